@@ -18,9 +18,10 @@ import { LiveFeed } from "./live/live-feed.ts";
 /**
  * Returns the handler of the status page: `/` with its style and script, and `/live`, the event stream that keeps it
  * current. The script asks the inspect API for everything else. Every request needs the right of inspection, as for
- * the inspect API. `kpng … to-api` adds it unless `--inspect-api=false`.
+ * the inspect API. All addresses in the page are relative, so that it works behind a path prefix.
  *
- * All addresses in the page are relative, so that it works behind a path prefix.
+ * The sink `to-api` makes it unless `--inspect-api=false`, and the handler of `makeCallHandler` calls it for each
+ * request other than a Watch. Separate from that handler, which knows only the gRPC services.
  */
 export function statusPage(context: InspectContext, feed = new LiveFeed(context)): PageHandler {
   return (request, response, call, reports) => {

@@ -5,7 +5,10 @@ import { type Html, html } from "./html.ts";
 import type { PageState } from "./page-state.ts";
 import { stageTable, waterfallBar } from "./waterfall.ts";
 
-/** The newest changes, and the stages of one. */
+/**
+ * Section of the status page with the newest changes, and the stages of one. `main.ts` creates it, and calls `show`
+ * after each frame from the watcher. Each section has a file of its own.
+ */
 export class ChangesView {
   readonly #rows: TableRows<LiveChange>;
   readonly #detail: HTMLElement;
@@ -27,7 +30,7 @@ export class ChangesView {
     if (this.#revision === undefined) return;
     const change = changes.get(this.#revision);
     if (change !== undefined) setHtml(this.#detail, changeDetail(change));
-    // The details of a change stay after newer changes have replaced its row.
+    // Details that were shown before stay when newer changes have replaced the row.
     else if (this.#detail.querySelector("h2")?.textContent !== `Revision ${this.#revision}`) {
       setHtml(
         this.#detail,

@@ -1,6 +1,9 @@
 /**
- * Returns a function that starts `work`, which must not reject. While it runs, a call starts nothing, but it runs once
- * more afterwards: its result may be older than the reason for the call. The page lists the Services with it.
+ * Returns a function that runs `work`, which must not reject. However often it is called during a run, `work` runs once
+ * more afterwards, because the result of the current run may be out of date.
+ *
+ * `main.ts` of the status page lists the Services with it. Separate, because it needs no document, so that a test
+ * without a browser can run it.
  */
 export function coalesceRuns(work: () => Promise<void>): () => void {
   let isRunning = false;

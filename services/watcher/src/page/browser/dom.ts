@@ -2,7 +2,10 @@ import type { Html } from "./html.ts";
 
 const policy = window.trustedTypes?.createPolicy("kpng", { createHTML: (text) => text });
 
-/** Replaces the content of an element, unless it is the same already. */
+/**
+ * Replaces the content of an element, unless it is the same already. `main.ts` and the sections of the status page
+ * change the document with the functions of this file. Separate, so that only one place assigns HTML.
+ */
 export function setHtml(element: Element, { text }: Html): void {
   if (shown.get(element) === text) return;
   shown.set(element, text);

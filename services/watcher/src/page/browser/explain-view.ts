@@ -4,7 +4,10 @@ import { explainPacket } from "./inspect-client.ts";
 import { type Explanation, wordOf } from "./inspect-rows.ts";
 import { decisionCells } from "./services-view.ts";
 
-/** Makes the form ask the watcher what a node does with a packet, and show the answer in `output`. */
+/**
+ * Makes the form ask the watcher what a node does with a packet, and show the answer in `output`. The form is the
+ * section "explain" of the status page; `main.ts` calls both functions. Each section has a file of its own.
+ */
 export function serveExplainForm(form: HTMLFormElement, output: Element): void {
   let asked = 0;
   form.addEventListener("submit", (event) => {

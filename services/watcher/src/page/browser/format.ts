@@ -1,4 +1,9 @@
-/** Formats a duration in milliseconds. *Shape:* `0 s`, `240 µs`, `31.4 ms`, `1.2 s`, `4 m 10 s`, `3 h 2 m`. */
+/**
+ * Formats a duration in milliseconds. Separate, because most sections of the status page call the functions of this
+ * file.
+ *
+ * *Shape:* `0 s`, `240 µs`, `31.4 ms`, `1.2 s`, `4 m 10 s`, `3 h 2 m`.
+ */
 export function formatMs(ms: number): string {
   if (ms === 0) return "0 s";
   if (ms < 1) return `${Math.round(ms * 1_000)} µs`;

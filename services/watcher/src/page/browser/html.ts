@@ -1,4 +1,7 @@
-/** HTML that {@link html} made: the only kind of text that the page parses as HTML. */
+/**
+ * HTML that {@link html} made: the only kind of text that the status page parses as HTML. The sections make it, and
+ * `setHtml` shows it. Separate from `dom.ts`, because this file needs no document.
+ */
 export class Html {
   readonly text: string;
 

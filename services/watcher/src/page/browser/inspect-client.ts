@@ -1,5 +1,8 @@
 import type { DecisionRow, EndpointRow, Explanation, ServiceRow } from "./inspect-rows.ts";
 
+// Calls of the inspect API by the script of the status page, for what its event stream does not contain: `main.ts`
+// lists the Services, and the sections ask for details that a user opens.
+
 /** Rows per page: small enough that the watcher makes them in one short piece of work. */
 const pageSize = 500;
 

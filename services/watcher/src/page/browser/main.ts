@@ -11,7 +11,8 @@ import { PageState } from "./page-state.ts";
 import { ServicesView } from "./services-view.ts";
 import { legend } from "./waterfall.ts";
 
-// The status page: follows the event stream of the watcher, and shows the section that the address names.
+// Script of the status page: follows the event stream of the watcher, and shows the section that the address names.
+// `deploy/page/make.ts` bundles it, `statusPage` serves it, and a browser runs it.
 
 const state = new PageState();
 const sections = ["overview", "services", "nodes", "changes", "explain"] as const;
@@ -99,7 +100,7 @@ const retryMs = 5_000;
 
 let events: EventSource | undefined;
 
-/** A proxy may keep a connection open whose watcher is gone: frames come every second. */
+/** Time without a frame after which the page reconnects: a proxy may keep a connection open whose watcher is gone. */
 const silenceMs = 10_000;
 let heardAtMs = 0;
 

@@ -7,7 +7,10 @@ import type { PageState } from "./page-state.ts";
 /** Rows that are shown at once: a browser with thousands of them would be slow. */
 export const maxShownRows = 200;
 
-/** The table of nodes, the worst state first, then the longest lag. */
+/**
+ * Section of the status page with the table of nodes, the worst state first, then the longest lag. `main.ts` creates
+ * it, and calls `show` after each frame from the watcher. Each section has a file of its own.
+ */
 export class NodesView {
   readonly #rows: TableRows<LiveNode>;
   readonly #filter: HTMLInputElement;

@@ -4,7 +4,10 @@ import { type Html, html } from "./html.ts";
 import type { PageState } from "./page-state.ts";
 import { plot } from "./plot.ts";
 
-/** Shows the counts of the watcher, what needs attention, and both plots. */
+/**
+ * Shows the first section of the status page: the counts of the watcher, what needs attention, and both plots.
+ * `main.ts` calls it after each frame from the watcher. Each section has a file of its own.
+ */
 export function showOverview(state: PageState, parts: OverviewParts): void {
   const { status } = state;
   if (status === undefined) return;

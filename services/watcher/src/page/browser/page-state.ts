@@ -5,11 +5,9 @@ import { type ServiceRow, serviceKey } from "./inspect-rows.ts";
 const keptChanges = 50;
 const keptPoints = 1_000;
 
-/** Longest lag of a node at a time. */
-export type LagSample = readonly [atMs: number, lagMs: number];
-
 /**
- * Everything that the page knows. Frames of the event stream and lists of the inspect API update it; the views read it.
+ * Everything that the status page knows. `main.ts` passes the frames of the event stream and the lists of the inspect
+ * API to it; the sections read it. Separate from them, because it needs no document.
  *
  * *Bound:* the objects of the cluster, and constant numbers of changes and points of plots.
  */
@@ -19,11 +17,10 @@ export class PageState {
   /** By revision. */
   readonly changes = new Map<number, LiveChange>();
   readonly convergence = new Map<number, Convergence>();
-  lag: readonly LagSample[] = [];
+  /** Longest lag of a node, by time. */
+  lag: readonly (readonly [atMs: number, lagMs: number])[] = [];
   readonly services = new Map<string, ServiceRow>();
-  /**
-   * Revisions of the rows that changed or were deleted since {@link beginServices}; undefined if no list is awaited.
-   */
+  /** Revisions of the rows that frames changed since {@link beginServices}; undefined if no list is awaited. */
   #changedServices: Map<string, number> | undefined;
 
   /** Applies a frame. Returns true if the Services must be listed again. */

@@ -14,10 +14,13 @@ const width = 900;
 const height = 180;
 const left = 70;
 const bottom = 22;
-/** Number of points of a drawn line; more points are merged, and the largest of them is shown. */
+/** Maximum number of points of a drawn line. If there are more, neighbours are merged to the largest of them. */
 const maxPoints = 300;
 
-/** Returns a plot of durations over time, with a sentence that says the same. Pure. */
+/**
+ * Returns a plot of durations over time, with a sentence that says the same. Pure. `showOverview` shows two of them.
+ * Separate from it, because only this file knows axes.
+ */
 export function plot(title: string, lines: readonly Line[]): Html {
   const points = lines.flatMap((line) => line.points);
   const [first] = points;

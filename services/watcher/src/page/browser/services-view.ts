@@ -5,7 +5,10 @@ import { type DecisionRow, type EndpointRow, type ServiceRow, serviceKey, wordOf
 import { maxShownRows, showCount } from "./nodes-view.ts";
 import type { PageState } from "./page-state.ts";
 
-/** The table of Services, and the details of one: its endpoints, and what a node does with them. */
+/**
+ * Section of the status page with the table of Services, and the details of one: its endpoints, and what a node does
+ * with them. `main.ts` creates it, and calls `show` after each frame. Each section has a file of its own.
+ */
 export class ServicesView {
   readonly #rows: TableRows<ServiceRow>;
   readonly #filter: HTMLInputElement;
@@ -50,7 +53,7 @@ export class ServicesView {
     this.#rows.show(matching.slice(0, maxShownRows).map(([, row]) => row));
     showCount(this.#count, matching.length, services.size, "Services");
     const row = this.#key === undefined ? undefined : services.get(this.#key);
-    // Loaded again when the Service or its endpoints have changed: then it is another row.
+    // A Service that has changed, or whose endpoints have, has another row.
     if (this.#key !== undefined && this.#loaded?.row !== row) void this.#load(row);
   }
 

@@ -2,8 +2,11 @@ import type { LiveChange, StageName } from "../live/live-rows.ts";
 import { formatMs } from "./format.ts";
 import { type Html, html } from "./html.ts";
 
+// The stages of a change as a bar and as a table. `ChangesView` shows them for its rows and its details, and `main.ts`
+// the legend of the colours.
+
 /** Stages in their order. `receive` is from the watch event until the change is stored. */
-export const stageTexts: Readonly<Record<StageName | "receive", string>> = {
+const stageTexts: Readonly<Record<StageName | "receive", string>> = {
   receive: "watch event to store",
   send: "store to connection",
   transit: "network",
@@ -20,7 +23,7 @@ interface Stage {
 }
 
 /** Returns the stages of the slowest node whose duration is known; empty until a node has applied the change. */
-export function stagesOf({ receivedAtMs, storedAtMs, slowest }: LiveChange): readonly Stage[] {
+function stagesOf({ receivedAtMs, storedAtMs, slowest }: LiveChange): readonly Stage[] {
   if (slowest === undefined) return [];
   const receiveMs = receivedAtMs === 0 ? undefined : Math.max(0, storedAtMs - receivedAtMs);
   return names.flatMap((name) => {

@@ -7,7 +7,10 @@ const maxObjects = 5;
 const maxFailures = 3;
 const maxErrorLength = 300;
 
-/** Converts a change record to a row of the status page. About 3 µs. */
+/**
+ * Converts a change record to a row of the status page. About 3 µs. `LiveState` calls it for each new and changed
+ * record. Separate from `changeRow` of the inspect API, because the page gets fewer fields, once a second.
+ */
 export function liveChange(record: ChangeRecord): LiveChange {
   const { facts, stages, slowest } = record;
   return {

@@ -15,6 +15,9 @@ const tickMs = 1_000;
  * Sends frames to all open status pages, one a second. A frame is computed and encoded once for all pages, as the least
  * urgent work of the scheduler; while no page is open, nothing runs.
  *
+ * `statusPage` creates one, and adds the stream of each open page. Separate from `LiveState`, which computes the frames
+ * and knows nothing about pages and time.
+ *
  * *Bound:* {@link maxPages} pages. A page that does not read gets no more frames, so at most one whole frame (about
  * 200 bytes for each node) and one later frame wait for it. When it reads again, it gets a whole frame.
  */

@@ -1,9 +1,9 @@
 /**
- * Messages of the status page's event stream, as JSON. The server and the script of the page share these types; both
- * come from one process, so the format may change with any version.
+ * Messages of the status page's event stream, as JSON. Both ends come from one process, so the format may change with
+ * any version. Times are in milliseconds since 1970, durations in milliseconds.
  *
- * Times are in milliseconds since 1970, durations in milliseconds. Types only: the script must not import code of
- * Node.js.
+ * `LiveState` makes them, and `main.ts` of the page applies them to its `PageState`. Separate, and types only, because
+ * both ends import them: the script must not import code of Node.js.
  */
 export interface LiveFrame {
   /** True if the frame replaces everything that the page holds; false if it continues the previous one. */
@@ -56,7 +56,7 @@ export type NodeState = "current" | "received" | "behind" | "failing" | "absent"
 export interface LiveNode {
   readonly name: string;
   readonly zone: string;
-  /** A node is behind only if it has been for a second; see {@link behindAfterMs}. */
+  /** A node is behind only if it has been for a second; see `nodeProgress`. */
   readonly state: NodeState;
   /** When the oldest batch that is not applied was sent; 0 unless the node is behind or failing. */
   readonly sinceMs: number;

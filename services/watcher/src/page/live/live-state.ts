@@ -17,8 +17,9 @@ const shownChanges = 50;
 const maxServices = 500;
 
 /**
- * State that all open pages share: what they were sent last. Each call of {@link advance} computes the difference once
- * for all of them.
+ * State that all open status pages share: what they were sent last. Each call of {@link advance} computes the
+ * difference once for all of them. `LiveFeed` calls it once a second. Separate from it, because this class knows the
+ * watcher, and `LiveFeed` the pages.
  *
  * *Cost:* O(nodes), see {@link nodeProgress}, plus the changed Services and at most {@link shownChanges} changes.
  * *Bound:* one row for each node.
@@ -69,10 +70,10 @@ export class LiveState {
       nodes: Array.from(this.#progress.values(), ({ row }) => row),
       goneNodes: [],
       changes: records.slice(0, shownChanges).map(liveChange),
-      history: records.reverse().flatMap((record) => {
-        const convergence = convergenceOf(record);
-        return convergence === undefined ? [] : [convergence];
-      }),
+      history: records
+        .reverse()
+        .map(convergenceOf)
+        .filter((convergence) => convergence !== undefined),
       services: [],
       goneServices: [],
       mustListServices: true,

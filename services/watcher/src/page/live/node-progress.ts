@@ -8,12 +8,12 @@ import type { LiveNode, NodeState } from "./live-rows.ts";
  * Time after which a node that has not applied a batch counts as behind, in milliseconds. During constant changes, each
  * node has a pending batch at nearly every moment; a page that showed it would change every row every second.
  */
-export const behindAfterMs = 1_000;
+const behindAfterMs = 1_000;
 
 /** Row of a node, and the numbers from which its next row is computed. */
 export interface NodeProgress {
   readonly row: LiveNode;
-  /** Revision that it is known to have; for a client that never acknowledges, its progress shows that it is alive. */
+  /** Revision that it is known to have applied; for a client that never acknowledges, to have received. */
   readonly revision: number;
   /** When it was first seen without the newest revision, in milliseconds since 1970; 0 if it has it. */
   readonly sinceMs: number;
@@ -21,8 +21,10 @@ export interface NodeProgress {
 
 /**
  * Returns the progress of every node by name. `before` is the previous result. Pure; O(nodes + subscribers), a few
- * tenths of a microsecond each. Unlike `nodeTable` of the inspect API it counts no endpoints, and a row stays equal
- * while the node keeps up.
+ * tenths of a microsecond each.
+ *
+ * `LiveState` calls it for each frame of the status page. Unlike `nodeTable` of the inspect API it counts no endpoints,
+ * and a row stays equal while the node keeps up.
  */
 export function nodeProgress(
   { nodes, revision }: Snapshot,
