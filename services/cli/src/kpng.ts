@@ -9,11 +9,18 @@ import { makeInspect } from "./commands/inspect.ts";
 import { makeLocal } from "./commands/local.ts";
 import { makeSource } from "./commands/source.ts";
 import { makeVersion, versionText } from "./commands/version.ts";
-import { sourceCommands } from "./source/sources.ts";
+import { apiCommand } from "./source/api.ts";
+import { fileCommand } from "./source/file.ts";
+import { kubeCommand } from "./source/kube.ts";
+import { replayCommand } from "./source/replay.ts";
+
+/** In the order of the help. */
+const sources = [kubeCommand, fileCommand, apiCommand, replayCommand];
 
 /**
- * Makes the command tree of `kpng`. A running command stops when `signal` aborts. `main.ts` runs it; tests inspect it
- * without starting a process. Separate from `main.ts`, which starts the process when it is imported.
+ * Makes the whole command tree of `kpng`. A running command stops when `signal` aborts. `startKpng` calls it, unless
+ * the command is a query; tests inspect the tree without a process. Separate from `start.ts`, because it loads all
+ * code.
  */
 export function makeKpng(signal: AbortSignal): Command {
   const kpng = new Command("kpng")
@@ -34,7 +41,7 @@ Examples:
   kpng explain --node n1 default/web
 `,
     );
-  for (const source of sourceCommands) kpng.addCommand(makeSource(source, builtInBackends, signal));
+  for (const source of sources) kpng.addCommand(makeSource(source, builtInBackends, signal));
   kpng.addCommand(makeLocal(builtInBackends, signal));
   for (const command of makeInspect(signal)) kpng.addCommand(command);
   kpng.addCommand(makeDashboard(signal));

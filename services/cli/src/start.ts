@@ -16,8 +16,8 @@ export const queries: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Runs the command line. `main.ts` calls it. A query is parsed by a tree that has only queries; everything else, also
- * help and completion, by the whole tree.
+ * Runs the command line. A query is parsed by a tree that has only queries; everything else, also help and completion,
+ * by the whole tree. `main.ts` calls it. Separate from `main.ts`, which must first enable the compile cache.
  */
 export async function startKpng(argv: readonly string[]): Promise<never> {
   const make = queries.has(argv[2] ?? "")

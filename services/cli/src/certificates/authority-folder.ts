@@ -11,7 +11,7 @@ const maxFileBytes = 64 * 1024;
 
 /**
  * Reads the CA in a folder (`ca.key`, `ca.crt`), or makes one there if there is none. `kpng certificates` calls it and
- * issues certificates with the result. Only this file of the command touches the disk.
+ * issues certificates with the result. Separate from `issue.ts`, so that only this file touches the disk.
  *
  * Errors: TLS_FILES if the CA is incomplete, has expired, or is not one that kpng made; OUTPUT_FAILED if it cannot be
  * written. An existing file is never replaced.
@@ -85,7 +85,7 @@ function write(folder: string, work: () => void): void {
   }
 }
 
-/** A program that reads the file meanwhile finds the old or the new one. */
+/** Replaces a file by a rename, so that a program that reads it meanwhile finds the old or the new one. */
 function replace(path: string, text: string, mode: number): void {
   const draft = `${path}.tmp`;
   rmSync(draft, { force: true });

@@ -33,7 +33,7 @@ export interface CertificateRequest {
   /** Shown in logs; gives no right. At most 64 characters. */
   readonly commonName: string;
   readonly names: readonly SubjectName[];
-  /** A client's certificate is not accepted from a server, and the reverse. */
+  /** A certificate for a client is not accepted from a server, and the reverse. */
   readonly usage: "server" | "client";
   /** Days until it expires; earlier if its CA does. */
   readonly days: number;
@@ -54,8 +54,8 @@ cryptoProvider.set(webcrypto);
 /**
  * Makes a CA with a new key, for `openAuthority`. It cannot sign further CAs.
  *
- * This file contains all uses of the X.509 library (docs/decisions/0046), which only `kpng certificates` loads: it
- * takes a tenth of a second. Files and the command line are elsewhere.
+ * Separate, because this file contains all uses of the X.509 library (docs/decisions/0046). The library takes a tenth
+ * of a second to load, so `kpng certificates` imports this file only when it issues a certificate.
  */
 export async function createAuthority(now: Date): Promise<PemPair> {
   const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);

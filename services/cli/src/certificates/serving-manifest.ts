@@ -4,7 +4,7 @@ import type { PemPair } from "./issue.ts";
 /**
  * Returns the objects that the manifests in deploy/kubernetes expect, as YAML: the Secret `kpng-watcher-tls` for
  * watchers, and the ConfigMap `kpng-ca` for nodes. Two objects, because an account that may read the CA must not read
- * the key. `kpng certificates serving -o manifest` prints it.
+ * the key. `kpng certificates serving -o manifest` prints it. Separate from the command, because it is pure.
  */
 export function servingManifest(namespace: string, { key, certificate }: PemPair, authority: string): string {
   const labels = { "app.kubernetes.io/name": "kpng" };

@@ -7,8 +7,10 @@ import type { SubjectName } from "./issue.ts";
 const dnsName = /^(?:\*\.)?(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?$/;
 
 /**
- * Returns the name of a watcher as it is in the certificate. *Shape:* `10.0.0.11`, `fd00::11`, `watcher.example`. For
- * the option `--name` of `kpng certificates serving`.
+ * Returns the name of a watcher as it is in the certificate. *Shape:* `10.0.0.11`, `fd00::11`, `watcher.example`.
+ *
+ * `kpng certificates serving` calls it for `--name`. The functions of this file are separate from `issue.ts`, which
+ * trusts its arguments: they check what the user or the API server gave.
  *
  * Errors: BAD_OPTION.
  */

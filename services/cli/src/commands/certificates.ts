@@ -61,7 +61,8 @@ const servingOptions: readonly OptionSpec[] = [
 
 /**
  * `kpng certificates`: makes a CA, and certificates for watchers and their clients, before anything runs in the
- * cluster. `makeKpng` adds it. Only the command line is here; `certificates/` issues and writes.
+ * cluster. `makeKpng` adds it. Separate from the folder `certificates/`, which issues and writes: this file has only
+ * the command line.
  */
 export function makeCertificates(signal: AbortSignal): Command {
   const serving = addOptions(new Command("serving"), [...servingOptions, ...issueOptions])

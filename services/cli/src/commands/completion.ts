@@ -2,7 +2,8 @@ import { Argument, Command } from "commander";
 
 /**
  * `kpng completion bash|zsh|fish`: prints a script that makes a shell complete commands and options of `kpng`. The
- * script asks `kpng __complete WORDS`, so it stays right when `kpng` gets new commands. `makeKpng` adds both commands.
+ * script asks the hidden command `kpng __complete WORDS`, so it stays right when `kpng` gets new commands. `makeKpng`
+ * adds both commands. They are in one file, because the scripts call the second one.
  */
 export function makeCompletion(program: Command): { readonly completion: Command; readonly answer: Command } {
   const completion = new Command("completion")
@@ -29,8 +30,8 @@ Examples:
 }
 
 /**
- * Returns what may stand in place of the last word, "" for a new one: subcommands, or options if it begins with "-".
- * Empty after an option that takes a value, where the shell completes file names. Pure.
+ * Returns the words that may replace the last word, which is "" for a new one: subcommands, or options if it begins
+ * with "-". Returns none after an option that takes a value, where the shell completes file names. Pure.
  */
 export function complete(words: readonly string[], program: Command): readonly string[] {
   const last = words.at(-1) ?? "";

@@ -18,7 +18,8 @@ const dashboardOptions: readonly OptionSpec[] = [
 
 /**
  * `kpng dashboard`: serves the status page of a watcher to a browser on this machine, with the certificate or token of
- * the caller, because a browser has none. `makeKpng` adds it.
+ * the caller, because a browser has none. `makeKpng` adds it. Separate from the folder `dashboard/`, which serves: this
+ * file has only the command line.
  */
 export function makeDashboard(signal: AbortSignal): Command {
   return addOptions(new Command("dashboard"), [...dashboardOptions, ...remoteOptions])

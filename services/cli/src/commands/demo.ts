@@ -3,8 +3,8 @@ import { printToStdout } from "../demo/print.ts";
 import { runDemo } from "../demo/run-demo.ts";
 
 /**
- * `kpng demo`: runs the all-IP example with real packets. Only the command line is here; `demo/` contains the demo,
- * which also runs without it (`npm run demo`).
+ * `kpng demo`: runs the all-IP example with real packets. `makeKpng` adds it. Separate from the folder `demo/`, because
+ * the demo also runs without the command line (`npm run demo`).
  */
 export function makeDemo(signal: AbortSignal): Command {
   return new Command("demo")

@@ -4,8 +4,9 @@ import type { Options } from "../context/command-context.ts";
 
 /**
  * Makes `command` accept any other `to-NAME`: `run` gets the name and all further arguments, for the program
- * `kpng-NAME` on the PATH. `kpng SOURCE` and `kpng local` use it, so a backend can be installed without a change to
- * `kpng`.
+ * `kpng-NAME` on the PATH. A backend can therefore be installed without a change to `kpng`.
+ *
+ * `makeSource` and `makeLocal` call it. Separate, because they parse such a command alike but run it differently.
  */
 export function addExternalBackends(
   command: Command,

@@ -31,7 +31,9 @@ import { makeDescribe, makeGet, makeInspectCommand, type WithTransport } from ".
 
 /**
  * `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the objects of the source.
- * `commands/inspect.ts` has the same queries for a remote watcher. `makeSource` adds them.
+ *
+ * `makeSource` adds them. Separate from `inspect.ts`, which has the same queries for a remote watcher and needs no code
+ * of a watcher.
  */
 export function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = (options, work) =>
@@ -76,7 +78,7 @@ const serverTimeoutOption: OptionSpec = {
 };
 
 /**
- * Waits for the first snapshot of a source; returns false if `signal` aborts before. `limitMs` 0 is no limit.
+ * Waits for the first snapshot of a source; returns false if `signal` aborts first. `limitMs` 0 is no limit.
  *
  * Errors: REQUEST_FAILED after `limitMs`, with what the source waits for.
  */

@@ -7,8 +7,8 @@ import { withPlainErrors } from "./plain-errors.ts";
 
 /**
  * How an inspect command reaches its watcher: it connects as the options say, passes the transport to `work`, and
- * disconnects. `inspect.ts` (a remote watcher) and `inspect-source.ts` (a watcher in this process) build their commands
- * from one tree and differ only in this function.
+ * disconnects. `inspect.ts` (a remote watcher) and `inspect-source.ts` (a watcher in this process) each have such a
+ * function, and make their commands with the functions of this file, which is separate for that reason.
  */
 export type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
 
@@ -23,7 +23,7 @@ export function makeInspectCommand(
   withTransport: WithTransport,
   signal: AbortSignal,
 ): Command {
-  // Of "[name...]" commander passes each word with the words before it, of "[name]" the only word.
+  // For "[name...]", commander calls `collect` for each word with the words before it; for "[name]" once.
   const isList = argument?.includes("...") === true;
   const collect = (word: string, before: unknown): unknown => {
     const parsed = parseArgument?.(word) ?? word;

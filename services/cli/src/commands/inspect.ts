@@ -26,8 +26,11 @@ import { makeDescribe, makeGet, makeInspectCommand, type WithTransport } from ".
 import { dialRemote, remoteOptions } from "./remote-options.ts";
 
 /**
- * `kpng get|describe|explain|status|analyze|trace|top|record|release`: query a remote watcher, or a backend of this
- * node. `makeKpng` adds them. The same queries of a watcher in this process are in `inspect-source.ts`.
+ * `kpng get|describe|explain|status|analyze|trace|top|record|bug-report|release`: query a remote watcher, or a backend
+ * of this node.
+ *
+ * `makeKpng` and `makeQueries` add them. Separate from the folder `inspect/`, whose files each have one command and do
+ * not know how it is connected, and from `inspect-source.ts`, which queries a watcher in this process.
  */
 export function makeInspect(signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = async (options, work) => {

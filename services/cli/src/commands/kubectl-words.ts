@@ -4,7 +4,8 @@ import type { Command } from "commander";
  * Brings a command line in kubectl's word order into commander's: `get -n shop svc/web` becomes `get svc -n shop web`.
  * In kubectl, flags may come before the kind, and a kind and a name may be one word. Everything else stays as it is.
  *
- * `args` are the words after the program. `main.ts` calls it before commander parses them. Pure.
+ * `args` are the words after the program. `startKpng` passes the function to `runProcess`, which calls it before
+ * commander parses the words. Pure.
  *
  * Separate from the command tree, because commander chooses a subcommand before it knows that command's options.
  */

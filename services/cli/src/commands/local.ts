@@ -13,7 +13,8 @@ import { addExternalBackends } from "./external-backends.ts";
 
 /**
  * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the state of the cluster;
- * the backend puts the part for its node into effect. `makeKpng` adds it.
+ * the backend puts the part for its node into effect. `makeKpng` adds it. Separate from `source.ts`, whose `to-local`
+ * runs the watcher, too.
  */
 export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const local = addOptions(new Command("local"), [

@@ -5,8 +5,9 @@ import { terminalText } from "../inspect/print/terminal-text.ts";
 import { requestHint } from "../inspect/query/request-hint.ts";
 
 /**
- * Runs a command of a person at a terminal: it fails with a line of plain text and a hint, where other commands log
- * JSON. The queries (`kpng get`), `kpng diff` and `kpng certificates` run in it.
+ * Runs a command that people use at a terminal: it fails with a line of plain text and a hint, where other commands log
+ * JSON. The queries (`kpng get`), `kpng diff`, `kpng certificates` and `kpng dashboard` call it. Separate, because
+ * these commands have nothing else in common.
  */
 export async function withPlainErrors(work: () => Promise<void>): Promise<void> {
   try {

@@ -3,8 +3,8 @@ import { makeInspect } from "./inspect.ts";
 import { makeVersion } from "./version.ts";
 
 /**
- * Makes the part of `kpng`'s command tree that asks a running watcher or backend. `makeKpng` has the same commands
- * among all others; `startKpng` chooses.
+ * Makes the part of `kpng`'s command tree that asks a running watcher or backend. `startKpng` calls it for such a
+ * command. Separate from `makeKpng`, which has all commands and loads three times as much code.
  */
 export function makeQueries(signal: AbortSignal): Command {
   const kpng = new Command("kpng");

@@ -5,7 +5,10 @@ import { clientOptions } from "@kpng/process/token-file.ts";
 import { readApiClient } from "../context/api-client.ts";
 import type { Options } from "../context/command-context.ts";
 
-/** Options of the commands that query a watcher elsewhere, or a backend: its address and credentials for it. */
+/**
+ * Options of the commands that query a remote watcher or a backend: its address, and credentials. `makeInspect`,
+ * `makeVersion` and `makeDashboard` share them, which is why they have a file of their own.
+ */
 export const remoteOptions: readonly OptionSpec[] = [
   {
     flags: "--api <address>",

@@ -27,7 +27,8 @@ import { makeInspectSource } from "./inspect-source.ts";
  * SOURCE is where the cluster's objects come from: kube, file, api or replay. The command after it serves, writes,
  * applies or queries them.
  *
- * `makeKpng` calls it for each source. The sources are in `source/`, the sinks in `sink/`; this file combines them.
+ * `makeKpng` calls it for each source. Separate from the folders `source/` and `sink/`, which do not know each other:
+ * this file combines them.
  */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const command = addOptions(new Command(source.name), [

@@ -30,7 +30,8 @@ const limitMs = 3_000;
 
 /**
  * `kpng version`: prints the version of this program and of the watcher, and warns if they are not supported together.
- * Without a watcher it prints its own version, and the reason. `makeKpng` adds it.
+ * Without a watcher it prints its own version, and the reason. `makeKpng` and `makeQueries` add it. Separate from the
+ * commands of `inspect/`, which fail without a watcher.
  */
 export function makeVersion(signal: AbortSignal): Command {
   return addOptions(new Command("version"), [...versionOptions, ...remoteOptions])
@@ -63,8 +64,8 @@ async function askVersion(
   }
 }
 
-/** Returns a warning if a watcher's version is not supported with this one; undefined if it is, or is not known. */
-export function skewOf(own: string, watcher: string | undefined): string | undefined {
+/** Returns a warning if the two versions are not supported together; undefined if they are, or one is unknown. */
+function skewOf(own: string, watcher: string | undefined): string | undefined {
   const minor = (version: string): string => /^\d+\.\d+/.exec(version)?.[0] ?? "";
   if (watcher === undefined || watcher === "" || minor(own) === minor(watcher)) return undefined;
   return `kpng ${own} and a watcher of version ${watcher} are not supported together: use kpng ${minor(watcher)} (docs/version-skew.md)`;

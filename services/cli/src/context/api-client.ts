@@ -4,7 +4,8 @@ import { readTokenFile } from "@kpng/process/token-file.ts";
 import type { Options } from "./command-context.ts";
 
 /**
- * Returns functions that read the files of `clientOptions`, for `dial`; undefined for those that are not set.
+ * Returns the credentials for `dial`: functions that read the files which the options of `clientOptions` name. A
+ * function is undefined if its option is not set.
  *
  * Errors: TLS_FILES or TOKEN_FILE if a file is missing or invalid.
  *

@@ -24,6 +24,7 @@ const droppedHeaders = new Set(["connection", "keep-alive", "transfer-encoding",
 
 /**
  * Serves the status page of a watcher on loopback, with the credentials of `watcher`, until `signal` aborts.
+ * `makeDashboard` calls it. Separate from `WatcherSession`, the connection to the watcher: this file faces the browser.
  *
  * Other users of the machine can connect to a port on loopback, and any web page can send requests to it. So every
  * address begins with a random word, which only the caller knows, and `Host`, `Origin` and `Sec-Fetch-Site` are
@@ -61,17 +62,15 @@ export async function serveDashboard(
 }
 
 /** The watcher, the port on loopback (0 for a free one), and the receiver of the address. */
-export interface DashboardOptions {
+interface DashboardOptions {
   readonly watcher: WatcherSession;
   readonly port: number;
   readonly onListening: (url: string) => void;
 }
 
 /**
- * Asks the watcher for its page, so that a wrong address or missing rights show at once. Resolves without an answer
- * when `signal` aborts.
- *
- * Errors: REQUEST_FAILED.
+ * Asks the watcher for its page, so that a wrong address or missing rights show before `makeDashboard` prints an
+ * address. Resolves without an answer when `signal` aborts. Errors: REQUEST_FAILED.
  */
 export async function checkPage(watcher: WatcherSession, api: string, signal: AbortSignal): Promise<void> {
   const answer = await Promise.race([askForPage(watcher, api), aborted(signal)]);

@@ -8,8 +8,11 @@ import {
 } from "@kpng/process/connection/dial.ts";
 
 /**
- * HTTP/2 connection to a watcher, with the credentials of the caller. It is opened when it is first needed, and again
- * after it was closed. Unlike `dial`, which speaks gRPC, it passes requests of a browser on.
+ * HTTP/2 connection to a watcher, with the credentials of the person who runs `kpng dashboard`. It is opened when it is
+ * first needed, and again after it was closed.
+ *
+ * `makeDashboard` creates it, and `serveDashboard` sends the requests of a browser over it. Separate from `dial`, which
+ * speaks only gRPC.
  */
 export class WatcherSession {
   readonly #options: DialOptions;
@@ -19,7 +22,7 @@ export class WatcherSession {
 
   /**
    * `silenceMs` is the time without any data after which the connection is closed, in milliseconds. Default 30 000: an
-   * open page has data every second.
+   * open page receives data every second.
    *
    * Errors: BAD_OPTION, also for a token over plain TCP.
    */

@@ -9,17 +9,14 @@ import type { Print } from "./print.ts";
  * endpoints.
  *
  * The functions below are the steps of the demo that change manifests, and measure when packets follow the change.
- * `runWalkthrough` calls them after the steps that change nothing.
+ * `runWalkthrough` calls them after the steps that change nothing. They are separate, because only they measure times.
  */
 export const families = [
   { external: "198.51.100.10", moved: "198.51.100.20", slice: "endpointslice-ipv4.yaml", podKey: "v4" },
   { external: "2001:db8:100::10", moved: "2001:db8:100::20", slice: "endpointslice-ipv6.yaml", podKey: "v6" },
 ] as const;
 
-/**
- * Removes one pod from the EndpointSlices and shows the last packet that it got. Separate from `walkthrough.ts` because
- * these steps measure times.
- */
+/** Removes one pod from the EndpointSlices and shows the last packet that it got. */
 export async function removePod(client: AgentClient, print: Print, manifests: string): Promise<void> {
   print.step("change", `${podA.name} is removed from the EndpointSlice`);
   for (const { external, slice, podKey } of families) {

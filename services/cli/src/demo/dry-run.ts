@@ -17,9 +17,7 @@ import { type Running, startCallout, startWatcher, withOutput } from "./processe
  * changes those of this machine. Errors: no rules within 10 s, with the output of the processes. Nothing is left
  * behind.
  *
- * `runDemo` calls it.
- *
- * Separate from `walkthrough.ts`, whose steps need a laboratory.
+ * `runDemo` calls it. Separate from `walkthrough.ts`, whose steps need a laboratory.
  */
 export async function renderRules(signal: AbortSignal): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "kpng-demo-"));

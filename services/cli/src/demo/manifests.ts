@@ -9,8 +9,8 @@ import { fileURLToPath } from "node:url";
 export const exampleFolder = fileURLToPath(new URL("../../../../examples/all-ip/", import.meta.url));
 
 /**
- * Copies the example's manifests into a folder whose files the demo changes. Separate from the steps of the demo, which
- * only change texts.
+ * Copies the example's manifests into a folder whose files the demo changes. `runWalkthrough` and `renderRules` call
+ * it. Separate from the steps of the demo, which only change texts.
  */
 export async function copyManifests(folder: string): Promise<void> {
   await cp(join(exampleFolder, "manifests"), folder, { recursive: true });

@@ -22,9 +22,8 @@ const limitMs = 20_000;
  * It does not wait for one answer before it sends the next packet: a lost packet would delay the following ones.
  * Errors: not enough after 20 s, with the last answer; the client ended.
  *
- * The steps of the demo that change something call it. `AgentClient` itself sends single packets.
- *
- * Separate from the steps, because they differ only in what they wait for.
+ * The steps in `changes.ts` call it. Separate from them, because they differ only in what they wait for, and from
+ * `AgentClient`, which sends single packets.
  */
 export async function observe(
   client: AgentClient,

@@ -4,8 +4,8 @@ import { fileURLToPath } from "node:url";
 import { exampleFolder } from "./manifests.ts";
 
 /**
- * A watcher or a backend of the demo; it runs until it is told to end. The demo starts both as separate processes, as a
- * user would.
+ * A watcher or a backend of the demo; it runs until it is killed. The demo starts both as separate processes, as a user
+ * would. This file is separate, because the walkthrough and the dry run start the same processes.
  */
 export interface Running {
   readonly child: ChildProcess;
@@ -19,7 +19,7 @@ export interface Running {
 const proxyName = "allip";
 
 /** Starts a command, in a namespace or on this machine. */
-export type Start = (command: readonly string[]) => ChildProcess;
+type Start = (command: readonly string[]) => ChildProcess;
 
 /** Starts the watcher on a folder of manifests. `runWalkthrough` and `renderRules` call it. */
 export function startWatcher(start: Start, manifests: string, socket: string): Running {

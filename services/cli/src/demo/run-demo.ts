@@ -10,8 +10,8 @@ import { runWalkthrough } from "./walkthrough.ts";
  *
  * Errors: a step that did not go as expected.
  *
- * `kpng demo` and `npm run demo` (`main.ts`) call it. The steps are in `walkthrough.ts`; this file decides whether they
- * can run, and cleans up.
+ * `makeDemo` and, for `npm run demo`, `main.ts` call it. Separate from the steps in `walkthrough.ts`: this file decides
+ * whether they can run, and cleans up.
  */
 export async function runDemo(print: Print, signal: AbortSignal): Promise<number> {
   const start = performance.now();
@@ -32,7 +32,7 @@ export async function runDemo(print: Print, signal: AbortSignal): Promise<number
       print.line(`\nDone in ${((performance.now() - start) / 1_000).toFixed(1)} s; everything is removed again.`);
       return 0;
     }
-    // Its current step fails when the laboratory closes, as intended.
+    // The current step fails when the laboratory closes, as intended.
     walkthrough.catch(() => undefined);
     return 130;
   } finally {

@@ -28,9 +28,7 @@ const { client: outside, node, pods } = network;
  *
  * Errors: a step that did not go as expected, with the output of the processes. They end with the laboratory.
  *
- * `runDemo` calls it.
- *
- * Separate from `runDemo`, which opens and closes the laboratory.
+ * `runDemo` calls it. Separate from `runDemo`, which opens and closes the laboratory.
  */
 export async function runWalkthrough(laboratory: Laboratory, print: Print): Promise<void> {
   const running: Running[] = [];

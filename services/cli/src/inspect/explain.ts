@@ -42,8 +42,8 @@ const settingOptions: readonly OptionSpec[] = [
 ];
 
 /**
- * `kpng explain`: asks a watcher what a node does with a packet, and prints its steps and endpoints. The watcher finds
- * the answer (`explainMethod`). `makeInspect` and `makeInspectSource` add this command.
+ * `kpng explain`: asks a watcher what a node does with a packet, and prints its steps and endpoints. `makeInspect` and
+ * `makeInspectSource` add it. Separate from `explainMethod` of the watcher, which finds the answer.
  */
 export const explainCommand: InspectCommand = {
   name: "explain",

@@ -4,7 +4,8 @@ import type { InspectCommand } from "./query/inspect-command.ts";
 
 /**
  * `kpng release`: deletes the objects whose deletion a watcher holds. An operator runs it on the watcher's machine
- * after an intended mass deletion, instead of waiting for a confirming list. `makeInspect` adds it.
+ * after an intended mass deletion, instead of waiting for a confirming list. `makeInspect` adds it. Each command is a
+ * file of its own; this is the only one that changes what a watcher serves.
  */
 export const releaseCommand: InspectCommand = {
   name: "release",

@@ -9,7 +9,8 @@ import type { InspectCommand } from "./query/inspect-command.ts";
 
 /**
  * `kpng status`: one screen about a watcher: what it holds, how far its nodes are, which are slowest, what fails, and
- * where to look next. `kpng top` repeats such a screen; `kpng analyze` explains what is wrong. `makeInspect` adds it.
+ * where to look next. `makeInspect` adds it. Separate from `kpng top`, which repeats such a screen and shows changes,
+ * and from `kpng analyze`, which explains what is wrong.
  */
 export const statusCommand: InspectCommand = {
   name: "status",

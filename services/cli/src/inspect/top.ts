@@ -20,7 +20,8 @@ import { nodeTable } from "./tables/node-table.ts";
 
 /**
  * `kpng top`: prints the state of a watcher every few seconds. It shows the totals, the newest changes and the nodes
- * that are behind, like top(1) for processes. `makeInspect` adds it.
+ * that are behind, like top(1) for processes. `makeInspect` adds it. Separate from `kpng status`, which prints once and
+ * reads the whole state of the watcher.
  */
 export const topCommand: InspectCommand = {
   name: "top",

@@ -16,7 +16,8 @@ import { formatWaterfall } from "./waterfall.ts";
 
 /**
  * `kpng trace`: prints how changes reached the nodes, and the duration of each stage. The changes come from a watcher
- * or, with `--recording`, from a file of `kpng record`. `makeInspect` adds it. `formatWaterfall` formats each change.
+ * or, with `--recording`, from a file of `kpng record`. `makeInspect` adds it. Separate from `formatWaterfall`, which
+ * formats one change, and from `kpng get changes`, which prints a row for each.
  */
 export const traceCommand: InspectCommand = {
   name: "trace",
@@ -86,7 +87,9 @@ interface ChangeFilter {
   readonly sinceRevision: bigint;
 }
 
-/** Passes each change to `print` when its last node has applied it; with `sinceRevision` 0 only changes from now on. */
+/**
+ * Passes each change to `print` when its last node has applied it. With `sinceRevision` 0, only changes from now on.
+ */
 async function watchApplied(
   client: InspectClient,
   filter: ChangeFilter,

@@ -6,8 +6,8 @@ import { formatObjects } from "./tables/change-table.ts";
 
 /**
  * Formats how a change reached the nodes, one line per stage: median and 99th percentile of all nodes, and the time of
- * the slowest node, with a bar that begins where the previous stage ended. `kpng trace` prints it. Separate from the
- * command because it is pure.
+ * the slowest node, with a bar that begins where the previous stage ended. `traceCommand` prints it. Separate from the
+ * command, because it is pure.
  */
 export function formatWaterfall(change: Change, hasHeaders = true): string {
   const { stages, slowest, toldCount, appliedCount, failedCount, lostCount } = change;

@@ -5,12 +5,13 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
 
 /**
- * A task that runs the program `kpng-NAME` until it exits, and sends it SIGTERM when its signal aborts. `kpng SOURCE
- * to-NAME` and `kpng local to-NAME` start backends with it that are not built into `kpng`.
+ * A task that runs a backend which is not built into `kpng`: the program `kpng-NAME`. The task ends when the program
+ * exits, and sends it SIGTERM when its signal aborts.
+ *
+ * `makeLocal` calls it directly, `makeSource` through `toExternal`, which also serves the state to the program.
+ * Separate from both, because they run the program alike.
  *
  * Errors: BAD_OPTION if no such program is on the PATH; of the task: BACKEND_FAILED if the program fails.
- *
- * `kpng local` calls it directly, `kpng SOURCE` through `toExternal`, which also serves the state to the program.
  */
 export function externalBackend(name: string, args: readonly string[]): Task {
   const program = findProgram(`kpng-${name}`);

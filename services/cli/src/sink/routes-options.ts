@@ -8,8 +8,8 @@ import type { CommandContext } from "../context/command-context.ts";
 
 /**
  * Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. Every sink with
- * subscribers needs them: `to-api`, `to-local` and `to-NAME`; so do the queries `kpng SOURCE get`. A file of its own,
- * because four commands make a watcher and must agree.
+ * subscribers calls it: `toApi`, `toLocal` and `toExternal`; so does `makeInspectSource` for queries. A file of its
+ * own, because all four make a watcher and must agree.
  */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(context.metrics);

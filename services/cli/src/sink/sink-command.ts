@@ -6,7 +6,8 @@ import type { CommandContext, Options } from "../context/command-context.ts";
 
 /**
  * A command that uses the cluster state: `kpng SOURCE … to-NAME`. The sinks are `to-api`, `to-file`, `to-local` and one
- * for each backend; `commands/source.ts` runs them. `SourceCommand` is the other half of such a command.
+ * for each backend; `makeSource` runs them. Separate from `SourceCommand`, the other half of such a command, because
+ * every source can be combined with every sink.
  */
 export interface SinkCommand {
   readonly name: string;
@@ -15,7 +16,7 @@ export interface SinkCommand {
   readonly description: string;
   readonly options: readonly OptionSpec[];
   readonly examples: string;
-  /** As in BackendCommand. */
+  /** Whether the exit status of a run with these options answers a question; see `BackendCommand`. */
   readonly isQuestion?: ((options: Options) => boolean) | undefined;
   make(options: Options, store: Store, context: SinkContext): Task;
 }

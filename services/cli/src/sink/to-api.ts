@@ -66,8 +66,8 @@ const connectionOptions: readonly OptionSpec[] = [
 const defaultListen = ["tcp://127.0.0.1:12090"];
 
 /**
- * `kpng SOURCE to-api`: serves the state to nodes, relays and people. `makeSource` adds it. It only reads the options;
- * `serveTask` serves.
+ * `kpng SOURCE to-api`: serves the state to nodes, relays and people. `makeSource` adds it. Separate from `serveTask`
+ * of the watcher, which serves: this file only reads the options.
  */
 export const toApi: SinkCommand = {
   name: "to-api",

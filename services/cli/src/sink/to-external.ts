@@ -11,7 +11,7 @@ import type { SinkCommand } from "./sink-command.ts";
 /**
  * Runs the program kpng-NAME as backend. It connects to this process, on a unix socket that only this user can reach.
  * This is the sink `kpng SOURCE to-local to-NAME` for backends that are not built into `kpng`. `makeSource` calls it.
- * `toLocal` is the same for built-in backends.
+ * Separate from `toLocal`, which runs a built-in backend in this process.
  */
 export function toExternal(name: string, args: readonly string[]): SinkCommand {
   return {

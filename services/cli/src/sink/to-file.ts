@@ -2,7 +2,10 @@ import { parseNonEmptyText } from "@kpng/process/options.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { SinkCommand } from "./sink-command.ts";
 
-/** `kpng SOURCE to-file`: writes the state to a file. `makeSource` adds it; `stateFileSink` writes. */
+/**
+ * `kpng SOURCE to-file`: writes the state to a file. `makeSource` adds it. Separate from `stateFileSink` of the
+ * watcher, which writes: this file only reads the options.
+ */
 export const toFile: SinkCommand = {
   name: "to-file",
   description: "write the state to a file in KPNG's format, whenever it changes",

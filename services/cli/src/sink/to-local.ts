@@ -7,7 +7,8 @@ import type { SinkCommand } from "./sink-command.ts";
 
 /**
  * Runs a backend in this process; it gets the same messages as over the network. This is the sink `kpng SOURCE to-local
- * to-NAME` for backends that are built into `kpng`. `makeSource` calls it for each of them.
+ * to-NAME` for backends that are built into `kpng`. `makeSource` calls it for each of them. Separate from `toExternal`,
+ * which starts a program.
  */
 export function toLocal(backend: BackendCommand): SinkCommand {
   return {

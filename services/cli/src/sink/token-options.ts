@@ -9,8 +9,8 @@ import type { Options } from "../context/command-context.ts";
 import type { SinkContext } from "./sink-command.ts";
 
 /**
- * Options of `to-api` for clients that prove their identity by ServiceAccount tokens. Separate from `to-api.ts`, which
- * has many other options.
+ * Options of `to-api` for clients that prove their identity by ServiceAccount tokens. `toApi` uses both exports of this
+ * file. Separate from it, because it has many other options.
  */
 export const tokenOptions: readonly OptionSpec[] = [
   {
@@ -48,8 +48,6 @@ export const tokenOptions: readonly OptionSpec[] = [
  * Returns the checker of tokens that the values of {@link tokenOptions} describe; undefined without --token-audience.
  *
  * Errors: BAD_OPTION; TOKEN_FILE if the keys of --token-jwks cannot be used.
- *
- * `toApi` calls it.
  */
 export function makeTokenChecker(
   options: Options,

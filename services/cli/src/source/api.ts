@@ -8,7 +8,8 @@ import { readStaleAfterMs, staleOption } from "./stale-option.ts";
 
 /**
  * `kpng api`: reads the cluster from another watcher, as a relay. The other watcher sends it the whole cluster state,
- * not the view of one node. `sourceCommands` lists it.
+ * not the view of one node. `makeKpng` passes it to `makeSource`. Separate from
+ * `apiSource` of the watcher, which reads: this file only reads the options.
  */
 export const apiCommand: SourceCommand = {
   name: "api",

@@ -6,8 +6,8 @@ import type { SourceCommand } from "./source-command.ts";
 
 /**
  * `kpng file`: reads the cluster from files. The files are Kubernetes manifests or state files of `kpng SOURCE
- * to-file`. `sourceCommands` lists it, and `makeSource` adds it to the command line. It only reads the options;
- * `fileSource` reads the files.
+ * to-file`. `makeKpng` passes it to `makeSource`. Separate from `fileSource` of the
+ * watcher, which reads the files: this file only reads the options.
  */
 export const fileCommand: SourceCommand = {
   name: "file",
@@ -33,7 +33,7 @@ Examples:
       inputs: options.input as readonly string[],
       sink,
       decode: decodeOptionsOf(options),
-      // A query may show the rest: it changes nothing on a node.
+      // A query may show the valid objects of an invalid input: it changes nothing on a node.
       skipsBad: options.skipBad === true || options.isQuery === true,
       ...(options.isQuery === true ? { warn: printWarning } : {}),
       ...context,

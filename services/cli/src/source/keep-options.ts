@@ -8,7 +8,7 @@ import type { Options } from "../context/command-context.ts";
 
 /**
  * Options that select the labels and annotations to keep; a source drops all others when it decodes an object. Fewer
- * kept labels mean fewer changes to send. The sources `kube` and `file` share these options.
+ * kept labels mean fewer changes to send. The sources `kube` and `file` share these options, hence a file of their own.
  */
 export const keepOptions: readonly OptionSpec[] = [
   repeatable("--with-service-labels <glob>", "glob of the Service labels to keep"),

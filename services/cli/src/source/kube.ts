@@ -7,8 +7,9 @@ import type { SourceCommand } from "./source-command.ts";
 import { readStaleAfterMs, staleOption } from "./stale-option.ts";
 
 /**
- * `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. `sourceCommands` lists it,
- * and `makeSource` adds it to the command line. It only reads the options; `kubeSource` watches.
+ * `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. `makeKpng` passes
+ * it to `makeSource`. Separate from `kubeSource` of the watcher, which watches and loads the
+ * Kubernetes client: this file only reads the options.
  */
 export const kubeCommand: SourceCommand = {
   name: "kube",

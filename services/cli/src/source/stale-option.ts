@@ -4,7 +4,7 @@ import type { Options } from "../context/command-context.ts";
 
 /**
  * Option of the sources that read from a server: the time without an answer after which the state may be out of date.
- * `kubeCommand` and `apiCommand` share it; files and recordings have no server.
+ * `kubeCommand` and `apiCommand` share it, hence a file of its own; files and recordings have no server.
  */
 export const staleOption: OptionSpec = {
   flags: "--stale-after <duration>",

@@ -9,8 +9,9 @@ import { type Finding, findFindings } from "./find-findings.ts";
 import { readWatcherState } from "./read-state.ts";
 
 /**
- * `kpng analyze`: prints what is probably wrong with a cluster and its nodes, and what to do about it. `findFindings`
- * decides; this file asks and prints. `makeInspect` adds it for a watcher, `makeInspectSource` for files and clusters.
+ * `kpng analyze`: prints what is probably wrong with a cluster and its nodes, and what to do about it. `makeInspect`
+ * adds it for a watcher, `makeInspectSource` for files and clusters. Separate from `findFindings`, which decides what
+ * is wrong: this file asks and prints.
  */
 export function makeAnalyze(hasNodes: boolean): InspectCommand {
   return {

@@ -13,8 +13,7 @@ export interface Finding {
   readonly remedy: string;
 }
 
-/** Options of the search. */
-export interface FindOptions {
+interface FindOptions {
   /** True for a watcher that nodes follow; false for one in this process, which no node knows. */
   readonly hasNodes: boolean;
   /** Default: now. */
@@ -25,8 +24,9 @@ export interface FindOptions {
  * Looks for what commonly goes wrong in a cluster and between a watcher and its nodes. Pure. Errors first, then by
  * subject.
  *
- * `kpng analyze` prints the findings, and `kpng status` counts them. What only a node knows, such as drift of its
- * rules, is not among them: `kpng get backend` shows that.
+ * `kpng analyze`, `kpng describe service` and `kpng bug-report` print the findings, and `kpng status` counts them. It
+ * is separate, so that all of them agree. Only the backend of a node knows about drift of its rules, so drift is not
+ * among the findings: `kpng get backend` shows it.
  */
 export function findFindings(state: WatcherState, { hasNodes, nowMs = Date.now() }: FindOptions): readonly Finding[] {
   const findings = [
@@ -115,7 +115,7 @@ function* addressFindings(services: readonly Service[]): Generator<Finding> {
   }
 }
 
-/** Finds Services whose zone hints are ignored: those that are incomplete, and those that leave a zone of nodes out. */
+/** Finds Services whose zone hints are ignored: everywhere if an endpoint lacks hints, or in a zone that none names. */
 function* hintFindings({ endpoints, nodes }: WatcherState): Generator<Finding> {
   const zones = new Set(nodes.map(({ zone }) => zone).filter((zone) => zone !== ""));
   const byService = Map.groupBy(

@@ -2,7 +2,7 @@ import type { Endpoint, Node, Service } from "@kpng/model/gen/kpng/inspect/v1/cl
 import type { GetStatusResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { type InspectClient, pageSize, readPages } from "../query/inspect-client.ts";
 
-/** The state of a watcher and of its nodes. {@link findFindings} and `kpng status` read it. */
+/** The state of a watcher and of its nodes. */
 export interface WatcherState {
   readonly status: GetStatusResponse;
   readonly services: readonly Service[];
@@ -11,8 +11,8 @@ export interface WatcherState {
 }
 
 /**
- * Reads the state of a watcher, page by page. `kpng analyze` and `kpng status` call it. The lists may be some revisions
- * apart, as with any two calls.
+ * Reads the state of a watcher, page by page. The commands that call `findFindings` call it first. Separate from
+ * `findFindings`, which is pure. The lists may be some revisions apart, as with any two calls.
  */
 export async function readWatcherState(client: InspectClient): Promise<WatcherState> {
   const status = await client.getStatus({});

@@ -31,7 +31,7 @@ import { packTar } from "./tar.ts";
 /**
  * `kpng bug-report`: collects in one archive what a maintainer asks for: a recording, the state of all nodes and
  * streams, findings, versions, and on request metrics, backends and logs. `makeInspect` adds it. `kpng replay` reads
- * the recording.
+ * the recording. Separate from `kpng record`, which asks only the watcher.
  */
 export const bugReportCommand: InspectCommand = {
   name: "bug-report",
@@ -92,7 +92,7 @@ Examples:
         durationMs: Number(options.for),
       });
     } catch (error) {
-      // Without the watcher, it is not known what to redact.
+      // Only the watcher knows the names to redact.
       if (report.isRedacted || backends.length + metrics.length + logs.length === 0) throw error;
       report.addError("watcher", error);
     } finally {

@@ -12,7 +12,8 @@ import type { Redactor } from "./redactor.ts";
  * Returns the last state of a recording with names and addresses replaced, as a state file, which `kpng file` reads.
  * The operations of the recording itself are encoded, so the names in them cannot be replaced as text.
  *
- * `kpng bug-report --redact` calls it. Errors: BAD_INPUT.
+ * `bugReportCommand` calls it for `--redact`. Separate, because it needs code of a source, which other queries do not
+ * load. Errors: BAD_INPUT.
  */
 export function redactedState(path: string, redactor: Redactor): Uint8Array {
   const items = new GlobalItems();
@@ -32,7 +33,9 @@ export function redactedState(path: string, redactor: Redactor): Uint8Array {
   return Buffer.from(formatState(redacted, () => 0n));
 }
 
-/** Adds names that the recording has and the lists before it had not, and those that no list has: hostnames. */
+/**
+ * Adds the names of the recording: objects may be newer than the lists of `bugReportCommand`, and hostnames are new.
+ */
 function addNames(redactor: Redactor, { services = [], slices = [], nodes = [] }: ClusterObjects): void {
   const add = (kind: string, ...names: readonly string[]): void => {
     for (const name of names) redactor.add(kind, name);

@@ -35,12 +35,13 @@ const addresses = new RegExp(`(${v4}|${dashedV4})`);
 
 /**
  * Replaces names, host names of URLs and IP addresses by made-up ones, the same for the same name everywhere:
- * `service-1`, `10.0.0.7`. So a report still shows what belongs together, but neither names nor the networks in which
- * addresses lie. A name is also found as part of a longer one: `web` in `web.shop.svc` and `web-7d9f-x`.
+ * `service-1`, `10.0.0.7`. A report then still shows which objects belong together, but hides their names and networks.
+ * A name is also found as part of a longer one: `web` in `web.shop.svc` and `web-7d9f-x`.
  *
  * Unknown names stay, for example those of deleted objects in a log, and names of ports.
  *
- * `kpng bug-report --redact` passes everything through it. Names must be added before texts are redacted.
+ * `bugReportCommand` and `redactedState` use it for `--redact`. Separate from both, because it knows only texts and
+ * JSON. Names must be added before texts are redacted.
  */
 export class Redactor {
   readonly #names = new Map<string, string>();

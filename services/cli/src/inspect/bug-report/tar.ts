@@ -1,5 +1,5 @@
 /** A file of an archive. */
-export interface TarFile {
+interface TarFile {
   /** Relative path of at most 100 ASCII characters. */
   readonly name: string;
   readonly content: Uint8Array;
@@ -8,8 +8,8 @@ export interface TarFile {
 const blockBytes = 512;
 
 /**
- * Packs files as a tar archive in the format ustar, readable by their owner. Pure. `kpng bug-report` compresses the
- * result. Source: POSIX pax, "ustar Interchange Format".
+ * Packs files as a tar archive in the format ustar, readable by their owner. Pure. `bugReportCommand` compresses the
+ * result. Separate, because it knows only this format. Source: POSIX pax, "ustar Interchange Format".
  */
 export function packTar(files: readonly TarFile[], timeSeconds: number): Buffer {
   const parts = files.flatMap(({ name, content }) => {

@@ -17,8 +17,8 @@ import { formatFields, formatSection } from "./fields.ts";
 
 /**
  * `kpng describe endpoint`: prints all that a watcher knows about an endpoint, once for each EndpointSlice that has it,
- * and how one node uses it. `makeInspect` and `makeInspectSource` add it. `kpng get view` shows the same for all
- * endpoints of a node.
+ * and how one node uses it. `makeInspect` and `makeInspectSource` add it. Separate from `kpng get view`, which lists
+ * the use of all endpoints by a node.
  */
 export const describeEndpointCommand: InspectCommand = {
   name: "endpoint",

@@ -12,7 +12,8 @@ import { formatFields, formatSection } from "./fields.ts";
 
 /**
  * `kpng describe node`: prints all that a watcher knows about a node: its fields, the streams of its proxies, and the
- * endpoints that run on it. `makeInspect` adds it. The rules on the node itself: `kpng get rules` there.
+ * endpoints that run on it. `makeInspect` adds it. Separate from `kpng get nodes`, which prints a row for each node.
+ * The rules are known only on the node itself: `kpng get rules` there prints them.
  */
 export const describeNodeCommand: InspectCommand = {
   name: "node",

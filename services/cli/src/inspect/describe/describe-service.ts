@@ -14,7 +14,8 @@ import { formatFields, formatList, formatSection } from "./fields.ts";
 
 /**
  * `kpng describe service`: prints all that a watcher knows about a Service: its fields, its endpoints, its last changes
- * and what `kpng analyze` finds. `makeInspect` and `makeInspectSource` add it.
+ * and what `kpng analyze` finds. `makeInspect` and `makeInspectSource` add it. Separate from `kpng get services`, which
+ * prints a row for each Service.
  */
 export const describeServiceCommand: InspectCommand = {
   name: "service",
@@ -54,7 +55,7 @@ async function describe(client: InspectClient, service: Service, state: WatcherS
   const { changes } = await client.listChanges({ namespace, service: name, pageSize: changeCount });
   const endpoints = state.endpoints.filter((one) => one.namespace === namespace && one.service === name);
   const subject = `service/${namespace}/${name}`;
-  // Also those of another Service that has the same address.
+  // Also findings about another Service that has the same address.
   const findings = findFindings(state, { hasNodes: false }).filter(
     (finding) => finding.subject === subject || finding.text.split(/[ ,]+/).includes(subject),
   );

@@ -5,7 +5,7 @@ import { oneLine } from "../print/terminal-text.ts";
 
 /**
  * Formats fields as `kubectl describe` does: a name and a value a line, values below each other; "<none>" for an empty
- * value. The commands of this folder print it, followed by tables.
+ * value. The three commands of this folder call the functions of this file, so that their output looks alike.
  */
 export function formatFields(fields: readonly (readonly [name: string, value: string])[]): string {
   const width = Math.max(...fields.map(([name]) => name.length)) + 1;

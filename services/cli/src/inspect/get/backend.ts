@@ -10,8 +10,8 @@ import { type Column, formatTable } from "../print/table.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 
 /**
- * Examples of `kpng get backend` and `kpng get rules`, which query a backend and not a watcher. `commands/inspect.ts`
- * adds both commands; `rules.ts` prints the rules.
+ * Examples in the help of `kpng get backend` (in this file) and `kpng get rules` (in `rules.ts`), which query a backend
+ * and not a watcher.
  */
 export const backendExamples = `
 --api is the unix socket that the backend's option --inspect-socket names.
@@ -54,8 +54,8 @@ function describeDrift(first: string | undefined, otherCount: number): string {
 }
 
 /**
- * `kpng get backend`: queries a backend of this node. `makeInspect` adds it. This command and `kpng get rules` ask a
- * backend; the other commands of this folder ask a watcher.
+ * `kpng get backend`: prints the state of a backend of this node. `makeInspect` adds it. Separate from `rules.ts`,
+ * which prints the rules of the backend. The other commands of this folder ask a watcher.
  */
 export const backendCommand: InspectCommand = {
   name: "backend",

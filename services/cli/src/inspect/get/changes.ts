@@ -13,7 +13,8 @@ import { runList, watchOption } from "./list-command.ts";
 
 /**
  * `kpng get changes`: lists recent changes. A change is one revision of the cluster state, with how many nodes applied
- * it and how long that took. `kpng trace` prints the same changes with their stages.
+ * it and how long that took. `makeInspect` and `makeInspectSource` add it. Separate from `runList`, which has what all
+ * lists have in common, and from `kpng trace`, which prints the stages of each change.
  */
 export const changesCommand: InspectCommand = {
   name: "changes",

@@ -13,8 +13,9 @@ import { endpointTable } from "../tables/endpoint-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
 /**
- * `kpng get endpoints`: lists endpoints. They are those of the EndpointSlices that the watcher holds; `kpng get view`
- * shows which of them a node uses. `makeInspect` and `makeInspectSource` add it to `kpng get`.
+ * `kpng get endpoints`: lists the endpoints of the EndpointSlices that a watcher holds. `makeInspect` and
+ * `makeInspectSource` add it. Separate from `runList`, which has what all lists have in common, and from `kpng get
+ * view`, which shows the endpoints that a node uses.
  */
 export const endpointsCommand: InspectCommand = {
   name: "endpoints",

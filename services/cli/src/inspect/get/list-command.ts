@@ -31,12 +31,12 @@ interface List<D extends DescMessage, F, P, W> {
 }
 
 /**
- * Makes the action of a list command: prints the rows once, or the rows and their changes with `--watch`. The commands
- * `kpng get …` and `kpng trace` use it.
+ * Makes the action of a list command: prints the rows once, or the rows and their changes with `--watch`.
+ *
+ * The commands `changes`, `endpoints`, `nodes`, `services` and `subscribers` of this folder call it. Separate from
+ * them, because it has everything that they have in common.
  *
  * Errors of the action: REQUEST_FAILED if a name matches no row; the rows of the other names are printed.
- *
- * Each list command is a file of its own in this folder and passes its differences to this function.
  */
 export function runList<
   D extends DescMessage,
@@ -91,7 +91,7 @@ async function warnHeld(client: InspectClient, heldKind: string): Promise<void> 
   }
 }
 
-/** Says in kubectl's words what was not found, and where: `Service "web" not found in namespace "shop"`. */
+/** Returns an error text in kubectl's words: `Service "web" not found in namespace "shop"`. */
 function describeMissing(noun: string, names: readonly string[], { namespace }: Options): string {
   const place = typeof namespace === "string" && namespace !== "" ? ` in namespace "${namespace}"` : "";
   return `${noun} "${names.join('", "')}" not found${place}`;

@@ -8,7 +8,7 @@ import { runList, watchOption } from "./list-command.ts";
 
 /**
  * `kpng get nodes`: lists nodes. Each row shows a node of the cluster and what its backend has applied. `makeInspect`
- * and `makeInspectSource` add it. Its columns are `nodeTable`, which `kpng top` prints too.
+ * and `makeInspectSource` add it. Separate from `runList`, which has what all lists have in common.
  */
 export const nodesCommand: InspectCommand = {
   name: "nodes",

@@ -8,8 +8,8 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { backendExamples } from "./backend.ts";
 
 /**
- * `kpng get rules`: prints the rules that a backend wants or has, one per line. `makeInspect` adds it. `kpng get
- * backend` shows only how many rules differ.
+ * `kpng get rules`: prints the rules that a backend wants or has, one per line. `makeInspect` adds it. Separate from
+ * `backendCommand`, which shows only how many rules there are: these lines are no table.
  */
 export const rulesCommand: InspectCommand = {
   name: "rules",

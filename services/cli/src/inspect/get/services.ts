@@ -7,7 +7,7 @@ import { runList, watchOption } from "./list-command.ts";
 
 /**
  * `kpng get services`: lists Services. Each row shows a Service that the watcher holds and the number of its endpoints.
- * `makeInspect` and `makeInspectSource` add it.
+ * `makeInspect` and `makeInspectSource` add it. Separate from `runList`, which has what all lists have in common.
  */
 export const servicesCommand: InspectCommand = {
   name: "services",

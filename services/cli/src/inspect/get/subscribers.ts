@@ -8,7 +8,8 @@ import { runList, watchOption } from "./list-command.ts";
 
 /**
  * `kpng get subscribers`: lists open streams. Each stream belongs to a subscriber: the backend of a node, or another
- * watcher. `makeInspect` adds it, but not `makeInspectSource`: a watcher in this process has no subscribers.
+ * watcher. `makeInspect` adds it, and `makeInspectSource` for recordings only: other watchers in this process have no
+ * subscribers. Separate from `runList`, which has what all lists have in common.
  */
 export const subscribersCommand: InspectCommand = {
   name: "subscribers",

@@ -16,8 +16,8 @@ import { warnEmpty } from "./list-command.ts";
 
 /**
  * `kpng get view`: lists every endpoint as a node uses it. The view is what the watcher sends to that node; the rows
- * also show endpoints that it does not use, with the reason. It is not a list command like its neighbours, because its
- * rows cannot be watched.
+ * also show endpoints that it does not use, with the reason. `makeInspect` and `makeInspectSource` add it. Separate
+ * from `runList`, which makes the other lists, because its rows cannot be watched.
  */
 export const viewCommand: InspectCommand = {
   name: "view",

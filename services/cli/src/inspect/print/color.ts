@@ -24,7 +24,8 @@ const formats = { good: "green", doubtful: "yellow", bad: "red", idle: "gray" } 
 
 /**
  * Returns the function that colours cells; undefined without colours. `auto` follows NO_COLOR, FORCE_COLOR and whether
- * standard output is a terminal. `readOutputOptions` and `kpng analyze` call it with the value of `--color`.
+ * standard output is a terminal. `readOutputOptions` and `kpng analyze` call it with the value of `--color`. Separate
+ * from `output.ts`, because `kpng analyze` has colours but none of its formats.
  */
 export function paintOf(when: unknown, stream: NodeJS.WriteStream = process.stdout): Paint | undefined {
   const validateStream = when !== "always";

@@ -3,8 +3,8 @@ import { Document } from "yaml";
 import { hasUnsafe, terminalJson } from "./terminal-text.ts";
 
 /**
- * Formats a value as a YAML document, without characters that change how a terminal shows it. `readOutputOptions` loads
- * it for `-o yaml` only: the library has 70 modules.
+ * Formats a value as a YAML document, without characters that change how a terminal shows it. Separate, because
+ * `readOutputOptions` loads this file for `-o yaml` only: the library has 70 modules.
  */
 export function formatYaml(value: JsonObject): string {
   const isUnsafe = hasUnsafe(JSON.stringify(value));

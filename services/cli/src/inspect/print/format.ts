@@ -3,8 +3,8 @@ import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 
 /**
- * Returns a time in milliseconds since 1970. This file formats the values of messages for the tables of `kpng get`,
- * `explain`, `trace` and `top`.
+ * Returns a time in milliseconds since 1970. The functions of this file convert and format the values of messages. The
+ * commands of `inspect/` and their tables call them, so that all show a value alike.
  */
 export function timestampMs({ seconds, nanos }: Timestamp): number {
   return Number(seconds) * 1_000 + nanos / 1_000_000;

@@ -14,10 +14,11 @@ type Part =
  * Parses a template as kubectl does: `{.items[*].name}`, `{range .items[*]}{.name}{"\n"}{end}`, text between braces.
  * Returns a function from the printed value to the text.
  *
- * `output.ts` uses this file for `-o jsonpath`, `-o custom-columns` and `--sort-by`. The paths themselves are those of
- * the library; only the braces around them are kubectl's.
+ * `output.ts` uses this file for `-o jsonpath`, `-o custom-columns` and `--sort-by`, and `RowSelection` for
+ * `--field-selector`. Separate, because only this file uses the library, which evaluates paths; the braces around a
+ * path are kubectl's.
  *
- * Errors: InvalidArgumentError for a template with braces that do not match. A path that is not one is found when it is
+ * Errors: InvalidArgumentError for a template with braces that do not match. An invalid path is found only when it is
  * applied.
  */
 export function parseTemplate(template: string): (root: JsonValue) => string {

@@ -9,8 +9,12 @@ import { plainMessage } from "./plain-message.ts";
 import { type Column, formatTable } from "./table.ts";
 import { oneLine, terminalJson, terminalText } from "./terminal-text.ts";
 
+// Prints what a watcher or a backend answers, in the format that the user chose. The commands of `inspect/` that list
+// messages call `readOutputOptions`, `printRows` and `printMessages`. Separate from them, because all have these
+// formats.
+
 /** Values of `--output`: tables and templates for people, JSON and YAML for programs. */
-export type OutputFormat =
+type OutputFormat =
   | { readonly kind: "table" | "wide" | "json" | "jsonl" | "yaml" | "name" }
   | { readonly kind: "jsonpath"; readonly fill: (root: JsonValue) => string }
   | { readonly kind: "custom-columns"; readonly columns: readonly Column<JsonValue>[] };

@@ -1,7 +1,7 @@
 import type { CellStyle, Paint } from "./color.ts";
 import { oneLine } from "./terminal-text.ts";
 
-/** A column of a table. `output.ts` prints lists of messages with it; `explain` and `top` also print smaller tables. */
+/** A column of a table. `T` is the type of a row. */
 export interface Column<T> {
   /** In capitals, as in kubectl. */
   readonly title: string;
@@ -23,7 +23,8 @@ const gap = "   ";
  *
  * `widths` are minimum widths; the call updates them, so that later rows of a watch align with earlier ones.
  *
- * Separate from `output.ts`, which converts messages of the inspection API: this file knows only rows of text.
+ * `output.ts` calls it for lists; `explain`, `top`, `trace` and others call it for smaller tables. Separate from
+ * `output.ts`, which converts messages of the inspection API: this file knows only rows of text.
  */
 export function formatTable<T>(
   columns: readonly Column<T>[],

@@ -8,16 +8,16 @@ const unsafe = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gu;
 const layout = /^[\n\t]+$/;
 
 /**
- * Returns the text in one line: each run of unsafe characters becomes a space. Cells of tables pass through it.
- * Separate from `format.ts` because it concerns texts that another machine chose.
+ * Returns the text in one line: each run of unsafe characters becomes a space. `formatTable` calls it for each cell.
+ * The functions of this file are separate from `format.ts`, because they concern texts that another machine chose.
  */
 export function oneLine(text: string): string {
   return text.replaceAll(unsafe, " ").trim();
 }
 
 /**
- * Returns text without unsafe characters, except line breaks and tabs. All tables and errors of `kpng get` and
- * its siblings pass through it on the way to the terminal: names and messages come from other machines.
+ * Returns text without unsafe characters, except line breaks and tabs. Commands that print answers of a watcher call it
+ * for all their output, and `withPlainErrors` for errors.
  */
 export function terminalText(text: string): string {
   return text.replaceAll(unsafe, (run) => (layout.test(run) ? run : run.replaceAll(/[^\n\t]+/g, " ")));

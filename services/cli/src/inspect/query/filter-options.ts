@@ -4,10 +4,11 @@ import { InvalidArgumentError } from "commander";
 import type { Options } from "../../context/command-context.ts";
 
 /**
- * Accepts the value of a filter unless it is empty. The queries `kpng get`, `explain` and `trace` use it for options
- * such as `--namespace`.
+ * Accepts the value of a filter, such as `--namespace`, unless it is empty. An empty filter would select everything,
+ * which is a surprise if a script passes an unset variable.
  *
- * An empty filter would select everything, which is a surprise if a script passes an unset variable.
+ * The commands `get`, `describe`, `explain` and `trace` use the functions and options of this file. Separate from them,
+ * because each is used by several of them.
  */
 export function parseFilter(text: string): string {
   if (text.trim() === "") throw new InvalidArgumentError("the value is empty; omit it to select all");
@@ -77,9 +78,7 @@ export const limitOption: OptionSpec = {
 /**
  * Combines the argument that `parseServiceName` accepted, if there is one, with `--namespace`.
  *
- * Errors: BAD_OPTION if both name a namespace, and not the same one, or with `--all-namespaces`.
- *
- * The options that only `kpng get nodes` and `kpng get subscribers` have are in `apply-filter.ts`.
+ * Errors: BAD_OPTION if they name different namespaces, or with `--namespace` and `--all-namespaces`.
  */
 export function splitName(argument: string | undefined, options: Options): { namespace: string; name: string } {
   const [first = "", second] = (argument ?? "").split("/");
@@ -97,7 +96,7 @@ export function splitService(options: Options): { namespace: string; service: st
   return { namespace, service: name };
 }
 
-/** The value of `--service-proxy-name`, or "" after a source: there it is a list, and the watcher applies it. */
+/** The value of `--service-proxy-name`; "" in `kpng SOURCE …`, where it is a list, which the watcher applies. */
 export function readProxyName({ serviceProxyName }: Options): string {
   return typeof serviceProxyName === "string" ? serviceProxyName : "";
 }

@@ -7,8 +7,8 @@ import { oneLine } from "../print/terminal-text.ts";
 import { requestHint } from "./request-hint.ts";
 
 /**
- * Client of a watcher's inspect API. The commands `kpng get`, `explain`, `trace`, `top` and `record` send their queries
- * with it.
+ * Client of a watcher's inspect API. Nearly all commands of `inspect/` send their queries with it. Separate from them:
+ * this file has what they need for a request, and they decide what to request.
  */
 export type InspectClient = Client<typeof InspectService>;
 
@@ -20,7 +20,7 @@ export function inspectClient(transport: Transport): InspectClient {
 /** Rows per page: the maximum, so that a long list takes few calls. */
 export const pageSize = 1_000;
 
-/** Reads all pages of a list and returns their rows. Separate from the commands, which only say what to request. */
+/** Reads all pages of a list and returns their rows. */
 export async function readPages<P extends { readonly nextPageToken: string }, T>(
   readPage: (pageToken: string) => Promise<P>,
   rowsOf: (page: P) => readonly T[],
@@ -52,30 +52,28 @@ export async function readNodeEndpoints(
 }
 
 /**
- * Warns on standard error that the cluster does not have the node: the answer is then that for a node without zone and
- * endpoints.
+ * Warns on standard error that the cluster does not have the node. The watcher then answers as for a node without zone
+ * and endpoints.
  */
 export function warnUnknownNode(nodeName: string): void {
   process.stderr.write(`warning: node "${nodeName}" not found in the cluster\n`);
 }
 
 /**
- * Runs `work`; an error of an RPC becomes an error that names the server, with a hint if the cause can be told. Returns
- * undefined if `signal` aborted.
+ * Runs `work`; an error of an RPC becomes an error that names the server, with a hint if the cause is known. Ignores
+ * errors after `signal` aborted. `makeInspect` and `makeInspectSource` run all queries inside it.
  *
  * Errors: REQUEST_FAILED if a request fails.
- *
- * `kpng get`, `explain` and the other queries run inside it.
  */
-export async function withRequestErrors<T>(
+export async function withRequestErrors(
   server: string,
   signal: AbortSignal,
-  work: () => Promise<T>,
-): Promise<T | undefined> {
+  work: () => Promise<unknown>,
+): Promise<void> {
   try {
-    return await work();
+    await work();
   } catch (error) {
-    if (signal.aborted) return undefined;
+    if (signal.aborted) return;
     if (!(error instanceof ConnectError)) throw error;
     const message = `${server}: ${describeFailure(error)}: ${oneLine(error.message)}`;
     const hint = requestHint(message);

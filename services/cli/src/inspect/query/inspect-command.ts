@@ -3,9 +3,9 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Options } from "../../context/command-context.ts";
 
 /**
- * A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`). Each file
- * of `inspect/` exports one; `commands/` adds them to the command line. `makeInspectCommand` turns it into a command of
- * the command line.
+ * A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`). The files
+ * of `inspect/` each export one; `makeInspect` and `makeInspectSource` pass them to `makeInspectCommand`, which makes a
+ * command of commander. Separate, because all of these files use this type.
  */
 export interface InspectCommand {
   readonly name: string;

@@ -14,11 +14,12 @@ const finalCodes: ReadonlySet<Code> = new Set([
 
 /**
  * Repeats `work` when the watcher goes away, until `signal` aborts or `work` returns true. `work` calls `answered` for
- * each answer. The first loss of a connection is reported on standard error, and so is its end.
+ * each answer. It reports on standard error when the connection is lost, and when it is restored.
+ *
+ * `kpng get --watch` and `kpng top` call it, because a watcher restarts whenever it is upgraded. Separate from
+ * `withRequestErrors`, under which all other queries fail at once.
  *
  * Errors: those of `work` before the first answer, and those that another attempt does not change.
- *
- * `kpng get --watch` and `kpng top` call it: a watcher restarts whenever it is upgraded.
  */
 export async function keepAsking(signal: AbortSignal, work: (answered: () => void) => Promise<boolean>): Promise<void> {
   const backoff = new Backoff({ minMs: 500, maxMs: 5_000 });

@@ -4,6 +4,7 @@ import { showProgress } from "../print/progress.ts";
 /**
  * Returns a transport that shows on a terminal what a command waits for, if an answer of `server` takes longer than a
  * second: a response, or the first message of a stream. `makeInspect` wraps the connections of all queries in it.
+ * Separate from `showProgress`, which prints and knows nothing about requests.
  */
 export function progressTransport(transport: Transport, server: string): Transport {
   const show = (method: string): (() => void) => showProgress(() => `waiting for ${server} (${method})`);

@@ -1,6 +1,6 @@
 /**
- * Causes that the message of a failed request gives away only to somebody who knows TLS and HTTP/2. The first pattern
- * that matches decides.
+ * Patterns of error messages that only somebody who knows TLS and HTTP/2 understands, each with advice. The first
+ * pattern that matches decides.
  */
 const hints: readonly (readonly [RegExp, string])[] = [
   [/wrong version number|packet length too long/, "no TLS is spoken there: use http:// or host:port without TLS files"],
@@ -25,7 +25,10 @@ const hints: readonly (readonly [RegExp, string])[] = [
   [/PERMISSION_DENIED|permission_denied/, "docs/threat-model.md lists the rights that a request needs"],
 ];
 
-/** Returns advice for a failed request of `withRequestErrors`, by the text of its error; undefined if there is none. */
+/**
+ * Returns advice for a failed request, by the text of its error; undefined if there is none. `withRequestErrors`,
+ * `withPlainErrors` and the dashboard call it. Separate, because they get the error in different ways.
+ */
 export function requestHint(message: string): string | undefined {
   return hints.find(([pattern]) => pattern.test(message))?.[1];
 }

@@ -7,7 +7,7 @@ import { valuesAt } from "../print/json-path.ts";
 import { plainMessage } from "../print/plain-message.ts";
 
 /** True if an object with these labels is selected. */
-export type LabelSelector = (labels: Readonly<Record<string, string>>) => boolean;
+type LabelSelector = (labels: Readonly<Record<string, string>>) => boolean;
 
 /** One condition of `--field-selector`. */
 interface FieldCondition {
@@ -45,9 +45,7 @@ const presence = new RegExp(String.raw`^(!?)\s*(${name})$`);
 /**
  * Parses a label selector as kubectl does. An object without the label matches `a!=b` and `a notin (b)`.
  *
- * Errors: InvalidArgumentError, with the part that is invalid.
- *
- * `selectRows` applies it. Source: k8s.io/apimachinery `labels.Parse`.
+ * Errors: InvalidArgumentError, with the part that is invalid. Source: k8s.io/apimachinery `labels.Parse`.
  */
 export function parseLabelSelector(text: string): LabelSelector {
   // Commas inside parentheses separate values.
@@ -74,7 +72,7 @@ function isIn(values: ReadonlySet<string>, text: string | undefined): boolean {
   return text !== undefined && values.has(text);
 }
 
-/** kubectl's names of fields that our rows call otherwise. */
+/** kubectl's names of fields that have other names in our rows. */
 const kubernetesFields: ReadonlyMap<string, string> = new Map([
   ["metadata.name", "name"],
   ["metadata.namespace", "namespace"],
@@ -93,8 +91,9 @@ function parseFieldSelector(text: string): readonly FieldCondition[] {
 }
 
 /**
- * Selects rows by `--selector` and `--field-selector`, for `kpng get`. The watcher sends all rows: it need not know
- * these options, and both work on any field.
+ * Selects rows by `--selector` and `--field-selector`. `runList` and `kpng get view` create one for each run. The
+ * watcher sends all rows: it need not know these options, and `--field-selector` works on any field. Separate from
+ * `filter-options.ts`, whose options are fields of the request.
  */
 export class RowSelection<D extends DescMessage> {
   readonly #schema: D;

@@ -8,11 +8,10 @@ import packageJson from "../../../package.json" with { type: "json" };
 
 /**
  * Passes the operations of the global stream to `onOp`, whole batches only, for `durationMs` or until `signal` aborts.
- * `kpng record` writes them to the recording.
- *
  * The first batch, which is the whole state, is always awaited; only the wait for further changes ends early.
  *
- * Separate from the command because it needs only the stream, not the recording file.
+ * `writeRecording` calls it, and writes the operations to the recording. Separate from it, because this function knows
+ * only the stream, not the recording file.
  */
 export async function recordOps(
   transport: Transport,

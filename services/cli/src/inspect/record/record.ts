@@ -16,7 +16,9 @@ import { createRecordingFile } from "./recording-file.ts";
 
 /**
  * `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. `kpng replay` serves a
- * recording like a cluster, and `kpng trace --recording` prints its changes. `makeInspect` adds it.
+ * recording like a cluster, and `kpng trace --recording` prints its changes. `makeInspect` adds it. Separate from
+ * `createRecordingFile`, which writes lines, and `recordOps`, which follows the stream: this file decides what is
+ * recorded.
  */
 export const recordCommand: InspectCommand = {
   name: "record",
@@ -60,8 +62,7 @@ Examples:
   },
 };
 
-/** Contents of a recording. */
-export interface RecordOptions {
+interface RecordOptions {
   readonly path: string;
   /** Node whose use of each endpoint is recorded too; "" for none. */
   readonly node: string;

@@ -19,9 +19,11 @@ import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
 import { timestampMs } from "../print/format.ts";
 
 /**
- * Returns a transport that adds to the answers of `transport`, a watcher that replays the recording at `path`, what the
- * streams of the recorded watcher had applied at its end. The replaying watcher itself has no streams, so every node
- * would be absent. `kpng replay get nodes` and `kpng replay get subscribers` use it.
+ * Returns a transport to a watcher that replays the recording at `path`. It adds to the answers of `transport` which
+ * streams the recorded watcher had at the end of the recording, and what they had applied. The replaying watcher itself
+ * has no streams, so every node would be absent.
+ *
+ * `makeInspectSource` calls it for `kpng replay`. Separate, because no other source has such streams.
  *
  * Revisions are those of the recorded watcher. Times are moved, so that ages are those at the end of the recording.
  */

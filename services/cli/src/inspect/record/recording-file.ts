@@ -5,8 +5,8 @@ import { createGzip } from "node:zlib";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { formatRecordingLine, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
 
-/** A recording that is being written. It gets its name only when it is complete. `kpng record` writes to it. */
-export interface RecordingFile {
+/** A recording that is being written. It gets its name only when it is complete. */
+interface RecordingFile {
   write(line: RecordingLine): Promise<void>;
   /** Completes the file and gives it its name. */
   complete(): Promise<void>;
@@ -19,7 +19,8 @@ export interface RecordingFile {
  *
  * Errors, also of its methods: REQUEST_FAILED if the file cannot be written.
  *
- * Separate from the command because it knows nothing about watchers. `readRecording` reads such files.
+ * `writeRecording` calls it. Separate from it, because this file knows nothing about watchers. `readRecording` of the
+ * watcher reads such files.
  */
 export function createRecordingFile(path: string): RecordingFile {
   // A rename would replace a device such as /dev/null by a file.
@@ -55,8 +56,7 @@ export function createRecordingFile(path: string): RecordingFile {
 
 /**
  * Creates or empties a file that only its owner may read, also if it existed with other rights. Returns its descriptor.
- *
- * Errors: REQUEST_FAILED.
+ * `kpng bug-report` calls it too. Errors: REQUEST_FAILED.
  */
 export function openPrivateFile(path: string): number {
   try {

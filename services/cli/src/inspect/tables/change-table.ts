@@ -3,8 +3,8 @@ import { formatAge, formatClock, formatCount, formatDuration, formatEnum } from 
 import type { TableSpec } from "../print/output.ts";
 
 /**
- * Changes of the cluster, and how many nodes applied them. Columns of `kpng get changes`; `trace` and `top` print some
- * of them. Each table is a file of its own, because several commands print it.
+ * Columns for changes of the cluster, with how many nodes applied each. `kpng get changes` prints them, and `kpng top`
+ * and `kpng describe service` print the newest changes. Separate from these commands, because all three need it.
  */
 export const changeTable: TableSpec<typeof ChangeSchema> = {
   schema: ChangeSchema,

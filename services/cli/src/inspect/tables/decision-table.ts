@@ -3,9 +3,8 @@ import { formatProtocol } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
 /**
- * The columns for endpoints as one node uses them, with the reason why it uses each or not: `kpng get view`, and the
- * endpoints in `kpng explain`.
- * Separate from both commands because both need it.
+ * Columns for endpoints as one node uses them, with the reason why it uses each or not. `kpng get view`, `kpng explain`
+ * and `kpng describe endpoint` print them. Separate from these commands, because all three need it.
  */
 export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
   schema: EndpointDecisionSchema,

@@ -3,8 +3,9 @@ import { formatProtocol } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
 /**
- * The columns of `kpng get endpoints`, one row for each endpoint of an EndpointSlice. The endpoints as one node uses
- * them have other columns: `decisionTable`. Separate from the command, which only requests the rows.
+ * Columns for endpoints of EndpointSlices. `kpng get endpoints`, `kpng describe service` and `kpng describe node` print
+ * them. Separate from these commands, because all three need it, and from `decisionTable`, which shows endpoints as one
+ * node uses them.
  */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
   schema: EndpointSchema,

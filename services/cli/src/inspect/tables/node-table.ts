@@ -5,8 +5,8 @@ import { formatAge, formatEnum, formatLabels } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
 /**
- * Nodes, and what each has applied. Columns of `kpng get nodes`. `kpng top` prints it for the nodes that are behind.
- * Separate from both commands because both need it.
+ * Columns for nodes, and what each has applied. `kpng get nodes` prints them, and `kpng top` for the nodes that are
+ * behind. Separate from both commands, because both need it.
  */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,

@@ -9,8 +9,8 @@ import { formatEnum, formatLabels, formatMs, formatProtocol } from "../print/for
 import type { TableSpec } from "../print/output.ts";
 
 /**
- * Columns of `kpng get services`: Services with the number of their endpoints, as a watcher's inspection API lists
- * them. Separate from the command, which only requests the rows.
+ * Columns for Services, with the number of their endpoints. `kpng get services` prints them. Separate from the command,
+ * which requests the rows: this file formats them.
  */
 export const serviceTable: TableSpec<typeof ServiceSchema> = {
   schema: ServiceSchema,

@@ -9,9 +9,9 @@ import type { TableSpec } from "../print/output.ts";
 import { shortError, stateStyles } from "./node-table.ts";
 
 /**
- * Open streams, and what each subscriber has applied. Columns of `kpng get subscribers`. The nodes of these streams,
- * with one row for each node of the cluster, are in `nodeTable`. Separate from the command, which only requests the
- * rows.
+ * Columns for open streams, and what each subscriber has applied. `kpng get subscribers` and `kpng describe node` print
+ * them. Separate from both commands, because both need it, and from `nodeTable`, which has one row for each node of the
+ * cluster.
  */
 export const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   schema: SubscriberSchema,
