@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { toJson } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
-import { readInput } from "@kpng/watcher/source/file/read-input.ts";
+import { loadInput } from "@kpng/watcher/source/file/load-input.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -18,7 +18,7 @@ let server: TestServer;
 
 beforeAll(async () => {
   const store = new Store();
-  const input = await readInput([join(fixtures, "input.yaml")], { decode: makeDecodeOptions() });
+  const input = (await loadInput([join(fixtures, "input.yaml")], { decode: makeDecodeOptions() })).read();
   if (input.kind === "bad") throw new Error(JSON.stringify(input.problems));
   store.replace(input.objects);
   server = await serveStore(store);

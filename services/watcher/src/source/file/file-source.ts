@@ -9,7 +9,7 @@ import { WatcherError } from "../watcher-error.ts";
 import type { InputFilesOptions } from "./input/input-files.ts";
 import { InputWatch, type WatchFolder } from "./input/input-watch.ts";
 import { formatLocation, type InputProblem, type InputResult } from "./input-result.ts";
-import { loadInput } from "./read-input.ts";
+import { loadInput } from "./load-input.ts";
 
 /** Options of {@link fileSource}, which serves a cluster from files. */
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {
@@ -120,7 +120,7 @@ class FileFollower {
 
   /**
    * Reads the inputs and passes the objects to the sink. Returns undefined if the signal aborted or nothing changed
-   * since the last time. With `how` "unless emptied", returns "emptied" and does nothing if a file is empty.
+   * since the last time. With `how` "unless emptied", it does nothing but return "emptied" if a file is empty.
    */
   async #read(
     signal: AbortSignal,

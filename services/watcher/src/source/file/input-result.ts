@@ -5,8 +5,8 @@ import type { ParsedDocument, TextPosition } from "./parse/parsed-document.ts";
 
 /**
  * Result of reading all inputs: all objects, or all problems. `skipped` has the problems of objects that were left out.
- * `readInput` returns it to the file source, which applies the objects or keeps its last good state and reports the
- * problems. A file of its own, because all functions that read inputs share these types.
+ * `readTexts` makes it for `fileSource`, which applies the objects, or keeps its last good state and reports the
+ * problems. Separate, because all functions that read inputs share these types.
  */
 export type InputResult =
   | {

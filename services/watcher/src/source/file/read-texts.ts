@@ -8,9 +8,10 @@ import { parseDocuments } from "./parse/parse-documents.ts";
 
 /**
  * Parses and decodes the texts of all input files. No object may be defined twice. With `skipsBad`, invalid objects are
- * left out, and of two with one name the last one counts; a text that cannot be parsed is always a problem, and so is
- * an input of which nothing is valid. This function is separate from
- * `loadInput`, its caller, because it touches no files. Pure.
+ * left out, and the last of several objects with one name counts; but a text that cannot be parsed still makes the
+ * whole input invalid, and so does an input without any valid object. Pure.
+ *
+ * `loadInput` calls it. Separate from it, because it touches no files.
  */
 export function readTexts(texts: readonly InputText[], options: DecodeOptions, skipsBad = false): InputResult {
   const problems: InputProblem[] = [];
@@ -56,10 +57,7 @@ const locateBudget = { problems: 100_000_000, notes: 5_000_000 };
 /** Limit for the problems, and for the notes, of one document. */
 const maxReports = 20;
 
-/**
- * Returns a function that finds line numbers until `budget` characters have been parsed, and only file names after
- * that.
- */
+/** Returns a function that finds line numbers until `budget` characters have been parsed, and then only file names. */
 function makeLocate(budget: number): Locate {
   let left = budget;
   return ({ file, document }, path) => {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { PassThrough } from "node:stream";
 import { afterEach, beforeEach, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decode-options.ts";
-import { readInput } from "./read-input.ts";
+import { loadInput } from "./load-input.ts";
 
 const decode = makeDecodeOptions();
 let folder = "";
@@ -21,9 +21,10 @@ afterEach(() => rm(folder, { recursive: true }));
 
 test("a pipe is read when its writer opens it, and only once", async () => {
   const streams = new Map();
-  const reading = readInput([pipe], { decode, streams });
+  const reading = loadInput([pipe], { decode, streams });
   await writeFile(pipe, "nodes: [{name: a}]\n");
-  for (const result of [await reading, await readInput([pipe], { decode, streams })]) {
+  for (const loaded of [await reading, await loadInput([pipe], { decode, streams })]) {
+    const result = loaded.read();
     assert.deepEqual(result.kind === "ok" && result.objects.nodes?.map((node) => node.name), ["a"]);
   }
 });
@@ -34,8 +35,8 @@ for (const [name, open] of [
 ] as const) {
   test(`${name} does not delay the end after the signal aborts`, async () => {
     const stop = new AbortController();
-    const reading = readInput(open().inputs, { decode, signal: stop.signal, ...open() });
+    const reading = loadInput(open().inputs, { decode, signal: stop.signal, ...open() });
     stop.abort();
-    assert.equal((await reading).kind, "bad");
+    assert.equal((await reading).read().kind, "bad");
   });
 }

@@ -6,7 +6,8 @@ import { readState } from "./read-state.ts";
 
 /**
  * Decodes one document: a Kubernetes object, a KPNG state file, or nothing if it is empty. `readTexts` calls it for
- * each document of each input file of `kpng file`. Pure.
+ * each document of each input file of `kpng file`. It only chooses between `readManifests` and `readState`, which know
+ * one format each. Pure.
  */
 export function readDocument(value: unknown, options: DecodeOptions): DocumentContent {
   if (value === null || value === undefined) return emptyContent;

@@ -11,11 +11,10 @@ import type { DocumentContent, DocumentNote, LocatedObject } from "./document-co
 
 /**
  * Decodes a Kubernetes object: a Service, EndpointSlice or Node, or a list of objects. Other kinds are only counted.
- * `readDocument` calls it for every document that is not a state file.
- *
  * Pure.
  *
- * The objects themselves are decoded by the functions of `source/decode`, as for the source `kube`.
+ * `readDocument` calls it for every document that is not a state file. The objects themselves are decoded by the
+ * functions of `source/decode`, as for the source `kube`: only lists and other kinds occur in files alone.
  */
 export function readManifests(value: Readonly<Record<string, unknown>>, options: DecodeOptions): DocumentContent {
   const content = new ManifestContent(options);
@@ -101,16 +100,15 @@ class ManifestContent implements DocumentContent {
     switch (decoded.kind) {
       case "ok":
         objects.push({ path, value: decoded.value });
-        // Unlike kube-proxy with its API server, the author of a file can correct it, and the last valid state is kept.
+        // Invalid parts make the input invalid, unlike with an API server: the author of a file can correct it.
         for (const part of decoded.skipped) this.problems.push({ ...part, path: [...path, ...part.path] });
         for (const note of decoded.notes) this.notes.push({ path, note });
-        return;
+        break;
       case "skip":
         this.notes.push({ path, note: decoded.note });
-        return;
+        break;
       case "bad":
         this.problems.push({ path: [...path, ...decoded.path], problem: decoded.problem });
-        return;
     }
   }
 }

@@ -10,13 +10,14 @@ import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObje
 import { type State, type StateEndpoint, type StateNode, type StateService, stateShape } from "./state-shape.ts";
 
 /**
- * Decodes a state file of KPNG, with KPNG's defaults. The namespace defaults to "default". An endpoint belongs to the
- * Service that contains it, whatever its own fields say. A state file is a cluster state as KPNG's YAML, as `kpng
- * SOURCE to-file` writes it.
+ * Decodes a state file of KPNG: a cluster state as YAML, as `kpng SOURCE to-file` writes it. Absent fields get KPNG's
+ * defaults; the namespace defaults to "default". An endpoint belongs to the Service that contains it, whatever its own
+ * fields say.
  *
- * `readDocument` calls it for every document without a kind. `stateShape` defines which files are valid; this function
- * converts them to our types. Pure. Returns all problems, each unknown key as one of its own, and the Services and
- * nodes without problems.
+ * Returns all problems, one for each unknown key, and the Services and nodes without problems. Pure.
+ *
+ * `readDocument` calls it for every document without a kind. Separate from `stateShape`, which defines which files are
+ * valid: this function converts them to our types.
  */
 export function readState(value: unknown): DocumentContent {
   const parsed = stateShape.safeParse(value);

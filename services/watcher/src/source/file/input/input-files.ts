@@ -6,10 +6,10 @@ import { join } from "node:path";
 import { addAbortSignal, Readable } from "node:stream";
 import { reasonOf } from "@kpng/process/log.ts";
 
-/**
- * Input that means standard input, as in most tools. `listInputFiles` and `readInputFiles` below find and read the
- * input files of `kpng file`, for `loadInput`. Parsing them is left to `readTexts`.
- */
+// Finds and reads the input files of `kpng file`: `loadInput` calls both functions, `InputWatch` only the first.
+// Separate from `readTexts`, which parses the contents and touches no files.
+
+/** Input that means standard input, as in most tools. */
 export const standardInput = "-";
 
 /** A file to read, with a stamp for detecting changes. */
@@ -51,7 +51,6 @@ const defaultMaxBytes = 256 * 1_048_576;
 /**
  * Lists the files of the inputs: each file, and the files of each folder that end in .yaml, .yml or .json, by name.
  * Subfolders and dot files (a ConfigMap's `..data`) are ignored. A file that is named twice is listed once.
- * `InputWatch` calls it too, to detect changes by the stamps.
  */
 export async function listInputFiles(
   inputs: readonly string[],
@@ -81,7 +80,7 @@ export async function listInputFiles(
   return { files: [...files.values()], failures };
 }
 
-/** Reads files as UTF-8. Files that are too large, unreadable or not UTF-8 are failures. `loadInput` calls it. */
+/** Reads files as UTF-8. Files that are too large, unreadable or not UTF-8 are failures. */
 export async function readInputFiles(
   files: readonly InputFile[],
   options: InputFilesOptions,

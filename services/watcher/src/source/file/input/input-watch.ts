@@ -6,11 +6,11 @@ import { listInputFiles, standardInput } from "./input-files.ts";
 
 /**
  * Detects changes of the inputs of a file source, by events and by polling. `fileSource` waits with it before each
- * read.
+ * read. Separate from it, because it reads no contents.
  *
- * Neither is sufficient alone. Folder events are immediate, but network file systems and replaced folders send none.
- * Polling times, size and inode of each file detects everything, but late, and misses a second change within one tick
- * of the file system's clock.
+ * Neither events nor polling alone is sufficient. Folder events are immediate, but network file systems and replaced
+ * folders send none. Polling times, size and inode of each file detects everything, but late, and misses a second
+ * change within one tick of the file system's clock.
  */
 export class InputWatch {
   readonly #inputs: readonly string[];

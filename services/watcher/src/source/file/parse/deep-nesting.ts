@@ -11,9 +11,7 @@ const closers = new Set(["]", "}"]);
  * Nesting by indentation needs no limit: a text grows with the square of its depth. Brackets within quotes count too,
  * because only a parser knows the quotes; a text with 256 more opening than closing ones is not a manifest.
  *
- * Pure; O(length).
- *
- * It is separate because it must work before anything is parsed.
+ * Pure; O(length). Separate from `parseAnyYaml`, because it must work without a parser.
  */
 export function findDeepNesting(text: string): number | undefined {
   let brackets = 0;

@@ -15,13 +15,10 @@ import type { ParsedDocument, ParsedDocuments, TextPosition, TextProblem } from 
 
 /**
  * Parses YAML 1.2 with package yaml, where `parsePlainYaml` cannot. `firstLine` is the line of the file where the text
- * starts, `otherLine` the line of the text where it stops being plain YAML.
+ * starts, `otherLine` the line of the text where it stops being plain YAML. Pure, never throws.
  *
- * Pure, never throws.
- *
- * `parseDocuments` calls it for few files, because package yaml is slow and takes much memory.
- *
- * Separate from `parsePlainYaml`, so that only this file needs the package and its limits.
+ * `parseDocuments` calls it for few files, because package yaml is slow and takes much memory. Separate from
+ * `parsePlainYaml`, so that only this file needs the package and its limits.
  */
 export function parseAnyYaml(text: string, firstLine: number, otherLine: number): ParsedDocuments {
   if (text.length > maxLength) {

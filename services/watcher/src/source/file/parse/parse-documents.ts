@@ -4,17 +4,16 @@ import type { ParsedDocument, ParsedDocuments, TextProblem } from "./parsed-docu
 import { lineInPlainYaml, parsePlainYaml } from "./plain-yaml.ts";
 
 /**
- * Parses the text of a file: JSON, or any number of YAML documents. It is the first step of `kpng file`; `readDocument`
- * then decodes each document.
+ * Parses the text of a file: JSON, or any number of YAML documents.
  *
  * Duplicate keys are a problem in YAML; in JSON the last one wins, as in JSON.parse. Values may share parts (aliases).
  *
  * Pure, never throws. *Cost:* JSON 0.3 s for 40 MB; YAML as written by programs 0.6 s for 20 MB; other YAML 0.5 s and
  * 100 MB of memory per MB, and therefore limited to 8 MiB per document.
  *
- * `readTexts` calls it for each file. It only chooses the parser: JSON.parse, `parsePlainYaml` or `parseAnyYaml`.
- *
- * Separate from `readTexts`, which decodes the objects in the parsed values.
+ * `readTexts` calls it for each input file of `kpng file`, and then `readDocument` for the values. Separate from both,
+ * because it knows nothing about Kubernetes. It only chooses the parser: JSON.parse, `parsePlainYaml` or
+ * `parseAnyYaml`.
  */
 export function parseDocuments(text: string): ParsedDocuments {
   const nul = text.indexOf("\0");
@@ -79,9 +78,7 @@ function plainDocument(value: unknown, part: Part): ParsedDocument {
   };
 }
 
-/**
- * Splits a text at lines that start with `---`. The rest of such a line belongs to the next document.
- */
+/** Splits a text at lines that start with `---`. The rest of such a line belongs to the next document. */
 function splitDocuments(text: string): readonly Part[] {
   const parts: Part[] = [];
   const separator = /(?:^|(?<=\n))---(?=[ \t\n]|$)/g;

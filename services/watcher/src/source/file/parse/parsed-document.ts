@@ -1,8 +1,8 @@
 import type { FieldPath } from "../../decode/decoded.ts";
 
 /**
- * One parsed document of a file: JSON, or the YAML between two `---` lines. `parseDocuments` returns it, with positions
- * by which problems are reported. A file of its own, because all parsers of this folder return it.
+ * One parsed document of a file: JSON, or the YAML between two `---` lines, with positions by which problems are
+ * reported. `parseDocuments` returns it to `readTexts`. Separate, because all parsers of this folder return it.
  */
 export interface ParsedDocument {
   /** Value as from JSON.parse; null for an empty document. */

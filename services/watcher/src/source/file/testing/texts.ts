@@ -5,7 +5,10 @@ import { readTexts } from "../read-texts.ts";
 
 const options = makeDecodeOptions();
 
-/** Reads texts as if they were the files `a.yaml`, `b.yaml`, `c.yaml`. */
+/**
+ * Reads texts as if they were the files `a.yaml`, `b.yaml`, `c.yaml`. The tests of `readTexts` call the functions of
+ * this file and read its texts; separate, because three test files share them.
+ */
 export function read(...texts: readonly string[]) {
   return readTexts(
     texts.map((text, index) => ({ file: `${"abc"[index]}.yaml`, text })),

@@ -3,14 +3,14 @@ import { type InputFilesOptions, listInputFiles, readInputFiles } from "./input/
 import type { InputResult } from "./input-result.ts";
 import { readTexts } from "./read-texts.ts";
 
-/** Options of {@link loadInput} and {@link readInput}. */
-export interface ReadInputOptions extends InputFilesOptions {
+/** Options of {@link loadInput}. */
+interface LoadInputOptions extends InputFilesOptions {
   readonly decode: DecodeOptions;
   /** True to leave out invalid objects. Default false. */
   readonly skipsBad?: boolean | undefined;
 }
 
-/** Input of a file source: the bytes of all files, loaded but not yet parsed. */
+/** The contents of all files, loaded but not yet parsed. */
 export interface LoadedInput {
   readonly fileCount: number;
   /** Equal for the same files with the same contents. */
@@ -22,14 +22,15 @@ export interface LoadedInput {
 }
 
 /**
- * Loads the bytes of all inputs. Problems with files are part of the result of `read`, not errors.
+ * Loads the contents of all inputs: files, folders and standard input ("-"). One problem makes the whole input invalid,
+ * because part of a cluster must never be served. Problems are part of the result of `read`, not errors.
  *
- * The file source calls it at the start and after each change of its inputs. It compares the digest, and parses the
- * inputs only if their contents changed.
+ * `fileSource` calls it at the start and after each change of its inputs. It compares the digest, and calls `read` only
+ * if the contents changed.
  *
  * Separate from `fileSource`, which decides when to read, and from `readTexts`, which touches no files.
  */
-export async function loadInput(inputs: readonly string[], options: ReadInputOptions): Promise<LoadedInput> {
+export async function loadInput(inputs: readonly string[], options: LoadInputOptions): Promise<LoadedInput> {
   const listed = await listInputFiles(inputs);
   const loaded = await readInputFiles(listed.files, options);
   const failures = [...listed.failures, ...loaded.failures];
@@ -43,17 +44,4 @@ export async function loadInput(inputs: readonly string[], options: ReadInputOpt
       return { kind: "bad", problems: [...failures, ...(result.kind === "bad" ? result.problems : [])] };
     },
   };
-}
-
-/**
- * Reads cluster objects from files, folders and standard input ("-"), in any mixture of Kubernetes manifests, lists
- * from `kubectl get -o yaml` or `-o json`, and KPNG state files.
- *
- * One problem invalidates the whole input, because part of a cluster must never be served. Problems are values, not
- * errors.
- *
- * This is {@link loadInput} and `read` in one step. Only tests need it.
- */
-export async function readInput(inputs: readonly string[], options: ReadInputOptions): Promise<InputResult> {
-  return (await loadInput(inputs, options)).read();
 }

@@ -5,24 +5,24 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { afterEach, beforeEach, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decode-options.ts";
-import { readInput } from "./read-input.ts";
+import { loadInput } from "./load-input.ts";
 
 const decode = makeDecodeOptions();
 let folder = "";
 
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "kpng-read-input-"));
+  folder = await mkdtemp(join(tmpdir(), "kpng-load-input-"));
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-async function nodesOf(inputs: readonly string[], options: Partial<Parameters<typeof readInput>[1]> = {}) {
-  const result = await readInput(inputs, { decode, ...options });
+async function nodesOf(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
+  const result = (await loadInput(inputs, { decode, ...options })).read();
   assert.equal(result.kind, "ok", JSON.stringify(result));
   return result.objects.nodes?.map((node) => node.name);
 }
 
-async function problemsOf(inputs: readonly string[], options: Partial<Parameters<typeof readInput>[1]> = {}) {
-  const result = await readInput(inputs, { decode, ...options });
+async function problemsOf(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
+  const result = (await loadInput(inputs, { decode, ...options })).read();
   return result.kind === "ok" ? [] : result.problems;
 }
 
