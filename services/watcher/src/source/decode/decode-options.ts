@@ -2,7 +2,8 @@ import { compileGlobs } from "./globs.ts";
 
 /**
  * Which labels and annotations are kept. All others are dropped, and their changes make no revision. The sources `kube`
- * and `file` decode all objects with them.
+ * and `file` pass them to `decodeNode` and `decodeService`. Separate, because both sources and both decoders share the
+ * type.
  */
 export interface DecodeOptions {
   readonly serviceLabels: NameFilter;

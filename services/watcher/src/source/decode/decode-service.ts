@@ -27,7 +27,8 @@ import { parseParts } from "./parse-parts.ts";
  * Pure. "bad" names the first problem that is not in one of the {@link serviceParts}. It never returns "skip":
  * ExternalName and headless Services are accepted.
  *
- * The sources `kube` and `file` call it, through `serviceKind` and `readManifests`.
+ * The sources `kube` and `file` call it, through `serviceKind` and `readManifests`. Each kind of object has a decoder
+ * of its own.
  */
 export function decodeService(object: unknown, options: DecodeOptions): Decoded<Service> {
   const parsed = parseParts(serviceShape, serviceParts, object);

@@ -19,7 +19,8 @@ import { parseParts } from "./parse-parts.ts";
  *
  * Source: kube-proxy, `endpointslicecache.go`, and `cmd/kube-proxy/app/server.go` for the headless label.
  *
- * The sources `kube` and `file` call it, through `sliceKind` and `readManifests`.
+ * The sources `kube` and `file` call it, through `sliceKind` and `readManifests`. Each kind of object has a decoder of
+ * its own.
  */
 export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<EndpointSlice> {
   const head = sliceHead.safeParse(object);
@@ -77,8 +78,7 @@ function toSlice(
   return ok({ namespace, name, serviceName, endpoints: decoded, hasPodKeys: false, triggeredAtMs }, notes, skipped);
 }
 
-/** Label with the name of the Service that a slice belongs to. */
-export const serviceNameLabel = "kubernetes.io/service-name";
+const serviceNameLabel = "kubernetes.io/service-name";
 
 /**
  * Label that the EndpointSlice controller sets on the slices of headless Services, and copies from Services that have
@@ -161,9 +161,7 @@ function toEndpoint(endpoint: z.infer<typeof endpointShape>, ports: readonly End
 
 const none: readonly string[] = [];
 
-/**
- * Parses an RFC 3339 time to milliseconds since 1970. Invalid text gives undefined: the time is used for metrics only.
- */
+/** Parses an RFC 3339 time to milliseconds since 1970. Invalid text gives undefined: only metrics use the time. */
 function parseTime(text: string | undefined): number | undefined {
   if (text === undefined || !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i.test(text)) return undefined;
   const ms = Date.parse(text);

@@ -1,8 +1,8 @@
 import type { z } from "zod";
 
 /**
- * Result of decoding an object from the API server or a file. The decoders of Services, EndpointSlices and Nodes return
- * it; the sources `kube` and `file` log or reject what is invalid.
+ * Result of decoding an object from the API server or a file. `decodeService`, `decodeSlice` and `decodeNode` return
+ * it; the sources `kube` and `file` log or reject what is invalid. Separate, because all of them share the type.
  */
 export type Decoded<T> =
   | {

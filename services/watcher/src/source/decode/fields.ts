@@ -2,15 +2,15 @@ import { type AddressSet, type Family, parseAddress, parseCidr } from "@kpng/mod
 import { z } from "zod";
 import { show } from "./decoded.ts";
 
+// Fields from which the schemas of objects are built: those of `decodeService`, `decodeSlice` and `decodeNode`, and
+// `stateShape` of KPNG's state files. Separate, so that all four accept the same names, addresses and numbers.
+
 /** Longest name in Kubernetes (a DNS subdomain), in characters. */
 const maxNameLength = 253;
 
 /**
  * True if text can be part of a key: 1 to 253 characters, without slashes, `|`, white space and control characters.
  * Kubernetes is stricter, but this is what our keys and the paths on the wire need.
- *
- * The decoders of Services, EndpointSlices and Nodes, and `state-shape.ts` for KPNG's state files, build their schemas
- * from the fields of this file.
  */
 export function isName(text: string): boolean {
   return text.length <= maxNameLength && /^[^\s/|\p{Cc}]+$/u.test(text);

@@ -1,8 +1,9 @@
 import { ProcessError } from "@kpng/process/process-error.ts";
 
 /**
- * Returns a predicate that is true for text that fully matches one of the globs. `decode-options.ts` uses it for
- * options such as --with-service-labels, whose values are globs of label names.
+ * Returns a predicate that is true for text that fully matches one of the globs. `makeDecodeOptions` calls it for
+ * options such as --with-service-labels, whose values are globs of label names. Separate from it, because globs have
+ * nothing to do with Kubernetes.
  *
  * *Syntax:* `*` any characters, also slashes; `?` one character; `[abc]` `[!abc]` `[a-z]` `[!a-z]` a character class or
  * its negation, either a list of characters or a single range; `{a,b*}` alternatives, which may be nested; `\` quotes
@@ -11,8 +12,6 @@ import { ProcessError } from "@kpng/process/process-error.ts";
  * Source: gobwas/glob, which KPNG uses for the same options.
  *
  * Errors: BAD_OPTION for an invalid glob.
- *
- * Separate because it knows nothing about Kubernetes.
  */
 export function compileGlobs(globs: readonly string[]): (text: string) => boolean {
   const patterns = globs.map((glob) => new RegExp(`^(?:${toPattern(glob)})$`, "su"));

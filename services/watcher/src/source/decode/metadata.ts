@@ -2,9 +2,9 @@ import { z } from "zod";
 import { nameField, stringMapField } from "./fields.ts";
 
 /**
- * Metadata fields that `decodeNode`, `decodeService` and `decodeSlice` read. The namespace defaults to "default",
- * because manifests may omit it. Before it decodes an object, the source `kube` reads name and version with
- * `rawMetadata`.
+ * Schema of the metadata fields that `decodeNode`, `decodeService` and `decodeSlice` read; separate, because all three
+ * share it. The namespace defaults to "default", because manifests may omit it. Before it decodes an object, the source
+ * `kube` reads name and version with `rawMetadata`.
  */
 export const metadataShape = z.object({
   name: nameField,

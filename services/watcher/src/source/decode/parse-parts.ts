@@ -3,7 +3,7 @@ import type { z } from "zod";
 import { bad, type FieldPath, type FieldProblem, problemsOf } from "./decoded.ts";
 
 /**
- * Parses an object, and skips its invalid parts as kube-proxy does: the rest is served.
+ * Parses an object with a schema, and skips its invalid parts as kube-proxy does: the rest is served.
  *
  * `parts` are the fields that may be missing, e.g. `spec.ports.*.targetPort`, where `*` is an entry of an array. For
  * each invalid field, the innermost part that contains it is removed and reported once. A problem outside all parts
@@ -11,7 +11,7 @@ import { bad, type FieldPath, type FieldProblem, problemsOf } from "./decoded.ts
  *
  * Pure. *Cost:* one parse of a valid object, two of an object with invalid parts.
  *
- * `decodeService` and `decodeSlice` call it. Nodes need no parts: their invalid addresses are ignored.
+ * Separate, because `decodeService` and `decodeSlice` both call it. `decodeNode` needs no parts.
  */
 export function parseParts<T>(schema: z.ZodType<T>, parts: readonly string[], object: unknown): ParsedParts<T> {
   const first = schema.safeParse(object);
@@ -25,11 +25,8 @@ export function parseParts<T>(schema: z.ZodType<T>, parts: readonly string[], ob
     if (!removed.has(key)) removed.set(key, { path, problem, part });
   }
   const skipped = [...removed.values()];
-  const left = without(
-    object,
-    skipped.map(({ part }) => part),
-  );
-  const second = schema.safeParse(left);
+  const removedPaths = skipped.map(({ part }) => part);
+  const second = schema.safeParse(without(object, removedPaths));
   if (!second.success) return bad(second.error);
   return { kind: "parsed", data: second.data, skipped: skipped.map(({ path, problem }) => ({ path, problem })) };
 }
@@ -55,13 +52,8 @@ function without(value: unknown, paths: readonly FieldPath[]): unknown {
   const byStep = Map.groupBy(paths, (path) => path[0]);
   const keepStep = (step: string | number): boolean => !(byStep.get(step) ?? []).some((path) => path.length === 1);
   const inner = (step: string | number, child: unknown): unknown => {
-    const deeper = byStep.get(step);
-    return deeper === undefined
-      ? child
-      : without(
-          child,
-          deeper.map((path) => path.slice(1)),
-        );
+    const deeper = byStep.get(step)?.map((path) => path.slice(1));
+    return deeper === undefined ? child : without(child, deeper);
   };
   if (Array.isArray(value)) {
     return value.flatMap((child: unknown, index) => (keepStep(index) ? [inner(index, child)] : []));
