@@ -5,12 +5,12 @@ import { WireError } from "@kpng/model/wire/wire-error.ts";
 import type { GlobalItems } from "./global-items.ts";
 
 /**
- * Applies one operation of a global stream to `items`. Returns true if it was the sync marker that ends a batch. The
- * sources `api` and `replay` use it.
+ * Applies one operation of a global stream to `items`. Returns true if it was the sync marker that ends a batch.
  *
  * Errors: WireError; `items` are then unchanged.
  *
- * Separate from `GlobalItems`, which knows nothing about the wire.
+ * The sources `api` and `replay`, and the command line for `kpng bug-report`, call it for each operation. Separate from
+ * `GlobalItems`, which knows nothing about the wire.
  */
 export function applyGlobalOp(items: GlobalItems, { Op: op }: OpItem): boolean {
   switch (op.case) {
@@ -44,11 +44,10 @@ function put(ref: Ref, bytes: Uint8Array, items: GlobalItems): void {
     case SetName.GlobalNodeInfos:
       items.putNode(ref.Path, decodeNodeInfo(bytes));
       break;
-    case SetName.GlobalEndpointInfos: {
+    case SetName.GlobalEndpointInfos:
       // KPNG sends each endpoint twice. The path of the copy has no Service name.
       if (ref.Path.split("|")[1] !== "") items.putEndpoint(ref.Path, decodeEndpointInfo(bytes));
       break;
-    }
     default:
       // A Set that only newer watchers send.
       break;

@@ -139,9 +139,7 @@ function headOf(slice: ReadonlyMap<string, SlicedEndpoint>): SliceHead | undefin
   return undefined;
 }
 
-/**
- * Makes a slice of its endpoints, ordered by path, so that the same items give equal slices in any order of arrival.
- */
+/** Makes a slice of its endpoints, ordered by path, so that equal items give equal slices in any order of arrival. */
 function joinSlice(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): EndpointSlice | undefined {
   const [first, ...others] = [...(slice ?? [])].sort(([a], [b]) => compareText(a, b)).map(([, item]) => item);
   if (first === undefined) return undefined;

@@ -7,8 +7,8 @@ import { askUpstream } from "./upstream-position.ts";
 
 /**
  * Keeps a relay from going back to an older state of its upstream watcher, and knows how current the relay is.
- * `apiSource` passes every batch of the upstream through it. Separate from `apiSource` because it needs no stream: it
- * only compares positions and asks the upstream for its own.
+ * `apiSource` asks it about every batch of the upstream. Separate from `apiSource`, because it needs no stream: it only
+ * compares positions and asks the upstream for its own.
  */
 export class RelayCurrency {
   readonly #gate: ForwardGate;

@@ -5,16 +5,16 @@ import type { KubeConnection, KubeResponse } from "./connection.ts";
 import { type ConnectOptions, loadConfig } from "./load-config.ts";
 
 /**
- * Returns a connection to the API server, for `kubeSource`. The Kubernetes client library (client-node) reads the
- * configuration and provides credentials and TLS: kubeconfig, exec plugins, OIDC, token files, client certificates,
- * proxies.
+ * Returns a connection to the API server. The Kubernetes client library (client-node) reads the configuration and
+ * provides credentials and TLS: kubeconfig, exec plugins, OIDC, token files, client certificates, proxies.
  *
  * client-node rereads token files every minute, as client-go does. It measures that minute on the wall clock, which may
  * be set back, so a response with status 401 makes us reload the whole configuration at once.
  *
  * Errors: BAD_OPTION if there is no usable configuration.
  *
- * `kpng kube` calls it once. `loadConfig` finds the configuration; this file sends the requests.
+ * `kpng kube` calls it for `kubeSource` and for reviews of tokens, `kpng certificates` for the names of the Nodes.
+ * Separate from `loadConfig`, which finds the configuration: this file sends the requests.
  */
 export function connectKube(options: ConnectOptions = {}): KubeConnection {
   let config = loadConfig(options);
@@ -76,7 +76,7 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
   };
 }
 
-/** The second type is that of the keys that sign tokens. */
+/** The second type is that of the signing keys that `kubeAuthority` reads. */
 const accept = "application/json, application/jwk-set+json";
 
 /** A request: a GET, or with a body of JSON a POST. */
@@ -85,9 +85,7 @@ interface Sent {
   readonly body?: string | undefined;
 }
 
-/**
- * Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within another half minute.
- */
+/** Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within half a minute. */
 const keepAliveMs = 15_000;
 
 /** Errors of a connection reach the request, or the reader of the body. */

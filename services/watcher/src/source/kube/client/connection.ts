@@ -1,16 +1,13 @@
 /**
- * Status and body of a response of the API server. The body is read while it arrives. The rest of the source `kube`
- * sends its requests through these types only, so tests can replace the API server.
+ * Status and body of a response of the API server. The body is read while it arrives. The source `kube` and
+ * `kubeAuthority` send their requests through the types of this file only, so tests can replace the API server.
  */
 export interface KubeResponse {
   readonly status: number;
   readonly body: AsyncIterable<Buffer>;
 }
 
-/**
- * Connection to an API server that lists and watches send their requests over. `connectKube` makes it. Separate from
- * `connectKube`, which imports the Kubernetes client.
- */
+/** Connection to an API server. `connectKube` makes it; separate from it, because it imports the Kubernetes client. */
 export interface KubeConnection {
   /** URL for logs, e.g. "https://10.96.0.1:443". */
   readonly server: string;

@@ -1,12 +1,9 @@
 /**
- * Aborts its signal after a period without progress, or when the parent signal aborts. Requests to the API server use
- * it to detect dead connections.
+ * Aborts its signal after a period without progress, or when the parent signal aborts. Timers run on the monotonic
+ * clock, so setting the wall clock has no effect.
  *
- * Timers run on the monotonic clock, so setting the wall clock has no effect.
- *
- * `openResponse` makes one for each request.
- *
- * Separate from `openResponse`, because a timeout knows nothing about requests.
+ * `openResponse` makes one for each request to the API server, to detect dead connections. Separate from it, because a
+ * timeout knows nothing about requests.
  */
 export class IdleTimeout {
   readonly signal: AbortSignal;

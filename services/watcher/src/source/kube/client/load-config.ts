@@ -9,12 +9,12 @@ import { KubeConfig } from "@kubernetes/client-node";
 import { parse } from "yaml";
 
 /**
- * Loads the Kubernetes configuration for `connectKube`. The configuration is the kubeconfig file of `kpng kube`, or the
- * service account of its pod.
+ * Loads the Kubernetes configuration: a kubeconfig file, or the ServiceAccount of the pod.
  *
  * Errors: BAD_OPTION if there is no configuration, it selects no cluster, or the server is not an HTTP URL.
  *
- * Separate from `connectKube`, which calls it again when the server refuses the credentials.
+ * `connectKube` calls it at the start, and again when the server refuses the credentials. Separate from it, because it
+ * sends no requests.
  */
 export function loadConfig({ kubeconfig, server, podRoot = "" }: ConnectOptions): KubeConfig {
   const config = new KubeConfig();

@@ -6,7 +6,7 @@ import { type ApiRequest, failureOfStatus, type RequestFailure } from "./request
 
 /**
  * Sends a GET of a list or a watch and waits for the headers. An aborted signal gives the failure "lost". `listPages`
- * and `watchOnce` call it and read the body. Separate from `KubeConnection` because it adds the time limit and turns
+ * and `watchOnce` call it and read the body. Separate from `KubeConnection`, because it adds the time limit and turns
  * errors into values.
  */
 export async function openResponse(
