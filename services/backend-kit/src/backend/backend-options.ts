@@ -10,7 +10,7 @@ import {
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import { clientOptions } from "@kpng/process/token-file.ts";
 import { defaultMessageBytes, defaultViewBytes } from "../receive/view-limit.ts";
-import type { ParsedOptions } from "../types/parsed-options.ts";
+import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendContext } from "./backend-command.ts";
 
 const standardApi = "127.0.0.1:12090";
@@ -51,8 +51,8 @@ export const connectionOptions: readonly OptionSpec[] = [
 ];
 
 /**
- * Option for the maximum wait for a first view. A command that ends by itself must fail if no watcher answers in time;
- * a backend that keeps running waits without a limit.
+ * Option for the maximum wait for a first view; `kpng SOURCE` reuses it for queries such as `kpng kube get`. A command
+ * that ends by itself must fail if no watcher answers in time; a backend that keeps running waits without a limit.
  */
 export const watcherTimeoutOption: OptionSpec = {
   flags: "--watcher-timeout <duration>",
@@ -139,6 +139,6 @@ export function readFollowOptions(
     brakeHoldMs: Number(options.viewBrakeHold),
     isOnce: options.once === true,
     firstViewLimitMs: Number(options.watcherTimeout),
-    inspectSocket: typeof options.inspectSocket === "string" ? options.inspectSocket : undefined,
+    inspectSocket: textOption(options, "inspectSocket"),
   };
 }

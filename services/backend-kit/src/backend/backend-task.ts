@@ -172,7 +172,6 @@ function noView(options: BackendTaskOptions, lossReason: string): BackendError {
   return new BackendError("NO_VIEW", text);
 }
 
-/** Returns the part that saves the view on disk; undefined if the backend saves nothing. */
 function makeKeeper(
   options: BackendTaskOptions,
   isConnected: () => boolean,

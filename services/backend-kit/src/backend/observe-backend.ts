@@ -5,7 +5,7 @@ import type { Task } from "@kpng/process/task.ts";
 import type { Registry } from "prom-client";
 import { ProxyHealth } from "../observe/proxy-health.ts";
 import { proxyObserveTasks } from "../observe/serve-proxy-health.ts";
-import type { ParsedOptions } from "../types/parsed-options.ts";
+import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendCommand } from "./backend-command.ts";
 
 /** Health and metrics servers of a process with one backend. */
@@ -27,14 +27,10 @@ export function observeBackend(
   { health, metrics }: { readonly health: Health; readonly metrics: Registry },
 ): ObservedBackend {
   const addresses = {
-    healthzBindAddress: text(options.healthzBindAddress),
-    metricsBindAddress: text(options.metricsBindAddress),
+    healthzBindAddress: textOption(options, "healthzBindAddress"),
+    metricsBindAddress: textOption(options, "metricsBindAddress"),
   };
   if (proxyMode === undefined) return { proxyHealth: undefined, tasks: statusServerTasks(addresses, health, metrics) };
   const proxyHealth = new ProxyHealth({ families });
   return { proxyHealth, tasks: proxyObserveTasks(addresses, { proxyHealth, health, metrics, mode: proxyMode }) };
-}
-
-function text(value: unknown): string | undefined {
-  return typeof value === "string" ? value : undefined;
 }

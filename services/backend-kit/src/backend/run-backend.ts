@@ -12,7 +12,7 @@ import { Command } from "commander";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 import { acceptConfigFile } from "../config/config-file.ts";
-import type { ParsedOptions } from "../types/parsed-options.ts";
+import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendCommand } from "./backend-command.ts";
 import { backendOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
@@ -32,8 +32,8 @@ export type RunBackendOptions = BackendCallbacks & {
 
 /**
  * Makes this process a backend: parses the command line, follows the view of the node and calls back. Ends the process
- * with exit status 0 after SIGTERM, SIGINT or `--once`, 1 after a permanent failure, 2 for an invalid command line. The
- * simplest entry point of this library; a backend with options of its own uses {@link runBackendCommand}.
+ * with exit status 0 after SIGTERM, SIGINT or `--once`, 1 after a permanent failure, 2 for an invalid command line.
+ * Backends outside this repository call it; one with options of its own calls {@link runBackendCommand}.
  *
  * ```ts
  * await runBackend({ name: "hello", onState: (view) => console.log(view.services.size) });
@@ -57,7 +57,7 @@ export function runBackend(options: RunBackendOptions): Promise<never> {
 
 /**
  * Runs a backend as a program of its own, with its options and the shared ones; ends the process like `runBackend`. The
- * `main.ts` of each backend calls it.
+ * `main.ts` of each backend calls it. Separate from `prepareBackend`, because `kpng local` parses its own command line.
  */
 export function runBackendCommand(
   backend: BackendCommand,
@@ -84,15 +84,12 @@ async function serveBackend(backend: BackendCommand, options: ParsedOptions, sig
   const log = createLog(options.logLevel as LogLevel);
   const health = new Health();
   const metrics = new Registry();
-  const tls = readClientTls({ key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) });
-  const token = readTokenFile(text(options.tokenFile));
+  const [key, crt, ca] = ["tlsKey", "tlsCrt", "tlsCa"].map((name) => textOption(options, name));
+  const tls = readClientTls({ key, crt, ca });
+  const token = readTokenFile(textOption(options, "tokenFile"));
   const traced = { name: `kpng-${backend.name}`, version: packageJson.version };
   await withTracing(traced, log, async (tracing) => {
     const { main, beside } = prepareBackend(backend, options, { log, health, metrics, tracing, tls, token });
     await runWithMain(main, beside, signal);
   });
-}
-
-function text(value: unknown): string | undefined {
-  return typeof value === "string" ? value : undefined;
 }

@@ -43,7 +43,7 @@ export function acceptConfigFile(command: Command, { proxyMode, log }: ConfigFil
 }
 
 /** Reads a KubeProxyConfiguration file. Errors: BAD_CONFIG if it cannot be read, is invalid, or has another mode. */
-export async function readConfigFile(path: string, proxyMode: string): Promise<ProxyConfig> {
+async function readConfigFile(path: string, proxyMode: string): Promise<ProxyConfig> {
   try {
     // Loaded only if needed, because the parser needs memory.
     const { parseDocument } = await import("yaml");
@@ -63,7 +63,7 @@ export async function readConfigFile(path: string, proxyMode: string): Promise<P
 }
 
 /**
- * Largest file that is read, in bytes. The one that kubeadm writes has 2 KiB; the parser takes a hundred times as much.
+ * Maximum size of the file, in bytes. kubeadm's file has 2 KiB; the parser needs a hundred times the size in memory.
  */
 const maxConfigBytes = 1 << 20;
 

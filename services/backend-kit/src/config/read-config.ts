@@ -21,8 +21,7 @@ export interface ProxyConfig {
   readonly unsupported: readonly { readonly field: string; readonly reason: string }[];
 }
 
-/** API version of the files that are accepted. */
-export const configApiVersion = "kubeproxy.config.k8s.io/v1alpha1";
+const configApiVersion = "kubeproxy.config.k8s.io/v1alpha1";
 
 const modes: readonly string[] = ["", "iptables", "ipvs", "nftables", "kernelspace"];
 

@@ -1,8 +1,10 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 
 /**
- * Ends a stream of `dialWatchers` without a first message in time: the watcher hangs, or has no view yet, and another
- * one may have. Also ends a stream when the node leaves its watcher. `dialWatchers` creates one for each stream.
+ * Ends a stream whose first message does not arrive in time: its watcher hangs or has no view yet, and another watcher
+ * may have one. Also ends a stream when the node leaves its watcher.
+ *
+ * `dialWatchers` creates one for each stream. Separate from it, because the choice of a watcher outlives the stream.
  */
 export class AnswerLimit {
   readonly #over = new AbortController();

@@ -54,7 +54,10 @@ const answerLimitMs = 30_000;
  * is tried at once. Watchers in the zone of this node come first. Names are resolved for each stream, and the address
  * that worked last is tried first after a restart, unless only another one is in the zone. A stream from a watcher that
  * says that it is stale moves to another one as soon as that one is not stale. Unary calls go to the watcher of the
- * last stream. `prepareBackend` gives the transport to the backend, which opens its streams on it (`followView`).
+ * last stream.
+ *
+ * `prepareBackend` gives the transport to the backend, which opens its streams on it (`followView`). This file connects
+ * the others of its folder: `resolveApis` finds addresses, `WatcherRotation` chooses one, `dialAddress` connects to it.
  *
  * Errors: BAD_OPTION for an invalid address, or for a token over plain TCP. A stream fails with NO_WATCHER_ADDRESS if
  * no name can be resolved.

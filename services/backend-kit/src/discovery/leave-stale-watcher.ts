@@ -5,8 +5,8 @@ import { waitMs } from "@kpng/process/wait.ts";
 /**
  * Looks for a watcher whose state is current while a node has a stream from one whose state may be out of date.
  * Resolves with its key when there is one; with undefined when the current watcher is no longer stale, or when `signal`
- * aborts. `dialWatchers` then moves the stream. A file of its own, because the search runs beside the stream and only
- * its result concerns it.
+ * aborts. `dialWatchers` calls it and moves the stream to the watcher found. Separate from it, because the search runs
+ * beside the stream and does not change it.
  *
  * The first search begins after up to a quarter of `intervalMs`, because all nodes of a watcher search at once.
  */
@@ -28,7 +28,6 @@ export async function findFreshWatcher(
 /** Time that a watcher has to say whether it is stale, in milliseconds. */
 const answerLimitMs = 3_000;
 
-/** Asks a watcher whether its state is current. */
 async function isFresh(transport: Transport, signal: AbortSignal): Promise<boolean> {
   try {
     const answer = await createClient(PositionService, transport).check({}, { signal, timeoutMs: answerLimitMs });

@@ -30,9 +30,7 @@ export class WatcherRotation {
     this.#last = "";
   }
 
-  /**
-   * Starts a new round, in which an address of the node's zone comes first again. It does not begin with the last one.
-   */
+  /** Starts a new round, in which addresses of the node's zone come first again; the last address does not. */
   newRound(): void {
     this.#round = [];
   }

@@ -12,10 +12,11 @@ export interface StartFromDiskOptions {
   readonly nodeName: string;
   readonly serviceProxyName: string;
   readonly log: Log;
-  /** Time that the watcher has to answer before the saved view is used, in milliseconds. Default 3 000. */
-  readonly delayMs?: number | undefined;
   readonly wait: typeof waitMs;
 }
+
+/** Time that a watcher has to answer before the saved view is used, in milliseconds. */
+const delayMs = 3_000;
 
 /**
  * Returns the saved view if no watcher answers in time. `backendTask` calls it at its start: after a power failure,
@@ -29,7 +30,7 @@ export async function startFromDisk(
   options: StartFromDiskOptions,
   answered: AbortSignal,
 ): Promise<ViewUpdate | undefined> {
-  const { state, nodeName, serviceProxyName, log, delayMs = 3_000, wait } = options;
+  const { state, nodeName, serviceProxyName, log, wait } = options;
   const { folder, maxAgeMs } = state;
   if (folder === undefined) return undefined;
   await wait(delayMs, answered);
@@ -48,9 +49,8 @@ export async function startFromDisk(
 }
 
 /**
- * Returns the first update of the watcher with `changes` from the saved view to the watcher's. Services and endpoints
- * that the watcher no longer has are deleted. `backendTask` calls it for the first update after a start from the saved
- * view.
+ * Returns the watcher's first update with other `changes`: those that lead from the saved view to the watcher's view.
+ * `backendTask` calls it after a start from the saved view.
  */
 export function diffFromSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
   const keys = new Set([...saved.services.keys(), ...update.view.services.keys()]);

@@ -2,11 +2,11 @@ import { accessSync, constants, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
-import type { ParsedOptions } from "../types/parsed-options.ts";
+import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 
 /**
  * Command-line options of backends that save their last view on disk (`BackendCommand.keepsState`). `proxyBackend` adds
- * them to each service proxy.
+ * them to each service proxy. Separate from `backend-options.ts`, because other backends save nothing.
  */
 export const stateOptions: readonly OptionSpec[] = [
   {
@@ -36,12 +36,12 @@ export interface StateOptions {
  * now: each save tries again and logs its errors. Called by `prepareBackend`, and by `proxyBackend` in a process with
  * several backends.
  */
-export function readStateOptions(name: string, options: ParsedOptions, log: Log, root = "/var/lib/kpng"): StateOptions {
+export function readStateOptions(name: string, options: ParsedOptions, log: Log): StateOptions {
   const maxAgeMs = Number(options.stateMaxAge ?? 24 * 3_600_000);
-  const asked = typeof options.stateDir === "string" ? options.stateDir : undefined;
+  const asked = textOption(options, "stateDir");
   if (asked === "none" || asked === "") return { folder: undefined, maxAgeMs };
   if (asked !== undefined) return { folder: asked, maxAgeMs };
-  const folder = join(root, name);
+  const folder = join("/var/lib/kpng", name);
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     accessSync(folder, constants.W_OK);

@@ -24,16 +24,14 @@ export interface ViewKeeperOptions {
    * Minimum time between two writes, in milliseconds; at least 50 times the duration of the last write. Default 5 000.
    */
   readonly intervalMs?: number | undefined;
-  /**
-   * Time after which an unchanged view is written again, in milliseconds, so that its age stays below the limit.
-   * Default 1 h.
-   */
-  readonly refreshMs?: number | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
   /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
 }
+
+/** Time after which an unchanged view is written again, in milliseconds, so that its age stays below the limit. */
+const refreshMs = 3_600_000;
 
 /** Length of a pause in durations of the write before it: writing takes at most a fiftieth of the time. */
 const pausePerWrite = 50;
@@ -47,7 +45,7 @@ export function viewPath(folder: string, serviceProxyName: string): string {
 /**
  * Saves the view of the last successful sync on disk: after changes, at most every `intervalMs`, and at the end.
  * `startFromDisk` uses the file if no watcher answers after a restart. `backendTask` creates a ViewKeeper, registers it
- * as an observer of the sync loop and runs it.
+ * as an observer of the sync loop and runs it. Separate from `view-file.ts`, which knows the format and no schedule.
  *
  * A failed write (the disk is full or read-only) is logged once and tried again; syncs are not affected.
  */
@@ -77,9 +75,9 @@ export class ViewKeeper implements SyncObserver {
 
   /** Writes changes until `signal` aborts, and then once more if the newest view is not yet written. */
   async run(signal: AbortSignal): Promise<void> {
-    const { intervalMs = 5_000, refreshMs = 3_600_000, wait = waitMs } = this.#options;
+    const { intervalMs = 5_000, wait = waitMs } = this.#options;
     while (!signal.aborted) {
-      if (!this.#isDirty) await this.#waitForChange(refreshMs, wait, signal);
+      if (!this.#isDirty) await this.#waitForChange(wait, signal);
       const startMs = this.#now();
       if (!signal.aborted) await this.#write();
       // Each write contains the whole view, so with very many Services writes must stay rare.
@@ -89,7 +87,7 @@ export class ViewKeeper implements SyncObserver {
     await this.#write();
   }
 
-  async #waitForChange(refreshMs: number, wait: typeof waitMs, signal: AbortSignal): Promise<void> {
+  async #waitForChange(wait: typeof waitMs, signal: AbortSignal): Promise<void> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, over.signal]);
     await Promise.race([this.#changed.wait(either), wait(refreshMs, either)]);

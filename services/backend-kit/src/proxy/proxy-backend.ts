@@ -8,7 +8,7 @@ import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import { nodePortAddressesOption } from "../node-addresses/node-port-addresses.ts";
 import { SyncRequests } from "../sync/sync-requests.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
-import type { ParsedOptions } from "../types/parsed-options.ts";
+import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import { diffTask } from "./diff-task.ts";
 import type { Destination, ProxyHost } from "./proxy-host.ts";
 import { oneOf, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
@@ -17,11 +17,11 @@ import type { RuleChange } from "./rule-set.ts";
 import { serveTask } from "./serve-task.ts";
 
 /**
- * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The `backend.ts` of
- * backend-iptables and backend-nft call it. The command installs and repairs rules for the view of the node; with
- * options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`) them. Everything that service proxies
- * share is here and in this folder; a backend only describes its rules. This file only parses options and selects the
- * run: `serveTask`, `diffTask`, a cleanup, or an alternative.
+ * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The `backend.ts` of each service
+ * proxy (iptables, nft, ipvs, userspace, ebpf) calls it. The command installs and repairs rules for the view of the
+ * node; with options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`) them. Everything that
+ * service proxies share is in this folder; a backend only describes its rules. This file only parses options and
+ * selects the run: `serveTask`, `diffTask`, a cleanup, or an alternative.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
   const { name, aliases, description, examples, proxyMode, canDiff = true, alternatives = [] } = spec;
@@ -110,7 +110,7 @@ function makeTask<Change extends RuleChange>(
   }
   const print = (text: string) => void process.stdout.write(text);
   const { log, metrics } = context;
-  const sysctls = new Sysctls(typeof options.procSys === "string" ? options.procSys : undefined);
+  const sysctls = new Sysctls(textOption(options, "procSys"));
   const requests = new SyncRequests();
   const localAddresses = () => readLocalAddresses(proxy.serviceInterface);
   const host = (destination: Destination): ProxyHost => ({

@@ -17,8 +17,8 @@ export type BackendErrorCode =
   | "NO_WATCHER_ADDRESS";
 
 /**
- * Error of a part of the kit, which all backends share: its parts throw it, and the code of the stream and of conntrack
- * reads its code. A backend's own failures have a class in its package, e.g. `BackendIptablesError`.
+ * Error of this package, with one of its codes; most of its folders throw it, and `followView` decides by the code what
+ * to do next. The failures of one backend have a class in the backend's package.
  */
 export class BackendError extends CodedError<BackendErrorCode> {
   override readonly name = "BackendError";

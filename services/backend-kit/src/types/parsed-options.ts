@@ -4,3 +4,9 @@
  * reads options.
  */
 export type ParsedOptions = Readonly<Record<string, unknown>>;
+
+/** Returns the value of an option with text; undefined if it is not set. */
+export function textOption(options: ParsedOptions, name: string): string | undefined {
+  const value = options[name];
+  return typeof value === "string" ? value : undefined;
+}

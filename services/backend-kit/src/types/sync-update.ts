@@ -3,8 +3,8 @@ import type { ViewUpdate } from "./view-update.ts";
 /**
  * How much a sync must examine.
  *
- * - full: everything, because the installed rules are unknown or not trusted: after the start, after a failure, after
- *   the longest interval, and on request (when another program changed the rules).
+ * - full: everything, because the installed rules are unknown or not trusted: after the start, after a failure, and on
+ *   request (`SyncRequests`).
  * - partial: the Services that `changes` names; the rest is unchanged since the last success.
  */
 export type SyncMode = "full" | "partial";
@@ -15,7 +15,7 @@ export type SyncMode = "full" | "partial";
  */
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;
-  /** Why the sync is full, for the log: "start", "failure", "interval", or the reason of a request; "" if partial. */
+  /** Why the sync is full, for the log: "start", "failure", or the reason of a request; "" if partial. */
   readonly fullReason: string;
 }
 
