@@ -26,7 +26,6 @@ export async function applySettings(settings: readonly KernelSetting[], options:
   }
 }
 
-/** Writes one setting, and logs a change or a failure. */
 async function ensure(path: string, value: number, isMinimum: boolean, log: Log): Promise<void> {
   try {
     const before = await ensureSetting(path, value, isMinimum);

@@ -1,7 +1,10 @@
 import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/** kube-proxy's flags for the kernel's table of flows (conntrack), with kube-proxy's defaults. */
+/**
+ * kube-proxy's flags for the kernel's table of flows (conntrack), with kube-proxy's defaults, and our
+ * `--service-traffic`. `proxyBackend` adds them to each service proxy.
+ */
 export const conntrackOptions: readonly OptionSpec[] = [
   {
     flags: "--conntrack-max-per-core <count>",
@@ -61,14 +64,14 @@ export interface KernelSetting {
   readonly isMinimum: boolean;
 }
 
-/** Maximum that the number of CPUs leads to. Each flow takes about 320 bytes of kernel memory. */
-const maxScaled = 1_048_576;
+/** Limit of `--conntrack-max-per-core` times the CPUs. Each flow takes about 320 bytes of kernel memory. */
+const maxOfAllCpus = 1_048_576;
 
 /**
- * Returns the kernel settings that {@link conntrackOptions} ask for on a machine with `cpuCount` CPUs. `applySettings`
- * writes them. `AfterCommit` passes the result on.
+ * Returns the kernel settings that {@link conntrackOptions} ask for on a machine with `cpuCount` CPUs. `AfterCommit`
+ * calls it and passes the result to `applySettings`, which writes it. Separate from that, because this is pure.
  *
- * *Source:* kube-proxy `conntrack/sysctls.go`. Pure.
+ * *Source:* kube-proxy `conntrack/sysctls.go`.
  */
 export function wantedSettings(options: ParsedOptions, cpuCount: number): readonly KernelSetting[] {
   const seconds = (name: string): number => Math.floor(Number(options[name] ?? 0) / 1_000);
@@ -78,7 +81,8 @@ export function wantedSettings(options: ParsedOptions, cpuCount: number): readon
     isMinimum: false,
   });
   const perCore = Number(options.conntrackMaxPerCore ?? 0);
-  const max = perCore === 0 ? 0 : Math.max(Math.min(perCore * cpuCount, maxScaled), Number(options.conntrackMin ?? 0));
+  const max =
+    perCore === 0 ? 0 : Math.max(Math.min(perCore * cpuCount, maxOfAllCpus), Number(options.conntrackMin ?? 0));
   const settings: readonly KernelSetting[] = [
     { name: `${folder}/nf_conntrack_max`, value: max, isMinimum: true },
     exact("nf_conntrack_tcp_timeout_established", seconds("conntrackTcpTimeoutEstablished")),

@@ -30,8 +30,8 @@ const unknownOption = 2;
 const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
- * Returns access by the program `conntrack` of conntrack-tools, any version; with 1.4.6 and newer all deletions are one
- * process. `program` is its name or path. `StaleFlowCleaner` calls it unless a test passes another tool.
+ * Returns a `ConntrackTool` that runs the program `conntrack` of conntrack-tools, any version; with 1.4.6 and newer all
+ * deletions are one process. `program` is its name or path. `StaleFlowCleaner` calls it unless a test passes another.
  *
  * This file only runs the program: `udp-flow.ts` parses its lines, and `stale-flows.ts` decides which flows are stale.
  */
@@ -51,7 +51,7 @@ export function createConntrackTool(program = "conntrack"): ConntrackTool {
       const countLine = (line: string): void => {
         if (parseFlow(line) !== undefined) count++;
       };
-      const commands = groups.map(deletion);
+      const commands = groups.map(deletionArguments);
       if (hasBatches) {
         const text = commands.map((words) => `${words.join(" ")}\n`).join("");
         const exitCode = await run(program, ["-R", "-"], text, signal, countLine, [0, unknownOption]);
@@ -67,8 +67,7 @@ export function createConntrackTool(program = "conntrack"): ConntrackTool {
 
 const familyName: Readonly<Record<Family, string>> = { v4: "ipv4", v6: "ipv6" };
 
-/** Arguments that delete the flows of one pair. */
-function deletion(flow: UdpFlow): readonly string[] {
+function deletionArguments(flow: UdpFlow): readonly string[] {
   const { family, destination, destinationPort, replySource, replySourcePort } = flow;
   return [
     ...["-D", "-f", familyName[family], "-p", "udp", "-d", destination, "--dport", `${destinationPort}`],

@@ -1,8 +1,7 @@
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { Backoff } from "@kpng/process/backoff.ts";
-import { type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
-import { Wakeup } from "@kpng/process/wait.ts";
+import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import type { CleanRequest, StaleFlowCleaner } from "./stale-flow-cleaner.ts";
 
 /** Options of {@link FlowCleaning}. */
@@ -13,16 +12,14 @@ export interface FlowCleaningOptions {
   readonly errorDelayMs: number;
   /** Called once before the first search, when rules are installed: sets the limits of the conntrack table. */
   readonly prepare: () => Promise<void>;
-  /** Default `realClock`. */
-  readonly clock?: Clock | undefined;
 }
 
-/** Part of the process's health. */
-const part = "conntrack";
+const healthPart = "conntrack";
 
 /**
  * Runs `StaleFlowCleaner` beside the sync loop: reading a large conntrack table takes seconds, and rules must not wait
- * for it. `AfterCommit` requests a search after each commit.
+ * for it. `AfterCommit` requests a search after each commit. Separate from the cleaner, which makes one search and
+ * knows nothing about health, retries and other requests.
  *
  * A failure is reported as the reason of the health part "conntrack", which stays healthy because rules do not depend
  * on it, and the search is repeated with backoff.
@@ -31,7 +28,6 @@ const part = "conntrack";
  */
 export class FlowCleaning {
   readonly #options: FlowCleaningOptions;
-  readonly #clock: Clock;
   readonly #arrived = new Wakeup();
   readonly #idled = new Wakeup();
   #pending: CleanRequest | undefined;
@@ -40,8 +36,7 @@ export class FlowCleaning {
 
   constructor(options: FlowCleaningOptions) {
     this.#options = options;
-    this.#clock = options.clock ?? realClock;
-    options.health.setReady(part);
+    options.health.setReady(healthPart);
   }
 
   /** Announces a view whose rules are about to be installed, so that no flow that it needs is deleted. */
@@ -76,14 +71,14 @@ export class FlowCleaning {
       this.#isBusy = false;
       if (result.kind !== "failed") {
         backoff.reset();
-        health.setReady(part);
+        health.setReady(healthPart);
         continue;
       }
       if (signal.aborted) break;
-      health.set(part, { isHealthy: true, isReady: true, reason: result.reason });
+      health.set(healthPart, { isHealthy: true, isReady: true, reason: result.reason });
       this.#idled.wake();
-      await this.#clock.wait(backoff.nextMs(), signal);
-      // The cleaner knows what it has not examined.
+      await waitMs(backoff.nextMs(), signal);
+      // The cleaner itself remembers which Services it has not examined.
       this.offer({ ...(this.#pending ?? request), changed: [] });
     }
     this.#isBusy = false;

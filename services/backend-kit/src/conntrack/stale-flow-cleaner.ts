@@ -35,8 +35,8 @@ export interface CleanRequest {
 }
 
 /**
- * Number of groups of stale flows that one deletion has. Whether they are still stale is decided before each deletion,
- * because hundreds of them take seconds.
+ * Number of groups of stale flows in one call of `ConntrackTool.deleteUdp`. Deleting hundreds of groups takes seconds,
+ * so it is checked again before each call which of them are still stale.
  */
 const groupsPerDeletion = 50;
 
@@ -59,10 +59,10 @@ export type CleanResult =
  * Deletes conntrack entries that send a UDP client to an endpoint that is gone. Rules apply to new flows only, and an
  * entry does not time out while its client keeps sending. Entries of TCP and SCTP are never deleted. It combines three
  * parts: `ConntrackTool` reads and deletes entries, `udpFrontends` knows where Services answer, and `isStale` decides
- * about each entry. `FlowCleaning` decides when it runs.
+ * about each entry.
  *
- * `FlowCleaning` calls `clean` after syncs. The cleaner remembers previous frontends (addresses and ports at which
- * Services answered), so that flows of deleted Services are deleted, too.
+ * `FlowCleaning` decides when to call `clean`: after syncs. The cleaner remembers previous frontends (addresses and
+ * ports at which Services answered), so that flows of deleted Services are deleted, too.
  */
 export class StaleFlowCleaner {
   readonly #options: StaleFlowCleanerOptions;

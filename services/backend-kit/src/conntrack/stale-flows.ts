@@ -13,7 +13,7 @@ export interface Frontends {
 
 /**
  * Returns true if the current rules would not send a new flow of this client to the same place. `StaleFlowCleaner`
- * asks this for each entry of the conntrack table.
+ * asks this for each entry of the conntrack table. Separate from it, because the decision is pure.
  *
  * | frontend | flow | stale |
  * |---|---|---|
@@ -22,8 +22,6 @@ export interface Frontends {
  * | present without endpoints, or gone | translated | yes |
  * | present without endpoints, or gone | not translated | no: a new flow would be the same |
  * | none | any | no |
- *
- * Pure.
  */
 export function isStale(flow: UdpFlow, frontends: Frontends): boolean {
   const { destination, destinationPort, family } = flow;

@@ -3,8 +3,8 @@ import type { NodeView, ServiceItem, ServiceView, ViewEndpoint } from "@kpng/mod
 import type { ServicePort } from "@kpng/model/service.ts";
 
 /**
- * Identifies a UDP frontend: the address and port at which a Service receives UDP datagrams: `address port` for its IPs
- * ("10.96.0.10 53"), and `family * port` for its node port on all node-port addresses of a family ("v6 * 30053").
+ * Identifies a UDP frontend, an address and port at which a Service receives datagrams. *Shape:* `10.96.0.10 53` for an
+ * IP of the Service; `v6 * 30053` for its node port, on all node-port addresses of a family.
  */
 export type FrontendKey = string;
 

@@ -20,7 +20,7 @@ const eventLine = new RegExp(String.raw`\[(NEW|DESTROY)\] (tcp|udp|sctp) .*?${di
 
 /**
  * Parses a line of `conntrack -E`; undefined if it is not the begin or end of a flow with ports. `FlowWatch` calls it
- * for each line.
+ * for each line. Separate from it, because it is pure and runs no program.
  *
  * *Shape:* `[DESTROY] tcp 6 src=A dst=B sport=1 dport=2 packets=5 bytes=300 src=C dst=A sport=3 dport=1 packets=4
  * bytes=200 [ASSURED]`: the original direction, then the reply.

@@ -24,7 +24,7 @@ export interface FlowWatchOptions {
 
 /**
  * Follows the begin and end of all flows whose destination is translated (DNAT), by `conntrack -E`, which it starts
- * again with backoff when it ends. `AfterCommit` runs it if `--service-traffic` is given.
+ * again with backoff when it ends. `ServiceTraffic` creates and runs it. Separate, because it knows no Services.
  *
  * *Cost:* some microseconds for each event, in this process and in the program.
  */

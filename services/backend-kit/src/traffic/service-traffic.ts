@@ -7,7 +7,8 @@ import { registerServiceTraffic } from "./traffic-metrics.ts";
 
 /**
  * Counts the traffic of each Service on this node, for metrics (`--service-traffic`). `AfterCommit` creates it; it
- * works with every backend whose rules translate addresses in the kernel, because conntrack knows each such flow.
+ * works with every backend whose rules translate addresses in the kernel, because conntrack knows each such flow. This
+ * class only connects three parts: events (`FlowWatch`), counters (`ServiceTrafficCounts`) and metrics.
  */
 export class ServiceTraffic {
   readonly #counts = new ServiceTrafficCounts();

@@ -2,8 +2,9 @@ import { Counter, type Registry } from "prom-client";
 import type { ServiceCounts, ServiceTrafficCounts } from "./service-counts.ts";
 
 /**
- * Registers the metrics of the traffic of Services. They read the counters when they are collected: a metric with
- * labels would cost a microsecond for each flow. Returns the counter of missed events.
+ * Registers the metrics of the traffic of Services, for `ServiceTraffic`. They read the counters when they are
+ * collected: updating a metric with labels would cost a microsecond for each flow. So they are separate from the
+ * counters (`ServiceTrafficCounts`). Returns the counter of restarts, which the caller must increment.
  */
 export function registerServiceTraffic(registry: Registry, counts: ServiceTrafficCounts): Counter {
   const registers = [registry];

@@ -1,5 +1,6 @@
-// Test program that runs in its own network namespace: opens real UDP flows through DNAT rules, deletes the stale ones,
-// and prints the conntrack table before and after as JSON. The rules stay unchanged, so only the deletion is tested.
+// Program that `clean-real-flows.test.ts` runs in a network namespace of its own: opens real UDP flows through DNAT
+// rules, deletes the stale ones, and prints the conntrack table before and after as JSON. The rules stay unchanged, so
+// only the deletion is tested.
 import { execFileSync } from "node:child_process";
 import { createSocket, type Socket } from "node:dgram";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";

@@ -1,5 +1,5 @@
-// Test program that runs in its own network namespace: opens TCP connections to a Service through a DNAT rule, and
-// prints the metrics of its traffic as JSON.
+// Program that `count-real-traffic.test.ts` runs in a network namespace of its own: opens TCP connections to a Service
+// through a DNAT rule, and prints as JSON whether the metrics of its traffic are as expected.
 import { execFileSync } from "node:child_process";
 import { connect, createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
