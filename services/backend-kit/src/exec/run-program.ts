@@ -46,8 +46,8 @@ const defaultOutputBytes = 256 * 1024 * 1024;
 const maxErrorLength = 4 * 1024;
 
 /**
- * Runs a program to its end. All backends that call system tools (conntrack, iptables, the program of callout) use it,
- * so that limits, cancellation and cleanup are the same everywhere.
+ * Runs a program to its end. The kit and all backends that run programs (conntrack, iptables, nft, the user's program
+ * of `callout`) call it, so that limits, cancellation and cleanup are the same everywhere.
  *
  * The program gets a process group of its own, which is killed as a whole when the program is stopped, and when our
  * process exits meanwhile; Ctrl-C in a terminal does not reach it. Processes that a program leaves behind when it exits

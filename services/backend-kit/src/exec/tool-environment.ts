@@ -1,10 +1,11 @@
 /**
- * Environment for the system's network tools (iptables, conntrack).
+ * Returns the environment for the system's network tools: our own, with the C locale, so that their messages can be
+ * parsed; with the folders for administrators, which a user's PATH may lack; and with huge pages for the heap, for
+ * glibc 2.35 and newer: iptables-legacy needs a kilobyte of new memory for each rule, and page faults would take up to
+ * a quarter of its time.
  *
- * The C locale, so that their messages can be parsed; the folders for administrators, which a user's PATH may lack; and
- * huge pages for the heap, where the C library is glibc (from 2.35) and the kernel leaves it to the program:
- * iptables-legacy takes a kilobyte of new memory for each rule, and touching it page by page is up to a quarter of its
- * time.
+ * The kit calls it (e.g. `createConntrackTool`), and so do the backends iptables, ipvs and ebpf, and shadow mode, which
+ * all parse what tools print. Separate from `runProgram`, which also runs users' programs, in the plain environment.
  */
 export function toolEnvironment(): NodeJS.ProcessEnv {
   const { PATH = "/usr/bin:/bin", GLIBC_TUNABLES = "" } = process.env;

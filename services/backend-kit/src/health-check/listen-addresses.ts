@@ -11,9 +11,11 @@ import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 
 /**
- * Returns the current addresses of this machine at which node ports answer, for `HealthCheckServers`: health-check node
- * ports follow the same rule (`--nodeport-addresses`) as node ports. `AfterCommit` and the backend `healthchecks` pass
- * it on. `local` are the node's own addresses; default: those of all interfaces.
+ * Returns the current addresses of this machine at which node ports answer: health-check node ports follow the same
+ * rule (`--nodeport-addresses`) as node ports. `AfterCommit` and the backend `healthchecks` pass the function to
+ * `HealthCheckServers`. Separate from the servers, which know neither the rule nor the machine's interfaces.
+ *
+ * `local` are the node's own addresses; default: those of all interfaces.
  */
 export function listenAddresses(
   rule: NodePortAddressRule,

@@ -33,7 +33,8 @@ const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
 
 /**
  * Implements kpng.inspect.v1.BackendInspectService, with which `kpng get` shows the view, the last sync and the rules
- * of a running backend. It observes the sync loop; `serveInspection` serves it.
+ * of a running backend. `serveInspection` creates and serves it, and `backendTask` registers it as an observer of the
+ * sync loop. Separate from `serveInspection`, because it opens no socket.
  *
  * *Bound:* the newest view, which the loop holds anyway, and the last sync.
  */

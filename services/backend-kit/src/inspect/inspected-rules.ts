@@ -1,9 +1,9 @@
 import type { ServiceKey } from "@kpng/model/service.ts";
 
 /**
- * State of a rule set for inspection; see kpng.inspect.v1 RuleSet. `RuleSets` of a service proxy provides it. Counts
- * and lists are computed on request. An interface of its own, because `inspect/` must not import the rule sets of
- * `proxy/`.
+ * State of a rule set for inspection; see kpng.inspect.v1 RuleSet. `RuleSets` of a service proxy provides it, and
+ * `BackendInspection` reads it. Counts and lists are computed on request. An interface of its own, because `inspect/`
+ * must not import the rule sets of `proxy/`.
  */
 export interface InspectedRules {
   /** *Shape:* `v4`. */

@@ -6,8 +6,8 @@ import { toolEnvironment } from "../exec/tool-environment.ts";
 
 /**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
- * Service plans use them to decide where node ports answer. `RuleSets` reads them before each sync,
- * `HealthCheckServers` before it opens ports.
+ * They decide where node ports answer: `proxyBackend` reads them for service plans and health checks, as do the backend
+ * `healthchecks`, shadow mode and kpng-userspace. Separate from the service plans, which are pure.
  *
  * Node.js omits links without carrier, although the kernel accepts packets for their addresses from every other link.
  * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.
@@ -54,7 +54,7 @@ function addressesOnlyOf(name: string): ReadonlySet<string> {
 
 /**
  * Returns the addresses of all links. Node.js omits links that are down, but the kernel keeps the local routes of their
- * IPv4 addresses: if `name` is not in its list, `ip` is asked.
+ * IPv4 addresses. So the program `ip` is asked if the list of Node.js does not have the link `name`.
  */
 function linkAddresses(name: string): readonly (readonly [link: string, address: string])[] {
   const known = Object.entries(networkInterfaces());

@@ -12,7 +12,7 @@ export const nodePortAddressesOption: OptionSpec = repeatable(
 
 /**
  * Parses the values of `--nodeport-addresses`: CIDRs of both families, or `primary` alone. None means all.
- * `readProxySettings` and the backend `healthchecks` call it.
+ * `readProxySettings` and the backend `healthchecks`, which has no other proxy settings, call it.
  *
  * Errors: BAD_OPTION.
  */

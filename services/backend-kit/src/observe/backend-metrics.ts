@@ -1,35 +1,15 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { SyncObserver } from "../types/sync-update.ts";
 
-/** Metrics that every backend has. `backendTask` creates them; observers of the stream and of syncs update them. */
-export interface BackendMetrics {
-  /** Syncs by result: "ok" or "failed". */
-  readonly syncs: Counter<"result">;
-  /** Duration of successful syncs. */
-  readonly syncSeconds: Histogram;
-  /** Number of lost streams. */
-  readonly reconnects: Counter;
-  /** Number of views without the digest that the watcher sent. */
-  readonly divergences: Counter;
-  /** Number of states that were refused because they were older than the one before. */
-  readonly olderOffers: Counter;
-  /** Number of older states that were accepted, because no watcher offered a newer one. */
-  readonly epochs: Counter;
-  /** Services that the view of another watcher lacks and that are kept. */
-  readonly keptServices: Gauge;
-  /** Revision that was applied last; 0 with a Go watcher. */
-  readonly revision: Gauge;
-  /** 1 from the first batch of a stream until the stream is lost, otherwise 0. */
-  readonly connected: Gauge;
-  /** 1 while the applied view is the saved one, because no watcher has answered since the start. */
-  readonly fromDisk: Gauge;
-}
+/** Result of {@link createBackendMetrics}. */
+export type BackendMetrics = ReturnType<typeof createBackendMetrics>;
 
 /**
- * Registers the metrics; call it once for each registry. kube-proxy's metrics, which only service proxies have, are in
- * `ProxyMetrics`.
+ * Registers the metrics that every backend has. `backendTask` calls it once; observers of the stream
+ * (`ConnectionObserver`) and of syncs (`observeSyncs`) update the metrics. kube-proxy's metrics, which only service
+ * proxies have, are in `ProxyMetrics`.
  */
-export function createBackendMetrics(registry: Registry): BackendMetrics {
+export function createBackendMetrics(registry: Registry) {
   const registers = [registry];
   const syncs = new Counter({
     name: "kpng_backend_syncs_total",
@@ -90,7 +70,7 @@ export function createBackendMetrics(registry: Registry): BackendMetrics {
   };
 }
 
-/** Returns the observer that measures the syncs of a sync loop. A dry run applies no revision. */
+/** Returns the observer that counts and times syncs; `backendTask` registers it. A dry run applies no revision. */
 export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics, isDryRun = false): SyncObserver {
   return {
     succeeded: (update, { startedAtMs, endedAtMs }) => {

@@ -7,8 +7,10 @@ export interface ObservePorts {
 /**
  * Ports that our manifests and documents assign to each backend. They differ from those of kube-proxy (10256, 10249),
  * of other Kubernetes components (kubelet 10248, 10250, 10255; control plane 10257 to 10260) and of each other, so that
- * all can run on one node. They are not defaults: a backend serves health and metrics only if its flags say so. The
- * table of ports in the documents is made from them.
+ * all can run on one node.
+ *
+ * No program reads them, because they are not defaults: a backend serves health and metrics only if its flags say so.
+ * The table of ports in the documents is generated from them, and backends outside this repository can avoid them.
  */
 export const deploymentPorts = {
   iptables: { healthz: 10_270, metrics: 10_271 },

@@ -11,8 +11,7 @@ export interface KnownNodeOptions {
   readonly metrics: Registry;
 }
 
-/** Part of the process's health. */
-const part = "node";
+const healthPart = "node";
 
 const unknown = "the cluster has no Node of this name: check --node-name";
 
@@ -50,6 +49,6 @@ export class KnownNode {
     else if (this.#isKnown === false) log.info("the cluster has a Node of this name now", { nodeName });
     this.#isKnown = isKnown;
     this.#gauge.set(isKnown ? 1 : 0);
-    health.set(part, { isHealthy: true, isReady: true, reason: isKnown ? "" : unknown });
+    health.set(healthPart, { isHealthy: true, isReady: true, reason: isKnown ? "" : unknown });
   }
 }

@@ -43,8 +43,8 @@ export interface HealthAnswer {
 }
 
 /**
- * Health of a service proxy in kube-proxy's terms. It observes the sync loop, and `serve-proxy-health.ts` answers
- * probes with it:
+ * Health of a service proxy in kube-proxy's terms. `observeBackend` creates it, `backendTask` registers it as an
+ * observer of the sync loop, and `serve-proxy-health.ts`, which knows HTTP, answers probes with it:
  *
  * - The kubelet asks /livez; 503 means that a sync hangs, and the kubelet restarts the process.
  * - Load balancers ask /healthz; 503 means that rules are late or damaged, or that the node is about to be removed, and

@@ -21,8 +21,9 @@ export interface ProxyMetricsOptions {
 }
 
 /**
- * kube-proxy's metrics with its names and buckets, so that dashboards and alerts made for kube-proxy work. A service
- * proxy registers it as an observer of its sync loop (`serveTask`).
+ * kube-proxy's metrics with its names and buckets, so that dashboards and alerts made for kube-proxy work. `serveTask`
+ * registers it as an observer of the sync loop of a service proxy. Separate from `BackendMetrics`, our own metrics,
+ * which every backend has.
  *
  * Endpoint changes count endpoints that were put or deleted, and service changes count Services; kube-proxy counts
  * updates of EndpointSlices and Services instead.

@@ -3,14 +3,11 @@ import { parseTraceparent } from "@kpng/process/trace/traceparent.ts";
 import type { Traceparent } from "@kpng/process/trace/tracing.ts";
 
 /**
- * Returns true if this node records its part of a trace. With thousands of nodes, only a share of them records it:
- * `share` is this fraction of the nodes, and 1 or more means all of them. `TraceSyncs` calls it before it records
- * spans.
+ * Returns true if this node records its part of a trace. With thousands of nodes, only the fraction `share` of them
+ * does; 1 or more means all of them. `TraceSyncs` calls it before it records spans. Separate from it, because it is
+ * pure: a hash of trace and node decides, so different nodes record different traces.
  *
- * A hash of trace and node decides, so a node decides the same for all parts of a trace, and different nodes record
- * different traces.
- *
- * Pure. Source: TracedNodes of EmptyOp.
+ * *Source of `share`:* TracedNodes of the message EmptyOp.
  */
 export function recordsTrace(traceparent: Traceparent, nodeName: string, share: number): boolean {
   const traceId = parseTraceparent(traceparent)?.traceId;

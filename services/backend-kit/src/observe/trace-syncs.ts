@@ -12,8 +12,8 @@ export interface TraceSyncsOptions {
 }
 
 /**
- * Time from the watcher's store to the commit of this node from which a node counts as slow, in milliseconds. Of slow
- * nodes, {@link slowFactor} times as many record their part of a trace.
+ * A node counts as slow if a change takes longer than this from the watcher's store to the node's commit, in
+ * milliseconds. Of slow nodes, {@link slowFactor} times as many record their part of a trace.
  */
 const slowMs = 1_000;
 const slowFactor = 10;

@@ -5,7 +5,7 @@ import type { Log } from "@kpng/process/log.ts";
 /**
  * Logs service ports with a protocol that this version does not know, because they are not served on this node. A newer
  * watcher may send them. Each is logged once, and again if it returns after it was removed. `backendTask` passes it the
- * changes of all streams.
+ * changes of all streams. Separate, because it must remember from one stream to the next what was logged.
  *
  * *Bound:* the Services of the view that have such ports.
  */

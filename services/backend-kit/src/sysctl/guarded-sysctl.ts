@@ -24,7 +24,7 @@ export interface GuardedSysctlOptions {
 /**
  * A sysctl, set to 1, that would be dangerous without rules that guard it: `route_localnet`, which lets neighbours
  * reach 127.0.0.1 (CVE-2020-8558). `openRouteLocalnet` of backend-iptables opens it with the rules, and `FamilyRules`
- * sets it after a commit.
+ * sets it after a commit. Separate from `Sysctls`, whose other settings need no guard.
  *
  * It is set after the guard is committed and reset before the guard is removed. Whether kpng set it is recorded where
  * it is lost together with the sysctl, at a reboot: in the guard itself. A sysctl that another program set is left
