@@ -2,7 +2,8 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 
 /**
  * Failures of a cleanup, which does all that it can: each failure is logged at once, and the first one is the result.
- * `--cleanup` of service proxies runs its steps with it, so that one tool that fails does not keep the rest installed.
+ * The backends nft, iptables, ipvs and ebpf run the steps of `--cleanup` with it, so that one tool that fails does not
+ * keep the rest installed.
  */
 export class CleanupFailures {
   readonly #log: Log;

@@ -59,7 +59,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
   await rules.close();
   if (outcome === undefined) return;
   if ("cause" in outcome) throw outcome.cause;
-  // The families end in any order.
+  // The families finish in any order.
   found.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
   print(format === "table" ? formatTable(found) : (await makeFormatObject(format))(formatFields(found), 2));
   process.exitCode = found.length === 0 ? 0 : 1;

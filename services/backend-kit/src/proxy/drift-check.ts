@@ -14,7 +14,7 @@ export interface DriftCheckOptions {
   readonly rules: Pick<RuleSets, "repair">;
   /** Time between two checks, in milliseconds. */
   readonly intervalMs: number;
-  /** Takes the requests for checks that repeat a failed one. */
+  /** Receives a request for another check after one that failed. */
   readonly requests: SyncRequests;
   /** First delay after a failed check, in milliseconds; it doubles up to `intervalMs`. */
   readonly errorDelayMs: number;

@@ -12,8 +12,9 @@ const name = "healthchecks";
 
 /**
  * The backend `to-healthchecks`: answers health-check node ports and does nothing else. For use beside a proxy that
- * does not answer them, or to see what load balancers get. The program `kpng` runs it; it has no program of its own.
- * Service proxies answer health checks by `AfterCommit` instead.
+ * does not answer them, or to see what load balancers get. It is in the list of built-in backends of the program
+ * `kpng`, and has no package of its own, because `HealthCheckServers` does the work. Service proxies use that class in
+ * `AfterCommit` instead.
  *
  * It reports the proxy as healthy if all other backends in the same process are healthy.
  */

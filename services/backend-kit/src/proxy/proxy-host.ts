@@ -17,7 +17,10 @@ export type Destination =
   | { readonly kind: "print"; readonly print: (text: string) => void }
   | { readonly kind: "nowhere" };
 
-/** Settings and services of a run. `proxyBackend` creates it; `serveTask` and `diffTask` pass it to `openRuleSets`. */
+/**
+ * Settings and services of a run. `proxyBackend` creates it; `serveTask` and `diffTask` pass it to `openRuleSets` of
+ * the backend. Separate from `proxy-spec.ts`: those interfaces are implemented by a backend, these are given to it.
+ */
 export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;

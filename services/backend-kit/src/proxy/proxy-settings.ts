@@ -67,7 +67,8 @@ export function paceOptions(proxy: string): readonly OptionSpec[] {
 
 /**
  * Parses {@link planOptions}. Node ports answer on 127.0.0.0/8 if the backend wants that and the node-port addresses
- * include it. `proxyBackend` calls it before each run. `FamilyPlanner` uses the result.
+ * include it. `proxyBackend` calls it before each run. `FamilyPlanner` uses the result. Separate from `proxyBackend`,
+ * because tests and benchmarks of rules need settings without a command.
  *
  * Errors: BAD_OPTION for invalid values and combinations.
  */

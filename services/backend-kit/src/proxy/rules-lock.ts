@@ -9,20 +9,19 @@ export interface RulesLockOptions {
   readonly name: string;
   readonly log: Log;
   readonly health: Health;
-  /** Time between two attempts, in milliseconds. Default 500. */
-  readonly retryMs?: number | undefined;
-  /** Default {@link waitMs}. */
-  readonly wait?: typeof waitMs | undefined;
 }
 
-/** Part of the process's health. */
-const part = "rules-lock";
+/** Time between two attempts, in milliseconds. */
+const retryMs = 500;
+
+const healthPart = "rules-lock";
 
 /**
  * Waits until no other process manages the same rules in this network namespace, and keeps others from it until it is
  * closed. `serveTask` calls it: two instances with one chain prefix or table would undo each other's rules without end.
  * During an update, the new instance waits here until the old one has ended, and is not ready until then. A DaemonSet
- * with `maxSurge` deletes the old pod only when the new one is ready: such an update stops at its first node.
+ * with `maxSurge` deletes the old pod only when the new one is ready: such an update stops at its first node. Separate
+ * from `serveTask`, because it knows nothing about the rules except their name.
  *
  * The lock is a listening unix socket with an abstract name: the kernel removes it with its process, and each network
  * namespace has its own, as it has its own rules. Any process of the namespace can hold it. The lock of the iptables
@@ -31,13 +30,13 @@ const part = "rules-lock";
  * Returns undefined if `signal` aborts first.
  */
 export async function lockRules(options: RulesLockOptions, signal: AbortSignal): Promise<AsyncDisposable | undefined> {
-  const { name, log, health, retryMs = 500, wait = waitMs } = options;
+  const { name, log, health } = options;
   let isReported = false;
   while (!signal.aborted) {
     const server = await listen(`\0kpng/rules/${name}`);
     if (server !== undefined) {
       if (isReported) log.info("the other process has ended: managing the rules", { rules: name });
-      health.setReady(part);
+      health.setReady(healthPart);
       return { [Symbol.asyncDispose]: () => new Promise((resolve) => server.close(() => resolve())) };
     }
     if (!isReported)
@@ -46,8 +45,8 @@ export async function lockRules(options: RulesLockOptions, signal: AbortSignal):
         { rules: name },
       );
     isReported = true;
-    health.setWaiting(part, `another process of this node manages the rules ${name}`);
-    await wait(retryMs, signal);
+    health.setWaiting(healthPart, `another process of this node manages the rules ${name}`);
+    await waitMs(retryMs, signal);
   }
   return undefined;
 }
