@@ -1,10 +1,11 @@
 import { BackendError } from "../types/backend-error.ts";
 
 /**
- * Default of `--max-view-size` for a memory limit, in bytes: a third. A view of 250 000 endpoints takes 170 MB.
- * `backendTask` calls it, and `backend-options.ts` shows the value in `--help`.
+ * Default of `--max-view-size` for a memory limit, in bytes: a third. A view of 250 000 endpoints takes 170 MB. While
+ * a whole view replaces another one, both are in memory, and the rest of the process needs memory too. Pure.
  *
- * While a whole view replaces another one, both are in memory, and the rest of the process needs memory too. Pure.
+ * `readFollowOptions` calls it, and `backendTask` for callers that parse no options. Separate from `op-size.ts`, which
+ * estimates sizes, because the limits are needed before a stream exists.
  */
 export function defaultViewBytes(memoryBytes: number): number {
   return Math.floor(memoryBytes / 3);
@@ -12,8 +13,7 @@ export function defaultViewBytes(memoryBytes: number): number {
 
 /**
  * Default of `--max-msg-size` for a memory limit, in bytes: 64 MiB as in KPNG, at most a 128th of the memory, and at
- * least 2 MiB. Decoding amplifies: a message of empty numbers takes 32 times its size. Our watchers send at most 1.5
- * MiB. Pure.
+ * least 2 MiB. A decoded message of empty numbers takes 32 times its size. Our watchers send at most 1.5 MiB. Pure.
  */
 export function defaultMessageBytes(memoryBytes: number): number {
   return Math.min(64 * 1024 * 1024, Math.max(2 * 1024 * 1024, Math.floor(memoryBytes / 128)));

@@ -21,8 +21,8 @@ import { WatchRequests } from "./watch-requests.ts";
  * what must outlive a stream. Its steps have files of their own: `unpackOps`, `checkItemSize`, `HeldItems`,
  * `admitState`, and `WatchRequests` for the sending half.
  *
- * The caller sets the pace: at most 32 requested batches are outstanding (one with a watcher that does not read
- * counts). The watcher merges further changes.
+ * The caller sets the pace: at most 32 requested batches are outstanding (one with a watcher that ignores
+ * `WatchReq.Count`). The watcher merges further changes.
  *
  * Ends only with an error or when `signal` aborts. Errors: STREAM_LOST if the stream cannot be opened or breaks,
  * BAD_STREAM if an operation is invalid, VIEW_TOO_LARGE if a batch or the view exceeds `maxViewBytes`, VIEW_DIVERGED if

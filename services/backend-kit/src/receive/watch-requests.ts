@@ -32,8 +32,8 @@ const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Fea
 
 /**
  * The sending half of one stream to the watcher: requests for batches, and acknowledgements of applied ones.
- * `watchBatches` creates one for each stream, calls `next` and `received` around each batch, and sends what `send`
- * yields.
+ * `watchBatches`, the receiving half, creates one for each stream, calls `next` and `received` around each batch, and
+ * sends what `send` yields.
  */
 export class WatchRequests {
   readonly #request: WatchReq;

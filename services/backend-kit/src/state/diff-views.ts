@@ -16,7 +16,7 @@ import { sameValue } from "./same-value.ts";
  * Pure; O(endpoints of the touched Services).
  */
 export function diffViews(from: NodeView, to: NodeView, touched: Iterable<ServiceKey>): readonly ViewChange[] {
-  const changes = emptyGroups();
+  const changes: ChangeGroups = { servicePuts: [], endpointPuts: [], endpointDeletes: [], serviceDeletes: [] };
   for (const key of [...touched].sort(compareText)) {
     diffService(key, from.services.get(key), to.services.get(key), changes);
   }
@@ -37,17 +37,11 @@ interface ChangeGroups {
   readonly serviceDeletes: ViewChange[];
 }
 
-function emptyGroups(): ChangeGroups {
-  return { servicePuts: [], endpointPuts: [], endpointDeletes: [], serviceDeletes: [] };
-}
-
-/** Returns the change of the node, if there is one. */
 function diffNode(from: NodeView, to: NodeView): readonly ViewChange[] {
   if (sameValue(from.node, to.node)) return [];
   return [to.node === undefined ? { kind: "delete-node" } : { kind: "put-node", node: to.node }];
 }
 
-/** Adds the changes of one Service and its endpoints. */
 function diffService(
   key: ServiceKey,
   from: ServiceView | undefined,

@@ -2,7 +2,8 @@
  * Returns true if two values of plain data (objects, arrays, strings, numbers, booleans) are deeply equal. `diffViews`,
  * `StagedView` and `ViewState` compare Services, endpoints and nodes with it.
  *
- * The order of an object's fields does not matter, and an undefined field equals an absent one.
+ * The order of an object's fields does not matter, and an undefined field equals an absent one, unlike for
+ * `isDeepStrictEqual` of Node.js.
  */
 export function sameValue(a: unknown, b: unknown): boolean {
   if (a === b) return true;
@@ -22,7 +23,6 @@ export function sameValue(a: unknown, b: unknown): boolean {
   );
 }
 
-/** Whether a field has a value. */
 function isDefined([, value]: [string, unknown]): boolean {
   return value !== undefined;
 }

@@ -8,7 +8,8 @@ type Services = ReadonlyMap<ServiceKey, ServiceView>;
 /**
  * The brake of a node: keeps Services that the view of another watcher lacks, if it lacks nearly all of them or of
  * their endpoints. A watcher that starts on an empty or wrong source offers such a view. `ViewState` asks it at each
- * batch. `followView` creates it and waits until the hold is over.
+ * batch. `followView` creates it, and calls `ViewState.release` when the hold is over. Separate from `ViewState`, which
+ * does not know the time.
  *
  * Deletions by the same run of a watcher are changes, and apply at once. The Services are kept until a third watcher,
  * or the same one restarted, confirms that they are gone, after 30 s at the earliest, or until the hold is over.

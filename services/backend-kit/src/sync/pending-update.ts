@@ -7,8 +7,8 @@ import type { SyncUpdate } from "../types/sync-update.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
 
 /**
- * The update that a `SyncLoop` delivers next: all updates that arrive while its backend is busy, merged into one.
- * Separate from `SyncLoop`, because it knows no time and calls nothing.
+ * The update that a `SyncLoop` delivers next: all updates that arrive while its backend is busy, merged into one. Each
+ * `SyncLoop` has one. Separate from it, because this class knows no time and calls nothing.
  *
  * *Bound:* the newest view, the last delivered view, and the keys of the Services that changed since the last success;
  * never a list of updates.

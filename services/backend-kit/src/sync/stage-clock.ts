@@ -3,7 +3,7 @@ import type { SyncStages, SyncTimes } from "../types/sync-update.ts";
 
 /**
  * Measures the stages of one sync. `SyncLoop` creates one for each sync and passes it to the backend as `SyncStages`;
- * observers get the times.
+ * observers get the times. Separate from `SyncLoop`, because it lasts for one sync.
  */
 export class StageClock implements SyncStages {
   readonly #startedAtMs = wallClockMs();

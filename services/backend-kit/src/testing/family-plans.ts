@@ -4,8 +4,8 @@ import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import type { FamilyPlan } from "../proxy/rule-set.ts";
 
 /**
- * Returns the plan of a view for tests of rule sets, without `FamilyPlanner`. No two Services may have the same
- * frontend (address, port and protocol).
+ * Returns the plan of a view without `FamilyPlanner`, for tests that render iptables rules. No two Services may have
+ * the same frontend (address, port and protocol).
  */
 export function familyPlan(view: NodeView, node: NodePlan): FamilyPlan {
   return {

@@ -18,7 +18,10 @@ export interface Asked {
 /** Returns the operations to send, maybe later. Throws to break the stream; returns "end" to end it. */
 export type Answer = (asked: Asked) => Iterable<OpItem> | "end" | Promise<Iterable<OpItem> | "end">;
 
-/** A gRPC server in the test's process that sends what the test wants, in place of a watcher. */
+/**
+ * A gRPC server in the test's process that sends what the test wants, in place of a watcher. Tests of the kit and of
+ * backends use it, because neither may import the watcher, and because it can also break the protocol.
+ */
 export interface PlayedWatcher extends AsyncDisposable {
   /** *Shape:* `127.0.0.1:port`. */
   readonly address: string;

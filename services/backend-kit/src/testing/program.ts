@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
-/** One of our programs, running in a process of its own under test. */
+/** One of our programs, run as a child process by tests of the kit, of backends and of `test/`. */
 export interface Program {
   /** Process id; 0 if it could not be started. */
   readonly pid: number;

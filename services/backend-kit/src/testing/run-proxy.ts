@@ -13,7 +13,7 @@ import { playWatcher, silence } from "./played-watcher.ts";
 import { createReadableLog, Mailbox } from "./steps.ts";
 import { putView } from "./view-ops.ts";
 
-/** A proxy of our kit in this process, with rule sets of the test, that follows a watcher of the test. */
+/** A service proxy in the test's process. */
 export interface RunningProxy extends AsyncDisposable {
   readonly health: Health;
   readonly proxyHealth: ProxyHealth;
@@ -27,7 +27,7 @@ export interface RunningProxy extends AsyncDisposable {
   send(...services: readonly ServiceView[]): void;
 }
 
-/** `now` is the clock of health; the watcher knows Node n1 alone. */
+/** Options of {@link runProxy}. `now` is the clock of health; the watcher knows only the Node n1. */
 export interface RunProxyOptions {
   readonly options?: ParsedOptions | undefined;
   readonly now?: (() => number) | undefined;
@@ -38,6 +38,10 @@ export interface RunProxyOptions {
   readonly rulesName?: string | undefined;
 }
 
+/**
+ * Runs `proxyBackend` with rule sets of the test, following a watcher of the test (`playWatcher`). `serve-task.test.ts`
+ * calls it in nearly every test.
+ */
 export async function runProxy(
   ruleSets: readonly RuleSet[],
   {
