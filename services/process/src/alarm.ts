@@ -3,7 +3,7 @@ import type { Wakeup } from "./wait.ts";
 
 /**
  * Wakes a {@link Wakeup} at a given time, for loops that wait for events or for the time of their next work. `SyncLoop`
- * has one.
+ * of backend-kit has one. It is in this package, because it knows nothing about syncs.
  *
  * It keeps the timer of the earliest time until it rings, instead of a timer for each wait: most waits end with an
  * event, and a timer that is cancelled each time costs more than one that rings in vain. So a loop may be woken when

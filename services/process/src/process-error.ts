@@ -1,8 +1,6 @@
 import { CodedError } from "./coded-error.ts";
 
-/**
- * Codes of the errors of this package. The functions for options, listeners, TLS files and runs of commands throw them.
- */
+/** Codes of {@link ProcessError}. */
 export type ProcessErrorCode =
   | "BAD_OPTION"
   | "LISTEN_FAILED"
@@ -13,8 +11,8 @@ export type ProcessErrorCode =
   | "OUTPUT_FAILED";
 
 /**
- * An error in a part that all processes share, such as options or listeners. Other packages have error classes and
- * codes of their own.
+ * An error of a process as a whole: an option, a listener, a file that an option names, or a command that failed. This
+ * package, the backends and `kpng` throw it. For their other errors, packages have classes and codes of their own.
  */
 export class ProcessError extends CodedError<ProcessErrorCode> {
   override readonly name = "ProcessError";

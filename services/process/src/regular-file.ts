@@ -6,7 +6,7 @@ const readFlags = constants.O_RDONLY | constants.O_NONBLOCK;
 
 /**
  * Reads a file that an operator names, such as a certificate. Symbolic links are followed: files of mounted Secrets and
- * ConfigMaps are links. `readServerTls` and `readClientTls` call it.
+ * ConfigMaps are links. The readers of TLS files and tokens call it.
  *
  * The functions of this file are for files whose folder another user may be able to write: a FIFO in their place would
  * block the process, a device would never end, and a symbolic link would redirect what a privileged process writes.
@@ -28,7 +28,7 @@ export function readRegularFile(path: string, maxBytes: number): Buffer {
  *
  * Errors: as for {@link readRegularFile}.
  *
- * Backends open their saved view and position with it.
+ * Backends open their saved view and their list of known watchers with it.
  */
 export async function openOwnFile(path: string, maxBytes: number): Promise<FileHandle> {
   const file = await open(path, readFlags | constants.O_NOFOLLOW);
@@ -46,7 +46,7 @@ export async function openOwnFile(path: string, maxBytes: number): Promise<FileH
  *
  * Errors: those of the file system, for example if another process creates the file at the same time.
  *
- * Backends save their view with it.
+ * Backends save the same files with it.
  */
 export async function createOwnFile(path: string): Promise<FileHandle> {
   await rm(path, { force: true });

@@ -1,14 +1,15 @@
-/** Limits of a {@link RepeatLimit}. The log uses one, so that a fault that recurs does not fill the disk. */
+/** Options of a {@link RepeatLimit}. */
 export interface RepeatLimitOptions {
   /** Events with the same key that pass within a window. Default 5. */
   readonly burst?: number | undefined;
-  /** Length of a window, which begins with the first event of a key, in milliseconds. Default 60 000. */
-  readonly windowMs?: number | undefined;
   /** Windows that may be open at the same time. Default 1 000. */
   readonly maxKeys?: number | undefined;
   /** Calls `callback` once after `ms` milliseconds. Default: a timer that does not keep the process alive. */
   readonly schedule?: ((callback: () => void, ms: number) => void) | undefined;
 }
+
+/** Length of a window, which begins with the first event of a key, in milliseconds. */
+const windowMs = 60_000;
 
 interface Window {
   passed: number;
@@ -19,22 +20,19 @@ interface Window {
 
 /**
  * Limits repeated events, such as log lines: within a window the first few events of a key pass, and at its end the
- * newest of the others is reported with their number.
+ * newest of the others is reported with their number. `createLog` uses one, so that a recurring fault does not fill the
+ * disk. Separate from the log, because `Refusals`, `StartLimits` and `TokenChecker` of a watcher have one too.
  *
  * *Bound:* `maxKeys` windows; beyond that, the oldest window ends early.
- *
- * Separate from the log because `Refusals` and `TokenChecker` of a watcher use one with limits of their own.
  */
 export class RepeatLimit {
   readonly #burst: number;
-  readonly #windowMs: number;
   readonly #maxKeys: number;
   readonly #schedule: (callback: () => void, ms: number) => void;
   readonly #windows = new Map<string, Window>();
 
-  constructor({ burst = 5, windowMs = 60_000, maxKeys = 1_000, schedule = later }: RepeatLimitOptions = {}) {
+  constructor({ burst = 5, maxKeys = 1_000, schedule = later }: RepeatLimitOptions = {}) {
     this.#burst = burst;
-    this.#windowMs = windowMs;
     this.#maxKeys = maxKeys;
     this.#schedule = schedule;
   }
@@ -61,7 +59,7 @@ export class RepeatLimit {
     }
     const window: Window = { passed: 0, heldBack: 0, report };
     this.#windows.set(key, window);
-    this.#schedule(() => this.#end(key, window), this.#windowMs);
+    this.#schedule(() => this.#end(key, window), windowMs);
     return window;
   }
 
@@ -72,7 +70,6 @@ export class RepeatLimit {
   }
 }
 
-/** Default of {@link RepeatLimitOptions.schedule}. */
 function later(callback: () => void, ms: number): void {
   setTimeout(callback, ms).unref();
 }

@@ -14,7 +14,7 @@ export type ApiAddress =
   | { readonly kind: "unix"; readonly path: string };
 
 /** Default port of the watcher, as in KPNG. */
-export const standardApiPort = 12_090;
+const standardApiPort = 12_090;
 
 /**
  * Parses the value of `--api`.

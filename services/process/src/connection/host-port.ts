@@ -2,12 +2,12 @@ import { ProcessError } from "../process-error.ts";
 import { withoutCredentials } from "../redact.ts";
 
 /**
- * Splits `host:port`, the value of the named option. An undefined host stands for all addresses. Options with an
- * address to listen on use it.
+ * Splits `host:port`, the value of the named option. An undefined host stands for all addresses.
  *
  * Errors: BAD_OPTION if the text is not in this format.
  *
- * Addresses of watchers to connect to are parsed by `parseApiAddress`.
+ * Called for addresses to listen on: by the servers of health and metrics, and by the watcher. `parseApiAddress` parses
+ * addresses to connect to, which have other forms.
  */
 export function parseHostPort(
   address: string,

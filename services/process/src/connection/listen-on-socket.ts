@@ -9,7 +9,7 @@ import { ProcessError } from "../process-error.ts";
  *
  * Errors: LISTEN_FAILED if the process cannot listen on the path.
  *
- * `listen` of a watcher and the inspection server of a backend call it.
+ * `listen` of a watcher and the inspection server of a backend call it; it is here because they share it.
  */
 export async function listenOnSocket(server: Server, path: string): Promise<void> {
   await removeStaleSocket(path);

@@ -9,7 +9,7 @@ export const pingHeader = "kpng-ping-ms";
 /** Number of missing pings after which a connection is closed. */
 const missingPings = 3;
 
-/** Checks of the sockets in the interval between two pings. */
+/** Number of checks of the sockets per ping interval. */
 const checksPerPing = 2;
 
 /**
@@ -20,7 +20,8 @@ const checksPerPing = 2;
  *
  * The limit counts checks, not time: after a pause of the event loop, the sockets are read before the next check.
  *
- * `dial` passes its sockets to one. The watcher detects dead clients by `keepAlive` instead.
+ * `dial` creates one for each transport and passes its sockets to it. Separate from `dial`, because it knows only
+ * sockets. The watcher detects dead clients by `keepAlive` instead.
  */
 export class SilenceLimit {
   /** For each socket, the bytes read at the last check, and the number of checks since that value last changed. */

@@ -7,7 +7,7 @@ import { aborted } from "../wait.ts";
 import type { Health } from "./health.ts";
 import { registerProcessMetrics } from "./process-metrics.ts";
 
-/** Address and content of a status server. Every long-running process has one, for Kubernetes probes and Prometheus. */
+/** Address and content of a status server, which Kubernetes probes and Prometheus ask. */
 export interface StatusServerOptions {
   /** *Shape:* `host:port`, `:port` for all addresses, `[::1]:port`. */
   readonly address: string;
@@ -34,7 +34,8 @@ export interface StatusAddresses {
 
 /**
  * Returns a status server for each address in the options: none, one for both, or two. If there is one, registers the
- * metrics of the process too. `kpng SOURCE` and every backend run the result.
+ * metrics of the process too. `kpng SOURCE`, and backends that are not service proxies, run the result; service proxies
+ * have `proxyObserveTasks` of backend-kit, which answers like kube-proxy.
  */
 export function statusServerTasks(addresses: StatusAddresses, health: Health, metrics: Registry): readonly Task[] {
   const distinct = new Set(

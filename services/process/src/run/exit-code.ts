@@ -4,7 +4,7 @@ import type { Command } from "commander";
  * Exit code of a query that failed. 0 and 1 are its answers, as with diff(1), cmp(1) and kubectl diff, so that a script
  * does not take a failure for an answer.
  */
-export const failedQueryExitCode = 2;
+const failedQueryExitCode = 2;
 
 /**
  * Makes the exit code of a command its answer, if `isQuery` returns true for the options: the action sets

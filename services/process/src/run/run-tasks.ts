@@ -2,11 +2,9 @@ import type { Task } from "../task.ts";
 
 /**
  * Runs tasks concurrently until `signal` aborts or one of them rejects. Then aborts the others, waits for all, and
- * rejects with the first failure. A process runs all its long-lived parts with it.
+ * rejects with the first failure. A task may resolve before the abort; the others continue.
  *
- * A task may resolve before the abort; the others continue.
- *
- * Backends and watchers call it, or `runWithMain`, from their commands.
+ * `runWithMain` calls it, and so do programs that embed a watcher. Separate from `runProcess`, which knows no tasks.
  */
 export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Promise<void> {
   const failure = new AbortController();
@@ -28,7 +26,7 @@ export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Pro
 
 /**
  * Runs `main` together with the tasks that it depends on. These are aborted when `main` has ended, also if `signal`
- * aborts or a task rejects; see {@link runTasks}.
+ * aborts or a task rejects; see {@link runTasks}. The commands of watchers and backends run all their parts with it.
  */
 export async function runWithMain(main: Task, dependencies: readonly Task[], signal: AbortSignal): Promise<void> {
   const done = new AbortController();

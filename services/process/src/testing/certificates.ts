@@ -21,7 +21,7 @@ export interface KeyPair {
   readonly crt: string;
 }
 
-/** Creates a certificate authority with a server and a client certificate. */
+/** Creates a certificate authority with a server and a client certificate, for tests of TLS in all packages. */
 export function makeCertificates(): TestCertificates {
   const folder = mkdtempSync(join(tmpdir(), "kpng-tls-"));
   const at = (name: string): string => join(folder, name);

@@ -8,7 +8,8 @@ export interface RecordedSpan extends SpanStart, SpanEnd {
 }
 
 /**
- * Keeps the recorded spans, in the order in which they ended. `isSampled` is asked for the first span of each trace.
+ * Keeps the recorded spans, in the order in which they ended, for tests of the spans of watchers and backends.
+ * `isSampled` is asked for the first span of each trace.
  */
 export class InMemoryTracing implements Tracing {
   readonly spans: RecordedSpan[] = [];

@@ -21,7 +21,7 @@ export async function openTracing(traced: TracedProcess, log: Log): Promise<Trac
 
 /**
  * Calls `work`, the main part of a program, with the result of {@link openTracing}; closes it when `work` is done.
- * `withContext` of `kpng` and `runBackend` call it.
+ * `withContext` of `kpng` and `runBackendCommand` call it.
  */
 export async function withTracing(
   traced: TracedProcess,

@@ -1,6 +1,6 @@
 import { ProcessError } from "../process-error.ts";
 
-/** Sampling of traces. `openTracing` reads it from OpenTelemetry's environment variables. */
+/** Sampling of traces. */
 export interface TraceSettings {
   /** Share of the traces that are recorded, 0 to 1. */
   readonly ratio: number;
@@ -15,13 +15,9 @@ type Environment = Readonly<Record<string, string | undefined>>;
  * with OTEL_SDK_DISABLED=true, or with OTEL_TRACES_EXPORTER=none. The exporter reads the variables for endpoint,
  * headers, TLS, timeout and compression itself.
  *
- * Errors: BAD_OPTION for an invalid value.
+ * `openTracing` calls it. Separate from the exporter, whose import loads OpenTelemetry's SDK.
  *
- * Source: OpenTelemetry, "Environment Variable Specification".
- *
- * `openTracing` calls it.
- *
- * Separate from the exporter, whose import loads OpenTelemetry's SDK.
+ * Errors: BAD_OPTION for an invalid value. Source: OpenTelemetry, "Environment Variable Specification".
  */
 export function readTraceSettings(environment: Environment): TraceSettings | undefined {
   const value = (name: string): string => environment[name]?.trim() ?? "";
