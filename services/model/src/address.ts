@@ -3,7 +3,7 @@ import ipaddr from "ipaddr.js";
 
 /**
  * Address family, IPv4 or IPv6. Most of kpng works once per family: a Service may have other endpoints for IPv4 than
- * for IPv6.
+ * for IPv6. All packages use the types and parsers of this file.
  */
 export type Family = "v4" | "v6";
 
@@ -15,8 +15,7 @@ export const families: readonly Family[] = ["v4", "v6"];
  *
  * *Shape:* canonical text, no zone, no port: `{ v4: ["10.0.1.7"], v6: ["fd00::7"] }`.
  *
- * Endpoints, Services and the messages on the wire use it. Whether an address is in a CIDR is answered by `isIn` of
- * `cidr.ts`.
+ * Endpoints and Services contain it. Whether an address is in a CIDR is answered by `isIn` of `cidr.ts`.
  */
 export interface AddressSet {
   readonly v4: readonly string[];

@@ -44,7 +44,7 @@ export function brakeList(
 
 /**
  * True if the deletions of a list that lacks `deletedCount` of `currentCount` objects are held instead of applied at
- * once. {@link brakeList} calls it.
+ * once. {@link brakeList} calls it, and `ListBrake` first, to skip the comparison of all keys for most lists.
  */
 export function isSuspicious(
   currentCount: number,

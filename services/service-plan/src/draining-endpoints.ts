@@ -4,9 +4,12 @@ import { makeEndpointSets } from "./endpoint-sets.ts";
 import type { EndpointAddress, ServicePortPlan } from "./service-plan.ts";
 
 /**
- * Returns the endpoints that answer UDP flows which began earlier, in use or not: a flow stays at an endpoint that
- * terminates or that a policy no longer chooses, as in the conntrack table. Empty for other protocols, whose
- * connections tell by themselves when they end.
+ * Returns the endpoints that may still answer UDP flows which began earlier, whether or not new flows use them. As in
+ * the conntrack table, a flow stays at an endpoint that terminates or that a policy no longer chooses. Returns nothing
+ * for other protocols, whose connections tell by themselves when they end.
+ *
+ * The backends ipvs, ebpf and userspace call it when they render a Service. Not part of the plan (`planService`),
+ * because the backends that leave flows to conntrack do not need these endpoints.
  *
  * Pure; O(endpoints).
  */

@@ -31,7 +31,6 @@ export function makeEndpointSets(
   return { cluster: inOrder(cluster), local: inOrder(local) };
 }
 
-/** Returns endpoints ascending by their text. */
 function inOrder(endpoints: ReadonlyMap<string, EndpointAddress>): readonly EndpointAddress[] {
   return [...endpoints.keys()].sort(compareText).flatMap((text) => endpoints.get(text) ?? []);
 }

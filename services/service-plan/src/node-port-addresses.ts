@@ -51,7 +51,6 @@ export function servesNodePorts(address: string, chosen: NodePortAddresses, loca
   return (chosen.kind === "all" ? local : chosen.addresses).includes(address);
 }
 
-/** Returns the CIDRs of one family that a rule selects. */
 function cidrsOf(rule: NodePortAddressRule, family: Family, ofNode: readonly string[]): readonly string[] {
   if (rule.kind === "cidrs") return rule.cidrs.filter((cidr) => cidr.includes(":") === (family === "v6"));
   const first = ofNode.map(parseAddress).find((parsed) => parsed?.family === family);

@@ -41,7 +41,7 @@ export interface NodeFacts {
 
 /**
  * Returns the part of all plans of one family that is the same for all Services. `FamilyPlanner` of backend-kit, shadow
- * mode and `kpng explain` call it before they plan Services with `planService`. Pure.
+ * mode and `kpng explain` call it, once before they plan many Services with `planService`. Pure.
  */
 export function planNode(settings: ProxySettings, family: Family, { node, localAddresses }: NodeFacts): NodePlan {
   const isLoopbackNodePorts = family === "v4" && settings.isLoopbackNodePorts;
@@ -74,7 +74,6 @@ function podTraffic(settings: ProxySettings, node: ViewNode | undefined, family:
   }
 }
 
-/** Recognizes pods by the first CIDR of a family. */
 function fromFirst(cidrs: readonly string[], family: Family): PodTraffic | undefined {
   const first = cidrs.map(parseCidr).find((cidr) => cidr?.family === family);
   return first === undefined ? undefined : { kind: "source", cidr: first.cidr };

@@ -23,8 +23,8 @@ export interface PlannedNode {
 
 /**
  * Indexes the plans of a node. `FamilyComparer` of shadow mode and tests call it; backends do not, because rules need
- * no index. Pure; O(frontends). The plans stay in memory as long as the result. `outcomes` looks packets up in the
- * result.
+ * no index. Separate from `outcomes`, which looks up many packets in one index. Pure; O(frontends). The plans stay in
+ * memory as long as the result.
  */
 export function indexPlans(node: NodePlan, localCIDRs: readonly string[], plans: Iterable<ServicePlan>): PlannedNode {
   const frontends = new Map<FrontendId, PlannedFrontend>();

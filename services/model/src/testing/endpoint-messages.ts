@@ -13,7 +13,8 @@ import type { KpngEndpoint } from "../wire/endpoint-bytes.ts";
 import { setFirstAddresses } from "../wire/endpoint-message.ts";
 import { encodeProtocol } from "../wire/service-message.ts";
 
-// The messages that `wire/endpoint-bytes.ts` writes, for the library's encoder: the reference of its tests.
+// Encodes endpoints with the protobuf library. Tests of the watcher compare the bytes of `wire/endpoint-bytes.ts`,
+// which encodes by hand, with these messages.
 
 /** Returns the message of `endpointBytes` for KPNG's clients. */
 export function encodeKpngEndpoint(endpoint: KpngEndpoint, service: Service): EndpointMessage {

@@ -10,7 +10,10 @@ const naturals = [0, 1, 127, 128, 16_383, 16_384, 2_097_152, 2 ** 28, 2 ** 31 - 
 const negatives = [-1, -128, -(2 ** 31)];
 const longs = [...naturals.map(BigInt), 2n ** 32n, 2n ** 35n - 1n, 2n ** 53n - 1n];
 
-/** Returns a message in which each field is set or absent by chance. Embedded messages end at the given depth. */
+/**
+ * Returns a message in which each field is set or absent by chance. Embedded messages end at the given depth.
+ * `message-fields.test.ts` compares our readers and writers with the protobuf library's for such messages.
+ */
 export function randomMessage<M extends DescMessage>(schema: M, below: RandomBelow, depth = 4): Message {
   const message = reflect(schema, create(schema));
   for (const field of schema.fields) {

@@ -19,7 +19,7 @@ export function encodeNode(node: ViewNode): NodeMessage {
   });
 }
 
-/** Returns the node in a message. Errors: WireError. */
+/** Returns the node in a message of a node view (`decodeLocalOp`) or of a NodeInfo. Errors: WireError. */
 export function decodeNode(message: NodeMessage): ViewNode {
   return {
     name: message.Name,

@@ -3,8 +3,10 @@ import type { Position } from "../forward/position.ts";
 import type { Position as PositionMessage, PositionSchema } from "../gen/localv1/api_pb.ts";
 
 /**
- * Encodes a position, for sync markers and for the questions to a PositionService. In a sync marker, whose instance is
- * the argument `instance`, a source equal to it is left out.
+ * Encodes a position. The watcher calls it for sync markers and answers of its PositionService, backends and relays for
+ * their questions to that service. Separate from the rules about positions (`forward/`), which know no messages.
+ *
+ * In a sync marker, whose instance is the argument `instance`, a source equal to it is left out.
  */
 export function encodePosition(position: Position, instance = ""): MessageInitShape<typeof PositionSchema> {
   const { source, epoch, services, slices, nodes } = position;

@@ -2,7 +2,7 @@ import { addressAndPort } from "@kpng/model/address.ts";
 import type { Frontend, Route, ServicePlan } from "../service-plan.ts";
 
 /**
- * Writes a plan for people, a line for each frontend, used endpoint set, and so on:
+ * Returns a plan as text, with which `plan-service.test.ts` compares: a line for each frontend, used endpoint set, etc.
  *
  * ```text
  * clusterIP 10.96.0.10:80/TCP: pod cluster, others cluster masqueraded

@@ -1,6 +1,6 @@
 import type { NodePlan } from "../service-plan.ts";
 
-/** A node that recognizes pods by their addresses, with only the fields that a test is about. */
+/** Returns a node that recognizes pods by their addresses, for tests of plans and of the backends that render them. */
 export function nodePlan(parts: Partial<NodePlan> = {}): NodePlan {
   const isV6 = parts.family === "v6";
   return {

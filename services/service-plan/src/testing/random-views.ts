@@ -14,7 +14,7 @@ import type { ProxySettings } from "../plan-node.ts";
 import { planNode } from "../plan-node.ts";
 import type { NodePlan } from "../service-plan.ts";
 
-/** A node with Services and settings, chosen at random. */
+/** A node with Services and settings, chosen at random, for tests that rules of iptables and nft agree with plans. */
 export interface RandomState {
   readonly view: NodeView;
   readonly settings: ProxySettings;
