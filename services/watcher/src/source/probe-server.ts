@@ -2,15 +2,14 @@ import { waitMs } from "@kpng/process/wait.ts";
 import type { CurrencySink } from "./source.ts";
 
 /**
- * Asks the server of a source again and again whether it answers, and reports the source as stale if it does not. The
- * sources `kube` and `api` run it beside their watches, which cannot tell a frozen server from a quiet one.
+ * Asks the server of a source again and again whether it answers, and reports the source as stale if it does not. A
+ * watch alone cannot tell a frozen server from a quiet one.
  *
- * A server that stops answering is reported at most `staleAfterMs` + a third after its last answer. Ends when `signal`
+ * The source is reported as stale at most 4/3 × `staleAfterMs` after the last answer of the server. Ends when `signal`
  * aborts; never rejects.
  *
- * `RelayCurrency` and `followCurrency` call it.
- *
- * Separate from both, because only the question to the server differs.
+ * `followCurrency` (source `kube`) and `RelayCurrency` (source `api`) call it. Separate from both, because only the
+ * question to the server differs.
  */
 export async function probeServer(
   { ask, currency, staleAfterMs = standardStaleAfterMs, onFresh = () => undefined }: ProbeOptions,

@@ -7,6 +7,8 @@ import type { Task } from "@kpng/process/task.ts";
 /**
  * A task that fills a sink until it is aborted. Objects are validated before they reach the sink. The sources are
  * `kube`, `file`, `api` and `replay`; the sink is the store of the watcher.
+ *
+ * Separate, so that sources and store share these types and do not import each other.
  */
 export type Source = Task;
 
@@ -19,8 +21,8 @@ export interface ClusterSink {
   /** Applies changes in their order. */
   apply(changes: readonly ObjectChange[], origin?: Origin): void;
   /**
-   * Replaces all objects of the given kinds and marks these kinds as synced. Returns what the brake of the sink holds
-   * of these deletions; undefined for nothing.
+   * Replaces all objects of the given kinds and marks these kinds as synced. Returns the deletions that the brake of
+   * the sink holds; undefined if there are none.
    */
   replace(objects: ClusterObjects, origin?: Origin): HeldBack | undefined;
   /** Where the source reports how far the state is known to be current. Default nowhere. */

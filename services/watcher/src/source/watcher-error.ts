@@ -1,9 +1,12 @@
 import { CodedError } from "@kpng/process/coded-error.ts";
 
-/** Codes of the errors of this package; each has a row in docs/errors.md. Sources and `state-file` throw them. */
+/** Codes of the errors of this package; each has a row in docs/errors.md. */
 export type WatcherErrorCode = "BAD_INPUT" | "WRITE_FAILED";
 
-/** Error of @kpng/watcher. Errors of options, listeners and TLS files are a `ProcessError`. */
+/**
+ * Error of @kpng/watcher. The sources `file` and `replay` and the sink `state-file` throw it, so it is separate from
+ * them. Errors of options, listeners and TLS files are a `ProcessError`.
+ */
 export class WatcherError extends CodedError<WatcherErrorCode> {
   override readonly name = "WatcherError";
 }

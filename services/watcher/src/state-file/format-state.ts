@@ -15,7 +15,8 @@ import { listLines } from "./yaml-text.ts";
  *
  * Pure and deterministic. *Cost:* 0.8 s for 5 000 Services of 10 endpoints, 25 MB of text.
  *
- * `stateFileSink` calls it before each write. Separate because it is pure.
+ * `stateFileSink` calls it before each write, and `kpng bug-report --redact` once. Separate from both because it is
+ * pure.
  */
 export function formatState(objects: ClusterObjects, hashOf: HashOf): string {
   const slicesByService = Map.groupBy(objects.slices ?? [], (slice) => `${slice.namespace}/${slice.serviceName}`);

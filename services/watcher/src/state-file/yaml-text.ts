@@ -1,11 +1,14 @@
 import { compareText } from "@kpng/model/text-order.ts";
 
 /**
- * Formats text as a YAML scalar in a state file, for `state-lines.ts` and `format-state.ts`: unquoted if every reader
- * of YAML 1.1 and 1.2 reads it as this text, else in double quotes.
+ * Formats text as a YAML scalar: unquoted if every reader of YAML 1.1 and 1.2 reads it as this text, else in double
+ * quotes.
  *
  * Unquoted are words without a meaning in YAML 1.1 (unlike "yes" and "n"), IPv4 addresses and IPv4 CIDRs. Other text
  * that starts with a digit is quoted: in YAML 1.1, "1:20" is a number and "2001-01-01" a date.
+ *
+ * `state-lines.ts` and `format-state.ts` make state files with the functions of this file. Separate from both, because
+ * it knows only YAML.
  */
 export function scalar(text: string): string {
   if (isWord.test(text)) return isSpecial.test(text) ? `"${text}"` : text;
@@ -24,10 +27,7 @@ const isWord = /^[A-Za-z](?:[\w./:-]*[\w/])?$/;
 const isSpecial = /^(?:y|n|yes|no|on|off|true|false|null)$/i;
 const isIPv4 = /^\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?:\/\d+)?$/;
 
-/**
- * Returns the lines of a sequence under a key. Each item is a list of lines. Empty: `key: []`. `formatState` and
- * `state-lines.ts` call it.
- */
+/** Returns the lines of a sequence under a key. Each item is a list of lines. Empty: `key: []`. */
 export function listLines(indent: string, key: string, items: readonly (readonly string[])[]): string[] {
   if (items.length === 0) return [`${indent}${key}: []`];
   const lines = [`${indent}${key}:`];

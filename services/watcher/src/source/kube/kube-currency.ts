@@ -19,8 +19,9 @@ export interface KubeCurrencyOptions {
 
 /**
  * Lets nodes ask whether the state of a `kubeSource` is current, and reports when the API server does not answer. Runs
- * until `signal` aborts. `kubeSource` runs it beside its reflectors. Separate from them because it compares all kinds
- * at once.
+ * until `signal` aborts.
+ *
+ * `kubeSource` runs it beside its reflectors. Separate from them, because it compares all kinds at once.
  */
 export async function followCurrency(
   { connection, currency, reflectors, staleAfterMs }: KubeCurrencyOptions,
@@ -30,9 +31,7 @@ export async function followCurrency(
   currency.verifyWith(async (needed, isNewEpoch) => {
     const results = await Promise.all(
       all.map(([kind, reflector]) =>
-        isNewEpoch
-          ? listAgain(reflector, newEpochListMs, signal)
-          : catchUp(reflector, { connection, needed: needed[kind] }, signal),
+        isNewEpoch ? listAgain(reflector, signal) : catchUp(reflector, { connection, needed: needed[kind] }, signal),
       ),
     );
     // The caches pass on what they received with a delay of one turn.
@@ -58,6 +57,3 @@ export async function followCurrency(
   };
   await probeServer({ ask, currency, staleAfterMs, onFresh }, signal);
 }
-
-/** How long the lists of a new epoch may take, in milliseconds. */
-const newEpochListMs = 15_000;

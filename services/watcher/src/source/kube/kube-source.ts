@@ -17,7 +17,7 @@ import type { ReflectorTiming } from "./reflector/reflector-options.ts";
 import { makeSourceMetrics } from "./reflector/source-metrics.ts";
 import type { Resource } from "./request/resource.ts";
 
-/** Options of {@link kubeSource}, which follows an API server. `kpng kube` runs that source. */
+/** Options of {@link kubeSource}. */
 export interface KubeSourceOptions {
   readonly connection: KubeConnection;
   readonly sink: ClusterSink;

@@ -1,11 +1,12 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 /**
- * Resolves when the next part of a response may be parsed: now, or in the next turn of the event loop if this turn has
- * parsed for 10 ms. The lists of all kinds arrive at the same time, so they share the 10 ms.
+ * Lets other work run while responses of the API server are parsed. Resolves at once, or in the next turn of the event
+ * loop after 10 ms of parsing. Without it, a list is one long turn: a read of a socket fills many chunks, which follow
+ * each other without a turn.
  *
- * `openResponse` and `listPages` call it between two parts. Without it, a list is one long turn: a read of a socket
- * fills many chunks, which follow each other without a turn.
+ * `openResponse` and `listPages` call it between two parts of a response. Separate, because both share the 10 ms, as do
+ * the lists of all kinds, which arrive at the same time.
  */
 export async function readTurn(): Promise<void> {
   while (performance.now() >= untilMs) {

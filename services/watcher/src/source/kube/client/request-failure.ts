@@ -3,7 +3,8 @@ import { isRecord } from "@kpng/model/is-record.ts";
 
 /**
  * Verb and resource of a request to the API server, named as in RBAC rules. This file classifies failed requests of
- * `kpng kube`, so that the reflector can decide whether to retry, relist or page.
+ * `kpng kube`, so that the reflector can decide whether to retry, relist or page. Separate, because requests
+ * (`request/`) return failures, and reflectors, logs and metrics read them.
  */
 export interface ApiRequest {
   readonly verb: "list" | "watch";
@@ -46,7 +47,10 @@ export function describeFailure(failure: RequestFailure): string {
   }
 }
 
-/** Returns the failure that a Status object describes. `body` is a whole response, or the object of an ERROR event. */
+/**
+ * Returns the failure that a Status object describes: `body` is a whole response (`openResponse` calls it), or the
+ * object of an ERROR event (`watchOnce`).
+ */
 export function failureOfStatus(request: ApiRequest, body: unknown, httpStatus: number): RequestFailure {
   const code = isRecord(body) && typeof body.code === "number" ? body.code : httpStatus;
   const message = isRecord(body) && typeof body.message === "string" ? body.message : "no reason given";

@@ -4,13 +4,12 @@ import { versionOf } from "../reflector/resource-version.ts";
 
 /**
  * Coalesces the changes that all watches report within one turn of the event loop into one call of the sink, and so
- * into one revision. All object caches of a `kubeSource` share one queue.
- *
- * A `replace` is passed on at once, after the queued changes, so the sink sees everything in order.
+ * into one revision. A `replace` is passed on at once, after the queued changes, so the sink sees everything in order.
  *
  * *Bound:* what one read of each connection delivers in a turn.
  *
- * Separate from the caches, because one revision can contain changes of several kinds.
+ * `kubeSource` creates one, and its object caches call it. Separate from them, because one revision can contain changes
+ * of several kinds.
  */
 export class ChangeQueue {
   readonly #sink: ClusterSink;
@@ -28,8 +27,8 @@ export class ChangeQueue {
   }
 
   /**
-   * Queues changes of a kind. `receivedAtMs` in milliseconds since 1970, with fractions. `resourceVersion`: that of the
-   * last change.
+   * Queues changes of a kind. `receivedAtMs` in milliseconds since 1970, with fractions. `resourceVersion` is that of
+   * the last change.
    */
   push(changes: readonly ObjectChange[], receivedAtMs: number, kind: Kind, resourceVersion: string): void {
     this.progressed(kind, resourceVersion);
@@ -40,7 +39,7 @@ export class ChangeQueue {
     if (version !== undefined) this.#versions[kind] = version;
   }
 
-  /** Once the queued changes are applied, the kind is current up to `resourceVersion`. */
+  /** Records that the kind is current up to `resourceVersion` once the queued changes are applied. */
   progressed(kind: Kind, resourceVersion: string): void {
     const version = versionOf(resourceVersion);
     if (version !== undefined) this.#known[kind] = version;

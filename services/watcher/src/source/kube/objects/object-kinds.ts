@@ -12,16 +12,16 @@ import type { Resource } from "../request/resource.ts";
 import { serviceSelector, sliceSelector } from "./selectors.ts";
 
 /**
- * Describes how `ObjectCache` lists, decodes and compares the objects of one kind, and turns them into changes for the
- * sink. There is one for Services, one for EndpointSlices and one for Nodes. A file of its own, so that `ObjectCache`
- * contains nothing about a single kind.
+ * How the objects of one kind are listed, decoded and compared, and how they become changes for the sink. There is one
+ * for Services, one for EndpointSlices and one for Nodes.
+ *
+ * `kubeSource` passes each to a `Reflector` and an `ObjectCache`. Separate, so that neither contains anything about a
+ * single kind.
  */
 export interface ObjectKind<T> extends Resource {
   readonly kind: Kind;
   decode(object: unknown): Decoded<T>;
-  /**
-   * Returns `value` with `old`, or parts of it, in place of equal ones: lists and events mostly repeat what is known.
-   */
+  /** Returns `old` if it equals `value`, otherwise `value` with the equal parts of `old`. Most objects are unchanged. */
   reuse(old: T | undefined, value: T): T;
   put(value: T): ObjectChange;
   delete(value: T): ObjectChange;
@@ -30,10 +30,7 @@ export interface ObjectKind<T> extends Resource {
   toClusterObjects(values: readonly T[]): ClusterObjects;
 }
 
-/**
- * Kind of Services: those with one of `proxyNames`, or all if there are none. `kubeSource` makes all three kinds with
- * the functions of this file.
- */
+/** Kind of Services: those with one of `proxyNames`, or all if there are none. */
 export function serviceKind(options: DecodeOptions, proxyNames: readonly string[] = []): ObjectKind<Service> {
   return {
     kind: "services",

@@ -1,17 +1,17 @@
 /**
  * Remembers which problems of each object were logged, so that each is logged once, and again only when it changes.
- * `ObjectCache` asks it before it logs.
+ * `RepeatLimit` limits log lines by time instead.
+ *
+ * `ObjectCache` asks it before it logs. Separate, because it knows only texts, not objects.
  *
  * *Bound:* 20 texts for each object that has a problem.
- *
- * `RepeatLimit` limits log lines by time instead.
  */
 export class ReportedTexts {
   #textsByKey = new Map<string, ReadonlySet<string>>();
 
   /**
-   * Remembers what is now to be said about an object, and returns the texts that are new, at most 20. Two texts that
-   * differ only in the index of an array are the same: entries move when another one is added.
+   * Replaces the texts of an object, and returns those that are new, at most 20. Two texts that differ only in the
+   * index of an array are the same: entries move when another one is added.
    */
   update(key: string, texts: readonly string[]): readonly string[] {
     if (texts.length === 0) {

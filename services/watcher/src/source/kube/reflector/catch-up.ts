@@ -5,17 +5,17 @@ import type { Reflector } from "./reflector.ts";
 import { versionOf } from "./resource-version.ts";
 
 /**
- * Brings a reflector up to a version that a node already has. It is needed when a node asks whether the state of this
- * watcher is older than its own.
+ * Brings a reflector up to a version that a node already has, when the node asks whether this watcher is older than it.
+ * Resolves with true if the reflector has the version.
  *
  * A consistent read of one object shows whether the server has the version at all. If no event or bookmark brings it
- * soon, the collection is listed again. Resolves with true if the reflector has the version.
+ * soon, the collection is listed again.
  *
  * `followCurrency` calls it for each reflector. Separate from `Reflector`, whose methods it only combines.
  */
 export async function catchUp(
   reflector: Reflector,
-  { connection, needed, readMs = 5_000, listMs = 15_000, eventMs = 1_000 }: CatchUpOptions,
+  { connection, needed }: { readonly connection: KubeConnection; readonly needed: bigint },
   signal: AbortSignal,
 ): Promise<boolean> {
   const hasVersion = (): boolean => (reflector.version ?? -1n) >= needed;
@@ -30,27 +30,25 @@ export async function catchUp(
     return false;
   }
   if (await becomes(reflector, hasVersion, eventMs, signal)) return true;
-  return listAgain(reflector, listMs, signal).then((isListed) => isListed && hasVersion());
+  return (await listAgain(reflector, signal)) && hasVersion();
 }
 
-/** Lists the collection again, from etcd. Resolves with false if that takes longer than `listMs` milliseconds. */
-export function listAgain(reflector: Reflector, listMs: number, signal: AbortSignal): Promise<boolean> {
+/**
+ * Lists the collection again, from etcd. Resolves with false if that takes longer than `listMs`. `followCurrency` calls
+ * it instead of `catchUp` when a new epoch makes the versions incomparable.
+ */
+export function listAgain(reflector: Reflector, signal: AbortSignal): Promise<boolean> {
   const before = reflector.listCount;
   reflector.requestList("behind");
   return becomes(reflector, () => reflector.listCount > before, listMs, signal);
 }
 
-/** Parameters of {@link catchUp}. */
-export interface CatchUpOptions {
-  readonly connection: KubeConnection;
-  readonly needed: bigint;
-  /** Longest time without a byte of the consistent read, in milliseconds. Default 5 000. */
-  readonly readMs?: number | undefined;
-  /** How long the events that lead to the version may take, in milliseconds. Default 1 000. */
-  readonly eventMs?: number | undefined;
-  /** How long a list may take, in milliseconds. Default 15 000. */
-  readonly listMs?: number | undefined;
-}
+/** Longest time without a byte of the consistent read, in milliseconds. */
+const readMs = 5_000;
+/** How long the events that lead to the version may take, in milliseconds. */
+const eventMs = 1_000;
+/** How long a list may take, in milliseconds. */
+const listMs = 15_000;
 
 async function becomes(
   { progress }: { readonly progress: Wakeup },

@@ -1,11 +1,11 @@
 const newline = 0x0a;
 
 /**
- * Splits the byte stream of a watch into lines. `watchOnce` parses each line as one event.
+ * Splits the byte stream of a watch into lines. Buffers at most one unfinished line, of at most `maxBytes`, so that a
+ * stream without newlines cannot exhaust memory.
  *
- * Buffers at most one unfinished line, of at most `maxBytes`, so that a stream without newlines cannot exhaust memory.
- *
- * A list is one JSON text instead, which `ListSplitter` splits.
+ * `watchOnce` parses each line as one event. Separate from it, because it knows only bytes. A list is one JSON text
+ * instead, which `ListSplitter` splits.
  */
 export class LineSplitter {
   readonly #maxBytes: number;

@@ -7,17 +7,17 @@ import type { RequestFailure } from "../client/request-failure.ts";
 import { ListSplitter } from "./list-splitter.ts";
 
 /**
- * Lists a collection page by page and passes each object to `receive`. The reflector uses it where the server does not
- * stream lists.
+ * Lists a collection page by page and passes each object to `receive`.
  *
  * The request has no resourceVersion, so the server returns its newest state, never one older than what we have seen.
  * All pages show the state at the first page. A failed page is retried with fewer objects instead of restarting the
  * list.
  *
- * Errors: the failure of the last attempt; "expired" if the list took longer than the server keeps its history.
- * The objects received until then must be discarded.
+ * Errors: the failure of the last attempt; "expired" if the list took longer than the server keeps its history. The
+ * objects received until then must be discarded.
  *
- * `streamList` reads the same list as a stream of events.
+ * The reflector calls it where the server does not support `streamList`, and for lists from etcd. Separate from the
+ * reflector, which chooses between the two.
  */
 export async function listPages(
   connection: KubeConnection,

@@ -12,9 +12,9 @@ export interface RawMetadata {
 }
 
 /**
- * Returns undefined for a value that is not an object with metadata. Called by `watchOnce`, `ObjectCache` and
- * `ServiceCIDRCache`. The decoders validate the metadata that is kept. Separate from the decoders in `source/decode`:
- * they may find an object invalid, and its name and version are needed even then.
+ * Returns the metadata of an API object; undefined for a value without metadata. Called by `watchOnce`, `ObjectCache`
+ * and `ServiceCIDRCache`. Separate from the decoders in `source/decode`: they may find an object invalid, and its name
+ * and version are needed even then.
  */
 export function rawMetadata(object: unknown): RawMetadata | undefined {
   if (!isRecord(object) || !isRecord(object.metadata)) return undefined;

@@ -1,7 +1,10 @@
 import { aborted } from "@kpng/process/wait.ts";
 import type { KubeConnection, KubeResponse } from "../client/connection.ts";
 
-/** API server for tests that returns scripted responses and records the requests. */
+/**
+ * API server that returns scripted responses and records the requests. The tests of `kubeSource` and `Reflector` pass
+ * it as connection; separate, because both need it.
+ */
 export class FakeServer implements KubeConnection {
   readonly server = "fake";
   /** Request URLs in order. */
@@ -20,9 +23,8 @@ export class FakeServer implements KubeConnection {
     return { status, body: bodyOf(lines, after, signal) };
   }
 
-  /** No source sends a POST. */
   async post(path: string): Promise<KubeResponse> {
-    throw new Error(`unexpected POST ${path}`);
+    throw new Error(`no source sends a POST: ${path}`);
   }
 
   close(): void {}
