@@ -1,9 +1,10 @@
 import type { Snapshot } from "./snapshot.ts";
 
 /**
- * Returns the numbers of objects in a snapshot. `observeStore` calls it for metrics, and the inspection method
- * GetStatus for `kpng get status`. *Cost:* a walk over all slices. Separate from metrics and inspection, because both
- * need it.
+ * Returns the numbers of objects in a snapshot. *Cost:* a walk over all slices.
+ *
+ * Called for metrics by `observeStore`, for `kpng get status` by the inspection method GetStatus, and for the status
+ * page by `LiveState`. Separate, because all three need it.
  */
 export function countObjects({ services, slicesByService, nodes }: Snapshot) {
   let sliceCount = 0;

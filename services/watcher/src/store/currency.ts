@@ -122,7 +122,7 @@ export interface CurrencyState {
   readonly position: Position;
   /** Kinds of which the brake holds deletions. */
   readonly held: { has(kind: PositionKind): boolean };
-  /** Counts the current state to a new epoch. */
+  /** Assigns the current state to a new epoch. */
   adoptEpoch(epoch: bigint): void;
 }
 
@@ -135,7 +135,7 @@ export type CurrencyEvent =
 /** Shortest time between two questions to the source, in milliseconds: any client can ask for any position. */
 const standardIntervalMs = 500;
 
-/** Questions whose end a caller waits for, before the source is asked about its own position. */
+/** How often a caller waits for questions of other callers, before the source is asked for the position that it needs. */
 const maxAttempts = 3;
 
 /**

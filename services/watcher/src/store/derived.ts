@@ -2,16 +2,15 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /**
- * Returns a function that derives a value from a snapshot incrementally, and remembers it with the snapshot. Items,
- * digests and changes of a stream are derived in this way, so that a revision costs only what it changed.
+ * Returns a function that derives a value from a snapshot incrementally, and remembers it with the snapshot. Folders
+ * `items/` and `stream/` derive items, digests and changes in this way, so that a revision costs only what it changed.
+ * Separate from the store, so that the store need not know what its readers derive.
  *
  * `evolve` returns the value of `snapshot`, given the value of an earlier one, which it must not change. It may keep a
- * reference to the snapshot with the highest revision, as this function does, and to no other. The snapshots need not
- * be consecutive or from one store; the cost is then higher.
+ * reference to the snapshot with the highest revision, as this function does, and to no other. If the snapshots are not
+ * consecutive or not from one store, only the cost is higher.
  *
  * *Bound:* a value lives as long as its snapshot; the newest one is also kept here.
- *
- * Separate from the store, so that the store need not know what readers derive.
  */
 export function derived<T>(
   empty: T,
@@ -34,8 +33,8 @@ export function derived<T>(
 const allDerived: ((snapshot: Snapshot) => unknown)[] = [];
 
 /**
- * Derives all values of a snapshot, so that they are known when a view is computed, and yields after each. See
- * PreparedSnapshots.
+ * Derives all values of a snapshot, and yields after each. `PreparedSnapshots` calls it before views are computed, so
+ * that the values are then known.
  */
 export function* deriveAll(snapshot: Snapshot): Iterable<undefined> {
   for (const derive of allDerived) {

@@ -19,20 +19,15 @@ import type { Snapshot } from "./snapshot.ts";
 export class ListBrake {
   readonly #options: BrakeOptions;
   readonly #release: (changes: readonly ObjectChange[]) => void;
-  readonly #nowMs: () => number;
+
   readonly #held = new Map<Kind, HeldDeletions>();
   readonly #listeners = new Set<(event: BrakeEvent) => void>();
   readonly #timers = new Map<Kind, NodeJS.Timeout>();
 
   /** `release` deletes the held objects from the store. */
-  constructor(
-    options: BrakeOptions,
-    release: (changes: readonly ObjectChange[]) => void,
-    nowMs: () => number = () => performance.now(),
-  ) {
+  constructor(options: BrakeOptions, release: (changes: readonly ObjectChange[]) => void) {
     this.#options = options;
     this.#release = release;
-    this.#nowMs = nowMs;
   }
 
   /** Kinds with held deletions. */
@@ -42,7 +37,7 @@ export class ListBrake {
 
   /** Time until the deletions of a kind are released in any case, in milliseconds. */
   remainingMs({ sinceMs }: HeldDeletions): number {
-    return Math.max(0, sinceMs + this.#options.holdMs - this.#nowMs());
+    return Math.max(0, sinceMs + this.#options.holdMs - performance.now());
   }
 
   /** Calls `listener` when deletions are held or released. It must not throw. */
@@ -103,7 +98,7 @@ export class ListBrake {
     const currentByKey = new Map(current.map((value) => [keyOf(value), value]));
     const keys = new Set(listed.map(keyOf));
     const has = (key: string): boolean => keys.has(key);
-    const all = { currentKeys: currentByKey.keys(), has, isConfirming, nowMs: this.#nowMs() };
+    const all = { currentKeys: currentByKey.keys(), has, isConfirming, nowMs: performance.now() };
     const held = brakeList(all, before, this.#options);
     const isRefuted = before !== undefined && [...before.keys].every(has);
     this.#set(kind, held, isRefuted ? "refuted" : "confirmed");

@@ -4,10 +4,11 @@ import { Counter, Gauge, type Registry } from "prom-client";
 import type { Store } from "./store.ts";
 
 /**
- * Reports the events of a store's `Currency` as log lines, health and metrics: whether the state of the store is
- * known to be as new as that of the source. Every watcher calls it once at start.
+ * Reports the events of a store's `Currency` as log lines, health and metrics: whether the state of the store is known
+ * to be as new as that of the source.
  *
- * It is separate from the store, which has no log and no metrics of its own.
+ * The command line calls it once at start, for the source of a command such as `kpng kube to-api`. Separate from the
+ * store, which has no log and no metrics of its own.
  */
 export function observeCurrency({ currency }: Store, { log, health, metrics }: CurrencyReports): void {
   const registers = [metrics];

@@ -5,9 +5,10 @@ import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import { ShardedMap } from "./sharded-map.ts";
 
 /**
- * The whole cluster state at one revision. Immutable; unchanged parts of two snapshots are the same objects. The store
- * makes one for each revision; views, streams and queries read it. The functions that make one from another are in
- * `change-snapshot.ts`.
+ * The whole cluster state at one revision. Immutable; unchanged parts of two snapshots are the same objects.
+ *
+ * The store makes one for each revision, with the functions of `change-snapshot.ts`; views, streams and queries read
+ * it. Separate from the store, because readers need only this type.
  */
 export interface Snapshot {
   /** Number of the state, counted from 1; 0 for the empty initial state. */

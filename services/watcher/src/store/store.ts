@@ -12,7 +12,8 @@ import { emptySnapshot, maxTraces, type Snapshot, type TracedRevision } from "./
 import type { Cause, Update } from "./update.ts";
 
 /**
- * Holds the cluster state of a watcher: a source writes to it, and everything else reads its snapshots.
+ * Holds the cluster state of a watcher. `kpng SOURCE` creates it; a source writes to it, and everything else reads its
+ * snapshots.
  *
  * Each call of `apply` or `replace` that changes a value makes one new snapshot. Readers may keep a snapshot as long as
  * they need it. A reader that waits for the next state ({@link next}) gets only the newest one. Observers are called
@@ -56,7 +57,7 @@ export class Store implements ClusterSink {
     return this.brake.held;
   }
 
-  /** Counts the current state to a new epoch, in a new revision without a change. */
+  /** Assigns the current state to a new epoch, in a new revision without a change. */
   adoptEpoch(epoch: bigint): void {
     const { position } = this.#snapshot;
     const cause = { origin: undefined, beganAtMs: wallClockMs() };

@@ -4,11 +4,10 @@ import type { Snapshot } from "./snapshot.ts";
 /**
  * Returns the trigger times of the slices that changed between two snapshots, in milliseconds since 1970. The
  * annotation `endpoints.kubernetes.io/last-change-trigger-time` holds when the cause of a slice's change happened, e.g.
- * in its pod. Metrics, traces and `kpng trace` start there.
+ * in its pod.
  *
- * Called by `syncMarker`, `RecentChanges` and `traceRevisions`.
- *
- * A file of its own, because all three need it.
+ * `syncMarker`, `RecentChanges` and `traceRevisions` call it: metrics, `kpng trace` and traces start at these times.
+ * Separate, because all three need it.
  */
 export function* triggerTimes(before: Snapshot, snapshot: Snapshot): Iterable<number> {
   for (const key of snapshot.slicesByService.changedKeys(before.slicesByService)) {
