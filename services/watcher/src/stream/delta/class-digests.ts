@@ -14,8 +14,9 @@ const digests = perClass(
  *
  * *Cost:* the items that changed since the last snapshot for which it was requested; all items, for a new class.
  *
- * `nodeProjection` calls it for the digest in each sync marker, which tells a node whether its view is complete. Unlike
- * `BucketIndex`, it keeps one number for a class, not one for each bucket.
+ * `nodeProjection` calls it for the digest in each sync marker, which tells a node whether its view is complete.
+ * Separate from `nodeProjection`, because all nodes of a class share it, and from `BucketIndex`, which keeps one digest
+ * for each bucket.
  */
 export function classDigest(snapshot: Snapshot, viewClass: ViewClass): bigint {
   // One digest for the Services without zone hints, and one for those with them, if there are any.

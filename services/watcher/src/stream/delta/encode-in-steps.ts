@@ -8,12 +8,12 @@ import type { Snapshot } from "../../store/snapshot.ts";
 const endpointsPerStep = 512;
 
 /**
- * Encodes what a class shares of some Services in short steps, and yields between them. The functions that then use the
- * items find them in the caches of the Services.
+ * Encodes the items that a class shares of some Services in short steps, and yields between them. The functions that
+ * then use the items find them in the caches of the Services. In one piece, a node with a thousand own endpoints, or a
+ * chunk of large Services, would take a tenth of a second.
  *
- * `wholeView` and `resumeView` call it before they need many items at once; without it, a node with a thousand own
- * endpoints, or a chunk of large Services, would be one piece of work of a tenth of a second. Separate from both,
- * because it computes nothing that they do not compute themselves.
+ * `perClass`, `encodeChunkInSteps` and, through `encodeOwnInSteps`, `wholeView` call it before they need many items at
+ * once. Separate, because all three need it.
  */
 export function* encodeInSteps(states: Iterable<ServiceState>, viewClass: ViewClass): Iterable<undefined> {
   let count = 0;

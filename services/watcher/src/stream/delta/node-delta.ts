@@ -10,7 +10,7 @@ import { type ClassDelta, deleteOp } from "./snapshot-delta.ts";
 
 /**
  * Returns the changes of one node's view: those of its class, with other operations on the paths where its overlays
- * changed.
+ * changed. An overlay is the difference between the items of a Service that a class shares and those of one node.
  *
  * *Cost:* the items of the overlays that changed; none without such overlays. *Bound:* the operations on these items;
  * the others are slices of the class's bytes, so that a reader that stops keeps no copy of a large change.

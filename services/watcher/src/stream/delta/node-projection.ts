@@ -18,9 +18,9 @@ import { wholeView } from "./whole-view.ts";
  * The view of one node, as whole view, as changes between two snapshots, or as difference to a view that the node
  * holds.
  *
- * `openLocalWatch` calls it for each request of a node, and the NodeViewService for a request without a stream. This
- * file only decides which of `wholeView`, `nodeDelta`, `diffItems` and `resumeView` computes a batch. The whole
- * cluster, for relays, is `globalProjection`.
+ * `openLocalWatch` calls it for each request of a node, and the NodeViewService for a request without a stream.
+ * Separate, because it only decides which of `wholeView`, `nodeDelta`, `diffItems` and `resumeView` computes a batch.
+ * The whole cluster, for relays, is `globalProjection`.
  */
 export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   const targets = new ViewTargetTracker(request);

@@ -6,14 +6,13 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import { snapshotDelta } from "./snapshot-delta.ts";
 
 /**
- * Returns the overlays of a node that differ between two snapshots in which its view target is the same. The difference
- * of the node's view and its digest are both computed from the result.
+ * Returns the overlays of a node that differ between two snapshots in which its view target is the same. An overlay is
+ * the difference between the items of a Service that a class of nodes shares and those of one node.
  *
  * *Cost:* the node's own endpoints of the Services that changed; next to nothing for a node without any.
  *
- * `nodeProjection` calls it, and passes the result to `nodeDelta`.
- *
- * Separate from `nodeDelta`, because the digest of the view needs the same result.
+ * `nodeProjection` calls it, passes the result to `nodeDelta`, and computes the digest of the view from it. Separate
+ * from `nodeDelta`, because the digest needs the same result.
  */
 export function overlayDeltas(before: Snapshot, snapshot: Snapshot, target: ViewTarget): readonly OverlayDelta[] {
   const { node, request } = target;

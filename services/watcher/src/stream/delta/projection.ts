@@ -4,10 +4,10 @@ import type { Item, Order } from "../../items/item.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 
 /**
- * The view of snapshots that a stream shows, and the order of its operations.
+ * How a stream turns snapshots into operations: into a whole view, or into the changes from one state to another.
  *
- * `nodeProjection` implements it for a node, `globalProjection` for a relay. `Subscription` and `WatchStream` know only
- * this interface, so they serve both.
+ * `nodeProjection` implements it for a node, `globalProjection` for a relay. Separate from both: `Subscription` and
+ * `WatchStream` know only this interface, so they serve both.
  */
 export interface Projection {
   /** The whole view of a snapshot, as puts. */

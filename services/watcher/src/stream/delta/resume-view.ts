@@ -71,7 +71,10 @@ function* resumedFrames(
   yield* (takesBatches ? packedFrames : orderedFrames)(snapshot, target, lacking);
 }
 
-/** Returns the digests of a node's view, as a subscriber that has this view sends them. */
+/**
+ * Returns the digests by bucket of a whole view, as a node computes them. For the measurements of reconnecting nodes in
+ * test/scale.
+ */
 export function viewBuckets(snapshot: Snapshot, target: ViewTarget): BucketDigests {
   const digests = classBuckets(snapshot, target);
   for (const { hidden, own } of overlaysOf(snapshot, target)) {

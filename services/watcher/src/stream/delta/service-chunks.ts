@@ -14,8 +14,10 @@ import { packFrames } from "./packed-frames.ts";
 
 /**
  * Consecutive Services whose items are encoded together. All snapshots in which none of them changes share the chunk,
- * and everything that was encoded for it. `wholeView` reads the chunks. They are separate from it because they live
- * from snapshot to snapshot and serve all subscribers; `wholeView` serves one.
+ * and everything that was encoded for it.
+ *
+ * `wholeView` reads the chunks, and `prepareViews` encodes them before the first node connects. Separate from both,
+ * because the chunks live from snapshot to snapshot and serve all subscribers.
  */
 export interface ServiceChunk {
   /** Where the items of the first Service begin: no item of the chunk has a smaller path. */
@@ -88,8 +90,8 @@ function split(services: readonly ChunkService[]): ServiceChunk[] {
 }
 
 /**
- * Encodes the items of a chunk in steps, and yields between them; nothing if `packedChunk` has been called before, or
- * without `isPacked`, `chunkOps`.
+ * Encodes the items of a chunk in steps, and yields between them. Does nothing if the result is known already: of
+ * `packedChunk` with `isPacked`, otherwise of `chunkOps`.
  */
 export function encodeChunkInSteps(chunk: ServiceChunk, viewClass: ViewClass, isPacked: boolean): Iterable<undefined> {
   const key = chunkClass(chunk, viewClass);
@@ -101,14 +103,14 @@ export function encodeChunkInSteps(chunk: ServiceChunk, viewClass: ViewClass, is
   );
 }
 
-/** The items of one section that a class shares of a chunk. */
+/** Puts of one section of a chunk, for subscribers that take no batches. */
 export function chunkOps(chunk: ServiceChunk, section: number, viewClass: ViewClass): EncodedOps {
   return getOrMake(chunk.ops, `${section} ${chunkClass(chunk, viewClass)}`, () =>
     encodeOps(chunkItems(chunk, viewClass).filter((item) => item.section === section)),
   );
 }
 
-/** All items that a class shares of a chunk, as compressed batches. */
+/** Puts of all sections of a chunk, as compressed batches. */
 export function packedChunk(chunk: ServiceChunk, viewClass: ViewClass): readonly Frame[] {
   return getOrMake(chunk.packed, chunkClass(chunk, viewClass), () =>
     packFrames(chunkItems(chunk, viewClass).map(({ frame }) => frame)),
@@ -121,7 +123,7 @@ function chunkItems({ services }: ServiceChunk, viewClass: ViewClass): Item[] {
   );
 }
 
-/** Without zone hints, all zones share what is encoded. */
+/** Returns the key of a class in the caches of a chunk. Without zone hints, all zones share what is encoded. */
 function chunkClass({ hasZoneHints }: ServiceChunk, viewClass: ViewClass): string {
   return hasZoneHints ? viewClass.key : viewClassOf(viewClass, "").key;
 }

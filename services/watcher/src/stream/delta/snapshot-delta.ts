@@ -16,7 +16,8 @@ import { type Changes, noChanges } from "./projection.ts";
 /**
  * The difference between two snapshots, computed once for all subscribers that advance from the one to the other.
  *
- * `nodeProjection` takes the part of the node's class from it, and `nodeDelta` adds what differs for the one node.
+ * `nodeProjection` takes the part of the node's class from it, and `overlayDeltas` the Services of the node. Separate
+ * from `nodeDelta`, which adds what differs for the one node.
  */
 export interface SnapshotDelta {
   /** The Services that changed. */

@@ -21,8 +21,8 @@ import {
 import { deleteOp } from "./snapshot-delta.ts";
 
 /**
- * A whole view as puts: the chunks of Services that a class shares, with the node's own items in them. In order, or
- * compressed for a subscriber that understands batches.
+ * A whole view as puts: the chunks of Services that a class shares, with the node's own items in them. The puts are in
+ * order, or compressed for a subscriber that understands batches.
  *
  * `nodeProjection` calls it for the first batch of a node that holds no view, and `resumeView` for a node whose view
  * differs too much. Calls `onOverlays` with the node's overlays when the first frame is read.
