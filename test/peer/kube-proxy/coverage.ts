@@ -1,7 +1,7 @@
 import { families } from "@kpng/model/address.ts";
 import { slicesOf } from "../../../services/watcher/src/store/snapshot.ts";
 import type { ChoosingNode } from "../../../services/watcher/src/view/choose-endpoints.ts";
-import { groupPortEndpoints, portGroup } from "../../../services/watcher/src/view/merge-slices.ts";
+import { mergeSlices, portGroup } from "../../../services/watcher/src/view/merge-slices.ts";
 import { choosingNode } from "../../../services/watcher/src/view/node.ts";
 import { type Choosing, choiceFeatures } from "./features.ts";
 import type { GeneratedState } from "./generate-state.ts";
@@ -29,7 +29,7 @@ export function coverageOf(states: readonly GeneratedState[], ours: OurSide): Co
 function* choices({ namespace }: GeneratedState, { snapshot, views }: OurSide): Iterable<Choosing> {
   const service = snapshot.services.get(`${namespace}/web`);
   if (service === undefined || service.proxyName !== "") return;
-  const groups = groupPortEndpoints(slicesOf(snapshot, `${namespace}/web`));
+  const { groups } = mergeSlices(slicesOf(snapshot, `${namespace}/web`));
   for (const [nodeName, view] of views) {
     const node: ChoosingNode = choosingNode(snapshot, nodeName);
     for (const port of service.ports) {

@@ -9,9 +9,7 @@ import type { Uses } from "./view-endpoints.ts";
 
 /**
  * How the nodes of a class use the endpoints of a Service. Nodes that differ only in their own endpoints form a class,
- * so the choice is computed once for all of them. `ServiceState` computes from it the items that the class shares, and
- * `serviceOverlay` those of one node. `makeServiceView` computes the same result for one node, without classes; both
- * must agree.
+ * so the choice is computed once for all of them.
  *
  * A node's own endpoints are those that run on it, and those whose hints name it. All other endpoints are used in the
  * same way by every node of the class:
@@ -20,7 +18,9 @@ import type { Uses } from "./view-endpoints.ts";
  *   contains only own endpoints.
  * - Set "local" contains only own endpoints.
  *
- * Separate from `chooseEndpoints`, which knows only one node.
+ * `ServiceState` computes from it the items that the class shares, and `serviceOverlay` those of one node. Separate
+ * from `chooseEndpoints`, which knows only one node. `makeServiceView` computes the same result for one node, without
+ * classes; both must agree.
  */
 export class ClassChoice {
   /** One element for each port of the Service: whether any node can use an endpoint. */
@@ -84,7 +84,6 @@ export interface NodeClass {
 
 const noPortEndpoints: ReadonlySet<PortEndpoint> = new Set();
 
-/** The result of choosing endpoints in each port group. */
 interface ChosenGroups {
   /** Port endpoints that are not in set "cluster". */
   readonly outside: readonly PortEndpoint[];
@@ -92,7 +91,10 @@ interface ChosenGroups {
   readonly usable: ReadonlySet<PortGroup>;
 }
 
-/** Chooses the endpoints of a Service for the nodes of a class. Pure; O(endpoints of the Service × ports). */
+/**
+ * Chooses the endpoints of a Service for the nodes of a class; `ServiceState` calls it. Pure; O(endpoints of the
+ * Service × ports).
+ */
 export function chooseForClass(service: Service, merged: MergedSlices, { zone, namedGroups }: NodeClass): ClassChoice {
   const needed = neededSets(service);
   const outside: PortEndpoint[] = [];
@@ -105,7 +107,6 @@ export function chooseForClass(service: Service, merged: MergedSlices, { zone, n
   return new ClassChoice(service, needed, namedGroups, { outside, usable });
 }
 
-/** Returns the port groups in which an endpoint on the node is ready. */
 function readyGroups(own: readonly MergedEndpoint[], nodeName: string): ReadonlySet<PortGroup> {
   const groups = new Set<PortGroup>();
   for (const { portEndpoints } of own) {
@@ -126,7 +127,7 @@ export interface OwnEndpoints {
   readonly hintedGroups: ReadonlySet<PortGroup>;
 }
 
-/** Finds each node's own endpoints. Pure; O(endpoints × ports). */
+/** Finds each node's own endpoints; `ServiceState` calls it. Pure; O(endpoints × ports). */
 export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
   const byNode = new Map<string, MergedEndpoint[]>();
   let hasZoneHints = false;

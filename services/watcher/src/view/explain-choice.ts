@@ -2,9 +2,11 @@ import type { EndpointUse } from "@kpng/model/node-view.ts";
 import { type Candidate, type Choice, type ChoosingNode, isDraining, isOnNode } from "./choose-endpoints.ts";
 
 /**
- * Returns why an endpoint was, or was not, chosen for a node's set "cluster" or "local", the endpoints for traffic with
- * that policy. `kpng get view` and `kpng explain` show the reason. Pure; O(1). `explainService` calls it. Separate from
- * `chooseEndpoints` because views need no reasons.
+ * Returns why an endpoint is, or is not, in a node's set "cluster" or "local": the endpoints for traffic with that
+ * policy. Pure; O(1).
+ *
+ * `explainService` calls it; `kpng get view` and `kpng explain` show the reason. Separate from `chooseEndpoints`,
+ * because views need no reasons.
  */
 export function explainChoice<C extends Candidate>(
   candidate: C,

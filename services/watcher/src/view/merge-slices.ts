@@ -13,7 +13,8 @@ import type { Candidate } from "./choose-endpoints.ts";
  *
  * Pure; O(endpoints × ports).
  *
- * Called by `ServiceState` for streams, by `makeServiceView`, and by `explainService`.
+ * Called by `ServiceState` for streams, by `makeServiceView`, and by `explainService`. Separate, because all three need
+ * it.
  */
 export function mergeSlices(slices: readonly EndpointSlice[]): MergedSlices {
   const groups = new Map<PortGroup, Map<string, Claim>>();
@@ -61,11 +62,6 @@ export interface MergedSlices {
   /** In the order of the slices. */
   readonly endpoints: readonly MergedEndpoint[];
   readonly groups: ReadonlyMap<PortGroup, readonly PortEndpoint[]>;
-}
-
-/** Returns the port endpoints of each group, without duplicates; see {@link mergeSlices}. */
-export function groupPortEndpoints(slices: readonly EndpointSlice[]): ReadonlyMap<PortGroup, readonly PortEndpoint[]> {
-  return mergeSlices(slices).groups;
 }
 
 /** Returns the group of a port; a port without a protocol has a group of its own for each name. */

@@ -4,8 +4,9 @@ import type { ChoosingNode } from "./choose-endpoints.ts";
 
 /**
  * Returns what the view of a node says about the node itself; undefined if the node is not in the cluster. `nodeItems`
- * calls it for the stream, and `kpng explain` for its rules. Separate from the Services of a view, because a subscriber
- * gets only the node that it asks for.
+ * calls it for the stream, and `findFrontend` for the rules in `kpng explain`.
+ *
+ * Separate from the Services of a view, because a subscriber gets only the node that it asks for.
  */
 export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | undefined {
   const node = snapshot.nodes.get(nodeName);
@@ -16,7 +17,7 @@ export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | u
 
 /**
  * Returns the fields of a node on which the choice of endpoints depends. A node that is not in the cluster has no zone.
- * Called wherever endpoints are chosen: for view targets, and for the inspection of a node.
+ * `items/view-target.ts` and `inspect/` call it before they choose endpoints.
  */
 export function choosingNode(snapshot: Snapshot, nodeName: string): ChoosingNode {
   return { name: nodeName, zone: snapshot.nodes.get(nodeName)?.zone ?? "" };

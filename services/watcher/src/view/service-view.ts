@@ -4,23 +4,23 @@ import type { EndpointUse, FamilyFlags, ServiceView, ViewEndpoint } from "@kpng/
 import type { Service, ServicePort } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { type Choice, type ChoosingNode, chooseEndpoints, isOnNode } from "./choose-endpoints.ts";
-import { groupPortEndpoints, mergeSlices, type PortEndpoint, type PortGroup } from "./merge-slices.ts";
+import { type MergedSlices, mergeSlices, type PortEndpoint, type PortGroup } from "./merge-slices.ts";
 import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
 import { viewEndpoints } from "./view-endpoints.ts";
 
 /**
- * Returns one Service as the view of a node contains it. It is the readable definition of a view; tests compare it with
- * the items that the stream sends, which are computed for many nodes at once.
+ * Returns one Service as the view of a node contains it.
  *
  * Endpoints are chosen per service port and family, as in kube-proxy: a pod without a named port, or an IPv6 slice that
  * lags behind, must not affect other ports and families. An endpoint that is used in the same way for all its ports and
  * families is one item. Otherwise each use is an item with the ports and addresses of that use. If a state file causes
- * two items with the same key, the later one wins. `isIncluded` filters items before that.
- *
- * Streams compute the same result from view classes and overlays (`items/overlay.ts`). Outside tests, only `kpng
- * explain` calls this function, in `findFrontend`.
+ * two items with the same key, the later one wins; `isIncluded` filters items before that.
  *
  * Pure; O(endpoints of the Service × ports).
+ *
+ * Outside tests, only `kpng explain` calls this function, in `findFrontend`. Separate, because it is the readable
+ * definition of a view: streams compute the same result for many nodes at once, from view classes and overlays
+ * (`items/overlay.ts`), and tests compare both.
  */
 export function makeServiceView(
   service: Service,
@@ -31,7 +31,7 @@ export function makeServiceView(
   const merged = mergeSlices(slices);
   const uses = new Map<PortEndpoint, EndpointUse | undefined>();
   const usableGroups = new Set<PortGroup>();
-  for (const { group, portEndpoints, choice, useOf } of choosePortEndpoints(service, slices, node, merged.groups)) {
+  for (const { group, portEndpoints, choice, useOf } of choosePortEndpoints(service, merged, node)) {
     if (choice.hasEndpoints) usableGroups.add(group);
     for (const portEndpoint of portEndpoints) uses.set(portEndpoint, useOf(portEndpoint));
   }
@@ -50,7 +50,7 @@ export function makeServiceView(
 }
 
 /** The choice of a node among the port endpoints of one group. */
-export interface ChosenPortEndpoints {
+interface ChosenPortEndpoints {
   readonly group: PortGroup;
   readonly portEndpoints: readonly PortEndpoint[];
   readonly choice: Choice<PortEndpoint>;
@@ -58,12 +58,13 @@ export interface ChosenPortEndpoints {
   useOf(portEndpoint: PortEndpoint): EndpointUse | undefined;
 }
 
-/** Chooses among the port endpoints of a Service, for a view and for its explanation. Pure. */
+/**
+ * Chooses among the port endpoints of a Service, for `makeServiceView` and, with reasons, for `explainService`. Pure.
+ */
 export function* choosePortEndpoints(
   service: Service,
-  slices: readonly EndpointSlice[],
+  { groups }: MergedSlices,
   node: ChoosingNode,
-  groups: ReadonlyMap<PortGroup, readonly PortEndpoint[]> = groupPortEndpoints(slices),
 ): Iterable<ChosenPortEndpoints> {
   const needed = neededSets(service);
   for (const [group, portEndpoints] of groups) {

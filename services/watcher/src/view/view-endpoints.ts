@@ -11,10 +11,8 @@ import type { MergedEndpoint, PortEndpoint } from "./merge-slices.ts";
  * result is one endpoint if all ports and families have the same use, otherwise one for each use and family, with its
  * ports and addresses, and none without a use.
  *
- * `makeServiceView` calls it for a view as a value, `items/endpoint-items.ts` for the messages of streams. Pure;
- * O(ports × families).
- *
- * Which endpoints have a use is decided before, by `chooseEndpoints`.
+ * `makeServiceView` calls it for a view as a value, `items/endpoint-items.ts` for the messages of streams. Separate
+ * from `chooseEndpoints`, which decides before which endpoints have a use. Pure; O(ports × families).
  */
 export function viewEndpoints(
   service: Service,

@@ -26,9 +26,7 @@ export function explainService(
   const decisions: Decision[] = [];
   const isOfProxy = service?.proxyName === proxyName;
   const chosen = new Map(
-    isOfProxy
-      ? [...choosePortEndpoints(service, slices, node, merged.groups)].map((each) => [each.group, each] as const)
-      : [],
+    isOfProxy ? [...choosePortEndpoints(service, merged, node)].map((each) => [each.group, each] as const) : [],
   );
   for (const one of merged.endpoints) {
     for (const [index, { family, port }] of familyPorts(one).entries()) {
