@@ -38,8 +38,7 @@ export async function probeServer(
 /** Default of `--stale-after`, in milliseconds. */
 export const standardStaleAfterMs = 15_000;
 
-/** Parameters of {@link probeServer}. */
-export interface ProbeOptions {
+interface ProbeOptions {
   /**
    * Asks the server, for at most `limitMs`. Resolves with undefined if it answered and is current, else with the reason
    * why that is unknown. Never rejects.

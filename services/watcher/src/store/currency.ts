@@ -135,7 +135,7 @@ export type CurrencyEvent =
 /** Shortest time between two questions to the source, in milliseconds: any client can ask for any position. */
 const standardIntervalMs = 500;
 
-/** How often a caller waits for questions of other callers, before the source is asked for the position that it needs. */
+/** Maximum number of questions to the source that one call of `covers` waits for, including those of other callers. */
 const maxAttempts = 3;
 
 /**

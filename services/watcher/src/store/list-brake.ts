@@ -77,8 +77,7 @@ export class ListBrake {
 
   /** Deletes all held objects now. Returns their number. */
   release(reason: ReleaseReason = "operator"): number {
-    const kinds = [...this.#held.keys()];
-    return kinds.reduce((sum, kind) => sum + this.#releaseKind(kind, reason), 0);
+    return [...this.#held.keys()].reduce((sum, kind) => sum + this.#releaseKind(kind, reason), 0);
   }
 
   #list<T>(
@@ -138,12 +137,11 @@ export type BrakeEvent =
   | { readonly kind: Kind; readonly verb: "released"; readonly reason: ReleaseReason };
 
 /** A list with the objects whose deletion is held; `held` is undefined if there are none. */
-export interface BrakedList {
+interface BrakedList {
   readonly objects: ClusterObjects;
   readonly held: HeldBack | undefined;
 }
 
-/** Returns the kind and the key of the object that a change puts or deletes. */
 function keyOfChange(change: ObjectChange): readonly [Kind, string] {
   switch (change.kind) {
     case "put-service":

@@ -57,8 +57,7 @@ export function observeBrake({ brake }: Store, { log, health, metrics }: BrakeRe
   });
 }
 
-/** Destinations of the reports of a brake. */
-export interface BrakeReports {
+interface BrakeReports {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;

@@ -47,12 +47,10 @@ export function observeCurrency({ currency }: Store, { log, health, metrics }: C
   });
 }
 
-/** Destinations of the reports. */
-export interface CurrencyReports {
+interface CurrencyReports {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
 }
 
-/** Name of these reports in the health of the process. */
 const healthPart = "source/current";

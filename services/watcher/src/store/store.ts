@@ -47,7 +47,6 @@ export class Store implements ClusterSink {
     return this.#snapshot;
   }
 
-  /** Position of the current snapshot. */
   get position(): Position {
     return this.#snapshot.position;
   }

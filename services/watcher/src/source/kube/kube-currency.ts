@@ -8,8 +8,7 @@ import type { Reflector } from "./reflector/reflector.ts";
 import { isOlder } from "./reflector/resource-version.ts";
 import { currentResourceVersion } from "./request/list-pages.ts";
 
-/** Parts of a `kubeSource` that show how current it is. */
-export interface KubeCurrencyOptions {
+interface KubeCurrencyOptions {
   readonly connection: KubeConnection;
   readonly currency: CurrencySink;
   readonly reflectors: Readonly<Record<PositionKind, Reflector>>;

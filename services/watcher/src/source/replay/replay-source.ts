@@ -8,11 +8,7 @@ import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
 import { readRecording } from "./read-recording.ts";
 
-/**
- * Options of {@link replaySource}, which plays a recording. `kpng replay` runs it in place of a cluster. `kpng record`
- * writes recordings.
- */
-export interface ReplaySourceOptions {
+interface ReplaySourceOptions {
   /** Path of the recording. */
   readonly path: string;
   /** Playback speed: 2 is twice as fast as recorded, 0 is without delays. */
@@ -32,9 +28,8 @@ const part = "source/replay";
  *
  * Errors: BAD_INPUT for an invalid recording.
  *
- * `readRecording` reads the file, and `applyGlobalOp` decodes the operations as for a relay.
- *
- * Separate from `apiSource`, which reads the same operations from a running watcher.
+ * `kpng replay` runs it in place of a cluster. `readRecording` reads the file, and `applyGlobalOp` decodes the
+ * operations as for a relay. Separate from `apiSource`, which reads the same operations from a running watcher.
  */
 export function replaySource(options: ReplaySourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };

@@ -62,7 +62,6 @@ export class ChangeQueue {
     return held;
   }
 
-  /** Applies the queued changes. */
   flush(): void {
     clearImmediate(this.#flush);
     this.#flush = undefined;

@@ -21,7 +21,7 @@ import { serviceSelector, sliceSelector } from "./selectors.ts";
 export interface ObjectKind<T> extends Resource {
   readonly kind: Kind;
   decode(object: unknown): Decoded<T>;
-  /** Returns `old` if it equals `value`, otherwise `value` with the equal parts of `old`. Most objects are unchanged. */
+  /** Returns `old` if it equals `value`, otherwise `value` with the equal parts of `old`. */
   reuse(old: T | undefined, value: T): T;
   put(value: T): ObjectChange;
   delete(value: T): ObjectChange;

@@ -30,8 +30,7 @@ export interface ReflectorObserver {
   skipped(key: string, note: string): void;
 }
 
-/** Options of {@link observeReflector}. */
-export interface ObserverOptions {
+interface ObserverOptions {
   readonly kind: KubeKind;
   readonly metrics: SourceMetrics;
   readonly health: Health;

@@ -5,6 +5,7 @@ import { openResponse } from "../client/open-response.ts";
 import { readTurn } from "../client/read-turns.ts";
 import type { RequestFailure } from "../client/request-failure.ts";
 import { ListSplitter } from "./list-splitter.ts";
+import type { Resource } from "./resource.ts";
 
 /**
  * Lists a collection page by page and passes each object to `receive`.
@@ -50,13 +51,7 @@ export async function listPages(
 }
 
 /** List of a collection, for `listPages` and `streamList`. */
-export interface ListRequest {
-  /** Path of the collection, e.g. "/api/v1/services". */
-  readonly path: string;
-  /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
-  readonly resource: string;
-  /** Default: all objects. */
-  readonly labelSelector?: string | undefined;
+export interface ListRequest extends Omit<Resource, "kind"> {
   /** Objects per page; undefined requests the whole list in one response. */
   readonly pageSize?: number | undefined;
   /** Longest time without a byte, in milliseconds. The duration of a list that keeps moving is not limited. */

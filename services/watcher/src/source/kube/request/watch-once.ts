@@ -5,6 +5,7 @@ import { openResponse } from "../client/open-response.ts";
 import { type ApiRequest, failureOfStatus, type RequestFailure } from "../client/request-failure.ts";
 import { LineSplitter } from "./line-splitter.ts";
 import { rawMetadata } from "./raw-object.ts";
+import type { Resource } from "./resource.ts";
 
 /**
  * Sends one watch request and passes its events to `handler` until the watch ends. The reflector repeats it;
@@ -50,14 +51,7 @@ export async function watchOnce(
   }
 }
 
-/** Watch of a collection, for {@link watchOnce}. */
-export interface WatchRequest {
-  /** Path of the collection, e.g. "/api/v1/services". */
-  readonly path: string;
-  /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
-  readonly resource: string;
-  /** Default: all objects. */
-  readonly labelSelector?: string | undefined;
+interface WatchRequest extends Omit<Resource, "kind"> {
   /** Further query parameters: the resourceVersion, or the parameters of a streamed list. */
   readonly query: Readonly<Record<string, string>>;
   /** The server ends the watch after this many seconds. */
@@ -84,7 +78,7 @@ export type WatchEnd = { readonly kind: "closed" } | RequestFailure;
 const initialEventsEnd = "k8s.io/initial-events-end";
 
 /** Callbacks of a watch. An exception in one of them ends the watch and reaches the caller. */
-export interface WatchHandler {
+interface WatchHandler {
   /** The server answered with status 200. It may still refuse the watch by an ERROR event. */
   opened(): void;
   /**
