@@ -5,7 +5,12 @@ import { hasBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
 import type { Changes } from "../stream/delta/projection.ts";
 import { opsIn } from "../stream/serve/watch-ops.ts";
 
-/** Items that a simulated subscriber holds: their bytes in hex, by `set path`. */
+/**
+ * Items that a simulated subscriber holds: their bytes in hex, by `set path`.
+ *
+ * This file applies operations as a node does, so that the test of `nodeProjection` can compare the result with a view
+ * that was computed from scratch. Separate from the test, because it is the other side of the stream.
+ */
 export type Held = ReadonlyMap<string, string>;
 
 /** Returns the items of a subscriber after it applied changes to `before`. */

@@ -3,7 +3,7 @@ import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint
 import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServicePort } from "@kpng/model/service.ts";
 
-// Builders of cluster objects for tests. A test passes only the fields that matter to it.
+// Builders of cluster objects, for the tests of all packages. A test passes only the fields that matter to it.
 
 export function servicePort(port: Partial<ServicePort> = {}): ServicePort {
   return { name: "http", protocol: "TCP", port: 80, nodePort: 0, targetPort: 8080, ...port };

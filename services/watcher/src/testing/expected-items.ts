@@ -11,7 +11,11 @@ import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/node.ts";
 import { makeServiceView } from "../view/service-view.ts";
 
-/** Computes the items of a node from scratch, without caches. Tests compare the incremental engine with it. */
+/**
+ * Computes the items of a node from scratch, without caches. The tests of `nodeProjection` and `Subscription` and
+ * `test/process/reconstruction.test.ts` compare the incremental computation with it; separate, because all three need
+ * it.
+ */
 export function* expectedItems(
   snapshot: Snapshot,
   { nodeName, proxyName, isExtended, wantsNode }: NodeViewRequest,

@@ -5,6 +5,9 @@ import { addresses, draining, endpoint, node, ready, service, slice } from "./bu
 /**
  * Returns a random change of one of few Services, slices and nodes, so that changes often affect the same object.
  * `random` returns numbers from 0 up to but not including 1.
+ *
+ * The test of `Subscription` and `test/process/reconstruction.test.ts` make histories of it; separate, because both
+ * need it.
  */
 export function randomChange(random: () => number): ObjectChange {
   const pick = makePick(random);

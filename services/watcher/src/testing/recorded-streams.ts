@@ -8,7 +8,10 @@ import { Subscribers } from "../stream/session/subscribers.ts";
 import { WatchStream } from "../stream/session/watch-stream.ts";
 import { node } from "./build.ts";
 
-/** A stream whose writes a test records. */
+/**
+ * A stream whose writes a test records. For the tests of `WatchStream`, `watch-stream.test.ts` and
+ * `many-streams.test.ts`; separate, because both use it.
+ */
 export interface RecordedStream {
   readonly stream: WatchStream<Projection>;
   /** Lengths of the writes. */

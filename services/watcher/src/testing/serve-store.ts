@@ -17,7 +17,10 @@ export interface TestServer {
   stop(): Promise<void>;
 }
 
-/** Serves a store for tests, by default on a free loopback port. */
+/**
+ * Serves a store as a watcher does, by default on a free loopback port. The tests of streams and connections call it,
+ * and those of other packages that need a watcher; separate, because all of them share it.
+ */
 export async function serveStore(store: Store, options: Partial<ServeOptions> = {}): Promise<TestServer> {
   const stop = new AbortController();
   const health = new Health();

@@ -13,14 +13,17 @@ export interface TestClaims {
   readonly expiresIn?: number | undefined;
 }
 
-/** Issuer of ServiceAccount tokens for tests, with the keys and reviews of an API server that a test can take away. */
+/**
+ * Issuer of ServiceAccount tokens, with the keys and reviews of an API server that a test can take away. The tests of
+ * tokens, in `identity/token` and `stream/serve`, create one; separate, because all of them share it.
+ */
 export class TokenIssuer implements TokenAuthority {
   readonly issuer = "https://kubernetes.default.svc";
   /** Number of reads of the keys. */
   reads = 0;
   /** Duration of a review, in milliseconds. */
   reviewDelayMs = 0;
-  /** Number of reviews. */
+
   reviews = 0;
   /** Result of reviews. */
   answer: Review = { kind: "valid" };
@@ -54,7 +57,6 @@ export class TokenIssuer implements TokenAuthority {
     return this.isDown ? { kind: "unknown", reason: "connect ECONNREFUSED" } : this.answer;
   };
 
-  /** Issues a token. */
   async sign({ account = "kube-system:kpng-node", node = "n1", ...claims }: TestClaims = {}): Promise<string> {
     if (this.#pair === undefined) throw new Error("make() was not called");
     const now = Math.floor(Date.now() / 1_000);

@@ -5,7 +5,8 @@ import { serveStore, type TestServer } from "./serve-store.ts";
 import { dialHttp2, WatchStream } from "./watch-stream.ts";
 
 /**
- * A store with one Service and the node `n1`, a server on it, and Watch calls to the server. Ends them with the test.
+ * A store with one Service and the node `n1`, a server on it, and Watch calls to the server, which end with the test.
+ * For the tests of connections (`connection/`), identities and the status page; separate, because all of them share it.
  */
 export class WatchedServer {
   readonly store = new Store();
@@ -16,7 +17,6 @@ export class WatchedServer {
     this.store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
   }
 
-  /** Starts the server with the options of the test. */
   async serve(options: Partial<ServeOptions>): Promise<void> {
     this.#server = await serveStore(this.store, options);
   }
@@ -37,7 +37,6 @@ export class WatchedServer {
     return { host, port: Number(port) };
   }
 
-  /** Starts a Watch call. */
   dialWatch(session = dialHttp2(this.address)): WatchStream {
     const watch = new WatchStream(session);
     this.#streams.push(watch);
