@@ -11,11 +11,11 @@ import {
   ExplainResponseSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { Frontend } from "@kpng/service-plan/service-plan.ts";
-import { readProxyName } from "../stream/session/requests.ts";
+import { readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
 import { explainPacket, type StageName, type Verdict } from "./explain/explain-packet.ts";
 import type { Packet, ProxySettings, SourceKind } from "./explain/packet.ts";
 import { readPacket, readSettings } from "./explain-request.ts";
-import { type InspectContext, syncedSnapshot } from "./inspect-context.ts";
+import type { InspectContext } from "./inspect-context.ts";
 import { readRequestedNode } from "./requested-node.ts";
 import { decisionRow } from "./rows/decision-row.ts";
 import { protocolMessage } from "./rows/service-row.ts";

@@ -1,5 +1,3 @@
-import { Code, ConnectError } from "@connectrpc/connect";
-import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import type { ProxyNames } from "../stream/session/requests.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
@@ -18,10 +16,4 @@ export interface InspectContext {
   readonly startedAtMs: number;
   /** Version of the program; "" if unknown. */
   readonly version: string;
-}
-
-/** Returns the newest snapshot. Errors: UNAVAILABLE until the store is synced. */
-export function syncedSnapshot(store: Store): Snapshot {
-  if (store.snapshot.isSynced) return store.snapshot;
-  throw new ConnectError(`waiting for the first list of ${store.missingKinds.join(", ")}`, Code.Unavailable);
 }

@@ -82,7 +82,7 @@ export function perClass<T>(
 }
 
 /** The function that {@link perClass} returns. */
-export interface ClassValues<T> {
+interface ClassValues<T> {
   (snapshot: Snapshot, viewClass: ViewClass): readonly T[];
   /** Computes in steps the values of a class that were not requested before, and yields between the steps. */
   inSteps(snapshot: Snapshot, viewClass: ViewClass): Iterable<undefined>;

@@ -6,14 +6,14 @@ import type { CallContext, ServerRequest, ServerResponse } from "./request-handl
 
 /**
  * Calls `begin` with the rights of a call: those of its connection, and those of the token that it carries. Without a
- * token, or with one that is known, it does so at once; otherwise when the token has been checked, unless the client
- * has cancelled the call by then. A token that is refused adds no rights, and the service says why if it needs them.
+ * token, or with a known one, it does so at once; otherwise when the token has been checked, unless the client has
+ * cancelled the call by then. A refused token adds no rights; if the service needs them, its error gives the reason.
  *
  * While it waits, nothing reads the request, so the stream keeps its data and its end. When the token expires or is
  * revoked, the signal `leave` of the call aborts with UNAUTHENTICATED.
  *
- * `serve` calls it for each call. Separate from the server because only here a call may wait before any service sees
- * it.
+ * The handler of `makeCallHandler` calls it for each call. Separate from it, because only here a call may wait before
+ * any service sees it.
  */
 export function admitCall(
   { request, response, call }: ArrivedCall,
@@ -47,7 +47,7 @@ export function admitCall(
 }
 
 /** A call whose header has arrived. */
-export interface ArrivedCall {
+interface ArrivedCall {
   readonly request: ServerRequest;
   readonly response: ServerResponse;
   /** With the rights of the connection. */

@@ -20,10 +20,11 @@ const maxRequestBytes = 64 * 1024;
 
 /**
  * Returns the function that handles every call, on every address and in both versions of HTTP: it finds the rights of
- * the client, refuses what exceeds a limit, and passes the call to `makeFastWatch` or to the router. `serve` makes it
- * once, for all its servers.
- *
+ * the client, refuses calls beyond a limit, and passes the others to `makeFastWatch`, the status page or the router.
  * Calls of the handler end when `stop` aborts.
+ *
+ * `serve` makes it once, for all its servers. Separate from `serve`, which opens and closes addresses and sees no
+ * calls.
  */
 export function makeCallHandler(
   options: ServeOptions,
@@ -105,7 +106,7 @@ function carrierOf(request: ServerRequest): object | undefined {
 export type CallHandler = ReturnType<typeof makeCallHandler>;
 
 /** Parts of the server that know its open connections, and its limits. */
-export interface Bounds {
+interface Bounds {
   readonly connections: Connections;
   readonly clientRights: ClientRights;
   readonly queries: QueryLimit;

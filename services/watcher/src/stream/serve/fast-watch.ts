@@ -82,8 +82,7 @@ export function makeFastWatch(
   };
 }
 
-/** Options of `makeFastWatch`. */
-export interface FastWatchOptions extends WatchContext {
+interface FastWatchOptions extends WatchContext {
   readonly hasLocalApi: boolean;
   readonly hasGlobalApi: boolean;
   readonly maxRequestBytes: number;

@@ -9,7 +9,7 @@ const unitMs: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1
  *
  * *Shape:* up to eight digits and a unit, `1500m` for 1.5 s; see "Timeout" in gRPC's PROTOCOL-HTTP2.md.
  *
- * `makeFastWatch` calls it, which sets the timer of the call itself.
+ * `makeFastWatch` calls it, and sets the timer of the call itself.
  */
 export function readTimeout(header: string | string[] | undefined): number | "invalid" | undefined {
   if (header === undefined) return undefined;

@@ -9,8 +9,10 @@ import { leaveKey } from "./leave.ts";
 
 /**
  * Implements grpc.health.v1, for probes and load balancers. SERVING means that the process is ready, for "" and for
- * each of `services`. `makeRoutes` registers it. Watches end when `stop` aborts. Probes over plain HTTP are answered by
- * the status server of the process.
+ * each of `services`. Watches end when `stop` aborts.
+ *
+ * `makeRoutes` registers it; each service has a file of its own. The status server of the process answers probes over
+ * plain HTTP.
  */
 export function healthService(
   health: Health,

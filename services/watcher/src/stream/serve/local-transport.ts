@@ -6,12 +6,11 @@ import { rightsKey } from "./peer.ts";
 import { makeRoutes, type RoutesOptions } from "./routes.ts";
 
 /**
- * Returns a transport to the services of a watcher in the same process, for `kpng SOURCE to-local` and `kpng SOURCE
- * get`. Its calls have every right. Watches of health end when `stop` aborts.
+ * Returns a transport to the services of a watcher in the same process. Its calls have every right; those of
+ * createRouterTransport of the Connect library come from no connection and would have none. Watches of health end when
+ * `stop` aborts.
  *
- * Like createRouterTransport of connect, whose calls come from no connection and therefore have no rights.
- *
- * Separate from `serve`, which needs sockets, TLS and limits.
+ * `kpng SOURCE to-local` and `kpng SOURCE get` call it. Separate from `serve`, which needs sockets, TLS and limits.
  */
 export function localTransport(options: RoutesOptions, stop: AbortSignal): Transport {
   const router = createConnectRouter({ connect: true });

@@ -15,7 +15,10 @@ const maxStreamsPerConnection = 1_000;
 
 /**
  * Returns the server of one address, not yet listening: HTTP/2 and HTTP/1.1 on one port, with TLS or without. It adds
- * each connection to `connections` and `clientRights`. `serve` calls it for each address of `--listen`.
+ * each connection to `connections` and `clientRights`.
+ *
+ * `serve` calls it for each address of `--listen`. Separate from `serve`, because it alone decides which protocols a
+ * port speaks.
  */
 export function makeServer(address: ListenAddress, options: ServeOptions, parts: ServerParts): Server {
   const { connections, clientRights, http1, handle } = parts;

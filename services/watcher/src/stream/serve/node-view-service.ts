@@ -1,5 +1,5 @@
 import { create, fromBinary } from "@bufbuild/protobuf";
-import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import type { ServiceImpl } from "@connectrpc/connect";
 import type { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import {
   GetNodeViewResponseSchema,
@@ -24,16 +24,16 @@ import { checkNodeRight } from "../../identity/rights.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import type { Changes } from "../delta/projection.ts";
 import { openLocalWatch, type WatchContext } from "../session/open-watch.ts";
-import { readLocalRequest } from "../session/requests.ts";
+import { readLocalRequest, syncedSnapshot } from "../session/requests.ts";
 import { scheduledItems } from "../session/scheduler.ts";
 import { leaveKey } from "./leave.ts";
 import { clientOf, rightsKey } from "./peer.ts";
 import { opsIn, watchOps } from "./watch-ops.ts";
 
 /**
- * kpng.view.v1.NodeViewService: a node's view, for clients without bidirectional streams.
+ * Implements kpng.view.v1.NodeViewService: a node's view, for clients without bidirectional streams.
  *
- * `makeRoutes` registers it. Separate from `watchOps` because its two methods ask for one node by name and answer with
+ * `makeRoutes` registers it. Separate from `watchOps`, because its two methods ask for one node by name and answer with
  * its view; they read no stream of requests.
  */
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
@@ -43,10 +43,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       values.get(leaveKey).throwIfAborted();
       checkNodeRight(values.get(rightsKey), request.nodeName);
       const local = readLocalRequest(toWatchReq(request), proxyNames);
-      const { snapshot } = store;
-      if (!snapshot.isSynced) {
-        throw new ConnectError(`waiting for the first list of ${store.missingKinds.join(", ")}`, Code.Unavailable);
-      }
+      const snapshot = syncedSnapshot(store);
       const response = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
       const services = new Map<string, { service: Service; endpoints: Map<string, Endpoint> }>();
       for await (const { Op: op } of opsOf(nodeProjection(local).whole(snapshot), signal)) {

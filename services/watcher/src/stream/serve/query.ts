@@ -3,8 +3,10 @@ import type { ServerRequest, ServerResponse } from "./request-handler.ts";
 
 /**
  * True for all calls except health and the Watch of nodes and relays: mostly inspection and reflection, by people and
- * tools. `serve` calls it for each request: QueryLimit limits queries, so that people cannot keep nodes waiting.
- * Separate from QueryLimit, which only counts.
+ * tools.
+ *
+ * The handler of `makeCallHandler` calls the functions of this file for each call: `QueryLimit` limits queries, so that
+ * people cannot keep nodes waiting. Separate from `QueryLimit`, which only counts.
  */
 export function isQuery(url: string | undefined): boolean {
   return !/^\/(localv1\.Sets|globalv1\.Sets|grpc\.health\.v1\.Health)\//.test(url ?? "");
@@ -15,9 +17,7 @@ export function isMethod(url: string | undefined): boolean {
   return /^\/[^/?]+\//.test(url ?? "");
 }
 
-/**
- * Answers a call with RESOURCE_EXHAUSTED, without reading its request. `serve` calls it for a query beyond the limit.
- */
+/** Answers a query beyond the limit with RESOURCE_EXHAUSTED, without reading its request. */
 export function refuseQuery(request: ServerRequest, response: ServerResponse): void {
   const message = "too many queries in progress; retry later";
   const type = request.headers["content-type"] ?? "";

@@ -11,7 +11,9 @@ import { endWhen, leaveKey } from "./leave.ts";
 
 /**
  * Adds grpc.reflection v1 and v1alpha, whose messages are the same, for the proto files of `services`. Tools such as
- * grpcurl call it to learn the services and messages of this watcher. `makeRoutes` calls this function.
+ * grpcurl call it to learn the services and messages of this watcher.
+ *
+ * `makeRoutes` calls this function; each service has a file of its own.
  */
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
   const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);

@@ -14,8 +14,8 @@ export const standardReloadMs = 10_000;
  *
  * Files that cannot be used are logged once, and the servers keep the last ones. It ends when the clock stops.
  *
- * `serve` calls it once, if it has TLS files. `readServerTls` of the process package only reads the files; this
- * function knows the servers that use them.
+ * `serve` calls it once, if it has TLS files. Separate from `readServerTls` (package `process`), which reads the files
+ * and knows no servers.
  */
 export function reloadTls(
   read: ReadTls<ServerTlsFiles>,
@@ -60,8 +60,7 @@ function isEqual(a: Buffer | undefined, b: Buffer | undefined): boolean {
   return a === undefined || b === undefined ? a === b : a.equals(b);
 }
 
-/** Parts of the server that {@link reloadTls} works with. */
-export interface Reload {
+interface Reload {
   readonly servers: readonly { setSecureContext(options: SecureContextOptions): void }[];
   readonly clock: LoopClock;
   readonly intervalMs: number;

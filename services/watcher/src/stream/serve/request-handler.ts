@@ -15,12 +15,13 @@ import { leaveKey } from "./leave.ts";
 import { formatPeer, peerKey, rightsKey } from "./peer.ts";
 
 /**
- * Returns the handler of all requests, for HTTP/2 and HTTP/1.1.
+ * Returns the handler of all requests that the Connect library answers, over HTTP/2 and HTTP/1.1.
  *
  * It replaces connectNodeAdapter because of the log: the adapter prints every client disconnect to the console, and
  * with thousands of nodes, clients disconnect all the time.
  *
- * `serve` calls it once; the handler answers every request that `makeFastWatch` leaves to it.
+ * `makeCallHandler` calls it once, and passes it every call that neither `makeFastWatch` nor the status page answers.
+ * Separate from it, because this file only adapts the library and limits nothing.
  */
 export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) {
   const router = createConnectRouter(options);
@@ -65,8 +66,8 @@ export type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[
 type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
 
 /**
- * Answers requests for web pages. Returns false for requests of others, which it leaves untouched. `serve` asks it
- * before the services.
+ * Answers requests for web pages. Returns false for other requests, which it leaves untouched. The handler of
+ * `makeCallHandler` asks it before the services; `statusPage` returns it.
  */
 export type PageHandler = (
   request: ServerRequest,
@@ -89,7 +90,7 @@ export interface CallContext {
 }
 
 /** Options of `makeRequestHandler`: the services to register, the log, and options of the Connect library. */
-export interface HandlerOptions extends ConnectRouterOptions {
+interface HandlerOptions extends ConnectRouterOptions {
   readonly routes: (router: ConnectRouter) => void;
   readonly log: Log;
 }

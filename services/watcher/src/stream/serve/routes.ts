@@ -19,8 +19,8 @@ import { watchOps } from "./watch-ops.ts";
  * Returns a function that registers the gRPC services of a watcher: node views, the cluster state, additional services,
  * health and reflection. Watches of health end when `stop` aborts.
  *
- * The server of the watcher (`serve`) calls it, and so does `localTransport`, which serves the same process without a
- * socket. This file only lists the services; each has a file of its own.
+ * `makeCallHandler` calls it for the server, and `localTransport` for callers in the same process. Separate, because it
+ * only lists the services; each has a file of its own.
  */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;

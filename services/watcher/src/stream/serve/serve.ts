@@ -31,6 +31,9 @@ import type { ServeOptions } from "./serve-options.ts";
  * the other. The store must keep running until the task has resolved.
  *
  * Errors: BAD_OPTION from this call; LISTEN_FAILED from the task, which then serves no address.
+ *
+ * The sinks `to-api` and `to-external` of `kpng SOURCE` run it. This file only starts and stops the parts of the
+ * server: `makeServer` opens ports, and `makeCallHandler` answers calls.
  */
 export function serveTask(options: ServeOptions): Task {
   const addresses = options.listen.map(parseListenAddress);

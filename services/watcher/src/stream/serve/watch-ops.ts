@@ -64,8 +64,7 @@ export async function* watchOps<Request>(
   }
 }
 
-/** A Watch call as connect-node provides it. */
-export interface WatchCall<Request> {
+interface WatchCall<Request> {
   readonly requests: AsyncIterable<Request>;
   readonly client: WatchClient;
   readonly signal: AbortSignal;

@@ -10,9 +10,10 @@ import { MessageReader } from "@kpng/model/wire/message-reader.ts";
 import { WireError } from "@kpng/model/wire/wire-error.ts";
 
 /**
- * The state of the revisions that a subscriber was sent; see Ack. `makeFastWatch` reads it from bytes, and
- * `openLocalWatch` from a decoded request. `Subscriber` stores it. Separate from `Subscriber`, because reading one must
- * be fast and needs no state.
+ * The report of a subscriber about the revisions that it was sent: applied or failed, and how long that took; see Ack.
+ *
+ * `makeFastWatch` reads it from bytes, and `openLocalWatch` from a decoded request. `Subscriber` stores it. Separate
+ * from `Subscriber`, because reading one must be fast and needs no state.
  */
 export class Acknowledgement {
   /** Newest revision that the subscriber has applied; 0 for none. */
@@ -49,8 +50,8 @@ export class Acknowledgement {
   }
 
   /**
-   * Reads a WatchReq that consists of an acknowledgement of success, as nearly all do, in a fraction of the decoder's
-   * time; returns undefined for every other message, which the caller decodes.
+   * Reads a WatchReq that contains only an acknowledgement of success, as nearly all do, in a fraction of the decoder's
+   * time. Returns undefined for every other message, which the caller then decodes.
    */
   static fromBytes(bytes: Uint8Array): Acknowledgement | undefined {
     try {

@@ -20,7 +20,7 @@ import type { Subscribers } from "./subscribers.ts";
  * `observeConvergence` below makes one and registers it with the store and the subscribers. Separate from the metrics
  * in `stream-metrics.ts`, which need no store.
  */
-export class Convergence implements DeliveryFollower {
+class Convergence implements DeliveryFollower {
   readonly #open: Iterable<Subscriber>;
   readonly #seconds: Histogram;
   /** By revision modulo the size, in milliseconds since 1970; 0 for a revision that is not measured. */

@@ -2,9 +2,11 @@ import type { ApplyTimings } from "./acknowledgement.ts";
 import type { PendingBatch } from "./pending-batches.ts";
 
 /**
- * Observes the batches of all subscribers: metrics, traces and inspection implement it. The methods are called for each
- * batch, so they must be O(1) and must not throw. Times are in milliseconds since 1970, with fractions. `Subscriber`
- * calls the methods. This file contains only types, so that followers need not import `Subscriber`.
+ * Observes the batches of all subscribers. `Subscriber` calls the methods; `Convergence` (metrics), `TraceSends` and
+ * `RecentChanges` implement it. Separate, so that followers need not import `Subscriber`.
+ *
+ * The methods are called for each batch, so they must be O(1) and must not throw. Times are in milliseconds since 1970,
+ * with fractions.
  */
 export interface DeliveryFollower {
   /** A batch was written completely. */

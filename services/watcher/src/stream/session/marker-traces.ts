@@ -34,8 +34,7 @@ export function markerTraces(
 /** Maximum age of a change that counts as the cause of a first batch, in milliseconds. */
 const recentMs = 30_000;
 
-/** The trace fields of a sync marker. */
-export interface MarkerTraces {
+interface MarkerTraces {
   /** Newest first; empty if no change of the batch is traced. */
   readonly traceparents: readonly string[];
   /** Share of the nodes that record their part of each trace, from 0; all nodes at 1 and above. */

@@ -20,7 +20,6 @@ export class PendingBatches {
     return this.#count;
   }
 
-  /** Undefined if there is none. */
   get oldestSentAtMs(): number | undefined {
     return this.#count === 0 ? undefined : this.#at(0, 2);
   }
@@ -56,7 +55,6 @@ export class PendingBatches {
     for (let index = 0; index < this.#count && this.#at(index, 1) <= revision; index += 1) yield this.#get(index);
   }
 
-  /** The batches that were not received. */
   *unreceived(): Iterable<PendingBatch> {
     for (let index = this.#receivedCount; index < this.#count; index += 1) yield this.#get(index);
   }

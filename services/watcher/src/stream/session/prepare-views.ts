@@ -65,8 +65,7 @@ function* steps(snapshot: Snapshot, proxyName: string): Iterable<undefined> {
   }
 }
 
-/** Parameters of {@link prepareViews}. */
-export interface PrepareOptions {
+interface PrepareOptions {
   readonly store: Store;
   readonly health: Health;
   /** Proxy name of the nodes that do not ask for one. */

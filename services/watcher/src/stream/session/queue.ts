@@ -14,7 +14,6 @@ export class Queue<T> {
     this.#items.push(item);
   }
 
-  /** Undefined if it is empty. */
   shift(): T | undefined {
     const item = this.#items[this.#first];
     if (this.isEmpty) return undefined;

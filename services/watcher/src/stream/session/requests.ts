@@ -3,11 +3,15 @@ import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
+import type { Store } from "../../store/store.ts";
 
 /**
- * The proxy names that the watcher serves: values of the label `service.kubernetes.io/service-proxy-name`. The
- * functions of this file check what clients request against these names and other limits; `openLocalWatch`,
- * `openGlobalWatch` and the inspection methods call them before they act on a request.
+ * The proxy names that the watcher serves: values of the label `service.kubernetes.io/service-proxy-name`.
+ *
+ * The functions of this file check what clients request against these names and other limits. `openLocalWatch`,
+ * `openGlobalWatch`, the NodeViewService and the inspection methods call them before they act on a request. Separate,
+ * because all of these need the same checks.
  */
 export interface ProxyNames {
   /** The name for subscribers that send none; "" selects the Services without the label. */
@@ -16,7 +20,10 @@ export interface ProxyNames {
   readonly allowed: readonly string[] | undefined;
 }
 
-/** Returns the names of the `--service-proxy-name` options. The first is the default; other names are not served. */
+/**
+ * Returns the names of the `--service-proxy-name` options, for `routesOptions`. The first is the default; other names
+ * are not served.
+ */
 export function proxyNamesOf(options: readonly string[]): ProxyNames {
   return { standard: options[0] ?? "", allowed: options.length === 0 ? undefined : options };
 }
@@ -30,6 +37,12 @@ export function readLocalRequest(request: WatchReq, names: ProxyNames): NodeView
     wantsNode: request.Features.includes(Feature.NodeItem),
     takesBatches: request.Features.includes(Feature.Batches),
   };
+}
+
+/** Returns the newest snapshot. Errors: UNAVAILABLE until the store is synced. */
+export function syncedSnapshot({ snapshot, missingKinds }: Store): Snapshot {
+  if (snapshot.isSynced) return snapshot;
+  throw new ConnectError(`waiting for the first list of ${missingKinds.join(", ")}`, Code.Unavailable);
 }
 
 /** Maximum number of batches in one request. */

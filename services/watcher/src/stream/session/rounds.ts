@@ -17,8 +17,8 @@ import { scheduler } from "./scheduler.ts";
  *
  * *Bound:* one entry for each waiting subscriber.
  *
- * Each `WatchStream` asks it for the target snapshot, and waits for the next round with `callNext`. `PreparedSnapshots`
- * decides which snapshots can be a target.
+ * Each `WatchStream` asks it for the target snapshot, and waits for the next round with `callNext`. Separate from
+ * `WatchStream`, because all streams of a store share it; `PreparedSnapshots` decides which snapshots can be a target.
  */
 export class Rounds {
   readonly #store: Store;

@@ -155,8 +155,8 @@ export class Scheduler {
 }
 
 /**
- * The scheduler of this process, which has one thread. Streams, rounds, prepared snapshots and inspection schedule
- * their work on it.
+ * The scheduler of this process, which has one thread. Streams, rounds, prepared snapshots, inspection and the status
+ * page schedule their work on it.
  */
 export const scheduler = new Scheduler();
 

@@ -8,8 +8,9 @@ import { StartRoom, type StartTicket } from "./start-room.ts";
 /**
  * Limits the streams that wait for their first batch, and tells other clients when to retry.
  *
- * `openLocalWatch` and `openGlobalWatch` call `enter` before the first batch. This class adds metrics, errors and
- * one log line a minute for each kind to three instances of `StartRoom`, which counts.
+ * `serve` creates it; `openLocalWatch` and `openGlobalWatch` call `enter` before the first batch. Separate from
+ * `StartRoom`, which counts the streams of one kind; this class adds metrics, errors and one log line a minute for each
+ * kind.
  */
 export class StartLimits {
   readonly #rooms: Readonly<Record<Beginning, StartRoom>>;
@@ -105,8 +106,7 @@ export interface StartLimitsOptions {
 const bytesPerStream = 64 * 1024;
 
 /** Returns the number of waiting streams that fit into an eighth of the memory of this process. */
-export function defaultMaxWaiting(
-  memoryBytes = Math.min(process.constrainedMemory() || totalmem(), totalmem()),
-): number {
+function defaultMaxWaiting(): number {
+  const memoryBytes = Math.min(process.constrainedMemory() || totalmem(), totalmem());
   return Math.max(16, Math.floor(memoryBytes / 8 / bytesPerStream));
 }

@@ -18,14 +18,12 @@ const maxPushbackMs = 60_000;
 const stalledMs = 10_000;
 
 /**
- * Counts the streams that wait for their first batch, and refuses further ones only when there is no memory for them.
- * A waiting client costs less than a client that connects again.
+ * Counts the streams that wait for their first batch, and refuses further ones only when there is no memory for them. A
+ * waiting client costs less than a client that connects again.
  *
  * *Bound:* `maxWaiting` streams.
  *
- * `StartLimits` has one for each kind of first batch.
- *
- * Separate from it, so that the counting needs no metrics.
+ * `StartLimits` has one for each kind of first batch. Separate from it, so that the counting needs no metrics.
  */
 export class StartRoom {
   readonly #maxWaiting: number;
@@ -128,8 +126,7 @@ export type Entry =
   | { readonly kind: "waits"; readonly ticket: StartTicket }
   | { readonly kind: "full"; readonly pushbackMs: number };
 
-/** Options of {@link StartRoom}. */
-export interface RoomOptions {
+interface RoomOptions {
   /** Maximum number of streams that wait for their first batch; 0 for no limit. */
   readonly maxWaiting: number;
   /** Injectable clock, in milliseconds. Default performance.now. */

@@ -10,8 +10,7 @@ import { Subscriber } from "./subscriber.ts";
  *
  * *Bound:* one entry for each stream.
  *
- * The watcher has one. `openLocalWatch` and `openGlobalWatch` add a subscriber for each stream.
- *
+ * `routesOptions` creates one for the process; `openLocalWatch` and `openGlobalWatch` add a subscriber for each stream.
  * Separate from `Subscriber`, which is one stream.
  */
 export class Subscribers {

@@ -11,12 +11,10 @@ import type { Batch } from "./subscription.ts";
 
 /**
  * Returns the sync marker of a batch; for a subscriber that is not extended, the empty one of KPNG. `openCount` is the
- * number of open streams.
+ * number of open streams. Subscribers that advance between the same two snapshots share the marker.
  *
- * Subscribers that advance between the same two snapshots share the marker.
- *
- * `WatchStream` calls it at the end of each batch. This file collects the contents; `Marker` adds the digest of each
- * node to the bytes.
+ * `WatchStream` calls it at the end of each batch. Separate from `Marker`, which adds the digest of each node to the
+ * bytes; this file collects the contents.
  */
 export function syncMarker(batch: Batch, store: Store, toExtended: boolean, openCount: number): Marker {
   if (!toExtended) return plainMarker;

@@ -322,8 +322,7 @@ export interface WatchSink {
   end(error?: ConnectError): void;
 }
 
-/** Options of a {@link WatchStream}. */
-export interface WatchStreamOptions<Request> {
+interface WatchStreamOptions<Request> {
   readonly store: Store;
   readonly subscriber: Subscriber;
   readonly sink: WatchSink;
