@@ -18,7 +18,7 @@ export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevi
     const { before, next, origin, beganAtMs } = update;
     // The first complete state is not a change upstream, so it does not continue the traces of the upstream watcher.
     const upstream = before.isSynced ? origin?.upstream : undefined;
-    // `||`, because 0 means that the upstream time is unknown.
+    // The upstream time 0 means unknown.
     const startMs = Math.min(upstream?.storedAtMs || Number.POSITIVE_INFINITY, origin?.receivedAtMs ?? beganAtMs);
     const { revision, storedAtMs } = next;
     const [parent, ...links] = upstream?.traceparents ?? [];
