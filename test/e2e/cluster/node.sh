@@ -16,13 +16,14 @@ hostname "$name"
 mount --make-rprivate /
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /run
-mkdir -p /run/lock "$folder"/{lib/kubelet,lib/cni,log,tmp,sysctl}
+mkdir -p /run/lock "$folder"/{lib/kubelet,lib/cni,log,tmp,sysctl,etc,etc-work,static-pods}
 chmod 1777 "$folder/tmp"
 mount --bind "$folder/lib" /var/lib
 mount --bind /var/lib/kubelet /var/lib/kubelet
 mount --make-rshared /var/lib/kubelet
 mount --bind "$folder/log" /var/log
 mount --bind "$folder/tmp" /tmp
+mount -t overlay overlay -o "lowerdir=/etc,upperdir=$folder/etc,workdir=$folder/etc-work" /etc
 mount --bind "$folder/hosts" /etc/hosts
 mount --bind "$folder/resolv.conf" /etc/resolv.conf
 

@@ -84,6 +84,11 @@ export class ClusterNode {
     await until(`${this.name} has ended`, () => !isAlive(pid) && !this.#daemon.isRunning, 30_000);
   }
 
+  /** Folder with the node's files; `static-pods` in it has the manifests of its static pods. */
+  get folder(): string {
+    return this.#options.folder;
+  }
+
   /** Runs a command on the node and returns its output and exit status. */
   async run(command: readonly string[], timeoutMs?: number): Promise<CommandResult> {
     return runCommand(["nsenter", "--target", String(this.#processId()), "--all", "--", ...command], "", timeoutMs);

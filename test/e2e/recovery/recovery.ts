@@ -3,6 +3,7 @@ import { type Cluster, startControlPlane } from "../cluster/cluster.ts";
 import type { Backend } from "../proxy/images.ts";
 import { patternOf, runOn, signalOn } from "../proxy/processes.ts";
 import { Probe } from "./probe.ts";
+import { useStaticPods } from "./static-pods.ts";
 
 /** A step of the recovery test and what was measured. */
 export interface Recovery {
@@ -63,6 +64,17 @@ export async function* recover(
     step: "watchers back",
     measured: `a new Service worked on every node ${seconds(performance.now() - startedMs)} later`,
   };
+
+  await useStaticPods(cluster, backend);
+  const last = await Probe.create(cluster, "last");
+  await controlPlane.apiServer.stop();
+  await first.kill();
+  await first.start();
+  yield {
+    step: "backends as static pods, node rebooted while the API server was down",
+    measured: `Services worked ${seconds(await last.untilAnswered(first.name))} later, without the API server`,
+  };
+  await startControlPlane(controlPlane, kubectl);
 }
 
 type Node = Cluster["nodes"][number];

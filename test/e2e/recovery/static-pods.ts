@@ -1,0 +1,66 @@
+import { execFileSync } from "node:child_process";
+import { mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { join, relative, resolve } from "node:path";
+import { nodeFolder } from "../../../deploy/static-pods/static-pod.ts";
+import { until } from "../../cluster/until.ts";
+import type { Cluster } from "../cluster/cluster.ts";
+import type { Backend } from "../proxy/images.ts";
+import { manifests } from "../proxy/kpng.ts";
+import { runOn } from "../proxy/processes.ts";
+
+const repository = resolve(import.meta.dirname, "../../..");
+
+/**
+ * Replaces the DaemonSet of a backend by static pods, in the steps of docs/guides/static-pods.md, and waits until they
+ * are ready on every node. The recovery test calls it, because a rebooted kubelet starts only static pods while there
+ * is no API server.
+ */
+export async function useStaticPods(cluster: Cluster, backend: Backend): Promise<void> {
+  const { kubectl, nodes, folder } = cluster;
+  const kubeSystem = "--namespace=kube-system";
+  const watcher = "deployment/kpng-watcher";
+  const component = join(cluster.folder, "client-certificates");
+  mkdirSync(component);
+  writeFileSync(
+    join(component, "kustomization.yaml"),
+    JSON.stringify({
+      apiVersion: "kustomize.config.k8s.io/v1beta1",
+      kind: "Kustomization",
+      resources: [relative(component, join(manifests, "watcher"))],
+      components: [relative(component, join(manifests, "components/client-certificates"))],
+    }),
+  );
+  await kubectl.run(["apply", "--kustomize", component]);
+  await kubectl.run(["rollout", "status", kubeSystem, watcher, "--timeout=120s"]);
+
+  const daemonSet = await kubectl.run(["kustomize", join(manifests, "overlays/replace-kube-proxy", backend)]);
+  const config = await kubectl.run(["get", "configmap", "kpng", kubeSystem, "--output=yaml"]);
+  const manifest = execFileSync(process.execPath, [join(repository, "deploy/static-pods/main.ts")], {
+    input: `${daemonSet}\n---\n${config}`,
+  });
+  await kubectl.run(["delete", "daemonset", `kpng-${backend}`, kubeSystem]);
+  const certificates = join(folder, "certificates");
+  for (const node of nodes) {
+    const program = [join(repository, "services/cli/src/main.ts"), "certificates", "client", node.name];
+    const options = ["--right", `kpng://node/${node.name}`, "--folder", certificates];
+    execFileSync(process.execPath, [...program, ...options], { stdio: "pipe" });
+    await runOn(node, ["mkdir", "-p", nodeFolder]);
+    await runOn(node, ["cp", join(certificates, "ca.crt"), nodeFolder]);
+    for (const end of ["crt", "key"]) {
+      await runOn(node, ["cp", join(certificates, `${node.name}.${end}`), join(nodeFolder, `node.${end}`)]);
+    }
+    // Renamed, because a kubelet reads a file as soon as it appears.
+    const file = join(node.folder, `kpng-${backend}.yaml`);
+    writeFileSync(file, manifest);
+    renameSync(file, join(node.folder, "static-pods", `kpng-${backend}.yaml`));
+  }
+  await until(
+    "the static pods are ready",
+    async () => {
+      const pods = nodes.map(({ name }) => `pod/kpng-${backend}-${name}`);
+      await kubectl.run(["wait", kubeSystem, "--for=condition=Ready", "--timeout=5s", ...pods]);
+      return true;
+    },
+    180_000,
+  );
+}
