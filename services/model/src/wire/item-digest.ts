@@ -85,6 +85,11 @@ export class BucketDigests {
     return bytes;
   }
 
+  /** The digest of one bucket. */
+  at(bucket: number): bigint {
+    return this.#digests[bucket] ?? 0n;
+  }
+
   copy(): BucketDigests {
     return new BucketDigests(this.#digests.slice());
   }

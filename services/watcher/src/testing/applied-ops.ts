@@ -1,6 +1,6 @@
 import { zstdDecompressSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
-import { Encoding, type OpItem, OpItemsSchema, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { Encoding, type OpItem, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { hasBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
 import type { Changes } from "../stream/delta/projection.ts";
 import { opsIn } from "../stream/serve/watch-ops.ts";
@@ -13,7 +13,10 @@ import { opsIn } from "../stream/serve/watch-ops.ts";
  */
 export type Held = ReadonlyMap<string, string>;
 
-/** Returns the items of a subscriber after it applied changes to `before`. */
+/**
+ * Returns the items of a subscriber after it applied changes to `before`. Throws for an endpoint before its Service, as
+ * a backend does.
+ */
 export function applied(before: Held, changes: Changes): Held {
   const held = new Map(before);
   for (const op of opsOfChanges(changes)) applyOp(held, op);
@@ -39,9 +42,13 @@ function* unpacked(item: OpItem): Iterable<OpItem> {
 
 function applyOp(held: Map<string, string>, { Op: op }: OpItem): void {
   switch (op.case) {
-    case "Set":
-      held.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, Buffer.from(op.value.Bytes).toString("hex"));
+    case "Set": {
+      const { Set: set, Path: path = "" } = op.value.Ref ?? {};
+      const service = `${SetName.ServicesSet} ${path.slice(0, path.lastIndexOf("/"))}`;
+      if (set === SetName.EndpointsSet && !held.has(service)) throw new Error(`${path} precedes its Service`);
+      held.set(`${set} ${path}`, Buffer.from(op.value.Bytes).toString("hex"));
       return;
+    }
     case "Delete":
       held.delete(`${op.value.Set} ${op.value.Path}`);
       return;

@@ -328,7 +328,7 @@ export type OpItem = Message<"localv1.OpItem"> & {
   } | {
     /**
      * Instead of Reset, for a subscriber that sent digests: delete all items outside the given buckets. The batch puts
-     * all items of the other buckets.
+     * all items of the other buckets. It may also change items of the given buckets.
      *
      * @generated from field: localv1.KeepOp Keep = 100;
      */
@@ -414,7 +414,8 @@ export const OpItemsSchema: GenMessage<OpItems> = /*@__PURE__*/
  */
 export type KeepOp = Message<"localv1.KeepOp"> & {
   /**
-   * One bit for each of the 1024 buckets, starting with the lowest bit of the first byte: 1 for a correct bucket.
+   * One bit for each of the 1024 buckets, starting with the lowest bit of the first byte: 1 for a bucket that is
+   * correct, or will be with the changes in this batch.
    *
    * @generated from field: bytes Buckets = 1;
    */

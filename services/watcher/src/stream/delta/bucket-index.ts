@@ -3,17 +3,18 @@ import { BucketDigests, bucketCount } from "@kpng/model/wire/item-digest.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
 import { digestOf } from "../../items/item-digests.ts";
-import { serviceSection } from "../../items/node-view-items.ts";
+import { Bucket, type ItemKey, isService } from "./bucket.ts";
 import { perClass } from "./class-values.ts";
 import { packFrames } from "./packed-frames.ts";
+import { deleteOp } from "./snapshot-delta.ts";
 
 /**
  * The items that a class of nodes shares, by the bucket of their path, and the digest of each bucket. When a subscriber
  * resumes, the digests show which buckets it lacks, and the buckets contain what it is sent.
  *
  * All snapshots in which no item of a bucket changes share the bucket and its encoded frames. *Bound:* for each part
- * (see perClass) 16 KiB, a reference to each item, and two copies of the compressed bytes of the buckets that were
- * requested: in the bucket, and in the last result of `join`.
+ * (see perClass) 16 KiB, a reference to each item, the last changes of each bucket (see Bucket), the compressed bytes
+ * of the buckets that were requested, and {@link maxFillings} results of `fillGaps`.
  *
  * `resumeView` gets the index of a class from `bucketIndexes` below. Separate from `resumeView` because the index
  * belongs to a class and lives from snapshot to snapshot; `resumeView` answers one subscriber.
@@ -21,7 +22,10 @@ import { packFrames } from "./packed-frames.ts";
 export class BucketIndex {
   readonly digests: BucketDigests;
   readonly #buckets: readonly Bucket[];
-  #joined: JoinedBuckets | undefined;
+  /** Different for each index. */
+  readonly id = nextId();
+  /** Results of {@link fillGaps} for the class that this part completes, the oldest first. */
+  readonly fillings = new Map<string, Frame>();
 
   private constructor(digests: BucketDigests, buckets: readonly Bucket[]) {
     this.digests = digests;
@@ -29,57 +33,95 @@ export class BucketIndex {
   }
 
   static empty(): BucketIndex {
-    return new BucketIndex(new BucketDigests(), new Array<Bucket>(bucketCount).fill(new Bucket([])));
+    return new BucketIndex(new BucketDigests(), new Array<Bucket>(bucketCount).fill(Bucket.empty));
   }
 
   bucket(number: number): Bucket {
-    return this.#buckets[number] ?? new Bucket([]);
-  }
-
-  /**
-   * Returns puts of all items in some buckets. Most subscribers that resume at the same time lack the same buckets, so
-   * the last result is kept for them.
-   */
-  join(numbers: readonly number[]): JoinedBuckets {
-    const held = this.#joined;
-    const isSame =
-      held?.numbers.length === numbers.length && numbers.every((one, index) => one === held.numbers[index]);
-    if (held !== undefined && isSame) return held;
-    const buckets = numbers.map((number) => this.bucket(number));
-    const services = Buffer.concat(buckets.flatMap(({ serviceFrames }) => serviceFrames));
-    const endpoints = Buffer.concat(buckets.flatMap(({ endpointFrames }) => endpointFrames));
-    this.#joined = { numbers, services, endpoints };
-    return this.#joined;
+    return this.#buckets[number] ?? Bucket.empty;
   }
 
   /** *Cost:* 16 KiB, and the buckets of the items. */
   with(removed: readonly Item[], added: readonly Item[]): BucketIndex {
     const digests = this.digests.copy();
-    const edits = new Map<number, { readonly gone: Set<string>; readonly added: Item[] }>();
+    const edits = new Map<number, { readonly gone: Map<string, ItemKey>; readonly added: Item[] }>();
     const editOf = (item: Item) => {
       const digest = digestOf(item);
       digests.toggle(digest);
-      return getOrMake(edits, digest.bucket, () => ({ gone: new Set<string>(), added: [] }));
+      return getOrMake(edits, digest.bucket, () => ({ gone: new Map<string, ItemKey>(), added: [] }));
     };
     // By path: an item with equal bytes may be another object by now.
-    for (const item of removed) editOf(item).gone.add(item.path);
+    for (const item of removed) editOf(item).gone.set(item.path, { section: item.section, path: item.path });
     for (const item of added) editOf(item).added.push(item);
     const buckets = this.#buckets.slice();
     for (const [number, edit] of edits) {
-      const { items } = this.bucket(number);
-      const kept = edit.gone.size === 0 ? items : items.filter(({ path }) => !edit.gone.has(path));
-      buckets[number] = new Bucket([...kept, ...edit.added]);
+      buckets[number] = this.bucket(number).with(edit.gone, edit.added, this.digests.at(number));
     }
     return new BucketIndex(digests, buckets);
   }
 }
 
-/** Puts of all items in some buckets. Services come first: an endpoint needs its Service. */
-interface JoinedBuckets {
-  readonly numbers: readonly number[];
-  readonly services: Frame;
-  /** Compressed. */
-  readonly endpoints: Frame;
+let lastId = 0;
+
+function nextId(): number {
+  lastId += 1;
+  return lastId;
+}
+
+/** Results of `fillGaps` that are kept. Nodes whose own endpoints changed lack something else than the others. */
+const maxFillings = 8;
+
+/** A bucket in which a subscriber lacks items. */
+export interface BucketGap {
+  readonly number: number;
+  /** For each part of the index the number of last changes that it missed; undefined if it lacks the whole bucket. */
+  readonly missed: readonly number[] | undefined;
+}
+
+/**
+ * Returns the operations that fill the gaps of a subscriber: all Services first, because an endpoint needs its
+ * Service. Most subscribers that resume at the same time lack the same, so the last results are kept for them.
+ *
+ * `indexes` are the parts of a class. `resumeView` calls it for subscribers that understand batches.
+ */
+export function fillGaps(indexes: readonly BucketIndex[], gaps: readonly BucketGap[]): Frame {
+  const asked = gaps.map(({ number, missed }) => `${number}:${missed?.join("+") ?? ""}`);
+  const key = [...indexes.map(({ id }) => id), ...asked].join();
+  const fillings = indexes.at(-1)?.fillings ?? new Map<string, Frame>();
+  const held = fillings.get(key);
+  if (held !== undefined) return held;
+  const [oldest] = fillings.keys();
+  if (oldest !== undefined && fillings.size === maxFillings) fillings.delete(oldest);
+  const whole = gaps.flatMap(({ number, missed }) =>
+    missed === undefined ? indexes.map((index) => index.bucket(number)) : [],
+  );
+  const changes = gaps.flatMap((gap) => changesOf(indexes, gap));
+  const isServicePut = ({ item }: MissedChange): boolean => item !== undefined && isService(item);
+  const frames = [
+    ...whole.flatMap(({ serviceFrames }) => serviceFrames),
+    ...changes.filter(isServicePut).map(({ frame }) => frame),
+    ...whole.flatMap(({ endpointFrames }) => endpointFrames),
+    // Always as a batch, in which a Delete may name an item that the subscriber never had.
+    ...packFrames(changes.filter((change) => !isServicePut(change)).map(({ frame }) => frame)),
+  ];
+  const filling = Buffer.concat(frames);
+  fillings.set(key, filling);
+  return filling;
+}
+
+/** Returns the current items at the paths that changed in any part, and deletes of those that no part has any more. */
+function changesOf(indexes: readonly BucketIndex[], { number, missed = [] }: BucketGap): readonly MissedChange[] {
+  const keys = missed.flatMap((count, part) => indexes[part]?.bucket(number).lastChanged(count) ?? []);
+  const changed = new Map(keys.map((key) => [key.path, key]));
+  const items = indexes.flatMap((index) => index.bucket(number).items);
+  const puts = items.filter(({ path }) => changed.has(path));
+  for (const { path } of puts) changed.delete(path);
+  return [...puts.map((item) => ({ item, frame: item.frame })), ...[...changed.values()].map(deleteOp)];
+}
+
+/** An item that is put, or the operation that deletes one. */
+interface MissedChange {
+  readonly item?: Item;
+  readonly frame: Frame;
 }
 
 /** Returns the bucket index of a class, in one or two parts. See perClass for the cost. */
@@ -88,37 +130,22 @@ export const bucketIndexes = perClass(
   (index, removed, added) => index.with(removed, added),
 );
 
-/** The items whose paths have the same hash modulo the number of buckets. */
-class Bucket {
-  /** In no particular order. */
-  readonly items: readonly Item[];
-  #endpoints: readonly Frame[] | undefined;
-
-  constructor(items: readonly Item[]) {
-    this.items = items;
+/**
+ * Returns for each part how many changes of a bucket led from the digest that a subscriber holds of it to the current
+ * one. Undefined if it never held this bucket, or changed too often since.
+ *
+ * `resumeView` calls it for each bucket that differs.
+ */
+export function missedChanges(
+  indexes: readonly BucketIndex[],
+  number: number,
+  held: bigint,
+): readonly number[] | undefined {
+  const [index, ...others] = indexes;
+  if (index === undefined) return held === 0n ? [] : undefined;
+  for (const [missed, digest] of [index.digests.at(number), ...index.bucket(number).pastDigests].entries()) {
+    const rest = missedChanges(others, number, held ^ digest);
+    if (rest !== undefined) return [missed, ...rest];
   }
-
-  get serviceFrames(): readonly Frame[] {
-    return this.items.filter(isService).map(({ frame }) => frame);
-  }
-
-  /** Puts of the endpoints, compressed unless there are only a few. */
-  get endpointFrames(): readonly Frame[] {
-    this.#endpoints ??= shorter(this.items.filter((item) => !isService(item)).map(({ frame }) => frame));
-    return this.#endpoints;
-  }
-}
-
-function isService({ section }: Item): boolean {
-  return section === serviceSection;
-}
-
-/** Returns the frames, or the same operations compressed if that is shorter. */
-function shorter(frames: readonly Frame[]): readonly Frame[] {
-  const packed = packFrames(frames);
-  return lengthOf(packed) < lengthOf(frames) ? packed : frames;
-}
-
-function lengthOf(frames: readonly Frame[]): number {
-  return frames.reduce((sum, { length }) => sum + length, 0);
+  return undefined;
 }

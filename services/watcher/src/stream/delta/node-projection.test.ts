@@ -1,6 +1,6 @@
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
-import { expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { digestOf } from "../../items/item-digests.ts";
 import { nodeViewOrder } from "../../items/node-view-items.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
@@ -179,6 +179,7 @@ test("a projection equals the plain definition while many Services are added and
   // "a-1" comes before "a/…" and after "a": the two orders of Services differ.
   const names = Array.from({ length: 400 }, (_, index) => pick(`a${index}`, `a${index >> 1}-${index}`));
   const [some] = requests;
+  let lagging = store.snapshot;
   for (let step = 0; step < 12; step += 1) {
     const before = store.snapshot;
     const changes = Array.from({ length: step === 0 ? 300 : pick(1, 20, 150) }, (): ObjectChange[] => {
@@ -194,34 +195,61 @@ test("a projection equals the plain definition while many Services are added and
     for (const request of some === undefined ? [] : [some, { ...some, takesBatches: true }]) {
       checkAt(store.snapshot, request);
       checkBetween(before, store.snapshot, request);
+      checkResume(before, store.snapshot, request);
+      checkResume(lagging, store.snapshot, request);
     }
+    if (pick(true, false, false)) lagging = before;
   }
 });
 
-test("a subscriber that resumes gets compressed buckets, and with few matching items the whole view in compressed batches", () => {
-  const store = new Store();
+describe("a subscriber that resumes", () => {
   const names = Array.from({ length: 2_000 }, (_, index) => `s${index}`);
+  const request = { nodeName: "stranger", proxyName: "", isExtended: true, wantsNode: false };
   const made = (name: string, port: number) =>
     slice([endpoint("10.1.0.1", { podName: "p", ports: [{ ...httpPort, port }] })], { serviceName: name });
-  store.replace({
-    services: names.map((name) => service({ name })),
-    slices: names.map((name) => made(name, 1)),
-    nodes: [],
+  let store: Store;
+  beforeEach(() => {
+    store = new Store();
+    store.replace({
+      services: names.map((name) => service({ name })),
+      slices: names.map((name) => made(name, 1)),
+      nodes: [],
+    });
   });
-  const before = store.snapshot;
-  const request = { nodeName: "stranger", proxyName: "", isExtended: true, wantsNode: false };
-  for (const count of [20, 2_000]) {
-    store.apply(names.slice(0, count).map((name) => ({ kind: "put-slice", slice: made(name, 2) })));
-    checkResume(before, store.snapshot, request);
-    checkResume(before, store.snapshot, { ...request, takesBatches: true });
+  const changePorts = (count: number, port: number): void =>
+    store.apply(names.slice(0, count).map((name) => ({ kind: "put-slice", slice: made(name, port) })));
+  const resumedBytes = (before: Snapshot, takesBatches: boolean): number => {
     const digests = new BucketDigests();
     for (const item of expectedItems(before, request)) digests.toggle(digestOf(item));
-    const [plain, packed] = [false, true].map(
-      (takesBatches) => bytesOf(nodeProjection({ ...request, takesBatches }).resume(store.snapshot, digests)).length,
-    );
+    checkResume(before, store.snapshot, { ...request, takesBatches });
+    return bytesOf(nodeProjection({ ...request, takesBatches }).resume(store.snapshot, digests)).length / 2;
+  };
+
+  test("gets the changes that it missed if it understands batches, and no other item", () => {
+    const before = store.snapshot;
+    // The index of a class follows the snapshots from its first use on.
+    resumedBytes(before, true);
+    for (const port of [2, 3, 4]) changePorts(20, port);
+    const { frames } = nodeProjection({ ...request, takesBatches: true }).between(before, store.snapshot);
+    const changedBytes = Buffer.concat([...frames()]).length;
+    // Keep has 128 bytes.
+    expect(resumedBytes(before, true)).toBeLessThan(changedBytes + 200);
+    expect(resumedBytes(before, false)).toBeGreaterThan(changedBytes * 1.5);
+  });
+
+  test("gets whole buckets if it missed more changes than are remembered", () => {
+    const before = store.snapshot;
+    resumedBytes(before, true);
+    for (let port = 2; port < 40; port += 1) changePorts(20, port);
     // Buckets of few items are hardly shorter when they are compressed.
-    expect(packed).toBeLessThan((plain ?? 0) * (count === 20 ? 1 : 0.7));
-  }
+    expect(resumedBytes(before, true)).toBeLessThan(resumedBytes(before, false));
+  });
+
+  test("gets the whole view in compressed batches if few buckets match", () => {
+    const before = store.snapshot;
+    changePorts(2_000, 2);
+    expect(resumedBytes(before, true)).toBeLessThan(resumedBytes(before, false) * 0.7);
+  });
 });
 
 test("many changes at once are compressed, only for a subscriber that understands batches", () => {

@@ -6,7 +6,7 @@ import { nodeViewOrder } from "../../items/node-view-items.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { bucketIndexes } from "./bucket-index.ts";
+import { type BucketGap, type BucketIndex, bucketIndexes, fillGaps, missedChanges } from "./bucket-index.ts";
 import { classDigestInSteps } from "./class-digests.ts";
 import { diffItems } from "./diff-items.ts";
 import { type Changes, pause } from "./projection.ts";
@@ -18,8 +18,9 @@ import { wholeView } from "./whole-view.ts";
  * buckets that differ. The changes begin with Keep, which names the buckets that the subscriber keeps.
  *
  * The subscriber may come from any replica: equal items have equal bytes on all replicas of one version, and what
- * differs on another version is sent again. A subscriber that understands batches gets the buckets compressed, as its
- * whole class does, and then the node's corrections; if few of its buckets match, it gets the whole view.
+ * differs on another version is sent again. A subscriber that understands batches keeps also the buckets that it holds
+ * as they were some changes ago, and gets these changes. It gets the other buckets compressed, as its whole class does,
+ * and then the node's corrections; if it keeps few buckets, it gets the whole view.
  *
  * `nodeProjection` calls it for a subscriber that reconnects and sends the digests of the view that it holds; all other
  * first batches are made by `wholeView`. Calls `onOverlays` with the node's overlays, for the digest of the view, when
@@ -52,23 +53,33 @@ function* resumedFrames(
   onOverlays(overlays);
   const hidden = overlays.flatMap((overlay) => overlay.hidden);
   const own = overlays.flatMap((overlay) => overlay.own).map((item) => ({ item, digest: uncachedDigestOf(item) }));
-  const digests = classBuckets(snapshot, target);
-  for (const item of hidden) digests.toggle(digestOf(item));
-  for (const { digest } of own) digests.toggle(digest);
-  const differing = new Set(digests.differing(held));
+  const corrections = new BucketDigests();
+  for (const item of hidden) corrections.toggle(digestOf(item));
+  for (const { digest } of own) corrections.toggle(digest);
+  const indexes = bucketIndexes(snapshot, viewClass);
+  const digests = corrections.copy();
+  for (const index of indexes) digests.toggleAll(index.digests);
   const { takesBatches = false } = target.request;
-  if (takesBatches && differing.size > maxDifferingShare * bucketCount) {
+  const differing = digests.differing(held);
+  const missed = new Map(
+    takesBatches
+      ? differing.map((number) => [number, missedChanges(indexes, number, held.at(number) ^ corrections.at(number))])
+      : [],
+  );
+  const lacked = new Set(differing.filter((number) => missed.get(number) === undefined));
+  if (takesBatches && lacked.size > maxLackedShare * bucketCount) {
     yield keepFrame(encodeBuckets(() => false));
     yield* wholeView(snapshot, target).frames();
     return;
   }
+  const corrected = new Set(differing);
   const lacking: Lacking = {
-    buckets: [...differing],
-    hidden: hidden.filter((item) => differing.has(digestOf(item).bucket)),
-    own: own.flatMap(({ item, digest }) => (differing.has(digest.bucket) ? [item] : [])),
+    gaps: differing.map((number) => ({ number, missed: missed.get(number) })),
+    hidden: hidden.filter((item) => corrected.has(digestOf(item).bucket)),
+    own: own.flatMap(({ item, digest }) => (corrected.has(digest.bucket) ? [item] : [])),
   };
-  yield keepFrame(encodeBuckets((bucket) => !differing.has(bucket)));
-  yield* (takesBatches ? packedFrames : orderedFrames)(snapshot, target, lacking);
+  yield keepFrame(encodeBuckets((bucket) => !lacked.has(bucket)));
+  yield* takesBatches ? packedFrames(indexes, lacking) : orderedFrames(indexes, lacking);
 }
 
 /**
@@ -84,12 +95,12 @@ export function viewBuckets(snapshot: Snapshot, target: ViewTarget): BucketDiges
   return digests;
 }
 
-/** With a larger share of differing buckets, the whole view is shorter: it is compressed in larger blocks. */
-const maxDifferingShare = 1 / 2;
+/** If it lacks a larger share of the buckets, the whole view is shorter: it is compressed in larger blocks. */
+const maxLackedShare = 1 / 2;
 
-/** The buckets that a subscriber does not keep, and its corrections in them. */
+/** The buckets in which a subscriber lacks items, and its corrections in them. */
 interface Lacking {
-  readonly buckets: readonly number[];
+  readonly gaps: readonly BucketGap[];
   /** The items in these buckets that the class shares and the node does not get. */
   readonly hidden: readonly Item[];
   /** The items in these buckets that only the node gets. */
@@ -103,26 +114,16 @@ function classBuckets(snapshot: Snapshot, { viewClass }: ViewTarget): BucketDige
   return digests;
 }
 
-function* packedFrames(
-  snapshot: Snapshot,
-  { viewClass }: ViewTarget,
-  { buckets, hidden, own }: Lacking,
-): Iterable<Frame> {
-  const shared = bucketIndexes(snapshot, viewClass).map((index) => index.join(buckets));
-  for (const { services } of shared) if (services.length > 0) yield services;
-  for (const { endpoints } of shared) if (endpoints.length > 0) yield endpoints;
+function* packedFrames(indexes: readonly BucketIndex[], { gaps, hidden, own }: Lacking): Iterable<Frame> {
+  const filling = fillGaps(indexes, gaps);
+  if (filling.length > 0) yield filling;
   const kept = new Set(own.map(({ path }) => path));
   const deletes = hidden.filter(({ path }) => !kept.has(path)).map((item) => deleteOp(item).frame);
   if (deletes.length + own.length > 0) yield Buffer.concat([...deletes, ...own.map(({ frame }) => frame)]);
 }
 
-function orderedFrames(
-  snapshot: Snapshot,
-  { viewClass }: ViewTarget,
-  { buckets, hidden, own }: Lacking,
-): Iterable<Frame> {
-  const indexes = bucketIndexes(snapshot, viewClass);
-  const shared = buckets.flatMap((number) => indexes.flatMap((index) => index.bucket(number).items));
+function orderedFrames(indexes: readonly BucketIndex[], { gaps, hidden, own }: Lacking): Iterable<Frame> {
+  const shared = gaps.flatMap(({ number }) => indexes.flatMap((index) => index.bucket(number).items));
   const without = new Set(hidden.map(({ path }) => path));
   const wanted = [...shared.filter(({ path }) => !without.has(path)), ...own];
   return diffItems([], wanted, nodeViewOrder).frames();
