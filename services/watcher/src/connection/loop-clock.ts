@@ -16,8 +16,8 @@ export class LoopClock {
   #lastMs = 0;
   #interval: NodeJS.Timeout | undefined;
 
-  /** `tickMs` is the resolution. The clock does not keep the process alive. */
-  constructor(tickMs = 1_000) {
+  /** `tickMs` is the resolution, in milliseconds. The clock does not keep the process alive. */
+  constructor(tickMs: number) {
     this.#tickMs = tickMs;
   }
 

@@ -23,7 +23,8 @@ import { LiveFeed } from "./live/live-feed.ts";
  * The sink `to-api` makes it unless `--inspect-api=false`, and the handler of `makeCallHandler` calls it for each
  * request other than a Watch. Separate from that handler, which knows only the gRPC services.
  */
-export function statusPage(context: InspectContext, feed = new LiveFeed(context)): PageHandler {
+export function statusPage(context: InspectContext): PageHandler {
+  const feed = new LiveFeed(context);
   return (request, response, call, reports) => {
     const path = request.url?.split("?", 1)[0] ?? "";
     const asset = assets.get(path);

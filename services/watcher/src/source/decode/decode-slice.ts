@@ -3,7 +3,6 @@ import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { z } from "zod";
-import type { DecodeOptions } from "./decode-options.ts";
 import { proxyNameLabel } from "./decode-service.ts";
 import { bad, type Decoded, type FieldProblem, ok, show } from "./decoded.ts";
 import { addressField, nameOrEmptyField, portOrZeroField, toSet, wordField } from "./fields.ts";
@@ -22,7 +21,7 @@ import { parseParts } from "./parse-parts.ts";
  * The sources `kube` and `file` call it, through `sliceKind` and `readManifests`. Each kind of object has a decoder of
  * its own.
  */
-export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<EndpointSlice> {
+export function decodeSlice(object: unknown): Decoded<EndpointSlice> {
   const head = sliceHead.safeParse(object);
   if (!head.success) return bad(head.error);
   const skipped = whyIgnored(head.data);

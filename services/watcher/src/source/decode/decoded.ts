@@ -29,7 +29,7 @@ export interface FieldProblem {
 /** Returns "ok" with the value, notes and the invalid parts that were skipped. */
 export function ok<T>(
   value: T,
-  notes: readonly string[] = [],
+  notes: readonly string[],
   skipped: readonly FieldProblem[] = [],
 ): Extract<Decoded<T>, { readonly kind: "ok" }> {
   return { kind: "ok", value, notes, skipped };

@@ -63,7 +63,7 @@ export function kubeSource(options: KubeSourceOptions): Source {
   };
   const reflectors = {
     services: reflectObjects(serviceKind(decode, proxyNames)),
-    slices: reflectObjects(sliceKind(decode, proxyNames)),
+    slices: reflectObjects(sliceKind(proxyNames)),
     nodes: reflectObjects(nodeKind(decode)),
   };
   const cidrs = reflect(serviceCIDRResource, new ServiceCIDRCache(queue), observe("servicecidrs", true), true);

@@ -13,8 +13,8 @@ import type { DocumentContent, DocumentNote, LocatedObject } from "./document-co
  * Decodes a Kubernetes object: a Service, EndpointSlice or Node, or a list of objects. Other kinds are only counted.
  * Pure.
  *
- * `readDocument` calls it for every document that is not a state file. The objects themselves are decoded by the
- * functions of `source/decode`, as for the source `kube`: only lists and other kinds occur in files alone.
+ * `readDocument` calls it for every document that is not a state file. The functions of `source/decode` decode the
+ * objects, as for the source `kube`; this file handles what only files contain: lists, and objects of other kinds.
  */
 export function readManifests(value: Readonly<Record<string, unknown>>, options: DecodeOptions): DocumentContent {
   const content = new ManifestContent(options);
@@ -71,7 +71,7 @@ class ManifestContent implements DocumentContent {
         this.#keep(this.services, decodeService(value, this.#options), path);
         break;
       case "EndpointSlice":
-        this.#keep(this.slices, decodeSlice(value, this.#options), path);
+        this.#keep(this.slices, decodeSlice(value), path);
         break;
       case "Node":
         this.#keep(this.nodes, decodeNode(value, this.#options), path);

@@ -51,7 +51,7 @@ test("an invalid part is skipped, logged once until it changes, and counted, and
 });
 
 test("an endpoint that goes away is removed although another endpoint of the slice is invalid", () => {
-  const { store, put } = setUp(sliceKind(makeDecodeOptions()));
+  const { store, put } = setUp(sliceKind());
   const slice = (...addresses: readonly string[]) => ({
     metadata: { ...metadata, labels: { "kubernetes.io/service-name": "web" } },
     addressType: "IPv4",
@@ -73,7 +73,7 @@ test("with a port of protocol QUIC the other ports are served, and later updates
     { name: "http", port: 80 },
   ];
   const services = setUp(serviceKind(makeDecodeOptions()));
-  const slices = setUp(sliceKind(makeDecodeOptions()));
+  const slices = setUp(sliceKind());
   const labels = { "kubernetes.io/service-name": "web" };
   for (const [clusterIP, address] of [
     ["10.96.0.1", "10.1.0.1"],
@@ -99,7 +99,7 @@ test("with a port of protocol QUIC the other ports are served, and later updates
 });
 
 test("a slice that gains the headless label is deleted, and restored when it loses the label", () => {
-  const { store, put } = setUp(sliceKind(makeDecodeOptions()));
+  const { store, put } = setUp(sliceKind());
   const slice = (labels: object) => ({
     metadata: { ...metadata, labels: { "kubernetes.io/service-name": "web", ...labels } },
     addressType: "IPv4",

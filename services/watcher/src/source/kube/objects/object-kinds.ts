@@ -47,13 +47,13 @@ export function serviceKind(options: DecodeOptions, proxyNames: readonly string[
 }
 
 /** Kind of EndpointSlices: those of Services with one of `proxyNames`, or all if there are none. */
-export function sliceKind(options: DecodeOptions, proxyNames: readonly string[] = []): ObjectKind<EndpointSlice> {
+export function sliceKind(proxyNames: readonly string[] = []): ObjectKind<EndpointSlice> {
   return {
     labelSelector: sliceSelector(proxyNames),
     kind: "slices",
     path: "/apis/discovery.k8s.io/v1/endpointslices",
     resource: "endpointslices.discovery.k8s.io",
-    decode: (object) => decodeSlice(object, options),
+    decode: decodeSlice,
     reuse: reuseSlice,
     put: (slice) => ({ kind: "put-slice", slice }),
     delete: (slice) => ({ kind: "delete-slice", key: sliceKey(slice) }),
