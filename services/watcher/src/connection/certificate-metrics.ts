@@ -3,7 +3,7 @@ import { Gauge, type Registry } from "prom-client";
 
 /**
  * Metrics of the certificate that the listeners show. `serve` registers them, also without TLS; `reloadTls` updates
- * them. Separate, because the generated reference of the metrics registers them without a server.
+ * them. Separate, so that `npm run docs` can list them without a server.
  */
 export interface CertificateMetrics {
   /** Records a certificate that the listeners begin to use, in PEM form; the first of a chain counts. */

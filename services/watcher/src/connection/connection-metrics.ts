@@ -6,8 +6,8 @@ const endReasons = ["age", "ca", "drain", "idle", "silent", "stale"] as const;
 export type EndReason = (typeof endReasons)[number];
 
 /**
- * Metrics of `Connections`, which registers them once and counts with them. Separate from it, because the generated
- * reference of the metrics registers them without a server.
+ * Metrics of `Connections`, which registers them once and counts with them. Separate from it, so that `npm run docs`
+ * can list them without a server.
  */
 export interface ConnectionMetrics {
   readonly ended: Counter<"reason">;

@@ -33,7 +33,7 @@ export interface CallOutput {
   once(event: "drain", listener: () => void): unknown;
 }
 
-/** A connection that carries any number of calls. `Connections` calls it for each session. */
+/** Makes the connection of an HTTP/2 session, which carries any number of calls. */
 export function http2Connection(session: ServerHttp2Session): Connection {
   return {
     leaving: new AbortController(),
@@ -49,8 +49,8 @@ export function http2Connection(session: ServerHttp2Session): Connection {
 }
 
 /**
- * A connection that carries one call at a time. `Connections` calls it for each socket. `close` does nothing during a
- * call; `Connections` calls it again when a call of a leaving connection ends.
+ * Makes the connection of a socket over HTTP/1.1, which carries one call at a time. `close` does nothing during a call;
+ * `Connections` calls it again when a call of a leaving connection ends.
  */
 export function http1Connection(socket: Socket): Connection {
   const calls = new Set<Call>();

@@ -15,10 +15,11 @@ import type { Refusals } from "./refusals.ts";
 
 /**
  * The open connections of a server. It ends connections that are silent or idle and calls whose client does not read,
- * asks clients of old connections to reconnect, and drains all of them one after the other when the watcher stops.
+ * asks clients of old connections to reconnect, and drains all connections one after the other when the watcher stops.
  *
- * `serve` creates one, and registers each connection and each call with it. It decides when a connection ends; whether
- * a connection or a call may begin is decided before, by `AcceptLimit` and `QueryLimit`.
+ * `serve` creates one; `makeServer` registers each connection with it, and the handler of `makeCallHandler` each call.
+ * This class decides when a connection ends; whether a connection or a call may begin is decided before, by
+ * `AcceptLimit` and `QueryLimit`.
  *
  * *Bound:* one entry per connection; see AcceptLimit.
  */

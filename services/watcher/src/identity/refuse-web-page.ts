@@ -2,9 +2,9 @@ import type { IncomingHttpHeaders } from "node:http";
 import { isIP } from "node:net";
 
 /**
- * Returns why an HTTP/1.1 call over loopback looks like one that a web page made a browser send; undefined for other
- * calls. Pure. The handlers of `makeCallHandler` and of `kpng dashboard` (`serveDashboard`) call it, because clients
- * over loopback have every right. Both functions of this file are separate from them, because they are shared.
+ * Returns why an HTTP/1.1 call over loopback seems to come from a web page in a browser; undefined for other calls.
+ * Pure. The handlers of `makeCallHandler` and of `kpng dashboard` (`serveDashboard`) call it, because clients over
+ * loopback have every right. Separate from them, because they share both functions of this file.
  *
  * Any page can send requests to 127.0.0.1. With a name of its own that resolves to 127.0.0.1 (DNS rebinding), it can
  * also read the answers. Browsers then send that name as `Host`, and for calls with JSON the page's `Origin`. HTTP/2

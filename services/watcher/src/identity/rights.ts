@@ -2,7 +2,8 @@ import { Code, ConnectError } from "@connectrpc/connect";
 
 /**
  * Permissions of a client, from its certificate, its token, or the way it is connected (docs/decisions/0039). The
- * services of the watcher check these rights before they read the state.
+ * services of the watcher check these rights before they read the state. Separate, because the three origins of rights
+ * and all services share the type.
  */
 export interface Rights {
   /** Names of the nodes whose views the client may read; "all" for every node. */
@@ -71,9 +72,8 @@ export function checkStateRight(rights: Rights): void {
 }
 
 /**
- * Allows a call of the inspect API; `nodeName` is the only node that the answer concerns, or undefined.
- *
- * Errors: as {@link checkNodeRight}.
+ * Allows a call of the inspect API; `nodeName` is the only node that the answer concerns, or undefined. Errors: as
+ * {@link checkNodeRight}.
  */
 export function checkInspectionRight(rights: Rights, nodeName: string | undefined): void {
   if (rights.hasInspection) return;

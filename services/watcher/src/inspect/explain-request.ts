@@ -72,10 +72,7 @@ function choosePort(service: Service, port: number, wanted: Protocol | undefined
   return { port: first.port, protocol: first.protocol };
 }
 
-/**
- * Decodes the proxy settings of a request. Absent cluster CIDRs default to the pod CIDRs of all Nodes. Errors:
- * INVALID_ARGUMENT.
- */
+/** Decodes the proxy settings of a request; cluster CIDRs default to those of all Nodes. Errors: INVALID_ARGUMENT. */
 export function readSettings(message: ProxySettingsMessage | undefined, { nodes }: Snapshot): ProxySettings {
   const cidrs = (field: string, texts: readonly string[] = []): readonly string[] =>
     texts.map((text) => {

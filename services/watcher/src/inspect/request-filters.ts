@@ -33,10 +33,7 @@ export function selectKeys(
   return [...map.keys()].filter((key) => key > after && matchesService(key, filter)).sort(compareText);
 }
 
-/**
- * True if a change affects a matching Service. Considers only the objects in the record, of which there are at most
- * 100.
- */
+/** True if a change affects a matching Service, as far as the record names its objects: at most 100. */
 export function matchesChange({ facts }: ChangeRecord, filter: ServiceFilter): boolean {
   if (filter.namespace === "" && filter.name === "") return true;
   return facts.objects.some(({ kind, key }) => kind !== "node" && matchesService(key, filter));

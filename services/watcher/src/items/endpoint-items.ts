@@ -10,8 +10,9 @@ import type { Item } from "./item.ts";
 import { anonymousSection, makeItem, podSection, serviceSection } from "./node-view-items.ts";
 
 /**
- * Encodes an endpoint as items: objects as a stream carries them, with the bytes that every subscriber with the same
- * variant and uses gets. With `isKept` false, the caller must not keep the items; see makeItem.
+ * Encodes an endpoint as items: objects as a stream carries them. `uses` states which ports of the endpoint a node
+ * uses; all subscribers with the same uses and variant get the same bytes. With `isKept` false, the caller must not
+ * keep the items; see makeItem.
  *
  * `ItemCache` calls the functions of this file, and keeps their results. Separate from it, because they are pure. Which
  * endpoints a node uses is decided before, by `ClassChoice`.

@@ -18,10 +18,7 @@ export function uncachedDigestOf({ section, path, frame }: Item): ItemDigest {
   return itemDigest(nodeViewOrder.sections[section] ?? 0, path, valueIn(frame));
 }
 
-/**
- * Returns the exclusive or of `digest` and the digests of the items. `classDigest` and `nodeProjection` keep their
- * digests up to date with it.
- */
+/** Returns the exclusive or of `digest` and the digests of the items: adds items to the digest, or removes them. */
 export function toggleDigests(digest: bigint, items: readonly Item[], digestOfItem = digestOf): bigint {
   return items.reduce((sum, item) => sum ^ digestOfItem(item).hash, digest);
 }

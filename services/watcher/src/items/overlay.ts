@@ -19,7 +19,7 @@ import { serviceAt } from "./service-state.ts";
 import type { ViewTarget } from "./view-target.ts";
 
 /**
- * The difference between the items of one Service that all subscribers of a class share, and those of one node.
+ * The difference between the items of one Service that all subscribers of a view class share, and those of one node.
  *
  * The node receives `shared` without `hidden`, and `own`. If a path occurs in both `own` and `shared`, the shared item
  * is hidden. A Service without endpoints of the node's own has an empty overlay.
@@ -89,12 +89,13 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   return { shared, ...compose(classItems.edits, { hidden, own }, shared) };
 }
 
-/** Returns the edits that have the effect of `first` on the shared items, and then of `second`. */
+/** Returns the edits of the shared items that have the effect of `first`, followed by `second`. */
 function compose(first: Edits, second: Edits, shared: ServiceItems): Edits {
   if (first === noEdits) return { hidden: sortByPath(second.hidden), own: sortByPath(second.own) };
   const [added, removed] = [new Set(first.own), new Set(second.hidden)];
   const hidden = second.hidden.filter((item) => !added.has(item));
   const own = [...first.own.filter((item) => !removed.has(item)), ...second.own];
+  // An item that `first` hides and `second` adds again is shared after all.
   const restored = new Set(own.filter((item) => findItem(shared.items, item.path) === item));
   const allHidden = hidden.length === 0 ? first.hidden : sortByPath([...first.hidden, ...hidden]);
   if (restored.size === 0) return { hidden: allHidden, own: sortByPath(own) };

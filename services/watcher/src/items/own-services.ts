@@ -6,8 +6,8 @@ import { serviceStates } from "./service-state.ts";
 
 /**
  * Returns the keys of the Services that have endpoints of the node's own, for any proxy and in no particular order.
- * With this index, a new subscriber costs its own endpoints and not all Services. `overlaysOf` and
- * `encodeOwnInSteps` call it. Separate from `ServiceState`, which knows one Service: this is an index over all.
+ * With this index, a new subscriber costs its own endpoints and not all Services. `overlaysOf` and `encodeOwnInSteps`
+ * call it. Separate from `ServiceState`, which knows one Service: this is an index over all.
  */
 export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<string> {
   return keysByNode(snapshot).get(nodeName) ?? noServices;
@@ -15,7 +15,7 @@ export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<s
 
 const noServices: ReadonlySet<string> = new Set();
 
-/** *Cost:* the nodes with endpoints of the Services that changed. */
+/** The keys of the Services by node. *Cost:* the nodes with endpoints of the Services that changed. */
 const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
   const next = new Map<string, Set<string>>();
   const edit = (name: string): Set<string> => getOrMake(next, name, () => new Set(byNode.get(name)));
@@ -28,10 +28,7 @@ const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, bef
   return byNode.withAll(entries);
 });
 
-/**
- * The names of the nodes for which a Service has own endpoints. `snapshotDelta` calls it to find the nodes that need
- * their own changes.
- */
+/** The nodes for which a Service has own endpoints: `snapshotDelta` finds the nodes that need own changes with it. */
 export function ownersOf(snapshot: Snapshot, key: string): ReadonlyMap<string, unknown> {
   return serviceStates(snapshot).get(key)?.own.byNode ?? noOwners;
 }

@@ -22,8 +22,8 @@ import type { ViewClass } from "./view-target.ts";
  * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither
  * changes share one object.
  *
- * *Bound:* one list of items for each class that was requested. Classes are zones, if endpoints are hinted to zones,
- * and port groups, if endpoints are hinted to nodes.
+ * *Bound:* one list of items for each class that was requested: for each zone, if endpoints are hinted to zones, and
+ * for each set of port groups, if endpoints are hinted to nodes.
  *
  * `serviceStates` makes them for each snapshot; `stream/delta` and `serviceOverlay` ask for the items of a view class.
  * Separate from `ItemCache`, which encodes single items: this class decides which items a view class shares.
@@ -55,7 +55,7 @@ export class ServiceState {
   /** The items for nodes to which all endpoints of `namedGroups` are hinted by name. */
   ofClass({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">, namedGroups: readonly PortGroup[]): ClassItems {
     const zoneHinted = this.own.hasZoneHints ? zone : "";
-    // Port names may contain any character.
+    // JSON, because the names of port groups may contain any character.
     const key =
       namedGroups.length === 0
         ? sharedKey(isExtended, zoneHinted)

@@ -6,7 +6,8 @@ import { choosingNode } from "../view/node.ts";
 /**
  * The node and the class for which a view is computed: all that a view depends on besides the snapshot. A class is a
  * set of nodes with the same zone, features and proxy name, which share most of their view. `nodeProjection` tracks the
- * target of each subscriber with `ViewTargetTracker`.
+ * target of each subscriber with `ViewTargetTracker`. Separate from `ServiceState`, because a target is the same for
+ * all Services.
  */
 export interface ViewTarget {
   readonly request: NodeViewRequest;
@@ -43,10 +44,7 @@ export function viewClassOf({ isExtended, proxyName }: Omit<ViewClass, "key" | "
   return { key, isExtended, proxyName, zone };
 }
 
-/**
- * Returns the view target of a request, as the node and the proxy names are in this snapshot. Separate from
- * `ServiceState`, because a target is the same for all Services.
- */
+/** Returns the view target of a request, as the node and the proxy names are in this snapshot. */
 export function viewTargetIn(snapshot: Snapshot, request: NodeViewRequest): ViewTarget {
   const { isExtended, nodeName } = request;
   const node = choosingNode(snapshot, nodeName);

@@ -16,7 +16,7 @@ import { LostBatches } from "./lost-batches.ts";
  * *Bound:* `size` records.
  *
  * `inspection` creates it and registers it as an observer of the store and of all subscribers. The list and watch
- * methods read it. One revision is a `ChangeRecord`.
+ * methods read it. Separate from the store, which keeps no history. One revision is a `ChangeRecord`.
  */
 export class RecentChanges implements DeliveryFollower {
   readonly #size: number;

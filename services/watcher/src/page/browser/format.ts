@@ -1,8 +1,6 @@
 /**
  * Formats a duration in milliseconds. Separate, because most sections of the status page call the functions of this
- * file.
- *
- * *Shape:* `0 s`, `240 µs`, `31.4 ms`, `1.2 s`, `4 m 10 s`, `3 h 2 m`.
+ * file. *Shape:* `0 s`, `240 µs`, `31.4 ms`, `1.2 s`, `4 m 10 s`, `3 h 2 m`.
  */
 export function formatMs(ms: number): string {
   if (ms === 0) return "0 s";

@@ -1,7 +1,7 @@
 import type { DecisionRow, EndpointRow, Explanation, ServiceRow } from "./inspect-rows.ts";
 
 // Calls of the inspect API by the script of the status page, for what its event stream does not contain: `main.ts`
-// lists the Services, and the sections ask for details that a user opens.
+// lists the Services, and the sections ask for details that a user opens. Separate, so that only one file knows HTTP.
 
 /** Rows per page: small enough that the watcher makes them in one short piece of work. */
 const pageSize = 500;

@@ -1,7 +1,7 @@
 /**
  * Rows of the inspect API in protobuf's JSON, as far as the status page shows them (proto/kpng/inspect/v1). Fields with
  * default values are absent there. `inspect-client.ts` returns the rows, and the sections show them. Written by hand,
- * because the generated types would bring the library protobuf into the page.
+ * because the generated types describe decoded messages, not their JSON.
  */
 export interface ServiceRow {
   readonly namespace?: string;

@@ -4,7 +4,7 @@ import { formatMs } from "./format.ts";
 import { html } from "./html.ts";
 import type { PageState } from "./page-state.ts";
 
-/** Rows that are shown at once: a browser with thousands of them would be slow. */
+/** Rows of nodes or Services that are shown at once: a browser with thousands of them would be slow. */
 export const maxShownRows = 200;
 
 /**
@@ -59,7 +59,7 @@ export class NodesView {
 
 const order: readonly NodeState[] = ["failing", "behind", "unknown", "absent", "received", "current"];
 
-/** Says how many rows match, and how many of them are shown. Only if the text changed: it is a live region. */
+/** Says how many rows match and are shown, also for `ServicesView`. Only if the text changed: it is a live region. */
 export function showCount(element: Element, matching: number, all: number, noun: string): void {
   const more = matching > maxShownRows ? `; the first ${maxShownRows} are shown` : "";
   const text = matching === all ? `${all} ${noun}${more}` : `${matching} of ${all} ${noun}${more}`;

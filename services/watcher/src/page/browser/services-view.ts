@@ -133,7 +133,7 @@ function decisionTable(node: string, decisions: readonly DecisionRow[]): Html {
 <tbody>${decisions.map((row) => decisionCells(row))}</tbody></table>`;
 }
 
-/** Returns the row of an endpoint with the reason why a node uses it or not. */
+/** Returns the row of an endpoint with the reason why a node uses it or not, also for `explain-view.ts`. */
 export function decisionCells({
   address = "",
   port = 0,

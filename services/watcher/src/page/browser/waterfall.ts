@@ -2,8 +2,8 @@ import type { LiveChange, StageName } from "../live/live-rows.ts";
 import { formatMs } from "./format.ts";
 import { type Html, html } from "./html.ts";
 
-// The stages of a change as a bar and as a table. `ChangesView` shows them for its rows and its details, and `main.ts`
-// the legend of the colours.
+// The stages of a change as a bar and as a table. Separate, because `ChangesView` shows them for its rows and its
+// details, and `main.ts` the legend of the colours.
 
 /** Stages in their order. `receive` is from the watch event until the change is stored. */
 const stageTexts: Readonly<Record<StageName | "receive", string>> = {

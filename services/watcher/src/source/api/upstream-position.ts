@@ -12,8 +12,9 @@ export interface UpstreamAnswer extends PositionAnswer {
 }
 
 /**
- * Asks the upstream watcher of a relay whether it has a position; without one, only for its own. Returns the reason as
- * a text if it does not answer within `limitMs`, and undefined if it does not know the call: an original KPNG.
+ * Asks the upstream watcher of a relay for the position of its state, and whether it covers `needed`. Returns the
+ * reason as a text if it does not answer within `limitMs`, and undefined if it does not know the call: an original
+ * KPNG.
  *
  * `RelayCurrency` calls it. Separate from it, because this function has no state and only sends the request.
  */

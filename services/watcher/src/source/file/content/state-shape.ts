@@ -137,8 +137,8 @@ const endpoint = z.strictObject({
  *
  * Source: KPNG, `file2store.go` and `store2file.go`.
  *
- * `readState` parses with it, and then converts the result to our types. Separate, because the schema is all that is
- * needed to tell which files are valid.
+ * `readState` parses with it, and then converts the result to our types. Separate, because the schema alone defines
+ * which files are valid.
  */
 export const stateShape = z.strictObject({
   nodes: z.array(node).nullish(),
