@@ -111,6 +111,19 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     expect(browser.errors).toEqual([]);
   });
 
+  test("Services have the traffic that nodes report, and the details have it by node", async () => {
+    list();
+    const watch = await join("n1");
+    const traffic = { Service: "ns/web", Connections: 12n, BytesToClients: 4_200n, BytesPerSecond: 1_500n };
+    watch.send({ Traffic: { Services: [{ ...traffic, MilliConnectionsPerSecond: 2_500n }] } });
+    await open("#/services");
+    await shows("#services-rows", /ns\/web.*2\.5\s+1\.5 kB/s);
+    await shows("#services-rows", /ns\/dns.*–\s+–/s);
+    await browser.evaluate(`location.hash = "#/services/ns/web"`);
+    await shows("#service", /Traffic by node[\s\S]*n1\s+2\.5\s+1\.5 kB\s+12\s+–\s+0 B\s+4\.2 kB/);
+    expect(browser.errors).toEqual([]);
+  });
+
   test("the details of a change stay after 50 newer changes", async () => {
     list();
     drain();

@@ -41,6 +41,7 @@ function marker(): Frame {
     traceparents: [],
     tracedNodes: 0,
     ackIntervalMs: 0,
+    trafficIntervalMs: 0,
     position,
   });
 }

@@ -7,6 +7,7 @@ import { PrintedRuleSet } from "./rules/printed-rule-set.ts";
 import type { UserspaceChange } from "./rules/userspace-change.ts";
 import { UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
 import { UserspaceRuntime } from "./rules/userspace-runtime.ts";
+import { serviceCountsOf } from "./traffic/service-counts.ts";
 import { readUserspaceSettings, userspaceOptions } from "./userspace-options.ts";
 
 /**
@@ -60,7 +61,8 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
       const handover = await Handover.open();
       const entries = await chooseEntries({ ...settings, print, log, keepsInterface: handover.hasPredecessor });
       const runtime = new UserspaceRuntime(settings.traffic, log, metrics, handover);
-      return { ruleSets: entries.map((entry) => new UserspaceRuleSet({ entry, runtime, requests })) };
+      const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, requests }));
+      return { ruleSets, serviceCounts: () => serviceCountsOf(runtime.table) };
     },
     cleanUp: ({ log }) => removeEntries(name, log),
   };

@@ -17,6 +17,7 @@ import { listenAddresses } from "../health-check/listen-addresses.ts";
 import { touchedServices } from "../state/touched-services.ts";
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import { ServiceTraffic } from "../traffic/service-traffic.ts";
+import { type ReadServiceCounts, TrafficReporter } from "../traffic/traffic-reporter.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 
@@ -34,6 +35,8 @@ export interface AfterCommitOptions {
   readonly options: ParsedOptions;
   /** See `ServiceProxy.carriesTraffic`: conntrack is left alone. */
   readonly carriesTraffic: boolean;
+  /** See `OpenRuleSets.serviceCounts`. */
+  readonly serviceCounts: ReadServiceCounts | undefined;
 }
 
 /**
@@ -48,6 +51,8 @@ export class AfterCommit {
   readonly #servers: HealthCheckServers;
   /** Undefined without `--service-traffic`. */
   readonly #traffic: ServiceTraffic | undefined;
+  /** Reports the traffic of Services to the watcher; undefined without `--service-traffic`. */
+  readonly reports: TrafficReporter | undefined;
 
   constructor(options: AfterCommitOptions) {
     const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
@@ -68,8 +73,10 @@ export class AfterCommit {
         health.set("health-checks", { isHealthy: true, isReady: true, reason: reasons.join("; ") }),
     });
     health.setReady("health-checks");
-    const countsTraffic = options.options.serviceTraffic === true && !options.carriesTraffic;
-    this.#traffic = countsTraffic ? new ServiceTraffic(log, metrics) : undefined;
+    const countsTraffic = options.options.serviceTraffic === true;
+    this.#traffic = countsTraffic && !options.carriesTraffic ? new ServiceTraffic(log, metrics) : undefined;
+    const read = this.#traffic?.read ?? options.serviceCounts;
+    this.reports = countsTraffic && read !== undefined ? new TrafficReporter(read) : undefined;
   }
 
   /** Answers health checks and searches for stale flows; run it beside the sync loop. */

@@ -2,6 +2,7 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
+import type { ReadServiceCounts } from "../traffic/traffic-reporter.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { FamilyOutcome } from "./family-rules.ts";
 import type { ProxyHost } from "./proxy-host.ts";
@@ -70,6 +71,8 @@ export interface OpenRuleSets<Change extends RuleChange> {
   readonly ruleSets: readonly RuleSet<Change>[];
   /** Called after each sync and repair of a family, for the backend's own metrics. */
   readonly onOutcome?: ((outcome: FamilyOutcome<Change>) => void) | undefined;
+  /** Counters of Services, from a proxy that carries the traffic itself. Default: counted from events of conntrack. */
+  readonly serviceCounts?: ReadServiceCounts | undefined;
 }
 
 /** A way to run a proxy that changes nothing on the node, e.g. shadow mode. */

@@ -4,11 +4,12 @@ import type { Registry } from "prom-client";
 import { FlowWatch } from "./flow-watch.ts";
 import { ServiceTrafficCounts } from "./service-counts.ts";
 import { registerServiceTraffic } from "./traffic-metrics.ts";
+import type { ReadServiceCounts } from "./traffic-reporter.ts";
 
 /**
- * Counts the traffic of each Service on this node, for metrics (`--service-traffic`). `AfterCommit` creates it; it
- * works with every backend whose rules translate addresses in the kernel, because conntrack knows each such flow. This
- * class only connects three parts: events (`FlowWatch`), counters (`ServiceTrafficCounts`) and metrics.
+ * Counts the traffic of each Service on this node, for metrics and for the watcher (`--service-traffic`). `AfterCommit`
+ * creates it; it works with every backend whose rules translate addresses in the kernel, because conntrack knows each
+ * such flow. This class only connects three parts: events (`FlowWatch`), counters (`ServiceTrafficCounts`) and metrics.
  */
 export class ServiceTraffic {
   readonly #counts = new ServiceTrafficCounts();
@@ -31,6 +32,9 @@ export class ServiceTraffic {
   setView(view: NodeView): void {
     this.#view = view;
   }
+
+  /** Returns the counters of each Service that has had a flow. */
+  readonly read: ReadServiceCounts = () => this.#counts.all;
 
   /** Follows flows until `signal` aborts. */
   readonly run = (signal: AbortSignal): Promise<void> => this.#watch.run(signal);

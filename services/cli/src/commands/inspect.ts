@@ -21,6 +21,7 @@ import { recordCommand } from "../inspect/record/record.ts";
 import { releaseCommand } from "../inspect/release.ts";
 import { statusCommand } from "../inspect/status.ts";
 import { topCommand } from "../inspect/top.ts";
+import { topServicesCommand } from "../inspect/top-services.ts";
 import { traceCommand } from "../inspect/trace.ts";
 import { makeDescribe, makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 import { dialRemote, remoteOptions } from "./remote-options.ts";
@@ -52,7 +53,7 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
     make(statusCommand),
     make(makeAnalyze(true)),
     make(traceCommand),
-    make(topCommand),
+    make(topCommand).addCommand(make(topServicesCommand, "top ")),
     make(recordCommand),
     make(bugReportCommand),
     make(releaseCommand),

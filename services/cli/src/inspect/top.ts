@@ -7,16 +7,32 @@ import {
   SubscriberKind,
   SubscriberKindSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
+import { type OptionSpec, parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { formatAge, formatClock, formatCount, formatEnum, timestampMs } from "./print/format.ts";
+import { printScreen } from "./print/screen.ts";
 import { formatTable } from "./print/table.ts";
-import { terminalText } from "./print/terminal-text.ts";
 import { inspectClient } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
 import { keepAsking } from "./query/keep-asking.ts";
 import { changeTable } from "./tables/change-table.ts";
 import { nodeTable } from "./tables/node-table.ts";
+
+/** Options of `kpng top` and `kpng top services`: when to update, and how often. */
+export const updateOptions: readonly OptionSpec[] = [
+  {
+    flags: "--interval <duration>",
+    description: "time between two updates",
+    default: 2_000,
+    parse: parsePositiveDurationMs,
+  },
+  {
+    flags: "--count <count>",
+    description: "number of updates; 0 for no limit",
+    default: 0,
+    parse: parseWholeNumber("--count", 0, 1_000_000_000),
+  },
+];
 
 /**
  * `kpng top`: prints the state of a watcher every few seconds. It shows the totals, the newest changes and the nodes
@@ -26,20 +42,7 @@ import { nodeTable } from "./tables/node-table.ts";
 export const topCommand: InspectCommand = {
   name: "top",
   description: "live view of a watcher: its streams, the nodes that are not up to date, and the latest changes",
-  options: [
-    {
-      flags: "--interval <duration>",
-      description: "time between two updates",
-      default: 2_000,
-      parse: parsePositiveDurationMs,
-    },
-    {
-      flags: "--count <count>",
-      description: "number of updates; 0 for no limit",
-      default: 0,
-      parse: parseWholeNumber("--count", 0, 1_000_000_000),
-    },
-  ],
+  options: updateOptions,
   examples: `
 On a terminal an update replaces the previous one; elsewhere it is appended.
 
@@ -50,7 +53,6 @@ Examples:
 `,
   run: async (transport, _words, options, signal) => {
     const client = inspectClient(transport);
-    const { isTTY = false, rows: height } = process.stdout;
     const count = Number(options.count);
     let previous: GetStatusResponse | undefined;
     let updates = 0;
@@ -66,10 +68,7 @@ Examples:
               client.listChanges({ pageSize: rowCount }).then((page) => page.changes),
             ])
           : [[], []];
-        const text = terminalText(formatTop(status, previous, nodes, changes));
-        // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
-        if (isTTY) process.stdout.write(`\u001b[H${toScreen(text, height)}\u001b[J`);
-        else process.stdout.write(`${updates === 1 ? "" : "\n"}${text}`);
+        printScreen(formatTop(status, previous, nodes, changes), updates === 1);
         previous = status;
         if (updates === count) return true;
       }
@@ -133,13 +132,4 @@ function formatRate(status: GetStatusResponse, previous: GetStatusResponse | und
   const seconds = (timestampMs(status.storedAt) - timestampMs(previous.storedAt)) / 1_000;
   const revisions = Number(status.revision - previous.revision);
   return `  ${seconds <= 0 ? "0" : (revisions / seconds).toFixed(1)} revisions/s`;
-}
-
-/** Returns the lines that fit on the terminal, each with a code that clears the rest of the line. */
-function toScreen(text: string, height: number | undefined): string {
-  const lines = text.trimEnd().split("\n");
-  return lines
-    .slice(0, height ? Math.max(1, height - 1) : lines.length)
-    .map((line) => `${line}\u001b[K\n`)
-    .join("");
 }

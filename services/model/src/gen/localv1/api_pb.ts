@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file localv1/api.proto.
  */
 export const file_localv1_api: GenFile = /*@__PURE__*/
-  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSKAAgoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEEioKC0xhc3RGYWlsdXJlGGsgASgLMhUubG9jYWx2MS5BcHBseUZhaWx1cmUiMAoMQXBwbHlGYWlsdXJlEg0KBUVycm9yGAEgASgJEhEKCUFnZU1pY3JvcxgCIAEoBCI9CgpTdWJzY3JpYmVyEgwKBE5hbWUYASABKAkSDwoHVmVyc2lvbhgCIAEoCRIQCghPYnNlcnZlcxgDIAEoCCKUAQoDQWNrEg8KB0FwcGxpZWQYASABKAQSDgoGRmFpbGVkGAIgASgEEg0KBUVycm9yGAMgASgJEiQKB1RpbWluZ3MYBCABKAsyEy5sb2NhbHYxLkFja1RpbWluZ3MSEQoJQWdlTWljcm9zGAUgASgEEiQKB0VhcmxpZXIYBiADKAsyEy5sb2NhbHYxLkVhcmxpZXJBY2siMAoKRWFybGllckFjaxIPCgdBcHBsaWVkGAEgASgEEhEKCUFnZU1pY3JvcxgCIAEoBCJMCgpBY2tUaW1pbmdzEhIKCldhaXRNaWNyb3MYASABKAQSFAoMUmVuZGVyTWljcm9zGAIgASgEEhQKDENvbW1pdE1pY3JvcxgDIAEoBCLWAQoGT3BJdGVtEiAKBFN5bmMYASABKAsyEC5sb2NhbHYxLkVtcHR5T3BIABIhCgVSZXNldBgEIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEh0KA1NldBgCIAEoCzIOLmxvY2FsdjEuVmFsdWVIABIeCgZEZWxldGUYAyABKAsyDC5sb2NhbHYxLlJlZkgAEh8KBEtlZXAYZCABKAsyDy5sb2NhbHYxLktlZXBPcEgAEiEKBUJhdGNoGGUgASgLMhAubG9jYWx2MS5CYXRjaE9wSABCBAoCT3AiSwoHQmF0Y2hPcBIjCghFbmNvZGluZxgBIAEoDjIRLmxvY2FsdjEuRW5jb2RpbmcSDQoFSXRlbXMYAiABKAwSDAoEU2l6ZRgDIAEoDSIpCgdPcEl0ZW1zEh4KBUl0ZW1zGAEgAygLMg8ubG9jYWx2MS5PcEl0ZW0iGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwiiwIKB0VtcHR5T3ASEAoIUmV2aXNpb24YZCABKAQSEAoISW5zdGFuY2UYZSABKAkSEQoJVGFrZXNBY2tzGGYgASgIEhMKBkRpZ2VzdBhnIAEoBkgAiAEBEhQKDFRyYWNlcGFyZW50cxhoIAMoCRIVCg1UcmlnZ2VyZWRBdE1zGGkgAygDEhYKDlN0b3JlZEF0TWljcm9zGGogASgDEhMKC1RyYWNlZE5vZGVzGGsgASgCEhMKC1Rha2VzQ291bnRzGGwgASgIEhUKDUFja0ludGVydmFsTXMYbSABKA0SIwoIUG9zaXRpb24YbiABKAsyES5sb2NhbHYxLlBvc2l0aW9uQgkKB19EaWdlc3QiWgoIUG9zaXRpb24SDgoGU291cmNlGAEgASgJEg0KBUVwb2NoGAIgASgEEhAKCFNlcnZpY2VzGAMgASgEEg4KBlNsaWNlcxgEIAEoBBINCgVOb2RlcxgFIAEoBCIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLOBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPU2Vzc2lvbkFmZmluaXR5IkMKCElQRmlsdGVyEiEKCVRhcmdldElQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSFAoMU291cmNlUmFuZ2VzGAIgAygJIpABCgpTZXJ2aWNlSVBzEiIKCkNsdXN0ZXJJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EiMKC0V4dGVybmFsSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBInCg9Mb2FkQmFsYW5jZXJJUHMYBCABKAsyDi5sb2NhbHYxLklQU2V0EhAKCEhlYWRsZXNzGAMgASgIIoMCCghFbmRwb2ludBIQCghIb3N0bmFtZRgBIAEoCRIbCgNJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0Eg0KBUxvY2FsGAMgASgIEigKDVBvcnRPdmVycmlkZXMYBCADKAsyES5sb2NhbHYxLlBvcnROYW1lEicKBlNjb3BlcxgFIAEoCzIXLmxvY2FsdjEuRW5kcG9pbnRTY29wZXMSIQoDVXNlGGQgASgLMhQubG9jYWx2MS5FbmRwb2ludFVzZRIgCghGaXJzdElQcxhlIAEoCzIOLmxvY2FsdjEuSVBTZXQSDwoHUG9kTmFtZRhmIAEoCRIQCghOb2RlTmFtZRhnIAEoCSJiCgtFbmRwb2ludFVzZRIPCgdDbHVzdGVyGAEgASgIEg0KBUxvY2FsGAIgASgIEg0KBVJlYWR5GAMgASgIEg8KB1NlcnZpbmcYBCABKAgSEwoLVGVybWluYXRpbmcYBSABKAgiNAoORW5kcG9pbnRTY29wZXMSEAoISW50ZXJuYWwYASABKAgSEAoIRXh0ZXJuYWwYAiABKAgiHwoFSVBTZXQSCgoCVjQYASADKAkSCgoCVjYYAiADKAkiSwoIUG9ydE5hbWUSDAoETmFtZRgBIAEoCRIMCgRQb3J0GAIgASgFEiMKCFByb3RvY29sGGQgASgOMhEubG9jYWx2MS5Qcm90b2NvbCK4AQoLUG9ydE1hcHBpbmcSDAoETmFtZRgBIAEoCRIjCghQcm90b2NvbBgCIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wSDAoEUG9ydBgDIAEoBRIQCghOb2RlUG9ydBgEIAEoBRISCgpUYXJnZXRQb3J0GAUgASgFEhYKDlRhcmdldFBvcnROYW1lGAYgASgJEioKDEhhc0VuZHBvaW50cxhkIAEoCzIULmxvY2FsdjEuRmFtaWx5RmxhZ3MiJQoLRmFtaWx5RmxhZ3MSCgoCVjQYASABKAgSCgoCVjYYAiABKAgiKgoQQ2xpZW50SVBBZmZpbml0eRIWCg5UaW1lb3V0U2Vjb25kcxgBIAEoBSJvCgROb2RlEgwKBE5hbWUYASABKAkSDAoEWm9uZRgCIAEoCRIRCglBZGRyZXNzZXMYAyADKAkSEAoIUG9kQ0lEUnMYBCADKAkSEAoIRWxpZ2libGUYBSABKAgSFAoMU2VydmljZUNJRFJzGAYgAygJKkYKB0ZlYXR1cmUSEgoOVW5rbm93bkZlYXR1cmUQABIMCghFeHRlbmRlZBABEgwKCE5vZGVJdGVtEAISCwoHQmF0Y2hlcxADKowBCgNTZXQSDgoKVW5rbm93blNldBAAEg8KC1NlcnZpY2VzU2V0EAESEAoMRW5kcG9pbnRzU2V0EAISFgoSR2xvYmFsU2VydmljZUluZm9zEAoSFwoTR2xvYmFsRW5kcG9pbnRJbmZvcxALEhMKD0dsb2JhbE5vZGVJbmZvcxAMEgwKCE5vZGVzU2V0EGQqIgoIRW5jb2RpbmcSDAoISWRlbnRpdHkQABIICgRac3RkEAEqOwoIUHJvdG9jb2wSEwoPVW5rbm93blByb3RvY29sEAASBwoDVENQEAESBwoDVURQEAISCAoEU0NUUBADMjcKBFNldHMSLwoFV2F0Y2gSES5sb2NhbHYxLldhdGNoUmVxGg8ubG9jYWx2MS5PcEl0ZW0oATABQh5aHHNpZ3MuazhzLmlvL2twbmcvYXBpL2xvY2FsdjFiBnByb3RvMw");
+  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSKpAgoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEEioKC0xhc3RGYWlsdXJlGGsgASgLMhUubG9jYWx2MS5BcHBseUZhaWx1cmUSJwoHVHJhZmZpYxhsIAEoCzIWLmxvY2FsdjEuVHJhZmZpY1JlcG9ydCI6Cg1UcmFmZmljUmVwb3J0EikKCFNlcnZpY2VzGAEgAygLMhcubG9jYWx2MS5TZXJ2aWNlVHJhZmZpYyLZAQoOU2VydmljZVRyYWZmaWMSDwoHU2VydmljZRgBIAEoCRITCgtDb25uZWN0aW9ucxgCIAEoBBIaChJQYWNrZXRzRnJvbUNsaWVudHMYAyABKAQSGAoQUGFja2V0c1RvQ2xpZW50cxgEIAEoBBIYChBCeXRlc0Zyb21DbGllbnRzGAUgASgEEhYKDkJ5dGVzVG9DbGllbnRzGAYgASgEEiEKGU1pbGxpQ29ubmVjdGlvbnNQZXJTZWNvbmQYByABKAQSFgoOQnl0ZXNQZXJTZWNvbmQYCCABKAQiMAoMQXBwbHlGYWlsdXJlEg0KBUVycm9yGAEgASgJEhEKCUFnZU1pY3JvcxgCIAEoBCI9CgpTdWJzY3JpYmVyEgwKBE5hbWUYASABKAkSDwoHVmVyc2lvbhgCIAEoCRIQCghPYnNlcnZlcxgDIAEoCCKUAQoDQWNrEg8KB0FwcGxpZWQYASABKAQSDgoGRmFpbGVkGAIgASgEEg0KBUVycm9yGAMgASgJEiQKB1RpbWluZ3MYBCABKAsyEy5sb2NhbHYxLkFja1RpbWluZ3MSEQoJQWdlTWljcm9zGAUgASgEEiQKB0VhcmxpZXIYBiADKAsyEy5sb2NhbHYxLkVhcmxpZXJBY2siMAoKRWFybGllckFjaxIPCgdBcHBsaWVkGAEgASgEEhEKCUFnZU1pY3JvcxgCIAEoBCJMCgpBY2tUaW1pbmdzEhIKCldhaXRNaWNyb3MYASABKAQSFAoMUmVuZGVyTWljcm9zGAIgASgEEhQKDENvbW1pdE1pY3JvcxgDIAEoBCLWAQoGT3BJdGVtEiAKBFN5bmMYASABKAsyEC5sb2NhbHYxLkVtcHR5T3BIABIhCgVSZXNldBgEIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEh0KA1NldBgCIAEoCzIOLmxvY2FsdjEuVmFsdWVIABIeCgZEZWxldGUYAyABKAsyDC5sb2NhbHYxLlJlZkgAEh8KBEtlZXAYZCABKAsyDy5sb2NhbHYxLktlZXBPcEgAEiEKBUJhdGNoGGUgASgLMhAubG9jYWx2MS5CYXRjaE9wSABCBAoCT3AiSwoHQmF0Y2hPcBIjCghFbmNvZGluZxgBIAEoDjIRLmxvY2FsdjEuRW5jb2RpbmcSDQoFSXRlbXMYAiABKAwSDAoEU2l6ZRgDIAEoDSIpCgdPcEl0ZW1zEh4KBUl0ZW1zGAEgAygLMg8ubG9jYWx2MS5PcEl0ZW0iGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwipgIKB0VtcHR5T3ASEAoIUmV2aXNpb24YZCABKAQSEAoISW5zdGFuY2UYZSABKAkSEQoJVGFrZXNBY2tzGGYgASgIEhMKBkRpZ2VzdBhnIAEoBkgAiAEBEhQKDFRyYWNlcGFyZW50cxhoIAMoCRIVCg1UcmlnZ2VyZWRBdE1zGGkgAygDEhYKDlN0b3JlZEF0TWljcm9zGGogASgDEhMKC1RyYWNlZE5vZGVzGGsgASgCEhMKC1Rha2VzQ291bnRzGGwgASgIEhUKDUFja0ludGVydmFsTXMYbSABKA0SIwoIUG9zaXRpb24YbiABKAsyES5sb2NhbHYxLlBvc2l0aW9uEhkKEVRyYWZmaWNJbnRlcnZhbE1zGG8gASgNQgkKB19EaWdlc3QiWgoIUG9zaXRpb24SDgoGU291cmNlGAEgASgJEg0KBUVwb2NoGAIgASgEEhAKCFNlcnZpY2VzGAMgASgEEg4KBlNsaWNlcxgEIAEoBBINCgVOb2RlcxgFIAEoBCIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLOBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPU2Vzc2lvbkFmZmluaXR5IkMKCElQRmlsdGVyEiEKCVRhcmdldElQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSFAoMU291cmNlUmFuZ2VzGAIgAygJIpABCgpTZXJ2aWNlSVBzEiIKCkNsdXN0ZXJJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EiMKC0V4dGVybmFsSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBInCg9Mb2FkQmFsYW5jZXJJUHMYBCABKAsyDi5sb2NhbHYxLklQU2V0EhAKCEhlYWRsZXNzGAMgASgIIoMCCghFbmRwb2ludBIQCghIb3N0bmFtZRgBIAEoCRIbCgNJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0Eg0KBUxvY2FsGAMgASgIEigKDVBvcnRPdmVycmlkZXMYBCADKAsyES5sb2NhbHYxLlBvcnROYW1lEicKBlNjb3BlcxgFIAEoCzIXLmxvY2FsdjEuRW5kcG9pbnRTY29wZXMSIQoDVXNlGGQgASgLMhQubG9jYWx2MS5FbmRwb2ludFVzZRIgCghGaXJzdElQcxhlIAEoCzIOLmxvY2FsdjEuSVBTZXQSDwoHUG9kTmFtZRhmIAEoCRIQCghOb2RlTmFtZRhnIAEoCSJiCgtFbmRwb2ludFVzZRIPCgdDbHVzdGVyGAEgASgIEg0KBUxvY2FsGAIgASgIEg0KBVJlYWR5GAMgASgIEg8KB1NlcnZpbmcYBCABKAgSEwoLVGVybWluYXRpbmcYBSABKAgiNAoORW5kcG9pbnRTY29wZXMSEAoISW50ZXJuYWwYASABKAgSEAoIRXh0ZXJuYWwYAiABKAgiHwoFSVBTZXQSCgoCVjQYASADKAkSCgoCVjYYAiADKAkiSwoIUG9ydE5hbWUSDAoETmFtZRgBIAEoCRIMCgRQb3J0GAIgASgFEiMKCFByb3RvY29sGGQgASgOMhEubG9jYWx2MS5Qcm90b2NvbCK4AQoLUG9ydE1hcHBpbmcSDAoETmFtZRgBIAEoCRIjCghQcm90b2NvbBgCIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wSDAoEUG9ydBgDIAEoBRIQCghOb2RlUG9ydBgEIAEoBRISCgpUYXJnZXRQb3J0GAUgASgFEhYKDlRhcmdldFBvcnROYW1lGAYgASgJEioKDEhhc0VuZHBvaW50cxhkIAEoCzIULmxvY2FsdjEuRmFtaWx5RmxhZ3MiJQoLRmFtaWx5RmxhZ3MSCgoCVjQYASABKAgSCgoCVjYYAiABKAgiKgoQQ2xpZW50SVBBZmZpbml0eRIWCg5UaW1lb3V0U2Vjb25kcxgBIAEoBSJvCgROb2RlEgwKBE5hbWUYASABKAkSDAoEWm9uZRgCIAEoCRIRCglBZGRyZXNzZXMYAyADKAkSEAoIUG9kQ0lEUnMYBCADKAkSEAoIRWxpZ2libGUYBSABKAgSFAoMU2VydmljZUNJRFJzGAYgAygJKkYKB0ZlYXR1cmUSEgoOVW5rbm93bkZlYXR1cmUQABIMCghFeHRlbmRlZBABEgwKCE5vZGVJdGVtEAISCwoHQmF0Y2hlcxADKowBCgNTZXQSDgoKVW5rbm93blNldBAAEg8KC1NlcnZpY2VzU2V0EAESEAoMRW5kcG9pbnRzU2V0EAISFgoSR2xvYmFsU2VydmljZUluZm9zEAoSFwoTR2xvYmFsRW5kcG9pbnRJbmZvcxALEhMKD0dsb2JhbE5vZGVJbmZvcxAMEgwKCE5vZGVzU2V0EGQqIgoIRW5jb2RpbmcSDAoISWRlbnRpdHkQABIICgRac3RkEAEqOwoIUHJvdG9jb2wSEwoPVW5rbm93blByb3RvY29sEAASBwoDVENQEAESBwoDVURQEAISCAoEU0NUUBADMjcKBFNldHMSLwoFV2F0Y2gSES5sb2NhbHYxLldhdGNoUmVxGg8ubG9jYWx2MS5PcEl0ZW0oATABQh5aHHNpZ3MuazhzLmlvL2twbmcvYXBpL2xvY2FsdjFiBnByb3RvMw");
 
 /**
  * Request for the next batch; with Ack, only an acknowledgement.
@@ -97,6 +97,14 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
    * @generated from field: localv1.ApplyFailure LastFailure = 107;
    */
   LastFailure?: ApplyFailure | undefined;
+
+  /**
+   * Traffic of Services on the node. A request with Traffic is not for a batch, and its other fields are ignored. The
+   * subscriber sends it at most once in TrafficIntervalMs of Sync, and never to a server without that field.
+   *
+   * @generated from field: localv1.TrafficReport Traffic = 108;
+   */
+  Traffic?: TrafficReport | undefined;
 };
 
 /**
@@ -105,6 +113,97 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
  */
 export const WatchReqSchema: GenMessage<WatchReq> = /*@__PURE__*/
   messageDesc(file_localv1_api, 0);
+
+/**
+ * Traffic of Services on one node, counted by the subscriber. It replaces the previous report of the stream.
+ *
+ * @generated from message localv1.TrafficReport
+ */
+export type TrafficReport = Message<"localv1.TrafficReport"> & {
+  /**
+   * One entry for each Service. A server reads the first 101.
+   *
+   * @generated from field: repeated localv1.ServiceTraffic Services = 1;
+   */
+  Services: ServiceTraffic[];
+};
+
+/**
+ * Describes the message localv1.TrafficReport.
+ * Use `create(TrafficReportSchema)` to create a new message.
+ */
+export const TrafficReportSchema: GenMessage<TrafficReport> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 1);
+
+/**
+ * Traffic of one Service on one node. Counters start at 0 with the subscriber.
+ *
+ * @generated from message localv1.ServiceTraffic
+ */
+export type ServiceTraffic = Message<"localv1.ServiceTraffic"> & {
+  /**
+   * "namespace/name"; "" for all Services without an entry of their own.
+   *
+   * @generated from field: string Service = 1;
+   */
+  Service: string;
+
+  /**
+   * Connections and flows.
+   *
+   * @generated from field: uint64 Connections = 2;
+   */
+  Connections: bigint;
+
+  /**
+   * Packets that clients sent; 0 if the subscriber counts no packets.
+   *
+   * @generated from field: uint64 PacketsFromClients = 3;
+   */
+  PacketsFromClients: bigint;
+
+  /**
+   * Packets that endpoints sent; 0 if the subscriber counts no packets.
+   *
+   * @generated from field: uint64 PacketsToClients = 4;
+   */
+  PacketsToClients: bigint;
+
+  /**
+   * Bytes that clients sent.
+   *
+   * @generated from field: uint64 BytesFromClients = 5;
+   */
+  BytesFromClients: bigint;
+
+  /**
+   * Bytes that endpoints sent.
+   *
+   * @generated from field: uint64 BytesToClients = 6;
+   */
+  BytesToClients: bigint;
+
+  /**
+   * Connections and flows that began in a thousand seconds, since the previous report.
+   *
+   * @generated from field: uint64 MilliConnectionsPerSecond = 7;
+   */
+  MilliConnectionsPerSecond: bigint;
+
+  /**
+   * Bytes in both directions in a second, since the previous report.
+   *
+   * @generated from field: uint64 BytesPerSecond = 8;
+   */
+  BytesPerSecond: bigint;
+};
+
+/**
+ * Describes the message localv1.ServiceTraffic.
+ * Use `create(ServiceTrafficSchema)` to create a new message.
+ */
+export const ServiceTrafficSchema: GenMessage<ServiceTraffic> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 2);
 
 /**
  * Failure of an attempt to apply a batch.
@@ -132,7 +231,7 @@ export type ApplyFailure = Message<"localv1.ApplyFailure"> & {
  * Use `create(ApplyFailureSchema)` to create a new message.
  */
 export const ApplyFailureSchema: GenMessage<ApplyFailure> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 1);
+  messageDesc(file_localv1_api, 3);
 
 /**
  * Description of a subscriber.
@@ -167,7 +266,7 @@ export type Subscriber = Message<"localv1.Subscriber"> & {
  * Use `create(SubscriberSchema)` to create a new message.
  */
 export const SubscriberSchema: GenMessage<Subscriber> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 2);
+  messageDesc(file_localv1_api, 4);
 
 /**
  * Acknowledgement. Its revisions are those of Sync in this stream.
@@ -223,7 +322,7 @@ export type Ack = Message<"localv1.Ack"> & {
  * Use `create(AckSchema)` to create a new message.
  */
 export const AckSchema: GenMessage<Ack> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 3);
+  messageDesc(file_localv1_api, 5);
 
 /**
  * An applied revision with its age in microseconds.
@@ -247,7 +346,7 @@ export type EarlierAck = Message<"localv1.EarlierAck"> & {
  * Use `create(EarlierAckSchema)` to create a new message.
  */
 export const EarlierAckSchema: GenMessage<EarlierAck> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 4);
+  messageDesc(file_localv1_api, 6);
 
 /**
  * Durations of the stages from the receipt of Sync to the end of the commit, in microseconds, without gaps.
@@ -282,7 +381,7 @@ export type AckTimings = Message<"localv1.AckTimings"> & {
  * Use `create(AckTimingsSchema)` to create a new message.
  */
 export const AckTimingsSchema: GenMessage<AckTimings> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 5);
+  messageDesc(file_localv1_api, 7);
 
 /**
  * One operation of a batch.
@@ -350,7 +449,7 @@ export type OpItem = Message<"localv1.OpItem"> & {
  * Use `create(OpItemSchema)` to create a new message.
  */
 export const OpItemSchema: GenMessage<OpItem> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 6);
+  messageDesc(file_localv1_api, 8);
 
 /**
  * Several operations, compressed once for many subscribers. They have the same effect as single operations in the same
@@ -386,7 +485,7 @@ export type BatchOp = Message<"localv1.BatchOp"> & {
  * Use `create(BatchOpSchema)` to create a new message.
  */
 export const BatchOpSchema: GenMessage<BatchOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 7);
+  messageDesc(file_localv1_api, 9);
 
 /**
  * List of operations.
@@ -405,7 +504,7 @@ export type OpItems = Message<"localv1.OpItems"> & {
  * Use `create(OpItemsSchema)` to create a new message.
  */
 export const OpItemsSchema: GenMessage<OpItems> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 8);
+  messageDesc(file_localv1_api, 10);
 
 /**
  * Items that a subscriber keeps from an earlier stream.
@@ -427,7 +526,7 @@ export type KeepOp = Message<"localv1.KeepOp"> & {
  * Use `create(KeepOpSchema)` to create a new message.
  */
 export const KeepOpSchema: GenMessage<KeepOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 9);
+  messageDesc(file_localv1_api, 11);
 
 /**
  * The body of Sync and Reset; empty without Feature Extended.
@@ -518,6 +617,14 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
    * @generated from field: localv1.Position Position = 110;
    */
   Position?: Position | undefined;
+
+  /**
+   * In Sync: the server accepts WatchReq.Traffic on this stream, at this minimum interval in milliseconds. 0: it does
+   * not.
+   *
+   * @generated from field: uint32 TrafficIntervalMs = 111;
+   */
+  TrafficIntervalMs: number;
 };
 
 /**
@@ -525,7 +632,7 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
  * Use `create(EmptyOpSchema)` to create a new message.
  */
 export const EmptyOpSchema: GenMessage<EmptyOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 10);
+  messageDesc(file_localv1_api, 12);
 
 /**
  * How new a state of the cluster is. Positions of the same source can be compared: a state is not older than another if
@@ -576,7 +683,7 @@ export type Position = Message<"localv1.Position"> & {
  * Use `create(PositionSchema)` to create a new message.
  */
 export const PositionSchema: GenMessage<Position> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 11);
+  messageDesc(file_localv1_api, 13);
 
 /**
  * Kind and path of an item.
@@ -600,7 +707,7 @@ export type Ref = Message<"localv1.Ref"> & {
  * Use `create(RefSchema)` to create a new message.
  */
 export const RefSchema: GenMessage<Ref> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 12);
+  messageDesc(file_localv1_api, 14);
 
 /**
  * An item with its kind and path.
@@ -626,7 +733,7 @@ export type Value = Message<"localv1.Value"> & {
  * Use `create(ValueSchema)` to create a new message.
  */
 export const ValueSchema: GenMessage<Value> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 13);
+  messageDesc(file_localv1_api, 15);
 
 /**
  * The fields of a Kubernetes Service that a node needs.
@@ -734,7 +841,7 @@ export type Service = Message<"localv1.Service"> & {
  * Use `create(ServiceSchema)` to create a new message.
  */
 export const ServiceSchema: GenMessage<Service> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 14);
+  messageDesc(file_localv1_api, 16);
 
 /**
  * Restricts the clients of some IPs of a Service.
@@ -762,7 +869,7 @@ export type IPFilter = Message<"localv1.IPFilter"> & {
  * Use `create(IPFilterSchema)` to create a new message.
  */
 export const IPFilterSchema: GenMessage<IPFilter> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 15);
+  messageDesc(file_localv1_api, 17);
 
 /**
  * The addresses of a Service.
@@ -800,7 +907,7 @@ export type ServiceIPs = Message<"localv1.ServiceIPs"> & {
  * Use `create(ServiceIPsSchema)` to create a new message.
  */
 export const ServiceIPsSchema: GenMessage<ServiceIPs> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 16);
+  messageDesc(file_localv1_api, 18);
 
 /**
  * An endpoint that may receive some of the Service's traffic from this node.
@@ -871,7 +978,7 @@ export type Endpoint = Message<"localv1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 17);
+  messageDesc(file_localv1_api, 19);
 
 /**
  * The sets of a Service that contain the endpoint, and its conditions.
@@ -924,7 +1031,7 @@ export type EndpointUse = Message<"localv1.EndpointUse"> & {
  * Use `create(EndpointUseSchema)` to create a new message.
  */
 export const EndpointUseSchema: GenMessage<EndpointUse> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 18);
+  messageDesc(file_localv1_api, 20);
 
 /**
  * Traffic that the endpoint may receive.
@@ -952,7 +1059,7 @@ export type EndpointScopes = Message<"localv1.EndpointScopes"> & {
  * Use `create(EndpointScopesSchema)` to create a new message.
  */
 export const EndpointScopesSchema: GenMessage<EndpointScopes> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 19);
+  messageDesc(file_localv1_api, 21);
 
 /**
  * Addresses of both families, each sorted bytewise without duplicates.
@@ -976,7 +1083,7 @@ export type IPSet = Message<"localv1.IPSet"> & {
  * Use `create(IPSetSchema)` to create a new message.
  */
 export const IPSetSchema: GenMessage<IPSet> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 20);
+  messageDesc(file_localv1_api, 22);
 
 /**
  * A port of an endpoint.
@@ -1011,7 +1118,7 @@ export type PortName = Message<"localv1.PortName"> & {
  * Use `create(PortNameSchema)` to create a new message.
  */
 export const PortNameSchema: GenMessage<PortName> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 21);
+  messageDesc(file_localv1_api, 23);
 
 /**
  * A port of a Service.
@@ -1071,7 +1178,7 @@ export type PortMapping = Message<"localv1.PortMapping"> & {
  * Use `create(PortMappingSchema)` to create a new message.
  */
 export const PortMappingSchema: GenMessage<PortMapping> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 22);
+  messageDesc(file_localv1_api, 24);
 
 /**
  * One flag per address family.
@@ -1095,7 +1202,7 @@ export type FamilyFlags = Message<"localv1.FamilyFlags"> & {
  * Use `create(FamilyFlagsSchema)` to create a new message.
  */
 export const FamilyFlagsSchema: GenMessage<FamilyFlags> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 23);
+  messageDesc(file_localv1_api, 25);
 
 /**
  * Keeps a client on one endpoint.
@@ -1116,7 +1223,7 @@ export type ClientIPAffinity = Message<"localv1.ClientIPAffinity"> & {
  * Use `create(ClientIPAffinitySchema)` to create a new message.
  */
 export const ClientIPAffinitySchema: GenMessage<ClientIPAffinity> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 24);
+  messageDesc(file_localv1_api, 26);
 
 /**
  * The node of a view.
@@ -1170,7 +1277,7 @@ export type Node = Message<"localv1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 25);
+  messageDesc(file_localv1_api, 27);
 
 /**
  * Feature of a subscriber beyond KPNG.

@@ -14,6 +14,14 @@ export function formatMs(ms: number): string {
   return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3_600)} h`;
 }
 
+/** Formats a number of bytes. *Shape:* `0 B`, `1.5 kB`, `12.0 MB`. */
+export function formatBytes(bytes: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let [value, unit] = [bytes, 0];
+  for (; value >= 1_000 && unit < units.length - 1; unit += 1) value /= 1_000;
+  return `${unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
 /** Formats a time of day with milliseconds. *Shape:* `12:03:44.120`, in the time zone of the browser. */
 export function formatTime(ms: number): string {
   const date = new Date(ms);

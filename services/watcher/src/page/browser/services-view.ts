@@ -1,9 +1,10 @@
 import { setHtml, TableRows } from "./dom.ts";
 import { type Html, html } from "./html.ts";
-import { listDecisions, listEndpoints } from "./inspect-client.ts";
+import { listDecisions, listEndpoints, listTraffic } from "./inspect-client.ts";
 import { type DecisionRow, type EndpointRow, type ServiceRow, serviceKey, wordOf } from "./inspect-rows.ts";
 import { maxShownRows, showCount } from "./nodes-view.ts";
 import type { PageState } from "./page-state.ts";
+import { TrafficView, trafficTable } from "./traffic-view.ts";
 
 /**
  * Section of the status page with the table of Services, and the details of one: its endpoints, and what a node does
@@ -14,6 +15,7 @@ export class ServicesView {
   readonly #filter: HTMLInputElement;
   readonly #count: Element;
   readonly #detail: HTMLElement;
+  readonly #traffic = new TrafficView();
   /** Key of the Service in the details; undefined for none. */
   #key: string | undefined;
   /** The row and the node for which the details were loaded last. */
@@ -25,7 +27,10 @@ export class ServicesView {
     this.#filter = filter;
     this.#count = count;
     this.#detail = detail;
-    this.#rows = new TableRows(body, serviceKey, serviceCells);
+    this.#rows = new TableRows(body, serviceKey, (row) => [
+      ...serviceCells(row),
+      ...this.#traffic.cells(serviceKey(row)),
+    ]);
     detail.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#node = detail.querySelector("input")?.value.trim() ?? "";
@@ -44,7 +49,9 @@ export class ServicesView {
     setHtml(this.#detail, detailFrame(key, this.#node));
   }
 
-  show({ services }: PageState): void {
+  show(state: PageState): void {
+    const { services } = state;
+    this.#traffic.refresh(() => this.show(state));
     const wanted = this.#filter.value.trim().toLowerCase();
     const matching = [...services].filter(([key, row]) => {
       return wanted === "" || `${key} ${addressesOf(row).join(" ")}`.toLowerCase().includes(wanted);
@@ -66,7 +73,8 @@ export class ServicesView {
     try {
       const endpoints = await listEndpoints(namespace, name);
       const decisions = node === "" ? undefined : await listDecisions(node, namespace, name);
-      content = html`${endpointTable(endpoints)}${decisions && decisionTable(node, decisions)}`;
+      const traffic = await listTraffic({ namespace, name });
+      content = html`${endpointTable(endpoints)}${decisions && decisionTable(node, decisions)}${trafficTable(traffic)}`;
     } catch (error) {
       content = html`<p class="error">${error instanceof Error ? error.message : String(error)}</p>`;
     }

@@ -1,5 +1,6 @@
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { checkNodeRight, checkStateRight, type Rights } from "../../identity/rights.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
@@ -7,6 +8,7 @@ import type { Store } from "../../store/store.ts";
 import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
+import { ReportedTraffic } from "./reported-traffic.ts";
 import {
   isExtended,
   isSameRequest,
@@ -47,6 +49,11 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
     }
     if (message.Ack !== undefined) {
       subscriber.acknowledge(Acknowledgement.fromMessage(message.Ack));
+      return undefined;
+    }
+    if (message.Traffic !== undefined) {
+      const { services } = store.snapshot;
+      subscriber.traffic = new ReportedTraffic(message.Traffic, (key) => services.get(key as ServiceKey) !== undefined);
       return undefined;
     }
     const request = readLocalRequest(message, proxyNames);

@@ -7,6 +7,7 @@ import { triggerTimes } from "../../store/trigger-times.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
 import { Marker } from "./marker.ts";
 import { markerTraces } from "./marker-traces.ts";
+import { trafficIntervalFor } from "./reported-traffic.ts";
 import type { Batch } from "./subscription.ts";
 
 /**
@@ -43,8 +44,8 @@ function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): M
   const { revision, storedAtMs, position } = snapshot;
   const triggeredAtMs = before === undefined ? [] : newest(triggerTimes(before, snapshot));
   const traces = markerTraces(batch, openCount, wallClockMs());
-  const ackIntervalMs = ackIntervalFor(openCount);
-  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, position, ...traces }));
+  const intervals = { ackIntervalMs: ackIntervalFor(openCount), trafficIntervalMs: trafficIntervalFor(openCount) };
+  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ...intervals, position, ...traces }));
 }
 
 function newest(times: Iterable<number>): readonly number[] {

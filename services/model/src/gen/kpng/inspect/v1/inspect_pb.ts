@@ -20,13 +20,15 @@ import type { EndpointDecision, FrontendKind, ProxySettings, SourceKind, Step, V
 import { file_kpng_inspect_v1_explain } from "./explain_pb.ts";
 import type { ApplyState, Subscriber, SubscriberKind } from "./subscriber_pb.ts";
 import { file_kpng_inspect_v1_subscriber } from "./subscriber_pb.ts";
+import type { Traffic } from "./traffic_pb.ts";
+import { file_kpng_inspect_v1_traffic } from "./traffic_pb.ts";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file kpng/inspect/v1/inspect.proto.
  */
 export const file_kpng_inspect_v1_inspect: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3QimAMKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI2Cg5oZWxkX2RlbGV0aW9ucxgMIAMoCzIeLmtwbmcuaW5zcGVjdC52MS5IZWxkRGVsZXRpb25zEg8KB3ZlcnNpb24YDSABKAkieAoNSGVsZERlbGV0aW9ucxIMCgRraW5kGAEgASgJEhIKCmhlbGRfY291bnQYAiABKA0SFQoNY3VycmVudF9jb3VudBgDIAEoDRIuCgpyZWxlYXNlX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIZChdSZWxlYXNlRGVsZXRpb25zUmVxdWVzdCIyChhSZWxlYXNlRGVsZXRpb25zUmVzcG9uc2USFgoOcmVsZWFzZWRfY291bnQYASABKA0iewoPU3Vic2NyaWJlckNvdW50Ei0KBGtpbmQYASABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSKgoFc3RhdGUYAiABKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRINCgVjb3VudBgDIAEoDSJdChNMaXN0U2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJIm0KFExpc3RTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIjcKFFdhdGNoU2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJInsKFVdhdGNoU2VydmljZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIqCghzZXJ2aWNlcxgCIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgigQEKFExpc3RFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkicAoVTGlzdEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiWwoVV2F0Y2hFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkifgoWV2F0Y2hFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIsCgllbmRwb2ludHMYAiADKAsyGS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnQSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCKSAQoQTGlzdE5vZGVzUmVxdWVzdBIMCgRuYW1lGAEgASgJEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAIgASgEEisKBnN0YXRlcxgDIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhEKCXBhZ2Vfc2l6ZRgEIAEoDRISCgpwYWdlX3Rva2VuGAUgASgJImQKEUxpc3ROb2Rlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiQKBW5vZGVzGAIgAygLMhUua3BuZy5pbnNwZWN0LnYxLk5vZGUSFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJImwKEVdhdGNoTm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAiABKAQSKwoGc3RhdGVzGAMgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUicgoSV2F0Y2hOb2Rlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiQKBW5vZGVzGAIgAygLMhUua3BuZy5pbnNwZWN0LnYxLk5vZGUSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCLHAQoWTGlzdFN1YnNjcmliZXJzUmVxdWVzdBIMCgRub2RlGAEgASgJEi0KBGtpbmQYAiABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAyABKAQSKwoGc3RhdGVzGAQgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkidgoXTGlzdFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkioQEKF1dhdGNoU3Vic2NyaWJlcnNSZXF1ZXN0EgwKBG5vZGUYASABKAkSLQoEa2luZBgCIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgDIAEoBBIrCgZzdGF0ZXMYBCADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSKEAQoYV2F0Y2hTdWJzY3JpYmVyc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEjAKC3N1YnNjcmliZXJzGAIgAygLMhsua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXISDwoHZGVsZXRlZBgDIAMoBBITCgtpc19jb21wbGV0ZRgEIAEoCCJ3ChJMaXN0Q2hhbmdlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSFgoOc2luY2VfcmV2aXNpb24YAyABKAQSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAkiagoTTGlzdENoYW5nZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIoCgdjaGFuZ2VzGAIgAygLMhcua3BuZy5pbnNwZWN0LnYxLkNoYW5nZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiUQoTV2F0Y2hDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIWCg5zaW5jZV9yZXZpc2lvbhgDIAEoBCJnChRXYXRjaENoYW5nZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIoCgdjaGFuZ2VzGAIgAygLMhcua3BuZy5pbnNwZWN0LnYxLkNoYW5nZRITCgtpc19jb21wbGV0ZRgDIAEoCCK7AQoYTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0EhEKCW5vZGVfbmFtZRgBIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYAiABKAkSEQoJbmFtZXNwYWNlGAMgASgJEg8KB3NlcnZpY2UYBCABKAkSEAoIZW5kcG9pbnQYBSABKAkSEwoLb25seV91bnVzZWQYBiABKAgSEQoJcGFnZV9zaXplGAcgASgNEhIKCnBhZ2VfdG9rZW4YCCABKAkikwEKGUxpc3ROb2RlRW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSFQoNaXNfbm9kZV9rbm93bhgCIAEoCBI0CglkZWNpc2lvbnMYAyADKAsyIS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnREZWNpc2lvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YBCABKAkiiwIKDkV4cGxhaW5SZXF1ZXN0EhEKCW5vZGVfbmFtZRgBIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYAiABKAkSFgoOc291cmNlX2FkZHJlc3MYAyABKAkSMAoLc291cmNlX2tpbmQYBCABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBITCgtkZXN0aW5hdGlvbhgFIAEoCRIMCgRwb3J0GAYgASgNEisKCHByb3RvY29sGAcgASgOMhkua3BuZy5pbnNwZWN0LnYxLlByb3RvY29sEjAKCHNldHRpbmdzGAggASgLMh4ua3BuZy5pbnNwZWN0LnYxLlByb3h5U2V0dGluZ3Mi4AMKD0V4cGxhaW5SZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjAKC3NvdXJjZV9raW5kGAMgASgOMhsua3BuZy5pbnNwZWN0LnYxLlNvdXJjZUtpbmQSGwoTZGVzdGluYXRpb25fYWRkcmVzcxgEIAEoCRIMCgRwb3J0GAUgASgNEisKCHByb3RvY29sGAYgASgOMhkua3BuZy5pbnNwZWN0LnYxLlByb3RvY29sEhEKCW5hbWVzcGFjZRgHIAEoCRIPCgdzZXJ2aWNlGAggASgJEhEKCXBvcnRfbmFtZRgJIAEoCRIvCghmcm9udGVuZBgKIAEoDjIdLmtwbmcuaW5zcGVjdC52MS5Gcm9udGVuZEtpbmQSKQoHdmVyZGljdBgLIAEoDjIYLmtwbmcuaW5zcGVjdC52MS5WZXJkaWN0EhYKDmlzX21hc3F1ZXJhZGVkGAwgASgIEiQKBXN0ZXBzGA0gAygLMhUua3BuZy5pbnNwZWN0LnYxLlN0ZXASNAoJZW5kcG9pbnRzGA4gAygLMiEua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50RGVjaXNpb24SEwoLYXNzdW1wdGlvbnMYDyADKAky6goKDkluc3BlY3RTZXJ2aWNlElcKCUdldFN0YXR1cxIhLmtwbmcuaW5zcGVjdC52MS5HZXRTdGF0dXNSZXF1ZXN0GiIua3BuZy5pbnNwZWN0LnYxLkdldFN0YXR1c1Jlc3BvbnNlIgOQAgESYAoMTGlzdFNlcnZpY2VzEiQua3BuZy5pbnNwZWN0LnYxLkxpc3RTZXJ2aWNlc1JlcXVlc3QaJS5rcG5nLmluc3BlY3QudjEuTGlzdFNlcnZpY2VzUmVzcG9uc2UiA5ACARJgCg1XYXRjaFNlcnZpY2VzEiUua3BuZy5pbnNwZWN0LnYxLldhdGNoU2VydmljZXNSZXF1ZXN0GiYua3BuZy5pbnNwZWN0LnYxLldhdGNoU2VydmljZXNSZXNwb25zZTABEmMKDUxpc3RFbmRwb2ludHMSJS5rcG5nLmluc3BlY3QudjEuTGlzdEVuZHBvaW50c1JlcXVlc3QaJi5rcG5nLmluc3BlY3QudjEuTGlzdEVuZHBvaW50c1Jlc3BvbnNlIgOQAgESYwoOV2F0Y2hFbmRwb2ludHMSJi5rcG5nLmluc3BlY3QudjEuV2F0Y2hFbmRwb2ludHNSZXF1ZXN0Gicua3BuZy5pbnNwZWN0LnYxLldhdGNoRW5kcG9pbnRzUmVzcG9uc2UwARJXCglMaXN0Tm9kZXMSIS5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVzUmVxdWVzdBoiLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZXNSZXNwb25zZSIDkAIBElcKCldhdGNoTm9kZXMSIi5rcG5nLmluc3BlY3QudjEuV2F0Y2hOb2Rlc1JlcXVlc3QaIy5rcG5nLmluc3BlY3QudjEuV2F0Y2hOb2Rlc1Jlc3BvbnNlMAESaQoPTGlzdFN1YnNjcmliZXJzEicua3BuZy5pbnNwZWN0LnYxLkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QaKC5rcG5nLmluc3BlY3QudjEuTGlzdFN1YnNjcmliZXJzUmVzcG9uc2UiA5ACARJpChBXYXRjaFN1YnNjcmliZXJzEigua3BuZy5pbnNwZWN0LnYxLldhdGNoU3Vic2NyaWJlcnNSZXF1ZXN0Gikua3BuZy5pbnNwZWN0LnYxLldhdGNoU3Vic2NyaWJlcnNSZXNwb25zZTABEl0KC0xpc3RDaGFuZ2VzEiMua3BuZy5pbnNwZWN0LnYxLkxpc3RDaGFuZ2VzUmVxdWVzdBokLmtwbmcuaW5zcGVjdC52MS5MaXN0Q2hhbmdlc1Jlc3BvbnNlIgOQAgESXQoMV2F0Y2hDaGFuZ2VzEiQua3BuZy5pbnNwZWN0LnYxLldhdGNoQ2hhbmdlc1JlcXVlc3QaJS5rcG5nLmluc3BlY3QudjEuV2F0Y2hDaGFuZ2VzUmVzcG9uc2UwARJvChFMaXN0Tm9kZUVuZHBvaW50cxIpLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QaKi5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZSIDkAIBElEKB0V4cGxhaW4SHy5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlcXVlc3QaIC5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlc3BvbnNlIgOQAgESZwoQUmVsZWFzZURlbGV0aW9ucxIoLmtwbmcuaW5zcGVjdC52MS5SZWxlYXNlRGVsZXRpb25zUmVxdWVzdBopLmtwbmcuaW5zcGVjdC52MS5SZWxlYXNlRGVsZXRpb25zUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_subscriber]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3QimAMKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI2Cg5oZWxkX2RlbGV0aW9ucxgMIAMoCzIeLmtwbmcuaW5zcGVjdC52MS5IZWxkRGVsZXRpb25zEg8KB3ZlcnNpb24YDSABKAkieAoNSGVsZERlbGV0aW9ucxIMCgRraW5kGAEgASgJEhIKCmhlbGRfY291bnQYAiABKA0SFQoNY3VycmVudF9jb3VudBgDIAEoDRIuCgpyZWxlYXNlX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJSChJMaXN0VHJhZmZpY1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEbm9kZRgDIAEoCRINCgVsaW1pdBgEIAEoDSKQAQoTTGlzdFRyYWZmaWNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBISCgpub2RlX2NvdW50GAIgASgNEikKB3RyYWZmaWMYAyADKAsyGC5rcG5nLmluc3BlY3QudjEuVHJhZmZpYxIoCgZvdGhlcnMYBCABKAsyGC5rcG5nLmluc3BlY3QudjEuVHJhZmZpYyIZChdSZWxlYXNlRGVsZXRpb25zUmVxdWVzdCIyChhSZWxlYXNlRGVsZXRpb25zUmVzcG9uc2USFgoOcmVsZWFzZWRfY291bnQYASABKA0iewoPU3Vic2NyaWJlckNvdW50Ei0KBGtpbmQYASABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSKgoFc3RhdGUYAiABKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRINCgVjb3VudBgDIAEoDSJdChNMaXN0U2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJIm0KFExpc3RTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIjcKFFdhdGNoU2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJInsKFVdhdGNoU2VydmljZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIqCghzZXJ2aWNlcxgCIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgigQEKFExpc3RFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkicAoVTGlzdEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiWwoVV2F0Y2hFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkifgoWV2F0Y2hFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIsCgllbmRwb2ludHMYAiADKAsyGS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnQSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCKSAQoQTGlzdE5vZGVzUmVxdWVzdBIMCgRuYW1lGAEgASgJEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAIgASgEEisKBnN0YXRlcxgDIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhEKCXBhZ2Vfc2l6ZRgEIAEoDRISCgpwYWdlX3Rva2VuGAUgASgJImQKEUxpc3ROb2Rlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiQKBW5vZGVzGAIgAygLMhUua3BuZy5pbnNwZWN0LnYxLk5vZGUSFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJImwKEVdhdGNoTm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAiABKAQSKwoGc3RhdGVzGAMgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUicgoSV2F0Y2hOb2Rlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiQKBW5vZGVzGAIgAygLMhUua3BuZy5pbnNwZWN0LnYxLk5vZGUSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCLHAQoWTGlzdFN1YnNjcmliZXJzUmVxdWVzdBIMCgRub2RlGAEgASgJEi0KBGtpbmQYAiABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAyABKAQSKwoGc3RhdGVzGAQgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkidgoXTGlzdFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkioQEKF1dhdGNoU3Vic2NyaWJlcnNSZXF1ZXN0EgwKBG5vZGUYASABKAkSLQoEa2luZBgCIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgDIAEoBBIrCgZzdGF0ZXMYBCADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSKEAQoYV2F0Y2hTdWJzY3JpYmVyc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEjAKC3N1YnNjcmliZXJzGAIgAygLMhsua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXISDwoHZGVsZXRlZBgDIAMoBBITCgtpc19jb21wbGV0ZRgEIAEoCCJ3ChJMaXN0Q2hhbmdlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSFgoOc2luY2VfcmV2aXNpb24YAyABKAQSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAkiagoTTGlzdENoYW5nZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIoCgdjaGFuZ2VzGAIgAygLMhcua3BuZy5pbnNwZWN0LnYxLkNoYW5nZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiUQoTV2F0Y2hDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIWCg5zaW5jZV9yZXZpc2lvbhgDIAEoBCJnChRXYXRjaENoYW5nZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIoCgdjaGFuZ2VzGAIgAygLMhcua3BuZy5pbnNwZWN0LnYxLkNoYW5nZRITCgtpc19jb21wbGV0ZRgDIAEoCCK7AQoYTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0EhEKCW5vZGVfbmFtZRgBIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYAiABKAkSEQoJbmFtZXNwYWNlGAMgASgJEg8KB3NlcnZpY2UYBCABKAkSEAoIZW5kcG9pbnQYBSABKAkSEwoLb25seV91bnVzZWQYBiABKAgSEQoJcGFnZV9zaXplGAcgASgNEhIKCnBhZ2VfdG9rZW4YCCABKAkikwEKGUxpc3ROb2RlRW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSFQoNaXNfbm9kZV9rbm93bhgCIAEoCBI0CglkZWNpc2lvbnMYAyADKAsyIS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnREZWNpc2lvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YBCABKAkiiwIKDkV4cGxhaW5SZXF1ZXN0EhEKCW5vZGVfbmFtZRgBIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYAiABKAkSFgoOc291cmNlX2FkZHJlc3MYAyABKAkSMAoLc291cmNlX2tpbmQYBCABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBITCgtkZXN0aW5hdGlvbhgFIAEoCRIMCgRwb3J0GAYgASgNEisKCHByb3RvY29sGAcgASgOMhkua3BuZy5pbnNwZWN0LnYxLlByb3RvY29sEjAKCHNldHRpbmdzGAggASgLMh4ua3BuZy5pbnNwZWN0LnYxLlByb3h5U2V0dGluZ3Mi4AMKD0V4cGxhaW5SZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjAKC3NvdXJjZV9raW5kGAMgASgOMhsua3BuZy5pbnNwZWN0LnYxLlNvdXJjZUtpbmQSGwoTZGVzdGluYXRpb25fYWRkcmVzcxgEIAEoCRIMCgRwb3J0GAUgASgNEisKCHByb3RvY29sGAYgASgOMhkua3BuZy5pbnNwZWN0LnYxLlByb3RvY29sEhEKCW5hbWVzcGFjZRgHIAEoCRIPCgdzZXJ2aWNlGAggASgJEhEKCXBvcnRfbmFtZRgJIAEoCRIvCghmcm9udGVuZBgKIAEoDjIdLmtwbmcuaW5zcGVjdC52MS5Gcm9udGVuZEtpbmQSKQoHdmVyZGljdBgLIAEoDjIYLmtwbmcuaW5zcGVjdC52MS5WZXJkaWN0EhYKDmlzX21hc3F1ZXJhZGVkGAwgASgIEiQKBXN0ZXBzGA0gAygLMhUua3BuZy5pbnNwZWN0LnYxLlN0ZXASNAoJZW5kcG9pbnRzGA4gAygLMiEua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50RGVjaXNpb24SEwoLYXNzdW1wdGlvbnMYDyADKAkyyQsKDkluc3BlY3RTZXJ2aWNlElcKCUdldFN0YXR1cxIhLmtwbmcuaW5zcGVjdC52MS5HZXRTdGF0dXNSZXF1ZXN0GiIua3BuZy5pbnNwZWN0LnYxLkdldFN0YXR1c1Jlc3BvbnNlIgOQAgESYAoMTGlzdFNlcnZpY2VzEiQua3BuZy5pbnNwZWN0LnYxLkxpc3RTZXJ2aWNlc1JlcXVlc3QaJS5rcG5nLmluc3BlY3QudjEuTGlzdFNlcnZpY2VzUmVzcG9uc2UiA5ACARJgCg1XYXRjaFNlcnZpY2VzEiUua3BuZy5pbnNwZWN0LnYxLldhdGNoU2VydmljZXNSZXF1ZXN0GiYua3BuZy5pbnNwZWN0LnYxLldhdGNoU2VydmljZXNSZXNwb25zZTABEmMKDUxpc3RFbmRwb2ludHMSJS5rcG5nLmluc3BlY3QudjEuTGlzdEVuZHBvaW50c1JlcXVlc3QaJi5rcG5nLmluc3BlY3QudjEuTGlzdEVuZHBvaW50c1Jlc3BvbnNlIgOQAgESYwoOV2F0Y2hFbmRwb2ludHMSJi5rcG5nLmluc3BlY3QudjEuV2F0Y2hFbmRwb2ludHNSZXF1ZXN0Gicua3BuZy5pbnNwZWN0LnYxLldhdGNoRW5kcG9pbnRzUmVzcG9uc2UwARJXCglMaXN0Tm9kZXMSIS5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVzUmVxdWVzdBoiLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZXNSZXNwb25zZSIDkAIBElcKCldhdGNoTm9kZXMSIi5rcG5nLmluc3BlY3QudjEuV2F0Y2hOb2Rlc1JlcXVlc3QaIy5rcG5nLmluc3BlY3QudjEuV2F0Y2hOb2Rlc1Jlc3BvbnNlMAESaQoPTGlzdFN1YnNjcmliZXJzEicua3BuZy5pbnNwZWN0LnYxLkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QaKC5rcG5nLmluc3BlY3QudjEuTGlzdFN1YnNjcmliZXJzUmVzcG9uc2UiA5ACARJpChBXYXRjaFN1YnNjcmliZXJzEigua3BuZy5pbnNwZWN0LnYxLldhdGNoU3Vic2NyaWJlcnNSZXF1ZXN0Gikua3BuZy5pbnNwZWN0LnYxLldhdGNoU3Vic2NyaWJlcnNSZXNwb25zZTABEl0KC0xpc3RDaGFuZ2VzEiMua3BuZy5pbnNwZWN0LnYxLkxpc3RDaGFuZ2VzUmVxdWVzdBokLmtwbmcuaW5zcGVjdC52MS5MaXN0Q2hhbmdlc1Jlc3BvbnNlIgOQAgESXQoMV2F0Y2hDaGFuZ2VzEiQua3BuZy5pbnNwZWN0LnYxLldhdGNoQ2hhbmdlc1JlcXVlc3QaJS5rcG5nLmluc3BlY3QudjEuV2F0Y2hDaGFuZ2VzUmVzcG9uc2UwARJvChFMaXN0Tm9kZUVuZHBvaW50cxIpLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QaKi5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZSIDkAIBElEKB0V4cGxhaW4SHy5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlcXVlc3QaIC5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlc3BvbnNlIgOQAgESXQoLTGlzdFRyYWZmaWMSIy5rcG5nLmluc3BlY3QudjEuTGlzdFRyYWZmaWNSZXF1ZXN0GiQua3BuZy5pbnNwZWN0LnYxLkxpc3RUcmFmZmljUmVzcG9uc2UiA5ACARJnChBSZWxlYXNlRGVsZXRpb25zEigua3BuZy5pbnNwZWN0LnYxLlJlbGVhc2VEZWxldGlvbnNSZXF1ZXN0Gikua3BuZy5pbnNwZWN0LnYxLlJlbGVhc2VEZWxldGlvbnNSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_subscriber, file_kpng_inspect_v1_traffic]);
 
 /**
  * Request for the counts.
@@ -191,6 +193,91 @@ export const HeldDeletionsSchema: GenMessage<HeldDeletions> = /*@__PURE__*/
   messageDesc(file_kpng_inspect_v1_inspect, 2);
 
 /**
+ * Selection of traffic.
+ *
+ * @generated from message kpng.inspect.v1.ListTrafficRequest
+ */
+export type ListTrafficRequest = Message<"kpng.inspect.v1.ListTrafficRequest"> & {
+  /**
+   * Namespace of the Service; "" for all.
+   *
+   * @generated from field: string namespace = 1;
+   */
+  namespace: string;
+
+  /**
+   * Name of the Service; "" for all. With a name, there is a row for each node; otherwise, one for each Service.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * Node that reports; "" for all.
+   *
+   * @generated from field: string node = 3;
+   */
+  node: string;
+
+  /**
+   * Maximum number of rows, 1 to 1000; 0 means 100.
+   *
+   * @generated from field: uint32 limit = 4;
+   */
+  limit: number;
+};
+
+/**
+ * Describes the message kpng.inspect.v1.ListTrafficRequest.
+ * Use `create(ListTrafficRequestSchema)` to create a new message.
+ */
+export const ListTrafficRequestSchema: GenMessage<ListTrafficRequest> = /*@__PURE__*/
+  messageDesc(file_kpng_inspect_v1_inspect, 3);
+
+/**
+ * The Services with the most traffic.
+ *
+ * @generated from message kpng.inspect.v1.ListTrafficResponse
+ */
+export type ListTrafficResponse = Message<"kpng.inspect.v1.ListTrafficResponse"> & {
+  /**
+   * Newest revision of the store.
+   *
+   * @generated from field: uint64 revision = 1;
+   */
+  revision: bigint;
+
+  /**
+   * Number of nodes whose newest report is included.
+   *
+   * @generated from field: uint32 node_count = 2;
+   */
+  nodeCount: number;
+
+  /**
+   * Descending by bytes per second, then by bytes, then by connections.
+   *
+   * @generated from field: repeated kpng.inspect.v1.Traffic traffic = 3;
+   */
+  traffic: Traffic[];
+
+  /**
+   * Sum of the rows that nodes or this response omit: each node reports at most 100 Services. Absent if there are none,
+   * and if the request has a namespace or a name.
+   *
+   * @generated from field: kpng.inspect.v1.Traffic others = 4;
+   */
+  others?: Traffic | undefined;
+};
+
+/**
+ * Describes the message kpng.inspect.v1.ListTrafficResponse.
+ * Use `create(ListTrafficResponseSchema)` to create a new message.
+ */
+export const ListTrafficResponseSchema: GenMessage<ListTrafficResponse> = /*@__PURE__*/
+  messageDesc(file_kpng_inspect_v1_inspect, 4);
+
+/**
  * Request for the deletion of all objects whose deletion is held.
  *
  * @generated from message kpng.inspect.v1.ReleaseDeletionsRequest
@@ -203,7 +290,7 @@ export type ReleaseDeletionsRequest = Message<"kpng.inspect.v1.ReleaseDeletionsR
  * Use `create(ReleaseDeletionsRequestSchema)` to create a new message.
  */
 export const ReleaseDeletionsRequestSchema: GenMessage<ReleaseDeletionsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 3);
+  messageDesc(file_kpng_inspect_v1_inspect, 5);
 
 /**
  * Result of a release.
@@ -224,7 +311,7 @@ export type ReleaseDeletionsResponse = Message<"kpng.inspect.v1.ReleaseDeletions
  * Use `create(ReleaseDeletionsResponseSchema)` to create a new message.
  */
 export const ReleaseDeletionsResponseSchema: GenMessage<ReleaseDeletionsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 4);
+  messageDesc(file_kpng_inspect_v1_inspect, 6);
 
 /**
  * Number of open streams of one kind and state.
@@ -259,7 +346,7 @@ export type SubscriberCount = Message<"kpng.inspect.v1.SubscriberCount"> & {
  * Use `create(SubscriberCountSchema)` to create a new message.
  */
 export const SubscriberCountSchema: GenMessage<SubscriberCount> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 5);
+  messageDesc(file_kpng_inspect_v1_inspect, 7);
 
 /**
  * Selection of Services.
@@ -301,7 +388,7 @@ export type ListServicesRequest = Message<"kpng.inspect.v1.ListServicesRequest">
  * Use `create(ListServicesRequestSchema)` to create a new message.
  */
 export const ListServicesRequestSchema: GenMessage<ListServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 6);
+  messageDesc(file_kpng_inspect_v1_inspect, 8);
 
 /**
  * Page of Services.
@@ -336,7 +423,7 @@ export type ListServicesResponse = Message<"kpng.inspect.v1.ListServicesResponse
  * Use `create(ListServicesResponseSchema)` to create a new message.
  */
 export const ListServicesResponseSchema: GenMessage<ListServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 7);
+  messageDesc(file_kpng_inspect_v1_inspect, 9);
 
 /**
  * Selection of Services.
@@ -364,7 +451,7 @@ export type WatchServicesRequest = Message<"kpng.inspect.v1.WatchServicesRequest
  * Use `create(WatchServicesRequestSchema)` to create a new message.
  */
 export const WatchServicesRequestSchema: GenMessage<WatchServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 8);
+  messageDesc(file_kpng_inspect_v1_inspect, 10);
 
 /**
  * Created, changed and deleted Services.
@@ -406,7 +493,7 @@ export type WatchServicesResponse = Message<"kpng.inspect.v1.WatchServicesRespon
  * Use `create(WatchServicesResponseSchema)` to create a new message.
  */
 export const WatchServicesResponseSchema: GenMessage<WatchServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 9);
+  messageDesc(file_kpng_inspect_v1_inspect, 11);
 
 /**
  * Selection of endpoints.
@@ -462,7 +549,7 @@ export type ListEndpointsRequest = Message<"kpng.inspect.v1.ListEndpointsRequest
  * Use `create(ListEndpointsRequestSchema)` to create a new message.
  */
 export const ListEndpointsRequestSchema: GenMessage<ListEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 10);
+  messageDesc(file_kpng_inspect_v1_inspect, 12);
 
 /**
  * Page of endpoints.
@@ -497,7 +584,7 @@ export type ListEndpointsResponse = Message<"kpng.inspect.v1.ListEndpointsRespon
  * Use `create(ListEndpointsResponseSchema)` to create a new message.
  */
 export const ListEndpointsResponseSchema: GenMessage<ListEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 11);
+  messageDesc(file_kpng_inspect_v1_inspect, 13);
 
 /**
  * Selection of endpoints.
@@ -539,7 +626,7 @@ export type WatchEndpointsRequest = Message<"kpng.inspect.v1.WatchEndpointsReque
  * Use `create(WatchEndpointsRequestSchema)` to create a new message.
  */
 export const WatchEndpointsRequestSchema: GenMessage<WatchEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 12);
+  messageDesc(file_kpng_inspect_v1_inspect, 14);
 
 /**
  * Created, changed and deleted endpoints.
@@ -581,7 +668,7 @@ export type WatchEndpointsResponse = Message<"kpng.inspect.v1.WatchEndpointsResp
  * Use `create(WatchEndpointsResponseSchema)` to create a new message.
  */
 export const WatchEndpointsResponseSchema: GenMessage<WatchEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 13);
+  messageDesc(file_kpng_inspect_v1_inspect, 15);
 
 /**
  * Selection of nodes.
@@ -631,7 +718,7 @@ export type ListNodesRequest = Message<"kpng.inspect.v1.ListNodesRequest"> & {
  * Use `create(ListNodesRequestSchema)` to create a new message.
  */
 export const ListNodesRequestSchema: GenMessage<ListNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 14);
+  messageDesc(file_kpng_inspect_v1_inspect, 16);
 
 /**
  * Page of nodes.
@@ -666,7 +753,7 @@ export type ListNodesResponse = Message<"kpng.inspect.v1.ListNodesResponse"> & {
  * Use `create(ListNodesResponseSchema)` to create a new message.
  */
 export const ListNodesResponseSchema: GenMessage<ListNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 15);
+  messageDesc(file_kpng_inspect_v1_inspect, 17);
 
 /**
  * Selection of nodes.
@@ -701,7 +788,7 @@ export type WatchNodesRequest = Message<"kpng.inspect.v1.WatchNodesRequest"> & {
  * Use `create(WatchNodesRequestSchema)` to create a new message.
  */
 export const WatchNodesRequestSchema: GenMessage<WatchNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 16);
+  messageDesc(file_kpng_inspect_v1_inspect, 18);
 
 /**
  * Created, changed and deleted nodes, and nodes that no longer match.
@@ -743,7 +830,7 @@ export type WatchNodesResponse = Message<"kpng.inspect.v1.WatchNodesResponse"> &
  * Use `create(WatchNodesResponseSchema)` to create a new message.
  */
 export const WatchNodesResponseSchema: GenMessage<WatchNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 17);
+  messageDesc(file_kpng_inspect_v1_inspect, 19);
 
 /**
  * Selection of streams.
@@ -799,7 +886,7 @@ export type ListSubscribersRequest = Message<"kpng.inspect.v1.ListSubscribersReq
  * Use `create(ListSubscribersRequestSchema)` to create a new message.
  */
 export const ListSubscribersRequestSchema: GenMessage<ListSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 18);
+  messageDesc(file_kpng_inspect_v1_inspect, 20);
 
 /**
  * Page of streams.
@@ -834,7 +921,7 @@ export type ListSubscribersResponse = Message<"kpng.inspect.v1.ListSubscribersRe
  * Use `create(ListSubscribersResponseSchema)` to create a new message.
  */
 export const ListSubscribersResponseSchema: GenMessage<ListSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 19);
+  messageDesc(file_kpng_inspect_v1_inspect, 21);
 
 /**
  * Selection of streams.
@@ -876,7 +963,7 @@ export type WatchSubscribersRequest = Message<"kpng.inspect.v1.WatchSubscribersR
  * Use `create(WatchSubscribersRequestSchema)` to create a new message.
  */
 export const WatchSubscribersRequestSchema: GenMessage<WatchSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 20);
+  messageDesc(file_kpng_inspect_v1_inspect, 22);
 
 /**
  * Started, changed and ended streams, and streams that no longer match.
@@ -918,7 +1005,7 @@ export type WatchSubscribersResponse = Message<"kpng.inspect.v1.WatchSubscribers
  * Use `create(WatchSubscribersResponseSchema)` to create a new message.
  */
 export const WatchSubscribersResponseSchema: GenMessage<WatchSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 21);
+  messageDesc(file_kpng_inspect_v1_inspect, 23);
 
 /**
  * Selection of changes.
@@ -967,7 +1054,7 @@ export type ListChangesRequest = Message<"kpng.inspect.v1.ListChangesRequest"> &
  * Use `create(ListChangesRequestSchema)` to create a new message.
  */
 export const ListChangesRequestSchema: GenMessage<ListChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 22);
+  messageDesc(file_kpng_inspect_v1_inspect, 24);
 
 /**
  * Page of changes.
@@ -1002,7 +1089,7 @@ export type ListChangesResponse = Message<"kpng.inspect.v1.ListChangesResponse">
  * Use `create(ListChangesResponseSchema)` to create a new message.
  */
 export const ListChangesResponseSchema: GenMessage<ListChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 23);
+  messageDesc(file_kpng_inspect_v1_inspect, 25);
 
 /**
  * Selection of changes.
@@ -1037,7 +1124,7 @@ export type WatchChangesRequest = Message<"kpng.inspect.v1.WatchChangesRequest">
  * Use `create(WatchChangesRequestSchema)` to create a new message.
  */
 export const WatchChangesRequestSchema: GenMessage<WatchChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 24);
+  messageDesc(file_kpng_inspect_v1_inspect, 26);
 
 /**
  * New changes, and changes with new counts.
@@ -1072,7 +1159,7 @@ export type WatchChangesResponse = Message<"kpng.inspect.v1.WatchChangesResponse
  * Use `create(WatchChangesResponseSchema)` to create a new message.
  */
 export const WatchChangesResponseSchema: GenMessage<WatchChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 25);
+  messageDesc(file_kpng_inspect_v1_inspect, 27);
 
 /**
  * Selection of decisions.
@@ -1142,7 +1229,7 @@ export type ListNodeEndpointsRequest = Message<"kpng.inspect.v1.ListNodeEndpoint
  * Use `create(ListNodeEndpointsRequestSchema)` to create a new message.
  */
 export const ListNodeEndpointsRequestSchema: GenMessage<ListNodeEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 26);
+  messageDesc(file_kpng_inspect_v1_inspect, 28);
 
 /**
  * Page of decisions.
@@ -1184,7 +1271,7 @@ export type ListNodeEndpointsResponse = Message<"kpng.inspect.v1.ListNodeEndpoin
  * Use `create(ListNodeEndpointsResponseSchema)` to create a new message.
  */
 export const ListNodeEndpointsResponseSchema: GenMessage<ListNodeEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 27);
+  messageDesc(file_kpng_inspect_v1_inspect, 29);
 
 /**
  * A packet that reaches a node.
@@ -1254,7 +1341,7 @@ export type ExplainRequest = Message<"kpng.inspect.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 28);
+  messageDesc(file_kpng_inspect_v1_inspect, 30);
 
 /**
  * Path of a packet.
@@ -1374,7 +1461,7 @@ export type ExplainResponse = Message<"kpng.inspect.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 29);
+  messageDesc(file_kpng_inspect_v1_inspect, 31);
 
 /**
  * Inspects the cluster, its nodes and its changes.
@@ -1518,6 +1605,16 @@ export const InspectService: GenService<{
     methodKind: "unary";
     input: typeof ExplainRequestSchema;
     output: typeof ExplainResponseSchema;
+  },
+  /**
+   * Returns the traffic of Services, as nodes with open streams report it. They do so only with --service-traffic.
+   *
+   * @generated from rpc kpng.inspect.v1.InspectService.ListTraffic
+   */
+  listTraffic: {
+    methodKind: "unary";
+    input: typeof ListTrafficRequestSchema;
+    output: typeof ListTrafficResponseSchema;
   },
   /**
    * Deletes the objects whose deletion the watcher holds, because a list lacked nearly all objects of a kind. Only for

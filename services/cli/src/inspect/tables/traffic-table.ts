@@ -1,0 +1,34 @@
+import { type Traffic, TrafficSchema } from "@kpng/model/gen/kpng/inspect/v1/traffic_pb.ts";
+import { formatBytes } from "../print/format.ts";
+import type { TableSpec } from "../print/output.ts";
+import type { Column } from "../print/table.ts";
+
+/** Traffic of Services. Columns of `kpng top services`, which are those of the status page, too. */
+export const trafficTable: TableSpec<typeof TrafficSchema> = {
+  schema: TrafficSchema,
+  nameOf: ({ namespace, name }) => `service/${namespace}/${name}`,
+  columns: [
+    { title: "SERVICE", cell: ({ namespace, name }) => (name === "" ? "(others)" : `${namespace}/${name}`) },
+    ...columnsBetween(),
+    { title: "NODES", cell: ({ nodeCount }) => String(nodeCount) },
+  ],
+};
+
+/** The same for one Service, with a row for each node. */
+export const trafficByNodeTable: TableSpec<typeof TrafficSchema> = {
+  schema: TrafficSchema,
+  nameOf: ({ node }) => `node/${node}`,
+  columns: [{ title: "NODE", cell: ({ node }) => node }, ...columnsBetween()],
+};
+
+function columnsBetween(): readonly Column<Traffic>[] {
+  return [
+    { title: "CONN/S", cell: ({ connectionsPerSecond }) => connectionsPerSecond.toFixed(1) },
+    { title: "BYTES/S", cell: ({ bytesPerSecond }) => formatBytes(bytesPerSecond) },
+    { title: "CONNECTIONS", cell: ({ connections }) => String(connections) },
+    // A proxy that carries the traffic itself counts no packets.
+    { title: "PACKETS", cell: (row) => String(row.packetsFromClients + row.packetsToClients || "") },
+    { title: "BYTES-IN", cell: ({ bytesFromClients }) => formatBytes(Number(bytesFromClients)) },
+    { title: "BYTES-OUT", cell: ({ bytesToClients }) => formatBytes(Number(bytesToClients)) },
+  ];
+}
