@@ -7,8 +7,8 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { node, service } from "@kpng/watcher/testing/build.ts";
+import { dialHttp2, RawWatch } from "@kpng/watcher/testing/raw-watch.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
-import { dialHttp2, WatchStream } from "@kpng/watcher/testing/watch-stream.ts";
 import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
@@ -114,7 +114,7 @@ describe("a watcher that drains", { timeout: 180_000 }, () => {
 
   /** Stops the watcher while one of its nodes has stalled; resolves when the watcher has exited. */
   async function stopWithStalled(program: Program, address: string, meanwhile: () => Promise<void>): Promise<void> {
-    const stalled = new WatchStream(dialHttp2(address));
+    const stalled = new RawWatch(dialHttp2(address));
     try {
       await stalled.received();
       stalled.stream.pause();

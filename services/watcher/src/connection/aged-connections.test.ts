@@ -13,7 +13,7 @@ import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../test/peer/grpc-js-client.ts";
 import { service } from "../testing/build.ts";
-import { encodeRequest, type WatchStream } from "../testing/watch-stream.ts";
+import { encodeRequest, type RawWatch } from "../testing/raw-watch.ts";
 import { WatchedServer } from "../testing/watched-server.ts";
 
 let watched: WatchedServer;
@@ -54,7 +54,7 @@ describe("a connection at its maximum age", () => {
 
   test("closes alone: the next one waits for the pace", async () => {
     await watched.serve({ maxAgeMs: 40, ageIntervalMs: 3_600_000 });
-    const watches: WatchStream[] = [];
+    const watches: RawWatch[] = [];
     for (let count = 0; count < 5; count++) watches.push(await watched.openWatch());
     const gone = () => watches.filter(({ events }) => events.includes("goaway")).length;
     await expect.poll(gone).toBe(1);

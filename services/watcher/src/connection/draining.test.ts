@@ -1,7 +1,7 @@
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { service } from "../testing/build.ts";
-import { dialHttp2, type WatchStream } from "../testing/watch-stream.ts";
+import { dialHttp2, type RawWatch } from "../testing/raw-watch.ts";
 import { WatchedServer } from "../testing/watched-server.ts";
 
 let watched: WatchedServer;
@@ -15,7 +15,7 @@ describe("a watcher that stops", () => {
     const clock = new ManualClock();
     await watched.serve({ drainMs: 5_000, drainClock: clock });
     watched.server.health.setReady("source");
-    const watches: WatchStream[] = [];
+    const watches: RawWatch[] = [];
     for (let count = 0; count < 20; count++) watches.push(await watched.openWatch());
     const told = () => watched.metric("kpng_connections_ended_total", { reason: "drain" });
     const stopped = watched.server.stop();

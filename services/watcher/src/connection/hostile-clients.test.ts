@@ -11,19 +11,19 @@ import {
 } from "../../../../test/scale/http2-frames.ts";
 import { Store } from "../store/store.ts";
 import { node, service } from "../testing/build.ts";
+import { dialHttp2, encodeRequest, RawWatch } from "../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../testing/serve-store.ts";
-import { dialHttp2, encodeRequest, WatchStream } from "../testing/watch-stream.ts";
 
 let store: Store;
 let server: TestServer;
-let good: WatchStream;
+let good: RawWatch;
 
 /** A well-behaved client is connected all the time, and must still be served after the attack. */
 beforeEach(async () => {
   store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
   server = await serveStore(store, { drainMs: 0, keepalive: { intervalMs: 50, timeoutMs: 500 } });
-  good = new WatchStream(dialHttp2(server.address));
+  good = new RawWatch(dialHttp2(server.address));
   await good.received(40);
   good.ask();
 });

@@ -1,8 +1,8 @@
 import { Store } from "../store/store.ts";
 import type { ServeOptions } from "../stream/serve/serve-options.ts";
 import { node, service } from "./build.ts";
+import { dialHttp2, RawWatch } from "./raw-watch.ts";
 import { serveStore, type TestServer } from "./serve-store.ts";
-import { dialHttp2, WatchStream } from "./watch-stream.ts";
 
 /**
  * A store with one Service and the node `n1`, a server on it, and Watch calls to the server, which end with the test.
@@ -10,7 +10,7 @@ import { dialHttp2, WatchStream } from "./watch-stream.ts";
  */
 export class WatchedServer {
   readonly store = new Store();
-  readonly #streams: WatchStream[] = [];
+  readonly #streams: RawWatch[] = [];
   #server: TestServer | undefined;
 
   constructor() {
@@ -37,14 +37,14 @@ export class WatchedServer {
     return { host, port: Number(port) };
   }
 
-  dialWatch(session = dialHttp2(this.address)): WatchStream {
-    const watch = new WatchStream(session);
+  dialWatch(session = dialHttp2(this.address)): RawWatch {
+    const watch = new RawWatch(session);
     this.#streams.push(watch);
     return watch;
   }
 
   /** Starts a Watch call that has received its first batch and requested the next. */
-  async openWatch(): Promise<WatchStream> {
+  async openWatch(): Promise<RawWatch> {
     const watch = this.dialWatch();
     await watch.received(40);
     watch.ask();

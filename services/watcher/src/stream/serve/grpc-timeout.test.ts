@@ -2,8 +2,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { dialHttp2, RawWatch } from "../../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
-import { dialHttp2, WatchStream } from "../../testing/watch-stream.ts";
 import { readTimeout } from "./grpc-timeout.ts";
 
 test.each([
@@ -28,7 +28,7 @@ describe("a Watch with a deadline", () => {
   const serviceCount = 1_000;
   let store: Store;
   let server: TestServer;
-  const watches: WatchStream[] = [];
+  const watches: RawWatch[] = [];
 
   beforeEach(async () => {
     store = new Store();
@@ -51,8 +51,8 @@ describe("a Watch with a deadline", () => {
     await server.stop();
   });
 
-  function open(timeout?: string): WatchStream {
-    const watch = new WatchStream(
+  function open(timeout?: string): RawWatch {
+    const watch = new RawWatch(
       dialHttp2(server.address),
       undefined,
       timeout === undefined ? {} : { "grpc-timeout": timeout },

@@ -7,12 +7,12 @@ import { createLog } from "@kpng/process/log.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
+import { dialHttp2, RawWatch } from "../../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
-import { dialHttp2, WatchStream } from "../../testing/watch-stream.ts";
 
 let store: Store;
 let server: TestServer;
-const streams: WatchStream[] = [];
+const streams: RawWatch[] = [];
 let lines: string[] = [];
 
 /** No stream is served before the store has a state. */
@@ -35,8 +35,8 @@ function fillStore(): void {
   store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
 }
 
-function open(request?: ConstructorParameters<typeof WatchStream>[1]): WatchStream {
-  const watch = new WatchStream(dialHttp2(server.address), request);
+function open(request?: ConstructorParameters<typeof RawWatch>[1]): RawWatch {
+  const watch = new RawWatch(dialHttp2(server.address), request);
   streams.push(watch);
   return watch;
 }
@@ -46,7 +46,7 @@ async function metric(name: string, view: string): Promise<number> {
   return values.find(({ labels }) => labels.view === view)?.value ?? 0;
 }
 
-async function fill(): Promise<WatchStream[]> {
+async function fill(): Promise<RawWatch[]> {
   const watches = Array.from({ length: tickets }, () => open());
   await expect.poll(() => metric("kpng_admission_beginning", "whole")).toBe(tickets);
   return watches;
@@ -72,12 +72,12 @@ test("a refused stream is told when to retry, and is admitted once other streams
 test("the refusal of a call does not close the connection", async () => {
   await fill();
   const session = dialHttp2(server.address);
-  const first = new WatchStream(session);
+  const first = new RawWatch(session);
   streams.push(first);
   await first.ended;
   expect(first.status).toBe("14");
   fillStore();
-  await new WatchStream(session).received(40);
+  await new RawWatch(session).received(40);
 });
 
 test("streams that resume and streams that begin do not wait for each other", async () => {
