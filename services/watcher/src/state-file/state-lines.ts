@@ -5,14 +5,12 @@ import type { Protocol, Service } from "@kpng/model/service.ts";
 import { listLines, mapLines, noLines, scalar } from "./yaml-text.ts";
 
 /**
- * Returns the lines of a Node in a state file, without indentation. `formatState` combines the lines of all objects.
+ * Returns the lines of a Node in a state file, without indentation. Pure.
  *
  * A state file holds a cluster state as KPNG's YAML: `kpng SOURCE to-file` writes it, `kpng file` reads it. KPNG
  * rejects unknown keys, so keys that only we have are omitted where the value is their default.
  *
- * Pure.
- *
- * Separate from `format-state.ts`, which orders the objects and computes hashes.
+ * `formatState` calls the functions of this file. Separate from it: it orders the objects and computes hashes.
  */
 export function formatNode(node: Node): string[] {
   return [

@@ -5,16 +5,13 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { WatcherError } from "../source/watcher-error.ts";
 
 /**
- * Replaces the content of a file, for the sink `to-file`. Readers see either the old or the new content, even after a
- * power failure.
+ * Replaces the content of a file. Readers see either the old or the new content, even after a power failure.
  *
  * The file keeps its mode; a new file gets 0644 minus the umask. A symbolic link is kept and its target is replaced.
  *
  * Errors: WRITE_FAILED with the path. The file is then unchanged, and no temporary file is left.
  *
- * `stateFileSink` calls it.
- *
- * Separate from it, because this function knows nothing about the cluster.
+ * `stateFileSink` calls it. Separate from the sink, because this function knows nothing about the cluster.
  */
 export async function writeFileAtomically(path: string, text: string): Promise<void> {
   let temporary: string | undefined;

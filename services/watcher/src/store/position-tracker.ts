@@ -3,15 +3,11 @@ import type { Origin } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**
- * Computes the positions of a store's snapshots from the versions that its source reports.
+ * Computes the positions of a store's snapshots from the versions that its source reports. A version advances only when
+ * its kind changes: a replica that saw fewer events of unchanged objects has the same position.
  *
- * A version advances only when its kind changes, so that it says what the state needs: a replica that saw fewer events
- * of unchanged objects has the same position.
- *
- * Each `Store` has one and calls it for each update. Whether the source already has newer versions is the question of
- * `Currency`, not of this class.
- *
- * Separate from `Store`, because only positions need the versions of the source.
+ * Each `Store` has one and calls it for each update. Separate from `Store`, because only positions need the versions of
+ * the source, and from `Currency`, which asks whether the source already has newer versions.
  */
 export class PositionTracker {
   readonly #instance: string;

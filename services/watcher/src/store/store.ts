@@ -140,8 +140,7 @@ export class Store implements ClusterSink {
 /** Kinds that must be listed before the store is synced. */
 const kinds: readonly Kind[] = ["services", "slices", "nodes"];
 
-/** Options of a {@link Store}. */
-export interface StoreOptions {
+interface StoreOptions {
   /** When the deletions of a list are held. Default: never. */
   readonly brake?: BrakeOptions | undefined;
   /**

@@ -72,7 +72,10 @@ export function useStreams(): RecordedStreams {
 
 const order = { sections: [], phases: [] };
 
-/** Shows a revision as a frame of this many bytes; calls `make` for each view and each difference. */
+/**
+ * Returns a projection that shows a revision as a frame of `frameBytes`; it calls `make` for each view and each
+ * difference.
+ */
 export function revisions(frameBytes = 10, make: () => void = () => undefined): Projection {
   const changes = (count: number): Changes => {
     make();

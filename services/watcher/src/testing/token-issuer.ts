@@ -38,7 +38,7 @@ export class TokenIssuer implements TokenAuthority {
     return issuer;
   }
 
-  /** Signs with another key from now on, and publishes it unless it is a `secret`. */
+  /** Signs with another key from now on, and publishes it if `isPublished`. */
   async newKey({ isPublished = true, kid = `key-${this.#published.length}` } = {}): Promise<void> {
     const { privateKey, publicKey } = await generateKeyPair("ES256", { extractable: true });
     this.#pair = { privateKey, publicKey, kid };

@@ -9,7 +9,7 @@ import type { MergedEndpoint, PortEndpoint } from "./merge-slices.ts";
  * Returns an endpoint as the view of a node contains it. The use of an endpoint says whether traffic with policy
  * Cluster, and traffic with policy Local, may go to it on this node; it can differ by port and address family. The
  * result is one endpoint if all ports and families have the same use, otherwise one for each use and family, with its
- * ports and addresses, and none without a use.
+ * ports and addresses. Ports without a use are left out.
  *
  * `makeServiceView` calls it for a view as a value, `items/endpoint-items.ts` for the messages of streams. Separate
  * from `chooseEndpoints`, which decides before which endpoints have a use. Pure; O(ports × families).

@@ -9,9 +9,10 @@ import type { Changes } from "./projection.ts";
  *
  * Pure; O(sent + wanted).
  *
- * Used where two whole lists of items are compared: by `globalProjection` for relays, by `nodeProjection` when the zone
- * of a node changes, by `resumeView`, and by `Subscription` when a subscriber requests another view. Usual changes of
- * node views are computed by `snapshotDelta` instead, once for all nodes of a class.
+ * Called where two whole lists of items are compared: by `globalProjection` for relays, by `nodeProjection` when the
+ * zone of a node changes, by `resumeView`, and by `Subscription` when a subscriber requests another view; separate,
+ * because all four need it. `snapshotDelta` computes the usual changes of node views instead, once for all nodes of a
+ * class.
  */
 export function diffItems(sent: Iterable<Item>, wanted: Iterable<Item>, { sections, phases }: Order): Changes {
   const gone = new Map<string, Item>();

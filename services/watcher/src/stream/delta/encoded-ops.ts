@@ -6,7 +6,7 @@ import type { Frame } from "../../items/frames.ts";
  * The operations of one phase in their order on the wire, in one buffer that all subscribers of a class share.
  *
  * `encodeOps` makes it, for the changes of a class (`snapshotDelta`) and for whole views (`chunkOps`); `spliceOps` puts
- * the operations of one node in their place.
+ * the operations of one node in their place. Separate from both callers, because both need it.
  */
 export interface EncodedOps {
   /** In order of their paths; each path occurs once. */
@@ -23,9 +23,7 @@ export interface PathOp {
   readonly frame: Frame;
 }
 
-/**
- * Encodes operations, given in any order. Separate from `snapshotDelta` and `service-chunks.ts`, because both need it.
- */
+/** Encodes operations, given in any order. */
 export function encodeOps(ops: readonly PathOp[], isDescending = false): EncodedOps {
   const sorted = ops.toSorted(
     isDescending ? (a, b) => compareText(b.path, a.path) : (a, b) => compareText(a.path, b.path),

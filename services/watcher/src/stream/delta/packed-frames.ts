@@ -10,9 +10,8 @@ import { batchFrame, type Frame, messageIn } from "../../items/frames.ts";
  * *Cost:* about 5 ms for 1 MB.
  *
  * Called for everything that many subscribers share: the changes of a class (`snapshotDelta`), chunks of whole views
- * (`packedChunk`) and buckets (`BucketIndex`).
- *
- * Separate from `encodeOps`, because older subscribers do not understand compressed operations.
+ * (`packedChunk`) and buckets (`BucketIndex`). Separate from `encodeOps`, because older subscribers do not understand
+ * compressed operations.
  */
 export function packFrames(frames: readonly Frame[]): readonly Frame[] {
   const packed: Frame[] = [];

@@ -69,7 +69,7 @@ export function makeCallHandler(
     refusals.add("web-page", formatPeer(request.socket), { reason });
     response.writeHead(403, { "content-type": "text/plain" });
     response.end(`${reason}\n`);
-    // An HTTP/1.1 connection could not take another request before.
+    // Discards the request; otherwise, an HTTP/1.1 connection could not take another one.
     request.resume();
   };
   const http1Calls = new OneAtATime();

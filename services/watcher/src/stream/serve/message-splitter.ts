@@ -2,11 +2,10 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { frameHeaderBytes } from "../../items/frames.ts";
 
 /**
- * Splits the data of a gRPC request into messages, for makeFastWatch, which reads HTTP/2 streams itself.
+ * Splits the data of a gRPC request into messages, for `makeFastWatch`, which reads HTTP/2 streams itself. Separate
+ * from it, because it knows only the framing of gRPC.
  *
  * *Bound:* one message of at most `maxBytes`, and the chunk that completes it.
- *
- * Separate from makeFastWatch, because it knows only the framing of gRPC.
  */
 export class MessageSplitter {
   readonly #maxBytes: number;

@@ -69,7 +69,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
     async *watchNodeView(request, call) {
       const { signal, values } = call;
       const message = toWatchReq(request);
-      // The next request only after the client has read a batch, because a stream takes any number of requests.
+      // Yields the next request only after the client has read a batch: the stream would take any number of requests.
       const wasRead = new Wakeup();
       let isDue = true;
       const requests = (async function* requestsAsRead() {

@@ -19,7 +19,7 @@ export interface ServeOptions extends RoutesOptions, ConnectionLimits, Trust {
   readonly tokens?: TokenChecker | undefined;
   /** Interval between two reads of the TLS files, in milliseconds. Default 10 000. */
   readonly reloadMs?: number | undefined;
-  /** See StartLimitsOptions. */
+  /** Maximum number of streams of each kind that wait for their first batch; 0 for no limit. Default: by the memory. */
   readonly maxWaiting?: number | undefined;
   /** Registry for the metrics of connections and waiting streams. Default none. */
   readonly registry?: Registry | undefined;

@@ -48,6 +48,7 @@ export class Lane {
   readonly #queues: ReadonlyMap<Work, Queue<() => void>>;
   readonly #share: number;
   #meanMs = firstMeanMs;
+  /** Charged time divided by the share, in milliseconds; `Scheduler` chooses the lane with the lowest position. */
   position = 0;
   size = 0;
   /** Number of pieces of work that were taken since the last turn. */

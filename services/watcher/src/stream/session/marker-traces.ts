@@ -5,9 +5,9 @@ import type { Batch } from "./subscription.ts";
  * batch (EmptyOp). The first batch of a stream may deliver changes that the node missed while it was disconnected, so
  * it has the traces of the last 30 s.
  *
- * Not every node records its part of a trace: a change that reaches thousands of nodes would make as many spans. The
- * wanted number of nodes comes with each trace; divided by `openCount`, the number of open streams, it is the share
- * that each node needs to decide for itself.
+ * Not every node records its part of a trace: a change that reaches thousands of nodes would make as many spans. Each
+ * trace has a wanted number of nodes; divided by `openCount`, the number of open streams, it is the share by which
+ * each node decides for itself.
  *
  * `syncMarker` calls it and adds all other fields. Separate because this file alone decides which traces a marker names
  * and how many nodes record them.

@@ -24,11 +24,10 @@ import type { Subscribers } from "./subscribers.ts";
 import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
 
 /**
- * Opens a call of localv1.Sets.Watch: registers a subscriber, and connects its decoded requests to a WatchStream.
- * Called by makeFastWatch for gRPC over HTTP/2, and by watchOps for all other protocols. The caller may decode an
- * acknowledgement itself.
+ * Opens a call of localv1.Sets.Watch: registers a subscriber, and connects its decoded requests to a `WatchStream`.
  *
- * Separate from `WatchStream`, which knows neither node views nor the messages of clients.
+ * `makeFastWatch` calls it for gRPC over HTTP/2, and `watchOps` for all other protocols. The caller may decode an
+ * acknowledgement itself. Separate from `WatchStream`, which knows neither node views nor the messages of clients.
  */
 export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   { store, proxyNames, subscribers, startLimits },

@@ -22,11 +22,11 @@ const maxRoundMs = 100;
  * The lane with the least charged time in proportion to its share is next. An idle lane saves nothing up: when it gets
  * work, it starts at the position of the others. The time between two turns also counts: there the event loop writes
  * what the work has produced, and reads what it causes subscribers to send. An update takes 10 µs, and 30 µs more in
- * the event loop; without these, updates would get nearly all of the thread. Neither constant changes nor thousands of
- * new subscribers keep another lane waiting for long. Updates go first if two lanes are equal.
+ * the event loop; if these did not count, updates would get nearly all of the thread. Neither constant changes nor
+ * thousands of new subscribers keep another lane waiting for long. Updates go first if two lanes are equal.
  *
  * A round of updates that has begun is completed before another lane is next; its lane then waits until the others have
- * had their shares. Divided with the others, each round would take as long as all lanes together, and so would the
+ * had their shares. If other lanes ran during a round, it would take as long as all lanes together, and so would the
  * wait for the next one.
  *
  * Without turns of the event loop, a thousand nodes that reconnect, or a client that opens and cancels streams, would
@@ -35,7 +35,7 @@ const maxRoundMs = 100;
  *
  * *Bound:* one waiting piece of work for each subscriber and query.
  *
- * It decides what runs next; `Rounds` decides to which snapshot subscribers advance.
+ * Separate from `Rounds`, which decides to which snapshot subscribers advance; this class decides what runs next.
  */
 export class Scheduler {
   readonly #lanes: readonly Lane[] = Object.values(lanes).map(({ share, kinds }) => new Lane(share, kinds));

@@ -74,11 +74,8 @@ export class StartLimits {
     const fields = { view, waiting: room.size, pushbackMs: entry.pushbackMs };
     this.#repeats.add(view, (heldBack) =>
       this.#log.info(
-        "stream refused, to be retried later: as many wait for a first batch as may (--max-waiting-streams)",
-        {
-          ...fields,
-          ...(heldBack === 0 ? {} : { repeated: heldBack }),
-        },
+        "stream refused: too many wait for their first batch (--max-waiting-streams); the client retries later",
+        heldBack === 0 ? fields : { ...fields, repeated: heldBack },
       ),
     );
     throw retryLaterError(`${room.size} streams wait for their first batch`, entry.pushbackMs);
@@ -89,10 +86,9 @@ export class StartLimits {
  * The first batch of a stream: the whole view of a node, the difference to a view that the node holds, or the whole
  * cluster, for a relay. Each kind has a limit of its own, so that none keeps another out.
  */
-export type Beginning = "whole" | "resumed" | "global";
+type Beginning = "whole" | "resumed" | "global";
 
-/** Options of {@link StartLimits}. */
-export interface StartLimitsOptions {
+interface StartLimitsOptions {
   readonly registry: Registry;
   readonly log: Log;
   /**

@@ -140,20 +140,23 @@ export class Subscriber implements Recipient {
   }
 
   /**
-   * Its last attempt, on an earlier stream, failed. So a restarted watcher knows a failing node before the node tries
-   * again. An acknowledgement replaces it; it is ignored after the first one.
+   * Records that the last attempt, on an earlier stream, failed: a restarted watcher then knows a failing node before
+   * the node tries again. Does nothing after the first acknowledgement, which replaces it.
    */
   failedBefore(failure: ApplyFailure | undefined): void {
     if (failure !== undefined && !this.#hasAcknowledged) this.#error = errorText(failure.Error);
   }
 
-  /** It has received the batches up to a revision. Errors: INVALID_ARGUMENT for a revision that was never sent. */
+  /**
+   * Records that it has received the batches up to a revision. Errors: INVALID_ARGUMENT for a revision that was never
+   * sent.
+   */
   received(revision: number): void {
     this.#mustBeSent(revision, "Received");
     this.#receive(revision);
   }
 
-  /** A batch was written with its marker. */
+  /** Records a batch that was written with its marker. */
   sent(delivery: Delivery): void {
     const { kind, metrics, now, followers } = this.#options;
     const nowMs = now();

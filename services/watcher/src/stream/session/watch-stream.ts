@@ -12,10 +12,12 @@ import type { Batch } from "./subscription.ts";
 import { syncMarker } from "./sync-marker.ts";
 
 /**
- * One Watch call: one batch for each requested batch, as soon as the view changes. The proto file documents the order
- * of messages. `openLocalWatch` and `openGlobalWatch` create it, and the server passes it requests and disconnects.
+ * One Watch call. It sends one batch for each that the client requests, as soon as the view changes. The proto file
+ * documents the order of messages.
  *
- * This class decides when to send what. `Subscription` computes the batch, and the {@link WatchSink} writes it.
+ * `openLocalWatch` and `openGlobalWatch` create it; `makeFastWatch` and `watchOps` pass it requests and disconnects.
+ * Separate from these, because it knows no HTTP and only decides when to send what. `Subscription` computes the batch,
+ * and the {@link WatchSink} writes it.
  *
  * Calls and the store drive it from outside; while it waits, it is only an entry in a list. With thousands of streams,
  * memory per idle stream and promises per batch dominate the cost.
@@ -239,8 +241,8 @@ export class WatchStream<Request> {
   #continue(): void {
     this.#state = "writing";
     const { resume } = this.#wanted ?? {};
-    const ofView = resume === undefined ? "continue" : "continue-resume";
-    scheduler.schedule(this.#batch?.isUpdate === true ? "update" : ofView, () => {
+    const continuing = resume === undefined ? "continue" : "continue-resume";
+    scheduler.schedule(this.#batch?.isUpdate === true ? "update" : continuing, () => {
       if (this.#state !== "writing") return;
       try {
         this.#writeNext();

@@ -20,8 +20,8 @@ import { ReportedTexts } from "./reported-texts.ts";
  *
  * *Cost:* a map entry per object. The values are shared with the store.
  *
- * `kubeSource` makes one for each kind and passes it to the reflector as its handler. The reflector knows versions and
- * requests; the cache knows objects.
+ * `kubeSource` makes one for each kind and passes it to the reflector as its handler. Separate from the reflector,
+ * which knows versions and requests, but no objects.
  */
 export class ObjectCache<T> implements CollectionHandler {
   readonly #kind: ObjectKind<T>;

@@ -30,7 +30,6 @@ export class ReportedTexts {
   }
 }
 
-/** Limit for the texts of one object. */
 const maxTexts = 20;
 
 function withoutIndexes(text: string): string {

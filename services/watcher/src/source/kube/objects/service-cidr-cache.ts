@@ -7,13 +7,13 @@ import type { WatchEvent } from "../request/watch-once.ts";
 import type { ChangeQueue } from "./change-queue.ts";
 
 /**
- * Last known CIDRs of all ServiceCIDR objects. When one changes, the sink gets all CIDRs as one sorted set. A
- * ServiceCIDR is a range of cluster IPs; the source keeps these objects apart because they are neither Service, slice
- * nor Node.
+ * Last known CIDRs of all ServiceCIDR objects, which are ranges of cluster IPs. When one changes, the sink gets all
+ * CIDRs as one sorted set.
  *
  * Source: networking.k8s.io/v1 ServiceCIDR.spec.cidrs.
  *
- * `kubeSource` makes it, as handler of a reflector of its own.
+ * `kubeSource` makes it, as handler of a reflector of its own. Separate from `ObjectCache`, which passes on single
+ * objects.
  */
 export class ServiceCIDRCache implements CollectionHandler {
   readonly #queue: ChangeQueue;

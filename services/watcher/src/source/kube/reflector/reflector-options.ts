@@ -5,8 +5,8 @@ import type { CollectionHandler } from "./collection-handler.ts";
 import type { ReflectorObserver } from "./reflector-observer.ts";
 
 /**
- * Limits and delays of lists and watches. The defaults are those of the program; tests shorten them. The reflector
- * keeps our copy of one collection of the API server up to date.
+ * Limits and delays of a `Reflector`, which keeps our copy of one collection of the API server up to date. The defaults
+ * are those of the program; tests shorten them.
  */
 export interface ReflectorTiming {
   /** Objects per page of a list. Default 500. */

@@ -20,8 +20,8 @@ import type { RelistReason } from "./source-metrics.ts";
  *
  * It never gives up, detects watches that die silently, and never applies part of a list.
  *
- * It decides what to request next; `streamList`, `listPages` and `watchOnce` send the requests, and a
- * `CollectionHandler` takes the objects.
+ * Separate, because it only decides what to request next: `streamList`, `listPages` and `watchOnce` send the requests,
+ * and a `CollectionHandler` takes the objects.
  */
 export class Reflector {
   readonly #options: ReflectorOptions;

@@ -8,12 +8,12 @@ import { rawMetadata } from "./raw-object.ts";
 import type { Resource } from "./resource.ts";
 
 /**
- * Sends one watch request and passes its events to `handler` until the watch ends. The reflector repeats it;
- * `streamList` uses it for a single list.
+ * Sends one watch request and passes its events to `handler` until the watch ends.
  *
  * An ERROR event ends the watch with the failure that it describes, although the HTTP status was 200.
  *
- * It sends one request and keeps no state; the reflector decides when to watch again.
+ * The reflector repeats it; `streamList` uses it for a single list. Separate from both, because it sends one request
+ * and keeps no state.
  */
 export async function watchOnce(
   connection: KubeConnection,
