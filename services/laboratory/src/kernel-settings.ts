@@ -1,6 +1,6 @@
 /**
- * Returns a shell command that sets the sysctls of a new namespace, before it has links. `one-node.ts` and the kernel
- * tests run it in each network namespace that they add.
+ * Returns a shell command that sets the sysctls of a new namespace, before it has links. `buildNetwork`, the kernel
+ * tests and the end-to-end tests run it in each network namespace that they add.
  *
  * `more` adds settings below /proc/sys/net, for example "ipv4/icmp_ratelimit 0"; a value may be empty. Redirects are
  * off, because results would otherwise depend on the order of packets. Duplicate address detection is off, because it

@@ -39,7 +39,8 @@ const gateway = { v4: "169.254.1.1", v6: "fe80::1" };
  *
  * Takes about half a second.
  *
- * The demo calls it; the kernel tests build networks of their own.
+ * `kpng demo` and the kernel test of the same example call it. Separate from `Laboratory`, whose other users build
+ * other networks.
  */
 export async function buildNetwork(laboratory: Laboratory, { client, node, pods }: Network): Promise<void> {
   for (const { name } of [client, node, ...pods]) {

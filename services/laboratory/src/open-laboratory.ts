@@ -6,7 +6,7 @@ import { runCommand, toolEnvironment } from "./run-command.ts";
  * An open laboratory (network namespaces that exchange real packets), or the reason why this machine has none. Many
  * containers permit no namespaces, so the demo and the tests must do without one there.
  */
-export type OpenResult =
+type OpenResult =
   | { readonly kind: "open"; readonly laboratory: Laboratory }
   | { readonly kind: "unavailable"; readonly reason: string };
 
@@ -15,8 +15,8 @@ export type OpenResult =
  *
  * As root on Debian it first installs missing tools, and reports that through `say`.
  *
- * The demo and the suites of packet tests call it. Separate from `Laboratory`, which assumes that the tools are
- * installed.
+ * The demo and `describePackets` of the kernel tests call it. Separate from `Laboratory`, which assumes that the tools
+ * are installed.
  */
 export async function openLaboratory(say: (text: string) => void): Promise<OpenResult> {
   if (process.platform !== "linux") return unavailable("network namespaces need Linux");

@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { dirname } from "node:path";
 
-/** Output and exit status of a command. The laboratory runs its tools with {@link runCommand}. */
+/** Output and exit status of a command. */
 export interface CommandResult {
   /** -1 if the command could not be started or a signal ended it. */
   readonly exitCode: number;
@@ -20,8 +20,9 @@ export function toolEnvironment(): NodeJS.ProcessEnv {
 }
 
 /**
- * Runs a command, kills it after `timeoutMs`, and returns how it ended. Never rejects. Separate from `Laboratory`
- * because some commands run outside of it.
+ * Runs a command, kills it after `timeoutMs`, and returns how it ended. Never rejects. `Laboratory` calls it to enter
+ * its namespaces, and `openLaboratory` to install tools. Separate from `Laboratory`, because some commands run outside
+ * of it.
  */
 export async function runCommand(command: readonly string[], input = "", timeoutMs = 60_000): Promise<CommandResult> {
   const [program = "", ...options] = command;

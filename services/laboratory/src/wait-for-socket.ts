@@ -3,9 +3,10 @@ import { existsSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
 /**
- * Waits until a program has created its unix socket. The demo calls it before it starts the client of that program.
- * Errors: the program ended, or no socket within 10 s. Tests call it too. Separate from `Laboratory`, because the dry
- * run of the demo has none.
+ * Waits until a program has created its unix socket. The demo and tests call it before they start the client of that
+ * program. Separate from `Laboratory`, because the dry run of the demo has none.
+ *
+ * Errors: the program ended, or no socket within 10 s.
  */
 export async function waitForSocket(program: ChildProcess, path: string): Promise<void> {
   const deadlineMs = performance.now() + 10_000;

@@ -1,6 +1,7 @@
 /**
- * A value of nft's JSON output (libnftables-json(5)) before it is decoded. The three files that parse this output use
- * the functions of this file to check the type of each value.
+ * A value of nft's JSON output (libnftables-json(5)) before it is decoded. `parse-nft-ruleset.ts`, `parse-nft-rule.ts`
+ * and `nft-match.ts` check the type of each value with the functions of this file, which is separate because all three
+ * need them.
  */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };
 

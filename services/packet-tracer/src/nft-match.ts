@@ -12,15 +12,15 @@ export interface NamedSet {
 export type NamedSets = ReadonlyMap<string, NamedSet>;
 
 /** Condition of one statement: each alternative is a list of matches that must all hold. */
-export interface Condition {
+interface Condition {
   readonly alternatives: readonly (readonly Match[])[];
   /** If set, the condition is that client affinity remembers the client, for this many seconds. */
   readonly affinitySeconds?: number | undefined;
 }
 
 /**
- * Translates a `match` statement of nft into conditions of the tracer. `parseNftRule` calls it; a file of its own,
- * because the end of a rule is translated there. Errors: NotUnderstood.
+ * Translates a `match` statement of nft into conditions of the tracer. `parseNftRule` calls it. Separate from
+ * `parseNftRule`, which translates the end of a rule: what happens to a packet that matches. Errors: NotUnderstood.
  */
 export function parseMatch(statement: Json, sets: NamedSets): Condition {
   const { op, left, right } = asObject(statement);
@@ -58,7 +58,7 @@ export function parseKey(key: Json | undefined, value: Json, isNot = false): rea
   if (kind !== "concat") return [parseField(kind, content, value, isNot)];
   const values = asList(kindOf(value)[1]);
   const fields = asList(content);
-  // That several keys together are not equal cannot be expressed as a list of matches.
+  // A list of matches cannot express that at least one of several keys differs.
   if (isNot || values.length !== fields.length) throw new NotUnderstood(key);
   return fields.flatMap((field, at) => parseKey(field, values[at] ?? null));
 }

@@ -7,7 +7,10 @@ import type { Match, Rule, Target } from "./rule.ts";
  * map.
  *
  * The alternatives exclude each other, because keys of a set are unique, so that at most one of the rules matches. A
- * random choice becomes rules that may match, and a last one that does. `parseNftRuleset` calls it for each rule.
+ * random choice becomes rules that may match, and a last one that does.
+ *
+ * `parseNftRuleset` calls it for each rule. Separate from it, because that file knows tables and chains, this one a
+ * rule.
  *
  * A rule with a statement that the tracer does not know gets a match `notUnderstood`: a packet that reaches it cannot
  * be traced, because skipping the rule would be a guess.

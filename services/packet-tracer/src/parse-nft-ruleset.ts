@@ -12,8 +12,8 @@ interface BaseChain {
 
 /**
  * Parses the output of `nft -j list table` for one table of kube-proxy's nftables mode, into the form that `trace`
- * follows packets through. `comparePackets` of shadow mode and tests call it. Rules of iptables mode are parsed by
- * `parseRuleset`.
+ * follows packets through. `comparePackets` of shadow mode and tests call it. Separate from `parseRuleset`, which
+ * parses rules of iptables mode.
  *
  * The base chains become jumps in the built-in chains of iptables, in the order of their priorities: filter chains at
  * prerouting, and at output before DNAT, come first in table nat. Kube-proxy's base chains never accept, so that order

@@ -1,7 +1,7 @@
 import type { Match, Rule, Target } from "./rule.ts";
 
-/** The words around an option. */
-interface Options {
+/** What surrounds an option: its value and its negation. */
+interface Context {
   /** Takes the next word as the value of the option. */
   value(): string;
   /** True if "!" stands before it. */
@@ -10,7 +10,8 @@ interface Options {
 
 /**
  * Parses the rest of a line after `-A CHAIN`, in the output of iptables-save or the input of iptables-restore.
- * `parseRuleset` calls it for each `-A` and `-I`. Rules of nft are parsed by `parseNftRule`.
+ * `parseRuleset` calls it for each `-A` and `-I`. Separate from it, because that file knows tables and chains, this one
+ * a rule. `parseNftRule` does the same for rules of nft.
  *
  * A rule with an option that the tracer does not know gets a match `notUnderstood` after the matches before the option:
  * a packet that reaches it cannot be traced, because skipping the rule would be a guess.
@@ -55,7 +56,7 @@ function parseWords(words: readonly string[], matches: Match[], text: string): R
 }
 
 /** Parses an option; undefined if it restricts nothing. */
-function parseMatch(option: string, { value, isNot }: Options, text: string): Match | undefined {
+function parseMatch(option: string, { value, isNot }: Context, text: string): Match | undefined {
   switch (option) {
     case "-s":
       return { kind: "address", of: "source", cidr: value(), isNot };

@@ -2,9 +2,10 @@ import { parseRule } from "./parse-rule.ts";
 import type { Rule, Ruleset } from "./rule.ts";
 
 /**
- * Parses the output of iptables-save, or the input of iptables-restore for a kernel without rules. It is the first step
- * of the packet tracer; `trace` then follows packets through the result. Shadow mode and tests use both. It reads
- * tables and chains; `parseRule` parses each rule. Kube-proxy's nftables rules are parsed by `parseNftRuleset`.
+ * Parses the output of iptables-save, or the input of iptables-restore for a kernel without rules. `trace` then follows
+ * packets through the result. `comparePackets` of shadow mode and tests call both.
+ *
+ * Separate from `parseRule`, which parses a single rule, and from `parseNftRuleset`, which parses rules of nft.
  *
  * Understands `*table`, `:CHAIN POLICY`, `-N`, `-A` and `-I`; throws for other lines that change rules. Built-in chains
  * that are not mentioned have no rules.

@@ -1,6 +1,7 @@
 /**
- * A condition of a rule, of the kinds that kube-proxy and our backends use. The types in this file are the parsed rules
- * that the packet tracer walks through.
+ * A condition of a rule, of the kinds that kube-proxy and our backends use. The types in this file describe parsed
+ * rules. They are separate, because the parsers of iptables and of nft make such rules, and `walk` follows packets
+ * through them.
  */
 export type Match =
   | { readonly kind: "address"; readonly of: "source" | "destination"; readonly cidr: string; readonly isNot: boolean }
@@ -25,7 +26,7 @@ export type Target =
   /** mark = (mark & ~mask) ^ value, as --set-xmark. */
   | { readonly kind: "mark"; readonly value: number; readonly mask: number };
 
-/** A parsed rule. `parseRule` and `parseNftRule` make rules, and `walk` follows packets through them. */
+/** A parsed rule. */
 export interface Rule {
   readonly matches: readonly Match[];
   readonly target: Target;

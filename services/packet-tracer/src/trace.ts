@@ -9,10 +9,7 @@ import { type Branch, walk } from "./walk.ts";
  * through our rules and kube-proxy's to compare where they go.
  */
 export interface TracedPacket extends FirstPacket {
-  /**
-   * The conntrack state: NEW, which is the default, or INVALID for a packet of no known connection, which table nat
-   * does not see.
-   */
+  /** Conntrack state. Default NEW. INVALID is a packet of no known connection; table nat does not see such packets. */
   readonly state?: "NEW" | "INVALID" | undefined;
 }
 
@@ -25,8 +22,8 @@ export interface TracedNode {
 }
 
 /**
- * Returns every possible outcome of a packet, each once. `comparePackets` of shadow mode and tests call it. `walk`
- * follows the packet through each chain.
+ * Returns every possible outcome of a packet, each once. `comparePackets` of shadow mode and tests call it. Separate
+ * from `walk`, which follows the packet through one chain: this file knows the hooks of the kernel.
  *
  * The packet passes the kernel's hooks: nat PREROUTING or OUTPUT, then by its new destination filter INPUT or FORWARD
  * (or OUTPUT), then nat POSTROUTING if it leaves the node. A packet of the node to itself passes OUTPUT, POSTROUTING

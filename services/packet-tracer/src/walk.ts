@@ -22,9 +22,9 @@ interface Step {
 const maxDepth = 32;
 
 /**
- * Follows a packet through a built-in chain and all chains that it jumps to. `trace` calls it for each hook of the
- * kernel, in their order; this file knows only rules. The chain's policy decides on packets that reach its end or
- * return.
+ * Follows a packet through a built-in chain and all chains that it jumps to. The chain's policy decides on packets that
+ * reach its end or return. `trace` calls it for each hook of the kernel. Separate from `trace`, because this file knows
+ * only rules.
  */
 export function walk(ruleset: Ruleset, table: string, chain: string, packet: Traced): readonly Branch[] {
   const rules = ruleset.get(table)?.get(chain);

@@ -28,7 +28,7 @@ export interface Comparison {
 const packetsPerTurn = 200;
 
 /** Our side of a comparison, besides the plans. */
-export interface ComparedNode {
+interface ComparedNode {
   readonly view: NodeView;
   readonly links: NodeLinks;
   /** The mode of kube-proxy that our backend behaves like. */
@@ -37,12 +37,14 @@ export interface ComparedNode {
 
 /**
  * Compares the outcome of the same packets by kube-proxy's rules for one family and by our plans. Returns the packets
- * with different outcomes. Without rules of kube-proxy, these are all packets that our plans serve. `FamilyComparer`
- * calls it when a view or a rule has changed; `probesOf` chooses the packets.
+ * with different outcomes. Without rules of kube-proxy, these are all packets that our plans serve.
  *
- * Only the first packet of a connection is compared: it decides for all of them. Not compared are how often each
- * endpoint is chosen, and a pod of another node that reaches itself by way of this one, which kube-proxy masquerades
- * and we do not (README of backend-iptables, "Where the form differs").
+ * `FamilyComparer` calls it when a view or a rule has changed. Separate from `FamilyComparer`, which reads the rules
+ * and the node: this function runs no program.
+ *
+ * It compares only the first packet of a connection, which decides for all of them. It does not compare how often each
+ * endpoint is chosen. It also ignores a pod of another node that reaches itself by way of this one, which kube-proxy
+ * masquerades and we do not (README of backend-iptables, "Where the form differs").
  *
  * *Cost:* about 0.1 ms for a packet; some five packets for each address and port. Ends early when `signal` aborts.
  */
@@ -86,7 +88,7 @@ function describeOutcomes(find: () => readonly PacketOutcome[]): readonly string
 }
 
 /** Formats an outcome for reports. *Shape:* `10.1.1.11:8080 (masqueraded)`. */
-export function describeOutcome(outcome: PacketOutcome): string {
+function describeOutcome(outcome: PacketOutcome): string {
   switch (outcome.kind) {
     case "refused":
       return "refused";

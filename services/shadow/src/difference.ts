@@ -3,7 +3,8 @@ import type { ProbeSender } from "./probes.ts";
 
 /**
  * A packet with different outcomes by kube-proxy's rules and by our plan. `comparePackets` finds differences;
- * `SettledDifferences`, the report and the metrics pass them on.
+ * `SettledDifferences`, `format-report.ts` and `shadow-metrics.ts` take them. A file of its own, because all four use
+ * the type.
  */
 export interface Difference {
   /** *Shape:* `namespace/name:port`; "" if unknown. */
@@ -17,7 +18,7 @@ export interface Difference {
   readonly port: number;
   readonly sender: ProbeSender;
   readonly source: string;
-  /** The interface that it arrives on; absent if the node itself sends it. */
+  /** The interface that the packet arrives on; absent if the node itself sends it. */
   readonly inInterface?: string;
   /** Its possible outcomes, sorted; e.g. `10.1.1.11:8080 (masqueraded)`, `refused`, `dropped`, `no rule`. */
   readonly kubeProxy: readonly string[];

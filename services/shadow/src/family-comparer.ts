@@ -12,7 +12,7 @@ import { readNodeLinks } from "./node-links.ts";
 import type { ReadKubeProxy } from "./read-kube-proxy.ts";
 
 /** Result of a comparison of one family. */
-export type FamilyComparison = Comparison & { readonly hasKubeProxy: boolean };
+type FamilyComparison = Comparison & { readonly hasKubeProxy: boolean };
 
 /** After this many Services the event loop gets a turn. */
 const servicesPerTurn = 100;
@@ -21,7 +21,8 @@ const servicesPerTurn = 100;
  * Compares kube-proxy's rules with our plans for one family. It returns the last result again as long as the view, the
  * node and the rules are the same. `shadowTask` has one for each family and calls it at an interval.
  *
- * It collects the inputs: rules, addresses of the node and plans. `comparePackets` does the comparison.
+ * Separate from `comparePackets`, which does the comparison: this class collects its inputs, the rules, the addresses
+ * of the node and the plans.
  *
  * *Bound:* the text of kube-proxy's rules; plans are kept only during a comparison.
  */

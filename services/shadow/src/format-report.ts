@@ -8,10 +8,10 @@ import type { SettledChange } from "./settled-differences.ts";
 export type ReportFormat = FormatObject | undefined;
 
 /** The extent of the last comparison, of both families. */
-export type Compared = Pick<Comparison, "packets" | "services">;
+type Compared = Pick<Comparison, "packets" | "services">;
 
 /** Result of a run. */
-export interface Summary {
+interface Summary {
   /** Number of comparisons. */
   readonly looks: number;
   /** Number of distinct differences that were reported. */
@@ -78,7 +78,7 @@ function row(sign: string, difference: Difference): Row {
   ];
 }
 
-/** Formats the outcomes of one side; those that the other side does not have come first. */
+/** Formats the outcomes of one side. Outcomes that the other side does not have come first. */
 function side(outcomes: readonly string[], others: readonly string[]): string {
   const sorted = [
     ...outcomes.filter((each) => !others.includes(each)),

@@ -5,8 +5,9 @@ import type { PlannedFrontend, PlannedNode } from "@kpng/service-plan/planned-no
 import type { PodTraffic, Route } from "@kpng/service-plan/service-plan.ts";
 
 /**
- * An address and port that rules or plans are about. This file finds the frontends on both sides, kube-proxy's rules
- * and our plans; `probesOf` then makes packets to all of them.
+ * An address and port that rules or plans are about. `comparePackets` calls the functions of this file, which find the
+ * frontends on both sides: in kube-proxy's rules and in our plans. Separate from `probesOf`, which makes packets to all
+ * of them.
  */
 export interface ProbedFrontend {
   /** "tcp", "udp" or "sctp". */
@@ -34,7 +35,7 @@ export function frontendKey({
   return `${protocol} ${address ?? "node"} ${port}`;
 }
 
-/** Returns the frontends of a node's plans, for `comparePackets`. Pure; O(frontends). */
+/** Returns the frontends of a node's plans. Pure; O(frontends). */
 export function frontendsOfPlans({ node, frontends }: PlannedNode): ReadonlyMap<FrontendKey, ProbedFrontend> {
   const found = new Map<FrontendKey, ProbedFrontend>();
   const add = (frontend: ProbedFrontend): void => void found.set(frontendKey(frontend), frontend);
@@ -44,7 +45,7 @@ export function frontendsOfPlans({ node, frontends }: PlannedNode): ReadonlyMap<
     const { address, protocol, port: number } = frontend;
     const sources = new Set(sourcesOf(planned));
     const interfaces = new Set<string>();
-    if (tellsPods(planned)) addPods(node.podTraffic, sources, interfaces);
+    if (distinguishesPods(planned)) addPods(node.podTraffic, sources, interfaces);
     add({ protocol: protocol.toLowerCase(), address, port: number, servicePort: port.name, sources, interfaces });
     if (service.healthCheck === undefined) continue;
     const check = { protocol: "tcp", address: undefined, port: service.healthCheck.port };
@@ -57,8 +58,8 @@ export function frontendsOfPlans({ node, frontends }: PlannedNode): ReadonlyMap<
 const unknownPort = 65_535;
 
 /**
- * Returns TCP port 65535 of each cluster IP, at which hardly any Service answers. `comparePackets` adds these
- * frontends, because the modes of kube-proxy treat packets to unknown ports differently.
+ * Returns TCP port 65535 of each cluster IP, at which hardly any Service answers. These frontends are compared too,
+ * because the modes of kube-proxy treat packets to unknown ports differently.
  */
 export function unknownPorts({ frontends }: PlannedNode): ReadonlyMap<FrontendKey, ProbedFrontend> {
   const none: ReadonlySet<string> = new Set();
@@ -77,7 +78,7 @@ function sourcesOf({ frontend: { sources } }: PlannedFrontend): readonly string[
 }
 
 /** Whether packets of pods are treated differently from packets from outside. */
-function tellsPods({ frontend: { routes } }: PlannedFrontend): boolean {
+function distinguishesPods({ frontend: { routes } }: PlannedFrontend): boolean {
   const text = (route: Route): string => JSON.stringify(route);
   return text(routes.pod) !== text(routes.outside);
 }

@@ -15,8 +15,8 @@ const chainName =
 const mark = ":KUBE-SERVICES ";
 
 /**
- * True if kube-proxy in iptables mode has rules here, or has left rules behind. `openKubeProxy` calls it to choose
- * between the variants of iptables.
+ * True if the output of iptables-save has rules of kube-proxy in iptables mode, current or left behind. `openKubeProxy`
+ * calls it to choose between the variants of iptables.
  */
 export function hasKubeProxyRules(saved: string): boolean {
   return saved.includes(`\n${mark}`);

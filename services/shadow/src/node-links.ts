@@ -13,6 +13,7 @@ export interface NodeLinks extends TracedNode {
 
 /**
  * Reads the addresses and interfaces of this node for one family. `FamilyComparer` calls it before each comparison.
+ * Separate, because `probesOf` and the tracer use the result without reading the system.
  *
  * A packet to an address outside the networks of all interfaces is assumed to leave by `eth0`: only rules of the CNI
  * look at that interface.

@@ -9,8 +9,9 @@ const strangers: Readonly<Record<Family, readonly string[]>> = {
 };
 
 /**
- * Returns an address that is in none of the CIDRs; undefined if they contain all that we know. `probesOf` sends packets
- * from it as a client that no rule knows. This file only computes with addresses.
+ * Returns an address that is in none of the CIDRs; undefined if they contain all candidates. `probesOf` makes packets
+ * from it, as from a client that no rule knows. Separate from `probesOf`, because this file only computes with
+ * addresses.
  */
 export function pickStranger(family: Family, cidrs: readonly string[]): string | undefined {
   return strangers[family].find((address) => !cidrs.some((cidr) => isIn(address, cidr)));

@@ -21,7 +21,7 @@ export interface Probe {
 }
 
 /** The node that packets are sent to. */
-export interface ProbedNode {
+interface ProbedNode {
   readonly view: NodeView;
   readonly node: NodePlan;
   readonly links: NodeLinks;
@@ -35,8 +35,8 @@ const maxSources = 64;
  * outside, from each range and over each interface that either side distinguishes, and from each endpoint on the node
  * to itself. Node ports are probed at the node's address and at localhost; the first of a protocol at every address.
  *
- * `comparePackets` sends each packet through both sides. Pure. `frontends` are the frontends of both sides, of one
- * family.
+ * `comparePackets` traces each packet through both sides. Separate from it, because this file decides what is worth
+ * comparing. Pure. `frontends` are the frontends of both sides, of one family.
  */
 export function* probesOf(
   frontends: ReadonlyMap<FrontendKey, ProbedFrontend>,

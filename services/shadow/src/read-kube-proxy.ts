@@ -17,10 +17,8 @@ export type ReadKubeProxy = () => Promise<KubeProxyRules | undefined>;
 const versionMs = 10_000;
 
 /** How to find kube-proxy's rules. */
-export interface KubeProxyPlace {
-  /**
-   * The mode that is looked for first: kube-proxy has left rules of the other one if it was changed without cleanup.
-   */
+interface KubeProxyPlace {
+  /** The mode to look for first. Rules of the other mode remain if kube-proxy's mode was changed without cleanup. */
   readonly mode: ProxyMode;
   /** The kernel mechanism of its iptables mode. */
   readonly variant: IptablesVariant | "auto";
@@ -30,7 +28,10 @@ export interface KubeProxyPlace {
 
 /**
  * Returns a function that reads kube-proxy's rules in either mode; undefined for a family in which this machine cannot
- * have rules. `shadowTask` calls it once for each family. `read-nftables.ts` reads the rules of nftables mode.
+ * have rules. `shadowTask` calls it once for each family.
+ *
+ * Separate from `kube-proxy-rules.ts`, which is pure, and from `readNftables`, which reads the rules of nftables mode:
+ * this file chooses the mode and runs iptables.
  *
  * Errors: IPTABLES_MISSING for IPv4 if `mode` is iptables.
  */

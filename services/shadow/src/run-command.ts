@@ -1,7 +1,8 @@
 import { describeEnd, type ProgramEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
 
-// Shadow mode runs programs only to read kube-proxy's rules; `openKubeProxy` and `readNftables` run them by this file.
+// Shadow mode runs programs only to read kube-proxy's rules. Separate from `openKubeProxy` and `readNftables`, because
+// both run programs with these functions.
 
 /** Runs a program to its end, at most for `timeoutMs` milliseconds. A type, so that tests can run it in a namespace. */
 export type RunCommand = (command: readonly string[], timeoutMs: number) => Promise<ProgramEnd>;

@@ -1,9 +1,12 @@
 import { CodedError } from "@kpng/process/coded-error.ts";
 
 /** Error codes of shadow mode; `docs/errors.md` has a row for each. */
-export type ShadowErrorCode = "NO_KUBE_PROXY" | "IPTABLES_MISSING" | "SAVE_FAILED";
+type ShadowErrorCode = "NO_KUBE_PROXY" | "IPTABLES_MISSING" | "SAVE_FAILED";
 
-/** Error while reading kube-proxy's rules, thrown by `openKubeProxy`, `readNftables` and `shadowTask`. */
+/**
+ * Error while reading kube-proxy's rules. `openKubeProxy`, `readNftables` and `shadowTask` throw it, which is why it
+ * has a file of its own.
+ */
 export class ShadowError extends CodedError<ShadowErrorCode> {
   override readonly name = "ShadowError";
 }

@@ -4,13 +4,13 @@ import { Counter, Gauge, type Registry } from "prom-client";
 import type { Difference } from "./difference.ts";
 
 /**
- * Metrics of shadow mode. `shadowTask` updates them after each comparison. Reports for people are formatted by
- * `format-report.ts`.
+ * Metrics of shadow mode. `shadowTask` updates them after each comparison. Separate from it, because the generated
+ * reference of the metrics registers them too.
  */
 export interface ShadowMetrics {
   readonly looks: Counter<"result">;
-  /** Takes the differences that are reported now, of all families. */
-  set(family: Family, told: readonly Difference[]): void;
+  /** Sets the number of differences of a family. `reported` are those of all families. */
+  set(family: Family, reported: readonly Difference[]): void;
 }
 
 /** Registers the metrics; call it once for each registry. */
@@ -31,10 +31,10 @@ export function createShadowMetrics(registry: Registry): ShadowMetrics {
   for (const result of ["ok", "failed"]) looks.inc({ result }, 0);
   return {
     looks,
-    set: (family, told) =>
+    set: (family, reported) =>
       differences.set(
         { ip_family: familyLabels[family] },
-        told.filter((difference) => difference.family === family).length,
+        reported.filter((difference) => difference.family === family).length,
       ),
   };
 }

@@ -5,9 +5,11 @@ import { shadowTask } from "./shadow-task.ts";
 
 /**
  * The option `--shadow` of a backend: reports the packets that kube-proxy's rules on this node treat differently from
- * the plan that the backend would install. `mode` is the mode of kube-proxy that the backend behaves like; rules of the
- * other mode are compared, too, if kube-proxy has none of this one. `iptablesBackend` and `nftBackend` pass the result
- * to `proxyBackend`. This file only declares options; `shadowTask` does the work.
+ * the plan that the backend would install. `mode` is the mode of kube-proxy that the backend behaves like; if
+ * kube-proxy has no rules of this mode, its rules of the other mode are compared.
+ *
+ * `iptablesBackend` and `nftBackend` pass the result to `proxyBackend`. Separate from `shadowTask`, which does the
+ * work: this file only declares options.
  */
 export function shadowMode(backend: string, mode: ProxyMode): ProxyAlternative {
   return {

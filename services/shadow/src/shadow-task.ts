@@ -18,8 +18,7 @@ import { SettledDifferences } from "./settled-differences.ts";
 import { ShadowError } from "./shadow-error.ts";
 import { createShadowMetrics, type ShadowMetrics } from "./shadow-metrics.ts";
 
-/** Options of {@link shadowTask}. */
-export interface ShadowTaskOptions {
+interface ShadowTaskOptions {
   /** Name of the backend. */
   readonly name: string;
   readonly settings: ProxySettings;
@@ -49,7 +48,8 @@ const settlingMs = 1_000;
 /**
  * Follows the view, and reports the packets that a backend with these settings would treat differently from
  * kube-proxy's rules in the kernel. It changes nothing: it runs only `iptables-save`, `iptables --version` and `nft
- * -j list table`. `shadowMode` returns it for `--shadow`.
+ * -j list table`. `shadowMode` returns it for `--shadow`. It connects the other files of this package, each of which
+ * does one step.
  *
  * Rejects with IPTABLES_MISSING; with `isOnce` also with NO_KUBE_PROXY if kube-proxy has no rules, and SAVE_FAILED.
  */
@@ -96,7 +96,7 @@ class Shadow {
   readonly #comparers: readonly FamilyComparer[];
   readonly #metrics: ShadowMetrics;
   readonly #settled: SettledDifferences;
-  readonly #told = new Set<string>();
+  readonly #reported = new Set<string>();
   readonly #startMs = performance.now();
   #view: NodeView | undefined;
   #present: ReturnType<SettledDifferences["take"]>["present"] = [];
@@ -157,7 +157,7 @@ class Shadow {
   /** Prints the summary of the run. */
   summarize(): void {
     const elapsedMs = performance.now() - this.#startMs;
-    const summary = { looks: this.#looks, told: this.#told.size, present: this.#present, elapsedMs };
+    const summary = { looks: this.#looks, told: this.#reported.size, present: this.#present, elapsedMs };
     this.#options.print(formatSummary(this.#format, new Date(), summary));
   }
 
@@ -183,7 +183,7 @@ class Shadow {
     const change = this.#settled.take(found, performance.now());
     this.#present = change.present;
     for (const { family } of results) this.#metrics.set(family, change.present);
-    for (const difference of change.appeared) this.#told.add(differenceKey(difference));
+    for (const difference of change.appeared) this.#reported.add(differenceKey(difference));
     context.health.setReady("shadow");
     const isNews = change.appeared.length + change.gone.length > 0;
     // The first block also reports that there is no difference.

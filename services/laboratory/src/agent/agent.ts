@@ -5,10 +5,12 @@ import { type RunningProbe, startProbe } from "./probe.ts";
 import type { AgentRequest } from "./request.ts";
 import { serve } from "./serve.ts";
 
-// The agent, which `AgentClient.start` runs in a network namespace of a test network (a laboratory). It stays there,
-// answers connections as a pod would, and sends packets on request, because starting a process for each packet takes
-// longer than the packet: `node agent.ts NAME PORT,PORT… ADDRESS…`. It prints "ready" when it listens, then reads
-// `[number, AgentRequest]` and writes `[number, reply]`, one per line, as replies become ready.
+// The agent: the program that `AgentClient.start` runs in a network namespace of a test network (a laboratory). It
+// answers connections as a pod would, and sends packets on request. It keeps running, because starting a process for
+// each packet takes longer than the packet.
+//
+// Usage: `node agent.ts NAME PORT,PORT… ADDRESS…`. It prints "ready" when it listens, then reads `[number,
+// AgentRequest]` and writes `[number, reply]`, one per line, as replies become ready.
 
 const flows = new Map<number, RunningFlow>();
 const probes = new Map<number, RunningProbe>();

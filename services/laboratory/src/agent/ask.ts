@@ -7,8 +7,8 @@ import type { AgentRequest, Answer, HttpAnswer } from "./request.ts";
 
 /**
  * Sends packets in rounds until enough different names have answered: each packet reaches a random endpoint. The agent
- * runs it for the request "ask"; this file contains everything that sends packets one by one. Continuous traffic is in
- * `flow.ts` and `probe.ts`.
+ * (`agent.ts`) calls it for the request "ask". Separate from `flow.ts` and `probe.ts`, which make continuous traffic:
+ * this file sends packets one by one.
  */
 export async function ask(request: Ask): Promise<readonly Answer[]> {
   const { protocol, atOnce, atMost, wanted } = request;
@@ -22,7 +22,7 @@ export async function ask(request: Ask): Promise<readonly Answer[]> {
       answers.push(answer);
       if (answer.kind === "answer") names.add(answer.name);
     }
-    // If no answer came so far, more packets will not help.
+    // If no packet was answered so far, more packets will not help.
   } while (names.size < wanted && names.size > 0 && answers.length < atMost);
   return answers;
 }
@@ -164,7 +164,7 @@ export function askHttp(request: Extract<AgentRequest, { kind: "http" }>): Promi
 }
 
 /** Returns the answer that a socket error stands for. */
-export function fromError(error: NodeJS.ErrnoException): Answer {
+function fromError(error: NodeJS.ErrnoException): Answer {
   return error.code === "ECONNREFUSED" ? { kind: "refused" } : { kind: "error", code: error.code ?? error.message };
 }
 

@@ -17,14 +17,14 @@ export interface RunningFlow {
 }
 
 const everyMs = 15;
-/** Time limit for missing answers; only a flow that has lost some waits for so long. */
+/** Time limit for missing answers; only a flow that has lost packets waits for so long. */
 const lateMs = 5_000;
 
 type Open = Extract<AgentRequest, { kind: "open" }>;
 
 /**
- * Starts a flow: one TCP connection to an echo server, or datagrams from one port. `agent.ts` calls it for the request
- * "open".
+ * Starts a flow: one TCP connection to an echo server, or datagrams from one port. The agent (`agent.ts`) calls it for
+ * the request "open". Separate from `probe.ts`, which opens a new connection each time.
  */
 export function openFlow(request: Open): Promise<RunningFlow> {
   return request.protocol === "tcp" ? openTcp(request) : openUdp(request);

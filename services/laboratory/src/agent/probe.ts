@@ -3,7 +3,7 @@ import type { AgentRequest, ProbeTotals } from "./request.ts";
 
 /**
  * A series of new connections, which reveals moments without rules or endpoints. An agent runs one on request while a
- * test or the demo changes the rules.
+ * test changes the rules.
  */
 export interface RunningProbe {
   /** Stops the series, waits for the connections in progress, and returns the totals. */
@@ -16,7 +16,7 @@ const timeoutMs = 5_000;
 
 /**
  * Makes a connection, or sends a datagram from a new port, every 50 ms, without waiting for the previous one.
- * `agent.ts` calls it for the request "probe". A flow, in contrast, keeps one connection.
+ * The agent (`agent.ts`) calls it for the request "probe". Separate from `flow.ts`, which keeps one connection.
  */
 export function startProbe(request: Extract<AgentRequest, { kind: "probe" }>): RunningProbe {
   const { protocol } = request;

@@ -1,10 +1,11 @@
 /**
  * A protocol that an agent speaks. This file defines the requests to an agent and its replies: lines of JSON on its
- * standard input and output.
+ * standard input and output. `AgentClient` sends the requests, and `agent.ts` answers them. Separate, because these two
+ * run in different processes.
  */
 export type Protocol = "tcp" | "udp";
 
-/** A request to an agent; each has one reply. `AgentClient` sends it, and `agent.ts` answers it. */
+/** A request to an agent; each has one reply. */
 export type AgentRequest =
   /** Sends packets until `wanted` different names have answered, or `atMost` packets are sent. */
   | {

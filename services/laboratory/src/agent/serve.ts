@@ -4,12 +4,11 @@ import { createServer, type Socket } from "node:net";
 
 /**
  * Answers on these ports of these addresses, over TCP and UDP, with one line of JSON: its name, its port and the source
- * address of the client, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`. Each agent does so from its start,
- * in place of a pod.
+ * address of the client, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`. A TCP connection then echoes or,
+ * after `startSending`, sends a byte every 15 ms.
  *
- * A TCP connection then echoes, or sends a block every 15 ms after `startSending`.
- *
- * Everything that an agent sends by itself is in `ask.ts`, `flow.ts` and `probe.ts`.
+ * The agent (`agent.ts`) calls it at its start, to imitate a pod. Separate from `ask.ts`, `flow.ts` and `probe.ts`,
+ * which are clients.
  */
 export async function serve(name: string, addresses: readonly string[], ports: readonly number[]): Promise<void> {
   // One socket per address: a wildcard socket would answer datagrams from the address that the route prefers.
