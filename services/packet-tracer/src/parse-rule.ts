@@ -1,6 +1,6 @@
 import type { Match, Rule, Target } from "./rule.ts";
 
-/** What surrounds an option: its value and its negation. */
+/** The value of an option, and its negation. */
 interface Context {
   /** Takes the next word as the value of the option. */
   value(): string;
