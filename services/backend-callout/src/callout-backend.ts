@@ -10,7 +10,7 @@ import { runCallout } from "./commit/run-callout.ts";
 /**
  * The backend `callout`: runs a program with the node's whole view on standard input whenever the view changes. With
  * it, any script can put a view into effect. The program kpng-callout (`main.ts`) and `kpng SOURCE to-callout` run it.
- * This file decides when the program runs; `runCallout` runs it.
+ * Separate from `runCallout`, which runs the program once: this file declares the options and decides when to run it.
  */
 export const calloutBackend: BackendCommand = {
   name: "callout",

@@ -1,9 +1,9 @@
-import { existsSync } from "node:fs";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type Family, families } from "@kpng/model/address.ts";
+import type { Family } from "@kpng/model/address.ts";
 import type { IpvsChange } from "./commit/ipvs-change.ts";
 import { IpvsRuleSet } from "./commit/ipvs-rule-set.ts";
 import { checkKernel, setKernel } from "./commit/prepare-kernel.ts";
@@ -18,8 +18,8 @@ import { objectNames } from "./render/object-names.ts";
  * The backend that serves Services with IPVS, the load balancer in the kernel. The program kpng-ipvs (`main.ts`) runs
  * it, and package cli runs it as `kpng SOURCE to-ipvs`.
  *
- * This file only declares the backend and connects parts; `IpvsRuleSet` installs the objects, and `ipvs-settings.ts`
- * has the options.
+ * Separate from `main.ts`, because cli loads it too. It only declares the backend and connects parts: `IpvsRuleSet`
+ * installs the objects, and `ipvs-settings.ts` has the options.
  */
 export const ipvsBackend = proxyBackend<IpvsChange>({
   name: "ipvs",
@@ -84,9 +84,4 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     },
     cleanUp: ({ log }) => removeObjects({ names, runTool, log }),
   };
-}
-
-/** Returns the families that the kernel has. */
-function nodeFamilies(): readonly Family[] {
-  return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
 }

@@ -10,10 +10,11 @@ import {
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { KernelSettings } from "./commit/prepare-kernel.ts";
-import { isSchedulerName } from "./render/scheduler-name.ts";
+import { isSchedulerName } from "./commit/schedulers.ts";
 
 /**
- * Options of this backend alone; kube-proxy's names where it has them. `backend.ts` adds them to those of all proxies.
+ * Options of this backend alone; options that kube-proxy also has carry its names. `ipvsBackend` in `backend.ts` passes
+ * them to `proxyBackend`. Separate from it, because they are long.
  */
 export const ipvsOptions: readonly OptionSpec[] = [
   {
@@ -67,9 +68,9 @@ export const ipvsOptions: readonly OptionSpec[] = [
 ];
 
 /** Values of the options of this backend. */
-export interface IpvsSettings extends KernelSettings {
+interface IpvsSettings extends KernelSettings {
   readonly scheduler: string;
-  /** Canonical. */
+  /** In canonical form. */
   readonly excludedCIDRs: readonly string[];
   readonly masqueradeBit: number;
   readonly drainMs: number;
@@ -101,7 +102,6 @@ function parseExcludedCIDRs(value: unknown): readonly string[] {
   });
 }
 
-/** Parses the name of a scheduler. Errors: InvalidArgumentError. */
 function schedulerName(text: string): string {
   if (isSchedulerName(text)) return text;
   throw new InvalidArgumentError(`"${text}" is not the name of a scheduler: write rr, wrr, lc, wlc, sh or mh`);

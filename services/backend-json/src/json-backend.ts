@@ -4,9 +4,11 @@ import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import { writeAll } from "./write-all.ts";
 
 /**
- * The backend `json`: prints the node's whole view, one JSON object per Service and line, whenever it changes. Used as
- * `kpng SOURCE to-json`, `kpng local to-json` and `kpng-json`, mostly to look at a view and for tests. It only connects
- * two functions: `formatViewLines` of backend-kit formats the view, `writeAll` writes it.
+ * The backend `json`: prints the node's whole view, one JSON object per Service and line, whenever it changes. People
+ * and tests use it to look at a view.
+ *
+ * The program kpng-json (`main.ts`), `kpng SOURCE to-json` and `kpng local to-json` run it. Separate from `main.ts`,
+ * because `kpng` loads it too. It only connects two functions: `formatViewLines` of backend-kit and `writeAll`.
  */
 export const jsonBackend: BackendCommand = {
   name: "json",

@@ -1,9 +1,9 @@
 import type { Writable } from "node:stream";
 
 /**
- * Writes chunks in order, and waits for a slow reader. Resolves when the last one is written. The backend `json` writes
- * a view with it without holding the whole text in memory. Separate from the backend, because it knows nothing of
- * views.
+ * Writes chunks in order, and waits for a slow reader. Resolves when the last one is written. `jsonBackend` calls it
+ * for each view, so that it never holds the whole text in memory. Separate from the backend, because it knows nothing
+ * of views.
  */
 export async function writeAll(stream: Writable, chunks: Iterable<string>): Promise<void> {
   let block = "";
@@ -20,7 +20,6 @@ export async function writeAll(stream: Writable, chunks: Iterable<string>): Prom
 /** Minimum size of a write, in characters: 10 000 small writes would cost more than formatting their lines. */
 const blockLength = 64 * 1024;
 
-/** Writes one block; resolves when it is written. */
 function write(stream: Writable, text: string): Promise<void> {
   return new Promise((resolve, reject) => {
     stream.write(text, (error) => (error ? reject(error) : resolve()));

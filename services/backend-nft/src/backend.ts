@@ -1,11 +1,11 @@
-import { existsSync } from "node:fs";
 import { release } from "node:os";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type Family, families } from "@kpng/model/address.ts";
+import { families } from "@kpng/model/address.ts";
 import { shadowMode } from "@kpng/shadow/shadow-mode.ts";
 import type { NftChange } from "./commit/nft-change.ts";
 import { NftRuleSet } from "./commit/nft-rule-set.ts";
@@ -94,9 +94,4 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
       failures.end();
     },
   };
-}
-
-/** Returns the families that the kernel has; without IPv6, tables exist for IPv4 only. */
-function nodeFamilies(): readonly Family[] {
-  return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
 }

@@ -1,7 +1,8 @@
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { chooseEntries, nodeFamilies, removeEntries } from "./entry/choose-entry.ts";
+import { chooseEntries, removeEntries } from "./entry/choose-entry.ts";
 import { Handover } from "./handover/handover.ts";
 import { PrintedRuleSet } from "./rules/printed-rule-set.ts";
 import type { UserspaceChange } from "./rules/userspace-change.ts";
@@ -14,8 +15,8 @@ import { readUserspaceSettings, userspaceOptions } from "./userspace-options.ts"
  * The backend that serves Services by listening for their clients and carrying the traffic in this process. The program
  * kpng-userspace (`main.ts`) runs it, and package cli runs it as `kpng SOURCE to-userspace`.
  *
- * This file only declares the backend and connects parts; `UserspaceRuleSet` opens the listeners, and
- * `userspace-options.ts` has the options.
+ * Separate from `main.ts`, because cli loads it too. It only declares the backend and connects parts:
+ * `UserspaceRuleSet` opens the listeners, and `userspace-options.ts` has the options.
  */
 export const userspaceBackend = proxyBackend<UserspaceChange>({
   name: "userspace",

@@ -10,9 +10,9 @@ const alwaysPassed = ["PATH", "HOME"];
 
 /**
  * Returns the variables of `own`, our environment, that the program inherits: all except credentials of kpng, or if
- * `names` is not empty (--callout-env), these variables, PATH and HOME. A credential that is named is passed.
+ * `names` is not empty (--callout-env), these variables, PATH and HOME. A credential that is named is passed. Pure.
  *
- * Pure.
+ * `calloutBackend` calls it once, at the start. Separate, so that this file alone decides about credentials.
  */
 export function inheritedEnvironment(own: NodeJS.ProcessEnv, names: readonly string[]): NodeJS.ProcessEnv {
   const isPassed = (name: string): boolean =>

@@ -8,27 +8,26 @@ import { temporaryFolders } from "./temporary-folders.ts";
 
 /** The result of reading the standard error of one run. */
 export interface ErrorOutput {
-  /** The end of it, at most 4 KiB, where scripts say why they fail; trimmed. */
+  /** The end of the output, at most 4 KiB, where scripts say why they fail; trimmed. */
   readonly tail: string;
   /** Number of bytes before `tail`, which were discarded. */
   readonly droppedBytes: number;
 }
 
-/** Maximum of standard error that is kept. */
 const maxTailBytes = 4 * 1024;
 
-/** Time between two reads. Each takes what the pipe holds, 64 KiB: a program writes at most about 6 MB/s. */
+/** Time between two reads. Each takes at most what the pipe holds, 64 KiB, so a program can write about 6 MB/s. */
 const readIntervalMs = 10;
 
-/** The same, once the run has ended and only processes in the background can write. */
+/** Time between two reads after the run has ended, when only processes in the background can write. */
 const backgroundIntervalMs = 1_000;
 
 /**
- * Standard error of one run: a pipe without a name, of which we keep the end, so that no program can fill a disk.
- * `run-callout.ts` opens one for each run.
+ * Standard error of one run: a pipe without a name. We keep only the end of the output, so that no program can fill a
+ * disk. `runCallout` opens one for each run. Separate from it, because reading goes on after the run.
  */
-export interface ErrorPipe {
-  /** For the program to inherit. It is open for reading too: a program that outlives us gets no SIGPIPE. */
+interface ErrorPipe {
+  /** For the program to inherit. It is open for reading too, so that a program that outlives us gets no SIGPIPE. */
   readonly fd: number;
   /**
    * Ends the run: closes `fd`, and returns what was written. What processes in the background write from now on is

@@ -5,7 +5,7 @@ import { CalloutError } from "./callout-error.ts";
 import { type ErrorOutput, openErrorPipe } from "./error-pipe.ts";
 import { fill, openUnlinkedFile } from "./unlinked-file.ts";
 
-/** One run of the program of kpng-callout, by {@link runCallout}. `callout-backend.ts` starts one for each sync. */
+/** One run of the program of kpng-callout. */
 export interface CalloutOptions {
   /** Path, or name to look up in PATH. */
   readonly program: string;
@@ -27,6 +27,9 @@ const killDelayMs = 2_000;
 
 /**
  * Runs a program to its end and returns the last 4 KiB of its standard error, and how much came before.
+ *
+ * `calloutBackend` calls it whenever the view changes. Separate from `runProgram` of backend-kit, which knows nothing
+ * of views: this file opens standard input and standard error for scripts, and turns failures into errors.
  *
  * The run succeeds if the program exits with status 0 in time, whether or not it read its input; processes that it left
  * in the background keep running. At the time limit, its process group gets SIGTERM; group and cgroup get SIGKILL 2 s

@@ -12,7 +12,8 @@ import { temporaryFolders } from "./temporary-folders.ts";
  * opens /dev/stdin fails on a socket ("No such device or address"). A file also never blocks, whether the program
  * ignores 50 MB of input or writes before it reads.
  *
- * Errors: INPUT_FAILED.
+ * `runCallout` opens one for each run and fills it with the view. Separate from `error-pipe.ts`, because standard error
+ * must be read while the program writes. Errors: INPUT_FAILED.
  */
 export async function openUnlinkedFile(): Promise<FileHandle> {
   const failures: unknown[] = [];

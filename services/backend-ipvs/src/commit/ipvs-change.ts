@@ -5,20 +5,23 @@ import type { ObjectChange } from "../diff/diff-objects.ts";
 
 /** A change of the objects and rules of one family; the result of each sync and repair. */
 export interface IpvsChange extends RuleChange {
-  /** Objects that were put and deleted. */
+  /** Numbers of objects. */
   readonly puts: number;
   readonly deletes: number;
 }
 
-/** Changes that one call found or made. */
-export interface CallChanges {
+/** Changes that one sync or repair made. */
+interface CallChanges {
   readonly objects: readonly ObjectChange[];
   readonly batches: readonly Batch[];
   /** Interface, ipsets and rules that were missing or different. *Shape:* `rules`, `ipset KPNGIPVS-MASQ`. */
   readonly parts: readonly string[];
 }
 
-/** Describes the changes of one call for log, metrics and inspection. `IpvsRuleSet` calls it. Pure. */
+/**
+ * Describes the changes of one sync or repair for log, metrics and inspection. `IpvsRuleSet` returns it from both.
+ * Separate from `IpvsRuleSet`, because it is pure: it only describes changes that are already made.
+ */
 export function makeIpvsChange(mode: "partial" | "full", { objects, batches, parts }: CallChanges): IpvsChange {
   const deletes = objects.filter(({ after }) => after === undefined).length;
   const puts = objects.length - deletes;

@@ -27,8 +27,7 @@ import { NodeFrame } from "./node-frame.ts";
 import { createInterface, interfaceLines } from "./node-interface.ts";
 import type { Schedulers } from "./schedulers.ts";
 
-/** Options of {@link IpvsRuleSet}. */
-export interface IpvsRuleSetOptions {
+interface IpvsRuleSetOptions {
   readonly family: Family;
   readonly names: ObjectNames;
   readonly runTool: RunTool;
@@ -69,7 +68,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   #marks: FirewallMarks;
   /** The objects in the kernel, while they are known; else the next call reads them. */
   #installed: InstalledObjects | undefined;
-  /** As the kernel was read last. A virtual server that appears later fails a commit, and then it is read again. */
+  /** As the kernel was read last. If one appears later, a commit fails, and the next call reads the kernel again. */
   #foreign = new ForeignServers([]);
   #plan: FamilyPlan | undefined;
   /** Inputs of the last rendering, besides plans of Services. */
@@ -88,7 +87,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   get desired(): RuleList {
-    // A real server that only finishes flows is not missing where it is not installed.
+    // A real server that would only finish flows need not be installed.
     const expected = (objects: Iterable<readonly [key: string, value: string]>) =>
       [...objects].filter(([, value]) => value !== finishing);
     return listOf(
@@ -135,7 +134,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return findDamage(await readObjects(runTool, names, this.family), names);
   }
 
-  /** Renders Services: all of them if something changed that all depend on. */
+  /** Renders the touched Services, or all if the node or its addresses changed. */
   async #render(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
     const { schedulers, localAddresses } = this.#options;
     const local = localAddresses()[this.family];

@@ -5,8 +5,7 @@ import type { RunTool } from "../read/run-tool.ts";
 import type { ObjectNames } from "../render/object-names.ts";
 import { type Frame, frameText } from "../render/render-frame.ts";
 
-/** Options of {@link NodeFrame}. */
-export interface NodeFrameOptions {
+interface NodeFrameOptions {
   readonly family: Family;
   readonly names: ObjectNames;
   readonly runTool: RunTool;
@@ -16,7 +15,7 @@ export interface NodeFrameOptions {
  * Whether a frame is installed. "alike": rules of an earlier run have its digest, jumps and number, but any of them may
  * have been replaced since, because iptables prints rules in another form than ours.
  */
-export interface FrameComparison {
+interface FrameComparison {
   readonly kind: "same" | "alike" | "different";
   /** Installs the frame. */
   readonly batch: Batch;
@@ -24,7 +23,7 @@ export interface FrameComparison {
 
 /**
  * The constant iptables rules of one family in the kernel. `IpvsRuleSet` compares them in each full sync and repair,
- * and installs them at the first one and where they differ. Separate from it, because the rules do not depend on
+ * and installs them the first time and where they differ. Separate from it, because the rules do not depend on
  * Services.
  */
 export class NodeFrame {

@@ -1,13 +1,16 @@
 import type { RunTool } from "../read/run-tool.ts";
 
-/** Commands that create an interface for service addresses, for `ip -batch`. */
+/**
+ * Commands that create an interface for service addresses, for `ip -batch`. `IpvsRuleSet` prints them for `--dry-run`.
+ */
 export function interfaceLines(name: string): readonly string[] {
   return [`link add ${name} type dummy`, `link set ${name} up`];
 }
 
 /**
  * Creates the interface for service addresses, which both families share: each finds it missing, and one of them
- * creates it. `IpvsRuleSet` calls it before it adds addresses.
+ * creates it. `IpvsRuleSet` calls it before it adds addresses. Separate from it, because the interface belongs to the
+ * node, not to a family.
  *
  * Errors: COMMIT_REJECTED, e.g. because the kernel has no dummy interfaces.
  */

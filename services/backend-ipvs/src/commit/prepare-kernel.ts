@@ -18,12 +18,13 @@ const neededParts = [
 ] as const;
 
 /**
- * Checks that the tools are there and that the kernel has what they ask for; it changes no rules. `backend.ts` calls it
- * before it opens rule sets.
+ * Checks that the tools are installed and that the kernel has what they ask for; it changes no rules. `backend.ts`
+ * calls it before it opens rule sets. Separate from `IpvsRuleSet`, because both functions of this file concern the
+ * whole node.
  *
- * The kernel loads a module when a tool first asks for it, with the modprobe of the host: ip_vs by the commands here,
- * schedulers, `dummy` and the types of ipsets when they are first used. So a container needs neither modprobe nor
- * CAP_SYS_MODULE.
+ * The kernel loads a module when a tool first asks for it, with the modprobe of the host: ip_vs for the commands of
+ * this function; schedulers, `dummy` and the types of ipsets when they are first used. So a container needs neither
+ * modprobe nor CAP_SYS_MODULE.
  *
  * Errors: IPVS_UNAVAILABLE, which names everything that is missing; TOOL_MISSING.
  */

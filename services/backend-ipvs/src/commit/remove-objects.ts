@@ -6,8 +6,7 @@ import { parseLink, readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { type ObjectNames, setName } from "../render/object-names.ts";
 
-/** Options of {@link removeObjects}. */
-export interface RemoveOptions {
+interface RemoveOptions {
   readonly names: ObjectNames;
   readonly runTool: RunTool;
   readonly log: Log;
@@ -15,10 +14,13 @@ export interface RemoveOptions {
 
 /**
  * Removes everything that one instance has in the kernel: the interface with its addresses, virtual servers, rules,
- * ipsets. Sysctls and foreign virtual servers stay. `--cleanup` calls it.
+ * ipsets. Sysctls and virtual servers of other programs stay.
  *
- * A failure does not keep it from the rest: each is logged, and the first one is the error: READ_FAILED,
- * COMMIT_REJECTED, TOOL_MISSING. A repetition continues.
+ * `proxyBackend` of backend-kit calls it for `--cleanup`, through `cleanUp` of `ipvsBackend`. Separate from
+ * `IpvsRuleSet`, which needs the Services of a view; a cleanup has none.
+ *
+ * Errors: it goes on after a failure, logs each and throws the first: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING.
+ * Another cleanup removes the rest.
  */
 export async function removeObjects({ names, runTool, log }: RemoveOptions): Promise<void> {
   const failures = new CleanupFailures(log);
@@ -34,7 +36,7 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
     });
     const rules = await failures.attempt(() => removeFrame(runTool, names, family));
     for (const role of read?.sets ?? []) {
-      // A repetition needs the records to know which virtual servers are ours.
+      // Another cleanup needs these records to know which virtual servers are ours.
       if (hasNoServers !== true && (role === "SERVERS" || role === "MARKS")) continue;
       await failures.attempt(() => runTool.write(["ipset", "restore"], [`destroy ${setName(names, family, role)}`]));
     }

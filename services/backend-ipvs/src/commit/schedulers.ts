@@ -1,16 +1,19 @@
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { RunTool } from "../read/run-tool.ts";
-import { isSchedulerName } from "../render/scheduler-name.ts";
 
 /** Annotation that chooses the scheduler of a Service. */
 export const schedulerAnnotation = "kpng.io/ipvs-scheduler";
 
+/** True for a text that may be the name of a scheduler of IPVS. *Shape:* `rr`, `lblcr`. */
+export function isSchedulerName(text: string): boolean {
+  return /^[a-z][a-z0-9]{1,14}$/.test(text);
+}
+
 /** A virtual server that exists only while a scheduler is tried, at an address that no host has (RFC 5737). */
 const trial = "-u 192.0.2.0:9";
 
-/** Options of {@link Schedulers}. */
-export interface SchedulersOptions {
+interface SchedulersOptions {
   readonly runTool: RunTool;
   /** Scheduler of Services without annotation. *Shape:* `rr`. */
   readonly standard: string;
@@ -65,7 +68,7 @@ export class Schedulers {
     const { runTool, mayTry } = this.#options;
     if (!isSchedulerName(name)) return "it is not the name of a scheduler";
     if (!mayTry) return undefined;
-    // One may be left of a run that was killed.
+    // A run that was killed may have left its trial.
     await this.#deleteTrial();
     try {
       await runTool.write(["ipvsadm", "-R"], [`-A ${trial} -s ${name}`]);

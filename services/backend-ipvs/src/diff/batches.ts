@@ -18,8 +18,9 @@ const [ipset, ipvsadm, ip] = [
 
 /**
  * Returns the runs of tools that make changes, in their order. A new address is added after its virtual servers have
- * their real servers, and deleted before them: until then, packets take the way that they had. `IpvsRuleSet` runs the
- * batches, or prints them. Pure.
+ * their real servers, and deleted before them. Until then, packets go where they went before. Pure.
+ *
+ * `IpvsRuleSet` runs the batches, or prints them. Separate from `diffObjects`, which knows neither tools nor an order.
  */
 export function makeBatches(changes: readonly ObjectChange[], names: ObjectNames, family: Family): readonly Batch[] {
   const of = (kind: ObjectChange["kind"]) => changes.filter((change) => change.kind === kind);

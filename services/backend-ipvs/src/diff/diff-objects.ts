@@ -15,8 +15,10 @@ export interface ObjectChange {
 
 /**
  * Returns the changes that lead from the installed objects to those that Services need. Objects of real servers that
- * drain stay. `ids` are the objects to compare. `IpvsRuleSet` calls it in each sync and repair. Pure but for
- * `draining`, which learns of new real servers to drain; O(ids + draining).
+ * drain stay. `ids` are the objects to compare.
+ *
+ * `IpvsRuleSet` calls it in each sync and repair. Separate from `makeBatches`, which turns the changes into commands.
+ * Pure except that it adds real servers to `draining`; O(ids + draining).
  */
 export function diffObjects(
   ids: readonly ObjectId[],

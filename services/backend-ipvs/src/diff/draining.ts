@@ -1,8 +1,7 @@
 import { isDrainable, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 import type { ObjectId } from "./service-objects.ts";
 
-/** Options of {@link Draining}. */
-export interface DrainingOptions {
+interface DrainingOptions {
   /** Longest time that a removed real server is kept for its connections, in milliseconds; 0 for no limit. */
   readonly limitMs: number;
 }
@@ -15,7 +14,8 @@ const [shortestMs, longestMs] = [1_000, 15_000];
  * ones, and are deleted when the last connection has ended or the time limit is over.
  *
  * `diffObjects` asks which objects must stay, and `IpvsRuleSet` calls {@link finish} with the connections in the
- * kernel. A restart finds the same real servers in the kernel, so nothing is stored. Pure; times are parameters.
+ * kernel. Separate from both, because it keeps the times. A restart finds the same real servers in the kernel, so
+ * nothing is stored. Pure; times are parameters.
  */
 export class Draining {
   readonly #limitMs: number;
@@ -70,8 +70,8 @@ export class Draining {
   }
 
   /**
-   * Time of the next look at the connections; undefined if nothing drains. Short after a removal, because most real
-   * servers have no connection; a closed one counts for two minutes more.
+   * Time of the next look at the connections; undefined if nothing drains. Soon after a removal, because most real
+   * servers have no connection. Later looks are rarer: the kernel counts a closed connection for two minutes more.
    */
   nextLookMs(nowMs: number): number | undefined {
     if (this.#sinceMs.size === 0) return undefined;

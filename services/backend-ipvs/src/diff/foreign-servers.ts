@@ -2,9 +2,11 @@ import { isIn } from "@kpng/model/cidr.ts";
 import { type ObjectKind, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 
 /**
- * Virtual servers of other programs that stay, although a Service has their address and port: those at addresses in
- * `--ipvs-exclude-cidrs`. `IpvsRuleSet` adds them while it reads the kernel, and leaves out changes that concern them.
- * Pure.
+ * Virtual servers of other programs that stay, although a Service has their address and port, because the address is in
+ * `--ipvs-exclude-cidrs`. Pure.
+ *
+ * `IpvsRuleSet` creates one whenever it reads the kernel, and leaves out changes that concern these servers. Separate
+ * from it, because no other part knows this option.
  */
 export class ForeignServers {
   readonly #excludedCIDRs: readonly string[];

@@ -14,8 +14,9 @@ interface Entry {
  * The objects that all Services of one family need, and which of them may have changed since the last call of
  * {@link takeTouched}. Several Services may need one object, e.g. the address of a load balancer.
  *
- * `IpvsRuleSet` puts Services, and compares the touched objects with the installed ones. Pure. *Cost:* a put takes time
- * proportional to the objects of the Service.
+ * `IpvsRuleSet` puts Services, and compares the touched objects with the installed ones. Separate from `renderService`,
+ * which makes the objects of one Service and keeps no state. Pure. *Cost:* a put takes time proportional to the objects
+ * of the Service.
  */
 export class ServiceObjects {
   readonly #byService = new Map<ServiceKey, ObjectMap>();

@@ -5,8 +5,11 @@ import { familyOfMark } from "../render/firewall-marks.ts";
 import { addressServer, markServer, realKey, type ServerId } from "../render/kernel-objects.ts";
 
 /**
- * Returns the number of connections of each real server in the kernel, closing ones included. `IpvsRuleSet` decides by
- * it which real servers are drained. It reads a file of /proc, because that is cheaper than a process.
+ * Returns the number of connections of each real server in the kernel, closing ones included. It reads a file of /proc,
+ * because that is cheaper than a process.
+ *
+ * `IpvsRuleSet` calls it to find the real servers that have drained. Separate from `readObjects`, which reads no
+ * connections and is called less often.
  */
 export function readConnectionCounts(): ReadonlyMap<string, number> {
   return parseConnectionCounts(readFileSync("/proc/net/ip_vs", "utf8"));

@@ -3,11 +3,11 @@ import type { ObjectNames } from "../render/object-names.ts";
 import type { ReadObjects } from "./read-objects.ts";
 
 /**
- * Returns a sign that packets to Services get lost, whichever Services the objects are for: our interface is missing or
- * down, or an ipset records an address or a virtual server that does not exist. Undefined if there is no such sign.
- * Real servers are in no ipset, so a missing one is found only by a comparison with a view. Pure.
+ * Returns a sign that packets to Services get lost: our interface is missing or down, or an ipset records an address or
+ * a virtual server that does not exist. Undefined if there is no such sign. Pure.
  *
- * `IpvsRuleSet` calls it for objects that it must not repair.
+ * `IpvsRuleSet` calls it while it keeps the objects of an earlier run, before the first complete view. Separate from
+ * `diffObjects`, which finds all damage, e.g. a missing real server, but only by comparison with the view.
  */
 export function findDamage({ objects, isInterfaceUp }: ReadObjects, names: ObjectNames): string | undefined {
   const recorded = (role: "ADDRESSES" | "SERVERS" | "MARKS") => [...(objects.get(role)?.keys() ?? [])];

@@ -3,7 +3,10 @@ import type { ObjectNames } from "../render/object-names.ts";
 import { digestComment, type Frame, type FrameJump } from "../render/render-frame.ts";
 import type { RunTool } from "./run-tool.ts";
 
-/** The rules in the kernel that belong to one instance in one family. */
+/**
+ * The rules in the kernel that belong to one instance in one family. `NodeFrame` reads them with the functions of this
+ * file, and `removeObjects` parses them for `--cleanup`. Separate from `renderFrame`, which makes the desired rules.
+ */
 export interface InstalledFrame {
   /** Rules of our chains and jumps to them, as iptables-save prints them. *Shape:* `mangle -A KPNGIPVS-OUTPUT …`. */
   readonly rules: readonly string[];
@@ -14,7 +17,7 @@ export function iptablesTool(family: Family, action: "save" | "restore"): string
   return `${family === "v4" ? "iptables" : "ip6tables"}-${action}`;
 }
 
-/** Reads our rules. `IpvsRuleSet` compares them with the frame. Errors: READ_FAILED, TOOL_MISSING. */
+/** Reads our rules. Errors: READ_FAILED, TOOL_MISSING. */
 export async function readFrame(runTool: RunTool, names: ObjectNames, family: Family): Promise<InstalledFrame> {
   return parseFrame(await runTool.read([iptablesTool(family, "save")]), names);
 }
@@ -32,13 +35,12 @@ export function parseFrame(text: string, { prefix }: ObjectNames): InstalledFram
   return { rules };
 }
 
-/** True if a jump is installed. */
 export function hasJump({ rules }: InstalledFrame, { table, from, to }: FrameJump): boolean {
   return rules.some((rule) => rule.startsWith(`${table} -A ${from} `) && rule.endsWith(` -j ${to}`));
 }
 
 /**
- * True if the installed rules are those of a frame, as far as an earlier run has recorded it: digest, jumps, and the
+ * True if the installed rules agree with a frame in the digest that an earlier run recorded, in the jumps, and in the
  * number of rules. Their text cannot be compared with ours, because iptables prints it in another form.
  */
 export function looksLike(installed: InstalledFrame, frame: Frame): boolean {

@@ -6,7 +6,7 @@ import type { RunTool } from "./run-tool.ts";
 
 /** Everything in the kernel that may be ours. */
 export interface ReadObjects {
-  /** Our own objects, and virtual servers that `isWanted` names. */
+  /** Our own objects, and virtual servers for which `isWanted` returned true. */
   readonly objects: ReadonlyMap<ObjectKind, Map<string, string>>;
   /** The ipsets that exist. */
   readonly sets: ReadonlySet<SetRole>;
@@ -19,8 +19,8 @@ export interface ReadObjects {
  * virtual servers that the sets SERVERS and MARKS record as ours, and those that `isWanted` names, because two programs
  * cannot have a virtual server at the same address and port. All other virtual servers are foreign and left out.
  *
- * `IpvsRuleSet` calls it in a full sync and a repair, `removeObjects` before a cleanup. Errors: READ_FAILED,
- * TOOL_MISSING. *Cost:* three processes.
+ * `IpvsRuleSet` calls it in a full sync and a repair, `removeObjects` for `--cleanup`. Separate from `RunTool`, because
+ * this file knows the output of each tool. Errors: READ_FAILED, TOOL_MISSING. *Cost:* four processes.
  */
 export async function readObjects(
   runTool: RunTool,

@@ -3,8 +3,8 @@ import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
 import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/ipvs-error.ts";
 
 /**
- * Runs ipvsadm, ipset, ip and the iptables tools. `readObjects`, `NodeFrame` and `IpvsRuleSet` use it; each run
- * handles a whole batch, so a sync takes a handful of processes.
+ * Runs ipvsadm, ipset, ip and the iptables tools. All files of `read/` and `commit/` that run a tool do so by this
+ * class, so that failures have the same errors. Each run handles a whole batch, so a sync takes a handful of processes.
  */
 export class RunTool {
   readonly #timeoutMs: number;

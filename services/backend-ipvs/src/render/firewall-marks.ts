@@ -9,8 +9,8 @@ const maxIds = 0x0020_0000;
 
 /**
  * The range of firewall marks of one instance: bits 24 to 31. *Shape:* `0x6b` for the default instance, one of `0x70`
- * to `0x7f` with a proxy name. Two names may have the same range, so it does not say whose mark one is: the ipset MARKS
- * does.
+ * to `0x7f` with a proxy name. Two names may have the same range, so the range does not tell whose a mark is; the ipset
+ * MARKS does.
  */
 export type MarkRange = number;
 
@@ -27,8 +27,11 @@ export function markMatches(range: MarkRange): { readonly all: string; readonly 
 
 /**
  * Firewall marks of the Service ports that need a second virtual server: with external policy Local, pods and the node
- * reach all endpoints, and clients outside only those of the node. IPVS knows the two apart by the mark of the packet.
- * `renderService` asks for marks.
+ * reach all endpoints, and clients outside only those of the node. IPVS distinguishes the two by the mark of the
+ * packet.
+ *
+ * `IpvsRuleSet` keeps one for its family, and `renderService` asks it for marks. Separate from `renderService`, which
+ * keeps no state.
  *
  * A mark is a function of the name of the Service port, so a restart finds the same marks; only two names with the same
  * hash depend on their order.

@@ -4,8 +4,8 @@ import { CodedError } from "@kpng/process/coded-error.ts";
 export type BackendIpvsErrorCode = "IPVS_UNAVAILABLE" | "TOOL_MISSING" | "COMMIT_REJECTED" | "READ_FAILED";
 
 /**
- * An error of the ipvs backend, thrown by the folders `read` and `commit`. It is defined here because `render` is the
- * lowest folder of the package.
+ * An error of the ipvs backend, thrown by `RunTool`, `prepare-kernel.ts` and `backend.ts`. A file of its own, because
+ * all three need it.
  */
 export class BackendIpvsError extends CodedError<BackendIpvsErrorCode> {
   override readonly name = "BackendIpvsError";

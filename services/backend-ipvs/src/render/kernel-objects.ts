@@ -5,7 +5,10 @@ import type { SetRole } from "./object-names.ts";
 
 /**
  * Kinds of objects in the kernel that serve Services. Every object is a key and a value, both text in the syntax of the
- * tool that writes it; so one comparison finds all differences.
+ * tool that writes it. `diffObjects` can therefore compare all kinds alike.
+ *
+ * `renderService` makes objects with the functions of this file, and `read/` parses the same texts. They are in one
+ * file, so that both sides agree about the texts.
  *
  * - server: virtual server. *Shape:* `-t 10.96.0.1:80` → `-s rr -p 10800`.
  * - real: real server of a virtual server. *Shape:* `-t 10.96.0.1:80 -r 10.1.1.7:8080` → `-w 1`.
@@ -15,8 +18,8 @@ import type { SetRole } from "./object-names.ts";
 export type ObjectKind = "server" | "real" | "address" | SetRole;
 
 /**
- * Value of a real server that gets no new connections. It is desired for endpoints that only finish UDP flows, and
- * `diffObjects` never adds one: an endpoint that is not installed has no flows.
+ * Value of a real server that gets no new connections. It is desired for endpoints that only finish UDP flows.
+ * `diffObjects` never adds such a real server: an endpoint that is not installed has no flows.
  */
 export const finishing = "-w 0";
 
@@ -60,7 +63,7 @@ export function serverOfReal(key: string): ServerId {
 }
 
 /** The parts of the identifier of a virtual server. */
-export type ServerParts =
+type ServerParts =
   /** `element` identifies it in the ipset MARKS. */
   | { readonly kind: "mark"; readonly mark: number; readonly element: string; readonly family: Family }
   /** `element` identifies it in the ipset SERVERS. */

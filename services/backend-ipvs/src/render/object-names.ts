@@ -3,7 +3,9 @@ import type { Family } from "@kpng/model/address.ts";
 import { type MarkRange, markRange } from "./firewall-marks.ts";
 
 /**
- * ipsets of one family, by their role in the rules. `renderFrame` writes the rules, `renderService` the elements.
+ * Types of the ipsets of one family, by their role in the rules. `renderFrame` writes rules that look at the sets, and
+ * `renderService` their elements. The names in this file are separate from both, because `read/` and `commit/` need
+ * them, too.
  *
  * - ADDRESSES: service addresses on our interface.
  * - SERVERS: address and port of each virtual server that we created; also the record of what is ours after a restart.
@@ -15,7 +17,7 @@ import { type MarkRange, markRange } from "./firewall-marks.ts";
  * - HAIRPIN: endpoints that may reach themselves.
  * - HEALTH: ports of health checks.
  */
-export const setTypes = {
+const setTypes = {
   ADDRESSES: "hash:ip",
   SERVERS: "hash:ip,port",
   MARKS: "hash:ip",

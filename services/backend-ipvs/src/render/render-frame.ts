@@ -17,7 +17,7 @@ export interface Frame {
 }
 
 /** A chain of ours. */
-export interface FrameChain {
+interface FrameChain {
   readonly table: FrameTable;
   readonly name: string;
   /** *Shape:* `-m set --match-set KPNGIPVS-DROPPED dst,dst -j DROP`. */
@@ -32,13 +32,12 @@ export interface FrameJump {
 }
 
 /** Tables with chains of ours, in the order of the file for iptables-restore. */
-export const frameTables = ["mangle", "nat", "filter"] as const;
+const frameTables = ["mangle", "nat", "filter"] as const;
 
 /** A table of iptables. */
-export type FrameTable = (typeof frameTables)[number];
+type FrameTable = (typeof frameTables)[number];
 
-/** Settings of the frame. */
-export interface FrameOptions {
+interface FrameOptions {
   readonly names: ObjectNames;
   readonly family: Family;
   readonly node: NodePlan;
@@ -47,8 +46,11 @@ export interface FrameOptions {
 }
 
 /**
- * Returns the constant iptables rules around IPVS: which packets are dropped, refused, marked and masqueraded. Their
- * number does not depend on Services; the ipsets do. `NodeFrame` installs and compares them. Pure.
+ * Returns the constant iptables rules around IPVS: which packets are dropped, refused, marked and masqueraded. They do
+ * not depend on Services; the ipsets that they look at do. Pure.
+ *
+ * `IpvsRuleSet` calls it in each full sync and repair, and `NodeFrame` installs the result. Separate from
+ * `renderService`, which renders what depends on Services.
  *
  * The order of the hooks decides where a rule is: IPVS takes packets of other machines after filter INPUT, but packets
  * of the node before filter OUTPUT. So packets are dropped and get firewall marks in table mangle, before either.

@@ -2,7 +2,7 @@ import type { Frontend, Route, ServicePlan, ServicePortPlan } from "@kpng/servic
 
 const cluster: Route = { kind: "balance", set: "cluster", isMasqueraded: true };
 
-/** Routes of frontends, by the traffic policy and the endpoints that they follow from. */
+/** Routes of frontends, by traffic policy and endpoints. The tests of `renderService` use this file. */
 export const routesOf = {
   /** A cluster IP: pods keep their address. */
   internal: { pod: { ...cluster, isMasqueraded: false }, node: cluster, outside: cluster },

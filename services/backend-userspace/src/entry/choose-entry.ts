@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { AddressEntry } from "./address-entry.ts";
@@ -10,8 +10,7 @@ import { RedirectEntry } from "./redirect-entry.ts";
 import { runTool } from "./run-tool.ts";
 import { BackendUserspaceError } from "./userspace-error.ts";
 
-/** Options of {@link chooseEntries}. */
-export interface EntryOptions {
+interface EntryOptions {
   readonly entry: "auto" | "redirect" | "address" | "map";
   readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
   readonly localPorts: PortRange;
@@ -27,8 +26,10 @@ export interface EntryOptions {
 
 /**
  * Returns an entry for each family, IPv4 first: of the kind that the option names, or else of the first kind that this
- * process has the rights for. `backend.ts` calls it at the start. The choice and its reason are logged. What a killed
- * run with another kind of entry left on the node is removed.
+ * process has the rights for. Logs the choice and its reason. Removes what a killed run with another kind of entry left
+ * on the node.
+ *
+ * `backend.ts` calls it at the start. Separate from the entries, because only this file knows all kinds.
  *
  * Errors: ENTRY_UNAVAILABLE if the named kind is not possible.
  */
@@ -74,7 +75,7 @@ async function openAddress({
   keepsInterface = false,
 }: EntryOptions): Promise<readonly Entry[]> {
   const device = await OwnInterface.open(name, keepsInterface);
-  // It would redirect packets to ports at which nothing listens.
+  // A table of an earlier run would redirect packets to ports at which nothing listens.
   await removeTables(name, log);
   const { kind } = device;
   const ports = wildcardPorts();
@@ -88,7 +89,7 @@ async function openAddress({
   return nodeFamilies().map((family) => new AddressEntry(family, device.share(), addressExternalIPs));
 }
 
-/** Removes what any kind of entry may have left on the node. */
+/** Removes what any kind of entry may have left on the node. `backend.ts` calls it for `--cleanup`. */
 export async function removeEntries(name: string, log: Log): Promise<void> {
   await removeTables(name, log);
   await OwnInterface.delete(name);
@@ -101,9 +102,4 @@ async function removeTables(name: string, log: Log): Promise<void> {
       log.info("no table removed", { family, reason: reasonOf(error) }),
     );
   }
-}
-
-/** Returns the families that the kernel has. */
-export function nodeFamilies(): readonly Family[] {
-  return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
 }
