@@ -1,5 +1,6 @@
 import cluster from "node:cluster";
 import { createHash } from "node:crypto";
+import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, parseAddress } from "@kpng/model/address.ts";
 import {
@@ -17,11 +18,14 @@ import { algorithms, proxyProtocols } from "./rules/service-settings.ts";
 import type { TrafficSettings } from "./rules/userspace-runtime.ts";
 
 /** How packets reach the listeners; "auto" takes the first that the process has the rights for. */
-export type EntryChoice = "auto" | "redirect" | "address" | "map";
+type EntryChoice = "auto" | "redirect" | "address" | "map";
 
 const entryChoices: readonly EntryChoice[] = ["auto", "redirect", "address", "map"];
 
-/** Options of this backend alone. `backend.ts` adds them to those of every service proxy. */
+/**
+ * Options of this backend alone. `userspaceBackend` in `backend.ts` passes them to `proxyBackend`. Separate from it,
+ * because they are long.
+ */
 export const userspaceOptions: readonly OptionSpec[] = [
   {
     flags: "--entry <way>",
@@ -139,7 +143,7 @@ export const userspaceOptions: readonly OptionSpec[] = [
 ];
 
 /** Values of the options of this backend. */
-export interface UserspaceSettings {
+interface UserspaceSettings {
   readonly entry: EntryChoice;
   /** Address to listen at for --entry map. */
   readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
@@ -218,13 +222,6 @@ function mapAddresses(texts: readonly string[]): UserspaceSettings["mapAddresses
     found[parsed.family] = parsed.address;
   }
   return found;
-}
-
-function oneOf(flag: string, values: readonly string[]): (text: string) => string {
-  return (text) => {
-    if (values.includes(text)) return text;
-    throw new InvalidArgumentError(`${flag} must be one of ${values.join(", ")}`);
-  };
 }
 
 function portRange(text: string): PortRange {

@@ -32,8 +32,10 @@ export interface BalancerSettings {
 
 /**
  * Chooses endpoints for the new connections of one service port in one family. `FrontendTable` keeps it for as long as
- * the port exists and updates it with each plan; listeners of all frontends of the port share it, so that turns, open
- * connections and affinity count for the port as a whole.
+ * the port exists and updates it with each plan. `Connection` and `UdpListener` ask it for an endpoint.
+ *
+ * Separate from the listeners, because all frontends of the port share it: turns, open connections and affinity count
+ * for the port as a whole.
  */
 export class Balancer {
   readonly traffic: ServiceTraffic;

@@ -1,6 +1,6 @@
 /**
- * Remembers which endpoint each client of a service port uses (session affinity ClientIP). `Balancer` asks it before it
- * chooses, for each new connection.
+ * Remembers which endpoint each client of a service port uses (session affinity ClientIP). `Balancer` asks it for each
+ * new connection, before it chooses. Separate from it, because it has a bound and time limits, and knows no plan.
  *
  * *Bound:* `maxClients`; beyond it the client that was away for the longest time is forgotten.
  */
@@ -11,10 +11,6 @@ export class ClientAffinity<Endpoint> {
 
   constructor(maxClients: number) {
     this.#maxClients = maxClients;
-  }
-
-  get size(): number {
-    return this.#clients.size;
   }
 
   /** Returns the endpoint of a client whose last connection is at most `timeoutMs` old. */

@@ -6,7 +6,8 @@ import type { OwnInterface } from "./own-interface.ts";
 
 /**
  * The entry by addresses: the addresses of Services become addresses of an interface of this process, and listeners
- * listen at them directly. Needs no packet filter.
+ * listen at them directly. Needs no packet filter. `chooseEntries` makes one for each family, and `UserspaceRuleSet`
+ * calls it. Each kind of entry is a file of its own; see `Entry`.
  *
  * External and load-balancer IPs are served only on request (`--address-external-ips`): the author of a Service chooses
  * them freely, and packets to an address of this node no longer leave it, e.g. for the API server. Cluster IPs are from

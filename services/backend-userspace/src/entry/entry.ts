@@ -50,7 +50,8 @@ export interface EntryNode {
  * for each sync: `useNode`, `prepare`, listen at `placesOf`, `publish`, close other listeners, and `release` when the
  * last connection of a closed listener has ended. Calls do not overlap.
  *
- * Implementations: `RedirectEntry`, `AddressEntry`, `MapEntry`.
+ * Separate from the implementations `RedirectEntry`, `AddressEntry` and `MapEntry`, so that callers do not depend on
+ * one.
  */
 export interface Entry {
   readonly family: Family;
@@ -59,7 +60,7 @@ export interface Entry {
   useNode(node: EntryNode): boolean;
   /** Makes it possible to listen for these frontends. */
   prepare(frontends: readonly EntryFrontend[]): Promise<void>;
-  /** Where to listen for a frontend; empty if it is not served in this way. */
+  /** Where to listen for a frontend; empty if this entry does not serve it. */
   placesOf(at: EntryFrontend): readonly Place[];
   /** Puts changes into effect. Rejects if nothing was changed. */
   publish(changes: readonly EntryChange[]): Promise<void>;

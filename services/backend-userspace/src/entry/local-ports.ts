@@ -8,7 +8,8 @@ export interface PortRange {
 
 /**
  * Returns the local ports to try for a listener: the first follows from its name, so that it is usually the same after
- * a restart, and all others of the range come after it. `RedirectEntry` and `MapEntry` listen at them. Pure.
+ * a restart, and all others of the range come after it. `RedirectEntry` and `MapEntry` listen at them and share this
+ * function, hence a file of its own. Pure.
  */
 export function localPorts(name: string, { first, last }: PortRange): PortList {
   const size = last - first + 1;

@@ -2,8 +2,7 @@ import { addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { Entry, EntryChange, EntryFrontend, Place } from "./entry.ts";
 import { localPorts, type PortRange } from "./local-ports.ts";
 
-/** Options of {@link MapEntry}. */
-export interface MapEntryOptions {
+interface MapEntryOptions {
   readonly family: Family;
   /** Where to listen; of the family. */
   readonly address: string;
@@ -13,9 +12,12 @@ export interface MapEntryOptions {
 }
 
 /**
- * The entry without any rights: each service port has a local port at one address, and the mapping is printed. A
- * port-forward to all Services at once, e.g. for a developer's machine. Several frontends of a service port lead to the
- * same endpoints, so only the first is mapped.
+ * The entry that needs no rights: each service port has a local port at one address, and the mapping is printed. It is
+ * a port-forward to all Services at once, e.g. for a developer's machine. Several frontends of a service port lead to
+ * the same endpoints, so only the first is mapped.
+ *
+ * `chooseEntries` makes one for each family, and `UserspaceRuleSet` calls it. Each kind of entry is a file of its own;
+ * see `Entry`.
  *
  * *Shape of a line:* `default/web:http TCP 10.96.0.1:80 -> 127.0.0.1:20173`.
  */

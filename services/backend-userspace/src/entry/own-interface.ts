@@ -5,11 +5,12 @@ import { runTool } from "./run-tool.ts";
 const kinds = ["dummy", "bridge"] as const;
 
 /**
- * The interface that has the addresses of Services, for `AddressEntry`: a dummy device, where the kernel has none a
- * bridge without ports, and otherwise `lo`. Both families share it.
+ * The interface that has the addresses of Services, for `AddressEntry`. It is a dummy device; without dummy devices in
+ * the kernel, a bridge without ports; without bridges, `lo`. `chooseEntries` opens it. Separate from `AddressEntry`,
+ * because the entries of both families share one interface.
  *
- * Addresses that the node has anyway, e.g. an external IP that is an address of `eth0`, are left alone. On `lo`, these
- * are also the addresses that a killed run left behind.
+ * Addresses that the node has anyway, e.g. an external IP that is an address of `eth0`, are left alone. So are, on
+ * `lo`, the addresses that a killed run left behind.
  */
 export class OwnInterface {
   readonly name: string;
@@ -63,7 +64,7 @@ export class OwnInterface {
     return this.#own.has(address);
   }
 
-  /** Another family uses it. */
+  /** Returns this interface for one more family; it is deleted when all of them have closed it. */
   share(): this {
     this.#users++;
     return this;
@@ -143,8 +144,8 @@ function isThere(name: string): Promise<boolean> {
  * Returns the TCP ports at which programs listen on all addresses, ascending. `/proc/net/tcp` has a line for each
  * socket; state 0A is LISTEN.
  */
-export function wildcardPorts(paths: readonly string[] = ["/proc/net/tcp", "/proc/net/tcp6"]): readonly number[] {
-  const ports = paths.flatMap((path) => {
+export function wildcardPorts(): readonly number[] {
+  const ports = ["/proc/net/tcp", "/proc/net/tcp6"].flatMap((path) => {
     try {
       return [...readFileSync(path, "utf8").matchAll(/: 0+:([0-9A-F]{4}) 0+:0000 0A /g)].map(([, hex = "0"]) =>
         Number.parseInt(hex, 16),

@@ -7,8 +7,7 @@ import { nodePortPlaces } from "./node-port-places.ts";
 import { type Elements, elementsOf, type FrontendElements, setNames, skeleton, tableOf } from "./redirect-table.ts";
 import { runTool } from "./run-tool.ts";
 
-/** Options of {@link RedirectEntry}. */
-export interface RedirectEntryOptions {
+interface RedirectEntryOptions {
   readonly family: Family;
   /** Name of the nftables table. */
   readonly table: string;
@@ -20,8 +19,11 @@ export interface RedirectEntryOptions {
  * rules over one map send packets there. The sender's address stays, so source ranges, affinity and traffic policies
  * see the client.
  *
- * The local address is a fixed one, not whatever `redirect` would choose, so that answers to datagrams come from where
- * the kernel expects them.
+ * The local address is fixed, so that the kernel recognizes the answers to datagrams. With `redirect` in the rules, the
+ * kernel would choose it.
+ *
+ * `chooseEntries` makes one for each family, and `UserspaceRuleSet` calls it. Separate from `redirect-table.ts`, which
+ * has the rules and elements as text: this class runs nft and keeps the state.
  */
 export class RedirectEntry implements Entry {
   readonly kind = "redirect";
@@ -48,7 +50,7 @@ export class RedirectEntry implements Entry {
     this.#address = listenAddress(node);
     this.#nodePortAddresses = node.plan.nodePortAddresses === "all" ? [] : nodePortPlaces(node, () => false);
     const isChanged = before !== `${this.#address} ${this.#nodePortMode} ${this.#nodePortAddresses}`;
-    // Rules for node ports may be others now.
+    // The rules for node ports may have to change.
     if (isChanged) this.#installedRules = undefined;
     return isChanged;
   }

@@ -22,17 +22,12 @@ export const setNames = {
   nodePortAddresses: "nodeport_addresses",
 } as const satisfies Record<keyof Elements, string>;
 
-/** A table that redirects nothing. */
-export const noElements = Object.fromEntries(
-  Object.keys(setNames).map((name) => [name, new Map<string, string>()]),
-) as unknown as Elements;
-
-/** `table ip kpng-userspace`. */
+/** Names the table of a family in a command. *Shape:* `ip kpng-user`. */
 export const tableOf = (family: Family, name: string): string => `${family === "v4" ? "ip" : "ip6"} ${name}`;
 
 /**
  * Returns the commands that create the table of one family with its chains, without elements. They delete an older
- * table first, in the same transaction. Pure.
+ * table first, in the same transaction. `RedirectEntry` runs them. Separate from it, because this file is pure.
  *
  * - `pre` and `out` come before the redirection and refuse or drop what has no endpoint.
  * - `nat_pre` and `nat_out` redirect: a map from frontend to an address of the node with a local port.

@@ -2,12 +2,15 @@ import cluster, { type Worker } from "node:cluster";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { HeldPlaces, KeeperMessage, ServerMessage } from "./messages.ts";
 
-/** Time between two looks at the connections that are left. */
+/** Time between two looks at the remaining connections. */
 const drainStepMs = 100;
 
 /**
- * The side of a process that serves in a handover (`--handover`): what it knows of the process before and after it.
- * `backend.ts` opens one. Without a keeper, there is no other process, and nothing has an effect.
+ * A serving process's side of a handover (`--handover`): what it knows of the process before and after it. Without a
+ * keeper there is no other process, and nothing here has an effect.
+ *
+ * `backend.ts` opens one, and `UserspaceRuntime` asks it before a listener is opened and when the process ends.
+ * Separate from `keepListeners`, the other side, which runs in a process of its own.
  */
 export class Handover {
   readonly #keeper: Worker | undefined;
@@ -28,7 +31,9 @@ export class Handover {
     }
   }
 
-  /** Returns the handover of this process. With a keeper, waits until it has said what the process before it serves. */
+  /**
+   * Opens the handover of this process. With a keeper, waits until it has told what the process before this one serves.
+   */
   static async open(): Promise<Handover> {
     const { worker } = cluster;
     const handover = new Handover(worker);
@@ -67,7 +72,7 @@ export class Handover {
     return before !== undefined && before !== frontend;
   }
 
-  /** Says that the first sync is done. */
+  /** Tells the keeper that the first sync is done. */
   reportServing(): void {
     if (!this.#isServing) this.#send({ kind: "serving" });
     this.#isServing = true;

@@ -12,7 +12,10 @@ export function wantsHandover(args: readonly string[], env: Readonly<Record<stri
 /**
  * Keeps the listening sockets and lets another process serve: the same program with the same arguments. At SIGUSR2, the
  * keeper starts it again, and ends the old process when the new one serves; the sockets stay open meanwhile, with the
- * connections that wait in them. `main.ts` runs it instead of the backend with `--handover`.
+ * connections that wait in them.
+ *
+ * `main.ts` runs it instead of the backend with `--handover`. Separate from `Handover`, the other side, because this
+ * process loads no backend.
  *
  * The sockets are shared as those of workers of node:cluster: the keeper opens each and accepts from none. A process
  * that ends by itself after it has served is started again; its connections and listeners end with it.

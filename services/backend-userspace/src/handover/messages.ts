@@ -7,7 +7,9 @@ export type KeeperMessage =
   | { readonly kind: "places"; readonly places: HeldPlaces };
 
 /**
- * Message from a process that serves to the keeper. The order of a handover:
+ * Message from a process that serves to the keeper. `Handover` sends these messages, and `keepListeners` receives them
+ * and sends {@link KeeperMessage}. A file of its own, because the two run in different processes. The order of a
+ * handover:
  *
  * 1. keeper → old: `hold`. The old process opens no more listeners, and answers with its `places`.
  * 2. The keeper starts the new process, which says `begun` and is sent the `places` of the old one.

@@ -2,12 +2,13 @@ import { isIn } from "@kpng/model/cidr.ts";
 import type { EndpointSetName, Frontend, Sender } from "@kpng/service-plan/service-plan.ts";
 import type { Senders } from "./senders.ts";
 
-/** Where a client of a frontend goes, or why it goes nowhere: see `ConnectionEnd`. */
+/** The endpoint set for a client of a frontend, or the reason why the client is refused; see `ConnectionEnd`. */
 export type Admission = EndpointSetName | "source" | "policy";
 
 /**
  * Decides which clients of one frontend are let through, and to which endpoint set: source ranges and traffic policies.
- * TCP and UDP listeners ask it for each new client; `FrontendTable` replaces the frontend with each plan.
+ * `TcpListener` and `UdpListener` ask it for each new client, hence a file of its own. `ServedFrontend` creates it and
+ * replaces the frontend with each plan.
  */
 export class Gate {
   readonly #senders: Senders;

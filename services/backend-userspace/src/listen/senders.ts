@@ -4,8 +4,10 @@ import { isIn } from "@kpng/model/cidr.ts";
 import type { NodePlan, Sender } from "@kpng/service-plan/service-plan.ts";
 
 /**
- * Recognizes the kind of sender by its source address, which is all that a process knows of a connection. One for each
- * family; listeners ask it, and the rule set replaces what it knows.
+ * Recognizes the kind of sender by its source address, which is all that a process knows of a connection.
+ *
+ * `UserspaceRuleSet` has one for its family and updates it with each plan; `Gate` asks it. Separate from `Gate`,
+ * because all frontends of the family share it.
  *
  * Where the plan recognizes pods by an interface, a sender in a subnet of such an interface counts as a pod.
  */

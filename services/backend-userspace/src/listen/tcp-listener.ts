@@ -15,8 +15,11 @@ export interface ServedPort {
 }
 
 /**
- * Accepts TCP connections at one address and port, and begins a {@link Connection} for each. A client without a right
- * or a place is reset, because a process can refuse only what it has accepted.
+ * Accepts TCP connections at one address and port, and begins a {@link Connection} for each. A client that the gate or
+ * a limit refuses is reset, because a process can refuse only what it has accepted.
+ *
+ * `ServedFrontend` opens one for each place of a TCP frontend. Separate from `Connection`, which lives longer: a closed
+ * listener's connections go on.
  */
 export class TcpListener {
   readonly #server: Server;
@@ -63,7 +66,7 @@ export class TcpListener {
     const clientAddress = needsAddress ? client.remoteAddress : "";
     traffic.total++;
     const refuse = (end: ConnectionEnd): void => this.#refuse(client, clientAddress ?? "", end);
-    // It reset the connection before it was accepted.
+    // Without an address, the client has reset the connection before it was accepted.
     const set = clientAddress === undefined ? "client-reset" : gate.admit(clientAddress);
     if (set !== "cluster" && set !== "local") refuse(set);
     else if (!limit.tryTake(traffic)) refuse("limit");

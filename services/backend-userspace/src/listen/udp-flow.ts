@@ -2,8 +2,8 @@ import { createSocket, type Socket } from "node:dgram";
 import { isIPv6 } from "node:net";
 import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 
-/** Answers of an endpoint go here. */
-export interface FlowEvents {
+/** Receives the answers of an endpoint. */
+interface FlowEvents {
   onAnswer(data: Buffer): void;
   /** The endpoint refused a datagram (ICMP), or the socket failed. */
   onError(error: NodeJS.ErrnoException): void;
@@ -11,7 +11,8 @@ export interface FlowEvents {
 
 /**
  * The way of one client's datagrams to one endpoint: a connected socket, so that the endpoint's answers come back to
- * this client, and its refusals are reported. `UdpListener` has one for each client address and port.
+ * this client, and its refusals are reported. `UdpListener` has one for each client address and port. Separate from it,
+ * because the listener receives from all clients at one socket.
  *
  * Nothing is reported before {@link start}, and errors may be reported during it.
  */

@@ -15,15 +15,18 @@ export interface UdpContext {
 }
 
 /** Limits of flows in sweeps, see {@link UdpListener.sweep}. */
-export interface FlowSweeps {
+interface FlowSweeps {
   readonly unanswered: number;
   readonly answered: number;
 }
 
 /**
- * Receives datagrams at one address and port, and sends each client's to one endpoint, from where answers go back. A
+ * Receives datagrams at one address and port, sends those of each client to one endpoint, and returns the answers. A
  * flow ends when it is idle, when its endpoint is gone, or when the endpoint refuses a datagram; the client's next
- * datagram then begins another one. Datagrams of clients without a right or a place are ignored.
+ * datagram then begins another one. Datagrams of clients that the gate or a limit refuses are ignored.
+ *
+ * `ServedFrontend` opens one for each place of a UDP frontend. Separate from `TcpListener`, because datagrams have no
+ * connections: this class keeps the flows itself.
  *
  * *Bound:* `UdpContext.limit` flows, each with one socket. New clients are ignored when it is reached, because a flood
  * from many source ports must not end the flows of others.
@@ -57,7 +60,7 @@ export class UdpListener {
       throw error;
     });
     socket.removeListener("error", reject);
-    // A client's refusal of an answer; it concerns that client alone.
+    // A client has refused an answer; that concerns this client alone.
     socket.on("error", () => undefined);
     socket.on("message", (data, from) => listener.#receive(data, from));
     context.listeners.add(listener);
@@ -83,7 +86,7 @@ export class UdpListener {
     if (port === 0) return;
     const key = `${address} ${port}`;
     let flow = this.#flows.get(key);
-    // The frontend may have passed to another Service.
+    // The endpoint is gone, or the frontend now belongs to another Service.
     if (flow !== undefined && (flow.endpoint.removedMs !== undefined || flow.balancer !== this.#served.balancer)) {
       this.#end(key, "drained");
       flow = undefined;

@@ -34,7 +34,7 @@ export interface Accepted {
 
 /**
  * A client's connection and the one to its endpoint. `TcpListener` makes one for each accepted connection that it lets
- * through; it ends by itself.
+ * through, and does not keep it: it ends by itself or by `sweep`.
  *
  * 1. Connecting: nothing is read from the client. An attempt that fails is followed by one to another endpoint, with
  *    twice the time limit; after the last, the client is reset.
@@ -108,7 +108,7 @@ export class Connection {
     const { balancer, set, clientAddress } = this.#accepted;
     const endpoint = balancer.choose(set, clientAddress, performance.now(), this.#tried);
     if (endpoint === undefined) {
-      // Or its last endpoint was removed since it was accepted, or during an attempt.
+      // Without endpoints, the last one was removed after the connection was accepted.
       this.reset(balancer.has(set) ? "loop" : "connect-failed");
       return;
     }

@@ -1,7 +1,7 @@
 import { isIPv4 } from "node:net";
 
 /** Addresses of a connection, as the PROXY protocol tells them to the endpoint. All of one family. */
-export interface ConnectionAddresses {
+interface ConnectionAddresses {
   readonly clientAddress: string;
   readonly clientPort: number;
   /** Where the client connected to. */
@@ -13,7 +13,7 @@ const signature = Buffer.from("0d0a0d0a000d0a515549540a", "hex");
 
 /**
  * Returns the header that precedes the data of a connection: version 1 is a line of text, version 2 binary.
- * `Connection` writes it before anything else.
+ * `Connection` writes it before anything else. Separate from it, because this file only knows the format.
  *
  * *Source:* haproxy.org, proxy-protocol.txt.
  */

@@ -25,8 +25,9 @@ export function sweepIntervalMs({ idleMs, halfClosedMs, drainMs }: SweepLimits):
 }
 
 /**
- * Resets connections that reached a time limit. `UserspaceRuntime` calls it every `intervalMs`. A look at all
- * connections now and then costs less than a timer for each, which every piece of data would have to restart.
+ * Resets connections that reached a time limit. `UserspaceRuntime` calls it every `intervalMs`. Separate from
+ * `Connection`, which has no timer of its own: every piece of data would have to restart it, and a periodic look at all
+ * costs less.
  */
 export function sweep(open: Iterable<Connection>, limits: SweepLimits, intervalMs: number, nowMs: number): void {
   const { idleMs, halfClosedMs, drainMs } = limits;

@@ -12,8 +12,11 @@ import type { UserspaceRuntime } from "./userspace-runtime.ts";
 const idOf = ({ address, protocol, port }: Frontend): string => `${protocol} ${address ?? "*"} ${port}`;
 
 /**
- * The frontends and balancers of one family, as the last plan has them. `UserspaceRuleSet` updates it with each plan
- * and opens or closes what changed. SCTP has no sockets in Node.js; its frontends are left out.
+ * The frontends and balancers of one family, as the last plan has them. SCTP has no sockets in Node.js; its frontends
+ * are left out.
+ *
+ * `UserspaceRuleSet` updates it with each plan and opens or closes what changed. Separate from it, because this class
+ * opens nothing: it only tells which frontends changed.
  */
 export class FrontendTable {
   readonly #runtime: UserspaceRuntime;
@@ -29,10 +32,6 @@ export class FrontendTable {
 
   get all(): Iterable<ServedFrontend> {
     return this.#frontends.values();
-  }
-
-  get size(): number {
-    return this.#frontends.size;
   }
 
   /** Keys of the Services that have frontends or balancers. */

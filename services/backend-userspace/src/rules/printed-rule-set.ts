@@ -4,7 +4,10 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { verdictOf } from "../listen/gate.ts";
 import { makeUserspaceChange, type UserspaceChange } from "./userspace-change.ts";
 
-/** The rule set of `--dry-run`: prints the frontends that would be opened, and opens nothing. */
+/**
+ * The rule set of `--dry-run`: prints the frontends that would be opened, and opens nothing. `backend.ts` makes one for
+ * each family. Separate from `UserspaceRuleSet`, which needs an entry and listeners.
+ */
 export class PrintedRuleSet implements RuleSet<UserspaceChange> {
   readonly family: Family;
   readonly #print: (text: string) => void;

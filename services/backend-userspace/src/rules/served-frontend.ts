@@ -23,7 +23,11 @@ interface OpenListener {
   close(): Promise<void>;
 }
 
-/** A frontend with its listeners. `FrontendTable` keeps one for each frontend of the plan. */
+/**
+ * A frontend with its listeners. `FrontendTable` keeps one for each frontend of the plan, and `UserspaceRuleSet` opens
+ * and closes its listeners. Separate from both, because it lasts as long as its listeners: it may pass to another
+ * Service, and it stays until the last connection of a removed frontend has ended.
+ */
 export class ServedFrontend implements EntryFrontend, ServedPort {
   readonly id: string;
   readonly gate: Gate;
@@ -34,7 +38,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   #published = "";
   /** Listeners that accept nothing any more, but whose connections are open. */
   #closing = 0;
-  /** Whether a plan has it. */
+  /** Whether the current plan has it. */
   isWanted = true;
   /** Why it is not open at all places; undefined if it is. */
   failure: string | undefined;

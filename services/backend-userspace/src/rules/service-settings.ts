@@ -2,9 +2,9 @@ import type { ServiceView } from "@kpng/model/node-view.ts";
 import type { Algorithm, BalancerSettings } from "../balance/balancer.ts";
 
 /** Annotation that chooses the algorithm of a Service. */
-export const balanceAnnotation = "kpng.io/balance";
+const balanceAnnotation = "kpng.io/balance";
 /** Annotation that chooses the PROXY protocol of a Service. */
-export const proxyProtocolAnnotation = "kpng.io/proxy-protocol";
+const proxyProtocolAnnotation = "kpng.io/proxy-protocol";
 
 /** All values of {@link Algorithm}, for the option. */
 export const algorithms: readonly Algorithm[] = ["round-robin", "least-connections"];
@@ -17,6 +17,9 @@ export type ServiceSettings = Pick<BalancerSettings, "algorithm" | "proxyProtoco
 /**
  * Returns the settings of a Service: its annotations, as far as their values are known, and otherwise the options. A
  * source delivers annotations only if it is told to keep them (`--with-service-annotations 'kpng.io/*'`). Pure.
+ *
+ * `FrontendTable` calls it with each plan of the Service. Separate from it, because `userspace-options.ts` needs the
+ * lists of values for the options.
  */
 export function serviceSettings(view: ServiceView | undefined, options: ServiceSettings): ServiceSettings {
   const annotations = view?.service.annotations ?? {};

@@ -9,7 +9,7 @@ export interface UserspaceChange extends RuleChange {
 }
 
 /** Parts of {@link makeUserspaceChange}. */
-export interface ChangeParts {
+interface ChangeParts {
   readonly opened: readonly string[];
   readonly closed: readonly string[];
   /** Differences that a repair found at the entry: the `Entry` that leads packets to the listeners. */

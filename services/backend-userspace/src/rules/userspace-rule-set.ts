@@ -14,8 +14,7 @@ import type { ServedFrontend } from "./served-frontend.ts";
 import { makeUserspaceChange, type UserspaceChange } from "./userspace-change.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
-/** Options of {@link UserspaceRuleSet}. */
-export interface UserspaceRuleSetOptions {
+interface UserspaceRuleSetOptions {
   readonly entry: Entry;
   readonly runtime: UserspaceRuntime;
   readonly requests: Pick<SyncRequests, "request">;
@@ -25,7 +24,8 @@ export interface UserspaceRuleSetOptions {
 const openAtOnce = 64;
 
 /**
- * The listeners of one family, as a rule set of the kit. `backend.ts` makes one for each family.
+ * The listeners of one family, as a rule set of the kit. `backend.ts` makes one for each family, and `FamilyRules` of
+ * backend-kit calls it. Separate from `UserspaceRuntime`, which has what both families share.
  *
  * The "rules" are listeners in this process and what brings packets to them (`Entry`); they end with the process, so no
  * rules of an earlier run can be in force. A frontend that cannot be opened, because another program has its port, is

@@ -33,7 +33,7 @@ export interface TrafficSettings extends ServiceSettings {
 }
 
 /** The part of a rule set that this file needs. */
-export interface ListenersOfFamily {
+interface ListenersOfFamily {
   /** Whether a Service has ports in the family. */
   readonly serves: (service: ServiceKey) => boolean;
   /** See `Entry.captures`. */
@@ -43,7 +43,9 @@ export interface ListenersOfFamily {
 
 /**
  * State that all listeners and connections of the process share, for both families: limits, counters, time limits.
- * `backend.ts` makes one; the last rule set that closes ends it.
+ *
+ * `backend.ts` makes one, and `UserspaceRuleSet`, `FrontendTable` and `ServedFrontend` use it; the last rule set that
+ * closes ends it. Separate from `UserspaceRuleSet`, which is there for each family.
  */
 export class UserspaceRuntime {
   readonly settings: TrafficSettings;
@@ -160,8 +162,8 @@ export class UserspaceRuntime {
   }
 
   /**
-   * Takes the listeners of a family out. With the last, resets all connections: an end of data would be a lie. If
-   * another process serves now, they have the time of a removed endpoint's connections.
+   * Removes the listeners of a family. After the last family, resets all connections: a regular end would tell clients
+   * that they have all data. If another process serves now, connections may first go on for `--drain-timeout`.
    */
   async remove(family: ListenersOfFamily): Promise<void> {
     this.#families.splice(this.#families.indexOf(family), 1);

@@ -10,7 +10,8 @@ import type { EntryFrontend, EntryState } from "../entry/entry.ts";
 import { OwnInterface } from "../entry/own-interface.ts";
 import { RedirectEntry } from "../entry/redirect-entry.ts";
 
-// Changes the entries in the network namespace of this process, and prints what each step found.
+// Changes the entries in the network namespace of this process, and prints what each step found. The kernel test of the
+// entries runs it as a process in a namespace of its own.
 
 const family: Family = process.argv[2] === "v6" ? "v6" : "v4";
 const ip = family === "v4" ? "ip" : "ip6";

@@ -11,6 +11,7 @@ import { MapEntry } from "../entry/map-entry.ts";
 import { UserspaceRuleSet } from "../rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "../rules/userspace-runtime.ts";
 
+/** The Service that the tests of `listen/`, `relay/` and `rules/` serve with the classes of this file. */
 export const key: ServiceKey = "default/web";
 
 const settings: TrafficSettings = {

@@ -1,8 +1,8 @@
 import { once } from "node:events";
 import { RunningService } from "./running-service.ts";
 
-// Serves a UDP Service with one endpoint, at the port of the argument, until standard input ends; then prints why flows
-// ended. A process of its own, so that a test can limit its descriptors.
+// Serves a UDP Service with one endpoint, whose port is the argument, until standard input ends; then prints why flows
+// ended. The test of `UdpListener` runs it as a process of its own, so that it can limit its descriptors.
 
 const endpoint = { address: "127.0.0.1", port: Number(process.argv[2]) };
 const service = await RunningService.open({ protocol: "UDP", endpoints: [endpoint] });

@@ -17,14 +17,15 @@ export interface AccessRecord {
   readonly bytesToClient: number;
 }
 
-/** Characters that may wait to be written. */
+/** Maximum number of characters that wait to be written. */
 const maxWaiting = 1_048_576;
 const firstWaitMs = 1_000;
 const maxWaitMs = 60_000;
 
 /**
  * The access log (`--access-log`): one line of JSON for each connection and UDP flow that ends, on standard output or
- * appended to a file. Apart from the log of the process, which holds back lines that repeat.
+ * appended to a file. `UserspaceRuntime` opens it; `Connection`, `TcpListener` and `UdpListener` write to it. Separate
+ * from the log of the process, which holds back lines that repeat.
  *
  * *Bound:* 1 MiB of lines that wait for a slow reader; further ones are dropped, which is reported once for each time
  * that it happens. After an error, e.g. a full disk, lines are dropped until the file is opened again with a later

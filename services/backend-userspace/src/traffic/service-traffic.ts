@@ -28,8 +28,9 @@ export type ConnectionEnd =
   | "stopped";
 
 /**
- * Counters of one Service, which the data path increments. `TrafficMetrics` reads them when metrics are collected:
- * plain numbers, because a metric with labels costs a microsecond for each chunk of data.
+ * Counters of one Service. `Connection`, `TcpListener` and `UdpListener` increment them, and `registerTrafficMetrics`
+ * reads them when metrics are collected. They are separate from the metrics and plain numbers, because a metric with
+ * labels costs a microsecond for each chunk of data.
  *
  * Connections count TCP connections and UDP flows together; their protocol is known from the Service's port.
  */

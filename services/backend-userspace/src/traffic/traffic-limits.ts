@@ -3,17 +3,19 @@ import { totalmem } from "node:os";
 import type { ServiceTraffic } from "./service-traffic.ts";
 
 /** Maximum numbers of open connections, or of open UDP flows. */
-export interface Limits {
+interface Limits {
   readonly total: number;
   readonly perService: number;
 }
 
 /**
  * Counts what is open against its limits, so that the process refuses new work instead of running out of descriptors or
- * memory. TCP connections and UDP flows have one each: a flood of datagrams must not use up the connections.
+ * memory. `UserspaceRuntime` creates one for TCP connections and one for UDP flows: a flood of datagrams must not use
+ * up the connections. Listeners take a place before they begin either. Separate from them, because all share both
+ * limits.
  */
 export class TrafficLimit {
-  /** Lower ones end nothing that is open. */
+  /** May be replaced. Lower limits end nothing that is open. */
   limits: Limits;
   readonly #openByService = new Map<ServiceTraffic, number>();
   #open = 0;
@@ -52,11 +54,11 @@ const reservedFiles = 1_024;
 const baseBytes = 150 * 1_048_576;
 /** Memory of a connection whose peers read slowly now and then; an idle one takes less. */
 const bytesPerConnection = 48 * 1_024;
-/** So that something works where descriptors or memory are short. */
+/** Smallest default limit, so that something works even with few descriptors or little memory. */
 const minimum = 8;
 
-/** Resources that default limits derive from. */
-export interface Resources {
+/** Resources from which default limits are derived. */
+interface Resources {
   /** Descriptors that are not used by listeners. */
   readonly openFiles: number;
   readonly memoryBytes: number;
@@ -91,9 +93,9 @@ export function readMemoryLimit(): number {
 }
 
 /** Returns the limit of open files of this process (Node.js has raised it to the hard limit); 1 024 if unknown. */
-export function readOpenFilesLimit(path = "/proc/self/limits"): number {
+export function readOpenFilesLimit(): number {
   try {
-    const value = /^Max open files\s+(\S+)/m.exec(readFileSync(path, "utf8"))?.[1];
+    const value = /^Max open files\s+(\S+)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1];
     return value === "unlimited" ? 1_048_576 : Number(value ?? 1_024);
   } catch {
     return 1_024;

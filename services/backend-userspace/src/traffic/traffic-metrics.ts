@@ -2,8 +2,7 @@ import { Counter, Gauge, type Registry } from "prom-client";
 import type { ServiceTraffic, TrafficTable } from "./service-traffic.ts";
 import type { TrafficLimit } from "./traffic-limits.ts";
 
-/** Sources of {@link registerTrafficMetrics}. */
-export interface TrafficSources {
+interface TrafficSources {
   readonly table: TrafficTable;
   readonly connections: TrafficLimit;
   readonly flows: TrafficLimit;
@@ -14,6 +13,7 @@ export interface TrafficSources {
 
 /**
  * Registers the metrics of the traffic. They read the counters of {@link ServiceTraffic} when they are collected.
+ * `UserspaceRuntime` calls it once. Separate from it, because the generated reference of the metrics calls it too.
  *
  * A Service has series only once it has had a connection: a node may serve thousands of Services, of which most have no
  * client here.
