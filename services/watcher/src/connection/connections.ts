@@ -180,7 +180,7 @@ export class Connections {
     return () => cancel();
   }
 
-  /** Ends calls whose output waits for the client from one check to the next. Returns a function that cancels this. */
+  /** Ends calls whose output has waited since the last check. Returns a function that cancels this. */
   #endUnread({ calls }: Connection, carrier: ServerHttp2Session | Socket): () => void {
     const { writeTimeoutMs = 60_000 } = this.#limits;
     let cancel: () => void = () => undefined;

@@ -52,7 +52,7 @@ export class ServiceState {
     return this.ofClass(viewClass, noGroups).items;
   }
 
-  /** The items for nodes to which all endpoints of `namedGroups` are hinted by name. */
+  /** The items for nodes that hints name in `namedGroups`, apart from each node's own endpoints. */
   ofClass({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">, namedGroups: readonly PortGroup[]): ClassItems {
     const zoneHinted = this.own.hasZoneHints ? zone : "";
     // JSON, because the names of port groups may contain any character.

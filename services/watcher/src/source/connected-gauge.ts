@@ -7,7 +7,7 @@ import { Gauge, type Registry } from "prom-client";
 export type ConnectedGauge = Gauge<"source" | "kind">;
 
 /**
- * Registers the gauge. `apiSource` and the metrics of `kubeSource` call it, once each. A file of its own, because two
+ * Registers the gauge. `apiSource` calls it, and `makeSourceMetrics` for the source `kube`. Separate, because the two
  * sources share the metric.
  */
 export function makeConnectedGauge(registry: Registry): ConnectedGauge {

@@ -55,7 +55,7 @@ export class KnownToken {
     this.#ended.abort(new ConnectError(problem.message, problem.code));
   }
 
-  /** As {@link refuse}, because the time of the token is over. */
+  /** Refuses the token because it has expired. */
   expire(): void {
     this.refuse({ code: Code.Unauthenticated, message: "the token has expired" });
   }

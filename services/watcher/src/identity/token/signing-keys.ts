@@ -35,7 +35,7 @@ export class SigningKeys {
     return this.#known;
   }
 
-  /** Returns the keys after another read, or the same object if that is not due yet. */
+  /** Reads the keys again and returns them; without a read, if the last one was less than `retryMs` ago. */
   async renewed(): Promise<KeyLookup> {
     if (this.#nowMs() - this.#readAtMs < retryMs) return this.current();
     return this.#read();

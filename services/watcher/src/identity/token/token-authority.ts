@@ -7,7 +7,7 @@ import type { JSONWebKeySet } from "jose";
 export interface TokenAuthority {
   /** Reads the keys that sign tokens. Rejects if they cannot be read. */
   readKeys(signal: AbortSignal): Promise<IssuerKeys>;
-  /** Asks the API server whether the token is still valid: its pod and ServiceAccount exist. Undefined without one. */
+  /** Asks the API server whether the pod and account of the token still exist. Undefined if there is no API server. */
   readonly review: ((token: string, signal: AbortSignal) => Promise<Review>) | undefined;
 }
 

@@ -42,7 +42,7 @@ function show(): void {
 
 /** Shows the section of the address, and moves the focus to its heading if the user has followed a link. */
 function navigate(isByUser: boolean): void {
-  // The link to the content is not a section.
+  // The link that skips the navigation is not a section.
   if (!/^(#\/.*)?$/.test(location.hash)) return;
   const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name = "", ...rest] = path.split("/").map(decode);

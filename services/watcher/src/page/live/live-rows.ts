@@ -40,7 +40,7 @@ export interface LiveStatus {
   readonly nodeCount: number;
   /** Number of nodes in each state. */
   readonly states: Readonly<Record<NodeState, number>>;
-  /** Streams of relays, and of people and recorders. */
+  /** Numbers of streams: of relays, and of observers (people and recorders). */
   readonly relayCount: number;
   readonly observerCount: number;
   /** Longest time for which a node has not applied a batch; 0 if nothing is pending. */
@@ -49,18 +49,18 @@ export interface LiveStatus {
   readonly held: readonly string[];
 }
 
-/** As the state `ApplyState` of the inspect API, in words. */
+/** The state of a node: `ApplyState` of the inspect API, as a word. */
 export type NodeState = "current" | "received" | "behind" | "failing" | "absent" | "unknown";
 
 /** A node, and how far its streams are. */
 export interface LiveNode {
   readonly name: string;
   readonly zone: string;
-  /** A node is behind only if it has been for a second; see `nodeProgress`. */
+  /** "behind" only after a second without the newest revision; see `nodeProgress`. */
   readonly state: NodeState;
   /** When the oldest batch that is not applied was sent; 0 unless the node is behind or failing. */
   readonly sinceMs: number;
-  /** Revision that the node has applied; 0 if it has every change, which spares a row for each change. */
+  /** Revision that the node has applied; 0 if it has every change, so that its row stays equal. */
   readonly revision: number;
   readonly programs: string;
   readonly streamCount: number;
@@ -85,7 +85,7 @@ export interface LiveChange {
   readonly objectCount: number;
   readonly isFirstList: boolean;
   readonly source: string;
-  /** When the source had it; 0 if unknown. */
+  /** When the source received it; 0 if unknown. */
   readonly receivedAtMs: number;
   readonly storedAtMs: number;
   readonly sentCount: number;

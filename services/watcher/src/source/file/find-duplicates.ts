@@ -37,7 +37,7 @@ export function findDuplicates(
       const isInsideService = path[0] === "services";
       // KPNG's state files contain slices inside their Service. A Service defined twice is reported only once.
       if (isInsideService && repeated.has(`${value.namespace}/${value.serviceName}`)) continue;
-      // *Shape of the key:* namespace/service/slice.
+      // The key is namespace/service/slice.
       const isNew = define(`EndpointSlice ${sliceKey(value)}`, document, path);
       // In a cluster the name of a slice is unique in its namespace; in a state file only within its Service.
       if (isNew && !isInsideService) define(`EndpointSlice ${value.namespace}/${value.name}`, document, path);

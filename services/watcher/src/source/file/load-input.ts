@@ -22,8 +22,9 @@ export interface LoadedInput {
 }
 
 /**
- * Loads the contents of all inputs: files, folders and standard input ("-"). One problem makes the whole input invalid,
- * because part of a cluster must never be served. Problems are part of the result of `read`, not errors.
+ * Loads the contents of all inputs: files, folders and standard input ("-"). Problems are part of the result of `read`,
+ * not errors. Without `skipsBad`, one problem makes the whole input invalid, because part of a cluster must not be
+ * served.
  *
  * `fileSource` calls it at the start and after each change of its inputs. It compares the digest, and calls `read` only
  * if the contents changed.

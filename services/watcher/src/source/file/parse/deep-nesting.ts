@@ -22,7 +22,7 @@ export function findDeepNesting(text: string): number | undefined {
     else if (closers.has(character)) brackets = Math.max(0, brackets - 1);
     if (character === "-" || character === "?") indicators++;
     else if (character !== " ") indicators = 0;
-    // A dashed line is one token.
+    // Several dashes in a row are no indicators.
     if (character === "-" && text[offset + 1] !== " ") indicators = 0;
     if (brackets > maxDepth || indicators > maxDepth) return offset;
   }

@@ -3,12 +3,11 @@ import type { FieldPath } from "../../decode/decoded.ts";
 /**
  * Returns the line, counted from 1, of a field in valid JSON text, or of its nearest existing ancestor.
  *
- * `kpng file` names this line when it reports an invalid or ignored field of a JSON file. JSON.parse keeps no
+ * `parseDocuments` calls it when `kpng file` reports an invalid or ignored field of a JSON file. JSON.parse keeps no
  * positions, so the text is scanned again, only for the fields to report.
  *
- * Pure; O(text × depth of the field).
- *
- * `parseDocuments` calls it; for YAML, `lineInPlainYaml` and package yaml find the line.
+ * Pure; O(text × depth of the field). Separate, because only this file scans JSON: for YAML, `lineInPlainYaml` and
+ * package yaml find the line.
  */
 export function lineInJson(text: string, path: FieldPath): number {
   const scanner = new Scanner(text);

@@ -2,7 +2,7 @@ import type { FieldPath } from "../../decode/decoded.ts";
 
 /**
  * One parsed document of a file: JSON, or the YAML between two `---` lines, with positions by which problems are
- * reported. `parseDocuments` returns it to `readTexts`. Separate, because all parsers of this folder return it.
+ * reported. `parseDocuments` returns it to `readTexts`. Separate, because `parseAnyYaml` returns it, too.
  */
 export interface ParsedDocument {
   /** Value as from JSON.parse; null for an empty document. */
