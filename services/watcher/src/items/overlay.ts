@@ -61,15 +61,16 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   const { isExtended } = viewClass;
   const state = serviceAt(snapshot, key, viewClass);
   if (state === undefined) return noOverlay;
-  const { own: all, items: cache } = state;
-  const endpoints = all.byNode.get(node.name) ?? [];
+  const { own: ownEndpoints, items: cache } = state;
+  const endpoints = ownEndpoints.byNode.get(node.name) ?? [];
   const shared = state.sharedItems(viewClass);
-  const classItems = state.ofClass(viewClass, namedGroupsFor(all, endpoints, node.name));
+  const classItems = state.ofClass(viewClass, namedGroupsFor(ownEndpoints, endpoints, node.name));
   const { items: base, choice } = classItems;
   const uses = choice.usesOfOwn(endpoints, node.name);
   const variantOf = ({ endpoint }: MergedEndpoint) => ({ isExtended, isOnNode: isOnNode(endpoint, node) });
   const hidden: Item[] = [];
   const own: Item[] = [];
+  // An own endpoint that the node uses unlike its class has other items, which replace those of the class.
   for (const [index, one] of endpoints.entries()) {
     const inClass = cache.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
     const items = cache.ofEndpoint(one, uses[index] ?? [], variantOf(one), isKept);
@@ -83,8 +84,8 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
     const items = state.merged.endpoints.flatMap((one) =>
       cache.ofEndpoint(one, usesByOwn.get(one) ?? choice.usesOf(one), variantOf(one)),
     );
-    const all = makeServiceItems([...cache.ofService(choice.portHasEndpoints, isExtended), ...items]);
-    return { shared, ...editsBetween(shared, all) };
+    const received = makeServiceItems([...cache.ofService(choice.portHasEndpoints, isExtended), ...items]);
+    return { shared, ...editsBetween(shared, received) };
   }
   return { shared, ...compose(classItems.edits, { hidden, own }, shared) };
 }
