@@ -2,8 +2,10 @@ import type { AddressSet } from "./address.ts";
 import type { Protocol, ServiceKey } from "./service.ts";
 
 /**
- * A port of an endpoint. Sources decode EndpointSlices to the types in this file; the store and the views consist of
- * them. Source: EndpointSlice.ports[].
+ * A port of an endpoint. Sources decode EndpointSlices to the types in this file, of which the store consists; they are
+ * separate from the types in `node-view.ts`, which describe what one node sees.
+ *
+ * Source: EndpointSlice.ports[].
  */
 export interface EndpointPort {
   /** Name of the service port that it belongs to; "" for the unnamed one. */
@@ -56,8 +58,6 @@ export interface Endpoint {
  *
  * Source: EndpointSlice of discovery.k8s.io/v1. Each Service of a state file is one slice; in a global stream,
  * endpoints with the same SourceName are one slice.
- *
- * What one node sees of an endpoint is `ViewEndpoint`.
  */
 export interface EndpointSlice {
   readonly namespace: string;

@@ -165,7 +165,6 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   await Promise.all([main.finally(() => keeping.abort()), kept, answering]);
 }
 
-/** Returns the error NO_VIEW, which says why no view arrived in time. */
 function noView(options: BackendTaskOptions, lossReason: string): BackendError {
   const { nodeName, firstViewLimitMs, health, watcher = "the watcher of this process" } = options;
   // A watcher in this process does not lose its stream; the health of its sources says what it waits for.

@@ -79,7 +79,6 @@ export function runBackendCommand(
   }, argv);
 }
 
-/** Runs a backend with parsed options until `signal` aborts or its work is done. */
 async function serveBackend(backend: BackendCommand, options: ParsedOptions, signal: AbortSignal): Promise<void> {
   const log = createLog(options.logLevel as LogLevel);
   const health = new Health();

@@ -17,8 +17,8 @@ export interface ConfigFileOptions {
 /**
  * Adds the option `--config` to the command of a service proxy: a KubeProxyConfiguration file whose fields set the
  * options of the same meaning. The command line and the environment take precedence over the file. `runBackendCommand`
- * and the program `kpng` call it for backends with a proxy mode. `readConfig` interprets the content of the file; this
- * file reads it and sets the options.
+ * and the program `kpng` call it for backends with a proxy mode. Separate from `readConfig`, which interprets the
+ * content of the file and is pure.
  *
  * The file is read before the command's action runs, which then may fail with BAD_CONFIG. A field that does not apply
  * to the backend is logged with the reason.

@@ -6,8 +6,8 @@ import type { WatcherAddress } from "./resolve-apis.ts";
 
 /**
  * Returns a transport to one address of a watcher, for `dialWatchers`. The certificate must have the name that `--api`
- * gives, even if the name was resolved to an address. Both functions of this file are about one address; `dialWatchers`
- * chooses among several.
+ * gives, even if the name was resolved to an address. Separate from `dialWatchers`, which chooses among several
+ * addresses: the functions of this file know only one.
  */
 export function dialAddress(
   { key, address, serverName }: WatcherAddress,

@@ -59,7 +59,7 @@ export interface ResolvedApis {
 /**
  * Returns all addresses of the watchers in `--api`, for `dialWatchers`. A name that cannot be resolved now has the
  * addresses that it had `before`: the name server may itself be a Service that does not work without this node's rules.
- * It opens no connection: `dialAddress` does so for the address that `WatcherRotation` chooses.
+ * Separate from `WatcherRotation` and `dialAddress`, which choose one of the addresses and connect to it.
  */
 export async function resolveApis(
   apis: readonly Api[],

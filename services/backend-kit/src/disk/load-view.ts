@@ -32,8 +32,8 @@ export type LoadedView =
 
 /**
  * Reads the view that `ViewKeeper` saved for this node. Called at the start of a backend: by `startFromDisk` if no
- * watcher answers, and by `AfterCommit`, which needs the UDP frontends of the previous run. `readViewFile` decodes the
- * file; this function decides whether the view may be used.
+ * watcher answers, and by `AfterCommit`, which needs the UDP frontends of the previous run. Separate from
+ * `readViewFile`, which decodes every valid file: this function decides whether the view may be used.
  *
  * Never rejects. A file that must not be used stays where it is.
  */

@@ -9,7 +9,7 @@ const maxHeaderBytes = 4_096;
 /**
  * Returns the position of the view that this node saved in an earlier run; undefined if there is none. A backend that
  * starts refuses older states than this one, even if it does not use the saved view. `backendTask` calls it at its
- * start. Unlike `loadView`, it reads only the first line of the file and does not care about the age of the view.
+ * start. Separate from `loadView`, because it reads only the first line of the file, whatever the age of the view.
  */
 export async function readSavedPosition(
   folder: string | undefined,

@@ -20,8 +20,8 @@ const delayMs = 3_000;
 
 /**
  * Returns the saved view if no watcher answers in time. `backendTask` calls it at its start: after a power failure,
- * nodes may be up before the watcher is, and without the saved view their Services would not work until then.
- * `loadView` reads the file; this function only decides whether and when.
+ * nodes may be up before the watcher is, and without the saved view their Services would not work until then. Separate
+ * from `loadView`, which reads the file: this function only decides whether and when.
  *
  * Returns undefined if a watcher answers first (`answered` aborts), or if there is no usable view, which is logged. A
  * backend whose rules outlive it must compare the view with them (`ViewUpdate.isFromDisk`), because they may be newer.

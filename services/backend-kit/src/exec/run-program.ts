@@ -131,7 +131,6 @@ function pipeOr(stream: string | number | ((text: string) => void) | undefined):
   return typeof stream === "number" ? stream : "pipe";
 }
 
-/** Collects what arrives, within the limits. */
 function collectOutput(child: ChildProcess, options: ProgramOptions, onFlood: () => void) {
   const { stdout: onText, maxOutputBytes = defaultOutputBytes } = options;
   const output = { stdout: "", stderr: "" };

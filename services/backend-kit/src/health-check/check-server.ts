@@ -8,7 +8,7 @@ export interface CheckServer {
 
 /**
  * Listens on `port` of an address of this machine, and answers any path and method with `state()`. Called by
- * `HealthCheckServers`, which decides which ports are open.
+ * `HealthCheckServers`. Separate from it, because that class decides which ports are open and knows no HTTP.
  *
  * Rejects with the system's error if the address cannot be bound.
  */

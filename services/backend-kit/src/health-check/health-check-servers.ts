@@ -60,8 +60,8 @@ interface Listener {
 /**
  * HTTP servers for the health-check node ports of this node. A load balancer with external traffic policy Local asks
  * them whether the node has endpoints of a Service. Service proxies (`AfterCommit`) and the backend `healthchecks` call
- * `sync` with each view. `wantedChecks` says which checks there are, `openCheckServer` opens one port; this class keeps
- * the ports in agreement with the view.
+ * `sync` with each view. `wantedChecks` says which checks there are, `openCheckServer` opens one port; this class only
+ * keeps the open ports in agreement with the view.
  *
  * A server and its connections stay open while the Service keeps its port and the node its address. An address that
  * cannot be bound is logged once and tried again every `retryMs`; the other addresses answer meanwhile.

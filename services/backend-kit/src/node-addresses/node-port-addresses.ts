@@ -12,7 +12,8 @@ export const nodePortAddressesOption: OptionSpec = repeatable(
 
 /**
  * Parses the values of `--nodeport-addresses`: CIDRs of both families, or `primary` alone. None means all.
- * `readProxySettings` and the backend `healthchecks`, which has no other proxy settings, call it.
+ * `readProxySettings` and the backend `healthchecks` call it. Separate, because that backend has no other settings of
+ * a proxy.
  *
  * Errors: BAD_OPTION.
  */

@@ -6,8 +6,8 @@ export type BackendMetrics = ReturnType<typeof createBackendMetrics>;
 
 /**
  * Registers the metrics that every backend has. `backendTask` calls it once; observers of the stream
- * (`ConnectionObserver`) and of syncs (`observeSyncs`) update the metrics. kube-proxy's metrics, which only service
- * proxies have, are in `ProxyMetrics`.
+ * (`ConnectionObserver`) and of syncs (`observeSyncs`) update the metrics. Separate from `ProxyMetrics`, kube-proxy's
+ * metrics, which only service proxies have.
  */
 export function createBackendMetrics(registry: Registry) {
   const registers = [registry];

@@ -8,8 +8,8 @@ const brakePart = "brake";
 
 /**
  * Reports the connection to the watcher in health (part "stream"), metrics and log. `backendTask` passes it each
- * `ConnectionState` of `followView`. Syncs are reported elsewhere: by `SyncLoop` in health and log, by `observeSyncs`
- * in metrics.
+ * `ConnectionState` of `followView`. Separate from `followView`, which only calls back. Syncs are reported elsewhere:
+ * by `SyncLoop` in health and log, by `observeSyncs` in metrics.
  *
  * A lost stream does not make a synced backend unhealthy or unready, because it keeps serving with its last view.
  */

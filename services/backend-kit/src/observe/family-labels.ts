@@ -1,8 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
 
 /**
- * Values of the label `ip_family`, as kube-proxy writes them. All metrics with kube-proxy's names use the constants of
- * this file.
+ * Values of the label `ip_family`, as kube-proxy writes them. Separate, because metrics in several folders, backends
+ * and shadow mode share the constants of this file.
  */
 export const familyLabels: Readonly<Record<Family, "IPv4" | "IPv6">> = { v4: "IPv4", v6: "IPv6" };
 

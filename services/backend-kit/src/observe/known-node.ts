@@ -17,8 +17,8 @@ const unknown = "the cluster has no Node of this name: check --node-name";
 
 /**
  * Reports whether the cluster has a Node of the name that a backend follows: a wrong `--node-name` gives a valid view
- * without endpoints on the node. `backendTask` passes it each view of a watcher. The connection itself is reported by
- * `ConnectionObserver`.
+ * without endpoints on the node. `backendTask` passes it each view of a watcher. Separate from `ConnectionObserver`,
+ * which reports the connection and sees no views.
  *
  * An unknown Node is logged, counted (`kpng_backend_node_known`) and the reason of the health part "node", which stays
  * ready: the Node of a machine that joins the cluster is created later. Go watchers send no Nodes, so nothing is

@@ -26,7 +26,7 @@ export function countNoLocalEndpoints(view: NodeView, family: Family): NoLocalEn
     const isExternal = externalTrafficPolicy === "Local" && isExternallyAccessible(service.service);
     if (!(isInternal || isExternal) || (clusterIPs?.[family].length ?? 0) === 0) continue;
     for (const [index, port] of ports.entries()) {
-      if (!isElsewhere(service, port, index, family)) continue;
+      if (!isUsableOnlyElsewhere(service, port, index, family)) continue;
       if (isInternal) internal++;
       if (isExternal) external++;
     }
@@ -34,8 +34,7 @@ export function countNoLocalEndpoints(view: NodeView, family: Family): NoLocalEn
   return { internal, external };
 }
 
-/** Whether a port has usable endpoints, but only on other nodes. */
-function isElsewhere(service: ServiceView, port: ServicePort, index: number, family: Family): boolean {
+function isUsableOnlyElsewhere(service: ServiceView, port: ServicePort, index: number, family: Family): boolean {
   const usable = service.endpoints.filter(
     ({ addresses, ports }) =>
       addresses[family].length > 0 && (ports.length === 0 || ports.some(({ name }) => name === port.name)),

@@ -23,7 +23,6 @@ export interface RulesOutcome {
   readonly isDamaged: boolean;
 }
 
-/** The state of the rules of one family. */
 interface FamilyHealth {
   /** Arrival of the oldest change that is not in force; undefined if all are. */
   pendingMs: number | undefined;
@@ -43,8 +42,8 @@ export interface HealthAnswer {
 }
 
 /**
- * Health of a service proxy in kube-proxy's terms. `observeBackend` creates it, `backendTask` registers it as an
- * observer of the sync loop, and `serve-proxy-health.ts`, which knows HTTP, answers probes with it:
+ * Health of a service proxy in kube-proxy's terms. `observeBackend` creates it, and `backendTask` registers it as an
+ * observer of the sync loop. Separate from `serve-proxy-health.ts`, which answers probes with it over HTTP:
  *
  * - The kubelet asks /livez; 503 means that a sync hangs, and the kubelet restarts the process.
  * - Load balancers ask /healthz; 503 means that rules are late or damaged, or that the node is about to be removed, and

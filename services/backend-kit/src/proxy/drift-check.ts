@@ -27,8 +27,8 @@ export interface DriftCheckOptions {
 
 /**
  * Compares the installed rules with the wanted ones at an interval, and repairs changes by other programs. `serveTask`
- * gives it to the sync loop, which limits the share of the time that checks take. `RuleSets` does the comparison; this
- * file reports the result.
+ * gives it to the sync loop, which limits the share of the time that checks take. Separate from `RuleSets`, which
+ * compares and repairs: this file reports the result and requests retries.
  *
  * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff.
  */

@@ -31,7 +31,6 @@ Examples:
   makeTask,
 };
 
-/** Returns the task that opens the servers for each view. */
 function makeTask(options: ParsedOptions, context: BackendContext): Task {
   const { log, metrics, health } = context;
   const rule = parseNodePortAddresses((options.nodeportAddresses as readonly string[] | undefined) ?? []);

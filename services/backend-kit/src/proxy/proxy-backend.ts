@@ -53,7 +53,6 @@ const outputOption = (printing: string): OptionSpec => ({
   parse: oneOf("--output", ["table", "json", "yaml"]),
 });
 
-/** Returns the options of a service proxy: those that all have, and its own. */
 function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {
   const { proxyMode, canDiff = true, alternatives = [] } = spec;
   const printing = [...alternatives.map((one) => `--${one.name}`), ...(canDiff ? ["--diff"] : [])].join(" and ");

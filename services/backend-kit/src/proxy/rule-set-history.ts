@@ -50,7 +50,6 @@ export class RuleSetHistory {
   }
 }
 
-/** Returns all rules, or those that serve one Service. */
 function linesOf(rules: RuleList, service: ServiceKey | undefined): readonly string[] {
   if (service === undefined) return rules.lines();
   if (rules.linesOf !== undefined) return rules.linesOf(service);

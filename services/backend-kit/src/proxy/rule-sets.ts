@@ -34,8 +34,8 @@ export interface RuleSetsOptions<Change extends RuleChange> {
 /**
  * The rule sets of a service proxy, one for each IP family. `serveTask` and `diffTask` sync them.
  *
- * `FamilyRules` does the work of one family; this class combines the outcomes. If one family fails, the other is still
- * synced. Calls must not overlap; none rejects.
+ * Separate from `FamilyRules`, which does the work of one family: this class combines the outcomes. If one family
+ * fails, the other is still synced. Calls must not overlap; none rejects.
  */
 export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #ruleSets: readonly RuleSet<Change>[];

@@ -12,8 +12,8 @@ import type { WatchOptions } from "./watch-options.ts";
  * The verdict is "accept" if the state is older than the one before and is accepted nevertheless.
  *
  * `watchBatches` calls it for each batch. If the gate finds the state older, this function asks the watcher for its
- * position, because the watcher may be about to catch up. The rule itself is in `ForwardGate` of package model, which
- * relays use too.
+ * position, because the watcher may be about to catch up. Separate from `ForwardGate` of package model, which has the
+ * rule and knows no transport, because relays use it too.
  *
  * Errors: STATE_BEHIND if the gate refuses the state.
  */

@@ -48,7 +48,8 @@ export type ConnectionState =
 
 /**
  * Yields the view of a node (its Services and endpoints) after each batch, from one stream after another. `backendTask`
- * passes the views to the backend's sync loop. `watchBatches` reads one stream; `ViewState` holds the view.
+ * passes the views to the backend's sync loop. Separate from `watchBatches`, which reads one stream, and `ViewState`,
+ * which holds the view and opens no stream.
  *
  * When a stream ends, the next one is opened after a random delay that doubles up to 30 s, after the time that the
  * watcher asked for, or every second while a unix socket has no listener. The view is kept meanwhile. The new stream

@@ -101,7 +101,7 @@ async function readBatch(
         // One by one: as many as the cluster has endpoints would be too many arguments for one call.
         for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
         checkViewBytes("view", held?.bytes ?? 0, maxViewBytes);
-        return { batch: { isReset, isResumed, isOlder, changes, ...batchMark(op.mark) }, mark: op.mark, admission };
+        return { batch: { isReset, isResumed, isOlder, changes, ...markFields(op.mark) }, mark: op.mark, admission };
       }
       case "change":
         changes.push(op.change);
@@ -118,8 +118,7 @@ function isDiverged({ digest }: SyncMark, held: HeldItems | undefined): boolean 
   return digest !== undefined && held !== undefined && held.digest !== digest;
 }
 
-/** Returns the fields of a batch that its sync marker sets. */
-function batchMark({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {
+function markFields({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {
   const { storedAtMs, triggeredAtMs, traceparents, tracedNodes } = mark;
   const receivedAtMs = wallClockMs();
   return { revision, instance, arrival: { receivedAtMs, storedAtMs, triggeredAtMs, traceparents, tracedNodes } };

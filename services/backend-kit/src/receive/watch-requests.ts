@@ -39,8 +39,8 @@ const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Fea
 
 /**
  * The sending half of one stream to the watcher: requests for batches, acknowledgements of applied ones, and reports of
- * traffic. `watchBatches`, the receiving half, creates one for each stream, calls `next` and `received` around each
- * batch, and sends what `send` yields.
+ * traffic. `watchBatches` creates one for each stream, calls `next` and `received` around each batch, and sends what
+ * `send` yields. Separate from it, the receiving half, because messages are due at times of their own.
  */
 export class WatchRequests {
   readonly #request: WatchReq;

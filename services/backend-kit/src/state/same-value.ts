@@ -1,6 +1,6 @@
 /**
  * Returns true if two values of plain data (objects, arrays, strings, numbers, booleans) are deeply equal. `diffViews`,
- * `StagedView` and `ViewState` compare Services, endpoints and nodes with it.
+ * `StagedView` and `ViewState` share it to compare Services, endpoints and nodes.
  *
  * The order of an object's fields does not matter, and an undefined field equals an absent one, unlike for
  * `isDeepStrictEqual` of Node.js.

@@ -14,7 +14,7 @@ interface StagedService {
 
 /**
  * The effect of one batch on a view. `ViewState` applies a batch to it first, and takes the result only if the whole
- * batch is valid. It is discarded after the batch; `ViewState` lasts.
+ * batch is valid. Separate from `ViewState`, because it is discarded after the batch.
  *
  * *Cost:* proportional to the endpoints of the changed Services.
  */

@@ -3,7 +3,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 
 /**
  * Returns the keys of the Services that changes put, delete, or change the endpoints of. `serveTask`, `AfterCommit` and
- * `PendingUpdate` use it to limit their work to these Services.
+ * `PendingUpdate` share it, to limit their work to these Services.
  */
 export function touchedServices(changes: readonly ViewChange[]): ReadonlySet<ServiceKey> {
   const keys = new Set<ServiceKey>();

@@ -2,7 +2,6 @@ import { type BrakeOptions, brakeList, type HeldDeletions } from "@kpng/model/br
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 
-/** Services of a view by key. */
 type Services = ReadonlyMap<ServiceKey, ServiceView>;
 
 /**

@@ -2,7 +2,7 @@ import type { Clock } from "@kpng/process/clock.ts";
 
 /**
  * Keeps a minimum time between two syncs of a `SyncLoop`, from the end of one to the start of the next, as kube-proxy's
- * BoundedFrequencyRunner does. It knows nothing of updates; `SyncLoop` decides what is synced.
+ * BoundedFrequencyRunner does. Separate from `SyncLoop`, because it knows nothing of updates.
  *
  * Measured from the start, a sync longer than the interval would be followed by the next one at once, and the node
  * would do nothing else.

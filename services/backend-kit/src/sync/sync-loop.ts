@@ -61,7 +61,6 @@ interface Failure {
   readonly times: SyncTimes;
 }
 
-/** Result of an attempt to sync. */
 type Outcome =
   | { readonly kind: "nothing" }
   | { readonly kind: "synced" }

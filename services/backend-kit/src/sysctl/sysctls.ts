@@ -11,8 +11,9 @@ export const routeLocalnet = "net/ipv4/conf/all/route_localnet";
 export const conntrackLiberal = "net/netfilter/nf_conntrack_tcp_be_liberal";
 
 /**
- * Reads and writes numeric kernel settings of this machine, or of its network namespace. Each service proxy has one;
- * its root is the option `--proc-sys`.
+ * Reads and writes numeric kernel settings of this machine, or of its network namespace. Each service proxy has one
+ * (`ProxyHost.sysctls`); its root is the option `--proc-sys`. Separate from the code that knows which values the
+ * settings should have: `applySettings`, `GuardedSysctl` and the backends.
  */
 export class Sysctls {
   readonly #root: string;

@@ -8,8 +8,8 @@ import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "
 import type { SyncStages } from "../types/sync-update.ts";
 
 /**
- * A rule set without a kernel, for tests of the code that all service proxies share. It has one line for each Service,
- * in a map that a test can change as another program would change the kernel.
+ * A rule set without a kernel, for the tests of `proxy/`, the code that all service proxies share. It has one line for
+ * each Service, in a map that a test can change as another program would change the kernel.
  */
 export class MemoryRuleSet implements RuleSet {
   readonly family: Family;

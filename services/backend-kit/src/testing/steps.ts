@@ -1,6 +1,6 @@
 import { createLog, type Log } from "@kpng/process/log.ts";
 
-/** Tools for tests that wait for events instead of sleeping. */
+// Tools for tests of the kit and of backends, which wait for events instead of sleeping.
 
 /** A promise that a test resolves or rejects. */
 export interface Gate {

@@ -3,7 +3,8 @@ import type { Arrival } from "./arrival.ts";
 
 /**
  * The changes up to one sync marker of the stream, applied together. `watchBatches` yields batches, and `ViewState`
- * applies them to the view of the node. It is not yet compared with the view; a `ViewUpdate` is the result of that.
+ * applies them to the view of the node. Separate, because the folders of both use it. A batch is not yet compared with
+ * the view; a `ViewUpdate` is the result of that.
  */
 export interface Batch {
   /** True if `changes` is the whole view and replaces everything received before. */

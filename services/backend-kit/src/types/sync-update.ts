@@ -11,7 +11,7 @@ export type SyncMode = "full" | "partial";
 
 /**
  * A view that a backend must put into effect. `PendingUpdate` makes it from a `ViewUpdate`, and `SyncLoop` passes it to
- * the backend.
+ * the backend. The types of this file are separate from `sync/`, because observers and backends use them too.
  */
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;

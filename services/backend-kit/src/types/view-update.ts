@@ -3,8 +3,8 @@ import type { Arrival } from "./arrival.ts";
 
 /**
  * A view after a batch, and its difference from the previous view. `followView` yields updates, and the sync loop
- * merges them and passes them to the backend. Unlike a `Batch`, it has the whole view. A `SyncUpdate` adds how much of
- * it a sync must examine.
+ * merges them and passes them to the backend. Separate, because the folders of both use it, and observers too. Unlike
+ * a `Batch`, it has the whole view. A `SyncUpdate` adds how much of it a sync must examine.
  */
 export interface ViewUpdate {
   /** Immutable; Services that did not change are the same objects as in the view before. */

@@ -51,7 +51,6 @@ async function open(): Promise<void> {
 }
 
 const untilMs = Date.now() + 60_000;
-/** Repeats a step until the condition holds. */
 async function until(step: () => Promise<void> | void, isMet: () => Promise<boolean>): Promise<void> {
   while (!(await isMet())) {
     if (Date.now() > untilMs) throw new Error("not within 60 s");
