@@ -1,6 +1,6 @@
 /**
- * Returns the lowest index from 0 to `count` for which `isBefore` is false; `count` if it is true for all. Sorted lists
- * in the watcher and the backends are searched with it.
+ * Returns the lowest index from 0 to `count` for which `isBefore` is false; `count` if it is true for all. The watcher
+ * and `SortedMap` of backend-kit share it, to search sorted lists.
  *
  * `isBefore` must be true for all indexes below the result and false from there on. O(log count) calls.
  */

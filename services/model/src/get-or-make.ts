@@ -5,8 +5,8 @@ interface Keyed<K, V> {
 }
 
 /**
- * Returns the value at `key`; if there is none, stores the result of `make` first. Caches use it to compute a value at
- * first use. Values must not be undefined.
+ * Returns the value at `key`; if there is none, stores the result of `make` first. Caches of the watcher and
+ * backend-kit share it, to compute a value at first use. Values must not be undefined.
  */
 export function getOrMake<K, V>(map: Keyed<K, V>, key: K, make: () => V): V {
   const held = map.get(key);

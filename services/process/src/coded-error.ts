@@ -1,10 +1,8 @@
 /**
- * An error with a code that has a row in docs/errors.md. Each package has one subclass with its own closed set of
- * codes.
+ * An error with a code that has a row in docs/errors.md. Nearly every package has a subclass with a closed set of codes
+ * of its own, such as `ProcessError` and `WatcherError`; this is what they share.
  *
  * *Shape of the message:* `[CODE] what happened to what: the tool's own words`.
- *
- * The subclasses are in files such as `process-error.ts` and `watcher-error.ts`.
  */
 export abstract class CodedError<Code extends string> extends Error {
   readonly code: Code;

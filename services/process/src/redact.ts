@@ -1,6 +1,7 @@
 /**
  * Returns an address, or a list of addresses, in a form that may be printed: everything before the last `@` is hidden,
- * because it may contain a password. Logs and errors use it for addresses that a user configured.
+ * because it may contain a password. The parsers of addresses here, in backend-kit and in the watcher share it, for
+ * their errors and logs.
  *
  * *Example:* `http://user:secret@host:80` is `http://***@host:80`.
  */

@@ -1,7 +1,7 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
 
-/** Does not wait for the other end of a FIFO. Has no effect on regular files. */
+/** O_NONBLOCK: opening a FIFO does not wait for its other end. It has no effect on regular files. */
 const readFlags = constants.O_RDONLY | constants.O_NONBLOCK;
 
 /**

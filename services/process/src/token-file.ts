@@ -34,8 +34,8 @@ const maxTokenFileBytes = 64 * 1024;
  *
  * Errors: TOKEN_FILE, with the option and the file.
  *
- * Backends and `kpng` call it at start, and pass the result to `dial`. The token of `kpng kube` for the API server is
- * read by the Kubernetes client instead.
+ * Backends and `kpng` call it at start, and pass the result to `dial`. Separate from `tls-files.ts`, because a watcher
+ * uses that file too. The token of `kpng kube` for the API server is read by the Kubernetes client instead.
  */
 export function readTokenFile(path: string | undefined): ReadToken | undefined {
   if (path === undefined) return undefined;

@@ -1,6 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Resolves after `ms` milliseconds, or as soon as `signal` aborts; never rejects. */
+/**
+ * Resolves after `ms` milliseconds, or as soon as `signal` aborts; never rejects. Sources, servers, the sync loop and
+ * queries share the functions of this file; code that tests run with a `ManualClock` gets this one as a parameter.
+ */
 export async function waitMs(ms: number, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return;
   await sleep(ms, undefined, { signal }).catch(() => undefined);

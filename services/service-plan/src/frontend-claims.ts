@@ -123,7 +123,6 @@ function claimId(key: ServiceKey, id: FrontendId): string {
   return `${key} ${id}`;
 }
 
-/** Whether a frontend has an owner other than this Service. */
 function isOther(owner: ServiceKey | undefined, key: ServiceKey): boolean {
   return owner !== undefined && owner !== key;
 }

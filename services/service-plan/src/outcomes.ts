@@ -49,7 +49,6 @@ export function outcomes(
   return [isHealthCheck ? { kind: "untouched", isAccepted: true } : { kind: "untouched" }];
 }
 
-/** Returns the kind of a packet's sender: pod, node or outside. */
 function senderOf(
   { source, inInterface }: Pick<FirstPacket, "source" | "inInterface">,
   { node, localCIDRs }: Pick<PlannedNode, "node" | "localCIDRs">,

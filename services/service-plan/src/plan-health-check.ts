@@ -6,8 +6,8 @@ import type { HealthCheckPlan } from "./service-plan.ts";
 
 /**
  * Returns the health check of a load balancer with external policy Local; undefined for every other Service. A load
- * balancer asks this port which nodes have endpoints. `planService` calls it, and `wantedChecks` of backend-kit, which
- * needs health checks without the rest of a plan.
+ * balancer asks this port which nodes have endpoints. `planService` calls it. Separate from it, because `wantedChecks`
+ * of backend-kit calls it too, and needs no other part of a plan.
  *
  * Endpoints that terminate do not count although traffic may still reach them: that is how a node drains.
  *

@@ -41,7 +41,7 @@ export interface NodeFacts {
 
 /**
  * Returns the part of all plans of one family that is the same for all Services. `FamilyPlanner` of backend-kit, shadow
- * mode and `kpng explain` call it, once before they plan many Services with `planService`. Pure.
+ * mode and `kpng explain` call it. Separate from `planService`, which they call afterwards for each Service. Pure.
  */
 export function planNode(settings: ProxySettings, family: Family, { node, localAddresses }: NodeFacts): NodePlan {
   const isLoopbackNodePorts = family === "v4" && settings.isLoopbackNodePorts;

@@ -1,6 +1,7 @@
 /**
  * How new a state of the cluster is; see the message localv1.Position. A watcher attaches it to every state that it
- * sends, and a node or relay compares it with the position of the state that it holds.
+ * sends, and a node or relay compares it with the position of the state that it holds. Separate from `judgeOffer`,
+ * which decides what to do: this file only compares.
  */
 export interface Position {
   /** Counter of the versions: "kube", or the instance of the watcher that reads files. */

@@ -62,8 +62,8 @@ const readOptions = { readUnknownFields: false };
 
 /**
  * Decodes an operation. Errors: WireError for an invalid path or item. Backends call it for each operation of their
- * stream and of their saved view. The stream of a relay is decoded by `applyGlobalOp`. The items are decoded by the
- * other files of this folder.
+ * stream and of their saved view. Separate from the other files of this folder, which decode single items, and from
+ * `applyGlobalOp`, which decodes the stream of a relay.
  */
 export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   switch (op.case) {

@@ -21,8 +21,8 @@ import { WireError } from "./wire-error.ts";
 
 /**
  * Returns the bytes of a ServiceInfo; with `isExtended` including the fields that KPNG does not have. Global messages
- * carry the whole cluster state, from a watcher to a relay and in recordings; the messages of a node view are in the
- * other files.
+ * carry the whole cluster state, from a watcher to a relay and in recordings. Separate from the other files, which have
+ * the messages of a node view.
  *
  * `globalProjection` calls the encoders of this file, and `applyGlobalOp` its decoders.
  */

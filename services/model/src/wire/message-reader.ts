@@ -10,7 +10,7 @@ const maxScale = 0x80 ** 7;
  *
  * Errors: every method throws WireError for a truncated or malformed message.
  *
- * `MessageWriter` is the reverse.
+ * `MessageWriter` is the reverse, and shares only `tagsOf` with it.
  */
 export class MessageReader {
   readonly #bytes: Uint8Array;

@@ -6,7 +6,7 @@ import { WireError } from "./wire-error.ts";
 
 /**
  * Returns the message of a node. The watcher calls it for the node in a view (`nodeItems`), and within the larger
- * NodeInfo for relays (`encodeNodeInfo`); a backend for its saved view.
+ * NodeInfo for relays (`encodeNodeInfo`); a backend for its saved view. Each kind of item has a file of its own.
  */
 export function encodeNode(node: ViewNode): NodeMessage {
   return create(NodeSchema, {

@@ -66,8 +66,8 @@ export interface DialOptions {
  *
  * Errors: BAD_OPTION, also for a token over plain TCP.
  *
- * Backends call it for each watcher (`dialWatchers`), relays in `kpng api`, and the queries of `kpng get` in
- * `makeInspect`. When to open the next stream is decided by `Reconnect`.
+ * Backends call it for each watcher (`dialWatchers`), relays in `kpng api`, and queries such as `kpng get` in
+ * `dialRemote`. Separate from `Reconnect`, which decides when to open the next stream.
  */
 export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024 }: DialOptions): Transport {
   const address = parseApiAddress(api, tls !== undefined);

@@ -36,8 +36,8 @@ const localMaxMs = 1_000;
  * A unix socket without a listener is retried every second. If the socket has a listener and its stream breaks, the
  * delay doubles as for TCP: each new stream may cost the server a whole view.
  *
- * `followView` of a backend and `apiSource` of a relay use it. `Backoff` computes the delays; this class knows which
- * errors ask for which delay.
+ * `followView` of a backend and `apiSource` of a relay use it. Separate from `Backoff`, which computes delays: this
+ * class knows which errors ask for which delay.
  */
 export class Reconnect {
   readonly #backoff: Backoff;

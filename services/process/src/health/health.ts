@@ -16,6 +16,7 @@ export interface PartHealth {
  * - ready: every part can serve.
  *
  * Each process has one. Its parts set their health, and the status server and the gRPC health service report it.
+ * Separate from these servers, so that parts need not know them.
  */
 export class Health {
   readonly #parts = new Map<string, PartHealth>();

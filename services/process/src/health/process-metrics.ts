@@ -11,7 +11,8 @@ const misnamed = ["nodejs_active_resources_total", "nodejs_active_handles_total"
 /**
  * Registers the metrics that every process has: CPU, memory, event loop, version, and the health of its parts.
  *
- * Must be called once per registry: by the status server or, in a service proxy, by the servers of `proxyObserveTasks`.
+ * Must be called once per registry: by `statusServerTasks` or, in a service proxy, by `proxyObserveTasks`, which share
+ * it.
  */
 export function registerProcessMetrics(registry: Registry, health: Health): void {
   const registers = [registry];

@@ -86,7 +86,7 @@ async function serve(
 /** Clients that connect and send no request must not take the place of probes; in milliseconds. */
 const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
 
-/** Leaves the other half of the files that the watcher reserves to its source and state files. */
+/** A watcher reserves 64 open files, of which its source and its state files need the other half. */
 const maxConnections = 32;
 
 function answer(response: ServerResponse, isOk: boolean, health: Health): void {

@@ -3,7 +3,7 @@ import { getHeapStatistics } from "node:v8";
 
 /**
  * Memory available to this process, in bytes: the smallest of V8's heap limit, the cgroup's limit and the machine's
- * memory. Watchers and backends derive default limits from it.
+ * memory. Watchers and backends share it, to derive default limits.
  */
 export function memoryLimitBytes(): number {
   // 0 or a huge number if there is no limit.

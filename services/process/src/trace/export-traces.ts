@@ -105,7 +105,6 @@ function messageIn(message: string): string {
   return message.slice(0, 500);
 }
 
-/** Implements {@link Tracing.begin}. */
 function begin(tracer: Tracer, name: string, { startMs, kind, parent, links }: SpanStart): OpenSpan | undefined {
   const span = tracer.startSpan(
     name,

@@ -7,7 +7,7 @@ import type { TracedProcess, Tracing } from "./tracing.ts";
  * Returns the tracing of this process; undefined if the environment does not configure an export (see
  * {@link readTraceSettings}). Programs of this project call {@link withTracing} instead.
  *
- * Loads OpenTelemetry's SDK only if it is needed, because the SDK takes 0.15 s and 34 MB.
+ * Separate from `exportTraces`, so that OpenTelemetry's SDK, which takes 0.15 s and 34 MB, is loaded only if needed.
  *
  * Errors: BAD_OPTION for an invalid value of an OpenTelemetry environment variable.
  */
