@@ -1,10 +1,6 @@
-import type { ChildProcess } from "node:child_process";
-import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { findBinaries } from "../cluster/binaries.ts";
-import { startCluster } from "../cluster/cluster.ts";
-import { fillWithServices } from "./iptables-cluster.ts";
-import { measureProxy, type ProxyResult, proxyColumns, ratiosOf, rowOf } from "./proxies/measure-proxy.ts";
+import { onClusters } from "./proxies/bench-clusters.ts";
+import { describeShape, type ProxyResult, printRow, proxyColumns, ratiosOf } from "./proxies/measure-proxy.ts";
 import { type ProxyVariant, startKpng, startKubeProxy } from "./proxies/start-proxy.ts";
 import { startWatcher } from "./proxies/start-watcher.ts";
 import type { ProxyUnderTest } from "./proxy-under-test.ts";
@@ -30,43 +26,28 @@ const { values } = parseArgs({
 const limitMs = Number(values.limit) * 1_000;
 const print = (text: string): void => void process.stdout.write(text);
 
-const found = await findBinaries(["etcd", "kube-apiserver", "kube-proxy"]);
-if (found.kind !== "found") {
-  print(`cannot run: ${found.reason}\n`);
-  process.exit(1);
-}
-for (const services of values.services.split(",").map(Number)) {
-  const shape = { services, ports: Number(values.ports), endpoints: Number(values.endpoints) };
-  const cluster = await startCluster({ paths: found.paths, hasControllers: false });
-  const socket = join(cluster.folder, "watcher.sock");
-  let watcher: ChildProcess | undefined;
-  try {
-    await fillWithServices(cluster.api, shape);
-    watcher = await startWatcher(cluster, socket);
-    for (const variant of values.variants
-      .split(",")
-      .map((word): ProxyVariant => (word === "legacy" || word === "nftables" ? word : "nft"))) {
-      print(
-        `${services} Services × ${shape.ports} ports × ${shape.endpoints} endpoints, ${variant === "nftables" ? variant : `iptables-${variant}`}; CPU with tools\n\n`,
-      );
-      print(proxyColumns);
-      const measureOne = async (started: Promise<ProxyUnderTest>): Promise<ProxyResult> => {
-        const proxy = await started;
-        try {
-          return await measureProxy(proxy, cluster, { shape, changes: Number(values.changes), limitMs });
-        } finally {
-          await proxy.close();
-        }
-      };
-      const own = await measureOne(startKpng(socket, variant));
-      print(rowOf(variant === "nftables" ? "kpng-nft" : "kpng-iptables", own, limitMs));
-      const theirs = await measureOne(startKubeProxy(cluster, found.paths["kube-proxy"] ?? "", variant));
-      print(rowOf("kube-proxy 1.36", theirs, limitMs));
-      print(`${ratiosOf(theirs, own, limitMs)}\n`);
+await onClusters(
+  values.services,
+  { ports: Number(values.ports), endpoints: Number(values.endpoints) },
+  async ({ cluster, shape, socket, kubeProxy }) => {
+    const options = { shape, changes: Number(values.changes), limitMs };
+    const measureOne = async (name: string, started: Promise<ProxyUnderTest>): Promise<ProxyResult> => {
+      const proxy = await started;
+      return await printRow(name, proxy, cluster, options).finally(() => proxy.close());
+    };
+    const watcher = await startWatcher(cluster, socket);
+    try {
+      for (const variant of values.variants
+        .split(",")
+        .map((word): ProxyVariant => (word === "legacy" || word === "nftables" ? word : "nft"))) {
+        const [ours, mode] = variant === "nftables" ? ["kpng-nft", variant] : ["kpng-iptables", `iptables-${variant}`];
+        print(`${describeShape(shape)}, ${mode}; CPU with tools\n\n${proxyColumns}`);
+        const own = await measureOne(ours ?? "", startKpng(socket, variant));
+        const theirs = await measureOne("kube-proxy 1.36", startKubeProxy(cluster, kubeProxy, variant));
+        print(`${ratiosOf(theirs, own, limitMs)}\n`);
+      }
+    } finally {
+      watcher.kill();
     }
-  } finally {
-    watcher?.kill();
-    await cluster.stop();
-  }
-}
-process.exit();
+  },
+);

@@ -1,5 +1,5 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { buildSync } from "esbuild";
@@ -17,6 +17,8 @@ const servers = {
   "fan-out-server": "test/scale/fan-out-server.ts",
   "bare-server": "test/scale/bare-server.ts",
   kpng: "services/cli/src/main.ts",
+  "kpng-iptables": "services/backend-iptables/src/main.ts",
+  "kpng-nft": "services/backend-nft/src/main.ts",
   "turn-probe": "test/scale/slices/turn-probe.ts",
 };
 
@@ -28,6 +30,8 @@ export function bundled(name: keyof typeof servers): string {
     const folder = mkdtempSync(join(tmpdir(), "kpng-bench-"));
     process.once("exit", () => rmSync(folder, { recursive: true }));
     buildSync({ ...bundleOptions, entryPoints: servers, outdir: folder });
+    // koffi is not bundled.
+    symlinkSync(join(bundleOptions.absWorkingDir, "node_modules"), join(folder, "node_modules"));
     bundledIn = folder;
   }
   return join(bundledIn, `${name}.mjs`);

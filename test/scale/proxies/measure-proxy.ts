@@ -24,17 +24,17 @@ export interface ProxyResult {
   readonly usage: Usage;
 }
 
-/** Head of the table of {@link rowOf}. */
+/** Head of the table of {@link printRow}. */
 export const proxyColumns =
   "| | full sync | from the start to it | CPU until then | one endpoint | CPU for it | RSS | RSS peak |\n" +
   "|---|--:|--:|--:|--:|--:|--:|--:|\n";
 
 /**
  * Measures a proxy that has just been started: the time to installed rules, and the cost of one changed endpoint. The
- * benchmarks `iptables` and `nft` call it for each proxy. Durations are from the metrics that both proxies export. CPU
- * time is that of the process and of the tools that it ran, as counted by the kernel.
+ * benchmarks `iptables` and `nft` call {@link printRow} for each proxy. Durations are from the metrics that both
+ * proxies export. CPU time is that of the process and of the tools that it ran, as counted by the kernel.
  */
-export async function measureProxy(
+async function measureProxy(
   proxy: ProxyUnderTest,
   cluster: Cluster,
   { shape, changes, limitMs }: MeasureOptions,
@@ -109,8 +109,24 @@ async function proveComplete(proxy: ProxyUnderTest, { services, ports, endpoints
   if (made < services * ports * endpoints) throw new Error(`only ${made} rules for endpoints are installed`);
 }
 
-/** Returns the row of a proxy. */
-export function rowOf(name: string, result: ProxyResult, limitMs: number): string {
+/** Measures a proxy with {@link measureProxy}, and prints its row. */
+export async function printRow(
+  name: string,
+  proxy: ProxyUnderTest,
+  cluster: Cluster,
+  options: MeasureOptions,
+): Promise<ProxyResult> {
+  const result = await measureProxy(proxy, cluster, options);
+  process.stdout.write(rowOf(name, result, options.limitMs));
+  return result;
+}
+
+/** *Shape:* `1000 Services × 2 ports × 10 endpoints`. */
+export function describeShape({ services, ports, endpoints }: IptablesShape): string {
+  return `${services} Services × ${ports} ports × ${endpoints} endpoints`;
+}
+
+function rowOf(name: string, result: ProxyResult, limitMs: number): string {
   const { fullMs, startMs, fullCpuMs, changeMs, changeCpuMs, usage } = result;
   const full = fullMs === undefined ? `not in ${limitMs / 1_000} s` : `${(fullMs / 1_000).toFixed(2)} s`;
   const cells = [

@@ -1,12 +1,12 @@
 import { loadavg } from "node:os";
-import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { findBinaries } from "../../cluster/binaries.ts";
-import { type Cluster, startCluster } from "../../cluster/cluster.ts";
-import { fillWithServices, portNumbers, slices } from "../iptables-cluster.ts";
+import type { Cluster } from "../../cluster/cluster.ts";
+import { slices } from "../iptables-cluster.ts";
 import { monotonicMs } from "../monotonic.ts";
 import { quantile, usageOf } from "../proc.ts";
+import { onClusters } from "./bench-clusters.ts";
+import { describeShape } from "./measure-proxy.ts";
 import { ProbedNode } from "./probed-node.ts";
 import { startWatcher } from "./start-watcher.ts";
 
@@ -69,34 +69,18 @@ async function measure(cluster: Cluster, node: ProbedNode, watcherPid: number): 
   );
 }
 
-const found = await findBinaries(["etcd", "kube-apiserver"]);
-if (found.kind !== "found") {
-  process.stdout.write(`cannot run: ${found.reason}\n`);
-  process.exit(1);
-}
-for (const services of values.services.split(",").map(Number)) {
-  const shape = { services, ports: 2, endpoints: 10 };
-  const cluster = await startCluster({ paths: found.paths, hasControllers: false });
-  const socket = join(cluster.folder, "watcher.sock");
+await onClusters(values.services, {}, async ({ cluster, shape, socket }) => {
+  await addBeacon(cluster);
+  const watcher = await startWatcher(cluster, socket);
+  const node = await ProbedNode.start(`unix://${socket}`, "n1");
   try {
-    await fillWithServices(cluster.api, shape);
-    await addBeacon(cluster);
-    const watcher = await startWatcher(cluster, socket);
-    const node = await ProbedNode.start(`unix://${socket}`, "n1");
-    try {
-      if ((await node.seen(1, 120_000)) === undefined) throw new Error("the first view was not applied within 120 s");
-      // The remaining work of the start must not count for the first change.
-      await sleep(5_000);
-      process.stdout.write(
-        `${services} Services × ${portNumbers(shape).length} ports × 10 endpoints, ${values.patches} changes (load ${loadavg()[0]?.toFixed(0)})\n`,
-      );
-      await measure(cluster, node, watcher.pid ?? 0);
-    } finally {
-      await node.close();
-      watcher.kill();
-    }
+    if ((await node.seen(1, 120_000)) === undefined) throw new Error("the first view was not applied within 120 s");
+    // The remaining work of the start must not count for the first change.
+    await sleep(5_000);
+    process.stdout.write(`${describeShape(shape)}, ${values.patches} changes (load ${loadavg()[0]?.toFixed(0)})\n`);
+    await measure(cluster, node, watcher.pid ?? 0);
   } finally {
-    await cluster.stop();
+    await node.close();
+    watcher.kill();
   }
-}
-process.exit();
+});

@@ -108,9 +108,10 @@ const input = createInterface({ input: process.stdin }).on("close", () => {
   isOver = true;
 });
 const traffics = once(input, "line").then(async () => {
-  // The elements of the first load are there before the rules.
-  while (!(await connectOnce()) && !isOver) await sleep(100);
-  Object.assign(traffic, { connections: 0, failed: 0, slowestMs: 0 });
+  // The elements of the first load are there before the rules. Conntrack would remember a connection that is opened in
+  // between, untranslated, and a later one from the same port would get no answer.
+  while (!isOver && (await nft.readChains(table).catch(() => undefined))?.get("nat_output") === undefined)
+    await sleep(20);
   await Promise.all([keepConnecting(), keepSending()]);
 });
 await watchBeacon();

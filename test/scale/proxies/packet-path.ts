@@ -2,11 +2,12 @@ import { loadavg } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { findBinaries } from "../../cluster/binaries.ts";
-import { type Cluster, startCluster } from "../../cluster/cluster.ts";
-import { fillWithServices, slices } from "../iptables-cluster.ts";
+import type { Cluster } from "../../cluster/cluster.ts";
+import { slices } from "../iptables-cluster.ts";
 import { quantile } from "../proc.ts";
 import type { ProxyUnderTest } from "../proxy-under-test.ts";
+import { onClusters } from "./bench-clusters.ts";
+import { describeShape } from "./measure-proxy.ts";
 import { startKpng, startKubeProxy } from "./start-proxy.ts";
 import { startWatcher } from "./start-watcher.ts";
 
@@ -50,7 +51,11 @@ async function addTargets({ api }: Cluster): Promise<readonly string[]> {
   return found;
 }
 
-/** Prepares the namespace of a proxy, and waits until all targets answer there. */
+/**
+ * Prepares the namespace of a proxy, and waits until all targets answer there. No connection is opened before the rules
+ * are installed: conntrack would remember it untranslated for two minutes, and a later connection from the same port
+ * would get no answer.
+ */
 async function prepare(proxy: ProxyUnderTest, addresses: readonly string[]): Promise<void> {
   const commands = [
     `ip addr add ${endpoint}/32 dev lo`,
@@ -60,6 +65,7 @@ async function prepare(proxy: ProxyUnderTest, addresses: readonly string[]): Pro
     "echo 1 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close",
   ];
   await proxy.run(["sh", "-c", commands.join(" && ")]);
+  if (!(await proxy.isInstalled(240_000))) throw new Error("the rules are not installed after 240 s");
   const answers = () =>
     proxy.run([process.execPath, loop, String(targets), ...addresses]).then(
       () => true,
@@ -68,20 +74,11 @@ async function prepare(proxy: ProxyUnderTest, addresses: readonly string[]): Pro
   if (!(await proxy.until(answers, 240_000, 1_000))) throw new Error("the Services do not answer within 240 s");
 }
 
-const found = await findBinaries(["etcd", "kube-apiserver", "kube-proxy"]);
-if (found.kind !== "found") {
-  process.stdout.write(`cannot run: ${found.reason}\n`);
-  process.exit(1);
-}
-for (const services of values.services.split(",").map(Number)) {
-  const cluster = await startCluster({ paths: found.paths, hasControllers: false });
-  const socket = join(cluster.folder, "watcher.sock");
+await onClusters(values.services, {}, async ({ cluster, shape, socket, kubeProxy }) => {
   const proxies: ProxyUnderTest[] = [];
   try {
-    await fillWithServices(cluster.api, { services, ports: 2, endpoints: 10 });
     const addresses = await addTargets(cluster);
     const watcher = await startWatcher(cluster, socket);
-    const kubeProxy = found.paths["kube-proxy"] ?? "";
     const kpng = await startKpng(socket, "nftables");
     proxies.push(kpng);
     await prepare(kpng, addresses);
@@ -108,7 +105,7 @@ for (const services of values.services.split(",").map(Number)) {
         await sleep(500);
       }
     }
-    process.stdout.write(`${services} Services × 2 ports × 10 endpoints (load ${loadavg()[0]?.toFixed(0)})\n\n`);
+    process.stdout.write(`${describeShape(shape)} (load ${loadavg()[0]?.toFixed(0)})\n\n`);
     process.stdout.write(
       "| | connect, median | p99 | CPU per connection | connections per CPU-second |\n|---|--:|--:|--:|--:|\n",
     );
@@ -121,7 +118,5 @@ for (const services of values.services.split(",").map(Number)) {
     process.stdout.write("\n");
   } finally {
     for (const proxy of proxies) await proxy.close();
-    await cluster.stop();
   }
-}
-process.exit();
+});

@@ -5,6 +5,7 @@ import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { type ProcessUsage, usageOf } from "../proc.ts";
+import { bundled } from "../processes.ts";
 
 /** Counts of the traffic to a Service that does not change; see `node-probe.ts`. */
 export interface ProbedTraffic {
@@ -57,9 +58,19 @@ export class ProbedNode {
       "ip route add 172.16.0.0/12 dev lo",
     ];
     await laboratory.run("node", ["sh", "-c", commands.join(" && ")]);
-    const main = join(import.meta.dirname, "../../../services/backend-nft/src/main.ts");
     const backend = laboratory.start("node", [
-      ...[process.execPath, main, "--api", api, "--node-name", nodeName, "--state-dir", "none", "--log-level", "error"],
+      ...[
+        process.execPath,
+        bundled("kpng-nft"),
+        "--api",
+        api,
+        "--node-name",
+        nodeName,
+        "--state-dir",
+        "none",
+        "--log-level",
+        "error",
+      ],
       ...["--cluster-cidr", "10.0.0.0/8", "--metrics-bind-address", "127.0.0.1:10249"],
     ]);
     const probe = join(import.meta.dirname, "node-probe.ts");

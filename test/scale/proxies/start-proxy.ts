@@ -2,6 +2,7 @@ import { join } from "node:path";
 import type { Cluster } from "../../cluster/cluster.ts";
 import type { IptablesVariant } from "../../kernel/laboratory/legacy-tools.ts";
 import { relay } from "../../peer/kube-proxy/relay.ts";
+import { bundled } from "../processes.ts";
 import { ProxyUnderTest } from "../proxy-under-test.ts";
 
 /** A kind of iptables, or nftables mode. */
@@ -43,12 +44,15 @@ export async function startKubeProxy(cluster: Cluster, path: string, variant: Pr
   return proxy;
 }
 
-/** Starts kpng-nft or kpng-iptables in its own namespace, as a client of the watcher at this socket. */
+/**
+ * Starts kpng-nft or kpng-iptables, bundled as in an image, in its own namespace, as a client of the watcher at this
+ * socket.
+ */
 export function startKpng(watcherSocket: string, variant: ProxyVariant): Promise<ProxyUnderTest> {
-  const [backend, mode] = variant === "nftables" ? ["nft", "nftables"] : ["iptables", "iptables"];
-  const main = join(import.meta.dirname, `../../../services/backend-${backend}/src/main.ts`);
-  const from = ["--api", `unix://${watcherSocket}`, "--state-dir", "none", ...periods(mode ?? "")];
-  return ProxyUnderTest.start(variant, [process.execPath, main, ...from, ...common.map(ours)], []);
+  const [name, mode] =
+    variant === "nftables" ? (["kpng-nft", "nftables"] as const) : (["kpng-iptables", "iptables"] as const);
+  const from = ["--api", `unix://${watcherSocket}`, "--state-dir", "none", ...periods(mode)];
+  return ProxyUnderTest.start(variant, [process.execPath, bundled(name), ...from, ...common.map(ours)], []);
 }
 
 /** Returns kpng's name of an option of kube-proxy. Only one differs. */

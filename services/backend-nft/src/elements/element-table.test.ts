@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { addressBytes, numberBytes } from "../layout/element-keys.ts";
 import { formatElement } from "../layout/format-element.ts";
-import { sharedSets } from "../layout/set-names.ts";
+import { noElements } from "../read/read-table.ts";
 import { ElementTable } from "./element-table.ts";
 
 const [one, two] = [addressBytes("10.0.0.1"), addressBytes("10.0.0.2")];
@@ -13,12 +13,6 @@ function changesOf(table: ElementTable): readonly string[] {
       return `${kind} ${formatElement("v4", set, key, value)}`;
     }),
   );
-}
-
-function emptySets(): Parameters<ElementTable["compareWith"]>[0] {
-  const table = new ElementTable();
-  const sets = sharedSets.map((set) => [set, table.elements(set)] as const);
-  return Object.fromEntries(sets) as Parameters<ElementTable["compareWith"]>[0];
 }
 
 test("a change and its reversal are no change", () => {
@@ -73,7 +67,7 @@ test("after a comparison with the kernel, changes lead from its elements to the 
   table.put("cluster_ips", one, "");
   table.put("picks", numberBytes(1), "pick_1");
   await table.compareWith({
-    ...emptySets(),
+    ...noElements,
     cluster_ips: new Map([[two, ""]]),
     picks: new Map([[numberBytes(1), "pick_1"]]),
   });

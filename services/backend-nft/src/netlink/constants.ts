@@ -1,13 +1,9 @@
 /**
- * Numbers of the netlink protocol that nftables uses. Source: linux/netlink.h, linux/netfilter/{nfnetlink,nf_tables}.h.
- */
-
-/**
  * Numbers of the netlink protocol that nftables uses, for all files of this folder. Source: linux/netlink.h,
  * linux/netfilter/{nfnetlink,nf_tables}.h. The file has only numbers; `element-batch.ts` and `read-objects.ts` say what
  * they mean in messages.
  */
-export const flags = { request: 0x1, ack: 0x4, dump: 0x300, excl: 0x200, create: 0x400, append: 0x800 } as const;
+export const flags = { request: 0x1, ack: 0x4, dump: 0x300, create: 0x400, append: 0x800 } as const;
 
 /** Types of messages that all subsystems of netlink and netfilter share. */
 export const messageType = { error: 2, done: 3, batchBegin: 16, batchEnd: 17 } as const;
@@ -45,7 +41,7 @@ export const elementList = { table: 1, set: 2, elements: 3 } as const;
 export const listItem = 1;
 
 /** NFTA_SET_ELEM_*. */
-export const element = { key: 1, data: 2, flags: 3, timeout: 4, expiration: 5, userData: 6, keyEnd: 10 } as const;
+export const element = { key: 1, data: 2, userData: 6 } as const;
 
 /** NFTA_DATA_*. */
 export const data = { value: 1, verdict: 2 } as const;

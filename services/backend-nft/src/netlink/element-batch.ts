@@ -82,7 +82,7 @@ export function encodeBatch(
   steps: readonly BatchStep[],
   generation?: number | undefined,
 ): EncodedBatch {
-  const writer = new NetlinkWriter();
+  const writer = new NetlinkWriter(batchBytes(steps));
   const stepOfMessage = new Map<number, BatchStep>();
   const family = table.family === "v4" ? 2 : 10;
   const messages = steps.flatMap((step) => messagesOf(table, step).map((message) => ({ step, ...message })));
@@ -100,6 +100,14 @@ export function encodeBatch(
   const lastSequence = messages.length;
   writer.message({ ...marker, type: messageType.batchEnd, sequence: lastSequence + 1 });
   return { bytes: writer.bytes, stepOfMessage, lastSequence };
+}
+
+/** An upper bound of the size of most batches: a buffer that grows leaves its smaller versions as garbage. */
+function batchBytes(steps: readonly BatchStep[]): number {
+  const sizes = steps.map((step) =>
+    step.kind === "chain" ? 2_048 : step.elements.reduce((sum, element) => sum + elementBytes(element), 256),
+  );
+  return sizes.reduce((sum, size) => sum + size, 1_024);
 }
 
 /** One message of a transaction, before it has a sequence number. */
@@ -157,7 +165,7 @@ function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonl
 }
 
 /** An upper bound of what an element takes in a message, in bytes. */
-export function elementBytes({ key, data: leads, comment }: SetElement): number {
+function elementBytes({ key, data: leads, comment }: SetElement): number {
   const dataBytes =
     leads === undefined ? 0 : 16 + (leads.kind === "value" ? leads.bytes.length : 16 + leads.chain.length);
   return 32 + key.length + dataBytes + (comment === undefined ? 0 : 12 + comment.length);

@@ -36,11 +36,6 @@ export class NetlinkWriter {
     this.#bytes = Buffer.alloc(initialBytes);
   }
 
-  /** How much has been written, in bytes. */
-  get length(): number {
-    return this.#length;
-  }
-
   /** The messages written so far. Valid until the next write. */
   get bytes(): Buffer {
     return this.#bytes.subarray(0, this.#length);

@@ -26,12 +26,11 @@ export async function readElements(
   table: TableId,
   existing: ReadonlySet<SharedSet>,
 ): Promise<ActualElements> {
-  const read: [SharedSet, ReadonlyMap<ElementBytes, ElementValue>][] = [];
-  for (const set of sharedSets) {
-    if (!existing.has(set)) read.push([set, new Map()]);
-    else read.push([set, await connection.readElements(table, set, dataOf[set] === "comment" ? "comment" : "data")]);
+  const read: Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>> = { ...noElements };
+  for (const set of existing) {
+    read[set] = await connection.readElements(table, set, dataOf[set] === "comment" ? "comment" : "data");
   }
-  return Object.fromEntries(read) as Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>;
+  return read;
 }
 
 /**

@@ -27,11 +27,6 @@ export interface DeclaredSet {
 /** Pattern of the names of chains that drop packets by their source; their sets have the same names. */
 export const rangesPattern = /^ranges_[0-9a-f]{16}$/;
 
-/** The name of the chain of a port's set with affinity. */
-export function stickyChainName(port: ServicePortPlan, set: EndpointSetName): string {
-  return `sticky_${setHash(port, set)}`;
-}
-
 /**
  * Renders the chain that keeps a client with its endpoint.
  *
@@ -50,11 +45,12 @@ export function renderStickyChain(
   maxClients: number,
 ): ServiceChain {
   const ip = ipOf(family);
-  const clients = `clients_${setHash(port, set)}`;
+  const hash = setHash(port, set);
+  const clients = `clients_${hash}`;
   const client = `${ip} saddr timeout ${affinitySeconds}s : meta priority`;
   const goThere = `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority map @sticky_endpoints`;
   return {
-    name: stickyChainName(port, set),
+    name: `sticky_${hash}`,
     set: {
       name: clients,
       declaration: `map ${clients} { type ${addressType(family)} : classid; flags dynamic,timeout; size ${maxClients}; }`,
