@@ -1,10 +1,11 @@
 import { parseArgs } from "node:util";
 import type { Families } from "./cluster/addresses.ts";
+import { backends } from "./proxy/images.ts";
 import type { Selection } from "./suite/report.ts";
 import { selectTests } from "./suite/selection.ts";
 
 /** Service proxies that the tests run with. kube-proxy is there for comparison. */
-export const proxyNames = ["iptables", "nft", "ipvs", "kube-proxy", "kube-proxy-nftables", "kube-proxy-ipvs"] as const;
+export const proxyNames = [...backends, "kube-proxy", "kube-proxy-nftables", "kube-proxy-ipvs"] as const;
 export type ProxyName = (typeof proxyNames)[number];
 
 export interface Options {
@@ -35,7 +36,7 @@ them beside the new ones. Needs root on Debian, and Go 1.26; ten minutes for eac
 first time.
 
   --backend NAME   ${proxyNames.join(", ")};
-                   those with ipvs need IPVS in the kernel of this machine
+                   those with ipvs need IPVS in the kernel of this machine, and ebpf needs cgroup version 2
   --focus REGEXP   only the tests whose full name matches
   --quick          only a few tests, as \`npm test\` does
   --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work

@@ -1,4 +1,5 @@
 import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { type Binaries, findBinaries, type Program } from "../cluster/binaries.ts";
 import { isExecutable } from "../cluster/executable.ts";
 import { isBuilt } from "../cluster/go-build.ts";
@@ -30,16 +31,15 @@ export function whyNoCluster(): string | undefined {
 
 /** Returns the reason why a proxy cannot serve nodes on this machine, whose kernel they share; undefined if it can. */
 export function whyNoProxy(proxy: ProxyName): string | undefined {
+  if (proxy === "ebpf" && !existsSync("/sys/fs/cgroup/unified/cgroup.procs")) {
+    // Programs attached to the root would serve the processes of this machine, too.
+    return "--backend ebpf needs a cgroup of version 2 for each node, in /sys/fs/cgroup/unified";
+  }
   if (!proxy.endsWith("ipvs")) return undefined;
   const { error, status, stderr } = spawnSync("ipvsadm", ["-S", "-n"], { encoding: "utf8" });
   if (status === 0) return undefined;
-  const said =
-    error?.message ??
-    stderr
-      .trim()
-      .split("\n")
-      .find((line) => line.startsWith("Can't")) ??
-    `exit ${status}`;
+  const lines = stderr.trim().split("\n");
+  const said = error?.message ?? lines.find((line) => line.startsWith("Can't")) ?? `exit ${status}`;
   return `--backend ${proxy} needs IPVS in the kernel of this machine (module ip_vs): ${said}`;
 }
 

@@ -27,6 +27,16 @@ mount -t overlay overlay -o "lowerdir=/etc,upperdir=$folder/etc,workdir=$folder/
 mount --bind "$folder/hosts" /etc/hosts
 mount --bind "$folder/resolv.conf" /etc/resolv.conf
 
+# A cgroup of version 2 and a BPF file system of its own, so that kpng-ebpf serves the processes of this node only. Where
+# version 2 is the only one, containerd's groups are in the same tree, and the node has no group.
+unified=/sys/fs/cgroup/unified
+if [[ -e $unified/cgroup.procs ]]; then
+  mkdir -p "$unified/k8s.io/$name-$pid"
+  echo 0 >"$unified/k8s.io/$name-$pid/cgroup.procs"
+  mount --bind "$unified/k8s.io/$name-$pid" "$unified"
+  mount -t bpf bpf /sys/fs/bpf
+fi
+
 # kubelet sets these for the whole machine. It finds its values, and leaves the machine alone.
 keep() {
   echo "$2" >"$folder/sysctl/${1//\//-}"

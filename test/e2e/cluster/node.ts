@@ -22,6 +22,10 @@ export interface NodeOptions {
   readonly kubeconfig: string;
 }
 
+/** Script that runs its arguments in the node's cgroup of version 2, if `node.sh` has made one. */
+const inCgroup =
+  '[ ! -e /sys/fs/cgroup/unified/cgroup.procs ] || echo 0 >/sys/fs/cgroup/unified/cgroup.procs; exec "$@"';
+
 /**
  * Node of a cluster: containerd and kubelet in namespaces of their own, with the machine's file system except for the
  * folders that they write to. `node.sh` is its process 1.
@@ -89,9 +93,10 @@ export class ClusterNode {
     return this.#options.folder;
   }
 
-  /** Runs a command on the node and returns its output and exit status. */
+  /** Runs a command as a process of the node, also of its cgroup, and returns its output and exit status. */
   async run(command: readonly string[], timeoutMs?: number): Promise<CommandResult> {
-    return runCommand(["nsenter", "--target", String(this.#processId()), "--all", "--", ...command], "", timeoutMs);
+    const inNamespaces = ["nsenter", "--target", String(this.#processId()), "--all", "--"];
+    return runCommand([...inNamespaces, "sh", "-c", inCgroup, "sh", ...command], "", timeoutMs);
   }
 
   /** Returns the last lines of its logs, for the message of a failure. */

@@ -8,7 +8,7 @@ import { testCache } from "../../cluster/test-cache.ts";
 const run = promisify(execFile);
 
 /** Backends of kpng that the tests install. */
-export const backends = ["iptables", "nft", "ipvs"] as const;
+export const backends = ["iptables", "nft", "ipvs", "userspace", "ebpf"] as const;
 export type Backend = (typeof backends)[number];
 
 /** Which sources images are built from, and their tag. */

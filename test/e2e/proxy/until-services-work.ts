@@ -2,13 +2,14 @@ import { until } from "../../cluster/until.ts";
 import { hostAndPort } from "../cluster/addresses.ts";
 import type { Cluster } from "../cluster/cluster.ts";
 import { podReport } from "./pod-report.ts";
+import { runOn } from "./processes.ts";
 
 /** Waits until every node reaches the API server at its Service IP. Errors: after 3 minutes, with the state of pods. */
 export async function untilNodesReachServices(cluster: Cluster): Promise<void> {
   const url = `https://${hostAndPort(cluster.addresses.kubernetes, 443)}/livez`;
   const ask = ["curl", "--silent", "--show-error", "--fail", "--insecure", "--max-time", "2", url];
   await untilOrReport(cluster, "every node reaches the API server at its Service IP", async () => {
-    for (const { name } of cluster.nodes) await cluster.laboratory.run(name, ask);
+    for (const node of cluster.nodes) await runOn(node, ask);
     return true;
   });
 }

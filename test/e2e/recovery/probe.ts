@@ -3,6 +3,7 @@ import { until } from "../../cluster/until.ts";
 import { hostAndPort } from "../cluster/addresses.ts";
 import type { Cluster } from "../cluster/cluster.ts";
 import { agnhostImage } from "../images/test-images.ts";
+import { runOn } from "../proxy/processes.ts";
 
 const labels = { app: "probe" };
 const port = 8080;
@@ -105,10 +106,12 @@ export class Probe {
     return load;
   }
 
-  #askAt(nodeName: string, hostAndPort: string): Promise<string> {
+  async #askAt(nodeName: string, hostAndPort: string): Promise<string> {
     const url = `http://${hostAndPort}/hostname`;
     const options = ["--silent", "--show-error", "--fail", "--max-time", "2"];
-    return this.#cluster.laboratory.run(nodeName, ["curl", ...options, url]);
+    const node = this.#cluster.nodes.find(({ name }) => name === nodeName);
+    if (node === undefined) throw new Error(`the cluster has no node ${nodeName}`);
+    return runOn(node, ["curl", ...options, url]);
   }
 
   async #podAddresses(): Promise<readonly string[]> {

@@ -84,6 +84,9 @@ const ruleLosses: Readonly<Record<Backend, string>> = {
   iptables: "iptables -t nat -F && iptables -t nat -X",
   nft: "nft flush ruleset",
   ipvs: "ipvsadm -C",
+  // Its rules are the process itself, which is stopped now.
+  userspace: "true",
+  ebpf: "rm -r /sys/fs/bpf/*",
 };
 
 /** Removes all rules, as another program might, so that only the saved view can bring them back. */
