@@ -3,8 +3,9 @@ import type { Origin } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**
- * Computes the positions of a store's snapshots from the versions that its source reports. A version advances only when
- * its kind changes: a replica that saw fewer events of unchanged objects has the same position.
+ * Computes the positions of a store's snapshots from the versions that its source reports. A position says how new a
+ * state is, and can be compared between replicas. A version in it advances only when its kind changes: a replica that
+ * saw fewer events of unchanged objects has the same position.
  *
  * Each `Store` has one and calls it for each update. Separate from `Store`, because only positions need the versions of
  * the source, and from `Currency`, which asks whether the source already has newer versions.

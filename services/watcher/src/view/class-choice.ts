@@ -14,8 +14,8 @@ import type { Uses } from "./view-endpoints.ts";
  * A node's own endpoints are those that run on it, and those whose hints name it. All other endpoints are used in the
  * same way by every node of the class:
  *
- * - Set "cluster" depends only on readiness and on the zone, except in the named groups of the class: there, it
- *   contains only own endpoints.
+ * - Set "cluster" depends only on readiness and on the zone, except in the port groups of the class in which hints name
+ *   nodes: there, it contains only own endpoints.
  * - Set "local" contains only own endpoints.
  *
  * `ServiceState` computes from it the items that the class shares, and `serviceOverlay` those of one node. Separate

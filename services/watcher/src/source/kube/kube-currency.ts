@@ -28,6 +28,7 @@ export async function followCurrency(
 ): Promise<void> {
   const all = Object.entries(reflectors) as [PositionKind, Reflector][];
   currency.verifyWith(async (needed, isNewEpoch) => {
+    // In a new epoch, as after a restore of etcd, versions cannot be compared with earlier ones.
     const results = await Promise.all(
       all.map(([kind, reflector]) =>
         isNewEpoch ? listAgain(reflector, signal) : catchUp(reflector, { connection, needed: needed[kind] }, signal),

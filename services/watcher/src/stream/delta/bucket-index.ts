@@ -9,12 +9,13 @@ import { packFrames } from "./packed-frames.ts";
 import { deleteOp } from "./snapshot-delta.ts";
 
 /**
- * The items that a class of nodes shares, by the bucket of their path, and the digest of each bucket. When a subscriber
- * resumes, the digests show which buckets it lacks, and the buckets contain what it is sent.
+ * The items (encoded Services and endpoints) that a class of nodes shares, by the bucket of their path, and the digest
+ * of each bucket. When a subscriber resumes, the digests show which buckets it lacks, and the buckets contain what it
+ * is sent.
  *
  * All snapshots in which no item of a bucket changes share the bucket and its encoded frames. *Bound:* for each part
- * (see perClass) 16 KiB, a reference to each item, the last changes of each bucket (see Bucket), the compressed bytes
- * of the buckets that were requested, and {@link maxFillings} results of `fillGaps`.
+ * (see `perClass`) 16 KiB, a reference to each item, the last changes of each `Bucket`, the compressed bytes of the
+ * buckets that were requested, and {@link maxFillings} results of `fillGaps`.
  *
  * `resumeView` gets the index of a class from `bucketIndexes` below. Separate from `resumeView` because the index
  * belongs to a class and lives from snapshot to snapshot; `resumeView` answers one subscriber.
@@ -67,7 +68,7 @@ function nextId(): number {
   return lastId;
 }
 
-/** Results of `fillGaps` that are kept. Nodes whose own endpoints changed lack something else than the others. */
+/** Number of results of `fillGaps` that are kept. Nodes whose own endpoints changed lack other items than the rest. */
 const maxFillings = 8;
 
 /** A bucket in which a subscriber lacks items. */
@@ -78,8 +79,8 @@ export interface BucketGap {
 }
 
 /**
- * Returns the operations that fill the gaps of a subscriber: all Services first, because an endpoint needs its
- * Service. Most subscribers that resume at the same time lack the same, so the last results are kept for them.
+ * Returns the operations that fill the gaps of a subscriber: all Services first, because an endpoint needs its Service.
+ * Most subscribers that resume at the same time lack the same items, so the last results are kept for them.
  *
  * `indexes` are the parts of a class. `resumeView` calls it for subscribers that understand batches.
  */

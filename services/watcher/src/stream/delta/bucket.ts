@@ -4,11 +4,12 @@ import { serviceSection } from "../../items/node-view-items.ts";
 import { packFrames } from "./packed-frames.ts";
 
 /**
- * The items of a class whose paths have the same hash modulo the number of buckets, and their last changes. It never
- * changes itself: `BucketIndex` makes another bucket for the next snapshot.
+ * The items of a class of nodes whose paths have the same hash modulo the number of buckets, and their last changes. It
+ * is immutable: `BucketIndex` makes another bucket for the next snapshot. Separate from `BucketIndex`, which contains
+ * all buckets.
  *
- * A subscriber that holds the bucket of some changes ago is sent these changes instead of the bucket. *Bound:* the keys
- * of {@link maxPastItems} items for the changes.
+ * A subscriber that holds an earlier state of the bucket gets the changes since then instead of the bucket. *Bound:*
+ * the keys of {@link maxPastItems} items for the changes.
  */
 export class Bucket {
   static readonly empty = new Bucket([], []);
@@ -37,7 +38,7 @@ export class Bucket {
     return this.#past.map(({ digest }) => digest);
   }
 
-  /** The items that so many last changes put or removed. */
+  /** The items that the last `count` changes put or removed. */
   lastChanged(count: number): readonly ItemKey[] {
     return this.#past.slice(0, count).flatMap(({ items }) => items);
   }

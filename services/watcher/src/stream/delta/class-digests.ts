@@ -9,8 +9,8 @@ const digests = perClass(
 );
 
 /**
- * Returns the exclusive or of the digests of all items that the nodes of a view class share. The digest of a node's
- * view also covers the node's overlays: its differences from these items.
+ * Returns the exclusive or of the digests of all items (encoded Services and endpoints) that the nodes of a view class
+ * share. The digest of a node's view also covers the node's overlays: its differences from these items.
  *
  * *Cost:* the items that changed since the last snapshot for which it was requested; all items, for a new class.
  *

@@ -7,12 +7,12 @@ import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import { encodeInSteps } from "./encode-in-steps.ts";
 
 /**
- * Returns a function that computes a value from all items that a class of nodes shares. Digests and the bucket index
- * are such values.
+ * Returns a function that computes a value from all items (encoded Services and endpoints) that a class of nodes
+ * shares.
  *
  * The value has one or two parts. The first part covers the Services without zone hints, and is the same object for all
- * zones. The second part covers the Services with zone hints; it exists while there are such Services. `change`
- * returns the value after some items were removed and others were added; it must not modify the old value.
+ * zones. The second part covers the Services with zone hints; it exists while there are such Services. `change` returns
+ * the value after some items were removed and others were added; it must not modify the old value.
  *
  * *Cost:* the Services that changed since the last snapshot for which a value was requested; all Services, for a new
  * class. *Bound:* one part for each proxy name that Services have, and one more for each zone.

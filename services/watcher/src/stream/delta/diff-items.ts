@@ -4,15 +4,14 @@ import type { Item, Order } from "../../items/item.ts";
 import type { Changes } from "./projection.ts";
 
 /**
- * Returns the changes from `sent` to `wanted` in the given order. Within a phase, puts ascend by path and deletes
- * descend. An item whose bytes are equal causes no change.
+ * Returns the changes from `sent` to `wanted`, two lists of items (encoded objects of a view), in the given order.
+ * Within a phase, puts ascend by path and deletes descend. An item whose bytes are equal causes no change.
  *
  * Pure; O(sent + wanted).
  *
- * Called where two whole lists of items are compared: by `globalProjection` for relays, by `nodeProjection` when the
- * zone of a node changes, by `resumeView`, and by `Subscription` when a subscriber requests another view; separate,
- * because all four need it. `snapshotDelta` computes the usual changes of node views instead, once for all nodes of a
- * class.
+ * Called by `globalProjection` for relays, by `nodeProjection` when the zone of a node changes, by `resumeView`, and by
+ * `Subscription` when a subscriber requests another view; separate, because all four need it. `snapshotDelta` computes
+ * the usual changes of node views instead, once for all nodes of a class.
  */
 export function diffItems(sent: Iterable<Item>, wanted: Iterable<Item>, { sections, phases }: Order): Changes {
   const gone = new Map<string, Item>();

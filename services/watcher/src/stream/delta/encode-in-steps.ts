@@ -8,9 +8,9 @@ import type { Snapshot } from "../../store/snapshot.ts";
 const endpointsPerStep = 512;
 
 /**
- * Encodes the items that a class shares of some Services in short steps, and yields between them. The functions that
- * then use the items find them in the caches of the Services. In one piece, a node with a thousand own endpoints, or a
- * chunk of large Services, would take a tenth of a second.
+ * Encodes the items that a class of nodes shares of some Services in short steps, and yields between them. The
+ * functions that then use the items find them in the caches of the Services. In one piece, a node with a thousand own
+ * endpoints, or a chunk of large Services, would take a tenth of a second.
  *
  * `perClass`, `encodeChunkInSteps` and, through `encodeOwnInSteps`, `wholeView` call it before they need many items at
  * once. Separate, because all three need it.

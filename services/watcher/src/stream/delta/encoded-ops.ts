@@ -3,7 +3,8 @@ import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 
 /**
- * The operations of one phase in their order on the wire, in one buffer that all subscribers of a class share.
+ * The operations of one phase (puts or deletes of one kind of items) in their order on the wire, in one buffer that all
+ * subscribers of a class share.
  *
  * `encodeOps` makes it, for the changes of a class (`snapshotDelta`) and for whole views (`chunkOps`); `spliceOps` puts
  * the operations of one node in their place. Separate from both callers, because both need it.

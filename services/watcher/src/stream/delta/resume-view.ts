@@ -14,17 +14,17 @@ import { deleteOp } from "./snapshot-delta.ts";
 import { wholeView } from "./whole-view.ts";
 
 /**
- * Compares the digests that a subscriber holds with those of its view, bucket by bucket, and puts all items of the
- * buckets that differ. The changes begin with Keep, which names the buckets that the subscriber keeps.
+ * Returns the first batch of a node that reconnects and sends the digests of the view that it holds. Compares them with
+ * the digests of its current view, bucket by bucket, and puts all items of the buckets that differ; a bucket contains
+ * the items whose paths have the same hash. The changes begin with Keep, which names the buckets that the node keeps.
  *
- * The subscriber may come from any replica: equal items have equal bytes on all replicas of one version, and what
- * differs on another version is sent again. A subscriber that understands batches keeps also the buckets that it holds
- * as they were some changes ago, and gets these changes. It gets the other buckets compressed, as its whole class does,
- * and then the node's corrections; if it keeps few buckets, it gets the whole view.
+ * The held view may come from any replica: equal items have equal bytes on all replicas of one version, and what
+ * differs on another version is sent again. A subscriber that understands batches also keeps buckets whose earlier
+ * state it holds, and gets only their changes since then. It gets the other buckets compressed, as its whole class
+ * does, and then the node's corrections; if it keeps few buckets, it gets the whole view.
  *
- * `nodeProjection` calls it for a subscriber that reconnects and sends the digests of the view that it holds; all other
- * first batches are made by `wholeView`. Calls `onOverlays` with the node's overlays, for the digest of the view, when
- * the first frame is read.
+ * `nodeProjection` calls it; `wholeView` makes all other first batches. Calls `onOverlays` with the node's overlays
+ * (its differences from its class), for the digest of the view, when the first frame is read.
  *
  * *Cost:* the node's own endpoints and the buckets that differ. A bucket is encoded once, and again when one of its
  * items changes.

@@ -9,7 +9,7 @@ import { rightsKey } from "./peer.ts";
 
 /**
  * Implements kpng.position.v1.PositionService: tells nodes and relays whether the state of this watcher is older than
- * theirs. A node calls it if a batch has a lower position than its view.
+ * theirs. A node calls it if a batch has a lower position than its view, which means an older state.
  *
  * `makeRoutes` registers it. Separate from the Watch of nodes, because it is one question with one answer.
  */

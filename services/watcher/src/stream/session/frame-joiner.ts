@@ -1,7 +1,7 @@
 import type { Frame } from "../../items/frames.ts";
 
 /**
- * Joins the frames of a batch into fewer writes.
+ * Joins the frames (encoded messages) of a batch into fewer writes.
  *
  * *Bound:* {@link joinedBytes} and one frame.
  *

@@ -13,8 +13,10 @@ const digestBytes = 8;
 const zeroDigest = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Digest: 0n }));
 
 /**
- * The sync marker of a batch. All subscribers that advance between the same two snapshots share it; each can get a copy
- * with the digest of its own view. `syncMarker` makes it from a batch, and `WatchStream` writes it. This class knows
+ * The sync marker of a batch: the message that ends it. All subscribers that advance between the same two snapshots
+ * share it; each can get a copy with the digest of its own view.
+ *
+ * `syncMarker` makes it from a batch, and `WatchStream` writes it. Separate from `syncMarker`, because this class knows
  * only the bytes of a marker.
  */
 export class Marker {

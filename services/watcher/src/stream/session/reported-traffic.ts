@@ -16,11 +16,11 @@ export const trafficFields = [
 const maxEntries = 101;
 
 /**
- * The newest report of one stream about the traffic of Services on its node. `Subscriber` keeps it, and the inspection
- * method ListTraffic adds up those of all nodes.
+ * The newest report of one stream about the traffic of Services on its node. A node can report any names: those that
+ * are not Services of the cluster count as "others", and repeated names are ignored.
  *
- * A node decides only about its own numbers: names that are not Services of the cluster count as "others", and
- * repeated names are ignored.
+ * `Subscriber` keeps it, and the inspection method ListTraffic adds up those of all nodes. Separate from `Subscriber`,
+ * because it only limits and stores the numbers.
  *
  * *Bound:* 101 names of Services, and seven numbers up to 2^53 for each. Numbers in one array, because every node may
  * have 100 Services.

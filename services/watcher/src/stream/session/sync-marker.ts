@@ -11,8 +11,9 @@ import { trafficIntervalFor } from "./reported-traffic.ts";
 import type { Batch } from "./subscription.ts";
 
 /**
- * Returns the sync marker of a batch; for a subscriber that is not extended, the empty one of KPNG. `openCount` is the
- * number of open streams. Subscribers that advance between the same two snapshots share the marker.
+ * Returns the sync marker of a batch, the message that ends it. A subscriber that is not extended, such as KPNG's own,
+ * gets KPNG's empty one. `openCount` is the number of open streams. Subscribers that advance between the same two
+ * snapshots share the marker.
  *
  * `WatchStream` calls it at the end of each batch. Separate from `Marker`, which adds the digest of each node to the
  * bytes; this file collects the contents.
