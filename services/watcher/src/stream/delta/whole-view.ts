@@ -48,7 +48,7 @@ export function wholeView(
       edits.delete(nodeSection);
       if (target.request.takesBatches) yield* packedFrames(snapshot, target.viewClass, [...edits.values()].flat());
       else yield* orderedFrames(snapshot, target.viewClass, edits);
-      // For the sync marker.
+      // The sync marker needs the digest of the class.
       if (target.viewClass.isExtended) for (const _ of classDigestInSteps(snapshot, target.viewClass)) yield pause;
     },
   };

@@ -1,9 +1,9 @@
 import type { Http2Stream } from "node:http2";
 
 /**
- * Calls `onChunk` with the data of an HTTP/2 stream, like a "data" listener, but without the stream's queue while the
- * stream flows and the queue is empty. For short messages, the queue takes a third of the time. Pausing, resuming and
- * the end of the stream work as usual.
+ * Calls `onChunk` with the data of an HTTP/2 stream, as a "data" listener would, but bypasses the stream's queue while
+ * it is empty and the stream flows. For short messages, the queue takes a third of the time. Pausing, resuming and the
+ * end of the stream work as usual.
  *
  * It relies on Node.js passing what it has read to the stream's own `push`, as for any Readable. Otherwise, all data
  * arrives as "data" events.

@@ -7,14 +7,12 @@ import type { OpenWatch, WatchClient, WatchContext } from "../session/open-watch
 import type { WatchStream } from "../session/watch-stream.ts";
 
 /**
- * Yields the operations of a Watch call, for all protocols but gRPC over HTTP/2, which makeFastWatch serves.
+ * Yields the operations of a Watch call, for all protocols but gRPC over HTTP/2, which `makeFastWatch` serves.
  *
  * Errors: ConnectError; UNAVAILABLE when `signal` aborts.
  *
- * `makeRoutes` registers it for Watch, and the NodeViewService reads its stream.
- *
- * Separate from `WatchStream`, which is driven by calls: this function adapts it to the async iterators of the Connect
- * library.
+ * `makeRoutes` registers it for Watch, and the NodeViewService reads its stream. Separate from `WatchStream`, which is
+ * driven by calls: this function adapts it to the async iterators of the Connect library.
  */
 export async function* watchOps<Request>(
   open: OpenWatch<Request>,
