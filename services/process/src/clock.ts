@@ -2,8 +2,8 @@ import { waitMs } from "./wait.ts";
 
 /**
  * Injectable clock. Code that waits takes it as a parameter, so that a test can pass a {@link ManualClock} and need not
- * wait. The sync loop of backends and the drain of connections take one. Times that travel between processes come from
- * `wallClockMs` instead.
+ * wait: the sync loop of backends, for example, and the watcher when it drains connections. Separate from
+ * `wallClockMs`, which is for times that travel between processes.
  */
 export interface Clock {
   /** Monotonic time in milliseconds, from an arbitrary start. */

@@ -45,7 +45,6 @@ function envName({ env, aliases = [] }: OptionSpec, option: Option): string {
   return [name, ...others].find((one) => process.env[one] !== undefined) ?? name;
 }
 
-/** Accepts another name of an option with a value. */
 function addAlias(command: Command, option: Option, alias: string): void {
   command.addOption(new Option(option.flags.replace(option.long ?? "", alias)).hideHelp());
   command.on(`option:${alias.slice(2)}`, (text: string) => {

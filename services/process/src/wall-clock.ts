@@ -41,7 +41,7 @@ const clock = new WallClock();
 
 /**
  * Milliseconds since 1970, with fractions; see {@link WallClock}. The store, the sources and the backends call it.
- * Delays and time limits use `Clock`, which never jumps.
+ * Separate from `Clock`, which is for delays and time limits and never jumps.
  */
 export function wallClockMs(): number {
   return clock.now();

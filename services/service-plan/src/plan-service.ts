@@ -41,7 +41,6 @@ export function planService(view: ServiceView, node: NodePlan): ServicePlan {
 /** An address that all ports of a Service answer at. */
 type ServiceAddress = Pick<Frontend, "kind" | "address" | "sources">;
 
-/** Returns the cluster IPs, external IPs and load-balancer IPs of a Service in the family. */
 function serviceAddresses(service: Service, node: NodePlan): readonly ServiceAddress[] {
   const { family } = node;
   const toAddress = (kind: Frontend["kind"], sources?: ReadonlyMap<string, AllowedSources>) => (address: string) => ({

@@ -40,7 +40,6 @@ export interface CleanRequest {
  */
 const groupsPerDeletion = 50;
 
-/** The view of a search, and its frontends. */
 interface CleanedView {
   readonly frontends: Frontends;
   readonly view: NodeView;

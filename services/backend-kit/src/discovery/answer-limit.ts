@@ -36,18 +36,18 @@ export class AnswerLimit {
 
   /** Must be called when the stream has ended. */
   ended(): void {
-    this.keep();
+    this.lift();
     this.#ended.abort();
   }
 
   /** Lifts the limit, because the stream has begun or ended. */
-  keep(): void {
+  lift(): void {
     clearTimeout(this.#timer);
   }
 
   /** Returns the error that names the limit instead of "canceled", if the limit ended the stream. */
   explain(error: unknown): unknown {
-    this.keep();
+    this.lift();
     return this.#over.signal.aborted ? this.#error : error;
   }
 }

@@ -52,9 +52,9 @@ const answerLimitMs = 30_000;
  * Returns a transport to one of several watchers, chosen for each stream: a different one than for the previous stream,
  * or any of them if the previous one asked the node to move. If an address does not accept a connection, the next one
  * is tried at once. Watchers in the zone of this node come first. Names are resolved for each stream, and the address
- * that worked last is tried first after a restart, unless only another one is in the zone. A stream from a watcher that
- * says that it is stale moves to another one as soon as that one is not stale. Unary calls go to the watcher of the
- * last stream.
+ * that worked last is tried first after a restart, unless only another one is in the zone. If a watcher says that it is
+ * stale, its stream ends as soon as another watcher is not stale, and the next stream goes there. Unary calls go to the
+ * watcher of the last stream.
  *
  * `prepareBackend` gives the transport to the backend, which opens its streams on it (`followView`). This file connects
  * the others of its folder: `resolveApis` finds addresses, `WatcherRotation` chooses one, `dialAddress` connects to it.
@@ -128,7 +128,7 @@ async function* observe<O extends DescMessage>(
   let isFirst = true;
   try {
     for await (const message of messages) {
-      limit.keep();
+      limit.lift();
       if (isFirst) await finder.worked(address);
       isFirst = false;
       yield message;
@@ -161,7 +161,7 @@ class WatcherFinder {
     const known = this.#known ?? (folder === undefined ? nothingKnown : await readKnownWatchers(folder));
     const { addresses, addressesByHost, failures } = await resolveApis(this.#apis, known.addressesByHost, resolve);
     this.#addresses = addresses;
-    this.#rotation ??= new WatcherRotation(this.#isBest(known.lastGood) ? known.lastGood : undefined, random);
+    this.#rotation ??= new WatcherRotation(this.#isInBestZone(known.lastGood) ? known.lastGood : undefined, random);
     this.#known = { ...known, addressesByHost: new Map([...known.addressesByHost, ...addressesByHost]) };
     if (failures.length > 0 && addresses.length > 0)
       log.debug("name not resolved: using its last addresses", { failures });
@@ -192,7 +192,7 @@ class WatcherFinder {
   }
 
   /** False if the address is in another zone than this node, and some other watcher is in the zone. */
-  #isBest(key: string | undefined): boolean {
+  #isInBestZone(key: string | undefined): boolean {
     const near = this.#addresses.filter(({ isNear }) => isNear);
     return near.length === 0 || near.some((address) => address.key === key);
   }
@@ -216,7 +216,7 @@ class WatcherFinder {
   async worked({ key }: WatcherAddress): Promise<void> {
     const { folder, log } = this.#options;
     // The next stream tries the watchers of this zone again.
-    if (!this.#isBest(key)) this.#rotation?.newRound();
+    if (!this.#isInBestZone(key)) this.#rotation?.newRound();
     if (key === this.#working) return;
     this.#working = key;
     const known = { ...(this.#known ?? nothingKnown), lastGood: key };

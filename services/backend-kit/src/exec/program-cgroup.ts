@@ -17,7 +17,9 @@ export interface ProgramCgroup extends Disposable {
   kill(): void;
 }
 
-/** Name of a cgroup: with the process that created it, which alone removes it while that process runs. */
+/**
+ * Name of a cgroup, with the id of the process that created it. While that process runs, no other removes the cgroup.
+ */
 const namePattern = /^kpng-program-(\d+)-/;
 
 /**

@@ -2,16 +2,16 @@ import type { Family } from "@kpng/model/address.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { isExternallyAccessible, type ServicePort } from "@kpng/model/service.ts";
 
-/** Number of service ports that this node drops, because their policy is Local and all endpoints are on other nodes. */
+/** Number of service ports whose traffic this node drops: their policy is Local and all endpoints are elsewhere. */
 export interface NoLocalEndpoints {
   readonly internal: number;
   readonly external: number;
 }
 
 /**
- * Counts the service ports of one IP family that this node drops. `ProxyMetrics` calls it when metrics are read.
- * Separate from it, because this is a pure function of the view. Ports without any usable endpoint in the cluster do
- * not count: they are rejected, not dropped.
+ * Counts the service ports of one IP family whose traffic this node drops. `ProxyMetrics` calls it when metrics are
+ * read. Separate from it, because this is a pure function of the view. Ports without any usable endpoint in the cluster
+ * do not count: they are rejected, not dropped.
  *
  * *Source:* kube-proxy `iptables/proxier.go`, serviceNoLocalEndpointsTotal…
  *

@@ -26,9 +26,9 @@ export interface DriftCheckOptions {
 }
 
 /**
- * Compares the installed rules with the wanted ones at an interval, and repairs changes by other programs. `serveTask`
- * gives it to the sync loop, which limits the share of the time that checks take. Separate from `RuleSets`, which
- * compares and repairs: this file reports the result and requests retries.
+ * Returns the check that runs at an interval: it lets `RuleSets` compare the installed rules with the wanted ones, and
+ * repair changes by other programs. `serveTask` gives it to the sync loop, which limits the share of the time that
+ * checks take. Separate from `RuleSets`, which knows neither health nor retries.
  *
  * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff.
  */

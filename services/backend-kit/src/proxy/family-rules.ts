@@ -109,9 +109,9 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
 
   /**
    * Uses the view that the previous run saved on disk, as far as the installed rules allow; {@link chooseUse} decides.
-   * Unless its rules are in force afterwards, the next sync compares everything. Damage that it finds and must not
-   * repair is reported as RULES_DAMAGED; it is a failure of a repair, and not of a sync: the sync loop would wait
-   * before it takes the view of a watcher, which ends the damage.
+   * Unless its rules are in force afterwards, the next sync compares everything. Damage that must not be repaired is
+   * reported as RULES_DAMAGED. It is a failure of a repair but not of a sync: after a failed sync, the sync loop would
+   * wait before it takes the view of a watcher, and that view is what ends the damage.
    */
   async useSaved(view: NodeView, cause: Cause, progress?: SyncStages): Promise<Failure> {
     let use: SavedViewUse = "keep";

@@ -154,7 +154,6 @@ export function countRepairs(
   };
 }
 
-/** Reports the rules of one family in health and log. */
 function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, context: BackendContext): void {
   const { log, health, proxyHealth } = context;
   const part = `rules/${familyLabels[family]}`;

@@ -147,7 +147,6 @@ async function* untilDue<T>(
   }
 }
 
-/** Resolves like `promise`, or with undefined after `delayMs`. */
 async function firstOf<T>(promise: Promise<T>, delayMs: number): Promise<T | undefined> {
   const due = Promise.withResolvers<undefined>();
   const timer = setTimeout(() => due.resolve(undefined), delayMs);

@@ -17,8 +17,8 @@ type HeldItem = bigint;
  * Digests of the items that earlier batches brought. An item is one Service, endpoint or node.
  *
  * `followView` keeps one for all its streams. A new stream starts with these digests (`WatchReq.HeldDigests`), so that
- * the watcher sends only what differs; and after each batch `watchBatches` compares them with the watcher's digest. It
- * holds no values of items: these are in `ViewState`, in decoded form.
+ * the watcher sends only what differs; and after each batch `watchBatches` compares them with the watcher's digest.
+ * Separate from `ViewState`, which has the values of the items, decoded.
  *
  * Operations are staged until their batch is complete, so a stream that breaks inside a batch changes nothing.
  *
@@ -121,7 +121,6 @@ export class HeldItems {
           assertNever(op);
       }
     }
-    // A Service is deleted after its endpoints.
     return [...dropped]
       .sort(([a], [b]) => rank(a) - rank(b))
       .flatMap(([set, paths]) => [...paths].map((path): Ref => ({ $typeName: "localv1.Ref", Set: set, Path: path })));

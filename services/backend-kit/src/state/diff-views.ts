@@ -29,7 +29,6 @@ export function diffViews(from: NodeView, to: NodeView, touched: Iterable<Servic
   ];
 }
 
-/** Changes by kind, to return them in the right order. */
 interface ChangeGroups {
   readonly servicePuts: ViewChange[];
   readonly endpointPuts: ViewChange[];

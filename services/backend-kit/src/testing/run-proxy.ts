@@ -113,7 +113,6 @@ export async function runProxy(
   };
 }
 
-/** A sync marker of a watcher that takes acknowledgements. */
 function ackedSync(revision: bigint): OpItem {
   const mark = { Revision: revision, Instance: "run", TakesAcks: true };
   return create(OpItemSchema, { Op: { case: "Sync", value: mark } });

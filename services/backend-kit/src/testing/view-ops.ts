@@ -6,7 +6,10 @@ import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { put } from "./ops.ts";
 
-/** Returns the operations of a stream that put a Service and its endpoints, for tests that play a watcher. */
+/**
+ * Returns the operations of a stream that put a Service and its endpoints, for `runProxy` and the fault tests, which
+ * play a watcher. Separate from `ops.ts`, whose operations do not come from a view.
+ */
 export function putView({ service, portHasEndpoints, endpoints }: ServiceView): readonly OpItem[] {
   const path = serviceKey(service);
   const extension = portHasEndpoints === undefined ? undefined : { portHasEndpoints };

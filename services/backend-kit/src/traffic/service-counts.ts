@@ -20,7 +20,8 @@ export interface ServiceCounts {
 
 /**
  * Counts flows by Service: connections when they begin, packets and bytes when they end. `ServiceTraffic` adds events
- * to it, and the metrics of `traffic-metrics.ts` read it. Separate from both, because it only counts.
+ * to it, and metrics (`registerServiceTraffic`) and reports (`TrafficReporter`) read it. Separate, because it only
+ * counts.
  *
  * *Bound:* {@link maxServices} Services; those that come later share the counters {@link otherServices}. A Service that
  * is gone keeps its counters until another one needs the place.

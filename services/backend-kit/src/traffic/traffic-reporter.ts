@@ -18,8 +18,8 @@ interface Measured {
 
 /**
  * Makes the reports of a node's traffic for its watcher: the {@link maxReported} busiest Services since the previous
- * report, and the sum of all others. `serveTask` creates one with `--service-traffic`, and `WatchRequests` decides when
- * a report is sent. Separate from the counters, because the service proxies count in different ways.
+ * report, and the sum of all others. `AfterCommit` creates one with `--service-traffic`, and `WatchRequests` decides
+ * when a report is sent. Separate from the counters, because the service proxies count in different ways.
  *
  * *Bound:* two numbers for each Service with counters.
  */

@@ -10,8 +10,8 @@ import { isVouchedFor, type Position, type PositionAnswer, relate } from "./posi
 
 /**
  * Lets through only states that are not older than the one before. A backend passes each batch of its watcher through
- * it, and a relay each batch of its upstream; one gate lives as long as the process, over all streams. It keeps the
- * state and asks the watcher; `judgeOffer` decides.
+ * it, and a relay each batch of its upstream; one gate lives as long as the process, over all streams. Separate from
+ * `judgeOffer`, which decides and is pure: this class keeps the state and asks the watcher.
  */
 export class ForwardGate {
   readonly #acceptAfterMs: number;
@@ -65,8 +65,8 @@ export class ForwardGate {
 
   /**
    * Shortens the delay before the next stream while offers are refused, so that an older one is accepted soon after
-   * `acceptAfterMs`, whatever the backoff. Later by up to a tenth of it at random: after a restore of etcd, all nodes
-   * wait for the same moment. `random` returns a number from 0 up to but not including 1.
+   * `acceptAfterMs`, whatever the backoff. Up to a tenth of `acceptAfterMs` is added at random, because after a restore
+   * of etcd all nodes wait for the same moment. `random` returns a number from 0 up to but not including 1.
    */
   retryDelayMs(delayMs: number, random: () => number = Math.random): number {
     const acceptAfterMs = this.#acceptAfterMs;

@@ -22,7 +22,7 @@ export function forwardState(held?: Position): ForwardState {
  *
  * - apply: it is not older, or nothing is known.
  * - refuse: it may be older; another watcher may have a newer one.
- * - accept: it is older, but everything offered for some time was, and nothing newer. It begins a new epoch.
+ * - accept: it is older, but no watcher has offered a newer one for some time. It begins a new epoch.
  */
 export interface Judgement {
   readonly verdict: "apply" | "refuse" | "accept";

@@ -47,7 +47,6 @@ export function encodeExtendedEndpoint(endpoint: ViewEndpoint, service: Service)
   return message;
 }
 
-/** Returns the ports of an endpoint as in KPNG's message. */
 function portOverrides(ports: readonly EndpointPort[], service: Service): PortName[] {
   const overrides = ports.map(({ name, port }) => portName(name, port));
   for (const servicePort of service.ports) {

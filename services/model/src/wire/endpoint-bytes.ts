@@ -35,7 +35,8 @@ export type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports"
  * *Cost:* a tenth of the library's encoder (`npm run bench -- wire`): a node that connects needs a message of its own
  * for each endpoint that runs on it.
  *
- * `makeEndpointItems` calls it. `decodeEndpoint` of `endpoint-message.ts` is the reverse, with the library.
+ * The watcher calls it (`makeEndpointItems`), and a backend for its saved view. Separate from `endpoint-message.ts`,
+ * which decodes the message with the library.
  */
 export function endpointBytes(endpoint: ViewEndpoint, service: Service, isExtended: boolean): Uint8Array {
   begin(endpoint);

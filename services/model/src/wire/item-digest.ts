@@ -25,7 +25,10 @@ const encoder = new TextEncoder();
  */
 let scratch = new Uint8Array(4_096);
 
-/** Returns the digest of an item; see WatchReq.HeldDigests in the proto file. */
+/**
+ * Returns the digest of an item; see WatchReq.HeldDigests in the proto file. The watcher calls it for the items that it
+ * encodes, and `HeldItems` of backend-kit for those that arrive: both ends share this file, because they must agree.
+ */
 export function itemDigest(set: SetName, path: string, bytes: Uint8Array): ItemDigest {
   const keyLength = writeKey(set, path, bytes.length + 1);
   const bucket = bucketOfBytes(keyLength);
@@ -54,7 +57,7 @@ function bucketOfBytes(keyLength: number): number {
 
 /**
  * Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. A backend
- * sends those of its view (`HeldItems`), and `resumeView` of the watcher compares them. Both ends share this file.
+ * sends those of its view (`HeldItems`), and `resumeView` of the watcher compares them.
  */
 export class BucketDigests {
   readonly #digests: BigUint64Array;

@@ -16,7 +16,7 @@ import { WireError } from "./wire-error.ts";
 
 /**
  * Fields that KPNG does not have, sent only to subscribers with Feature Extended. This file converts Services to KPNG's
- * message and back, for node views and for the global stream.
+ * message and back, for node views and for the global stream. Endpoints and nodes have files of their own.
  */
 export interface ServiceExtension {
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;

@@ -14,8 +14,8 @@ export interface SpanIdentity {
 const shape = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f][13579bdf]$/;
 
 /**
- * Returns the parts of a traceparent; undefined if it is invalid or its span is not sampled. The exporter and the
- * backends call it; all others pass a traceparent on as text.
+ * Returns the parts of a traceparent; undefined if it is invalid or its span is not sampled. The exporter and backends
+ * call it; all others pass a traceparent on as text. Separate from the exporter, so that backends load no SDK for it.
  */
 export function parseTraceparent(text: string): SpanIdentity | undefined {
   const [, traceId, spanId] = shape.exec(text) ?? [];

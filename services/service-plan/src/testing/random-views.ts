@@ -130,7 +130,7 @@ function randomEndpoints(random: () => number, servicePorts: readonly ServicePor
 }
 
 /**
- * Makes a Service as a watcher would tell it: if any usable endpoint exists and a policy may use the endpoints of all
+ * Makes a Service as a watcher would send it: if any usable endpoint exists and a policy may use the endpoints of all
  * nodes, there is one in the cluster set; and the flags say whether a usable endpoint exists.
  */
 function keepPromises(item: ServiceView, hasRemote: boolean): ServiceView {
