@@ -90,7 +90,6 @@ Rules stay when the program ends, so traffic goes on. The next start changes onl
   makeProxy,
 });
 
-/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IptablesChange> {
   const prefix = typeof options.chainPrefix === "string" ? options.chainPrefix : prefixOf(serviceProxyName);
   const settings = { names: chainNames(prefix), masqueradeBit: Number(options.iptablesMasqueradeBit ?? 14) };

@@ -48,7 +48,6 @@ Everything stays when the program ends: traffic goes on, and the next start chan
   makeProxy,
 });
 
-/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IpvsChange> {
   const settings = readIpvsSettings(options);
   const names = objectNames(serviceProxyName);

@@ -67,7 +67,6 @@ export const ipvsOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** Values of the options of this backend. */
 interface IpvsSettings extends KernelSettings {
   readonly scheduler: string;
   /** In canonical form. */

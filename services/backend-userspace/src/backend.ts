@@ -44,7 +44,6 @@ Services are not served while the program does not run: its listeners end with i
   makeProxy,
 });
 
-/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<UserspaceChange> {
   const settings = readUserspaceSettings(options, serviceProxyName);
   const { name } = settings;

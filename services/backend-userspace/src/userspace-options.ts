@@ -142,7 +142,6 @@ export const userspaceOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** Values of the options of this backend. */
 interface UserspaceSettings {
   readonly entry: EntryChoice;
   /** Address to listen at for --entry map. */
@@ -209,7 +208,6 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
   };
 }
 
-/** Returns one address per family. Errors: BAD_OPTION. */
 function mapAddresses(texts: readonly string[]): UserspaceSettings["mapAddresses"] {
   const found: Partial<Record<Family, string>> = {};
   for (const text of texts) {

@@ -37,7 +37,6 @@ export async function openLaboratory(say: (text: string) => void): Promise<OpenR
   }
 }
 
-/** Debian package of each tool that a laboratory needs. */
 const packageByTool: Readonly<Record<string, string>> = {
   unshare: "util-linux",
   nsenter: "util-linux",

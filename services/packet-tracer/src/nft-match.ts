@@ -45,7 +45,6 @@ export function namedSet(reference: Json | undefined, sets: NamedSets): NamedSet
   return set;
 }
 
-/** The elements of an anonymous set. */
 function anonymousSet(value: Json): readonly Json[] | undefined {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined;
   const { set } = asObject(value);

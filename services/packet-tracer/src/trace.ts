@@ -79,7 +79,6 @@ export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket):
   return [...new Map(outcomes.map((outcome) => [JSON.stringify(outcome), outcome])).values()];
 }
 
-/** Returns the outcome at the end of a path. */
 function toOutcome({ verdict, packet }: Branch): PacketOutcome {
   if (verdict === "reject") return { kind: "refused" };
   if (verdict === "drop") return { kind: "dropped" };

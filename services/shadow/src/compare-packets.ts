@@ -24,7 +24,6 @@ export interface Comparison {
   readonly services: number;
 }
 
-/** After this many packets, the event loop gets a turn. */
 const packetsPerTurn = 200;
 
 /** Our side of a comparison, besides the plans. */

@@ -11,10 +11,8 @@ import { type Comparison, comparePackets } from "./compare-packets.ts";
 import { readNodeLinks } from "./node-links.ts";
 import type { ReadKubeProxy } from "./read-kube-proxy.ts";
 
-/** Result of a comparison of one family. */
 type FamilyComparison = Comparison & { readonly hasKubeProxy: boolean };
 
-/** After this many Services the event loop gets a turn. */
 const servicesPerTurn = 100;
 
 /**
@@ -57,7 +55,6 @@ export class FamilyComparer {
   }
 }
 
-/** Plans all Services of a view, with turns for the event loop. */
 async function planServices(view: NodeView, node: NodePlan): Promise<readonly ServicePlan[]> {
   const plans: ServicePlan[] = [];
   for (const service of view.services.values()) {

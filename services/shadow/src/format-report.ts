@@ -10,7 +10,6 @@ export type ReportFormat = FormatObject | undefined;
 /** The extent of the last comparison, of both families. */
 type Compared = Pick<Comparison, "packets" | "services">;
 
-/** Result of a run. */
 interface Summary {
   /** Number of comparisons. */
   readonly looks: number;
@@ -20,7 +19,6 @@ interface Summary {
   readonly elapsedMs: number;
 }
 
-/** Maximum number of rows of a table. */
 const maxRows = 30;
 
 /** Maximum number of outcomes of one packet in a row; further ones are only counted. */

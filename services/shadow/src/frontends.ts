@@ -77,13 +77,11 @@ function sourcesOf({ frontend: { sources } }: PlannedFrontend): readonly string[
   return [...sources.ranges, ...sources.ownAddresses.map((own) => `${own}/${own.includes(":") ? 128 : 32}`)];
 }
 
-/** Whether packets of pods are treated differently from packets from outside. */
 function distinguishesPods({ frontend: { routes } }: PlannedFrontend): boolean {
   const text = (route: Route): string => JSON.stringify(route);
   return text(routes.pod) !== text(routes.outside);
 }
 
-/** Adds the range or interface by which pods are recognized. */
 function addPods(traffic: PodTraffic | undefined, sources: Set<string>, interfaces: Set<string>): void {
   switch (traffic?.kind) {
     case "source":
@@ -132,7 +130,6 @@ export function frontendsOfRules(ruleset: Ruleset): ReadonlyMap<FrontendKey, Pro
   return found;
 }
 
-/** Returns the frontend that a rule names; undefined if it does not name one. */
 function placeOf({ matches, text }: Rule): Pick<ProbedFrontend, "protocol" | "address" | "port"> | undefined {
   const port = onlyPort(matches);
   const protocol = matches.find((match) => match.kind === "protocol" && !match.isNot);

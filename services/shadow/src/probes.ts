@@ -20,14 +20,12 @@ export interface Probe {
   readonly packet: FirstPacket;
 }
 
-/** The node that packets are sent to. */
 interface ProbedNode {
   readonly view: NodeView;
   readonly node: NodePlan;
   readonly links: NodeLinks;
 }
 
-/** Maximum number of sources that are probed for one frontend. */
 const maxSources = 64;
 
 /**
@@ -81,7 +79,6 @@ export function joinFrontends(
   return joined;
 }
 
-/** A sender of packets to one frontend. */
 interface Client {
   readonly sender: ProbeSender;
   readonly source: string;
@@ -137,7 +134,6 @@ function* clientsOf(
   }
 }
 
-/** Returns the addresses to which packets for a frontend are sent. */
 function destinationsOf({ address }: ProbedFrontend, { node, links }: ProbedNode, isFirst: boolean): readonly string[] {
   if (address !== undefined) return [address];
   const { family, nodeAddress } = node;

@@ -13,10 +13,8 @@ export type IptablesVariant = "nft" | "legacy";
 /** Reads kube-proxy's rules of one family; undefined if it has none here. Errors: SAVE_FAILED. */
 export type ReadKubeProxy = () => Promise<KubeProxyRules | undefined>;
 
-/** Time for a program that only prints its version, in milliseconds. */
 const versionMs = 10_000;
 
-/** How to find kube-proxy's rules. */
 interface KubeProxyPlace {
   /** The mode to look for first. Rules of the other mode remain if kube-proxy's mode was changed without cleanup. */
   readonly mode: ProxyMode;

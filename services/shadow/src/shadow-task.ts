@@ -154,7 +154,6 @@ class Shadow {
     }
   }
 
-  /** Prints the summary of the run. */
   summarize(): void {
     const elapsedMs = performance.now() - this.#startMs;
     const summary = { looks: this.#looks, told: this.#reported.size, present: this.#present, elapsedMs };

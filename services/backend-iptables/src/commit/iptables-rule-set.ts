@@ -20,10 +20,9 @@ import { findInstalledState } from "../read/installed-state.ts";
 import { BackendIptablesError } from "../read/iptables-error.ts";
 import { findPrintedForms, type PrintedForm } from "../read/printed-forms.ts";
 import { renderJumps } from "../render/jumps.ts";
-import { makeRenderOptions } from "../render/make-render-options.ts";
+import { makeRenderOptions, type RuleSettings } from "../render/make-render-options.ts";
 import { renderFixedChains } from "../render/render-fixed-chains.ts";
 import type { RenderOptions } from "../render/render-options.ts";
-import type { RuleSettings } from "../render/settings.ts";
 import { type ChainBody, type ChainId, chainId, tables } from "../render/table.ts";
 import { type IptablesChange, makeIptablesChange } from "./iptables-change.ts";
 import type { PacketCounters } from "./packet-counters.ts";
@@ -141,7 +140,6 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return change;
   }
 
-  /** Whether the chain of Services exists and PREROUTING jumps to it. */
   async isInstalled(): Promise<boolean> {
     return (await this.readInstalled()).kind !== "absent";
   }

@@ -3,13 +3,12 @@ import type { FamilyOutcome } from "@kpng/backend-kit/proxy/family-rules.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import { countRules } from "../diff/transaction-text.ts";
-import { type RunTool, runTool } from "../read/run-tool.ts";
+import { runTool } from "../read/run-tool.ts";
 import type { CounterNames } from "../render/render-options.ts";
 import { type ChainBody, type ChainId, tables } from "../render/table.ts";
 import type { IptablesChange } from "./iptables-change.ts";
 import { observeCounters } from "./observe-counters.ts";
 
-/** The part of a rule set that is measured. */
 interface MeasuredRules {
   readonly family: Family;
   readonly wanted: ReadonlyMap<ChainId, ChainBody>;
@@ -27,7 +26,6 @@ interface MeasuredRules {
 export function observeRules(
   registry: Registry,
   ruleSets: readonly MeasuredRules[],
-  run: RunTool = runTool,
 ): (outcome: FamilyOutcome<IptablesChange>) => void {
   const registers = [registry];
   const labelNames = ["table", "ip_family"] as const;
@@ -70,7 +68,7 @@ export function observeRules(
   let hasCounters = false;
   return ({ family, cause, result }) => {
     const names = hasCounters ? undefined : ruleSets.find(({ counters }) => counters !== undefined)?.counters;
-    if (names !== undefined) observeCounters(registry, names, run);
+    if (names !== undefined) observeCounters(registry, names, runTool);
     hasCounters ||= names !== undefined;
     const ip_family = familyLabels[family];
     if (result.kind === "failed") {

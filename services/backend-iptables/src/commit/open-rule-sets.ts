@@ -5,7 +5,7 @@ import { maxChainsOf, type Tools, type Variant } from "../read/find-tools.ts";
 import { openTools } from "../read/open-tools.ts";
 import { scanRules } from "../read/read-rules.ts";
 import { runTool } from "../read/run-tool.ts";
-import type { RuleSettings } from "../render/settings.ts";
+import type { RuleSettings } from "../render/make-render-options.ts";
 import type { IptablesChange } from "./iptables-change.ts";
 import { IptablesRuleSet, type Kernel } from "./iptables-rule-set.ts";
 import { observeRules } from "./observe-rules.ts";

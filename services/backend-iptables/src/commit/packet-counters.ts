@@ -12,7 +12,6 @@ interface PacketCountersOptions {
   readonly log: Log;
 }
 
-/** Time limit of one call of nfacct, in milliseconds. */
 const timeoutMs = 10_000;
 
 /** Returns the names of the counters of an instance. The kernel allows at most 31 characters. */

@@ -43,7 +43,6 @@ export class DesiredChains {
     return this.#bodies;
   }
 
-  /** Keys of the Services that have been put. */
   services(): ServiceKey[] {
     return [...this.#services.keys()];
   }

@@ -21,7 +21,6 @@ export function transactionText(change: RulesetChange): string {
     .join("");
 }
 
-/** Returns the lines for one table, in the order above. */
 function tableLines({ puts, deletes, jumps }: TableChange): string {
   const declare = (chain: string): string => `:${chain} - [0:0]\n`;
   return [

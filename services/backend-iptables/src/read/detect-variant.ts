@@ -20,7 +20,6 @@ interface VariantRules {
  */
 const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
 
-/** Time limit of one iptables-save, in milliseconds. */
 const timeoutMs = 30_000;
 
 /**

@@ -21,7 +21,6 @@ export interface Tools {
 /** The oldest version with `--random-fully`, and whose iptables-restore waits for the lock. */
 const minVersion = [1, 6, 2] as const;
 
-/** Time limit for `--version`, in milliseconds. */
 const timeoutMs = 10_000;
 
 /**

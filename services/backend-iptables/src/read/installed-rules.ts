@@ -18,7 +18,6 @@ export interface InstalledRules {
  */
 const builtIn = new Set(["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"]);
 
-/** A chain whose rules are arriving. */
 interface OpenChain {
   readonly id: ChainId;
   readonly wanted: ChainBody | undefined;
@@ -73,7 +72,6 @@ export class InstalledRulesReader {
     return { chains: this.#chains, jumps: this.#jumps, busy: this.#busy };
   }
 
-  /** Takes the line from `start` to `end`, including its line break. */
   #takeLine(all: string, start: number, end: number): void {
     const first = all[start];
     if (first === "*") {

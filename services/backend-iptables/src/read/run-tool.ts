@@ -2,7 +2,6 @@ import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
 import { BackendIptablesError } from "./iptables-error.ts";
 
-/** Result of a tool that exited by itself. */
 interface ToolResult {
   readonly exitCode: number;
   readonly stdout: string;

@@ -37,7 +37,6 @@ export function renderJumps(options: RenderOptions): ReadonlyMap<ChainId, readon
   ]);
 }
 
-/** Returns a rule that jumps to one of our fixed chains. */
 function jump(names: ChainNames, match: string, note: string, target: FixedChain): string {
   return rule(match, comment(note), `-j ${names.fixed(target)}`);
 }

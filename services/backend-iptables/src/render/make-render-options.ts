@@ -1,6 +1,15 @@
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
+import type { ChainNames } from "./chain-names.ts";
 import type { CounterNames, LocalnetGuard, RenderOptions } from "./render-options.ts";
-import type { RuleSettings } from "./settings.ts";
+
+/**
+ * Settings of the rules of one instance, for both families. `backend.ts` makes them; they never change during a run.
+ */
+export interface RuleSettings {
+  readonly names: ChainNames;
+  /** Bit of the packet mark for packets that must get the node's address, 0 to 31. */
+  readonly masqueradeBit: number;
+}
 
 /** The state of the kernel that rules depend on. `IptablesRuleSet` finds it out before each sync. */
 interface KernelFacts {

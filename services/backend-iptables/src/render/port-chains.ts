@@ -38,7 +38,6 @@ export function portChains({ name, protocol, frontends }: ServicePortPlan, names
   return { sets, external: isServed ? chain("EXT") : undefined, firewall: chain("FW"), internalRoutes, externalRoutes };
 }
 
-/** Returns the endpoint sets to which some route leads. */
 function usedSets(routes: Routes | undefined): readonly EndpointSetName[] {
   if (routes === undefined) return [];
   return [routes.pod, routes.node, routes.outside].flatMap((route) => (route.kind === "balance" ? route.set : []));

@@ -38,7 +38,6 @@ export function renderExternalChain(
   return [...rules, `-j ${chains.get(outside.set)}`];
 }
 
-/** Whether two routes treat packets alike. */
 function isSameRoute(a: Route, b: Route): boolean {
   if (a.kind !== "balance" || b.kind !== "balance") return a.kind === b.kind;
   return a.set === b.set && a.isMasqueraded === b.isMasqueraded;

@@ -84,7 +84,6 @@ function renderVerdict(port: ServicePortPlan, frontend: Frontend, options: Rende
   ];
 }
 
-/** Returns a rule for packets to one frontend: its address, protocol and port. */
 function addressRule(
   { name }: ServicePortPlan,
   { address = "", protocol, port }: Frontend,
@@ -101,7 +100,6 @@ function addressRule(
   );
 }
 
-/** Returns a chain of table filter that all Services share. */
 function filterList(name: "SERVICES" | "EXTERNAL-SERVICES" | "PROXY-FIREWALL", { names }: RenderOptions) {
   return wholeList(chainId("filter", names.fixed(name)));
 }

@@ -47,7 +47,6 @@ export function renderService(
   return { chains, listed };
 }
 
-/** Yields the chains that belong to one Service port, with their rules. */
 function* renderPortChains(
   port: ServicePortPlan,
   chains: PortChains,

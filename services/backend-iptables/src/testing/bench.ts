@@ -84,7 +84,6 @@ setFlagsFromString("--expose-gc");
 runInNewContext("gc")();
 print("memory", `${residentMB} MB resident, ${Math.round(process.memoryUsage().heapUsed / 1e6)} MB in live objects`);
 
-/** Rejects if a family failed. */
 async function done(outcomes: ReturnType<RuleSets["repair"]>): Promise<void> {
   const failure = (await outcomes)?.failure;
   if (failure !== undefined) throw failure.cause;

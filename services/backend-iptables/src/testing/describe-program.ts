@@ -24,7 +24,6 @@ function manifests(endpoints: Readonly<Record<string, string>>): readonly unknow
   );
 }
 
-/** A process in the namespace of the node. */
 interface Running {
   /** Returns the output so far. */
   said(): string;

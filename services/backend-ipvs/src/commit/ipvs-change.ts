@@ -10,7 +10,6 @@ export interface IpvsChange extends RuleChange {
   readonly deletes: number;
 }
 
-/** Changes that one sync or repair made. */
 interface CallChanges {
   readonly objects: readonly ObjectChange[];
   readonly batches: readonly Batch[];
@@ -38,7 +37,6 @@ export function makeIpvsChange(mode: "partial" | "full", { objects, batches, par
   };
 }
 
-/** One difference for each kind of object. */
 function listDifferences(objects: readonly ObjectChange[]): readonly RuleDifference[] {
   return [...Map.groupBy(objects, ({ kind }) => kind)].map(([kind, changes]) => ({
     summary: `${kind}: ${changes.length} objects differ`,

@@ -166,7 +166,6 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     }
   }
 
-  /** Reads the kernel and changes everything that differs. */
   async #syncAll({ node }: FamilyPlan, stages?: SyncStages): Promise<IpvsChange> {
     const { names, runTool, masqueradeBit } = this.#options;
     const { family } = this;
@@ -277,7 +276,6 @@ function addressesForNodePorts({ nodePortAddresses }: NodePlan, local: readonly 
   return chosen.filter((address) => !isLoopback(address) && !address.startsWith("fe80:")).toSorted();
 }
 
-/** Returns the objects of a kind. */
 type ObjectsOfKind = (kind: ObjectKind) => Iterable<readonly [key: string, value: string]>;
 
 /** Lists objects, all of them and those of a Service. *Shape of a line:* `server -t 10.96.0.1:80 -s rr`. */

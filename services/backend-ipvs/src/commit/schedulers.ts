@@ -81,7 +81,6 @@ export class Schedulers {
     return undefined;
   }
 
-  /** Deletes the virtual server of a trial, if there is one. */
   async #deleteTrial(): Promise<void> {
     await this.#options.runTool.write(["ipvsadm", "-R"], [`-D ${trial}`]).catch(() => undefined);
   }

@@ -9,7 +9,6 @@ export interface Batch {
   readonly lines: readonly string[];
 }
 
-/** Commands of the tools that read lines. */
 const [ipset, ipvsadm, ip] = [
   ["ipset", "-exist", "restore"],
   ["ipvsadm", "-R"],

@@ -43,7 +43,6 @@ export class Draining {
     this.#done.delete(real);
   }
 
-  /** Forgets real servers that are no longer in the kernel. */
   forgetUnless(isInstalled: (real: string) => boolean): void {
     for (const real of [...this.#sinceMs.keys(), ...this.#done]) if (!isInstalled(real)) this.forget(real);
   }

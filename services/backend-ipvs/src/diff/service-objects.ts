@@ -63,12 +63,10 @@ export class ServiceObjects {
     return this.#entries.get(kind)?.get(key)?.value;
   }
 
-  /** The objects that a Service needs. */
   ofService(service: ServiceKey): ObjectMap {
     return this.#byService.get(service) ?? new Map();
   }
 
-  /** All objects of a kind. */
   *ofKind(kind: ObjectKind): Generator<readonly [key: string, value: string], void, void> {
     for (const [key, { value }] of this.#entries.get(kind) ?? []) yield [key, value];
   }

@@ -9,7 +9,6 @@ import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/ipvs-erro
 export class RunTool {
   readonly #timeoutMs: number;
 
-  /** `timeoutMs` is the longest run of a tool. */
   constructor(timeoutMs: number) {
     this.#timeoutMs = timeoutMs;
   }

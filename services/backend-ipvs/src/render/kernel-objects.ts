@@ -62,7 +62,6 @@ export function serverOfReal(key: string): ServerId {
   return key.slice(0, key.indexOf(" -r "));
 }
 
-/** The parts of the identifier of a virtual server. */
 type ServerParts =
   /** `element` identifies it in the ipset MARKS. */
   | { readonly kind: "mark"; readonly mark: number; readonly element: string; readonly family: Family }

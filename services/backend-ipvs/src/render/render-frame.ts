@@ -16,7 +16,6 @@ export interface Frame {
   readonly digest: string;
 }
 
-/** A chain of ours. */
 interface FrameChain {
   readonly table: FrameTable;
   readonly name: string;
@@ -34,7 +33,6 @@ export interface FrameJump {
 /** Tables with chains of ours, in the order of the file for iptables-restore. */
 const frameTables = ["mangle", "nat", "filter"] as const;
 
-/** A table of iptables. */
 type FrameTable = (typeof frameTables)[number];
 
 interface FrameOptions {

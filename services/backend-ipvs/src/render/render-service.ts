@@ -69,7 +69,6 @@ function renderFrontend(
   }
 }
 
-/** Puts the objects of one address and port. */
 function renderPlace(
   objects: ObjectWriter,
   port: ServicePortPlan,
@@ -161,7 +160,6 @@ function withoutHostLength(range: string): string {
   return range.endsWith(length) ? range.slice(0, -length.length) : range;
 }
 
-/** Collects objects by kind. */
 class ObjectWriter {
   readonly map = new Map<ObjectKind, Map<string, string>>();
 

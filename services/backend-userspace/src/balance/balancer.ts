@@ -114,7 +114,6 @@ export class Balancer {
     return chosen;
   }
 
-  /** Whether a set has endpoints. */
   has(setName: EndpointSetName): boolean {
     return this.#sets[setName].length > 0;
   }

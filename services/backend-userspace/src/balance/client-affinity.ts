@@ -19,7 +19,6 @@ export class ClientAffinity<Endpoint> {
     return known !== undefined && nowMs - known.usedMs <= timeoutMs ? known.endpoint : undefined;
   }
 
-  /** Notes a new connection of a client. */
   remember(client: string, endpoint: Endpoint, timeoutMs: number, nowMs: number): void {
     this.#clients.delete(client);
     for (const [oldest, { usedMs }] of this.#clients) {

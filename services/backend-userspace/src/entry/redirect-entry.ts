@@ -183,7 +183,6 @@ export class RedirectEntry implements Entry {
   }
 }
 
-/** Returns elements in nft's notation. */
 function listOf(map: ReadonlyMap<string, string>): readonly string[] {
   return [...map].map(([key, value]) => (value === "" ? key : `${key} : ${value}`));
 }

@@ -2,7 +2,6 @@ import cluster, { type Worker } from "node:cluster";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { HeldPlaces, KeeperMessage, ServerMessage } from "./messages.ts";
 
-/** Time between two looks at the remaining connections. */
 const drainStepMs = 100;
 
 /**

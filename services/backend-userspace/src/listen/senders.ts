@@ -15,7 +15,6 @@ export class Senders {
   #podCIDRs: readonly string[] = [];
   #localAddresses: ReadonlySet<string> = new Set();
 
-  /** Replaces the plan of the node and its addresses. */
   update(node: NodePlan, localAddresses: Iterable<string>): void {
     this.#podCIDRs = podCIDRs(node);
     this.#localAddresses = new Set(localAddresses);

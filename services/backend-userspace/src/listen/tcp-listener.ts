@@ -76,7 +76,6 @@ export class TcpListener {
     }
   }
 
-  /** Resets a connection that goes nowhere. */
   #refuse(client: Socket, clientAddress: string, end: ConnectionEnd): void {
     const { plan } = this.#served.balancer.settings;
     this.#served.balancer.traffic.end(end);

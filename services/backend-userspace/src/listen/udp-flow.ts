@@ -2,7 +2,6 @@ import { createSocket, type Socket } from "node:dgram";
 import { isIPv6 } from "node:net";
 import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 
-/** Receives the answers of an endpoint. */
 interface FlowEvents {
   onAnswer(data: Buffer): void;
   /** The endpoint refused a datagram (ICMP), or the socket failed. */

@@ -67,7 +67,6 @@ export class UdpListener {
     return listener;
   }
 
-  /** Ends all flows and closes the socket. */
   close(end: ConnectionEnd = "closed"): Promise<void> {
     this.#context.listeners.delete(this);
     for (const key of this.#flows.keys()) this.#end(key, end);

@@ -41,7 +41,6 @@ function portBytes(port: number): Buffer {
   return Buffer.from([port >> 8, port & 0xff]);
 }
 
-/** Returns the 4 or 16 bytes of an address. */
 function addressBytes(address: string): Buffer {
   if (isIPv4(address)) return Buffer.from(address.split(".").map(Number));
   const [head = "", tail] = address.split("::");

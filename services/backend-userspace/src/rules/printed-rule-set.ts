@@ -53,7 +53,6 @@ export class PrintedRuleSet implements RuleSet<UserspaceChange> {
   }
 }
 
-/** Returns a line for each frontend of a Service. */
 function describe(plan: FamilyPlan, key: ServiceKey): readonly string[] {
   return (plan.service(key)?.ports ?? []).flatMap(({ name, frontends }) =>
     frontends.map(({ address, port, protocol, ...frontend }) => {

@@ -156,7 +156,6 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     return `${protocol} ${addressAndPort(address ?? "*", port)} ${this.name} ${served}`;
   }
 
-  /** Listens at the first port that is free. */
   async #openFirst(address: string, ports: PortList): Promise<OpenListener> {
     if (this.#runtime.handover?.isHolding === true) throw new Error("another process is about to serve");
     let reason = new Error("all ports to listen at are used by other frontends");

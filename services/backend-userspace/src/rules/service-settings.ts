@@ -1,9 +1,7 @@
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import type { Algorithm, BalancerSettings } from "../balance/balancer.ts";
 
-/** Annotation that chooses the algorithm of a Service. */
 const balanceAnnotation = "kpng.io/balance";
-/** Annotation that chooses the PROXY protocol of a Service. */
 const proxyProtocolAnnotation = "kpng.io/proxy-protocol";
 
 /** All values of {@link Algorithm}, for the option. */

@@ -8,7 +8,6 @@ export interface UserspaceChange extends RuleChange {
   readonly closed: number;
 }
 
-/** Parts of {@link makeUserspaceChange}. */
 interface ChangeParts {
   readonly opened: readonly string[];
   readonly closed: readonly string[];

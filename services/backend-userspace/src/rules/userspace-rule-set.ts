@@ -20,7 +20,6 @@ interface UserspaceRuleSetOptions {
   readonly requests: Pick<SyncRequests, "request">;
 }
 
-/** Listeners that are opened at the same time. */
 const openAtOnce = 64;
 
 /**
@@ -114,7 +113,6 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return this.#options.entry.useNode({ plan: plan.node, localAddresses });
   }
 
-  /** Opens, publishes and closes what the plan says. */
   async #apply(
     frontends: readonly ServedFrontend[],
     mode: "full" | "partial",

@@ -32,7 +32,6 @@ export interface TrafficSettings extends ServiceSettings {
   readonly accessLog: string | undefined;
 }
 
-/** The part of a rule set that this file needs. */
 interface ListenersOfFamily {
   /** Whether a Service has ports in the family. */
   readonly serves: (service: ServiceKey) => boolean;
@@ -118,7 +117,6 @@ export class UserspaceRuntime {
     return this.isListening(protocol, place) || this.handover?.isOfOther(keyOf(protocol, place), frontend) === true;
   }
 
-  /** Notes that a family is served. */
   setSynced(family: ListenersOfFamily): void {
     this.#synced.add(family);
     if (this.#synced.size === this.#families.length) this.handover?.reportServing();
@@ -156,7 +154,6 @@ export class UserspaceRuntime {
     return isLoop;
   }
 
-  /** Forgets the counters of Services that no family serves any more. */
   prune(): void {
     this.table.prune((service) => this.#families.some(({ serves }) => serves(service)));
   }

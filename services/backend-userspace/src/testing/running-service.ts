@@ -95,7 +95,6 @@ export class RunningService implements AsyncDisposable {
     return Object.fromEntries(this.runtime.table.of(key).ends);
   }
 
-  /** Connects to the Service. */
   async connect(): Promise<Socket> {
     const socket = connect({ host: "127.0.0.1", port: this.port, allowHalfOpen: true });
     await once(socket, "connect");

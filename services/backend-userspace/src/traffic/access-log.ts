@@ -48,7 +48,6 @@ export class AccessLog {
     this.#stream = this.#open();
   }
 
-  /** Writes one line. */
   write(record: AccessRecord): void {
     if (this.#reopenMs !== undefined) {
       if (this.#path === "-" || performance.now() < this.#reopenMs) return;

@@ -50,7 +50,6 @@ export class ServiceTraffic {
     this.service = service;
   }
 
-  /** Counts an end. */
   end(end: ConnectionEnd): void {
     this.ends.set(end, (this.ends.get(end) ?? 0) + 1);
   }

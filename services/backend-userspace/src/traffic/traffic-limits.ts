@@ -38,7 +38,6 @@ export class TrafficLimit {
     return true;
   }
 
-  /** Returns a place. */
   release(service: ServiceTraffic): void {
     this.#open--;
     service.open--;

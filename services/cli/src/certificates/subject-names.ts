@@ -38,7 +38,6 @@ export function rightNameOf(text: string): SubjectName {
 /** Kinds of node addresses that other nodes reach. */
 const usedTypes = new Set(["InternalIP", "InternalDNS", "Hostname"]);
 
-/** Time that the API server has to answer, in milliseconds. */
 const limitMs = 20_000;
 
 /**

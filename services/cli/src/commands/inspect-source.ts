@@ -27,7 +27,7 @@ import { recordedTransport } from "../inspect/record/recorded-transport.ts";
 import { routesOptions } from "../sink/routes-options.ts";
 import { readProxyNames } from "../source/proxy-names.ts";
 import type { SourceCommand } from "../source/source-command.ts";
-import { makeDescribe, makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
+import { makeGroup, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 
 /**
  * `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the objects of the source.
@@ -65,8 +65,14 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
   const recorded = source.name === "replay" ? [subscribersCommand] : [];
   const get = [servicesCommand, endpointsCommand, nodesCommand, ...recorded, changesCommand, viewCommand];
   return [
-    makeGet(get.map((command) => make(command, "get "))),
-    makeDescribe([describeServiceCommand, describeEndpointCommand].map((command) => make(command, "describe "))),
+    makeGroup(
+      "get",
+      get.map((command) => make(command, "get ")),
+    ),
+    makeGroup(
+      "describe",
+      [describeServiceCommand, describeEndpointCommand].map((command) => make(command, "describe ")),
+    ),
     make(explainCommand),
     make(makeAnalyze(false)),
   ];

@@ -42,16 +42,9 @@ export function makeInspectCommand(
   });
 }
 
-/** The command `describe`, with its subcommands. */
-export function makeDescribe(commands: readonly Command[]): Command {
-  const describe = new Command("describe").description("show everything about one object");
-  for (const command of commands) describe.addCommand(command);
-  return describe;
-}
+const groups = { get: "show what a watcher or a backend holds", describe: "show everything about one object" } as const;
 
-/** The command `get`, with its subcommands. */
-export function makeGet(commands: readonly Command[]): Command {
-  const get = new Command("get").description("show what a watcher or a backend holds");
-  for (const command of commands) get.addCommand(command);
-  return get;
+/** The command `get` or `describe`, with its subcommands. */
+export function makeGroup(name: keyof typeof groups, commands: readonly Command[]): Command {
+  return commands.reduce((group, command) => group.addCommand(command), new Command(name).description(groups[name]));
 }

@@ -23,7 +23,7 @@ import { statusCommand } from "../inspect/status.ts";
 import { topCommand } from "../inspect/top.ts";
 import { topServicesCommand } from "../inspect/top-services.ts";
 import { traceCommand } from "../inspect/trace.ts";
-import { makeDescribe, makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
+import { makeGroup, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 import { dialRemote, remoteOptions } from "./remote-options.ts";
 
 /**
@@ -44,8 +44,8 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
   const lists = [servicesCommand, endpointsCommand, nodesCommand, subscribersCommand, changesCommand];
   const get = [...lists, backendCommand, rulesCommand].map((command) => make(command, "get "));
   return [
-    makeGet([...get, make(viewCommand, "get ", [proxyNameFilter])]),
-    makeDescribe([
+    makeGroup("get", [...get, make(viewCommand, "get ", [proxyNameFilter])]),
+    makeGroup("describe", [
       ...[describeServiceCommand, describeNodeCommand].map((command) => make(command, "describe ")),
       make(describeEndpointCommand, "describe ", [proxyNameFilter]),
     ]),

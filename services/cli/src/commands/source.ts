@@ -1,6 +1,12 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
-import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
+import {
+  addOptions,
+  logLevelOption,
+  type OptionSpec,
+  parseDurationMs,
+  statusServerOptions,
+} from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
@@ -16,7 +22,6 @@ import { toApi } from "../sink/to-api.ts";
 import { toExternal } from "../sink/to-external.ts";
 import { toFile } from "../sink/to-file.ts";
 import { toLocal } from "../sink/to-local.ts";
-import { brakeOption, readBrake } from "../source/brake-option.ts";
 import { proxyNameOption, readProxyNames } from "../source/proxy-names.ts";
 import type { SourceCommand } from "../source/source-command.ts";
 import { addExternalBackends } from "./external-backends.ts";
@@ -27,8 +32,8 @@ import { makeInspectSource } from "./inspect-source.ts";
  * SOURCE is where the cluster's objects come from: kube, file, api or replay. The command after it serves, writes,
  * applies or queries them.
  *
- * `makeKpng` calls it for each source. Separate from the folders `source/` and `sink/`, which do not know each other:
- * this file combines them.
+ * `makeKpng` calls it for each source. Separate from the folders `source/` and `sink/`, each of which has one half of
+ * such a command: this file combines them.
  */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const command = addOptions(new Command(source.name), [
@@ -49,6 +54,18 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
   return command;
 }
 
+/** The option of every source that limits how long suspicious deletions are held. */
+function brakeOption(defaultMs: number): OptionSpec {
+  return {
+    flags: "--brake-hold <duration>",
+    description:
+      "if a list would delete 90 % of a kind (10 objects or more), hold these deletions until a later list confirms " +
+      "them, at most this long (0: delete at once)",
+    parse: parseDurationMs,
+    default: defaultMs,
+  };
+}
+
 function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly string[], signal: AbortSignal): Command {
   const words = ["kpng", source.name, ...path, sink.name].join(" ");
   const command = addOptions(new Command(sink.name).aliases([...(sink.aliases ?? [])]), [
@@ -65,7 +82,10 @@ function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly strin
 function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
   return withContext(options, "kpng-watcher", async (context) => {
     const { tracing, health, metrics } = context;
-    const store = new Store({ trace: tracing && traceRevisions(tracing), brake: readBrake(options) });
+    const store = new Store({
+      trace: tracing && traceRevisions(tracing),
+      brake: { holdMs: options.brakeHold as number },
+    });
     observeStore(store, metrics);
     observeBrake(store, context);
     observeCurrency(store, context);

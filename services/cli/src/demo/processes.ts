@@ -15,7 +15,6 @@ export interface Running {
   readonly output: () => string;
 }
 
-/** Proxy name of the example's Service. */
 const proxyName = "allip";
 
 /** Starts a command, in a namespace or on this machine. */

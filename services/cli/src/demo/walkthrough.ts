@@ -18,7 +18,6 @@ const asked = [
   { protocol: "udp", ports: [53, 9000] },
 ] as const;
 
-/** Time limit of one answer once the rules are installed. */
 const timeoutMs = 1_000;
 
 const { client: outside, node, pods } = network;

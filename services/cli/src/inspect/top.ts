@@ -77,10 +77,8 @@ Examples:
   },
 };
 
-/** Maximum rows of each table. */
 const rowCount = 10;
 
-/** Formats one update. Ages are relative to the current time. */
 function formatTop(
   status: GetStatusResponse,
   previous: GetStatusResponse | undefined,

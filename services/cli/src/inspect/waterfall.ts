@@ -61,7 +61,6 @@ export function formatWaterfall(change: Change, hasHeaders = true): string {
   return `${head}\n${body.replaceAll(/^(?=.)/gm, "  ")}`;
 }
 
-/** Length of the whole bar, in characters. */
 const barLength = 40;
 
 /** Has no bar: it is known only in whole seconds, by the clock of another machine. */
@@ -74,7 +73,6 @@ interface StageRow {
   readonly slowest: number | undefined;
 }
 
-/** Returns the stages that are known, in their order. */
 function stageRows({ receivedAt, storedAt, triggeredAt, stages, slowest }: Change): readonly StageRow[] {
   const rows: StageRow[] = [];
   const once = (stage: string, ms: number): void => {

@@ -11,7 +11,6 @@ import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
 import { makeTokenChecker, tokenOptions } from "./token-options.ts";
 
-/** Options of `to-api` that limit and move connections and calls. */
 const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--max-waiting-streams <count>",

@@ -4,7 +4,7 @@ import { clientOptions } from "@kpng/process/token-file.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { readApiClient } from "../context/api-client.ts";
 import type { SourceCommand } from "./source-command.ts";
-import { readStaleAfterMs, staleOption } from "./stale-option.ts";
+import { staleOption } from "./stale-option.ts";
 
 /**
  * `kpng api`: reads the cluster from another watcher, as a relay. The other watcher sends it the whole cluster state,
@@ -44,7 +44,7 @@ Examples:
     const client = readApiClient(options);
     const redial = () => dial({ api, ...client });
     const acceptOlderAfterMs = options.acceptOlderAfter as number;
-    const staleAfterMs = readStaleAfterMs(options);
+    const staleAfterMs = options.staleAfter as number;
     return apiSource({ transport: redial(), redial, acceptOlderAfterMs, staleAfterMs, sink, ...context });
   },
 };

@@ -4,7 +4,7 @@ import type { Options } from "../context/command-context.ts";
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import { readProxyNames } from "./proxy-names.ts";
 import type { SourceCommand } from "./source-command.ts";
-import { readStaleAfterMs, staleOption } from "./stale-option.ts";
+import { staleOption } from "./stale-option.ts";
 
 /**
  * `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. `makeKpng` passes
@@ -50,7 +50,7 @@ Examples:
           import("@kpng/watcher/source/kube/kube-source.ts"),
         ]);
         const proxyNames = readProxyNames(options);
-        const staleAfterMs = readStaleAfterMs(options);
+        const staleAfterMs = options.staleAfter as number;
         const decode = decodeOptionsOf(options);
         await kubeSource({ connection, sink, proxyNames, decode, staleAfterMs, ...context }).run(signal);
       },

@@ -6,7 +6,7 @@ import type { CommandContext, Options } from "../context/command-context.ts";
 /**
  * A command that reads the objects of the cluster from somewhere: `kpng NAME to-…`. The sources are `kube`, `file`,
  * `api` and `replay`; `makeSource` combines each with every sink. Separate from `SinkCommand`, the other half of such a
- * command, because neither half knows the other.
+ * command, because every source can be combined with every sink.
  */
 export interface SourceCommand {
   readonly name: string;

@@ -1,6 +1,5 @@
 import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
 import { standardStaleAfterMs } from "@kpng/watcher/source/probe-server.ts";
-import type { Options } from "../context/command-context.ts";
 
 /**
  * Option of the sources that read from a server: the time without an answer after which the state may be out of date.
@@ -12,8 +11,3 @@ export const staleOption: OptionSpec = {
   parse: parseDurationMs,
   default: standardStaleAfterMs,
 };
-
-/** The value of {@link staleOption}, in milliseconds. */
-export function readStaleAfterMs(options: Options): number {
-  return options.staleAfter as number;
-}

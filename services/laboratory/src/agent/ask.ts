@@ -118,7 +118,6 @@ export async function askUdp({ address, port, from, timeoutMs }: Target, times =
   });
 }
 
-/** Interval between two attempts of `awaitName`. */
 const tryEveryMs = 20;
 /** Time limit of one attempt; bounds the number of attempts at the same time. */
 const tryMs = 5_000;
@@ -163,7 +162,6 @@ export function askHttp(request: Extract<AgentRequest, { kind: "http" }>): Promi
   });
 }
 
-/** Returns the answer that a socket error stands for. */
 function fromError(error: NodeJS.ErrnoException): Answer {
   return error.code === "ECONNREFUSED" ? { kind: "refused" } : { kind: "error", code: error.code ?? error.message };
 }

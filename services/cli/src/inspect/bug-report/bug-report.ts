@@ -127,7 +127,6 @@ const maxLogBytes = 4 * 1024 * 1024;
 /** Size of the metrics of a process that is kept. */
 const maxMetricsBytes = 32 * 1024 * 1024;
 
-/** Longest time for one request of metrics, in milliseconds. */
 const metricsLimitMs = 10_000;
 
 async function collectWatcher(
@@ -260,7 +259,6 @@ class Report {
     }
   }
 
-  /** Adds a line to errors.txt. */
   addError(name: string, error: unknown): void {
     this.#errors.push(`${name}: ${reasonOf(error)}`);
   }

@@ -1,4 +1,3 @@
-/** A file of an archive. */
 interface TarFile {
   /** Relative path of at most 100 ASCII characters. */
   readonly name: string;

@@ -27,8 +27,8 @@ const formats = { good: "green", doubtful: "yellow", bad: "red", idle: "gray" } 
  * standard output is a terminal. `readOutputOptions` and `kpng analyze` call it with the value of `--color`. Separate
  * from `output.ts`, because `kpng analyze` has colours but none of its formats.
  */
-export function paintOf(when: unknown, stream: NodeJS.WriteStream = process.stdout): Paint | undefined {
-  const validateStream = when !== "always";
-  const isOn = when !== "never" && styleText("red", "x", { stream, validateStream }) !== "x";
+export function paintOf(when: unknown): Paint | undefined {
+  const style = { stream: process.stdout, validateStream: when !== "always" };
+  const isOn = when !== "never" && styleText("red", "x", style) !== "x";
   return isOn ? (text, style) => styleText(formats[style], text, { validateStream: false }) : undefined;
 }

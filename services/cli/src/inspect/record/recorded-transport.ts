@@ -58,7 +58,6 @@ export function recordedTransport(transport: Transport, path: string): Transport
   };
 }
 
-/** Reads the last streams of a recording. Errors: BAD_INPUT. */
 function readSubscribers(path: string): readonly Subscriber[] {
   const lines = readRecording(path);
   const last = lines.findLast((line) => line.kind === "rows" && line.of === "subscribers");

@@ -32,7 +32,6 @@ export const changeTable: TableSpec<typeof ChangeSchema> = {
   ],
 };
 
-/** Maximum number of objects that a row names. */
 const maxNamed = 2;
 
 /** Formats the objects of a change: `endpoints default/web, service default/dns deleted, 3 more`. */

@@ -46,7 +46,6 @@ export const stateStyles: Readonly<Partial<Record<ApplyState, CellStyle>>> = {
   [ApplyState.UNKNOWN]: "bad",
 };
 
-/** Maximum length of an error in a table. */
 const maxErrorLength = 60;
 
 /** Truncates an error for a table; the other formats have the whole text. */

@@ -3,25 +3,28 @@ import { formatBytes } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 import type { Column } from "../print/table.ts";
 
-/** Traffic of Services. Columns of `kpng top services`, which are those of the status page, too. */
+/**
+ * Columns for the traffic of Services. `topServicesCommand` prints them; the status page has the same columns. Separate
+ * from the command, which requests the rows: this file formats them.
+ */
 export const trafficTable: TableSpec<typeof TrafficSchema> = {
   schema: TrafficSchema,
   nameOf: ({ namespace, name }) => `service/${namespace}/${name}`,
   columns: [
     { title: "SERVICE", cell: ({ namespace, name }) => (name === "" ? "(others)" : `${namespace}/${name}`) },
-    ...columnsBetween(),
+    ...trafficColumns(),
     { title: "NODES", cell: ({ nodeCount }) => String(nodeCount) },
   ],
 };
 
-/** The same for one Service, with a row for each node. */
+/** Columns for the traffic of one Service, with a row for each node. */
 export const trafficByNodeTable: TableSpec<typeof TrafficSchema> = {
   schema: TrafficSchema,
   nameOf: ({ node }) => `node/${node}`,
-  columns: [{ title: "NODE", cell: ({ node }) => node }, ...columnsBetween()],
+  columns: [{ title: "NODE", cell: ({ node }) => node }, ...trafficColumns()],
 };
 
-function columnsBetween(): readonly Column<Traffic>[] {
+function trafficColumns(): readonly Column<Traffic>[] {
   return [
     { title: "CONN/S", cell: ({ connectionsPerSecond }) => connectionsPerSecond.toFixed(1) },
     { title: "BYTES/S", cell: ({ bytesPerSecond }) => formatBytes(bytesPerSecond) },
