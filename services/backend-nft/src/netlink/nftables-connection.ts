@@ -261,7 +261,7 @@ export class NftablesConnection {
           // The last message of a list has an error number, too: that of a list that could not be continued.
           const code = payload.length < 4 ? 0 : payload.readInt32LE(0);
           if (code === -constants.errno.EINTR) return { kind: "ended" };
-          if (code < 0) return { kind: "failed", reason: getSystemErrorName(code) };
+          if (code < 0) return { kind: "failed", reason: describeError(code) };
           return { kind: isInterrupted ? "interrupted" : "complete" };
         }
         take(payload.subarray(nfnetlinkHeaderBytes));
@@ -286,7 +286,7 @@ export class NftablesConnection {
         if (code === errnoRestart) return "restart";
         if (code === 0) isAcknowledged ||= sequence === lastSequence;
         else {
-          refusals.push(`${describeStep(stepOfMessage.get(sequence))}: ${getSystemErrorName(code)}`);
+          refusals.push(`${describeStep(stepOfMessage.get(sequence))}: ${describeError(code)}`);
         }
       }
     }
@@ -312,6 +312,12 @@ export class NftablesConnection {
 type DumpEnd =
   | { readonly kind: "complete" | "interrupted" | "ended" }
   | { readonly kind: "failed"; readonly reason: string };
+
+/** Names an error number of the kernel; EPERM alone would not tell an administrator what is missing. */
+function describeError(code: number): string {
+  const name = getSystemErrorName(code);
+  return name === "EPERM" ? "EPERM: this process lacks CAP_NET_ADMIN" : name;
+}
 
 function describeStep(step: BatchStep | undefined): string {
   if (step === undefined) return "the transaction";
