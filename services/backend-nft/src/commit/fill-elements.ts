@@ -54,7 +54,7 @@ export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promi
 
 /**
  * Puts the element that leads from a number of endpoints to the pick chain with this name. Other chains, and those for
- * client affinity, have no such element. `NftTable` and `PrintedRuleSet` call it for installed and for needed chains.
+ * client affinity, have no such element. `planInstall` and `planChange` call it for installed and for needed chains.
  */
 export function putPick({ table }: ServiceElements, name: string): void {
   const count = countOfPick(name);

@@ -9,8 +9,8 @@ const frontendMaps: ReadonlySet<SharedSet> = new Set(["frontends", "local_fronte
  * Returns the names of the pick chains that new elements need, each once. A pick chain chooses at random one of a
  * certain number of endpoints: `pick_3` one of three. All Services with that number of endpoints share the chain.
  *
- * `NftTable` and `PrintedRuleSet` call it before they write elements, because the chains must exist first. A file of
- * its own, so that both install the same chains.
+ * `planInstall` and `planChange` call it, because the chains must exist before elements lead to them. The names of pick
+ * chains are interpreted in this file alone.
  */
 export function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementValue]>): readonly string[] {
   const needed = new Set<string>();

@@ -17,7 +17,7 @@ export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set
 /**
  * Reads the elements of all shared sets; a set that is not among `existing` counts as empty. O(elements); about 10 µs
  * for each, with turns for the event loop. `NftTable` calls it in full syncs and repairs, `PrintedRuleSet` for
- * `--dry-run` and `--diff`. `ElementTable` then compares them with the wanted elements.
+ * `--dry-run` and `--diff`, `NftRuleSet` to find damage. `ElementTable` then compares them with the wanted elements.
  *
  * Errors: READ_FAILED, e.g. if the table does not exist any more.
  */
