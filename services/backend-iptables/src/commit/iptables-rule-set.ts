@@ -61,8 +61,8 @@ export interface IptablesRuleSetOptions {
  * The iptables rules of one address family. It brings the installed rules into agreement with the plans of Services.
  *
  * `openRuleSets` makes one for each family, and backend-kit's `FamilyRules` calls it through the interface `RuleSet`.
- * This class only coordinates: `render/` makes the wanted rules, `read/` reads the installed ones, `diff/` compares
- * them. It holds the state that lasts from one sync to the next.
+ * Separate from the folders that do the work, because it only coordinates: `render/` makes the wanted rules, `read/`
+ * reads the installed ones, `diff/` compares them. It holds the state that lasts from one sync to the next.
  */
 export class IptablesRuleSet implements RuleSet<IptablesChange> {
   readonly #options: IptablesRuleSetOptions;

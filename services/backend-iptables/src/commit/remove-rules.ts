@@ -24,8 +24,8 @@ interface RemoveOptions extends RestoreLimits {
  * the other. Then it deletes the packet counters of the rules. If kpng set the sysctl route_localnet, it resets the
  * sysctl first. Variants that are not installed are skipped.
  *
- * `proxyBackend` of backend-kit calls it through `cleanUp` of `iptablesBackend`. It does not use `IptablesRuleSet`,
- * which knows one variant of iptables and needs the Services of a view; a cleanup has neither.
+ * `proxyBackend` of backend-kit calls it through `cleanUp` of `iptablesBackend`. Separate from `IptablesRuleSet`,
+ * which knows one variant of iptables and needs the Services of a view: a cleanup has neither.
  *
  * Errors: it goes on after a failure, logs each and throws the first: an error of the tools; CHAINS_IN_USE;
  * IPTABLES_MISSING if there is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset. In that case the

@@ -27,8 +27,8 @@ const stays = "route_localnet stays set; keeping the rules that guard 127.0.0.1"
  * 127.0.0.1 to the node's neighbours (CVE-2020-8558). The returned object therefore sets the sysctl only after the
  * guard is committed.
  *
- * `GuardedSysctl` of backend-kit works for any such sysctl; this file adds what is special to `route_localnet` and to
- * the rules of this package.
+ * Separate from `GuardedSysctl` of backend-kit, which works for any such sysctl: this file adds what is special to
+ * `route_localnet` and to the rules of this package.
  */
 export function openRouteLocalnet(options: RouteLocalnetOptions): Promise<GuardedSysctl> {
   return GuardedSysctl.open({

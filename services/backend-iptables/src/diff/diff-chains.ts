@@ -17,8 +17,8 @@ export type RulesetChange = Readonly<Record<Table, TableChange>>;
  * Returns the changes that turn the chains in the kernel into the wanted chains. It compares only the chains in `ids`.
  *
  * `IptablesRuleSet` calls it in each sync and repair, `diffFrame` for the fixed chains alone, `cleanupTransaction` with
- * no wanted chains. `committed` are the chains in the kernel. Jumps from built-in chains, where rules of other programs
- * must stay, are compared by `diffJumps`; its result is passed in.
+ * no wanted chains; it is separate, because all three need it. `committed` are the chains in the kernel. Jumps from
+ * built-in chains, where rules of other programs must stay, are compared by `diffJumps`; its result is passed in.
  *
  * Chains in `busy` are not deleted but emptied: a chain of another program jumps to them, and the kernel would refuse
  * the deletion together with all other changes of the table. Default: no chain. A later call deletes them, when nothing

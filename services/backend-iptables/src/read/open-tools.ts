@@ -8,7 +8,7 @@ import type { RunTool } from "./run-tool.ts";
  * Returns the tools of each family that this node can have rules of. `openRuleSets` calls it once, at the start.
  * Without ip6tables, the node serves IPv4 only. Without iptables it cannot serve at all.
  *
- * `detectVariant` and `findTools` look at the node; this function decides, and logs the decision.
+ * Separate from `detectVariant` and `findTools`, which look at the node: this function decides, and logs the decision.
  *
  * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
  */

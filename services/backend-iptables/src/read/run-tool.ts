@@ -30,7 +30,7 @@ const maxOutputBytes = 1024 * 1024 * 1024;
  * The {@link RunTool} of the backend: it runs all iptables-save, iptables-restore, iptables and nfacct commands.
  * `openRuleSets`, `observeRules` and `removeRules` pass it to the functions that read and write rules.
  *
- * It adds to backend-kit's `runProgram` the limits of these tools, and errors in place of results for a tool without an
+ * Separate from `runProgram` of backend-kit: it adds the limits of these tools, and throws errors for a tool without an
  * exit status.
  *
  * Errors: IPTABLES_MISSING if the tool cannot be started. TOOL_TIMEOUT if the tool was killed. The kernel may then have

@@ -10,8 +10,8 @@ import { chainId } from "./table.ts";
  * Renders the rules that lead from a Service port's frontends to its chains, and the rules that refuse or drop the
  * packets that no chain takes. Table nat cannot do either, so such a packet passes nat and is stopped in filter.
  *
- * `renderService` calls it for each port. The chains themselves have other renderers; this file has only rules in
- * chains that all Services share.
+ * `renderService` calls it for each port. Separate from the renderers of the port's own chains: this file has only
+ * rules in chains that all Services share.
  */
 export function renderFrontends(
   port: ServicePortPlan,

@@ -55,9 +55,9 @@ const servicesPerTurn = 200;
  * The virtual servers, addresses, ipsets and rules of one family. `backend.ts` makes one for each family, and
  * `FamilyRules` of backend-kit calls it through the interface `RuleSet`.
  *
- * `ServiceObjects` keeps what Services need, `diff/` compares that with the kernel's objects, and this class runs the
- * resulting batches. Only a full sync and a repair read the kernel; a partial sync compares the touched objects with
- * those that were read or written last.
+ * Separate from the folders that do the work, because it only coordinates: `ServiceObjects` keeps what Services need,
+ * `diff/` compares that with the kernel's objects, and this class runs the resulting batches. Only a full sync and a
+ * repair read the kernel; a partial sync compares the touched objects with those that were read or written last.
  */
 export class IpvsRuleSet implements RuleSet<IpvsChange> {
   readonly #options: IpvsRuleSetOptions;

@@ -34,7 +34,7 @@ export interface Accepted {
 
 /**
  * A client's connection and the one to its endpoint. `TcpListener` makes one for each accepted connection that it lets
- * through, and does not keep it: it ends by itself or by `sweep`.
+ * through. Separate from it, because a connection outlives a closed listener: it ends by itself or by `sweep`.
  *
  * 1. Connecting: nothing is read from the client. An attempt that fails is followed by one to another endpoint, with
  *    twice the time limit; after the last, the client is reset.
