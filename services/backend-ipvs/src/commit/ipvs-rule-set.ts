@@ -1,3 +1,4 @@
+import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
 import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
@@ -15,11 +16,12 @@ import { ServiceObjects } from "../diff/service-objects.ts";
 import { readConnectionCounts } from "../read/connection-counts.ts";
 import { findDamage } from "../read/find-damage.ts";
 import { readFrame } from "../read/installed-frame.ts";
-import { readObjects } from "../read/read-objects.ts";
+import { type ReadObjects, readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { FirewallMarks } from "../render/firewall-marks.ts";
 import { finishing, type ObjectKind, serverOfReal } from "../render/kernel-objects.ts";
 import { type ObjectNames, setCreation, setName, setRoles } from "../render/object-names.ts";
+import { recordIn, recordObjects } from "../render/record-element.ts";
 import { renderFrame } from "../render/render-frame.ts";
 import { type RenderContext, renderService } from "../render/render-service.ts";
 import { type IpvsChange, makeIpvsChange } from "./ipvs-change.ts";
@@ -129,6 +131,26 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return rules.length > 0;
   }
 
+  /** Its record alone makes rules "marked": whoever removes the ipsets removes the rest, too. */
+  async readInstalled(): Promise<InstalledState> {
+    const { runTool, names } = this.#options;
+    const record = recordIn((await readObjects(runTool, names, this.family)).objects);
+    if (record !== undefined) return { kind: "marked", record };
+    return { kind: (await this.isInstalled()) ? "unmarked" : "absent" };
+  }
+
+  /** Restores the interface with the addresses that are recorded, the ipsets and the constant rules. */
+  async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<IpvsChange> {
+    const { names, runTool } = this.#options;
+    this.#installed = undefined;
+    const read = await readObjects(runTool, names, this.family);
+    const present = read.objects.get("address");
+    const lost = [...(read.objects.get("ADDRESSES")?.keys() ?? [])]
+      .filter((key) => present?.has(key) !== true)
+      .map((key) => ({ kind: "address", key, before: undefined, after: "" }) as const);
+    return await this.#writeAll(node, read, lost, stages);
+  }
+
   async findDamage(): Promise<string | undefined> {
     const { runTool, names } = this.#options;
     return findDamage(await readObjects(runTool, names, this.family), names);
@@ -164,17 +186,35 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
       this.#objects.put(key, service === undefined ? undefined : renderService(service, context));
       if (++count % servicesPerTurn === 0) await nextTurn();
     }
+    this.#objects.put("record", plan.record === undefined ? undefined : recordObjects(plan.record));
   }
 
   async #syncAll({ node }: FamilyPlan, stages?: SyncStages): Promise<IpvsChange> {
-    const { names, runTool, masqueradeBit } = this.#options;
-    const { family } = this;
+    const { names, runTool } = this.#options;
     this.#installed = undefined;
     const foreign = new ForeignServers(this.#options.excludedCIDRs);
     const isWanted = (server: string): boolean =>
       this.#objects.valueOf("server", server) !== undefined && !foreign.keeps(server);
-    const read = await readObjects(runTool, names, family, isWanted);
+    const read = await readObjects(runTool, names, this.family, isWanted);
     this.#foreign = foreign;
+    this.#draining.forgetUnless((real) => read.objects.get("real")?.has(real) === true);
+    this.#finishDraining();
+    this.#objects.takeTouched();
+    const changes = this.#diff(read.objects, allIds(objectKinds, this.#objects, read.objects));
+    const change = await this.#writeAll(node, read, changes, stages);
+    this.#apply(read.objects, changes);
+    return change;
+  }
+
+  /** Writes changes of objects, and what all of them need: the interface, ipsets and constant rules. */
+  async #writeAll(
+    node: NodePlan,
+    read: ReadObjects,
+    changes: readonly ObjectChange[],
+    stages: SyncStages | undefined,
+  ): Promise<IpvsChange> {
+    const { names, masqueradeBit } = this.#options;
+    const { family } = this;
     const missing = setRoles.filter((role) => !read.sets.has(role));
     const frame = renderFrame({ names, family, node, masqueradeBit });
     const { kind: frameKind, batch: frameBatch } = await this.#frame.compare(frame);
@@ -190,10 +230,6 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
           ]),
       ...(writesFrame ? [frameBatch] : []),
     ];
-    this.#draining.forgetUnless((real) => read.objects.get("real")?.has(real) === true);
-    this.#finishDraining();
-    this.#objects.takeTouched();
-    const changes = this.#diff(read.objects, allIds(objectKinds, this.#objects, read.objects));
     const batches = [...creations, ...makeBatches(changes, names, family)];
     if (!read.isInterfaceUp) await this.#createInterface(stages);
     const parts = [
@@ -203,7 +239,6 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     ];
     await this.#commit(batches, stages);
     if (writesFrame && this.#options.print === undefined) await this.#frame.installed(frame);
-    this.#apply(read.objects, changes);
     return makeIpvsChange("full", { objects: changes, batches, parts });
   }
 

@@ -4,9 +4,12 @@ import type { ObjectKind, ObjectMap } from "../render/kernel-objects.ts";
 /** Identifies an object in the kernel. */
 export type ObjectId = readonly [kind: ObjectKind, key: string];
 
+/** What needs an object: a Service, or the rule set itself for its record. */
+export type ObjectOwner = ServiceKey | "record";
+
 interface Entry {
   value: string;
-  /** Number of Services that need the object. */
+  /** Number of owners that need the object. */
   owners: number;
 }
 
@@ -19,13 +22,13 @@ interface Entry {
  * of the Service.
  */
 export class ServiceObjects {
-  readonly #byService = new Map<ServiceKey, ObjectMap>();
+  readonly #byOwner = new Map<ObjectOwner, ObjectMap>();
   readonly #entries = new Map<ObjectKind, Map<string, Entry>>();
   #touched = new Map<ObjectKind, Set<string>>();
 
-  /** Replaces the objects of a Service; undefined for a deleted Service. */
-  put(service: ServiceKey, objects: ObjectMap | undefined): void {
-    const before = this.#byService.get(service);
+  /** Replaces the objects of an owner; undefined for a deleted Service. */
+  put(owner: ObjectOwner, objects: ObjectMap | undefined): void {
+    const before = this.#byOwner.get(owner);
     for (const [kind, key, value] of flat(objects)) {
       const ofKind = this.#ofKind(kind);
       const entry = ofKind.get(key);
@@ -41,8 +44,8 @@ export class ServiceObjects {
       if (entry !== undefined && --entry.owners === 0) this.#ofKind(kind).delete(key);
       this.touch(kind, key);
     }
-    if (objects === undefined) this.#byService.delete(service);
-    else this.#byService.set(service, objects);
+    if (objects === undefined) this.#byOwner.delete(owner);
+    else this.#byOwner.set(owner, objects);
   }
 
   /** Marks an object for the next comparison. */
@@ -64,7 +67,7 @@ export class ServiceObjects {
   }
 
   ofService(service: ServiceKey): ObjectMap {
-    return this.#byService.get(service) ?? new Map();
+    return this.#byOwner.get(service) ?? new Map();
   }
 
   *ofKind(kind: ObjectKind): Generator<readonly [key: string, value: string], void, void> {

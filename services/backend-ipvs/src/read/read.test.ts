@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { type ObjectKind, parseServer } from "../render/kernel-objects.ts";
-import { objectNames } from "../render/object-names.ts";
+import { objectNames, setCreation, setName } from "../render/object-names.ts";
+import { recordIn, recordObjects } from "../render/record-element.ts";
 import { parseConnectionCounts } from "./connection-counts.ts";
 import { findDamage } from "./find-damage.ts";
 import { isRecorded, parseAddresses, parseLink, parseServers, parseSets } from "./read-objects.ts";
@@ -61,6 +62,14 @@ add KUBE-CLUSTER-IP 10.96.0.1,tcp:80
   expect([...(parseSets(text, names, "v6").get("SERVERS") ?? ["none"])]).toEqual([]);
 });
 
+test("ipset save gives the record that was written", () => {
+  const record = "boot=36c8f5e2-7d0e-4b52-9d6e-6d3f6b0c8f11,plans=8c6a3f0d12345678";
+  const value = recordObjects(record).get("RECORD")?.get("0.0.0.1");
+  const text = `${setCreation(names, "v6", "RECORD")}\nadd ${setName(names, "v6", "RECORD")} 0.0.0.1 ${value}\n`;
+  expect(recordIn(parseSets(text, names, "v6"))).toBe(record);
+  expect(recordIn(parseSets(text, names, "v4"))).toBe(undefined);
+});
+
 test("only addresses of our interface count, without link-local ones", () => {
   const text = `2: eth0    inet 192.0.2.1/24 scope global eth0\\       valid_lft forever
 4: kpng-ipvs0    inet 10.96.0.1/32 scope host kpng-ipvs0\\       valid_lft forever
@@ -100,6 +109,7 @@ test.each<[string, Readonly<Record<string, readonly string[]>>, boolean, string 
   ["nothing is missing", {}, true, undefined],
   ["the interface is down", {}, false, "interface kpng-ipvs0 is missing or down"],
   ["an address is missing", { address: [] }, true, "interface kpng-ipvs0 lacks the address 10.96.0.1"],
+  ["ipsets are empty", { ADDRESSES: [] }, true, "no ipset has the address 10.96.0.1 of interface kpng-ipvs0"],
   ["a virtual server is missing", { server: ["-f 1795162113"] }, true, "there is no virtual server 10.96.0.1,tcp:80"],
   ["that of a mark is missing", { server: ["-t 10.96.0.1:80"] }, true, "there is no virtual server 107.0.0.1"],
 ])("damage is seen without a view: %s", (_, damaged, isInterfaceUp, sign) => {

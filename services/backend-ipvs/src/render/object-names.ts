@@ -16,6 +16,7 @@ import { type MarkRange, markRange } from "./firewall-marks.ts";
  * - POD-MARKS, NODE-MARKS: frontends with policy Local, and the firewall mark of packets that a pod or the node sends.
  * - HAIRPIN: endpoints that may reach themselves.
  * - HEALTH: ports of health checks.
+ * - RECORD: one element, whose comment is the record of the plans; no rule matches it.
  */
 const setTypes = {
   ADDRESSES: "hash:ip",
@@ -31,6 +32,7 @@ const setTypes = {
   "NODE-MARKS": "hash:ip,port",
   HAIRPIN: "hash:net,net",
   HEALTH: "bitmap:port",
+  RECORD: "hash:ip",
 } as const;
 
 /** Role of an ipset. */
@@ -67,10 +69,8 @@ export function setName({ prefix }: ObjectNames, family: Family, role: SetRole):
 /** Returns the line of `ipset restore` that creates a set; the set of another family has another name. */
 export function setCreation(names: ObjectNames, family: Family, role: SetRole): string {
   const type = setTypes[role];
-  const inet = family === "v4" || role === "MARKS" ? "inet" : "inet6";
-  const options =
-    type === "bitmap:port"
-      ? "range 0-65535"
-      : `family ${inet} maxelem 1048576${role.endsWith("-MARKS") ? " skbinfo" : ""}`;
+  const inet = family === "v4" || role === "MARKS" || role === "RECORD" ? "inet" : "inet6";
+  const extension = role.endsWith("-MARKS") ? " skbinfo" : role === "RECORD" ? " comment" : "";
+  const options = type === "bitmap:port" ? "range 0-65535" : `family ${inet} maxelem 1048576${extension}`;
   return `create ${setName(names, family, role)} ${type} ${options}`;
 }

@@ -1,0 +1,18 @@
+import type { ObjectMap } from "./kernel-objects.ts";
+
+/** The element of the ipset RECORD. Any address will do: no rule matches the set. */
+const element = "0.0.0.1";
+
+/**
+ * Returns the element that stores the record of a plan (`FamilyPlan.record`) in the kernel. `IpvsRuleSet` compares and
+ * writes it like the objects of Services. Pure.
+ */
+export function recordObjects(record: string): ObjectMap {
+  return new Map([["RECORD", new Map([[element, `comment "${record}"`]])]]);
+}
+
+/** Returns the record in the kernel; undefined if there is none. Pure. */
+export function recordIn(objects: ObjectMap): string | undefined {
+  const value = objects.get("RECORD")?.get(element);
+  return /^comment "(.*)"$/.exec(value ?? "")?.[1];
+}
