@@ -106,16 +106,19 @@ export class Datapath {
 
   /**
    * Attaches all programs where they are not attached, and restores the table of nftables. Called when the frontends of
-   * a family are complete. Returns a line for each difference. Errors: BPF_FAILED, FRAME_FAILED.
+   * a family are complete. Calls `committing` before it repairs what packets need. Returns a line for each difference.
+   * Errors: BPF_FAILED, FRAME_FAILED.
    */
-  async attach(family: Family): Promise<readonly string[]> {
+  async attach(family: Family, committing: () => void): Promise<readonly string[]> {
     const changes: string[] = [];
     if (!(await this.#frame.isInstalled())) {
+      committing();
       await this.#frame.install();
       changes.push(`table ${this.#options.name} of nftables differed`);
     }
     this.#awaited.delete(family);
     if (this.#awaited.size > 0) return changes;
+    if (this.findMissingProgram() !== undefined) committing();
     // Another program may have removed the folder.
     this.maps.pin();
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
@@ -134,6 +137,12 @@ export class Datapath {
   /** True if programs of an earlier run are attached, or ours. */
   get isAttached(): boolean {
     return existsSync(this.#links) && readdirSync(this.#links).length > 0;
+  }
+
+  /** Returns a hook of sockets that no program is attached to, as text; undefined if there is none. */
+  findMissingProgram(): string | undefined {
+    const missing = socketHooks.find(({ name }) => !existsSync(join(this.#links, name)));
+    return missing === undefined ? undefined : `no program is attached at ${missing.name}`;
   }
 
   close(): void {

@@ -6,6 +6,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { describeKey, numberBytes } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
 import { type EbpfChange, type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
+import { findDamage } from "../tables/find-damage.ts";
 import { describeFrontend } from "../tables/wanted-service.ts";
 import type { Datapath } from "./datapath.ts";
 import { FamilyTables, type TablesChange } from "./family-tables.ts";
@@ -82,6 +83,23 @@ export class EbpfRuleSet implements RuleSet<EbpfChange> {
     return record === "" ? { kind: "unmarked" } : { kind: "marked", record };
   }
 
+  /** Restores what does not depend on Services: settings of the node, programs, and the table of nftables. */
+  async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<EbpfChange> {
+    const { datapath, localAddresses } = this.#options;
+    const settings = datapath.useNode(node, localAddresses()[this.family]);
+    const attached = await datapath.attach(this.family, () => stages?.committing());
+    const counts = { written: 0, deleted: 0, members: 0 };
+    return makeEbpfChange(this.family, "full", { frontends: [], counts, shared: [...settings, ...attached] });
+  }
+
+  async findDamage(): Promise<string | undefined> {
+    const { datapath, mapSizes } = this.#options;
+    const [first, length] = [this.family === "v4" ? 0 : mapSizes.maxFrontends, mapSizes.maxFrontends];
+    const contents = datapath.maps.contents();
+    const slots = contents.slots.subarray(first * sizes.slot, (first + length) * sizes.slot);
+    return datapath.findMissingProgram() ?? findDamage(this.family, contents, slots);
+  }
+
   async close(): Promise<void> {
     this.#options.datapath.close();
   }
@@ -94,7 +112,7 @@ export class EbpfRuleSet implements RuleSet<EbpfChange> {
     const { full } = change;
     // An earlier run may serve more than the maps of this one have room for.
     if (full !== undefined && datapath.isAttached) throw full;
-    const attached = await datapath.attach(this.family);
+    const attached = await datapath.attach(this.family, committing);
     if (full !== undefined) throw full;
     this.#writeRecord(plan);
     return makeEbpfChange(this.family, "full", { ...describeChange(change), shared: [...shared, ...attached] });

@@ -323,7 +323,11 @@ export class FamilyTables {
     }
     if (slots.length + runs.length + unusedRanges.length === 0) return;
     this.#grace.after(() => {
-      for (const slot of slots) this.#slots.give(slot, 1);
+      for (const slot of slots) {
+        // A free slot has no routes: see `findDamage`.
+        this.#words.fill(0n, slot * wordsPerSlot, (slot + 1) * wordsPerSlot);
+        this.#slots.give(slot, 1);
+      }
       for (const run of runs) this.#runs.give(run, (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint);
       for (const { id, ranges: list } of unusedRanges) {
         for (const key of rangeKeys(id, list)) this.#maps.get("ranges").delete(key);

@@ -3,10 +3,12 @@ import { EbpfMaps } from "../datapath/maps.ts";
 import { readEbpfSettings } from "../ebpf-options.ts";
 import { sizes } from "../layout/map-layouts.ts";
 
-// Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER frontend|endpoint|route`.
+// Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER KIND [OPTIONS]`. KIND is what is
+// damaged: one frontend, all frontends, the record, one endpoint or one route. OPTIONS are the parsed options of the
+// backend as JSON.
 
-const [bpfFolder = "", kind] = process.argv.slice(2);
-const { name, mapSizes } = readEbpfSettings({}, "");
+const [bpfFolder = "", kind, options = "{}"] = process.argv.slice(2);
+const { name, mapSizes } = readEbpfSettings(JSON.parse(options), "");
 const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
 if (maps === undefined) throw new Error("no maps");
 const [frontend] = maps.get("frontends").entries();
@@ -15,6 +17,10 @@ const slot = frontend[1].readUInt32LE(0) * sizes.slot;
 const { memory: slots } = maps.get("slots");
 const { memory: endpoints } = maps.get("endpoints");
 if (kind === "frontend") maps.get("frontends").delete(frontend[0]);
+if (kind === "frontends") for (const [key] of maps.get("frontends").entries()) maps.get("frontends").delete(key);
+for (const [key] of kind === "record" ? maps.get("records").entries() : []) {
+  maps.get("records").set(key, Buffer.alloc(sizes.record));
+}
 if (kind === "route") slots.writeUInt8(2, slot);
 // The port of the first endpoint.
 if (kind === "endpoint") endpoints.writeUInt16BE(1, (slots.readUInt32LE(slot + 4) + 1) * sizes.endpoint + 16);
