@@ -3,51 +3,11 @@ import { fileURLToPath } from "node:url";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, test, vi } from "vitest";
 import { describePackets } from "../describe-packets.ts";
-import type { FaultCell, FaultResult } from "./fault-cell.ts";
-import { type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault-subject.ts";
+import { type CellRun, expectedRun } from "./fault-cell.ts";
+import { faultRows } from "./fault-rows.ts";
+import type { FaultSubjectName } from "./fault-subject.ts";
 
 const program = fileURLToPath(new URL("run-cells.ts", import.meta.url));
-
-const [none, older, newer] = ["", "10.0.1.1", "10.0.1.2"];
-
-/**
- * Endpoints that must answer, for each moment and kind of rules, in the order of `watchers`. Some rows cannot exist:
- *
- * - start, installed or damaged: nothing was installed before; otherwise it is a restart.
- * - reboot, foreign: the kernel is empty, or another program has restored all rules ("installed").
- *
- * A stale watcher is believed if nothing newer is known of it: its view is complete and valid. After an upgrade,
- * damaged rules without a record stay damaged until a watcher answers, because nothing says which view they belong to;
- * health is bad until then.
- */
-const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], readonly string[]>>>> = {
-  start: { absent: [none, newer, older, none], foreign: [none, newer, older, none] },
-  running: {
-    installed: [newer, newer, older, newer],
-    absent: [newer, newer, older, newer],
-    damaged: [newer, newer, older, newer],
-    foreign: [newer, newer, older, newer],
-  },
-  restart: {
-    installed: [newer, newer, older, newer],
-    absent: [newer, newer, older, newer],
-    damaged: [newer, newer, older, newer],
-    foreign: [newer, newer, older, newer],
-  },
-  reboot: {
-    installed: [newer, newer, older, newer],
-    absent: [newer, newer, older, newer],
-    damaged: [newer, newer, older, newer],
-  },
-  upgrade: {
-    installed: [newer, newer, older, newer],
-    absent: [newer, newer, older, newer],
-    damaged: [none, newer, older, none],
-    foreign: [newer, newer, older, newer],
-  },
-};
-
-const watchers = ["away", "restarted", "stale", "hostile"] as const;
 
 /**
  * Tests a backend in each cell of the fault matrix: a fault of the watcher, its moment, and the rules that it meets.
@@ -66,28 +26,15 @@ function testCells(subject: FaultSubjectName): void {
   });
   afterAll(() => laboratory.close());
 
-  const { impossible = {}, endsWithProcess = false }: FaultSubject = faultSubjects[subject];
-  const rows = (Object.keys(matrix) as FaultCell["phase"][]).flatMap((phase) =>
-    (Object.keys(matrix[phase]) as FaultCell["rules"][])
-      .filter((rules) => impossible[phase]?.[rules] === undefined)
-      .map((rules) => ({ phase, rules })),
-  );
-  test.concurrent.for(rows)(
+  test.concurrent.for(faultRows(subject))(
     "$phase, rules $rules: the expected endpoint answers, and health is true",
     async (row, context) => {
-      const { phase, rules } = row;
-      const cells = (matrix[phase][rules] ?? []).map((wanted, at): FaultCell => {
-        const watcher = watchers[at] ?? "away";
-        // Nothing to serve is no fault; rules that serve nothing, or that a process took with it, are one.
-        return { ...row, watcher, wanted, isHealthy: wanted !== none || (rules !== "damaged" && !endsWithProcess) };
-      });
+      const { phase, rules, cells } = row;
       const name = `${phase}-${rules}`;
       await laboratory.add(name);
       const { stdout, stderr, exitCode } = await run(laboratory, name, [program, subject, JSON.stringify(cells)]);
-      const results = stdout.split("\n").flatMap((line) => (line === "" ? [] : [JSON.parse(line) as Run]));
-      context
-        .expect(results, `exit status ${exitCode}: ${stderr}`)
-        .toEqual(cells.map((cell) => ({ cell, result: { reached: cell.wanted, isHealthy: cell.isHealthy } })));
+      const results = stdout.split("\n").flatMap((line) => (line === "" ? [] : [JSON.parse(line) as CellRun]));
+      context.expect(results, `exit status ${exitCode}: ${stderr}`).toEqual(cells.map(expectedRun));
     },
   );
 }
@@ -103,10 +50,4 @@ async function run(laboratory: Laboratory, name: string, words: readonly string[
   }
   const [exitCode] = await once(child, "close");
   return { ...output, exitCode };
-}
-
-/** A line that the program prints. */
-interface Run {
-  readonly cell: FaultCell;
-  readonly result: FaultResult;
 }

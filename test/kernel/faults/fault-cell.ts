@@ -19,3 +19,14 @@ export interface FaultResult {
   /** Whether /healthz answers 200. */
   readonly isHealthy: boolean;
 }
+
+/** A line of JSON that `run-cells.ts` prints for a cell. */
+export interface CellRun {
+  readonly cell: FaultCell;
+  readonly result: FaultResult;
+}
+
+/** Returns the line for a cell without fault. */
+export function expectedRun(cell: FaultCell): CellRun {
+  return { cell, result: { reached: cell.wanted, isHealthy: cell.isHealthy } };
+}

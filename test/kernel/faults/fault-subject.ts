@@ -1,4 +1,7 @@
+import { fileURLToPath } from "node:url";
+import { ebpfBackend } from "@kpng/backend-ebpf/backend.ts";
 import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
+import { ipvsBackend } from "@kpng/backend-ipvs/backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { nftBackend } from "@kpng/backend-nft/backend.ts";
@@ -10,19 +13,45 @@ export interface FaultSubject {
   readonly backend: BackendCommand;
   /** Options that let it sync without a pause. */
   readonly options: ParsedOptions;
+  /** Makes what the backend needs besides the node's network, and removes it. `$FOLDER` is a folder for files. */
+  readonly prepare?: string;
+  readonly finish?: string;
   /** Removes all rules of the node. */
   readonly removeRules: string;
   /** Removes the record of our rules, which releases before it did not have. */
   readonly removeRecord: string;
   /** Brings the rules of an earlier run into the state of a cell. */
   readonly make: Readonly<Record<FaultCell["rules"], string>>;
-  /** Rows of the matrix that cannot exist for this backend, with the reason. Default: none. */
-  readonly impossible?: Partial<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], string>>>>;
+  /**
+   * Rows of the matrix that cannot exist for this backend, or are not tested with it, with the reason. Default: none.
+   */
+  readonly leftOut?: Partial<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], string>>>>;
+  /** Faults of the watcher that are tested. Default: all. */
+  readonly watchers?: readonly FaultCell["watcher"][];
   /** Whether the rules end with the process: /healthz fails until they are installed again. Default false. */
   readonly endsWithProcess?: boolean;
 }
 
+/** A table of another program, with a hook before ours. */
+const addOtherTable =
+  "nft 'add table ip other; add chain ip other output { type nat hook output priority -110; }; add rule ip other output ip daddr 192.0.2.1 dnat to 192.0.2.2'";
+
+/** Maps of several backends are in memory at the same time. */
+const smallMaps = { maxFrontends: 64, maxEndpoints: 64, maxAffinityClients: 64 };
+const damageProgram = fileURLToPath(new URL("../../../services/backend-ebpf/src/testing/damage.ts", import.meta.url));
+const damageMaps = (kind: "frontends" | "record"): string =>
+  `'${process.execPath}' '${damageProgram}' /sys/fs/bpf ${kind} '${JSON.stringify(smallMaps)}'`;
+const removeMaps = "rm -rf /sys/fs/bpf/kpng-ebpf; nft flush ruleset";
+const notAfterBoot = "no program restores BPF maps at boot";
+
 const ended = "the rules of an earlier run ended with it";
+
+const removeIpvs = `ipvsadm -C
+ip link delete kpng-ipvs0 2>/dev/null || true
+for c in iptables ip6tables; do for t in mangle nat filter; do $c -t $t -F; $c -t $t -X; done; done
+for s in $(ipset list -n); do ipset destroy $s; done`;
+const firstStart = "all scenarios of kpng-ipvs.test.ts begin without rules";
+const asRestart = "the kit decides what happens, as other backends test";
 
 /** Repeated, because a backend that runs may repair its rules between the two commands. */
 const flushIptables =
@@ -52,9 +81,8 @@ export const faultSubjects = {
       installed: "true",
       absent: "nft flush ruleset",
       damaged: "nft flush map ip kpng slots",
-      // A chain of another program, also in our table, and a hook before ours.
-      foreign:
-        "nft 'add table ip other; add chain ip other output { type nat hook output priority -110; }; add rule ip other output ip daddr 192.0.2.1 dnat to 192.0.2.2'; nft add chain ip kpng other 2>/dev/null || true",
+      // A chain of another program in our table, too.
+      foreign: `${addOtherTable}; nft add chain ip kpng other 2>/dev/null || true`,
     },
   },
   userspace: {
@@ -66,10 +94,9 @@ export const faultSubjects = {
       installed: "true",
       absent: "nft flush ruleset",
       damaged: "nft flush map ip kpng-user frontends",
-      foreign:
-        "nft 'add table ip other; add chain ip other output { type nat hook output priority -110; }; add rule ip other output ip daddr 192.0.2.1 dnat to 192.0.2.2'",
+      foreign: addOtherTable,
     },
-    impossible: {
+    leftOut: {
       restart: { installed: ended, damaged: ended },
       reboot: { installed: ended, damaged: ended },
       upgrade: {
@@ -80,6 +107,54 @@ export const faultSubjects = {
       },
     },
     endsWithProcess: true,
+  },
+  ebpf: {
+    backend: ebpfBackend,
+    options: { ebpfMinSyncPeriod: 0, cgroup: "/mnt", ...smallMaps },
+    // Sockets of this process are served, and not those of the machine.
+    prepare: `mount -t bpf bpf /sys/fs/bpf
+cgroup=$(mktemp -d "$(sed -n 's/^[^ ]* \\([^ ]*\\) cgroup2 .*/\\1/p' /proc/self/mounts | head -n 1)/kpng-faults-XXXXXX")
+echo "$cgroup" >"$FOLDER/cgroup"
+mount --bind "$cgroup" /mnt
+echo $PPID >/mnt/cgroup.procs`,
+    finish: `cgroup=$(cat "$FOLDER/cgroup")
+for id in $PPID $$; do echo $id >"$(dirname "$cgroup")/cgroup.procs"; done
+rmdir "$cgroup"`,
+    removeRules: removeMaps,
+    removeRecord: damageMaps("record"),
+    make: {
+      installed: "true",
+      absent: removeMaps,
+      damaged: damageMaps("frontends"),
+      // A chain of another program in our table, too.
+      foreign: `${addOtherTable}; nft add chain inet kpng-ebpf other 2>/dev/null || true`,
+    },
+    leftOut: { reboot: { installed: notAfterBoot, damaged: notAfterBoot } },
+  },
+  // In a guest, where a cell takes 15 s.
+  ipvs: {
+    backend: ipvsBackend,
+    options: { ipvsMinSyncPeriod: 0 },
+    removeRules: removeIpvs,
+    removeRecord: "ipset flush KPNGIPVS-RECORD; ipset flush KPNGIPVS-6-RECORD",
+    make: {
+      installed: "true",
+      absent: removeIpvs,
+      damaged: "ipvsadm -C",
+      foreign: "ipvsadm -A -t 203.0.113.9:80 -s lc",
+    },
+    watchers: ["away", "hostile"],
+    leftOut: {
+      start: { absent: firstStart, foreign: firstStart },
+      running: { installed: asRestart, absent: asRestart, foreign: asRestart },
+      restart: { foreign: "a check of kpng-ipvs.test.ts has foreign virtual servers" },
+      reboot: { damaged: "old rules are replaced as a whole, damaged or not" },
+      upgrade: {
+        installed: asRestart,
+        absent: asRestart,
+        foreign: asRestart,
+      },
+    },
   },
 } as const satisfies Readonly<Record<string, FaultSubject>>;
 

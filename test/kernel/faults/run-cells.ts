@@ -17,7 +17,7 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
-import type { FaultCell, FaultResult } from "./fault-cell.ts";
+import type { CellRun, FaultCell, FaultResult } from "./fault-cell.ts";
 import { type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault-subject.ts";
 
 const [, , name = "iptables", cellsText = "[]"] = process.argv;
@@ -28,7 +28,8 @@ const clusterIP = "10.96.0.10";
 const [older, newer] = ["10.0.1.1", "10.0.1.2"];
 const folder = mkdtempSync(join(tmpdir(), "kpng-faults-"));
 const bootId = join(folder, "boot-id");
-const sh = (script: string): string => execFileSync("sh", ["-ec", script], { encoding: "utf8" });
+const sh = (script: string): string =>
+  execFileSync("sh", ["-ec", script], { encoding: "utf8", env: { ...process.env, FOLDER: folder } });
 
 let boots = 0;
 const reboot = (): void => writeFileSync(bootId, `00000000-0000-0000-0000-${String(++boots).padStart(12, "0")}\n`);
@@ -116,8 +117,8 @@ async function startBackend(api: string, state: string): Promise<Backend> {
   };
 }
 
-/** How long to wait for an event on a busy machine, in milliseconds. */
-const patienceMs = 30_000;
+/** How long to wait for an event on a busy machine, in milliseconds; a guest is slower than that. */
+const patienceMs = Number(process.env.KPNG_PATIENCE_MS ?? 30_000);
 
 const pause = (): Promise<void> => waitMs(20, new AbortController().signal);
 
@@ -187,6 +188,11 @@ async function runCell(cell: FaultCell): Promise<FaultResult> {
 }
 
 const cells: readonly FaultCell[] = JSON.parse(cellsText);
-for (const cell of cells) process.stdout.write(`${JSON.stringify({ cell, result: await runCell(cell) })}\n`);
+sh(subject.prepare ?? "true");
+for (const cell of cells) {
+  const run: CellRun = { cell, result: await runCell(cell) };
+  process.stdout.write(`${JSON.stringify(run)}\n`);
+}
+sh(subject.finish ?? "true");
 rmSync(folder, { recursive: true });
 process.exit(0);
