@@ -131,7 +131,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return rules.length > 0;
   }
 
-  /** Its record alone makes rules "marked": whoever removes the ipsets removes the rest, too. */
+  /** A record counts even where other objects are missing: a sync restores them. */
   async readInstalled(): Promise<InstalledState> {
     const { runTool, names } = this.#options;
     const record = recordIn((await readObjects(runTool, names, this.family)).objects);

@@ -4,7 +4,7 @@ import type { ObjectKind, ObjectMap } from "../render/kernel-objects.ts";
 /** Identifies an object in the kernel. */
 export type ObjectId = readonly [kind: ObjectKind, key: string];
 
-/** What needs an object: a Service, or the rule set itself for its record. */
+/** Owner of an object: a Service, or the rule set itself for its record. */
 export type ObjectOwner = ServiceKey | "record";
 
 interface Entry {
