@@ -18,6 +18,7 @@ import { TrafficLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts"
 import { registerTrafficMetrics } from "@kpng/backend-userspace/traffic/traffic-metrics.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
+import { makeRefusedCounter } from "@kpng/process/health/status-server.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { createShadowMetrics } from "@kpng/shadow/shadow-metrics.ts";
 import { makeCertificateMetrics } from "@kpng/watcher/connection/certificate-metrics.ts";
@@ -52,6 +53,7 @@ const groups: Readonly<Record<string, Register>> = {
     observeConvergence(store, new Subscribers(registry), registry);
     makeConnectionMetrics(registry, () => 0);
     new Refusals(log, registry);
+    makeRefusedCounter(registry);
     new StartLimits({ registry, log });
     makeTokenMetrics(registry);
     makeCertificateMetrics(registry);

@@ -93,7 +93,10 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     const { connect } = source;
     const main = sink.make(options, store, { ...context, connect: connect && (() => connect(options)) });
     const sourceSink = filterProxyNames(store, readProxyNames(options));
-    const beside = [source.make(options, sourceSink, context), ...statusServerTasks(options, health, metrics)];
+    const beside = [
+      source.make(options, sourceSink, context),
+      ...statusServerTasks(options, health, metrics, context.log),
+    ];
     await runWithMain(main, beside, signal);
   });
 }

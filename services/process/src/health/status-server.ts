@@ -1,6 +1,7 @@
 import { createServer, type ServerResponse } from "node:http";
-import type { Registry } from "prom-client";
+import { Counter, type Registry } from "prom-client";
 import { parseHostPort } from "../connection/host-port.ts";
+import type { Log } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
 import type { Task } from "../task.ts";
 import { aborted } from "../wait.ts";
@@ -13,6 +14,8 @@ export interface StatusServerOptions {
   readonly address: string;
   readonly health: Health;
   readonly metrics: Registry;
+  /** Gets a line when connections are refused. Default: they are only counted. */
+  readonly log?: Log | undefined;
 }
 
 /**
@@ -37,17 +40,22 @@ export interface StatusAddresses {
  * metrics of the process too. `kpng SOURCE`, and backends that are not service proxies, run the result; service proxies
  * have `proxyObserveTasks` of backend-kit, which answers like kube-proxy.
  */
-export function statusServerTasks(addresses: StatusAddresses, health: Health, metrics: Registry): readonly Task[] {
+export function statusServerTasks(
+  addresses: StatusAddresses,
+  health: Health,
+  metrics: Registry,
+  log?: Log,
+): readonly Task[] {
   const distinct = new Set(
     [addresses.healthzBindAddress, addresses.metricsBindAddress].filter((address) => address !== undefined),
   );
   if (distinct.size > 0) registerProcessMetrics(metrics, health);
-  return [...distinct].map((address) => statusServerTask({ address, health, metrics }));
+  return [...distinct].map((address) => statusServerTask({ address, health, metrics, log }));
 }
 
 async function serve(
   { host, port }: ReturnType<typeof parseHostPort>,
-  { address, health, metrics }: StatusServerOptions,
+  { address, health, metrics, log }: StatusServerOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const server = createServer(silenceLimits, (request, response) => {
@@ -70,6 +78,14 @@ async function serve(
     }
   });
   server.maxConnections = maxConnections;
+  const refused = makeRefusedCounter(metrics);
+  server.on("drop", (data) => {
+    refused.inc();
+    log?.info("connection for health and metrics refused: as many are open as may be", {
+      address,
+      peer: data?.remoteAddress ?? "",
+    });
+  });
   await new Promise<void>((resolve, reject) => {
     // Also after the start, when it has no effect: an error means that there are too many open files to accept a
     // connection, and without a listener it would end the process.
@@ -88,6 +104,15 @@ const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectio
 
 /** A watcher reserves 64 open files, of which its source and its state files need the other half. */
 const maxConnections = 32;
+
+/** Returns the counter of refused connections, which the status servers of a process share. */
+export function makeRefusedCounter(metrics: Registry): Counter {
+  const name = "kpng_status_refused_total";
+  const held = metrics.getSingleMetric(name);
+  if (held instanceof Counter) return held;
+  const help = "Connections for health and metrics that were refused because 32 were open";
+  return new Counter({ name, help, registers: [metrics] });
+}
 
 function answer(response: ServerResponse, isOk: boolean, health: Health): void {
   const parts = Object.fromEntries(health.parts);

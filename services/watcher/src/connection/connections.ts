@@ -61,7 +61,13 @@ export class Connections {
 
   /** `hasAge` is false for a client that has no other replica to move to: one of the unix socket. */
   addSession(session: ServerHttp2Session, hasAge: boolean): void {
-    session.on("error", (error) => this.#log.debug("session failed", { reason: reasonOf(error) }));
+    // Unknown when the session has ended.
+    const { remoteAddress: peer = "" } = session.socket;
+    session.on("error", (error: NodeJS.ErrnoException) => {
+      const reason = reasonOf(error);
+      if (protocolErrors.has(error.code ?? "")) this.#refusals.add("protocol", peer, { reason });
+      else this.#log.debug("session failed", { reason });
+    });
     const connection = http2Connection(session);
     this.#add(session, connection, hasAge);
     const onSilent = (): void => this.#end(connection, "silent");
@@ -252,6 +258,9 @@ const leaveMessages = {
 
 /** Longest time between two connections that are asked to close during a drain, in milliseconds. */
 const maxDrainStepMs = 50;
+
+/** Codes of errors with which Node.js and nghttp2 end the connection of a client that breaks their rules. */
+const protocolErrors: ReadonlySet<string> = new Set(["ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"]);
 
 /** How long a client may keep a stream open after its response, in milliseconds. */
 const answeredMs = 1_000;

@@ -86,6 +86,12 @@ async function flood({ socket }: Hostile, count: number, piece: (index: number) 
   return sent;
 }
 
+/** Number of connections that ended because of what they sent. */
+async function refused(): Promise<number> {
+  const values = (await server.metrics.getSingleMetric("kpng_refused_total")?.get())?.values ?? [];
+  return values.find(({ labels }) => labels.reason === "protocol")?.value ?? 0;
+}
+
 test("a client that endlessly opens and cancels calls is disconnected (CVE-2023-44487)", async () => {
   const hostile = await dialHostile();
   const sent = await flood(hostile, 50_000, (index) => {
@@ -94,6 +100,7 @@ test("a client that endlessly opens and cancels calls is disconnected (CVE-2023-
   });
   expect(sent).toBeLessThan(50_000);
   await expect.poll(() => hostile.socket.destroyed || hostile.socket.readableEnded).toBe(true);
+  await expect.poll(refused).toBe(1);
 });
 
 test("calls beyond the limit of a connection are refused", async () => {
@@ -113,6 +120,7 @@ test("a client that endlessly sends headers is disconnected (CVE-2024-28182)", a
   const sent = await flood(hostile, 10_000, () => encodeFrame(frameType.continuation, 0, 1, block));
   expect(sent).toBeLessThan(10_000);
   await expect.poll(() => hostile.socket.destroyed || hostile.socket.readableEnded).toBe(true);
+  await expect.poll(refused).toBe(1);
 });
 
 test.each([
@@ -132,4 +140,5 @@ test.each([
     }
   }
   expect(isOver).toBe(true);
+  await expect.poll(refused).toBe(1);
 });

@@ -13,6 +13,7 @@ const messages = {
   queries: "query refused: the watcher answers as many as it may (--max-queries)",
   "connection-queries": "query refused: its connection has as many as it may (--max-queries-per-connection)",
   pipelined: "connection ended: it sent too many requests without waiting for responses",
+  protocol: "connection ended: it broke a rule of HTTP/2, or sent too many frames, resets or headers",
   unread: "call ended: the client has not read for too long (--write-timeout)",
   pages: "status page refused: as many are open as may be",
   "web-page": "call refused: it looks like one that a web page of another site made a browser send",
