@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
-import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
+import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import { viewTargetIn } from "../../services/watcher/src/items/view-target.ts";
 import { statusPage } from "../../services/watcher/src/page/status-page.ts";
@@ -102,7 +102,7 @@ function nextMarker(): ObjectChange {
 const handlers = {
   async start(options: StartOptions) {
     // `kpng to-api` does the same.
-    relaxOldGeneration();
+    growOldGenerationByHalf();
     shape = options.shape;
     store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);

@@ -3,7 +3,7 @@ import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
+import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
 import type { ObjectChange } from "../../../services/watcher/src/source/source.ts";
 import { Store } from "../../../services/watcher/src/store/store.ts";
 import { serveStore } from "../../../services/watcher/src/testing/serve-store.ts";
@@ -58,7 +58,7 @@ function churn(step: number): ObjectChange {
   return { kind: "put-slice", slice };
 }
 
-relaxOldGeneration();
+growOldGenerationByHalf();
 const store = new Store();
 store.replace(makeCluster(shape));
 const steady = makeService(services);

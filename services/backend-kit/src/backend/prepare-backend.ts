@@ -1,6 +1,6 @@
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
+import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { ReadTls } from "@kpng/process/tls-files.ts";
 import type { ReadToken } from "@kpng/process/token-file.ts";
@@ -42,6 +42,7 @@ export interface PreparedBackend {
  */
 export function prepareBackend(backend: BackendCommand, options: ParsedOptions, parts: ProcessParts): PreparedBackend {
   keepYoungGenerationSmall();
+  growOldGenerationByHalf();
   const { log, health, metrics, tracing, tls, token } = parts;
   const { keepsState = false } = backend;
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;

@@ -156,4 +156,4 @@ test("the elements do with every packet what the plan says", () => {
     }
   });
   expect(count).toBeGreaterThan(5_000);
-});
+}, 120_000);

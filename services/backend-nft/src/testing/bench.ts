@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
+import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import { NftTable } from "../commit/nft-table.ts";
 import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
@@ -17,6 +17,7 @@ const sizes = positionals.length > 0 ? positionals.map(Number) : [1_000, 5_000];
 const changes = 200;
 // As a backend does.
 keepYoungGenerationSmall();
+growOldGenerationByHalf();
 const nothing = (): void => undefined;
 const connection = new NftablesConnection();
 const runNft = new RunNft(300_000);

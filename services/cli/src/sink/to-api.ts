@@ -1,5 +1,5 @@
 import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatableNonEmpty } from "@kpng/process/options.ts";
-import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
+import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { statusPage } from "@kpng/watcher/page/status-page.ts";
@@ -122,7 +122,7 @@ Examples:
   grpcurl -plaintext -d '{"NodeName":"n1"}' 127.0.0.1:12090 localv1.Sets/Watch
 `,
   make: (options, store, context) => {
-    relaxOldGeneration();
+    growOldGenerationByHalf();
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
