@@ -56,6 +56,7 @@ const slowTests = [
     "peer/kube-proxy",
     "scale",
     "deploy",
+    "documents",
     "package",
     "process",
     "monitoring",

@@ -1,0 +1,63 @@
+/** Commands that `run-blocks.test.ts` does not run. */
+export interface Elsewhere {
+  /** Matches the commands. */
+  readonly pattern: RegExp;
+  /** Only in this document. Default: everywhere. */
+  readonly path?: string | undefined;
+  /** Test file that runs the command, or one that differs only in names; undefined if none can. */
+  readonly test?: string | undefined;
+  /** Why it does not run here. */
+  readonly reason: string;
+}
+
+const needsPods = "needs a cluster with our pods";
+const needsRegistry = "needs a registry of images";
+const needsHosts = "needs the hosts and the certificates of a cluster";
+
+/**
+ * The commands of the documents that need more than one machine without network, each with the test that runs it
+ * instead, or the reason why none does. Everything else runs: `elsewhere.test.ts` fails for an entry that matches
+ * nothing.
+ */
+export const elsewhere: readonly Elsewhere[] = [
+  { pattern: /^npm (ci|run demo)\b/, reason: "needs a fresh clone", test: "test/kernel/demo.test.ts" },
+  { pattern: /^npm link\b/, reason: "changes the machine", test: "test/package/clone.test.ts" },
+  { pattern: /^npm run (-s kpng|bundle)\b/, reason: "writes into the clone", test: "test/package/clone.test.ts" },
+  { pattern: /^npm pack\b/, reason: "writes into the clone", test: "test/package/pack.test.ts" },
+  { pattern: /^npm (run check|test)\b/, reason: "is the suite that runs this test" },
+  { pattern: /./, path: "docs/install.md", reason: needsPods, test: "test/manifests/cluster.test.ts" },
+  { pattern: /^docker compose\b/, reason: needsRegistry, test: "test/deploy/containers.test.ts" },
+  { pattern: /^docker (build|buildx|load)\b/, reason: needsRegistry, test: "test/deploy/image.test.ts" },
+  { pattern: /^node deploy\/images\/build\.ts\b/, reason: "takes minutes", test: "test/e2e/quick.test.ts" },
+  { pattern: /^(ctr|skopeo|grype|trivy|npm audit)\b/, reason: "needs a registry, or a scanner with its database" },
+  { pattern: /^(python3 -m venv|venv\/)/, reason: "needs Python packages from a registry" },
+  { pattern: /^kubectl get services/, reason: "needs an API server" },
+  {
+    pattern: /^(npx )?kpng kube (to-api|get)\b(?!.*tls)/,
+    reason: "needs an API server",
+    test: "test/cluster/serve.test.ts",
+  },
+  { pattern: /^kpng kube to-api .*tls/, reason: needsHosts, test: "test/cluster/tokens.test.ts" },
+  { pattern: /^kpng-iptables --shadow\b/, reason: needsHosts, test: "test/kernel/shadow.test.ts" },
+  { pattern: /^kpng-iptables --api https:/, reason: needsHosts, test: "test/manifests/containers.test.ts" },
+  { pattern: /^(kpng api|kpng-iptables) .*(unix:\/\/\/run\/kpng\/proxy|watcher:12090)/, reason: needsHosts },
+  { pattern: /^kpng dashboard\b/, reason: needsHosts, test: "services/cli/src/dashboard/dashboard.test.ts" },
+  { pattern: /^kubectl --namespace kube-system (exec|get|logs)\b/, reason: needsPods },
+  { pattern: /^kubectl logs\b/, reason: needsPods, test: "test/process/bug-report.test.ts" },
+  { pattern: /^kpng bug-report --for 1m\b/, reason: "takes a minute", test: "test/process/bug-report.test.ts" },
+  { pattern: /\b1234\b/, reason: "has a revision of the reader's", test: "test/process/inspect-commands.test.ts" },
+  { pattern: /^\{ kubectl /, reason: "writes files of a host", test: "test/manifests/build.test.ts" },
+  {
+    pattern: /^kpng (record|replay|trace --recording)\b/,
+    reason: "takes five minutes",
+    test: "test/process/inspect-commands.test.ts",
+  },
+  { pattern: /brport|bridge-nf-call/, reason: "needs the bridge of a network plugin" },
+  { pattern: /^export OTEL/, reason: "needs a collector", test: "test/cluster/traces.test.ts" },
+  { pattern: /\bNODE\b|"\$NODE_NAME"/, reason: "has a name of the reader's" },
+];
+
+/** Returns why a command of a document does not run on one machine; undefined if it does. */
+export function whereElse(path: string, command: string): Elsewhere | undefined {
+  return elsewhere.find((one) => (one.path === undefined || one.path === path) && one.pattern.test(command.trim()));
+}

@@ -1,0 +1,88 @@
+import { mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, dirname, join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { findBinaries } from "../cluster/binaries.ts";
+
+/** The result of a command: "served" for one that does not end by itself. */
+export interface Ended {
+  readonly exitCode: number | "served";
+  readonly output: string;
+}
+
+/** Commands that serve or follow until they are interrupted. */
+const endless = /\bto-api\b|^kpng top services(?!.*-o json)/;
+
+/**
+ * A machine of its own for the commands of documents: a network namespace, where the default ports are free and the
+ * kernel's rules are ours, with a folder that looks like a clone, and an empty /run. `run-blocks.test.ts` opens one for
+ * each state of the cluster that documents talk about.
+ */
+export class Machine {
+  readonly #laboratory: Laboratory;
+  readonly #folder: string;
+  readonly #env: Readonly<Record<string, string>>;
+
+  private constructor(laboratory: Laboratory, folder: string, env: Readonly<Record<string, string>>) {
+    this.#laboratory = laboratory;
+    this.#folder = folder;
+    this.#env = env;
+  }
+
+  /** Opens a machine whose folder has the content of this repository. */
+  static async open(): Promise<Machine> {
+    const folder = mkdtempSync(join(tmpdir(), "kpng-documents-"));
+    for (const name of readdirSync(".")) if (name !== "dist") symlinkSync(resolve(name), join(folder, name));
+    const binaries = await findBinaries(["grpcurl"]);
+    const grpcurl = binaries.kind === "found" ? [dirname(binaries.paths.grpcurl ?? "")] : [];
+    const path = [resolve("node_modules/.bin"), ...grpcurl, process.env.PATH, "/usr/sbin", "/sbin"].join(delimiter);
+    const laboratory = await Laboratory.open();
+    await laboratory.add("n1");
+    await laboratory.run("n1", ["sh", "-c", "mount -t tmpfs tmpfs /run && mkdir /run/kpng"]);
+    return new Machine(laboratory, folder, { PATH: path, KPNG_STATE_FOLDER: join(folder, "state") });
+  }
+
+  /** Starts a program that serves, and resolves when its output contains `text`. */
+  async serve(command: string, text: string): Promise<void> {
+    const { output } = this.#start(command);
+    const untilMs = Date.now() + 60_000;
+    while (!output().includes(text)) {
+      if (Date.now() > untilMs) throw new Error(`${command} did not say ${text}: ${output()}`);
+      await sleep(100);
+    }
+  }
+
+  /** Runs a command as typed. A server is interrupted once it has printed something, and must then end by itself. */
+  async run(command: string): Promise<Ended> {
+    const { child, output, ended } = this.#start(command);
+    if (!endless.test(command)) return { exitCode: (await ended) ?? -1, output: output() };
+    const untilMs = Date.now() + 60_000;
+    while (output() === "" && child.exitCode === null && Date.now() < untilMs) await sleep(100);
+    await sleep(1_000);
+    const isServing = child.exitCode === null;
+    // The shell runs in a process group of its own.
+    if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGINT");
+    const hasEnded = await Promise.race([ended.then(() => true), sleep(30_000).then(() => false)]);
+    return { exitCode: isServing && hasEnded ? "served" : (child.exitCode ?? -1), output: output() };
+  }
+
+  async close(): Promise<void> {
+    await this.#laboratory.close();
+    rmSync(this.#folder, { recursive: true });
+  }
+
+  #start(command: string) {
+    const script = `cd ${this.#folder}; set -euo pipefail\n${command}`;
+    const child = this.#laboratory.start("n1", ["bash", "-c", script], this.#env);
+    child.stdin?.end();
+    let text = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.setEncoding("utf8").on("data", (part: string) => {
+        text += part;
+      });
+    }
+    const ended = new Promise<number | null>((done) => child.once("close", done));
+    return { child, output: () => text, ended };
+  }
+}
