@@ -5,6 +5,7 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "fan-out": ["node", "test/scale/fan-out.ts"],
   newcomers: ["node", "test/scale/newcomers.ts"],
   "status-page": ["node", "test/scale/status-page.ts"],
+  "get-nodes": ["node", "test/scale/get-nodes.ts"],
   tracing: ["node", "test/scale/tracing.ts"],
   "kube-source": ["node", "test/scale/kube-source.ts"],
   iptables: ["node", "test/scale/iptables.ts"],
