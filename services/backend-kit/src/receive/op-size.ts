@@ -30,6 +30,20 @@ const maxItemFields = 100_000;
 /** Items below this size are not scanned before they are decoded: each field takes at least 2 bytes. */
 const smallItemBytes = 64 * 1024;
 
+/** Length of path and encoding of an item whose texts are counted with the values of `bytesOf`. */
+const shortItemBytes = 512;
+
+/** How often a long text is in memory: in the path, in the key of the object, and in a field of it. */
+const textCopies = 3;
+
+/**
+ * Memory of the texts of a large item, besides `bytesOf`. Names of a cluster's objects are short; a hostile watcher may
+ * send others, which no sum over fields would contain.
+ */
+function longTextBytes(itemBytes: number): number {
+  return textCopies * Math.max(0, itemBytes - shortItemBytes);
+}
+
 /**
  * Estimates the memory that an operation of a stream takes until its batch is applied, in bytes. `watchBatches` adds
  * the estimates up, so that a watcher cannot fill the memory of a node. The limit itself is in `view-limit.ts`.
@@ -41,9 +55,11 @@ export function estimateOpBytes({ Op: op }: OpItem, decoded: LocalOp): number {
     case "Keep":
       return bytesOf.op + op.value.Buckets.length;
     case "Delete":
-      return bytesOf.op + op.value.Path.length;
-    case "Set":
-      return bytesOf.op + (op.value.Ref?.Path.length ?? 0) + changeBytes(decoded);
+      return bytesOf.op + op.value.Path.length + longTextBytes(op.value.Path.length);
+    case "Set": {
+      const pathLength = op.value.Ref?.Path.length ?? 0;
+      return bytesOf.op + pathLength + longTextBytes(pathLength + op.value.Bytes.length) + changeBytes(decoded);
+    }
     default:
       return bytesOf.op;
   }

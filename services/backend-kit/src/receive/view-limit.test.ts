@@ -1,5 +1,13 @@
-import { create, toBinary } from "@bufbuild/protobuf";
-import { EndpointSchema, type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import {
+  EndpointSchema,
+  type OpItem,
+  OpItemSchema,
+  ServiceSchema,
+  Set as WireSet,
+} from "@kpng/model/gen/localv1/api_pb.ts";
 import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
@@ -94,6 +102,29 @@ test("a view of 250 000 endpoints is within the default limit of a process with 
   }
   expect(bytes).toBeLessThan(limit);
   expect(bytes).toBeGreaterThan(limit / 2);
+});
+
+test("an operation with long texts takes no more memory than is estimated", () => {
+  setFlagsFromString("--expose-gc");
+  const collect: () => void = runInNewContext("gc");
+  const held = new HeldItems();
+  const kept: unknown[] = [];
+  let estimate = 0;
+  collect();
+  const before = process.memoryUsage().heapUsed;
+  for (let index = 0; index < 200; index++) {
+    const sent = putService(`a/${"x".repeat(60_000)}${index}`);
+    const op = fromBinary(OpItemSchema, toBinary(OpItemSchema, sent));
+    const decoded = decodeLocalOp(op);
+    estimate += estimateOpBytes(op, decoded);
+    held.stage(op, 0);
+    kept.push(decoded);
+  }
+  collect();
+  const used = process.memoryUsage().heapUsed - before;
+  expect(kept).toHaveLength(200);
+  expect(used).toBeGreaterThan(mebibyte);
+  expect(used).toBeLessThan(estimate);
 });
 
 test("the default limit of a message follows the memory, from 2 MiB to KPNG's 64 MiB", () => {
