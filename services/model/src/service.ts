@@ -26,8 +26,8 @@ export interface ServicePort {
 }
 
 /**
- * A port with a protocol that this version does not know. It is never served, but passed on in JSON and to callouts,
- * which may know the protocol.
+ * A port with a protocol that this version does not know. No rules are made for it. Backends that print the view or
+ * hand it to a program still pass it on, because the reader may know the protocol.
  */
 export interface UnknownPort extends Omit<ServicePort, "protocol"> {
   /** Value of localv1.Protocol that is not in {@link Protocol}. */
@@ -68,7 +68,7 @@ export interface Service {
   readonly proxyModeLoadBalancerIPs: AddressSet;
   /** Clients that may use the load-balancer IPs; empty for all clients. */
   readonly ipFilters: readonly IPFilter[];
-  /** KPNG's field MapIP: state files may set it, Kubernetes objects cannot. */
+  /** KPNG's field MapIP, passed on unchanged: state files may set it, Kubernetes objects cannot. */
   readonly mapIP: boolean;
   readonly ports: readonly ServicePort[];
   /** Only from a newer watcher; absent if there are none. */
@@ -97,8 +97,8 @@ export function serviceKey(object: { readonly namespace: string; readonly name: 
  * True if clients outside the cluster can reach the Service through a node: by a node port, an external IP, or a
  * load-balancer IP that nodes handle.
  *
- * Source: kube-proxy `serviceport.go`, ExternallyAccessible. There it is a property of a port; ports of a Service share
- * its addresses, and either all or none of them have a node port.
+ * Source: kube-proxy `serviceport.go`, ExternallyAccessible. There it is a property of a port. Here one port with a
+ * node port is enough for the whole Service: some ports lack one only if allocateLoadBalancerNodePorts is false.
  */
 export function isExternallyAccessible(service: Service): boolean {
   return (

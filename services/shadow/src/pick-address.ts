@@ -2,7 +2,10 @@ import type { Family } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 import ipaddr from "ipaddr.js";
 
-/** Addresses for documentation (RFC 5737, RFC 3849) and benchmarks (RFC 2544): no host has them. */
+/**
+ * Addresses that no host has: reserved for documentation (RFC 5737, RFC 3849), for benchmarks (RFC 2544), and an
+ * unassigned one in 2001::/23 (RFC 2928).
+ */
 const strangers: Readonly<Record<Family, readonly string[]>> = {
   v4: ["203.0.113.77", "198.51.100.77", "192.0.2.77", "198.18.77.77", "198.19.77.77"],
   v6: ["2001:db8:7777::77", "2001:db8:77::77", "2001:db8::77", "2001:2:77::77"],

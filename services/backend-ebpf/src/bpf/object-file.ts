@@ -1,4 +1,4 @@
-/** A place in a program that the loader fills in: a map, or a function of the kernel. */
+/** A place in a program that `loadProgram` fills in: a map, or a function of the kernel. */
 export interface Reference {
   /** Index of the instruction. */
   readonly instruction: number;
@@ -28,7 +28,10 @@ const callRelocation = 10;
 
 /**
  * Reads the programs of an object file that clang made for BPF: 64 bits, little-endian, one function a section. Pure.
- * Returns them by the name of their section.
+ * Returns them by the name of their section. Sections without references are left out; each of our programs has some.
+ *
+ * The constructor of `Datapath` calls it with the object file of this package, and `loadProgram` fills in the
+ * references. Separate from `loadProgram`, because this file only reads the format ELF, and makes no system calls.
  */
 export function parseObjectFile(bytes: Buffer): ReadonlyMap<string, ProgramCode> {
   const sections = readSections(bytes);

@@ -10,8 +10,13 @@ import type { MapContents } from "../tables/installed-frontends.ts";
 const updateCommand = 2;
 
 /**
- * The maps of an instance, which are pinned in a folder that is named after their layout. So programs of a release with
- * another layout, or with other sizes, get new maps beside those that the running programs use.
+ * The maps that the BPF programs of an instance (`--instance-name`) read, pinned in a folder that is named after their
+ * layout. So programs of a release with another layout, or with other sizes, get new maps beside those that the running
+ * programs use.
+ *
+ * `Datapath` opens them for its programs, `FamilyTables` writes Services to them, and `makeProxy` opens those of an
+ * earlier run for `--dry-run` and `--diff`. Separate from `BpfMap`, which is one map: this class keeps the set
+ * together. Separate from `Datapath`, because these runs need maps without programs.
  */
 export class EbpfMaps {
   /** Folder of the instance. */
@@ -26,7 +31,8 @@ export class EbpfMaps {
   }
 
   /**
-   * Opens the pinned maps. If one is missing, all are recreated: they refer to each other. Errors: BPF_FAILED.
+   * Opens the pinned maps. If one is missing, all are recreated, because values of one map are positions in another;
+   * only the storage of sockets is kept. Errors: BPF_FAILED.
    */
   static open(folder: string, mapSizes: MapSizes): EbpfMaps {
     const existing = EbpfMaps.openExisting(folder, mapSizes);
@@ -59,7 +65,7 @@ export class EbpfMaps {
     return map;
   }
 
-  /** Descriptors by the symbols of the object file. */
+  /** Descriptors by the symbols of the object file, for the loader of the programs. */
   get descriptors(): ReadonlyMap<string, number> {
     return new Map([...this.#maps].map(([name, { descriptor }]) => [name, descriptor]));
   }
@@ -82,7 +88,7 @@ export class EbpfMaps {
     }
   }
 
-  /** Removes the maps of other layouts, which no program uses any more. */
+  /** Removes the maps of other layouts. Call it once all programs of an earlier run are replaced. */
   removeOthers(): void {
     for (const name of readdirSync(this.folder)) {
       if (name.startsWith("maps-") && name !== this.#version) {
@@ -92,7 +98,10 @@ export class EbpfMaps {
   }
 }
 
-/** The storage of sockets does not depend on sizes: with a new one, UDP flows would go to other endpoints. */
+/**
+ * True for the storage of sockets. It does not depend on the sizes, so it is pinned beside the folder of the layout and
+ * kept: with an empty one, UDP flows would go to other endpoints.
+ */
 function isOfSockets(name: MapName): boolean {
   return name === "peers";
 }
@@ -110,8 +119,10 @@ function describeMaps(mapSizes: MapSizes) {
 }
 
 /**
- * Waits until no program can still use what was replaced before: an RCU grace period. The kernel waits for one before
- * an update of a map of maps returns.
+ * Waits for RCU grace periods: after one, no program still uses entries that were replaced before it. To wait, it
+ * updates a map of maps of its own, because the kernel returns from such an update only after a grace period.
+ *
+ * `Datapath` has one. `FamilyTables` uses it before it reuses the places of deleted entries in the maps above.
  */
 export class GracePeriods {
   /** Argument of bpf(2) for the update. */
@@ -132,7 +143,7 @@ export class GracePeriods {
     });
   }
 
-  /** Resolves after a grace period, when everything that was to be released before is. */
+  /** Resolves after a grace period, when all earlier calls of `release` are done. */
   async pass(): Promise<void> {
     this.after(() => undefined);
     await this.#pending;

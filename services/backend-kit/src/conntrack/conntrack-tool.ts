@@ -30,13 +30,14 @@ const unknownOption = 2;
 const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
- * Returns a `ConntrackTool` that runs the program `conntrack` of conntrack-tools, any version; with 1.4.6 and newer all
- * deletions are one process. `program` is its name or path. `StaleFlowCleaner` calls it unless a test passes another.
+ * Returns a `ConntrackTool` that runs the program `conntrack` of conntrack-tools, any version. Since 1.4.7 it has the
+ * option -R, which reads many deletions from standard input; an older one is started once for each deletion. `program`
+ * is its name or path. `StaleFlowCleaner` calls it unless a test passes another.
  *
  * This file only runs the program: `udp-flow.ts` parses its lines, and `stale-flows.ts` decides which flows are stale.
  */
 export function createConntrackTool(program = "conntrack"): ConntrackTool {
-  /** Whether the program has -R, as far as known. */
+  /** False once the program has refused -R. */
   let hasBatches = true;
   return {
     async visitUdp(family, visit, signal) {

@@ -40,8 +40,8 @@ export interface ServeOptions<Change extends RuleChange> {
  * The main task of a service proxy: follows the view of the node and installs the rules for it. With `--dry-run` it
  * prints them instead. It connects the parts of this folder to `backendTask`.
  *
- * `proxyBackend` runs it unless an option selects another run. Separate, as `diffTask` is: each run is a task
- * of its own.
+ * `proxyBackend` runs it unless an option selects another run. Separate from it and from `diffTask`: each file
+ * has the task of one kind of run.
  *
  * Rejects with the error of `openRuleSets` if the node does not support such rules.
  */
@@ -94,7 +94,7 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
     const { inForce, failure } = await (isFromDisk
       ? rules.useSaved(view, stages)
       : rules.sync(view, servicesOf(update), stages));
-    // There may have been nothing to commit.
+    // Rule sets that had nothing to commit have not reported this stage; a second report has no effect.
     stages.committing();
     const isSaved = (family: Family): boolean => rules.savedInForce.includes(family);
     if (isCommitted) await after.run(update, inForce, isFromDisk ? inForce.filter(isSaved) : inForce);
@@ -124,7 +124,10 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
   await runWithMain(main, isCommitted ? after.tasks : [], signal).finally(() => rules.close());
 }
 
-/** Returns the Services for `RuleSets.sync`. After a failure, only the family that failed is compared again. */
+/**
+ * Returns the Services that `RuleSets.sync` compares. After a failure, each family finds out for itself which Services
+ * changed since its last success.
+ */
 function servicesOf({ mode, fullReason, changes }: SyncUpdate): Parameters<RuleSets["sync"]>[1] {
   if (mode === "partial") return touchedServices(changes);
   return fullReason === "failure" ? "different" : "all";

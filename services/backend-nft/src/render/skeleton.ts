@@ -33,8 +33,8 @@ interface Chain {
 }
 
 /**
- * Renders, as commands of nft, the sets and maps, which keep their elements, and the chains whose number does not
- * depend on the Services, with their rules replaced.
+ * Renders the fixed part of a table as commands of nft: sets, maps, and the chains that each table has, whatever its
+ * Services are. The commands keep the elements of existing sets and maps, and replace the rules of the chains.
  *
  * `NftTable` runs the commands in each full sync, and `PrintedRuleSet` prints them. Separate from `renderService`:
  * Services only add elements to the sets, so a change of a Service changes no rule of this file.
@@ -155,7 +155,7 @@ function renderSets(family: Family): readonly string[] {
     "map sticky_counts { type classid : verdict; }",
     "map sticky_slots { typeof meta priority . numgen random mod 65536 : meta priority; }",
     `map sticky_endpoints { type classid : ${address} . inet_service; }`,
-    // No rule looks it up.
+    // No rule looks it up: its one element stores the record of the installed plan, for the next start.
     "set record { type mark; }",
   ];
 }
@@ -196,8 +196,8 @@ function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[]
     {
       name: "masquerade_marked",
       rules: [
-        // A packet of the node itself, or forwarded over IPv6, would keep the temporary value, which queueing
-        // disciplines see.
+        // The rules keep the packed set in the packet's priority. Packets of the node itself, and those forwarded over
+        // IPv6, would still have it when they leave, and queueing disciplines read the priority.
         `ct status dnat meta priority >= ${packed.firstId} meta priority set 0`,
         `meta mark and ${bit} != 0 meta mark set meta mark xor ${bit} masquerade fully-random`,
         `ct status dnat ${ip} saddr . ${ip} daddr @hairpin masquerade fully-random`,

@@ -19,8 +19,8 @@ export interface StatusServerOptions {
 }
 
 /**
- * Returns a task that serves /livez, /healthz, /readyz (status 200 or 503, with JSON of the health of each part) and
- * /metrics (Prometheus text).
+ * Returns a task that serves /livez (always status 200), /healthz and /readyz (200 or 503), all with the health of each
+ * part as JSON, and /metrics (Prometheus text).
  *
  * Errors: BAD_OPTION; LISTEN_FAILED from the running task if it cannot listen on the address.
  */
@@ -29,16 +29,16 @@ export function statusServerTask(options: StatusServerOptions): Task {
   return { name: "status server", run: (signal) => serve(target, options, signal) };
 }
 
-/** Values of `statusServerOptions`. */
+/** Values of the options `statusServerOptions`, as the command line parses them. */
 export interface StatusAddresses {
   readonly healthzBindAddress?: string | undefined;
   readonly metricsBindAddress?: string | undefined;
 }
 
 /**
- * Returns a status server for each address in the options: none, one for both, or two. If there is one, registers the
- * metrics of the process too. `kpng SOURCE`, and backends that are not service proxies, run the result; service proxies
- * have `proxyObserveTasks` of backend-kit, which answers like kube-proxy.
+ * Returns the task of a status server for each address in the options: none, one for both, or two. If there is one,
+ * registers the metrics of the process too. `kpng SOURCE`, and backends that are not service proxies, run the result;
+ * service proxies have `proxyObserveTasks` of backend-kit, which answers like kube-proxy.
  */
 export function statusServerTasks(
   addresses: StatusAddresses,
@@ -87,8 +87,8 @@ async function serve(
     });
   });
   await new Promise<void>((resolve, reject) => {
-    // Also after the start, when it has no effect: an error means that there are too many open files to accept a
-    // connection, and without a listener it would end the process.
+    // The listener stays after the start, when the promise is settled and `reject` has no effect. An error then means
+    // that the process has too many open files to accept a connection; without a listener, it would end the process.
     server.on("error", (cause) =>
       reject(new ProcessError("LISTEN_FAILED", `cannot serve health and metrics on ${address}`, { cause })),
     );
@@ -102,7 +102,7 @@ async function serve(
 /** Clients that connect and send no request must not take the place of probes; in milliseconds. */
 const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
 
-/** A watcher reserves 64 open files, of which its source and its state files need the other half. */
+/** Half of the 64 open files that a watcher reserves; its source and its state files need the rest. */
 const maxConnections = 32;
 
 /** Returns the counter of refused connections, which the status servers of a process share. */

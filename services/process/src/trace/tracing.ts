@@ -41,7 +41,7 @@ export interface OpenSpan {
  *
  * The caller passes all times, because a span is often recorded only after its operation is over.
  *
- * `exportTraces` implements it. Everything that records spans imports only this file.
+ * `exportTraces` implements it. Code that records spans imports no other file of this folder.
  */
 export interface Tracing {
   /** Begins a span. Returns undefined if it is not sampled; then no child of it may be recorded either. */

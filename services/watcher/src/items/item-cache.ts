@@ -12,9 +12,10 @@ import {
 import type { Item } from "./item.ts";
 
 /**
- * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects.
+ * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects. An endpoint
+ * has several variants: its bytes depend on the node's use of it, on `isExtended` and on whether it runs on the node.
  *
- * Each `ServiceState` has one, and `serviceOverlay` asks it for the items of single nodes. Separate from
+ * Each `ServiceState` has one, and `serviceOverlay` asks it for the items that only one node receives. Separate from
  * `ServiceState`, because the next state's cache takes over the items of all endpoints that did not change.
  *
  * *Bound:* for each endpoint, the variants that were requested, which are few.
@@ -48,7 +49,10 @@ export class ItemCache {
     });
   }
 
-  /** With `isKept` false, items that are not in the cache are not added to it, and the caller must not keep them. */
+  /**
+   * Returns the items of an endpoint in one variant. With `isKept` false, for items that are sent at once, newly
+   * encoded items are not cached, and the caller must not keep them.
+   */
   ofEndpoint(one: MergedEndpoint, uses: Uses, variant: EndpointVariant, isKept = true): readonly Item[] {
     const first = this.#variants[one.index];
     const key = endpointVariantKey(uses, variant);
@@ -62,6 +66,7 @@ export class ItemCache {
     return items;
   }
 
+  /** Returns the item of the Service itself, as a list. */
   ofService(portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): readonly Item[] {
     const key = serviceVariantKey(portHasEndpoints, isExtended);
     const cached = find(this.#serviceVariants, key);

@@ -3,8 +3,8 @@ import type { Snapshot } from "./snapshot.ts";
 
 /**
  * Returns the trigger times of the slices that changed between two snapshots, in milliseconds since 1970. The
- * annotation `endpoints.kubernetes.io/last-change-trigger-time` holds when the cause of a slice's change happened, e.g.
- * in its pod.
+ * annotation `endpoints.kubernetes.io/last-change-trigger-time` of a slice holds the time of the event that
+ * caused the change, e.g. a change of a pod.
  *
  * `syncMarker`, `RecentChanges` and `traceRevisions` call it: metrics, `kpng trace` and traces start at these times.
  * Separate, because all three need it.

@@ -7,8 +7,8 @@ import type { Review } from "./token-authority.ts";
  */
 export interface TokenMetrics {
   /**
-   * Checks by result: "known" for a token that was accepted before and needs no review, "accepted" after a verification
-   * or review, "refused".
+   * Checks by result: "known" for a token that was accepted before and needs no review; "accepted" if its signature was
+   * verified or the API server reviewed it; "refused".
    */
   readonly checks: Counter<"result">;
   /** Reviews by result. */

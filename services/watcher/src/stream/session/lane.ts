@@ -7,10 +7,12 @@ import { Queue } from "./queue.ts";
  *
  * | Lane | Work | Kinds, first to last |
  * |---|---|---|
- * | `updates` | changes for subscribers that have their view | `update`, then the end of a round (see Rounds) |
+ * | `updates` | changes for subscribers that have their view | `update`, then `round`: the end of a round |
  * | `resumes` | first batches of subscribers that hold a view | `continue-resume`, then `resume` |
  * | `views` | first batches of other subscribers | `continue`, then `begin` |
  * | `queries` | responses to people: lists, explanations | `query` |
+ *
+ * A round of updates, see `Rounds`, brings all these subscribers to the same snapshot.
  *
  * A batch in progress is completed before another one begins, so views are completed one after the other.
  */
@@ -68,7 +70,10 @@ export class Lane {
     this.size += 1;
   }
 
-  /** True from the first update of a round until its end was taken, and while `PreparedSnapshots` has steps to take. */
+  /**
+   * True if the last work taken was an update and more work waits: from the first update of a round until the end of
+   * the round is taken, and while `PreparedSnapshots`, whose steps are updates too, has a step waiting.
+   */
   get isInRound(): boolean {
     return this.size > 0 && this.#lastKind === "update";
   }
