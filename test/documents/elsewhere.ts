@@ -20,7 +20,7 @@ const needsHosts = "needs the hosts and the certificates of a cluster";
  * nothing.
  */
 export const elsewhere: readonly Elsewhere[] = [
-  { pattern: /^npm (ci|run demo)\b/, reason: "needs a fresh clone", test: "test/kernel/demo.test.ts" },
+  { pattern: /^npm (ci|run demo)\b/, reason: "needs a fresh clone", test: "test/documents/newcomer.test.ts" },
   { pattern: /^npm link\b/, reason: "changes the machine", test: "test/package/clone.test.ts" },
   { pattern: /^npm run (-s kpng|bundle)\b/, reason: "writes into the clone", test: "test/package/clone.test.ts" },
   { pattern: /^npm pack\b/, reason: "writes into the clone", test: "test/package/pack.test.ts" },

@@ -30,13 +30,15 @@ export class Machine {
     this.#env = env;
   }
 
-  /** Opens a machine whose folder has the content of this repository. */
-  static async open(): Promise<Machine> {
+  /** Opens a machine whose folder has the content of `clone`. */
+  static async open(clone = "."): Promise<Machine> {
     const folder = mkdtempSync(join(tmpdir(), "kpng-documents-"));
-    for (const name of readdirSync(".")) if (name !== "dist") symlinkSync(resolve(name), join(folder, name));
+    for (const name of readdirSync(clone)) if (name !== "dist") symlinkSync(resolve(clone, name), join(folder, name));
     const binaries = await findBinaries(["grpcurl"]);
     const grpcurl = binaries.kind === "found" ? [dirname(binaries.paths.grpcurl ?? "")] : [];
-    const path = [resolve("node_modules/.bin"), ...grpcurl, process.env.PATH, "/usr/sbin", "/sbin"].join(delimiter);
+    const path = [resolve(clone, "node_modules/.bin"), ...grpcurl, process.env.PATH, "/usr/sbin", "/sbin"].join(
+      delimiter,
+    );
     const laboratory = await Laboratory.open();
     await laboratory.add("n1");
     await laboratory.run("n1", ["sh", "-c", "mount -t tmpfs tmpfs /run && mkdir /run/kpng"]);
@@ -65,6 +67,10 @@ export class Machine {
     if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGINT");
     const hasEnded = await Promise.race([ended.then(() => true), sleep(30_000).then(() => false)]);
     return { exitCode: isServing && hasEnded ? "served" : (child.exitCode ?? -1), output: output() };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
   }
 
   async close(): Promise<void> {
