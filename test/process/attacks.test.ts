@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
+import { availableParallelism, loadavg } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { WatchEndpointsRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
@@ -23,8 +24,8 @@ import { kpngMain, usePrograms } from "./programs.ts";
 // Clients that try to exhaust the memory or the files of a watcher with a heap limit of 512 MB.
 const programs = usePrograms();
 
-/** Most bytes that the watcher may hold more than before, some seconds after an attack. */
-const leftoverBytes = 192 * 1024 * 1024;
+/** Maximum growth of the RSS of the watcher 30 s after an attack, in bytes. */
+const leftoverBytes = 16 * 1024 * 1024;
 
 let sockets: Socket[] = [];
 let port = 0;
@@ -96,10 +97,22 @@ async function dial(): Promise<Socket> {
   return socket;
 }
 
+/** Returns the RSS of an idle watcher, in bytes, once it has returned the memory that only its start needed. */
+async function settledBytes(pid: number): Promise<number> {
+  let most = 0;
+  const returned = (): number => {
+    const { rssBytes } = usageOf(pid);
+    most = Math.max(most, rssBytes);
+    return most - rssBytes;
+  };
+  await expect.poll(returned, { timeout: 60_000 * slowness(), interval: 500 }).toBeGreaterThan(32 * 1024 * 1024);
+  await delay(2_000);
+  return usageOf(pid).rssBytes;
+}
+
 /** Probes the watcher during an attack, and afterwards until it has returned its memory. */
 async function survive(pid: number, attack: () => Promise<void>, holdMs: number): Promise<void> {
-  await delay(1_000);
-  const before = usageOf(pid).rssBytes;
+  const before = await settledBytes(pid);
   const probes: number[] = [];
   let peak = before;
   let isOver = false;
@@ -119,13 +132,21 @@ async function survive(pid: number, attack: () => Promise<void>, holdMs: number)
   process.stdout.write(
     `${probes.length} probes, p99 ${p99.toFixed(0)} ms, RSS ${mebibytes(before)}, peak ${mebibytes(peak)}\n`,
   );
-  expect(p99).toBeLessThan(500);
-  await expect.poll(() => usageOf(pid).rssBytes - before, { timeout: 30_000 }).toBeLessThan(leftoverBytes);
-  process.stdout.write(`RSS afterwards ${mebibytes(usageOf(pid).rssBytes)}\n`);
+  const endedMs = performance.now();
+  const timeout = 30_000 * slowness();
+  await expect.poll(() => usageOf(pid).rssBytes - before, { timeout, interval: 500 }).toBeLessThan(leftoverBytes);
+  const tookMs = performance.now() - endedMs;
+  process.stdout.write(`RSS afterwards ${mebibytes(usageOf(pid).rssBytes)}, after ${tookMs.toFixed(0)} ms\n`);
+  expect(p99).toBeLessThan(500 * slowness());
+}
+
+/** How much longer everything takes because other processes want the cores, too: 1 on a quiet machine. */
+function slowness(): number {
+  return Math.max(1, (loadavg()[0] ?? 0) / availableParallelism());
 }
 
 test("1 000 WatchEndpoints on each of three connections that do not read end neither the watcher nor its probes", {
-  timeout: 120_000,
+  timeout: 400_000,
 }, async () => {
   const program = await startWatcher();
   const noWindow = Buffer.concat([
@@ -157,7 +178,7 @@ test("1 000 WatchEndpoints on each of three connections that do not read end nei
 });
 
 test("20 000 pipelined requests on one HTTP/1.1 connection are answered one after the other", {
-  timeout: 120_000,
+  timeout: 400_000,
 }, async () => {
   const program = await startWatcher();
   const body = "{}";
@@ -175,7 +196,7 @@ test("20 000 pipelined requests on one HTTP/1.1 connection are answered one afte
   );
 });
 
-test("more connections than the limit are closed, and health answers", { timeout: 120_000 }, async () => {
+test("more connections than the limit are closed, and health answers", { timeout: 400_000 }, async () => {
   const program = await startWatcher(["--max-connections", "50"]);
   await survive(program.pid, async () => void (await Promise.all(Array.from({ length: 500 }, dial))), 500);
   expect(await refused("connections")).toBeGreaterThanOrEqual(450);

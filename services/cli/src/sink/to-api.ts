@@ -1,4 +1,5 @@
 import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatableNonEmpty } from "@kpng/process/options.ts";
+import { collectWhenIdle } from "@kpng/process/run/idle-collection.ts";
 import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
@@ -123,6 +124,7 @@ Examples:
 `,
   make: (options, store, context) => {
     growOldGenerationByHalf();
+    collectWhenIdle();
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
