@@ -47,7 +47,9 @@ describePackets("the traffic of Services, with packets", () => {
     rmSync(folder, { recursive: true });
   });
 
-  test("kpng top services shows the connections, packets and bytes that a client's packets made", async () => {
+  test("kpng top services shows the connections, packets and bytes that a client's packets made", {
+    timeout: 240_000,
+  }, async () => {
     const connectOnce = `const s = require("node:net").connect(8080, "10.96.0.80", () => s.end("who?"));
       s.on("error", () => process.exit(1)).resume();`;
     const top = async () => {
