@@ -83,10 +83,15 @@ const all = Object.keys(calls) as Call[];
 
 describe("a client over TLS", () => {
   let files: TestCertificates;
+  let otherFiles: TestCertificates;
   beforeAll(() => {
     files = makeCertificates();
+    otherFiles = makeCertificates();
   });
-  afterAll(() => files.remove());
+  afterAll(() => {
+    files.remove();
+    otherFiles.remove();
+  });
 
   async function dialTls({ key, crt }: KeyPair): Promise<Transport> {
     await serve({ tls: readServerTls("", { ...files.server, ca: files.ca }) });
@@ -111,6 +116,16 @@ describe("a client over TLS", () => {
     { uris: ["kpng://state", "kpng://inspection"], may: all },
   ])("whose certificate has the URI names $uris may call exactly $may", async ({ uris, may }) => {
     expect(await allowed(await dialTls(files.clientWith(uris)), Code.PermissionDenied)).toEqual(may);
+  });
+
+  test.each([
+    { that: "has expired", pair: () => files.clientWith(["kpng://node/n1"], -1) },
+    { that: "another CA issued", pair: () => otherFiles.clientWith(["kpng://node/n1"]) },
+  ])("whose certificate $that has no call answered, not even health", async ({ pair }) => {
+    const transport = await dialTls(pair());
+    for (const [name, call] of Object.entries(calls)) {
+      await expect(call(transport), name).rejects.toThrow(/alert|ECONNRESET|closed|reset/i);
+    }
   });
 
   test("cannot turn the stream of its own node into that of another, to acknowledge for it", async () => {
