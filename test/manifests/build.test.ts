@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { parseDurationMs } from "@kpng/process/options.ts";
@@ -8,7 +8,7 @@ import packageJson from "../../package.json" with { type: "json" };
 import type { KubeObject } from "../cluster/api-client.ts";
 import { makePrograms } from "../docs/reference/command-options.ts";
 import { findKubectl } from "./find-kubectl.ts";
-import { yamlOfGuide } from "./install-guide.ts";
+import { staticPodsGuide, yamlOfGuide } from "./install-guide.ts";
 import { buildKustomization, commandLineOf, kustomizations, podSpecOf } from "./kustomizations.ts";
 import type { Container, PodSpec } from "./pod-spec.ts";
 
@@ -140,9 +140,7 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
   });
 
   test("components/monitoring opens the metrics of every part at the declared port, and monitors it", () => {
-    const folder = makeKustomization(`
-      resources: [DEPLOY/watcher, DEPLOY/relay, DEPLOY/backends/iptables, DEPLOY/backends/nft, DEPLOY/backends/ipvs, DEPLOY/backends/ebpf, DEPLOY/backends/userspace, DEPLOY/backends/callout, DEPLOY/backends/json]
-      components: [DEPLOY/components/monitoring]`);
+    const folder = makeKustomization(`${everyPart}\ncomponents: [DEPLOY/components/monitoring]`);
     const found = containersOf(folder);
     expect(found.length).toBe(9);
     for (const { container } of found) {
@@ -155,6 +153,46 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
       ...Array(7).fill("kpng-backends"),
       ...Array(2).fill("kpng-watcher"),
     ]);
+  });
+
+  test("the firewall of docs/install.md lets Prometheus reach the metrics of every part", () => {
+    const row = readFileSync("docs/install.md", "utf8").match(/^\| all nodes \| (.*) \| Prometheus/m)?.[1] ?? "";
+    const ranges = [...row.matchAll(/(\d+)(?: to (\d+))?\/TCP/g)].map(([, from, to = from]) => [from, to].map(Number));
+    const found = containersOf(makeKustomization(everyPart));
+    for (const { ports = [], image } of found.map(({ container }) => container)) {
+      const port = ports.find(({ name }) => name === "metrics")?.containerPort ?? 0;
+      expect(
+        ranges.some(([from = 0, to = 0]) => from <= port && port <= to),
+        `${image} ${port}`,
+      ).toBe(true);
+    }
+  });
+
+  test("no pod starts without the values of config.yaml, and config.yaml explains each", () => {
+    const explained = new Set(
+      [...readFileSync("deploy/kubernetes/config.yaml", "utf8").matchAll(/^ {2}# ([a-z-]+): /gm)].map(([, key]) => key),
+    );
+    const references = kustomizations
+      .flatMap(containersOf)
+      .flatMap(({ container: { env = [] } }) =>
+        env.flatMap(({ valueFrom }) => (valueFrom?.configMapKeyRef === undefined ? [] : [valueFrom.configMapKeyRef])),
+      );
+    const required = references.filter(({ name }) => name === "kpng");
+    expect(new Set(required.map(({ key }) => key))).toEqual(explained);
+    expect(references.filter((reference) => "optional" in reference)).toEqual([]);
+  });
+
+  test("components/client-certificates gives watchers the CA of the clients, as docs/guides/static-pods.md says", () => {
+    const text = staticPodsGuide().kustomization.replaceAll("../deploy/kubernetes", "DEPLOY");
+    const [found, ...others] = containersOf(makeKustomization(text));
+    expect(others).toEqual([]);
+    const file = settingOf(found?.container ?? { name: "", image: "" }, "KPNG_LISTEN_TLS_CA");
+    const mount = found?.container.volumeMounts?.find(({ mountPath }) => file === `${mountPath}/ca.crt`);
+    const volume = found?.spec.volumes?.find(({ name }) => name === mount?.name);
+    expect(volume?.configMap?.name).toBe("kpng-ca");
+    expect(commandPath(["kpng", "kube", "to-api"]).flatMap(({ options }) => options)).toContainEqual(
+      expect.objectContaining({ envVar: "KPNG_LISTEN_TLS_CA" }),
+    );
   });
 
   test("the kustomizations of docs/install.md build", () => {
@@ -175,6 +213,9 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
     expect(large?.container).toMatchObject({ resources: { limits: { memory: "2Gi" } } });
   });
 });
+
+/** Start of a kustomization with every part of deploy/kubernetes. */
+const everyPart = `resources: [DEPLOY/watcher, DEPLOY/relay, DEPLOY/backends/iptables, DEPLOY/backends/nft, DEPLOY/backends/ipvs, DEPLOY/backends/ebpf, DEPLOY/backends/userspace, DEPLOY/backends/callout, DEPLOY/backends/json]`;
 
 /** Writes a kustomization into a temporary folder; DEPLOY stands for deploy/kubernetes. */
 function makeKustomization(text: string): string {

@@ -18,6 +18,14 @@ export function yamlOfGuide(): readonly string[] {
   return blocksOf(guide, "yaml");
 }
 
+/** Returns the kustomization and the shell commands of docs/guides/static-pods.md. */
+export function staticPodsGuide(): { readonly kustomization: string; readonly commands: readonly string[] } {
+  const text = readFileSync("docs/guides/static-pods.md", "utf8");
+  const [kustomization] = blocksOf(text, "yaml");
+  if (kustomization === undefined) throw new Error("docs/guides/static-pods.md has no kustomization");
+  return { kustomization, commands: blocksOf(text, "sh") };
+}
+
 /** A block of a list item is indented like the item. */
 function blocksOf(text: string, language: string): readonly string[] {
   return [...text.matchAll(new RegExp(`^( *)\`\`\`${language}\\n([\\s\\S]*?)^ *\`\`\`$`, "gm"))].map(

@@ -1,9 +1,9 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { parse, stringify } from "yaml";
 import { type KubeObject, makeStaticPod } from "../../deploy/static-pods/static-pod.ts";
 import { findKubectl } from "./find-kubectl.ts";
+import { staticPodsGuide } from "./install-guide.ts";
 import { buildKustomization } from "./kustomizations.ts";
 import type { PodSpec } from "./pod-spec.ts";
 
@@ -48,8 +48,7 @@ test.skipIf(isSkipped).each(["iptables", "nft", "ipvs", "ebpf", "userspace"])(
 );
 
 test.skipIf(isSkipped)("the command of the guide prints the pod, with the image of the registry", () => {
-  const guide = readFileSync("docs/guides/static-pods.md", "utf8");
-  const [, block = ""] = /```sh\n( *\{ kubectl kustomize[^`]*)```/.exec(guide) ?? [];
+  const [block = ""] = staticPodsGuide().commands;
   const script = block
     .replace(/kubectl --namespace kube-system get .*?;/, "cat config.yaml;")
     .replace("cat config.yaml", `printf '%s' '${stringify(config)}'`)
