@@ -1,6 +1,9 @@
 import { execFileSync, spawnSync } from "node:child_process";
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { parse } from "yaml";
+import { nodeFolder } from "../../deploy/static-pods/static-pod.ts";
 import type { KubeObject } from "../cluster/api-client.ts";
 import { describeCluster } from "../cluster/describe-cluster.ts";
 import { createService, createSlice } from "../cluster/objects.ts";
@@ -8,7 +11,7 @@ import { until } from "../cluster/until.ts";
 import { whyNoBpf } from "../kernel/laboratory/bpf.ts";
 import { findKubectl } from "./find-kubectl.ts";
 import { type GuideShell, openGuideShell } from "./guide-shell.ts";
-import { commandsOfGuide } from "./install-guide.ts";
+import { commandsOfGuide, staticPodsGuide } from "./install-guide.ts";
 import { buildKustomization } from "./kustomizations.ts";
 import { Machine } from "./machine.ts";
 import { createPodOf } from "./pods.ts";
@@ -132,6 +135,31 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
     expect(ebpf.exec("kpng", ["get", "rules", "v4", "--api", "unix:///run/kpng/inspect.sock"])).toMatch(
       /TCP 10\.96\.7\.7:80 .*10\.244\.1\.5/,
     );
+  });
+
+  test.skipIf(isSkipped)("a static pod proves its node by a certificate, as its guide says", { timeout }, async () => {
+    await Promise.all(running.splice(0).map((container) => container.stop()));
+    const { api, folder } = cluster();
+    const { kustomization, commands } = staticPodsGuide();
+    writeFileSync(join(shell.clone, "my-cluster", "kustomization.yaml"), kustomization);
+    shell.run("kubectl apply --kustomize my-cluster");
+    await start(await api.get(`${apps}/deployments/kpng-watcher`), "cp-2");
+
+    for (const command of commands) shell.run(command);
+    shell.run("kubectl apply --dry-run=server --validate=strict --filename kpng-nft.yaml");
+    const template = parse(readFileSync(join(shell.clone, "kpng-nft.yaml"), "utf8"));
+    const workload = { apiVersion: "apps/v1", kind: "DaemonSet", metadata: { name: "static-nft" }, spec: { template } };
+    const files = join(folder, "static-nft-n1", "host", nodeFolder);
+    mkdirSync(files, { recursive: true });
+    for (const [from, to] of [
+      ["ca.crt", "ca.crt"],
+      ["n1.crt", "node.crt"],
+      ["n1.key", "node.key"],
+    ] as const)
+      cpSync(join(shell.clone, "kpng-certificates", from), join(files, to));
+    const pod = await start(workload, "n1");
+    const getBackend = ["get", "backend", "--api", "unix:///run/kpng/inspect.sock"];
+    expect(pod.exec("kpng", getBackend)).toContain("n1");
   });
 
   test.skipIf(isSkipped)("a single process needs no watcher", { timeout }, async () => {

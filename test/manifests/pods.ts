@@ -43,13 +43,15 @@ export async function createPodOf(api: ApiClient, workload: KubeObject, node: st
   });
   const created = await api.get(`${namespace}/pods/${name}`);
   const spec = created.spec as PodSpec;
-  const account = await api.get(`${namespace}/serviceaccounts/${spec.serviceAccountName}`);
+  const { serviceAccountName } = spec;
+  const account = serviceAccountName && (await api.get(`${namespace}/serviceaccounts/${serviceAccountName}`));
   return {
     name,
     node,
     labels: created.metadata.labels ?? {},
     spec,
-    mountsToken: account.automountServiceAccountToken !== false,
+    // A static pod has no account.
+    mountsToken: typeof account === "object" && account.automountServiceAccountToken !== false,
     requestToken: async (audience) => {
       const request = {
         apiVersion: "authentication.k8s.io/v1",
