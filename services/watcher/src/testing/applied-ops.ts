@@ -15,11 +15,25 @@ export type Held = ReadonlyMap<string, string>;
 
 /**
  * Returns the items of a subscriber after it applied changes to `before`. Throws for an endpoint before its Service, as
- * a backend does.
+ * a backend does, and for a Delete outside a batch of an item that the subscriber never had; see BatchOp in the proto
+ * file.
  */
 export function applied(before: Held, changes: Changes): Held {
   const held = new Map(before);
-  for (const op of opsOfChanges(changes)) applyOp(held, op);
+  const known = new Set(before.keys());
+  for (const piece of changes.frames()) {
+    for (const op of opsIn(piece)) {
+      if (op.Op.case === "Delete" && !known.has(`${op.Op.value.Set} ${op.Op.value.Path}`))
+        throw new Error(`Delete of ${op.Op.value.Path}, which the subscriber never had`);
+      for (const one of unpacked(op)) {
+        applyOp(held, one);
+        const {
+          Op: { case: kind, value },
+        } = one;
+        if (kind === "Set") known.add(`${value.Ref?.Set} ${value.Ref?.Path}`);
+      }
+    }
+  }
   return held;
 }
 

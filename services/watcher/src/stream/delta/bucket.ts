@@ -19,6 +19,7 @@ export class Bucket {
   /** The newest first. */
   readonly #past: readonly PastChange[];
   #endpoints: readonly Frame[] | undefined;
+  #countByDigest: ReadonlyMap<bigint, number> | undefined;
 
   private constructor(items: readonly Item[], past: readonly PastChange[]) {
     this.items = items;
@@ -36,6 +37,13 @@ export class Bucket {
   /** The digests of the bucket before its last change, before the change before it, and so on, as far as known. */
   get pastDigests(): readonly bigint[] {
     return this.#past.map(({ digest }) => digest);
+  }
+
+  /** Returns the number of changes since the bucket last had a digest; undefined if it is none of the past ones. */
+  changesSince(digest: bigint): number | undefined {
+    // The newest last, so that it replaces an older equal one.
+    this.#countByDigest ??= new Map(this.#past.map((change, index) => [change.digest, index + 1] as const).reverse());
+    return this.#countByDigest.get(digest);
   }
 
   /** The items that the last `count` changes put or removed. */

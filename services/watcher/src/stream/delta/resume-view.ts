@@ -6,7 +6,7 @@ import { nodeViewOrder } from "../../items/node-view-items.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { type BucketGap, type BucketIndex, bucketIndexes, fillGaps, missedChanges } from "./bucket-index.ts";
+import { type BucketGap, type BucketIndex, bucketIndexes, fillGaps, isFilled, missedChanges } from "./bucket-index.ts";
 import { classDigestInSteps } from "./class-digests.ts";
 import { diffItems } from "./diff-items.ts";
 import { type Changes, pause } from "./projection.ts";
@@ -72,11 +72,15 @@ function* resumedFrames(
     yield* wholeView(snapshot, target).frames();
     return;
   }
-  const corrected = new Set(differing);
+  const gaps = new Map(differing.map((number) => [number, { number, missed: missed.get(number) }]));
+  const isCorrected = ({ path }: Item, bucket: number): boolean => {
+    const gap = gaps.get(bucket);
+    return gap !== undefined && isFilled(indexes, gap, path);
+  };
   const lacking: Lacking = {
-    gaps: differing.map((number) => ({ number, missed: missed.get(number) })),
-    hidden: hidden.filter((item) => corrected.has(digestOf(item).bucket)),
-    own: own.flatMap(({ item, digest }) => (corrected.has(digest.bucket) ? [item] : [])),
+    gaps: [...gaps.values()],
+    hidden: hidden.filter((item) => isCorrected(item, digestOf(item).bucket)),
+    own: own.flatMap(({ item, digest }) => (isCorrected(item, digest.bucket) ? [item] : [])),
   };
   yield keepFrame(encodeBuckets((bucket) => !lacked.has(bucket)));
   yield* takesBatches ? packedFrames(indexes, lacking) : orderedFrames(indexes, lacking);
@@ -98,12 +102,12 @@ export function viewBuckets(snapshot: Snapshot, target: ViewTarget): BucketDiges
 /** If it lacks a larger share of the buckets, the whole view is shorter: it is compressed in larger blocks. */
 const maxLackedShare = 1 / 2;
 
-/** The buckets in which a subscriber lacks items, and its corrections in them. */
+/** The buckets in which a subscriber lacks items, and its corrections of what it is sent of them. */
 interface Lacking {
   readonly gaps: readonly BucketGap[];
-  /** The items in these buckets that the class shares and the node does not get. */
+  /** The items that it is sent because the class shares them, and does not get. */
   readonly hidden: readonly Item[];
-  /** The items in these buckets that only the node gets. */
+  /** The items at the same paths or in the same whole buckets that only the node gets. */
   readonly own: readonly Item[];
 }
 
