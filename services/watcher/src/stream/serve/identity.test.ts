@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { connect as connectTls, type SecureVersion } from "node:tls";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
@@ -126,6 +128,32 @@ describe("a client over TLS", () => {
     for (const [name, call] of Object.entries(calls)) {
       await expect(call(transport), name).rejects.toThrow(/alert|ECONNRESET|closed|reset/i);
     }
+  });
+
+  test("needs TLS 1.3", async () => {
+    await dialTls(files.client);
+    const { port } = new URL(`https://${watched.address}`);
+    const connectWith = async (version: SecureVersion): Promise<string | null> => {
+      const client = { key: readFileSync(files.client.key), cert: readFileSync(files.client.crt) };
+      const versions = { minVersion: version, maxVersion: version };
+      const ca = readFileSync(files.ca);
+      const socket = connectTls({
+        port: Number(port),
+        host: "127.0.0.1",
+        ALPNProtocols: ["h2"],
+        ca,
+        ...client,
+        ...versions,
+      });
+      try {
+        await once(socket, "secureConnect");
+        return socket.getProtocol();
+      } finally {
+        socket.destroy();
+      }
+    };
+    expect(await connectWith("TLSv1.3")).toBe("TLSv1.3");
+    await expect(connectWith("TLSv1.2")).rejects.toThrow("protocol version");
   });
 
   test("cannot turn the stream of its own node into that of another, to acknowledge for it", async () => {
