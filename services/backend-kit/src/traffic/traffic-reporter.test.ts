@@ -1,3 +1,5 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import { WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { expect, test } from "vitest";
 import { otherServices, type ServiceCounts } from "./service-counts.ts";
 import { TrafficReporter } from "./traffic-reporter.ts";
@@ -45,4 +47,21 @@ test("a report names the 100 Services with the most bytes since the previous one
   expect(services).toHaveLength(101);
   expect(services[0]).toMatchObject({ Service: "a/s999", BytesPerSecond: 1_000n });
   expect(services[100]).toMatchObject({ Service: "", Connections: 907n, BytesToClients: 900_007n });
+});
+
+test.each(["s", "\u4e2d"])("a report about names of many letters %s fits into a request", (letter) => {
+  const most = 2 ** 53;
+  const all = new Map<string, ServiceCounts>();
+  for (let index = 0; index < 1_000; index += 1) {
+    const name = `${index}`.padStart(253, letter);
+    all.set(`${letter.repeat(253)}/${name}`, {
+      ...counts(most, most),
+      packetsFromClients: most,
+      bytesFromClients: most,
+    });
+  }
+  const report = new TrafficReporter(() => all).next(true, 0);
+  expect(report?.Services.at(-1)?.Connections).toBeGreaterThan(most);
+  const request = create(WatchReqSchema, report === undefined ? {} : { Traffic: report });
+  expect(toBinary(WatchReqSchema, request).length).toBeLessThan(64 * 1024);
 });

@@ -5,6 +5,9 @@ import { otherServices, type ServiceCounts } from "./service-counts.ts";
 /** Number of Services in a report; the others are summed up. A report has at most 20 KB. */
 const maxReported = 100;
 
+/** Longest name with an entry of its own, in bytes: a request ends at 64 KiB, and with it the node's stream. */
+const maxNameBytes = 510;
+
 /** Returns the counters of all Services that have had traffic, by `namespace/name` or {@link otherServices}. */
 export type ReadServiceCounts = () => Iterable<readonly [service: string, counts: Readonly<ServiceCounts>]>;
 
@@ -62,8 +65,10 @@ export class TrafficReporter {
 }
 
 function makeReport(measured: readonly Measured[]): TrafficReport {
-  const named = measured.filter(({ service }) => service !== otherServices).sort(byTraffic);
-  const others = [...named.slice(maxReported), ...measured.filter(({ service }) => service === otherServices)];
+  const isNamed = ({ service }: Measured): boolean =>
+    service !== otherServices && Buffer.byteLength(service) <= maxNameBytes;
+  const named = measured.filter(isNamed).sort(byTraffic);
+  const others = [...named.slice(maxReported), ...measured.filter((one) => !isNamed(one))];
   const rows = named.slice(0, maxReported).map((one) => ({ Service: one.service, ...encode([one]) }));
   return create(TrafficReportSchema, { Services: others.length === 0 ? rows : [...rows, encode(others)] });
 }
