@@ -45,6 +45,15 @@ describe("ListTraffic", () => {
     await expect.poll(async () => (await list({})).traffic.map(({ name }) => name), wait).toEqual(["dns"]);
   });
 
+  test("counts a node once while an earlier stream of it is still open", async () => {
+    watcher.list();
+    const [broken, n1] = [await watcher.join("n1"), await watcher.join("n1")];
+    report(broken, "ns/web", 3n);
+    await expect.poll(async () => (await list({})).traffic.map(({ connections }) => connections), wait).toEqual([3n]);
+    report(n1, "ns/web", 4n);
+    await expect.poll(async () => (await list({})).traffic.map(({ connections }) => connections), wait).toEqual([4n]);
+  });
+
   test("counts what is beyond the limit as others, and refuses a name without a namespace", async () => {
     watcher.list();
     const n1 = await watcher.join("n1");

@@ -24,9 +24,9 @@ interface Sum {
 }
 
 /**
- * The method ListTraffic of InspectService: adds up what the nodes with open streams reported last. `inspection`
- * registers it; `kpng top services` and the status page call it. Separate from `listMethods`, whose rows come from the
- * snapshot and have pages.
+ * The method ListTraffic of InspectService: adds up what the nodes with open streams reported last: for each node and
+ * proxy, on its newest stream. `inspection` registers it; `kpng top services` and the status page call it. Separate
+ * from `listMethods`, whose rows come from the snapshot and have pages.
  *
  * Errors: INVALID_ARGUMENT for a name without a namespace, or a limit above 1 000.
  *
@@ -45,8 +45,17 @@ export async function trafficMethod(
   const sums = new Map<string, Sum>();
   const reporting = new Set<string>();
   const others = emptySum("", "");
-  const add = ({ traffic, isNode, nodeName }: Subscriber): boolean => {
+  // The watcher may not know yet that an earlier stream of the same proxy has broken.
+  const newest = new Map<string, Subscriber>();
+  const find = (one: Subscriber): boolean => {
+    const { traffic, isNode, nodeName, proxyName, program } = one;
     if (traffic === undefined || !isNode || nodeName === "" || (node !== "" && node !== nodeName)) return true;
+    newest.set(JSON.stringify([nodeName, proxyName, program]), one);
+    return true;
+  };
+  await visitInTurns(subscribers.open, find, signal);
+  const add = ({ traffic, nodeName }: Subscriber): boolean => {
+    if (traffic === undefined) return true;
     reporting.add(nodeName);
     for (const [index, service] of traffic.services.entries()) {
       const values = traffic.values.subarray(index * trafficFields.length, (index + 1) * trafficFields.length);
@@ -62,7 +71,7 @@ export async function trafficMethod(
     }
     return true;
   };
-  await visitInTurns(subscribers.open, add, signal);
+  await visitInTurns(newest.values(), add, signal);
   const rows = [...sums.values()].sort(byTraffic);
   const shown = limit === 0 ? defaultLimit : limit;
   for (const { nodes, values } of rows.slice(shown)) addTo(others, nodes, values);
