@@ -9,7 +9,6 @@ import { EbpfRuleSet } from "./datapath/ebpf-rule-set.ts";
 import { EbpfMaps } from "./datapath/maps.ts";
 import { PrintedRuleSet } from "./datapath/printed-rule-set.ts";
 import { ebpfOptions, readEbpfSettings } from "./ebpf-options.ts";
-import type { EbpfChange } from "./tables/ebpf-change.ts";
 
 /**
  * The backend that serves Services with BPF programs: at sockets of the node, and at packets from outside. The program
@@ -18,7 +17,7 @@ import type { EbpfChange } from "./tables/ebpf-change.ts";
  * This file only declares the backend and connects parts; `EbpfRuleSet` writes the maps, `Datapath` attaches the
  * programs, and `ebpf-options.ts` has the options.
  */
-export const ebpfBackend = proxyBackend<EbpfChange>({
+export const ebpfBackend = proxyBackend({
   name: "ebpf",
   proxyMode: "ebpf",
   description: "serve Services with BPF programs at sockets and interfaces of this node",
@@ -43,7 +42,7 @@ Programs stay attached when the process ends: Services are served, and the next 
 });
 
 /** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
-function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<EbpfChange> {
+function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy {
   const settings = readEbpfSettings(options, serviceProxyName);
   const { name, bpfFolder, mapSizes } = settings;
   return {

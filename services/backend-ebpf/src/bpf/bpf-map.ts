@@ -45,8 +45,9 @@ const errnoNoSpace = 28;
 const batchSize = 4_096;
 
 /**
- * A map of the kernel: tables that BPF programs read, and that this process writes. `openMaps` makes or finds them. It
- * knows bytes, not their meaning.
+ * A map of the kernel: a table that BPF programs read, and that this process writes. `EbpfMaps` makes or finds those of
+ * an instance, and `layout/` knows what their bytes mean. Separate from both, because it is the only place that passes
+ * maps to bpf(2).
  */
 export class BpfMap {
   readonly layout: MapLayout;
@@ -76,15 +77,17 @@ export class BpfMap {
 
   /** Makes a map. `inner` is the map that an array of maps holds others like. Errors: BPF_FAILED. */
   static create(layout: MapLayout, inner = 0): BpfMap {
-    const { name, type, keyBytes, valueBytes, maxEntries, flags } = layout;
+    const { name, type, valueBytes } = layout;
     const btf = type === mapTypes.socketStorage ? loadIntegerTypes(valueBytes / 4) : undefined;
-    const attribute = makeAttribute(72, [0, type], [4, keyBytes], [8, valueBytes], [12, maxEntries], [16, flags]);
-    setField(attribute, 20, inner);
-    if (btf !== undefined) {
-      setField(attribute, 48, btf);
-      setField(attribute, 52, 1);
-      setField(attribute, 56, 2);
-    }
+    const types =
+      btf === undefined
+        ? []
+        : ([
+            [48, btf],
+            [52, 1],
+            [56, 2],
+          ] as const);
+    const attribute = makeAttribute(72, ...shapeOf(layout, 0), [20, inner], ...types);
     attribute.write(name.slice(0, 15), 28, "latin1");
     try {
       return new BpfMap(layout, requireBpf(`map ${name} cannot be created`, commands.create, attribute));
@@ -98,15 +101,8 @@ export class BpfMap {
     const descriptor = openPinned(path);
     if (descriptor === undefined) return undefined;
     const info = readInfo(`map ${layout.name}`, descriptor, Buffer.alloc(88));
-    const { type, keyBytes, valueBytes, maxEntries, flags } = layout;
-    const wanted = [
-      [0, type],
-      [8, keyBytes],
-      [12, valueBytes],
-      [16, maxEntries],
-      [20, flags],
-    ] as const;
-    if (wanted.every(([at, value]) => info.readUInt32LE(at) === value)) return new BpfMap(layout, descriptor);
+    const shape = [[0, layout.type] as const, ...shapeOf(layout, 4).slice(1)];
+    if (shape.every(([at, value]) => info.readUInt32LE(at) === value)) return new BpfMap(layout, descriptor);
     closeDescriptor(descriptor);
     return undefined;
   }
@@ -184,6 +180,12 @@ export class BpfMap {
     if (result.errno === errnoNoEntry) return false;
     throw new BackendEbpfError("BPF_FAILED", `map ${this.layout.name}: ${describeErrno(result.errno)}`);
   }
+}
+
+/** Fields of a layout, as the kernel has them when a map is made; in its description, all but the first are later. */
+function shapeOf({ type, keyBytes, valueBytes, maxEntries, flags }: MapLayout, later: number) {
+  const fields = [type, keyBytes, valueBytes, maxEntries, flags];
+  return fields.map((value, index) => [index * 4 + later, value] as const);
 }
 
 /** Opens what is pinned at a path; undefined if there is nothing. Errors: BPF_FAILED. */

@@ -9,13 +9,11 @@ export interface KernelFunction {
   readonly module: string | undefined;
 }
 
-/** Facts of the kernel that programs are loaded into. */
+/** Facts of the kernel that programs are loaded into. Names that the kernel lacks are missing. */
 export interface KernelTypes {
-  /** By name; functions that the kernel lacks are missing. */
   readonly functions: ReadonlyMap<string, KernelFunction>;
-  /** Offsets in bytes by `struct.member`; missing as above. */
+  /** Offsets in bytes by `struct.member`. */
   readonly members: ReadonlyMap<string, number>;
-  /** Names of constants that the kernel has. */
   readonly constants: ReadonlySet<string>;
 }
 
@@ -27,10 +25,16 @@ export interface WantedTypes {
   readonly constants: readonly string[];
 }
 
+/** A description as it was read: all words of the file, and its strings. */
+interface Description {
+  readonly all: Uint32Array;
+  readonly strings: Buffer;
+}
+
 const folder = "/sys/kernel/btf";
 
 /** Kinds of types that matter here. Source: include/uapi/linux/btf.h. */
-const kinds = { struct: 4, union: 5, enum: 6, function: 12 };
+const kinds = { struct: 4, enum: 6, function: 12 };
 
 /** Words that follow the three of each type, by kind: a fixed number, and a number for each of its members. */
 const fixedWords: Readonly<Record<number, number>> = { 1: 1, 3: 3, 14: 1, 17: 1 };
@@ -38,121 +42,85 @@ const memberWords: Readonly<Record<number, number>> = { 4: 3, 5: 3, 6: 2, 13: 2,
 
 /**
  * Looks names up in the kernel's description of its own types (BTF), and in those of the modules that have conntrack
- * and NAT, where these are modules. Errors: BPF_UNSUPPORTED if the kernel has no such description.
+ * and NAT, where these are modules. `checkFeatures` calls it once at the start, to list what is missing and to link the
+ * programs. Separate from it, because it is a parser that knows no feature. Errors: BPF_UNSUPPORTED if the kernel has
+ * no such description.
  *
  * *Cost:* about 0.1 s for the 5 MB of a kernel.
  */
 export function readKernelTypes(wanted: WantedTypes): KernelTypes {
-  const found = { functions: new Map<string, KernelFunction>(), members: new Map<string, number>() };
-  const constants = new Set<string>();
-  const base = readTypes("vmlinux");
-  if (base === undefined) {
+  const found = { functions: new Map(), members: new Map(), constants: new Set<string>() };
+  const kernel = readDescription("vmlinux");
+  if (kernel === undefined) {
     throw new BackendEbpfError("BPF_UNSUPPORTED", `${folder}/vmlinux cannot be read (CONFIG_DEBUG_INFO_BTF)`);
   }
-  const kernel = parseHeader(base);
-  scan(base, { ...found, constants }, wanted, { firstId: 1, strings: [kernel], module: undefined });
-  const modules = readdirSync(folder).filter((name) => /^nf_(conntrack|nat)$/.test(name));
-  for (const module of modules) {
-    const bytes = readTypes(module);
-    if (bytes === undefined) continue;
-    const place = { firstId: kernel.count + 1, strings: [kernel, parseHeader(bytes)], module };
-    scan(bytes, { ...found, constants }, wanted, place);
+  // Type 0 is "void". Ids and string offsets of a module go on after the kernel's.
+  const lastId = scan(kernel, [kernel.strings], { id: 0, module: undefined }, wanted, found);
+  for (const module of readdirSync(folder).filter((name) => /^nf_(conntrack|nat)$/.test(name))) {
+    const types = readDescription(module);
+    if (types !== undefined) scan(types, [kernel.strings, types.strings], { id: lastId, module }, wanted, found);
   }
-  return { ...found, constants };
+  return found;
 }
 
-function readTypes(name: string): Buffer | undefined {
+function readDescription(name: string): Description | undefined {
   try {
-    return readFileSync(`${folder}/${name}`);
+    const bytes = readFileSync(`${folder}/${name}`);
+    const all = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2);
+    const [, header = 0, , , start = 0, length = 0] = all;
+    return { all, strings: bytes.subarray(header + start, header + start + length) };
   } catch {
     return undefined;
   }
 }
 
-/** The string section of a description, and how many types it has. */
-interface Strings {
-  readonly bytes: Buffer;
-  readonly count: number;
-}
-
-/** Where the types of a module continue those of the kernel: ids and string offsets go on after the kernel's. */
-interface Place {
-  readonly firstId: number;
-  readonly strings: readonly Strings[];
-  readonly module: string | undefined;
-}
-
-interface Found {
-  readonly functions: Map<string, KernelFunction>;
-  readonly members: Map<string, number>;
-  readonly constants: Set<string>;
-}
-
-function words(bytes: Buffer): Uint32Array {
-  // A copy if the buffer is not aligned.
-  const aligned = bytes.byteOffset % 4 === 0 ? bytes : Buffer.from(Uint8Array.from(bytes).buffer);
-  return new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.length >> 2);
-}
-
-function parseHeader(bytes: Buffer): Strings {
-  const [, header = 0, , , strings = 0, length = 0] = words(bytes.subarray(0, 24));
-  let count = 0;
-  forEachType(bytes, () => count++);
-  return { bytes: bytes.subarray(header + strings, header + strings + length), count };
-}
-
-/** Calls `visit` with the position of each type, in words. */
-function forEachType(bytes: Buffer, visit: (at: number, all: Uint32Array) => void): void {
-  const all = words(bytes);
+/** Adds what one description has of the wanted names. Returns the id of its last type; `last` is the one before it. */
+function scan(
+  { all }: Description,
+  strings: readonly Buffer[],
+  last: KernelFunction,
+  wanted: WantedTypes,
+  found: { functions: Map<string, KernelFunction>; members: Map<string, number>; constants: Set<string> },
+): number {
+  const functions = offsetsOf(wanted.functions, strings);
+  const constants = offsetsOf(wanted.constants, strings);
+  const structs = offsetsOf(wanted.members.map(beforeDot), strings);
+  const fields = offsetsOf(wanted.members.map(afterDot), strings);
   const [, header = 0, types = 0, length = 0] = all;
-  const end = (header + types + length) >> 2;
-  for (let at = (header + types) >> 2; at < end; ) {
-    const info = all[at + 1] ?? 0;
-    const kind = (info >>> 24) & 31;
-    visit(at, all);
-    at += 3 + (fixedWords[kind] ?? 0) + (memberWords[kind] ?? 0) * (info & 0xffff);
-  }
-}
-
-function scan(bytes: Buffer, found: Found, wanted: WantedTypes, { firstId, strings, module }: Place): void {
-  const offsets = (names: Iterable<string>) => offsetsOf(new Set(names), strings);
-  const functions = offsets(wanted.functions);
-  const constants = offsets(wanted.constants);
-  const structs = offsets(wanted.members.map((member) => member.split(".")[0] ?? ""));
-  const fields = offsets(wanted.members.map((member) => member.split(".")[1] ?? ""));
-  let id = firstId - 1;
-  forEachType(bytes, (at, all) => {
+  let { id } = last;
+  let at = (header + types) >> 2;
+  while (at < (header + types + length) >> 2) {
     id++;
     const [name = 0, info = 0] = all.subarray(at, at + 2);
-    const kind = (info >>> 24) & 31;
-    const count = info & 0xffff;
-    if (kind === kinds.function) {
-      const known = functions.get(name);
-      if (known !== undefined) found.functions.set(known, { id, module });
-    } else if (kind === kinds.enum) {
-      for (let index = 0; index < count; index++) {
-        const known = constants.get(all[at + 3 + index * 2] ?? 0);
-        if (known !== undefined) found.constants.add(known);
-      }
-    } else if (kind === kinds.struct && structs.has(name)) {
-      for (let index = 0; index < count; index++) {
-        const field = fields.get(all[at + 3 + index * 3] ?? 0);
-        const bits = (all[at + 5 + index * 3] ?? 0) & 0xff_ffff;
-        if (field !== undefined) found.members.set(`${structs.get(name)}.${field}`, bits / 8);
-      }
+    const [kind, count] = [(info >>> 24) & 31, info & 0xffff];
+    const perMember = memberWords[kind] ?? 0;
+    const [known, struct] = [functions.get(name), structs.get(name)];
+    if (kind === kinds.function && known !== undefined) found.functions.set(known, { id, module: last.module });
+    const hasMembers = kind === kinds.enum || (kind === kinds.struct && struct !== undefined);
+    const end = at + 3 + (fixedWords[kind] ?? 0) + perMember * count;
+    for (let member = at + 3; hasMembers && member < end; member += perMember) {
+      const offset = all[member] ?? 0;
+      const [constant, field] = [constants.get(offset), fields.get(offset)];
+      if (kind === kinds.enum && constant !== undefined) found.constants.add(constant);
+      const bits = (all[member + 2] ?? 0) & 0xff_ffff;
+      if (kind === kinds.struct && field !== undefined) found.members.set(`${struct}.${field}`, bits / 8);
     }
-  });
+    at = end;
+  }
+  return id;
 }
 
-/** Returns the names by their offset in the string sections, which follow each other. */
-function offsetsOf(names: ReadonlySet<string>, strings: readonly Strings[]): ReadonlyMap<number, string> {
+const beforeDot = (text: string): string => text.split(".")[0] ?? "";
+const afterDot = (text: string): string => text.split(".")[1] ?? "";
+
+/** Returns names by their offset in the string sections, which follow each other. */
+function offsetsOf(names: readonly string[], strings: readonly Buffer[]): ReadonlyMap<number, string> {
   const found = new Map<number, string>();
   let start = 0;
-  for (const { bytes } of strings) {
+  for (const bytes of strings) {
     for (const name of names) {
-      const text = Buffer.from(`\0${name}\0`, "latin1");
       // The kernel stores each string once; a module may have it again.
-      const at = bytes.indexOf(text);
+      const at = bytes.indexOf(Buffer.from(`\0${name}\0`, "latin1"));
       if (at >= 0) found.set(start + at + 1, name);
     }
     start += bytes.length;

@@ -16,7 +16,8 @@ const commands = { create: 28, update: 29 };
 /**
  * Attaches a program through a link that is pinned at a path, so that it outlives this process. An existing link gets
  * the new program in one step, between two packets; one that leads elsewhere is replaced: the new one is attached
- * before the old one goes. Errors: BPF_FAILED.
+ * before the old one goes. `Datapath` calls it for each hook and interface, at every full sync and check. Errors:
+ * BPF_FAILED.
  */
 export function attachPinned(program: LoadedProgram, target: LinkTarget, path: string): LinkChange {
   const existing = openPinned(path);

@@ -13,15 +13,6 @@ export interface ProgramCode {
   readonly references: readonly Reference[];
 }
 
-interface Section {
-  readonly name: string;
-  readonly type: number;
-  readonly start: number;
-  readonly size: number;
-  readonly link: number;
-  readonly info: number;
-}
-
 const sectionTypes = { symbols: 2, relocations: 9 };
 /** R_BPF_64_32: a call. Other relocations are R_BPF_64_64: the address of a map. */
 const callRelocation = 10;
@@ -56,7 +47,7 @@ export function parseObjectFile(bytes: Buffer): ReadonlyMap<string, ProgramCode>
   return programs;
 }
 
-function readSections(bytes: Buffer): readonly Section[] {
+function readSections(bytes: Buffer) {
   const start = Number(bytes.readBigUInt64LE(40));
   const count = bytes.readUInt16LE(60);
   const names = Number(bytes.readBigUInt64LE(start + bytes.readUInt16LE(62) * 64 + 24));

@@ -32,9 +32,19 @@ const pseudo = { map: 1, function: 2 };
 const licence = Buffer.from("Dual BSD/GPL\0");
 const logBytes = 1024 * 1024;
 
-/** Loads a program. Errors: BPF_UNSUPPORTED if a function is missing, PROGRAM_REJECTED with the verifier's words. */
-export function loadProgram(program: ProgramCode, kind: ProgramKind, targets: ProgramTargets): LoadedProgram {
+/**
+ * Loads a program of the object file, after its references are replaced by descriptors and ids. `Datapath` calls it for
+ * each hook, and `attachPinned` of `link.ts` attaches the result. `program` is undefined if the object file lacks it.
+ *
+ * Errors: BPF_UNSUPPORTED if a function is missing, PROGRAM_REJECTED with the verifier's words.
+ */
+export function loadProgram(
+  program: ProgramCode | undefined,
+  kind: ProgramKind,
+  targets: ProgramTargets,
+): LoadedProgram {
   const { name, type, attachType } = kind;
+  if (program === undefined) throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: not in the object file`);
   const code = Buffer.from(program.code);
   const modules: string[] = [];
   for (const { instruction, symbol, kind: referenceKind } of program.references) {
@@ -64,12 +74,10 @@ export function loadProgram(program: ProgramCode, kind: ProgramKind, targets: Pr
   const result = bpf(commands.load, attribute);
   const log = result.kind === "failed" ? readVerifierLog(attribute) : "";
   for (const descriptor of opened) closeDescriptor(descriptor);
-  if (result.kind === "done")
-    return {
-      descriptor: result.value,
-      id: readInfo(`program ${name}`, result.value, Buffer.alloc(8)).readUInt32LE(4),
-      kind,
-    };
+  if (result.kind === "done") {
+    const id = readInfo(`program ${name}`, result.value, Buffer.alloc(8)).readUInt32LE(4);
+    return { descriptor: result.value, id, kind };
+  }
   throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: ${describeErrno(result.errno)}${log}`);
 }
 

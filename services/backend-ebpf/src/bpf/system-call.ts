@@ -18,6 +18,9 @@ let loaded: CLibrary | undefined;
 type CLibrary = ReturnType<typeof loadCLibrary>;
 
 /**
+ * The functions of the C library that this backend calls; no other file of it knows koffi. `bpf-map.ts`, `program.ts`
+ * and `link.ts` build on {@link bpf}, and `Datapath` asks for the index of an interface and the network namespace.
+ *
  * Loads koffi at the first call: `kpng` contains all backends, and on a platform without koffi's native module the
  * others must start.
  */

@@ -13,7 +13,7 @@ import { numberBytes } from "../layout/keys.ts";
 import type { MapSizes } from "../layout/map-layouts.ts";
 import { objectFile } from "../program/object.ts";
 import { checkFeatures, findCgroup, tcpStateOffset } from "./features.ts";
-import { packetHook, socketHooks } from "./hooks.ts";
+import { type Hook, packetHook, socketHooks } from "./hooks.ts";
 import { listInterfaces, podInterfaces } from "./interfaces.ts";
 import { EbpfMaps, GracePeriods } from "./maps.ts";
 import { encodeConfig, type NodeConfig, nodePortAddresses, writeNodeState } from "./node-state.ts";
@@ -76,11 +76,7 @@ export class Datapath {
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
     const targets = { maps: this.maps.descriptors, functions: types.functions };
-    const load = (hook: (typeof socketHooks)[number]): LoadedProgram => {
-      const code = programs.get(hook.section);
-      if (code === undefined) throw new Error(`the object file has no section ${hook.section}`);
-      return loadProgram(code, hook, targets);
-    };
+    const load = (hook: Hook): LoadedProgram => loadProgram(programs.get(hook.section), hook, targets);
     this.#sockets = socketHooks.map(load);
     this.#packets = load(packetHook);
     this.#config = { netnsCookie: readNetnsCookie(), refuseBit, tcpStateOffset: tcpStateOffset(types) };
@@ -91,7 +87,7 @@ export class Datapath {
    * FRAME_FAILED.
    */
   static async open(options: DatapathOptions, families: readonly Family[]): Promise<Datapath> {
-    const frame = new PacketFrame({ table: options.name, refuseBit: options.refuseBit });
+    const frame = new PacketFrame(options.name, options.refuseBit);
     // First, because it loads the kernel's modules for NAT, whose functions programs call.
     if (!(await frame.isInstalled())) await frame.install();
     return new Datapath(options, families, frame);
@@ -168,8 +164,10 @@ export class Datapath {
 
   #attachInterfaces(): readonly string[] {
     const indexes = this.#listInterfaces();
-    const names = [...indexes.keys()];
-    this.#usePodInterfaces(podInterfaces(names, this.#podTraffic).map((name) => indexes.get(name) ?? 0));
+    const ofPods = podInterfaces([...indexes.keys()], this.#podTraffic).map((name) => indexes.get(name) ?? 0);
+    const map = this.maps.get("pod_interfaces");
+    for (const [key] of map.entries()) if (!ofPods.includes(key.readUInt32LE(0))) map.delete(key);
+    for (const index of ofPods) map.set(numberBytes(index), numberBytes(1));
     const changes: string[] = [];
     const wanted = new Set<string>();
     for (const [name, index] of indexes) {
@@ -192,13 +190,6 @@ export class Datapath {
     this.#interfaces = describeInterfaces(indexes);
     return changes;
   }
-
-  #usePodInterfaces(indexes: readonly number[]): void {
-    const map = this.maps.get("pod_interfaces");
-    const wanted = new Set(indexes);
-    for (const [key] of map.entries()) if (!wanted.has(key.readUInt32LE(0))) map.delete(key);
-    for (const index of wanted) map.set(numberBytes(index), numberBytes(1));
-  }
 }
 
 /** A recreated interface has another index. */
@@ -211,7 +202,7 @@ export async function removeDatapath(options: DatapathOptions): Promise<void> {
   const { name, bpfFolder, refuseBit, log } = options;
   const failures = new CleanupFailures(log);
   await failures.attempt(async () => rmSync(join(bpfFolder, name), { recursive: true, force: true }));
-  await failures.attempt(() => new PacketFrame({ table: name, refuseBit }).remove());
+  await failures.attempt(() => new PacketFrame(name, refuseBit).remove());
   failures.end();
   log.info("programs detached, maps and table removed", { name });
 }

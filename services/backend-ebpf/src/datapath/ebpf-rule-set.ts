@@ -1,11 +1,11 @@
 import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
-import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { describeKey, numberBytes } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
-import { type EbpfChange, type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
+import { type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
 import { findDamage } from "../tables/find-damage.ts";
 import { describeFrontend } from "../tables/wanted-service.ts";
 import type { Datapath } from "./datapath.ts";
@@ -26,7 +26,7 @@ export interface EbpfRuleSetOptions {
  * The frontends of one family in maps of the kernel. `backend.ts` makes one for each family, and `FamilyRules` of
  * backend-kit calls it through the interface `RuleSet`. For `--dry-run` and `--diff`, `PrintedRuleSet` takes its place.
  */
-export class EbpfRuleSet implements RuleSet<EbpfChange> {
+export class EbpfRuleSet implements RuleSet {
   readonly #options: EbpfRuleSetOptions;
   readonly #tables: FamilyTables;
   #plan: FamilyPlan | undefined;
@@ -42,18 +42,14 @@ export class EbpfRuleSet implements RuleSet<EbpfChange> {
   }
 
   get desired(): RuleList {
-    return listWanted(() => this.#tables.services);
+    return listWanted(this.#tables.services);
   }
 
   get installed(): RuleList {
-    return listInstalled(
-      this.family,
-      () => this.#options.datapath.maps.contents(),
-      () => this.#tables.services,
-    );
+    return listInstalled(this.family, this.#options.datapath.maps, this.#tables.services);
   }
 
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<EbpfChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
     this.#plan = plan;
     const committing = (): void => {
       // Until the end, the maps are between two records.
@@ -67,7 +63,7 @@ export class EbpfRuleSet implements RuleSet<EbpfChange> {
     return makeEbpfChange(this.family, "partial", { ...describeChange(change), shared: [] });
   }
 
-  async repair(stages?: SyncStages): Promise<EbpfChange> {
+  async repair(stages?: SyncStages): Promise<RuleChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
     return this.#syncAll(this.#plan, () => stages?.committing());
   }
@@ -84,7 +80,7 @@ export class EbpfRuleSet implements RuleSet<EbpfChange> {
   }
 
   /** Restores what does not depend on Services: settings of the node, programs, and the table of nftables. */
-  async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<EbpfChange> {
+  async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<RuleChange> {
     const { datapath, localAddresses } = this.#options;
     const settings = datapath.useNode(node, localAddresses()[this.family]);
     const attached = await datapath.attach(this.family, () => stages?.committing());
@@ -104,7 +100,7 @@ export class EbpfRuleSet implements RuleSet<EbpfChange> {
     this.#options.datapath.close();
   }
 
-  async #syncAll(plan: FamilyPlan, committing: () => void): Promise<EbpfChange> {
+  async #syncAll(plan: FamilyPlan, committing: () => void): Promise<RuleChange> {
     const { datapath, localAddresses } = this.#options;
     // First: frontends that are published must not meet the settings of an earlier run.
     const shared = datapath.useNode(plan.node, localAddresses()[this.family]);

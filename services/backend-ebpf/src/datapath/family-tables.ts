@@ -3,16 +3,11 @@ import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { BackendEbpfError } from "../bpf/ebpf-error.ts";
-import { familyOf, numberBytes } from "../layout/keys.ts";
+import { familyOf, numberBytes, rangeKey } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
 import { decodeRoute, encodeRoute, type RouteWord, routeFlags, senders } from "../layout/routes.ts";
-import {
-  type InstalledFrontend,
-  rangeKeys,
-  readFrontends,
-  readRanges,
-  runBytes,
-} from "../tables/installed-frontends.ts";
+import { runBytes } from "../layout/runs.ts";
+import { type InstalledFrontend, readFrontends, readRanges } from "../tables/installed-frontends.ts";
 import { Spans } from "../tables/spans.ts";
 import { type WantedFrontend, type WantedRoute, type WantedService, wantedService } from "../tables/wanted-service.ts";
 import type { EbpfMaps, GracePeriods } from "./maps.ts";
@@ -21,16 +16,6 @@ import type { EbpfMaps, GracePeriods } from "./maps.ts";
 const servicesPerTurn = 100;
 
 const wordsPerSlot = sizes.slot / 8;
-
-/** Frontends that one call changed, and how many members. */
-export interface TablesChange {
-  /** Written frontends; `before` is undefined for a new one. */
-  readonly written: readonly { readonly wanted: WantedFrontend; readonly before: readonly RouteWord[] | undefined }[];
-  readonly deleted: readonly InstalledFrontend[];
-  readonly members: number;
-  /** The first MAP_FULL: some Services keep what they had, the others are written, and the next call is a full one. */
-  readonly full: BackendEbpfError | undefined;
-}
 
 /**
  * The frontends of one family in the maps. `EbpfRuleSet` calls it with each plan, one call at a time.
@@ -79,7 +64,7 @@ export class FamilyTables {
 
   /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
-    const change = new Commit(committing);
+    const change = new TablesChange(committing);
     for (const key of touched) this.#tryPut(plan, key, change);
     this.#finish(change);
     return change;
@@ -90,7 +75,7 @@ export class FamilyTables {
     // Also after a failure or an earlier run, whose last replaced runs nothing has waited for.
     await this.#grace.pass();
     this.#read();
-    const change = new Commit(committing);
+    const change = new TablesChange(committing);
     // What is not wanted is found among what is installed; after a failure, these may be wrong.
     this.#services.clear();
     this.#owners.clear();
@@ -139,7 +124,7 @@ export class FamilyTables {
   }
 
   /** As {@link #put}, but for a lack of room, so that other Services are written, and removed ones make room. */
-  #tryPut(plan: FamilyPlan, key: ServiceKey, change: Commit): void {
+  #tryPut(plan: FamilyPlan, key: ServiceKey, change: TablesChange): void {
     try {
       this.#put(plan, key, change);
     } catch (error) {
@@ -148,7 +133,7 @@ export class FamilyTables {
     }
   }
 
-  #put(plan: FamilyPlan, key: ServiceKey, change: Commit): void {
+  #put(plan: FamilyPlan, key: ServiceKey, change: TablesChange): void {
     const servicePlan = plan.service(key);
     const before = this.#services.get(key);
     const wanted = servicePlan === undefined ? undefined : wantedService(servicePlan, plan.view?.(key), plan.node);
@@ -177,7 +162,7 @@ export class FamilyTables {
     }
   }
 
-  #write(wanted: WantedFrontend, change: Commit): void {
+  #write(wanted: WantedFrontend, change: TablesChange): void {
     const installed = this.#installed.get(wanted.id);
     const words = wanted.routes.map((route, index) => this.#wordOf(route, installed?.words[index], change));
     if (installed !== undefined && words.every((word, index) => word === installed.words[index])) {
@@ -208,7 +193,7 @@ export class FamilyTables {
    * Returns the word of a route, and counts the use of its run and ranges. A run that is installed with the same
    * contents is used again.
    */
-  #wordOf({ flags, run, ranges }: WantedRoute, installed: RouteWord | undefined, change: Commit): RouteWord {
+  #wordOf({ flags, run, ranges }: WantedRoute, installed: RouteWord | undefined, change: TablesChange): RouteWord {
     if (run === undefined) return encodeRoute(flags, 0, 0);
     const present = installed === undefined ? undefined : decodeRoute(installed);
     let first = change.runs.get(run);
@@ -223,7 +208,7 @@ export class FamilyTables {
     return word;
   }
 
-  #writeRun(run: Buffer, change: Commit): number {
+  #writeRun(run: Buffer, change: TablesChange): number {
     const length = run.length / sizes.endpoint;
     const first = this.#runs.take(length);
     if (first === undefined) {
@@ -245,14 +230,14 @@ export class FamilyTables {
     throw new BackendEbpfError("MAP_FULL", `more than ${maxFrontends} frontends in a family: raise --max-frontends`);
   }
 
-  #rangesId(ranges: readonly string[], change: Commit): number {
+  #rangesId(ranges: readonly string[], change: TablesChange): number {
     const text = textOfRanges(ranges);
     const known = this.#rangesByText.get(text);
     if (known !== undefined) return known;
     const id = this.#rangeIds.take(1);
     if (id === undefined) throw new BackendEbpfError("MAP_FULL", "no room for more lists of source ranges");
     change.begin();
-    for (const key of rangeKeys(id, ranges)) this.#maps.get("ranges").set(key, numberBytes(1));
+    for (const range of ranges) this.#maps.get("ranges").set(rangeKey(id, range), numberBytes(1));
     this.#rangeUses.set(id, { id, ranges, uses: 0 });
     this.#rangesByText.set(text, id);
     return id;
@@ -272,7 +257,7 @@ export class FamilyTables {
   }
 
   /** Ends a route's use of its run and ranges. "unused": the route was not written, so nothing is to be released. */
-  #release(word: RouteWord, change: Commit, kind: "replaced" | "unused" = "replaced"): void {
+  #release(word: RouteWord, change: TablesChange, kind: "replaced" | "unused" = "replaced"): void {
     const { flags, run, ranges } = decodeRoute(word);
     if ((flags & 3) !== routeFlags.balance) return;
     const uses = this.#runUses.get(run);
@@ -284,7 +269,7 @@ export class FamilyTables {
     if (ranges !== 0) change.unusedRanges.add(ranges);
   }
 
-  #setMember(key: string, flags: number, change: Commit): void {
+  #setMember(key: string, flags: number, change: TablesChange): void {
     change.begin();
     change.members++;
     const bytes = Buffer.from(key, "latin1");
@@ -298,7 +283,7 @@ export class FamilyTables {
   }
 
   /** Deletes what is not wanted any more, and returns its places to use after a grace period. */
-  #finish(change: Commit): void {
+  #finish(change: TablesChange): void {
     const slots: number[] = [];
     for (const id of change.removals) {
       const installed = this.#installed.get(id);
@@ -330,20 +315,21 @@ export class FamilyTables {
       }
       for (const run of runs) this.#runs.give(run, (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint);
       for (const { id, ranges: list } of unusedRanges) {
-        for (const key of rangeKeys(id, list)) this.#maps.get("ranges").delete(key);
+        for (const range of list) this.#maps.get("ranges").delete(rangeKey(id, range));
         this.#rangeIds.give(id, 1);
       }
     });
   }
 }
 
-/** State of one call, and its result. */
-class Commit implements TablesChange {
-  readonly #committing: () => void;
-  #hasBegun = false;
+/** State of one call of {@link FamilyTables}, and its result, which `EbpfRuleSet` describes. */
+export class TablesChange {
   readonly written: { readonly wanted: WantedFrontend; readonly before: readonly RouteWord[] | undefined }[] = [];
   readonly deleted: InstalledFrontend[] = [];
+  /** Number of members that changed. */
   members = 0;
+  /** The first MAP_FULL: some Services keep what they had, the others are written, and the next call is a full one. */
+  full: BackendEbpfError | undefined;
   readonly removals = new Set<string>();
   /** Members that lose flags, with those that they keep. */
   readonly formerMembers = new Map<string, number>();
@@ -351,17 +337,16 @@ class Commit implements TablesChange {
   readonly runs = new Map<Buffer, number>();
   readonly unusedRuns = new Set<number>();
   readonly unusedRanges = new Set<number>();
+  #committing: (() => void) | undefined;
 
   constructor(committing: () => void) {
     this.#committing = committing;
   }
 
-  full: BackendEbpfError | undefined;
-
   /** Announces the first write. */
   begin(): void {
-    if (!this.#hasBegun) this.#committing();
-    this.#hasBegun = true;
+    this.#committing?.();
+    this.#committing = undefined;
   }
 }
 

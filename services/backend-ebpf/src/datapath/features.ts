@@ -19,7 +19,8 @@ const constants: Readonly<Record<string, string>> = {
 const members = ["nf_conn.proto", "ip_ct_tcp.state"] as const;
 
 /**
- * Finds out whether this node can run the programs, and returns what they need to know of the kernel. Errors:
+ * Finds out whether this node can run the programs, and returns what they need to know of the kernel. `Datapath` calls
+ * it before it loads one: the kernel's own errors would name one missing feature at a time, and not by name. Errors:
  * BPF_UNSUPPORTED with everything that is missing.
  */
 export function checkFeatures(programs: Iterable<ProgramCode>, bpfFolder: string): KernelTypes {

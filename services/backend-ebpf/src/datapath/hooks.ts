@@ -1,19 +1,19 @@
 import type { ProgramKind } from "../bpf/program.ts";
 
-const socketAddressProgram = 18;
-const classifierProgram = 3;
-
 /** A place of the kernel where a program of the object file runs. */
 export interface Hook extends ProgramKind {
   /** Section of the object file with its code. */
   readonly section: string;
 }
 
-function socketHook(name: string, code: string, attachType: number): Hook {
-  return { name, section: `socket/${code}`, type: socketAddressProgram, attachType };
-}
+const socketHook = (name: string, code: string, attachType: number): Hook => ({
+  ...{ name, section: `socket/${code}`, type: 18, attachType },
+});
 
-/** Hooks of sockets, which are attached to a cgroup. Source: `enum bpf_attach_type`. */
+/**
+ * Hooks of sockets, which `Datapath` attaches to a cgroup. Separate from it, because the test of the object file also
+ * reads them. Source: `enum bpf_prog_type`, `enum bpf_attach_type`.
+ */
 export const socketHooks: readonly Hook[] = [
   socketHook("connect4", "forward4", 10),
   socketHook("connect6", "forward6", 11),
@@ -25,5 +25,5 @@ export const socketHooks: readonly Hook[] = [
   socketHook("getpeername6", "restore6", 30),
 ];
 
-/** The hook of packets, which is attached to interfaces (BPF_TCX_INGRESS). */
-export const packetHook: Hook = { name: "packets", section: "tcx/packets", type: classifierProgram, attachType: 46 };
+/** The hook of packets, which is attached to interfaces (BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS). */
+export const packetHook: Hook = { name: "packets", section: "tcx/packets", type: 3, attachType: 46 };

@@ -4,8 +4,9 @@ import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
 import type { PodTraffic } from "@kpng/service-plan/service-plan.ts";
 
 /**
- * Returns the names of the interfaces in the network namespace of this process, ascending. `patterns` are names that
- * may end in `*`; empty for all but the loopback device.
+ * Returns the names of the interfaces that `Datapath` attaches the program of packets to: those in the network
+ * namespace of this process, ascending. `patterns` are names that may end in `*`; empty for all but the loopback
+ * device.
  */
 export function listInterfaces(patterns: readonly string[], table = readFileSync("/proc/net/dev", "utf8")) {
   const names = [...table.matchAll(/^\s*([^\s:|]+):/gm)].map(([, name = ""]) => name);

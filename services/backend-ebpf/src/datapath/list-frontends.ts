@@ -1,39 +1,44 @@
 import type { RuleList } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { describeInstalled, type MapContents } from "../tables/installed-frontends.ts";
+import { describeInstalled } from "../tables/installed-frontends.ts";
 import { describeFrontend, type WantedService } from "../tables/wanted-service.ts";
+import type { EbpfMaps } from "./maps.ts";
 
-/** Lists the frontends of Services. */
-export function listWanted(services: () => ReadonlyMap<ServiceKey, WantedService>): RuleList {
+type Services = ReadonlyMap<ServiceKey, WantedService>;
+
+/**
+ * Lists the frontends of Services for inspection (`kpng get rules`). `EbpfRuleSet` and `PrintedRuleSet` return it as
+ * their desired rules; separate, because both need it.
+ */
+export function listWanted(services: Services): RuleList {
   const linesOf = (service: ServiceKey): readonly string[] =>
-    (services().get(service)?.frontends ?? []).map(describeFrontend).sort();
+    (services.get(service)?.frontends ?? []).map(describeFrontend).sort();
   return {
-    count: () => [...services().values()].reduce((sum, { frontends }) => sum + frontends.length, 0),
-    lines: () => [...services().keys()].flatMap(linesOf).sort(),
+    count: () => [...services.values()].reduce((sum, { frontends }) => sum + frontends.length, 0),
+    lines: () => [...services.keys()].flatMap(linesOf).sort(),
     linesOf,
   };
 }
 
-/** Lists the frontends in the maps, with the names that `services` has for them. */
-export function listInstalled(
-  family: Family,
-  contents: () => MapContents,
-  services: () => ReadonlyMap<ServiceKey, WantedService>,
-): RuleList {
+/**
+ * Lists the frontends in the maps, with the names that `services` has for them; the counterpart of {@link listWanted}.
+ */
+export function listInstalled(family: Family, maps: EbpfMaps | undefined, services: Services): RuleList {
+  const installed = (): ReadonlyMap<string, string> =>
+    maps === undefined ? new Map() : describeInstalled(family, maps.contents());
   const names = (of: Iterable<WantedService>): ReadonlyMap<string, string> =>
     new Map([...of].flatMap(({ frontends }) => frontends.map(({ id, name }) => [id, name] as const)));
   const lines = (known: ReadonlyMap<string, string>, isShown: (id: string) => boolean): readonly string[] =>
-    [...describeInstalled(family, contents())]
+    [...installed()]
       .filter(([id]) => isShown(id))
       .map(([id, line]) => `${line} # ${known.get(id) ?? "unknown"}`)
       .sort();
   return {
-    count: () => describeInstalled(family, contents()).size,
-    lines: () => lines(names(services().values()), () => true),
+    count: () => installed().size,
+    lines: () => lines(names(services.values()), () => true),
     linesOf: (service) => {
-      const plan = services().get(service);
-      const known = names(plan === undefined ? [] : [plan]);
+      const known = names([services.get(service) ?? []].flat());
       return lines(known, (id) => known.has(id));
     },
   };

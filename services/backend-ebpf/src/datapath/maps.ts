@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { BpfMap, type MapLayout, mapTypes } from "../bpf/bpf-map.ts";
+import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
 import { bpfOffThread, makeAttribute } from "../bpf/system-call.ts";
 import { numberBytes } from "../layout/keys.ts";
-import { layoutVersion, type MapName, type MapSizes, mapLayouts } from "../layout/map-layouts.ts";
+import { layoutVersion, type MapName, type MapSizes, mapLayouts, type NamedLayout } from "../layout/map-layouts.ts";
 import type { MapContents } from "../tables/installed-frontends.ts";
 
 const updateCommand = 2;
@@ -39,7 +39,7 @@ export class EbpfMaps {
     if (existing !== undefined) return existing;
     const { layouts, version } = describeMaps(mapSizes);
     rmSync(join(folder, version), { recursive: true, force: true });
-    const make = (layout: MapLayout & { readonly name: MapName }): BpfMap =>
+    const make = (layout: NamedLayout): BpfMap =>
       (isOfSockets(layout.name) ? BpfMap.open(layout, pinOf(folder, version, layout.name)) : undefined) ??
       BpfMap.create(layout);
     const maps = new EbpfMaps(folder, version, new Map(layouts.map((layout) => [layout.name, make(layout)])));

@@ -15,7 +15,11 @@ export interface NodeConfig {
   readonly tcpStateOffset: number;
 }
 
-/** Returns the value of map `config` for one family. Pure. */
+/**
+ * Returns the value of map `config` for one family. `Datapath.useNode` passes it to {@link writeNodeState}. Pure.
+ *
+ * This file has everything that programs read and that does not depend on Services; `FamilyTables` has the rest.
+ */
 export function encodeConfig(node: NodePlan, config: NodeConfig): Buffer {
   const bytes = Buffer.alloc(sizes.config);
   const { podTraffic, isLoopbackNodePorts } = node;

@@ -3,18 +3,12 @@ import { BackendEbpfError } from "../bpf/ebpf-error.ts";
 
 const timeoutMs = 60_000;
 
-/** Options of {@link PacketFrame}. */
-export interface PacketFrameOptions {
-  /** Name of the table. */
-  readonly table: string;
-  /** Bit of the packet mark by which a program requests a refusal. */
-  readonly refuseBit: number;
-}
-
 /**
  * The table of nftables that programs rely on. It does not depend on Services. Its rules with `ct` make the kernel
  * track connections, its chains of type nat let netfilter translate the flows that programs decide, and one rule
  * answers packets that programs marked.
+ *
+ * `Datapath` installs and checks it, and `removeDatapath` removes it. Separate, because it alone runs `nft`.
  */
 export class PacketFrame {
   readonly #table: string;
@@ -22,15 +16,11 @@ export class PacketFrame {
   /** The table as nft lists it after it was written; nft may write a rule in another form than we do. */
   #listed: string;
 
-  constructor({ table, refuseBit }: PacketFrameOptions) {
+  /** `refuseBit` is the bit of the packet mark by which a program requests a refusal. */
+  constructor(table: string, refuseBit: number) {
     this.#table = table;
     this.#text = formatTable(table, refuseBit);
     this.#listed = this.#text;
-  }
-
-  /** The table as text of nft. */
-  get text(): string {
-    return this.#text;
   }
 
   /** Returns true if the table is installed as it should be. Errors: FRAME_FAILED. */
@@ -60,22 +50,17 @@ export class PacketFrame {
 
 function formatTable(table: string, refuseBit: number): string {
   const bit = `0x${(2 ** refuseBit).toString(16).padStart(8, "0")}`;
-  const nat = (["prerouting", "input", "output", "postrouting"] as const).map((hook) => {
-    const priority =
-      hook === "prerouting" ? "dstnat" : hook === "output" ? "-100" : hook === "input" ? "100" : "srcnat";
-    return chain(`nat_${hook}`, `type nat hook ${hook} priority ${priority}; policy accept;`, "ct status dnat accept");
-  });
-  const refuse = chain(
-    "refuse",
-    "type filter hook prerouting priority raw; policy accept;",
-    `meta mark & ${bit} == ${bit} reject`,
-  );
-  return `table inet ${table} {\n${[refuse, ...nat].join("\n")}}\n`;
+  const nat = (hook: string, priority: string): string =>
+    chain(`nat_${hook}`, `type nat hook ${hook} priority ${priority}; policy accept;`, "ct status dnat accept");
+  const chains = [
+    chain("refuse", "type filter hook prerouting priority raw; policy accept;", `meta mark & ${bit} == ${bit} reject`),
+    ...[nat("prerouting", "dstnat"), nat("input", "100"), nat("output", "-100"), nat("postrouting", "srcnat")],
+  ];
+  return `table inet ${table} {\n${chains.join("\n")}}\n`;
 }
 
-function chain(name: string, base: string, rule: string): string {
-  return `\tchain ${name} {\n\t\t${base}\n\t\t${rule}\n\t}\n`;
-}
+const chain = (name: string, base: string, rule: string): string =>
+  `\tchain ${name} {\n\t\t${base}\n\t\t${rule}\n\t}\n`;
 
 async function run(command: readonly string[], stdin = ""): Promise<string> {
   const end = await runProgram(command, { timeoutMs, stdin });

@@ -1,9 +1,9 @@
-import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { describeKey } from "../layout/keys.ts";
-import { type EbpfChange, type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
+import { type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
 import { describeInstalled } from "../tables/installed-frontends.ts";
 import { describeFrontend, type WantedService, wantedService } from "../tables/wanted-service.ts";
 import { listInstalled, listWanted } from "./list-frontends.ts";
@@ -18,12 +18,15 @@ export interface PrintedRuleSetOptions {
   readonly print?: ((text: string) => void) | undefined;
 }
 
-/** The rule set of `--dry-run` and `--diff`: compares frontends with those in the maps, and writes nothing. */
-export class PrintedRuleSet implements RuleSet<EbpfChange> {
+/**
+ * The rule set of `--dry-run` and `--diff`: compares frontends with those in the maps, and writes nothing. `backend.ts`
+ * makes one for each family. Separate from `EbpfRuleSet`, because it needs neither rights nor programs.
+ */
+export class PrintedRuleSet implements RuleSet {
   readonly #options: PrintedRuleSetOptions;
   readonly #services = new Map<ServiceKey, WantedService>();
   /** Lines without names by the text of the key, as they would be now; undefined before the first sync. */
-  #lines: Map<string, string> | undefined;
+  #lines: ReadonlyMap<string, string> | undefined;
 
   constructor(options: PrintedRuleSetOptions) {
     this.#options = options;
@@ -34,72 +37,56 @@ export class PrintedRuleSet implements RuleSet<EbpfChange> {
   }
 
   get desired(): RuleList {
-    return listWanted(() => this.#services);
+    return listWanted(this.#services);
   }
 
   get installed(): RuleList {
-    const { family, maps } = this.#options;
-    const none: RuleList = { count: () => 0, lines: () => [] };
-    return maps === undefined
-      ? none
-      : listInstalled(
-          family,
-          () => maps.contents(),
-          () => this.#services,
-        );
+    return listInstalled(this.family, this.#options.maps, this.#services);
   }
 
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<EbpfChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
     const { family, maps, print } = this.#options;
-    const isAll = touched === "all" || this.#lines === undefined;
-    this.#lines ??= new Map(maps === undefined ? [] : describeInstalled(family, maps.contents()));
-    const lines = this.#lines;
-    const keys = isAll ? new Set([...plan.keys(), ...this.#services.keys()]) : touched;
-    // First the former frontends of all, because a frontend may pass to another Service.
-    const gone = new Set(isAll ? lines.keys() : this.#idsOf(keys));
-    const frontends: FrontendDifference[] = [];
-    const counts = { written: 0, deleted: 0, members: 0 };
-    for (const key of keys) {
-      const servicePlan = plan.service(key);
-      const wanted = servicePlan === undefined ? undefined : wantedService(servicePlan, plan.view?.(key), plan.node);
+    const isFirst = this.#lines === undefined;
+    const before = this.#lines ?? (maps === undefined ? new Map() : describeInstalled(family, maps.contents()));
+    for (const key of isFirst || touched === "all" ? [...plan.keys(), ...this.#services.keys()] : touched) {
+      const service = plan.service(key);
+      const wanted = service === undefined ? undefined : wantedService(service, plan.view?.(key), plan.node);
       if (wanted === undefined || wanted.frontends.length === 0) this.#services.delete(key);
       else this.#services.set(key, wanted);
-      for (const frontend of wanted?.frontends ?? []) {
-        const [after = "", name = ""] = describeFrontend(frontend).split(" # ");
-        const before = lines.get(frontend.id);
-        gone.delete(frontend.id);
-        if (before === after) continue;
-        lines.set(frontend.id, after);
-        counts.written++;
-        frontends.push({ place: describeKey(frontend.key), before, after: `${after} # ${name}` });
-      }
     }
-    for (const id of gone) {
-      counts.deleted++;
-      frontends.push({ place: describeKey(Buffer.from(id, "latin1")), before: lines.get(id), after: undefined });
-      lines.delete(id);
+    const frontends: FrontendDifference[] = [];
+    const lines = new Map<string, string>();
+    for (const frontend of [...this.#services.values()].flatMap((service) => service.frontends)) {
+      const [after = "", name = ""] = describeFrontend(frontend).split(" # ");
+      lines.set(frontend.id, after);
+      const place = describeKey(frontend.key);
+      const old = before.get(frontend.id);
+      if (old !== after) frontends.push({ place, before: old, after: `${after} # ${name}` });
     }
+    const written = frontends.length;
+    for (const [id, line] of before) {
+      if (lines.has(id)) continue;
+      frontends.push({ place: describeKey(Buffer.from(id, "latin1")), before: line, after: undefined });
+    }
+    this.#lines = lines;
     const described = print === undefined ? frontends : frontends.slice(0, maxDescribed);
-    const change = makeEbpfChange(family, isAll ? "full" : "partial", { frontends: described, counts, shared: [] });
-    if (change.mode !== "none" && print !== undefined) {
+    const counts = { written, deleted: frontends.length - written, members: 0 };
+    const mode = isFirst || touched === "all" ? "full" : "partial";
+    if (frontends.length > 0 && print !== undefined) {
       stages.committing();
-      for (const { before, after } of frontends) {
-        print(`${before === undefined ? "" : `- ${before}\n`}${after === undefined ? "" : `+ ${after}\n`}`);
+      for (const { before: old, after } of frontends) {
+        print(`${old === undefined ? "" : `- ${old}\n`}${after === undefined ? "" : `+ ${after}\n`}`);
       }
     }
-    return change;
+    return makeEbpfChange(family, mode, { frontends: described, counts, shared: [] });
   }
 
-  async repair(): Promise<EbpfChange> {
+  async repair(): Promise<RuleChange> {
     const counts = { written: 0, deleted: 0, members: 0 };
     return makeEbpfChange(this.family, "full", { frontends: [], counts, shared: [] });
   }
 
   async isInstalled(): Promise<boolean> {
     return this.#options.maps !== undefined;
-  }
-
-  #idsOf(keys: Iterable<ServiceKey>): readonly string[] {
-    return [...keys].flatMap((key) => (this.#services.get(key)?.frontends ?? []).map(({ id }) => id));
   }
 }

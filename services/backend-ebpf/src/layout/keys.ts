@@ -1,6 +1,6 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
+import type { EndpointAddress, Frontend } from "@kpng/service-plan/service-plan.ts";
 import ipaddr from "ipaddr.js";
 import { sizes } from "./map-layouts.ts";
 
@@ -57,18 +57,18 @@ export function familyOf(bytes: Buffer, at = 0): Family {
   return bytes.compare(mappedPrefix, 0, mappedPrefix.length, at, at + mappedPrefix.length) === 0 ? "v4" : "v6";
 }
 
-/** A frontend as a key of maps. */
-export interface FrontendPlace {
-  /** Undefined for a node port. */
-  readonly address: string | undefined;
-  readonly protocol: ServedProtocol;
-  readonly port: number;
-}
-
 const anyAddress: Readonly<Record<Family, string>> = { v4: "0.0.0.0", v6: "::" };
 
-/** Returns the key of a frontend: address, port, protocol. A node port has the family's unspecified address. */
-export function frontendKey(family: Family, { address, protocol, port }: FrontendPlace): Buffer {
+/**
+ * Returns the key of a frontend: address, port, protocol. A node port has the family's unspecified address.
+ *
+ * Source of all keys: the structures of lb.bpf.c. `tables/` and `datapath/` write them, and nothing else knows their
+ * bytes.
+ */
+export function frontendKey(
+  family: Family,
+  { address, protocol, port }: Pick<Frontend, "address" | "port"> & { readonly protocol: ServedProtocol },
+): Buffer {
   const key = Buffer.alloc(sizes.frontendKey);
   writeAddress(key, address ?? anyAddress[family]);
   key.writeUInt16BE(port, 16);

@@ -40,25 +40,20 @@ export const sizes = {
 /** Increased with each change of the meaning of keys or values: programs of another version get maps of their own. */
 export const layoutVersion = 1;
 
-/** Returns the maps of an instance. Both families share them; each has one half of `slots` and `endpoints`. */
-export function mapLayouts({
-  maxFrontends,
-  maxEndpoints,
-  maxClients,
-}: MapSizes): readonly (MapLayout & { readonly name: MapName })[] {
+/** Layout of one of our maps. */
+export type NamedLayout = MapLayout & { readonly name: MapName };
+
+/**
+ * Returns the maps of an instance, for `EbpfMaps`. Both families share them; each has one half of `slots` and
+ * `endpoints`.
+ */
+export function mapLayouts({ maxFrontends, maxEndpoints, maxClients }: MapSizes): readonly NamedLayout[] {
   const make = (
     name: MapName,
     type: keyof typeof mapTypes,
     [keyBytes, valueBytes, maxEntries]: readonly [number, number, number],
     flags = 0,
-  ): MapLayout & { readonly name: MapName } => ({
-    name,
-    type: mapTypes[type],
-    keyBytes,
-    valueBytes,
-    maxEntries,
-    flags,
-  });
+  ): NamedLayout => ({ name, type: mapTypes[type], keyBytes, valueBytes, maxEntries, flags });
   const { noPreallocation, mappable } = mapFlags;
   return [
     make("frontends", "hash", [sizes.frontendKey, 4, 2 * maxFrontends], noPreallocation),

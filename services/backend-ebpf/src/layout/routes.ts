@@ -17,7 +17,10 @@ export const routeFlags = {
 /** Bits of a member. Source: lb.bpf.c. */
 export const memberFlags = { inCluster: 1, inLocal: 2, keepsFlows: 4 } as const;
 
-/** A route as programs read it, in one load. It is replaced in one store, so that its parts change together. */
+/**
+ * A route as programs read it: what `FamilyTables` stores in a slot for one kind of sender. Programs read it in one
+ * load. It is replaced in one store, so that its parts change together.
+ */
 export type RouteWord = bigint;
 
 /** Returns the word of a route; `run` and `ranges` are 0 if it has none. */

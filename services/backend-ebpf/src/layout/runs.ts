@@ -4,8 +4,8 @@ import { readAddress, writeAddress } from "./keys.ts";
 import { sizes } from "./map-layouts.ts";
 
 /**
- * Returns the bytes of a run: a header and the endpoints of a set, in elements of map `endpoints`. A route leads to the
- * first element. `id` identifies the Service port to affinity and to UDP flows.
+ * Returns the bytes of a run, which `wantedService` makes: a header and the endpoints of a set, in elements of map
+ * `endpoints`. A route leads to the first element. `id` identifies the Service port to affinity and to UDP flows.
  */
 export function encodeRun(id: bigint, affinitySeconds: number, endpoints: readonly EndpointAddress[]): Buffer {
   const bytes = Buffer.alloc((endpoints.length + 1) * sizes.endpoint);
@@ -21,12 +21,12 @@ export function encodeRun(id: bigint, affinitySeconds: number, endpoints: readon
   return bytes;
 }
 
-/** Returns the number of elements of the run that begins at `first`; undefined if it exceeds the memory. */
-export function runLength(memory: Buffer, first: number): number | undefined {
+/** Returns the bytes of the run that begins at element `first` of the map; undefined if it is not one. */
+export function runBytes(memory: Buffer, first: number): Buffer | undefined {
   const at = first * sizes.endpoint;
   if (at + sizes.endpoint > memory.length) return undefined;
-  const length = memory.readUInt32LE(at + 8) + 1;
-  return at + length * sizes.endpoint > memory.length ? undefined : length;
+  const end = at + (memory.readUInt32LE(at + 8) + 1) * sizes.endpoint;
+  return end > memory.length ? undefined : memory.subarray(at, end);
 }
 
 /** Returns the endpoints of a run. *Shape:* `["10.1.1.11:8080", "[fd00::7]:8080"]`. */

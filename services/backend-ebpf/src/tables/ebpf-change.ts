@@ -13,9 +13,6 @@ export interface FrontendDifference {
   readonly after: string | undefined;
 }
 
-/** Result of a sync or repair of one family. */
-export type EbpfChange = RuleChange;
-
 /** Parts of a change. */
 export interface ChangeParts {
   /** At most `maxDescribed`. */
@@ -29,7 +26,7 @@ export interface ChangeParts {
 export const maxDescribed = 1_000;
 
 /** Returns a change for the kit. Pure. */
-export function makeEbpfChange(family: Family, mode: SyncMode, { frontends, counts, shared }: ChangeParts): EbpfChange {
+export function makeEbpfChange(family: Family, mode: SyncMode, { frontends, counts, shared }: ChangeParts): RuleChange {
   const isChanged = counts.written + counts.deleted + counts.members + shared.length > 0;
   const lines = [
     ...shared.map((line) => `# ${line}`),

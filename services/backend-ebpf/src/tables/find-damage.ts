@@ -2,8 +2,8 @@ import type { Family } from "@kpng/model/address.ts";
 import { describeKey, familyOf } from "../layout/keys.ts";
 import { sizes } from "../layout/map-layouts.ts";
 import { decodeRoute, routeFlags, senders } from "../layout/routes.ts";
-import { describeRun } from "../layout/runs.ts";
-import { type MapContents, readFrontends, runBytes } from "./installed-frontends.ts";
+import { describeRun, runBytes } from "../layout/runs.ts";
+import { type MapContents, readFrontends } from "./installed-frontends.ts";
 
 /**
  * Returns a sign that packets to Services get lost, whichever Services the maps are for: routes that no frontend leads

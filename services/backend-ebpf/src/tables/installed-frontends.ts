@@ -1,10 +1,13 @@
 import type { Family } from "@kpng/model/address.ts";
-import { describeKey, familyOf, rangeKey, readAddress } from "../layout/keys.ts";
+import { describeKey, familyOf, readAddress } from "../layout/keys.ts";
 import { sizes } from "../layout/map-layouts.ts";
 import { decodeRoute, describeRoutes, type RouteWord, routeFlags, senders } from "../layout/routes.ts";
-import { describeRun, runLength } from "../layout/runs.ts";
+import { describeRun, runBytes } from "../layout/runs.ts";
 
-/** The contents of maps, read or mapped into memory. */
+/**
+ * The contents of maps, read or mapped into memory. `EbpfMaps` returns it; the functions of this file find frontends in
+ * it, for `FamilyTables` and inspection. They are separate from `wanted-service.ts`, which translates the other way.
+ */
 export interface MapContents {
   /** Elements of map `frontends`. */
   readonly frontends: readonly (readonly [key: Buffer, value: Buffer])[];
@@ -39,10 +42,7 @@ export function readFrontends(family: Family, contents: MapContents): ReadonlyMa
 }
 
 /** Returns source ranges of a family by their id. *Shape of a range:* `192.0.2.0/24`. Pure. */
-export function readRanges(
-  family: Family,
-  contents: Pick<MapContents, "ranges">,
-): ReadonlyMap<number, readonly string[]> {
+export function readRanges(family: Family, contents: MapContents): ReadonlyMap<number, readonly string[]> {
   const found = new Map<number, string[]>();
   for (const [key] of contents.ranges) {
     if (familyOf(key, 8) !== family) continue;
@@ -67,17 +67,4 @@ export function describeInstalled(family: Family, contents: MapContents): Readon
     lines.set(id, `${describeKey(key)} ${describeRoutes(routes)}`);
   }
   return lines;
-}
-
-/** Returns the bytes of the run that begins at an element; undefined if it is not one. */
-export function runBytes(endpoints: Buffer, first: number): Buffer | undefined {
-  const length = runLength(endpoints, first);
-  return length === undefined
-    ? undefined
-    : endpoints.subarray(first * sizes.endpoint, (first + length) * sizes.endpoint);
-}
-
-/** Returns the keys of source ranges with an id. */
-export function rangeKeys(id: number, ranges: readonly string[]): readonly Buffer[] {
-  return ranges.map((range) => rangeKey(id, range));
 }

@@ -6,7 +6,8 @@ interface Span {
 
 /**
  * Free numbers of a range, e.g. unused elements of an array: takes the first gap that is long enough, and joins what is
- * given back with its neighbours. Pure; O(gaps) for each call.
+ * given back with its neighbours. `FamilyTables` has one each for slots, elements and ids of source ranges. Pure;
+ * O(gaps) for each call.
  */
 export class Spans {
   /** Ascending; no two touch. */

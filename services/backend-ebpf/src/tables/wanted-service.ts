@@ -3,7 +3,6 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
 import type {
-  AllowedSources,
   EndpointAddress,
   Frontend,
   NodePlan,
@@ -46,7 +45,8 @@ export interface WantedService {
 
 /**
  * Translates the plan of a Service into elements of maps. SCTP is left out. `view` tells which endpoints only finish
- * the UDP flows that they have. Pure; O(ports × (frontends + endpoints)).
+ * the UDP flows that they have. `FamilyTables` calls it for each Service that may have changed, and `PrintedRuleSet`
+ * for those that it compares. Pure; O(ports × (frontends + endpoints)).
  */
 export function wantedService(plan: ServicePlan, view: ServiceView | undefined, node: NodePlan): WantedService {
   const frontends: WantedFrontend[] = [];
@@ -95,7 +95,10 @@ function wantedRoute(
   runOf: (set: "cluster" | "local") => Buffer,
 ): WantedRoute {
   const { kind, sources } = frontend;
-  const route = forSender(frontend.routes[sender], sender, sources);
+  const planned = frontend.routes[sender];
+  // The node itself is let through by source ranges that contain its address, which `ownAddresses` tells.
+  const isDropped = sender === "node" && sources?.ownAddresses.length === 0 && planned.kind === "balance";
+  const route: Route = isDropped ? { kind: "drop" } : planned;
   if (route.kind !== "balance") return { flags: routeFlags[route.kind], run: undefined, ranges: [] };
   const isLimited = sources !== undefined && sender !== "node";
   // A socket cannot be masqueraded, and its source address is not known: both is left to its packets.
@@ -107,12 +110,6 @@ function wantedRoute(
     (affinitySeconds === undefined ? 0 : routeFlags.affinity) |
     (isForPackets ? routeFlags.packetsOnly : 0);
   return { flags, run: runOf(route.set), ranges: isLimited ? sources.ranges : [] };
-}
-
-/** The node itself is let through by source ranges that contain its address, which `ownAddresses` tells. */
-function forSender(route: Route, sender: Sender, sources: AllowedSources | undefined): Route {
-  const isDropped = sender === "node" && sources !== undefined && sources.ownAddresses.length === 0;
-  return isDropped && route.kind === "balance" ? { kind: "drop" } : route;
 }
 
 /** Members are needed where a choice is remembered: for clients with affinity, and for UDP flows of sockets. */
