@@ -2,6 +2,7 @@ import { join } from "node:path";
 import { EbpfMaps } from "../datapath/maps.ts";
 import { readEbpfSettings } from "../ebpf-options.ts";
 import { sizes } from "../layout/map-layouts.ts";
+import { routeFlags } from "../layout/routes.ts";
 
 // Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER KIND [OPTIONS]`. KIND is what is
 // damaged: one frontend, all frontends, the record, one endpoint or one route. OPTIONS are the parsed options of the
@@ -11,10 +12,16 @@ const [bpfFolder = "", kind, options = "{}"] = process.argv.slice(2);
 const { name, mapSizes } = readEbpfSettings(JSON.parse(options), "");
 const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
 if (maps === undefined) throw new Error("no maps");
-const [frontend] = maps.get("frontends").entries();
+const { memory: slots } = maps.get("slots");
+// One that balances: damage to a route that refuses would change nothing.
+const balances = (slot: Buffer): boolean =>
+  ((slots[slot.readUInt32LE(0) * sizes.slot] ?? 0) & 3) === routeFlags.balance;
+const frontend = maps
+  .get("frontends")
+  .entries()
+  .find(([, slot]) => balances(slot));
 if (frontend === undefined) throw new Error("no frontends");
 const slot = frontend[1].readUInt32LE(0) * sizes.slot;
-const { memory: slots } = maps.get("slots");
 const { memory: endpoints } = maps.get("endpoints");
 if (kind === "frontend") maps.get("frontends").delete(frontend[0]);
 if (kind === "frontends") for (const [key] of maps.get("frontends").entries()) maps.get("frontends").delete(key);
