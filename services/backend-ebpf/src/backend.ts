@@ -4,6 +4,7 @@ import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { families } from "@kpng/model/address.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { Datapath, removeDatapath } from "./datapath/datapath.ts";
 import { EbpfRuleSet } from "./datapath/ebpf-rule-set.ts";
 import { EbpfMaps } from "./datapath/maps.ts";
@@ -41,8 +42,12 @@ Programs stay attached when the process ends: Services are served, and the next 
   makeProxy,
 });
 
-/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
+/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. Errors: BAD_OPTION. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy {
+  if (options.serviceTraffic === true) {
+    const reason = "connections made at sockets have no conntrack events, so most would not be counted";
+    throw new ProcessError("BAD_OPTION", `--service-traffic is not supported by kpng-ebpf: ${reason}`);
+  }
   const settings = readEbpfSettings(options, serviceProxyName);
   const { name, bpfFolder, mapSizes } = settings;
   return {

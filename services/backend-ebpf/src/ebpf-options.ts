@@ -43,19 +43,21 @@ export const ebpfOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--max-frontends <count>",
-    description: "most frontends (address, port and protocol) per family; 150 bytes of kernel memory each",
+    description:
+      "most frontends (address, port and protocol) per family; 128 bytes of kernel memory each, and what is in use",
     default: 65_536,
     parse: parseWholeNumber("--max-frontends", 1, 4_000_000),
   },
   {
     flags: "--max-endpoints <count>",
-    description: "most endpoints of all Service ports per family; 48 bytes of kernel memory each",
+    description: "most endpoints of all Service ports per family; 80 bytes of kernel memory each, and what is in use",
     default: 262_144,
     parse: parseWholeNumber("--max-endpoints", 2, 16_000_000),
   },
   {
     flags: "--max-affinity-clients <count>",
-    description: "most clients that are remembered for Services with affinity; the longest unused one is forgotten",
+    description:
+      "most clients that are remembered for Services with affinity, 120 bytes of kernel memory each; the longest unused one is forgotten",
     default: 65_536,
     parse: parseWholeNumber("--max-affinity-clients", 1, 16_000_000),
   },
