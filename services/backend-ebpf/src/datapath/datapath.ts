@@ -18,6 +18,7 @@ import { listInterfaces, podInterfaces } from "./interfaces.ts";
 import { EbpfMaps, GracePeriods } from "./maps.ts";
 import { encodeConfig, type NodeConfig, nodePortAddresses, writeNodeState } from "./node-state.ts";
 import { PacketFrame } from "./packet-frame.ts";
+import { StaleSockets } from "./stale-sockets.ts";
 
 /** How often the list of interfaces is read, in milliseconds. */
 const interfacesEveryMs = 1_000;
@@ -47,6 +48,7 @@ export interface DatapathOptions {
 export class Datapath {
   readonly maps: EbpfMaps;
   readonly grace: GracePeriods;
+  readonly staleSockets: StaleSockets;
   readonly #options: DatapathOptions;
   readonly #cgroup: string;
   readonly #frame: PacketFrame;
@@ -75,6 +77,7 @@ export class Datapath {
     this.#awaited = new Set(readdirSync(this.#links).length === 0 ? [] : families);
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
+    this.staleSockets = new StaleSockets({ log: options.log, settle: () => this.grace.pass() });
     const targets = { maps: this.maps.descriptors, functions: types.functions };
     const load = (hook: Hook): LoadedProgram => loadProgram(programs.get(hook.section), hook, targets);
     this.#sockets = socketHooks.map(load);
@@ -141,8 +144,9 @@ export class Datapath {
     return missing === undefined ? undefined : `no program is attached at ${missing.name}`;
   }
 
-  close(): void {
+  async close(): Promise<void> {
     clearInterval(this.#timer);
+    await this.staleSockets.close();
   }
 
   #watchInterfaces(): void {

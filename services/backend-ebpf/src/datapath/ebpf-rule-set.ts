@@ -58,6 +58,7 @@ export class EbpfRuleSet implements RuleSet {
     };
     if (touched === "all") return this.#syncAll(plan, committing);
     const change = this.#tables.sync(plan, touched, committing);
+    this.#endSockets(change);
     if (change.full !== undefined) throw change.full;
     this.#writeRecord(plan);
     return makeEbpfChange(this.family, "partial", { ...describeChange(change), shared: [] });
@@ -97,7 +98,7 @@ export class EbpfRuleSet implements RuleSet {
   }
 
   async close(): Promise<void> {
-    this.#options.datapath.close();
+    await this.#options.datapath.close();
   }
 
   async #syncAll(plan: FamilyPlan, committing: () => void): Promise<RuleChange> {
@@ -109,9 +110,14 @@ export class EbpfRuleSet implements RuleSet {
     // An earlier run may serve more than the maps of this one have room for.
     if (full !== undefined && datapath.isAttached) throw full;
     const attached = await datapath.attach(this.family, committing);
+    this.#endSockets(change);
     if (full !== undefined) throw full;
     this.#writeRecord(plan);
     return makeEbpfChange(this.family, "full", { ...describeChange(change), shared: [...shared, ...attached] });
+  }
+
+  #endSockets({ goneUdp }: TablesChange): void {
+    this.#options.datapath.staleSockets.end(goneUdp, this.#tables.removeServed);
   }
 
   #writeRecord({ record = "" }: FamilyPlan): void {

@@ -5,10 +5,11 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { BackendEbpfError } from "../bpf/ebpf-error.ts";
 import { familyOf, numberBytes, rangeKey } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
-import { decodeRoute, encodeRoute, type RouteWord, routeFlags, senders } from "../layout/routes.ts";
+import { decodeRoute, encodeRoute, memberFlags, type RouteWord, routeFlags, senders } from "../layout/routes.ts";
 import { runBytes } from "../layout/runs.ts";
 import { type InstalledFrontend, readFrontends, readRanges } from "../tables/installed-frontends.ts";
 import { Spans } from "../tables/spans.ts";
+import { endpointText } from "../tables/udp-peers.ts";
 import { type WantedFrontend, type WantedRoute, type WantedService, wantedService } from "../tables/wanted-service.ts";
 import type { EbpfMaps, GracePeriods } from "./maps.ts";
 
@@ -61,6 +62,11 @@ export class FamilyTables {
   get services(): ReadonlyMap<ServiceKey, WantedService> {
     return this.#services;
   }
+
+  /** Removes the endpoints that a Service port of UDP has, for `StaleSockets`. O(members). */
+  readonly removeServed = (endpoints: Set<string>): void => {
+    for (const [key, flags] of this.#members) if ((flags & memberFlags.udp) !== 0) endpoints.delete(endpointText(key));
+  };
 
   /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
@@ -274,6 +280,7 @@ export class FamilyTables {
     change.members++;
     const bytes = Buffer.from(key, "latin1");
     if (flags === 0) {
+      if (((this.#members.get(key) ?? 0) & memberFlags.udp) !== 0) change.goneUdp.push(endpointText(key));
       this.#maps.get("members").delete(bytes);
       this.#members.delete(key);
     } else {
@@ -328,6 +335,8 @@ export class TablesChange {
   readonly deleted: InstalledFrontend[] = [];
   /** Number of members that changed. */
   members = 0;
+  /** Endpoints that a Service port of UDP lost; another may have them still. *Shape:* as `endpointText`. */
+  readonly goneUdp: string[] = [];
   /** The first MAP_FULL: some Services keep what they had, the others are written, and the next call is a full one. */
   full: BackendEbpfError | undefined;
   readonly removals = new Set<string>();

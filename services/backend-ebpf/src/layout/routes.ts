@@ -14,8 +14,8 @@ export const routeFlags = {
   packetsOnly: 32,
 } as const;
 
-/** Bits of a member. Source: lb.bpf.c. */
-export const memberFlags = { inCluster: 1, inLocal: 2, keepsFlows: 4 } as const;
+/** Bits of a member. Source: lb.bpf.c, but for `udp`, which tells this program that sockets may be connected to it. */
+export const memberFlags = { inCluster: 1, inLocal: 2, keepsFlows: 4, udp: 8 } as const;
 
 /**
  * A route as programs read it: what `FamilyTables` stores in a slot for one kind of sender. Programs read it in one

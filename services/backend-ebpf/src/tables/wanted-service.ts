@@ -125,7 +125,7 @@ function addMembers(
   const add = (endpoints: readonly EndpointAddress[], flag: number): void => {
     for (const endpoint of endpoints) {
       const key = memberKey(id, endpoint).toString("latin1");
-      members.set(key, (members.get(key) ?? 0) | flag);
+      members.set(key, (members.get(key) ?? 0) | flag | (isUdp ? memberFlags.udp : 0));
     }
   };
   add(port.sets.cluster, memberFlags.inCluster);

@@ -13,7 +13,7 @@ const { name, mapSizes } = readEbpfSettings(JSON.parse(options), "");
 const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
 if (maps === undefined) throw new Error("no maps");
 const { memory: slots } = maps.get("slots");
-// One that balances: damage to a route that refuses would change nothing.
+// A frontend that balances: damage to a route that refuses would change nothing.
 const balances = (slot: Buffer): boolean =>
   ((slots[slot.readUInt32LE(0) * sizes.slot] ?? 0) & 3) === routeFlags.balance;
 const frontend = maps
