@@ -36,7 +36,7 @@ interface EnvVar {
 export const nodeFolder = "/etc/kpng";
 
 /** Volumes of API objects, which a static pod cannot have. */
-const objectVolumes = ["ca", "token"];
+const objectVolumes = ["ca", "config", "token"];
 
 /**
  * Returns the static pod of a backend: what its DaemonSet starts, without anything from the API server. `main.ts`

@@ -102,6 +102,15 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
       }
     });
 
+    test("keeps the ConfigMaps of variables in the cache of the kubelet, so that it can restart the container", () => {
+      for (const { spec, container } of containersOf(folder)) {
+        const volumes = spec.volumes?.map(({ configMap }) => configMap?.name) ?? [];
+        for (const { valueFrom } of container.env ?? []) {
+          if (valueFrom?.configMapKeyRef !== undefined) expect(volumes).toContain(valueFrom.configMapKeyRef.name);
+        }
+      }
+    });
+
     test("gives each pod time to stop", () => {
       for (const { spec, container } of containersOf(folder)) {
         const path = commandPath(commandLineOf(container));

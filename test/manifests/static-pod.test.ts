@@ -41,7 +41,7 @@ test.skipIf(isSkipped).each(["iptables", "nft", "ipvs", "ebpf", "userspace"])(
     expect(missing).toEqual(["KPNG_ZONE", "KPNG_TOKEN_FILE"]);
     const names = (mounts: PodSpec["containers"][number]["volumeMounts"]): readonly string[] =>
       (mounts ?? []).map(({ name }) => name).toSorted();
-    const kept = names(originalMounts).filter((name) => name !== "ca" && name !== "token");
+    const kept = names(originalMounts).filter((name) => !["ca", "config", "token"].includes(name));
     expect(names(volumeMounts)).toEqual(["certificates", ...kept].toSorted());
     expect((pod.spec.volumes ?? []).map(({ name }) => name).toSorted()).toEqual(names(volumeMounts));
   },
