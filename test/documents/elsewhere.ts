@@ -31,11 +31,11 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /^node deploy\/images\/build\.ts\b/, reason: "takes minutes", test: "test/e2e/quick.test.ts" },
   { pattern: /^(ctr|skopeo|grype|trivy|npm audit)\b/, reason: "needs a registry, or a scanner with its database" },
   { pattern: /^(python3 -m venv|venv\/)/, reason: "needs Python packages from a registry" },
-  { pattern: /^kubectl get services/, reason: "needs an API server" },
+  { pattern: /^kubectl get services/, reason: "needs an API server", test: "test/cluster/documents.test.ts" },
   {
     pattern: /^(npx )?kpng kube (to-api|get)\b(?!.*tls)/,
     reason: "needs an API server",
-    test: "test/cluster/serve.test.ts",
+    test: "test/cluster/documents.test.ts",
   },
   { pattern: /^kpng kube to-api .*tls/, reason: needsHosts, test: "test/cluster/tokens.test.ts" },
   { pattern: /^kpng-iptables --shadow\b/, reason: needsHosts, test: "test/kernel/shadow.test.ts" },
