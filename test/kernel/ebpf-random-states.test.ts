@@ -1,0 +1,124 @@
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type EndpointOption, named, publicAddress, together } from "../scenario/build.ts";
+import type { State } from "../scenario/manifest.ts";
+import {
+  addressOf,
+  clusterIP,
+  describePacket,
+  type Frontend,
+  loadBalancerIP,
+  n1,
+  nodeAddress,
+  outside,
+  pod,
+  type Sender,
+  stranger,
+} from "../scenario/packet.ts";
+import { type AddressPair, families, ranges } from "../scenario/places.ts";
+import { kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
+import type { RunningBackend } from "./backends.ts";
+import { whyNoBpf } from "./laboratory/bpf.ts";
+import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+
+const seed = Number(process.env.KPNG_STATE_SEED ?? Math.floor(Math.random() * 2 ** 31));
+/** KPNG_STATES sets another number of states. */
+const count = Number(process.env.KPNG_STATES ?? 3);
+const whyNot = (await whyNoBpf()) ?? (await whyNoKubeProxy());
+const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
+const serviceNumbers = [0, 1, 2] as const;
+const senders: readonly Sender[] = [pod("a"), pod("b"), n1, outside, stranger];
+
+/** Returns three Services without affinity and SCTP, at random; the same for the same seed. */
+function randomState(stateSeed: number): State {
+  const random = makeRandom(stateSeed);
+  const pick = makePick(random);
+  const below = makeRandomBelow(random);
+  const service = (at: number): State => {
+    const hosts = (["a", "b", "c", "d"] as const).filter(() => below(2) === 0);
+    const endpoints = hosts.map(
+      (host): EndpointOption => ({ host, is: pick("ready", "ready", "ready", "draining", "unready", "gone") }),
+    );
+    const isBalanced = below(4) > 0;
+    const options = {
+      number: 30 + at,
+      ports: [{ port: 80, nodePort: 30_100 + at, targetPort: pick(8080, 8443) }],
+      internal: pick("Cluster", "Cluster", "Local"),
+      external: pick("Cluster", "Local"),
+      ...(isBalanced ? { loadBalancerIPs: [publicAddress(30 + at)] } : {}),
+      ...(isBalanced && below(3) === 0 ? { sourceRanges: [pick<AddressPair>(ranges.outside, ranges.lan)] } : {}),
+    } as const;
+    return named(`s${at}`, options, endpoints);
+  };
+  return together(...serviceNumbers.map(service));
+}
+
+describe.skipIf(whyNot !== undefined)(
+  `random states: kpng-ebpf answers as kube-proxy does, seed ${seed}${note}`,
+  () => {
+    const worlds: TwoNodes[] = [];
+    const proxies: RunningBackend[] = [];
+
+    beforeAll(async () => {
+      for (const start of [kubeProxy, kpngEbpf]) {
+        const world = await buildTwoNodes();
+        worlds.push(world);
+        proxies.push(await start(world));
+      }
+      for (const proxy of proxies) await proxy.start({}, { services: [], slices: [] });
+    }, 180_000);
+    afterAll(async () => {
+      for (const proxy of proxies) await proxy.close();
+      for (const world of worlds) await world.close();
+    });
+
+    /** Returns a line for each packet, with the names of the endpoints that answered, or how it ended. */
+    async function ask(world: TwoNodes, state: State): Promise<ReadonlyMap<string, string>> {
+      const asks = serviceNumbers.flatMap((at) => {
+        const isBalanced = state.services[at]?.spec.type === "LoadBalancer";
+        const ways: readonly (readonly [Frontend, number])[] = [
+          [clusterIP(`s${at}`), 80],
+          [nodeAddress, 30_100 + at],
+          ...(isBalanced ? ([[loadBalancerIP(`s${at}`), 80]] as const) : []),
+        ];
+        return ways.flatMap(([to, port]) =>
+          senders.flatMap((from) =>
+            families.flatMap((family) =>
+              (["tcp", "udp"] as const).map(async (protocol) => {
+                const answers = await world.agentOf(from).send({
+                  ...{ kind: "ask", protocol, address: addressOf(state, to, family), port },
+                  ...{ from: from.kind === "outside" ? from.address[family] : undefined },
+                  ...{ atOnce: 4, atMost: 40, wanted: 4, timeoutMs: 2_000 },
+                });
+                const names = answers.map((answer) => (answer.kind === "answer" ? answer.name : answer.kind));
+                const said = `${family} ${protocol} ${describePacket({ from, to, port })} (s${at})`;
+                return [said, [...new Set(names)].sort().join()] as const;
+              }),
+            ),
+          ),
+        );
+      });
+      return new Map(await Promise.all(asks));
+    }
+
+    test.each(Array.from({ length: count }, (_, at) => seed + at))(
+      "state %i",
+      { timeout: 300_000 },
+      async (stateSeed) => {
+        const state = randomState(stateSeed);
+        for (const proxy of proxies) await proxy.apply(state);
+        const [expected, found] = [await ask(worlds[0] as TwoNodes, state), await ask(worlds[1] as TwoNodes, state)];
+        const wrong = [...expected].filter(([packet, outcome]) => {
+          // No program sees outgoing packets of the node: those that would be dropped are left to its routes (README).
+          const isDroppedForNode = outcome === "silent" && packet.includes(" n1 →");
+          return found.get(packet) !== outcome && !isDroppedForNode;
+        });
+        const lines = wrong.map(
+          ([packet, outcome]) => `${packet}: kube-proxy ${outcome}, kpng-ebpf ${found.get(packet)}`,
+        );
+        expect(lines, JSON.stringify(state)).toEqual([]);
+      },
+    );
+  },
+);
