@@ -81,8 +81,8 @@ export function perClass<T>(
   return Object.assign(values, { inSteps });
 }
 
-/** The function that {@link perClass} returns. */
-interface ClassValues<T> {
+/** The function that {@link perClass} returns; exported because the declarations of the package name it. */
+export interface ClassValues<T> {
   (snapshot: Snapshot, viewClass: ViewClass): readonly T[];
   /** Computes in steps the values of a class that were not requested before, and yields between the steps. */
   inSteps(snapshot: Snapshot, viewClass: ViewClass): Iterable<undefined>;
