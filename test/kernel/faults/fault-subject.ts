@@ -143,7 +143,8 @@ rmdir "$cgroup"`,
       damaged: "ipvsadm -C",
       foreign: "ipvsadm -A -t 203.0.113.9:80 -s lc",
     },
-    watchers: ["away", "hostile"],
+    // A cell takes 25 s in a guest, and the kit treats the other faults of a watcher in the same way for all backends.
+    watchers: ["away"],
     leftOut: {
       start: { absent: firstStart, foreign: firstStart },
       running: { installed: asRestart, absent: asRestart, foreign: asRestart },
