@@ -369,7 +369,7 @@ static __always_inline int decide(struct __sk_buff *skb, int v6)
 	struct bpf_fib_lookup fib = {};
 	struct endpoint to = {};
 	struct packet p = {};
-	union nf_inet_addr nat = {};
+	union nf_inet_addr nat = {}, source = {};
 	struct nf_conn___init *new;
 	struct nf_conn *ct;
 	struct config *cfg;
@@ -405,6 +405,8 @@ static __always_inline int decide(struct __sk_buff *skb, int v6)
 	if (v6) __builtin_memcpy(&nat, &to.ip, 16);
 	else nat.all[0] = to.ip.w[3];
 	bpf_ct_set_nat_info(new, &nat, bpf_ntohs(to.port), MANIP_DST);
+	if (v6) __builtin_memcpy(&source, &p.src, 16);
+	else source.all[0] = p.src.w[3];
 	// An endpoint that reaches itself would otherwise answer itself directly.
 	if (route & MASQUERADE || same(&to.ip, &p.src)) {
 		fib.family = v6 ? 10 : 2;
@@ -412,12 +414,12 @@ static __always_inline int decide(struct __sk_buff *skb, int v6)
 		fib.tot_len = 1; // with 0, a packet larger than the way's MTU has no result
 		__builtin_memcpy(fib.ipv6_dst, &nat, 16);
 		// No result for an endpoint on the node itself, whose answers return here in any case.
-		if (!bpf_fib_lookup(skb, &fib, sizeof fib, BPF_FIB_LOOKUP_SKIP_NEIGH | BPF_FIB_LOOKUP_SRC)) {
-			__builtin_memset(&nat, 0, sizeof nat);
-			__builtin_memcpy(&nat, fib.ipv6_src, v6 ? 16 : 4);
-			bpf_ct_set_nat_info(new, &nat, 0 /* netfilter finds a free one */, MANIP_SRC);
-		}
+		if (!bpf_fib_lookup(skb, &fib, sizeof fib, BPF_FIB_LOOKUP_SKIP_NEIGH | BPF_FIB_LOOKUP_SRC))
+			__builtin_memcpy(&source, fib.ipv6_src, v6 ? 16 : 4);
 	}
+	// Also for the client's own address: netfilter finds a free port if the client uses this one for the endpoint already,
+	// through another frontend. Otherwise the entry could not be inserted.
+	bpf_ct_set_nat_info(new, &source, 0, MANIP_SRC);
 	ct = bpf_ct_insert_entry(new);
 	if (!ct) return TC_ACT_SHOT; // another CPU was first: the client sends again
 	bpf_ct_release(ct);
