@@ -1,4 +1,4 @@
-import { kubectlWords } from "@kpng/cli/commands/kubectl-words.ts";
+import { arrangeWords } from "@kpng/cli/commands/refuse-habits.ts";
 import { makeKpng } from "@kpng/cli/kpng.ts";
 import { type Command, CommanderError } from "commander";
 import { vi } from "vitest";
@@ -44,7 +44,7 @@ export async function runKpng(args: readonly string[]): Promise<KpngResult> {
   try {
     const program = makeKpng(stop.signal);
     throwErrors(program);
-    await program.parseAsync([...kubectlWords(args, program)], { from: "user" });
+    await program.parseAsync([...arrangeWords(args, program)], { from: "user" });
     return { out, said, code: Number(process.exitCode ?? 0) };
   } catch (error) {
     // As in `runProcess`.

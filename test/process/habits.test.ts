@@ -63,6 +63,24 @@ describe("labels and fields", () => {
   });
 });
 
+test("a habit that kpng does not have is refused with the reason and what to do instead", async () => {
+  const { out, said, code } = await runKpng(["get", "-n", "shop", "pods"]);
+  expect([code, out]).toEqual([2, ""]);
+  expect(said).toBe(
+    'Error: kpng has no "get pods": a watcher knows pods only as endpoints of Services\n' +
+      "Hint: kpng get endpoints, kpng describe endpoint POD\n",
+  );
+  const program = kpng(["delete", "service", "web"]);
+  expect(await program.ended).toBe(2);
+  expect(program.stdout()).toBe("");
+  expect(program.stderr()).toMatch(/^Error: kpng has no "delete": .*\nHint: use kubectl; .*\n$/);
+});
+
+test("kubectl's word for EndpointSlices lists endpoints", async () => {
+  const get = ["file", "-i", at("state.yaml"), "get"];
+  expect((await output(...get, "endpointslices", "--no-headers")).out.split("\n")).toHaveLength(5);
+});
+
 test("kpng version prints the version of the watcher, or why it has none", async () => {
   const alone = await output("version");
   expect(alone.out).toMatch(/^kpng \d/);

@@ -1,5 +1,5 @@
 import { runProcess } from "@kpng/process/run/run-process.ts";
-import { kubectlWords } from "./commands/kubectl-words.ts";
+import { arrangeWords } from "./commands/refuse-habits.ts";
 
 /** Commands that only ask a running watcher or backend. They need a third of the code. */
 export const queries: ReadonlySet<string> = new Set([
@@ -23,5 +23,5 @@ export async function startKpng(argv: readonly string[]): Promise<never> {
   const make = queries.has(argv[2] ?? "")
     ? (await import("./commands/queries.ts")).makeQueries
     : (await import("./kpng.ts")).makeKpng;
-  return await runProcess(make, argv, kubectlWords);
+  return await runProcess(make, argv, arrangeWords);
 }

@@ -4,8 +4,7 @@ import type { Command } from "commander";
  * Brings a command line in kubectl's word order into commander's: `get -n shop svc/web` becomes `get svc -n shop web`.
  * In kubectl, flags may come before the kind, and a kind and a name may be one word. Everything else stays as it is.
  *
- * `args` are the words after the program. `startKpng` passes the function to `runProcess`, which calls it before
- * commander parses the words. Pure.
+ * `args` are the words after the program. `arrangeWords` calls the function before commander parses the words. Pure.
  *
  * Separate from the command tree, because commander chooses a subcommand before it knows that command's options.
  */
@@ -46,8 +45,11 @@ function findGet(
   return undefined;
 }
 
-/** Returns the index of the first word, from `at`, that is neither an option of these commands nor its value. */
-function findOperand(args: readonly string[], at: number, commands: readonly Command[]): number | undefined {
+/**
+ * Returns the index of the first word, from `at`, that is neither an option of these commands nor its value. Also for
+ * `findRefusedHabit`.
+ */
+export function findOperand(args: readonly string[], at: number, commands: readonly Command[]): number | undefined {
   const options = commands.flatMap((command) => command.options);
   for (let index = at; index < args.length; index += 1) {
     const word = args[index] ?? "";
@@ -59,7 +61,8 @@ function findOperand(args: readonly string[], at: number, commands: readonly Com
   return undefined;
 }
 
-function findCommand(commands: readonly Command[], word: string): Command | undefined {
+/** Returns the command with this name or alias. Also for `findRefusedHabit`. */
+export function findCommand(commands: readonly Command[], word: string): Command | undefined {
   return commands.find((command) => command.name() === word || command.aliases().includes(word));
 }
 

@@ -19,7 +19,7 @@ import { runList, watchOption } from "./list-command.ts";
  */
 export const endpointsCommand: InspectCommand = {
   name: "endpoints",
-  aliases: ["endpoint", "ep"],
+  aliases: ["endpoint", "ep", "endpointslices", "endpointslice"],
   description: "endpoints of EndpointSlices",
   argument: "[pod-or-address...]",
   parseArgument: parseFilter,

@@ -1,0 +1,45 @@
+import { expect, test } from "vitest";
+import { makeKpng } from "../kpng.ts";
+import { findRefusedHabit } from "./refuse-habits.ts";
+import { refusedHabits } from "./refused-habits.ts";
+
+const program = makeKpng(new AbortController().signal);
+
+test.each(refusedHabits.flatMap((habit) => habit.words.map((word) => ({ word, habit }))))(
+  "$word is refused with the hint of its own row",
+  ({ word, habit }) => {
+    const line = word.startsWith("-") ? `get services ${word}` : word;
+    expect(findRefusedHabit(line.split(" "), program)).toEqual({ habit, word });
+  },
+);
+
+test.each([
+  ["delete svc web", "delete"],
+  ["get -n shop pods", "get pods"],
+  ["get pods/web-1", "get pods"],
+  ["file -i state.yaml get pods", "get pods"],
+  ["service list", "service"],
+  ["endpoint list", "endpoint"],
+  ["bpf lb list", "bpf"],
+  ["connectivity test", "connectivity"],
+  ["get -L app svc", "-L"],
+  ["get svc --context=prod", "--context"],
+  ["get svc --output=go-template={{.}}", "-o go-template"],
+  ["get svc -o go-template={{.}}", "-o go-template"],
+])("%s is refused as %s", (words, word) => {
+  expect(findRefusedHabit(words.split(" "), program)?.word).toBe(word);
+});
+
+test.each([
+  ["an argument", "get services delete"],
+  ["a value", "explain --node logs shop/web"],
+  ["a value of an option of a source", "file -i delete get services"],
+  ["a file for the output", "record -o logs"],
+  ["an option of a program on the PATH", "local to-mine --context x"],
+  ["a word to complete", "__complete -- get svc --context"],
+  ["the short name of a kind", "describe svc web"],
+  ["an unknown word that no other tool has", "frobnicate"],
+  ["an unknown command of a group of ours", "certificates create"],
+])("%s is no habit: %s", (_name, words) => {
+  expect(findRefusedHabit(words.split(" "), program)).toBeUndefined();
+});

@@ -1,0 +1,68 @@
+import { type Command, CommanderError } from "commander";
+import { findCommand, findOperand, kubectlWords } from "./kubectl-words.ts";
+import { type RefusedHabit, refusedHabits } from "./refused-habits.ts";
+
+/**
+ * Prepares the words of a command line for commander. Refuses a habit of kubectl, istioctl, hubble or cilium that
+ * `kpng` does not have, with the reason and what does the job here. Otherwise, returns the words in the order of
+ * commander (`kubectlWords`).
+ *
+ * `startKpng` passes the function to `runProcess`. Separate from commander's own errors, whose suggestions are words of
+ * similar spelling: "release" for `kpng delete`.
+ *
+ * Errors: CommanderError with exit code 2, like other invalid command lines; the text is already on standard error.
+ */
+export function arrangeWords(args: readonly string[], program: Command): readonly string[] {
+  const found = findRefusedHabit(args, program);
+  if (found === undefined) return kubectlWords(args, program);
+  const message = `kpng has no "${found.word}": ${found.habit.reason}`;
+  process.stderr.write(`Error: ${message}\nHint: ${found.habit.instead.replaceAll("`", "")}\n`);
+  throw new CommanderError(2, "kpng.refusedHabit", message);
+}
+
+/**
+ * Returns the refused habit in a command line, and its spelling there; undefined if there is none. A word that is a
+ * command, an argument or the value of an option is no habit. Pure.
+ */
+export function findRefusedHabit(
+  args: readonly string[],
+  program: Command,
+): { readonly habit: RefusedHabit; readonly word: string } | undefined {
+  const path = [program];
+  const phrases: string[] = [];
+  for (let at = 0; ; ) {
+    const commands = path.at(-1)?.commands ?? [];
+    // Options may come before the command that they belong to: `get -n shop pods`.
+    const operandAt = commands.length === 0 ? undefined : findOperand(args, at, [...path, ...commands]);
+    if (operandAt === undefined) break;
+    const word = args[operandAt] ?? "";
+    const command = findCommand(commands, word);
+    if (command === undefined) {
+      // Programs on the PATH have words and options of their own.
+      if (findCommand(commands, "*") !== undefined) return undefined;
+      const [kind = ""] = word.split("/");
+      phrases.push(path.length === 1 ? kind : `${path.at(-1)?.name()} ${kind}`);
+      break;
+    }
+    path.push(command);
+    at = operandAt + 1;
+  }
+  phrases.push(...optionPhrases(args, path));
+  for (const word of phrases) {
+    const habit = refusedHabits.find(({ words }) => words.includes(word));
+    if (habit !== undefined) return { habit, word };
+  }
+  return undefined;
+}
+
+/** Returns unknown options, and known ones with the beginning of their values: `-o go-template`. */
+function optionPhrases(args: readonly string[], path: readonly Command[]): readonly string[] {
+  const options = path.flatMap((command) => command.options);
+  const end = args.indexOf("--");
+  return args.slice(0, end < 0 ? args.length : end).flatMap((arg, index) => {
+    if (!arg.startsWith("-")) return [];
+    const [flag = "", value = args[index + 1] ?? ""] = arg.split(/=(.*)/s);
+    const option = options.find(({ short, long }) => flag === short || flag === long);
+    return option === undefined ? [flag] : [`${option.short ?? flag} ${value.split("=")[0]}`];
+  });
+}
