@@ -1,17 +1,6 @@
-import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { fromJSONSchema } from "zod";
+import { rowsOf } from "./output-schema.ts";
 import { runKpng } from "./run-kpng.ts";
-
-const schema = JSON.parse(readFileSync("docs/reference/output.schema.json", "utf8"));
-
-/** Returns a check that values are lists of rows of a type, with no field that the schema lacks. */
-function rowsOf(name: string) {
-  const strict = Object.fromEntries(
-    Object.entries(schema.$defs).map(([key, value]) => [key, { ...(value as object), additionalProperties: false }]),
-  );
-  return fromJSONSchema({ ...schema, $defs: strict, type: "array", minItems: 1, items: { $ref: `#/$defs/${name}` } });
-}
 
 test.each([
   [["get", "services"], "Service"],

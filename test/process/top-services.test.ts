@@ -3,6 +3,8 @@ import { connect, createServer } from "node:net";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { describe, expect, test, vi } from "vitest";
+import { rowsOf } from "../docs/output-schema.ts";
+import { runKpng } from "../docs/run-kpng.ts";
 import type { GrpcJsWatch } from "../peer/grpc-js-client.ts";
 import { useInspectedWatcher } from "./inspected-watcher.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
@@ -54,7 +56,7 @@ describe("ListTraffic", () => {
     await expect.poll(async () => (await list({})).traffic.map(({ connections }) => connections), wait).toEqual([4n]);
   });
 
-  test("counts what is beyond the limit as others, and refuses a name without a namespace", async () => {
+  test("counts what is beyond the limit as others, in every format, and refuses a name without a namespace", async () => {
     watcher.list();
     const n1 = await watcher.join("n1");
     const Services = ["ns/web", "ns/dns", "no/such"].map((Service) => ({ Service, Connections: 2n ** 64n - 1n }));
@@ -63,6 +65,16 @@ describe("ListTraffic", () => {
     const { traffic, others } = await list({ limit: 1 });
     expect(traffic).toHaveLength(1);
     expect(others).toMatchObject({ name: "", nodeCount: 1, connections: 2n * BigInt(Number.MAX_SAFE_INTEGER) });
+    const top = async (...args: string[]) => {
+      const words = ["top", "services", "--api", watcher.server.address, "--limit", "1", ...args];
+      const { out, said, code } = await runKpng(words);
+      expect(code, said).toBe(0);
+      return out;
+    };
+    const rows = JSON.parse(await top("-o", "json"));
+    expect(rowsOf("Traffic").safeParse(rows).error?.issues ?? []).toEqual([]);
+    expect(rows).toMatchObject([{ namespace: "ns" }, { namespace: "", name: "", nodeCount: 1 }]);
+    expect((await top("-o", "name")).split("\n")).toHaveLength(2);
     await expect(list({ name: "web" })).rejects.toThrow("name requires namespace");
     await expect(list({ limit: 1_001 })).rejects.toThrow("limit 1001 exceeds 1000");
   });

@@ -43,7 +43,8 @@ export const topServicesCommand: InspectCommand = {
     ...outputOptions,
   ],
   examples: `
-Tables are updated until the command is interrupted; JSON and the other formats are printed once.
+Tables are updated until the command is interrupted; JSON and the other formats are printed once. The last row is the
+sum of the other Services, if there are any: its namespace and name are "" in JSON.
 
 Examples:
   COMMAND
@@ -66,7 +67,8 @@ Examples:
         answered();
         updates += 1;
         const rows = response.others === undefined ? response.traffic : [...response.traffic, response.others];
-        if (!isTable(output) || output.sortBy !== undefined) printRows(table, response.traffic, output);
+        if (!isTable(output) || output.sortBy !== undefined)
+          printRows(table, output.format.kind === "name" ? response.traffic : rows, output);
         else
           printScreen(
             `${formatSummary(response)}${formatTable(table.columns, rows, output.hasHeaders)}`,
