@@ -80,7 +80,10 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
     }
     const rows = [...odd].map(([key, names]) => [
       ...key.split(" | "),
-      formatCommands([...names], [...commands.keys()]),
+      formatCommands(
+        [...names],
+        [...commands].filter(([, { length }]) => length > 0).map(([name]) => name),
+      ),
     ]);
     return markdownTable(["Option", "Variable", "Commands"], rows);
   };
@@ -108,8 +111,9 @@ function flagsCell({ flags, short }: CommandOption): string {
 }
 
 /**
- * Returns a short list of commands: `SOURCE` for what all sources have, a parent for all of its children, and nothing
- * for a command after a source that exists without one too.
+ * Returns a short list of commands: `SOURCE` for what all sources have, a group for all of its commands, and nothing
+ * for a command after a source that exists without one too. A parent in `all` is no group, but a command itself, as
+ * `top` is beside `top services`.
  */
 function formatCommands(names: readonly string[], all: readonly string[]): string {
   const shorten = (list: readonly string[]): readonly string[] => {
@@ -125,7 +129,8 @@ function formatCommands(names: readonly string[], all: readonly string[]): strin
   const byParent = Map.groupBy(shorten(names), (name) => name.slice(0, Math.max(0, name.lastIndexOf(" "))));
   const parts = [...byParent].flatMap(([parent, children]) => {
     const siblings = known.filter((name) => name.startsWith(`${parent} `));
-    return parent !== "" && siblings.length === children.length ? [parent] : children;
+    const isGroup = parent !== "" && !known.includes(parent);
+    return isGroup && siblings.length === children.length ? [parent] : children;
   });
   return [...new Set(parts)].map((part) => `\`${part}\``).join(", ");
 }
