@@ -62,6 +62,20 @@ test("only the tests of the documents import the command line", () => {
   expect(wrong.map(describeImport)).toEqual([]);
 });
 
+test("a query of kpng loads the code of no backend, and of the watcher only what reads recordings", () => {
+  const files = readSourceFiles("services/**/*.ts");
+  const loaded = new Set(["services/cli/src/start.ts", "services/cli/src/commands/queries.ts"]);
+  // A set grows while it is iterated. Types and what is loaded on demand cost a query nothing.
+  for (const path of loaded) {
+    const text = files.find(({ file }) => file === path)?.text ?? "";
+    const code = text.replaceAll(/^(?:import|export) type [^;]*;|\bimport\("[^"]+"\)/gm, "");
+    for (const { target } of importsOf({ file: path, text: code })) if (target !== undefined) loaded.add(target);
+  }
+  const allowed = /^services\/(?:(?:cli|process|model)\/|watcher\/src\/source\/(?:replay\/|watcher-error))/;
+  expect(loaded.size).toBeGreaterThan(50);
+  expect([...loaded].filter((path) => !allowed.test(path))).toEqual([]);
+});
+
 test("only source/kube imports the Kubernetes client", () => {
   const wrong = imports.filter(
     ({ file, specifier }) => specifier.startsWith("@kubernetes/") && !file.includes("/source/kube/"),

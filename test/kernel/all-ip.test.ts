@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
@@ -192,6 +193,14 @@ describePackets("the all-IP example, with packets", () => {
     await laboratory.run("n1", ["iptables-restore", "--noflush"], v4);
     await laboratory.run("n1", ["ip6tables-restore", "--noflush"], v6);
     expect(await apply(state("web", external, [podA, podB]))).toMatch(/v4: nothing to do.*\n.*v6: nothing to do/);
+  });
+
+  test("the command of the README prints the rules of its example, for both families", async () => {
+    const readme = readFileSync(`${exampleFolder}/README.md`, "utf8");
+    expect(readme).toContain("\nnode examples/all-ip/all-ip.ts --dry-run < examples/all-ip/example.ndjson\n");
+    const { exitCode, stdout } = await run(readFileSync(`${exampleFolder}/example.ndjson`, "utf8"), "--dry-run");
+    expect(exitCode).toBe(0);
+    expect(stdout).toMatch(/^# iptables-restore [\s\S]* -d 198\.51\.100\.10\/32 [\s\S]*^# ip6tables-restore /m);
   });
 
   test("a malformed address is rejected, and the rules stay unchanged", async () => {

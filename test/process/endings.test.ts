@@ -96,6 +96,7 @@ describe("a command that reads a cluster waits for its server only as long as it
       expect(await program.ended).toBe(1);
       expect(program.stdout()).toBe("");
       expect(program.stderr()).toContain(`Error: no complete cluster state within ${says}`);
+      expect(program.stderr(), "no log lines").toMatch(/^Error: [^\n]*\nHint: [^\n]*\n$/);
     }
   });
 
@@ -296,6 +297,11 @@ describe("an invalid value is rejected before anything is served", () => {
       name: "a requested proxy name that is not a valid label",
       args: () => ["explain", "--node", "n1", "--service-proxy-name", "-x", "10.0.0.1:80"],
       says: '"-x" is not a label value',
+    },
+    {
+      name: "a duration without a unit",
+      args: () => ["record", "--for", "5"],
+      says: '"5" is not a duration: write 500ms, 2s, 1m30s or 1h',
     },
     { name: "a node without a name", args: () => ["record", "--node", " "], says: "a node name must not be empty" },
     {

@@ -63,6 +63,28 @@ describe("labels and fields", () => {
   });
 });
 
+test.each([
+  ["get svc -A -o name", "service/default/noeps\nservice/default/web\n"],
+  ["get svc/web -o name", "service/default/web\n"],
+  ["get svc web noeps -o name", "service/default/web\nservice/default/noeps\n"],
+  ["get -n default svc -o name", "service/default/noeps\nservice/default/web\n"],
+  ["get svc --sort-by .ports[0].port -o jsonpath={.items[*].name}", "web noeps"],
+  ["get svc -o custom-columns=NAME:.name --no-headers", "noeps\nweb\n"],
+  ["describe service web", /^Name: +web\nNamespace: +default\n/],
+])("kpng file -i state.yaml %s", async (words, expected) => {
+  const { out } = await output("file", "-i", at("state.yaml"), ...words.split(" "));
+  if (typeof expected === "string") expect(out).toBe(expected);
+  else expect(out).toMatch(expected);
+});
+
+test("the help of a command with long options is as wide as the terminal, or 100 columns in a pipe", async () => {
+  const help = kpng(["local", "to-iptables", "--help"]);
+  expect(await help.ended).toBe(0);
+  const options = /^Options:\n([\s\S]*?)\n\n/m.exec(help.stdout())?.[1]?.split("\n") ?? [];
+  expect(options.length).toBeGreaterThan(50);
+  expect(options.filter((line) => line.length > 100)).toEqual([]);
+});
+
 test("a habit that kpng does not have is refused with the reason and what to do instead", async () => {
   const { out, said, code } = await runKpng(["get", "-n", "shop", "pods"]);
   expect([code, out]).toEqual([2, ""]);

@@ -52,6 +52,8 @@ describe("a running watcher", () => {
     expect(await output("trace", "default/web")).toMatch(
       /revision 2 .*endpoints default\/web .*\n +STAGE[\s\S]*\n +commit[\s\S]*\n +total/,
     );
+    expect(await output("status")).toMatch(/^watcher +revision 2,[^\n]*\n[\s\S]*\nnodes +1 current, 1 absent\n/);
+    expect(await output("describe", "node", "n1")).toMatch(/^Name: +n1\n[\s\S]*\nState: +current\n[\s\S]*kpng-json/);
     const top = await output("top", "--count", "1");
     expect(top).toMatch(/^revision +2 +synced[\s\S]*Not up to date:\nNAME[^\n]*\nn2 +absent[\s\S]*Latest changes:\n/);
   });
@@ -136,6 +138,7 @@ describe("commands read files without a watcher", () => {
 
   test.each([
     [["get", "services", "none"], 1, /^Error: Service "none" not found\n$/],
+    [["get", "svc", "none", "-n", "default"], 1, /^Error: Service "none" not found in namespace "default"\n$/],
     [["describe", "endpoint", "none"], 1, /^Error: endpoint "none" not found\n$/],
     [["explain", "--node", "n1", "10.0.0.1"], 1, /expected address:port/],
     [["explain", "10.0.0.1:80"], 1, /--node is required/],

@@ -6,6 +6,7 @@ import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
 import { afterAll, expect, onTestFinished, test } from "vitest";
 import { inspectClient, withRequestErrors } from "./inspect-client.ts";
+import { requestHint } from "./request-hint.ts";
 
 const certificates = makeCertificates();
 afterAll(() => certificates.remove());
@@ -59,4 +60,9 @@ test("nothing listens", async () => {
   await new Promise((resolve) => server.close(resolve));
   expect(await failure(`127.0.0.1:${port}`)).toContain("\nHint: nothing listens there");
   expect(await failure("unix:///tmp/kpng-no-such.sock")).toContain("\nHint: there is no such socket");
+});
+
+test("an API server that is down is not called a watcher", () => {
+  const hint = requestHint("source/kube/services: cannot watch services: connect ECONNREFUSED 127.0.0.1:1");
+  expect(hint).toContain("API server");
 });

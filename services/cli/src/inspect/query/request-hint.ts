@@ -17,6 +17,10 @@ const hints: readonly (readonly [RegExp, string])[] = [
     "the watcher wants a client certificate that it knows: --tls-crt and --tls-key",
   ],
   [/does not match certificate's altnames/, "use a name or address that the watcher's certificate contains"],
+  [
+    /source\/kube\/.*ECONNREFUSED/,
+    "nothing listens there: is it the address of the API server (--server, or the server of the kubeconfig)?",
+  ],
   [/ECONNREFUSED/, "nothing listens there: is a watcher running, and is --api its address?"],
   [/connect ENOENT/, "there is no such socket: is the process running, and is it the path of its --listen?"],
   [/connect EACCES/, "the socket is for its owner and group: run as one of them"],
