@@ -7,6 +7,7 @@ import { addresses, draining, endpoint, node, service, slice } from "@kpng/watch
 import type { TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
+import { lowContrast, withoutNames } from "./accessibility.ts";
 import { Chromium, whyNoChromium } from "./chromium.ts";
 import { servePage } from "./page-server.ts";
 
@@ -121,6 +122,30 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     await shows("#services-rows", /ns\/dns.*–\s+–/s);
     await browser.evaluate(`location.hash = "#/services/ns/web"`);
     await shows("#service", /Traffic by node[\s\S]*n1\s+2\.5\s+1\.5 kB\s+12\s+–\s+0 B\s+4\.2 kB/);
+    // Without a change of the Service, later reports are shown too.
+    watch.send({ Traffic: { Services: [{ ...traffic, Connections: 13n, MilliConnectionsPerSecond: 3_500n }] } });
+    await shows("#service", /n1\s+3\.5\s+1\.5 kB\s+13/);
+    await shows("#services-rows", /ns\/web.*3\.5\s+1\.5 kB/s);
+    expect(await browser.text("#services-warning")).toBe("");
+    expect(browser.errors).toEqual([]);
+  });
+
+  test("traffic that the watcher does not update any more is shown as old, until it answers again", async () => {
+    list();
+    const watch = await join("n1");
+    watch.send({ Traffic: { Services: [{ Service: "ns/web", Connections: 12n }] } });
+    await open("#/services/ns/web");
+    await shows("#service", /n1\s+0\.0\s+0 B\s+12/);
+    await browser.evaluate(`{
+      const real = window.fetch;
+      window.restore = () => { window.fetch = real; };
+      window.fetch = (url, ...rest) =>
+        String(url).includes("ListTraffic") ? Promise.reject(new Error("broken <b>")) : real(url, ...rest);
+    }`);
+    await shows("#services-warning", /^Traffic is old, from \d\d:\d\d:\d\d: broken <b>$/);
+    expect(await browser.text("#service")).toMatch(/n1\s+0\.0\s+0 B\s+12/);
+    await browser.evaluate("window.restore()");
+    await expect.poll(() => browser.text("#services-warning"), wait).toBe("");
     expect(browser.errors).toEqual([]);
   });
 
@@ -328,49 +353,6 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     expect(browser.errors).toEqual([]);
   });
 });
-
-/** Expression: texts whose contrast with their background is below 4.5, as WCAG 2.2 asks for level AA. */
-const lowContrast = `(() => {
-  const channels = (color) => color.match(/[\\d.]+/g).map(Number);
-  const luminance = (color) => {
-    const [r, g, b] = channels(color).map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const backgroundOf = (element) => {
-    for (let one = element; one !== null; one = one.parentElement) {
-      const { backgroundColor } = getComputedStyle(one);
-      if (channels(backgroundColor)[3] !== 0) return backgroundColor;
-    }
-    return "rgb(255, 255, 255)";
-  };
-  const low = [];
-  for (const element of document.querySelectorAll("body *")) {
-    const hasText = [...element.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim() !== "");
-    if (!hasText || element.closest("svg, noscript") !== null || element.offsetParent === null) continue;
-    const [a, b] = [luminance(getComputedStyle(element).color), luminance(backgroundOf(element))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) low.push(element.innerText + ": " + ratio.toFixed(2));
-  }
-  return low;
-})()`;
-
-/** Expression: fields, links, buttons, pictures and tables without a name or header; and too many main headings. */
-const withoutNames = `(() => {
-  const faults = [];
-  const isShown = (element) => element.offsetParent !== null;
-  for (const field of document.querySelectorAll("input, select")) {
-    if (isShown(field) && field.closest("label") === null) faults.push(field.outerHTML);
-  }
-  for (const one of document.querySelectorAll("a, button")) if (one.textContent.trim() === "") faults.push(one.outerHTML);
-  for (const one of document.querySelectorAll("svg[role=img]")) if (!one.getAttribute("aria-label")) faults.push(one.outerHTML);
-  for (const table of document.querySelectorAll("table")) {
-    if (table.querySelectorAll("thead th[scope=col]").length === 0) faults.push(table.outerHTML);
-  }
-  for (const row of document.querySelectorAll("tbody tr")) if (row.querySelector("th[scope=row]") === null) faults.push(row.outerHTML);
-  if ([...document.querySelectorAll("h1")].filter(isShown).length !== 1) faults.push("not one h1");
-  for (const landmark of ["header", "nav", "main"]) if (document.querySelectorAll(landmark).length !== 1) faults.push(landmark);
-  return faults;
-})()`;
 
 /** A reverse proxy that removes a path prefix. */
 async function serveBehindPrefix(prefix: string, target: string): Promise<Server> {

@@ -1,10 +1,10 @@
 import { setHtml, TableRows } from "./dom.ts";
 import { type Html, html } from "./html.ts";
-import { listDecisions, listEndpoints, listTraffic } from "./inspect-client.ts";
+import { listDecisions, listEndpoints } from "./inspect-client.ts";
 import { type DecisionRow, type EndpointRow, type ServiceRow, serviceKey, wordOf } from "./inspect-rows.ts";
 import { maxShownRows, showCount } from "./nodes-view.ts";
 import type { PageState } from "./page-state.ts";
-import { TrafficView, trafficTable } from "./traffic-view.ts";
+import { TrafficView } from "./traffic-view.ts";
 
 /**
  * Section of the status page with the table of Services, and the details of one: its endpoints, and what a node does
@@ -15,6 +15,7 @@ export class ServicesView {
   readonly #filter: HTMLInputElement;
   readonly #count: Element;
   readonly #detail: HTMLElement;
+  readonly #warning: HTMLElement;
   readonly #traffic = new TrafficView();
   /** Key of the Service in the details; undefined for none. */
   #key: string | undefined;
@@ -23,7 +24,8 @@ export class ServicesView {
   #isLoading = false;
   #node = "";
 
-  constructor(body: HTMLElement, filter: HTMLInputElement, count: Element, detail: HTMLElement) {
+  constructor(body: HTMLElement, filter: HTMLInputElement, count: Element, detail: HTMLElement, warning: HTMLElement) {
+    this.#warning = warning;
     this.#filter = filter;
     this.#count = count;
     this.#detail = detail;
@@ -51,7 +53,7 @@ export class ServicesView {
 
   show(state: PageState): void {
     const { services } = state;
-    this.#traffic.refresh(() => this.show(state));
+    this.#traffic.refresh(this.#key, () => this.show(state));
     const wanted = this.#filter.value.trim().toLowerCase();
     const matching = [...services].filter(([key, row]) => {
       return wanted === "" || `${key} ${addressesOf(row).join(" ")}`.toLowerCase().includes(wanted);
@@ -59,6 +61,9 @@ export class ServicesView {
     matching.sort(([a], [b]) => (a < b ? -1 : 1));
     this.#rows.show(matching.slice(0, maxShownRows).map(([, row]) => row));
     showCount(this.#count, matching.length, services.size, "Services");
+    setHtml(this.#warning, html`${this.#traffic.warning()}`);
+    const traffic = this.#detail.querySelector(".traffic");
+    if (traffic !== null) setHtml(traffic, this.#traffic.details());
     const row = this.#key === undefined ? undefined : services.get(this.#key);
     // A Service that has changed, or whose endpoints have, has another row.
     if (this.#key !== undefined && this.#loaded?.row !== row) void this.#load(row);
@@ -73,8 +78,7 @@ export class ServicesView {
     try {
       const endpoints = await listEndpoints(namespace, name);
       const decisions = node === "" ? undefined : await listDecisions(node, namespace, name);
-      const traffic = await listTraffic({ namespace, name });
-      content = html`${endpointTable(endpoints)}${decisions && decisionTable(node, decisions)}${trafficTable(traffic)}`;
+      content = html`${endpointTable(endpoints)}${decisions && decisionTable(node, decisions)}`;
     } catch (error) {
       content = html`<p class="error">${error instanceof Error ? error.message : String(error)}</p>`;
     }
@@ -116,7 +120,8 @@ function detailFrame(key: string, node: string): Html {
 <a href="#/explain?destination=${encodeURIComponent(key)}">Explain a packet</a>
 <a href="#/services">Close</a>
 </form>
-<div class="loaded" aria-live="polite"></div>`;
+<div class="loaded" aria-live="polite"></div>
+<div class="traffic"></div>`;
 }
 
 function endpointTable(endpoints: readonly EndpointRow[]): Html {

@@ -1,4 +1,4 @@
-import { formatBytes } from "./format.ts";
+import { formatBytes, formatTime } from "./format.ts";
 import { type Html, html } from "./html.ts";
 import { listTraffic } from "./inspect-client.ts";
 import type { TrafficRow } from "./inspect-rows.ts";
@@ -11,24 +11,41 @@ const intervalMs = 5_000;
  * shown, because nodes report traffic only with `--service-traffic`, and the event stream does not contain it.
  */
 export class TrafficView {
-  readonly #byService = new Map<string, TrafficRow>();
+  #byService: ReadonlyMap<string, TrafficRow> = new Map();
+  /** Key of the Service in the details, and the nodes that have traffic of it. */
+  #selected: string | undefined;
+  #byNode: readonly TrafficRow[] = [];
   #askedMs = Number.NEGATIVE_INFINITY;
+  /** Time of the last answer, in milliseconds since 1970; undefined if there was none. */
+  #answeredMs: number | undefined;
+  /** Why the last question failed; undefined if it was answered. */
+  #failure: string | undefined;
 
   /**
-   * Asks again if the last answer is old. Call it whenever the section is shown; `onAnswer` shows it with the answer.
+   * Asks again if the last answer is old, or about another Service than `selected`. Call it whenever the section is
+   * shown; `onAnswer` shows it with the answer.
    */
-  refresh(onAnswer: () => void): void {
-    if (performance.now() - this.#askedMs < intervalMs) return;
+  refresh(selected: string | undefined, onAnswer: () => void): void {
+    const isOther = selected !== this.#selected;
+    if (!isOther && performance.now() - this.#askedMs < intervalMs) return;
+    if (isOther) this.#byNode = [];
+    this.#selected = selected;
     this.#askedMs = performance.now();
-    listTraffic({ limit: 1_000 }).then(
-      (rows) => {
-        this.#byService.clear();
-        for (const row of rows) this.#byService.set(`${row.namespace}/${row.name}`, row);
-        onAnswer();
-      },
-      // An older watcher does not know the question; the columns stay empty.
-      () => undefined,
-    );
+    void this.#ask(selected).then(onAnswer);
+  }
+
+  async #ask(selected: string | undefined): Promise<void> {
+    const [namespace = "", name = ""] = selected?.split("/") ?? [];
+    try {
+      const rows = await listTraffic({ limit: 1_000 });
+      const byNode = selected === undefined ? [] : await listTraffic({ namespace, name });
+      this.#byService = new Map(rows.map((row) => [`${row.namespace}/${row.name}`, row]));
+      if (selected === this.#selected) this.#byNode = byNode;
+      this.#answeredMs = Date.now();
+      this.#failure = undefined;
+    } catch (error) {
+      this.#failure = error instanceof Error ? error.message : String(error);
+    }
   }
 
   /** Connections and bytes per second of a Service. */
@@ -37,10 +54,24 @@ export class TrafficView {
     if (row === undefined) return [html`–`, html`–`];
     return [html`${(row.connectionsPerSecond ?? 0).toFixed(1)}`, html`${formatBytes(row.bytesPerSecond ?? 0)}`];
   }
+
+  /** Nodes that have traffic of the Service in the details; empty if there is none. */
+  details(): Html {
+    return html`${trafficTable(this.#byNode)}`;
+  }
+
+  /**
+   * Says that the numbers are old; "" if they are not. An older watcher does not know the question: then there are no
+   * numbers, and nothing is said.
+   */
+  warning(): string {
+    if (this.#failure === undefined || this.#answeredMs === undefined) return "";
+    return `Traffic is old, from ${formatTime(this.#answeredMs).slice(0, 8)}: ${this.#failure}`;
+  }
 }
 
 /** Returns the table of the nodes that have traffic of a Service; nothing if there is none. */
-export function trafficTable(rows: readonly TrafficRow[]): Html | false {
+function trafficTable(rows: readonly TrafficRow[]): Html | false {
   if (rows.length === 0) return false;
   return html`<h3>Traffic by node</h3><table>
 <thead><tr><th scope="col">Node</th><th scope="col">Connections/s</th><th scope="col">Bytes/s</th><th scope="col">Connections</th><th scope="col">Packets</th><th scope="col">Bytes from clients</th><th scope="col">Bytes to clients</th></tr></thead>
