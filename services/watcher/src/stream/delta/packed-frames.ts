@@ -10,27 +10,31 @@ import { batchFrame, type Frame, messageIn } from "../../items/frames.ts";
  * *Cost:* about 5 ms for 1 MB.
  *
  * Called for everything that many subscribers share: the changes of a class (`snapshotDelta`), chunks of whole views
- * (`packedChunk`) and buckets (`BucketIndex`). Separate from `encodeOps`, because older subscribers do not understand
+ * (`packedChunk`) and buckets (`Bucket`). Separate from `encodeOps`, because older subscribers do not understand
  * compressed operations.
  */
 export function packFrames(frames: readonly Frame[]): readonly Frame[] {
-  const packed: Frame[] = [];
+  return [...packInSteps(frames)];
+}
+
+/** Same as {@link packFrames}, a batch at a time. For `fillGaps`, which pauses after each. */
+export function* packInSteps(frames: readonly Frame[]): Iterable<Frame> {
   let items: Frame[] = [];
   let length = 0;
-  const pack = (): void => {
-    if (items.length === 0) return;
-    const bytes = itemsMessage(items);
-    packed.push(batchFrame(zstdCompressSync(bytes, options), bytes.length));
-    items = [];
-    length = 0;
-  };
   for (const frame of frames) {
-    if (length + frame.length > maxBatchBytes) pack();
+    if (items.length > 0 && length + frame.length > maxBatchBytes) {
+      yield packed(items);
+      [items, length] = [[], 0];
+    }
     items.push(frame);
     length += frame.length;
   }
-  pack();
-  return packed;
+  if (items.length > 0) yield packed(items);
+}
+
+function packed(frames: readonly Frame[]): Frame {
+  const bytes = itemsMessage(frames);
+  return batchFrame(zstdCompressSync(bytes, options), bytes.length);
 }
 
 /**

@@ -6,7 +6,8 @@ import { nodeViewOrder } from "../../items/node-view-items.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { type BucketGap, type BucketIndex, bucketIndexes, fillGaps, isFilled, missedChanges } from "./bucket-index.ts";
+import { type BucketGap, fillGaps, isFilled, missedChanges } from "./bucket-gaps.ts";
+import { type BucketIndex, bucketIndexes } from "./bucket-index.ts";
 import { classDigestInSteps } from "./class-digests.ts";
 import { diffItems } from "./diff-items.ts";
 import { type Changes, pause } from "./projection.ts";
@@ -29,7 +30,7 @@ import { wholeView } from "./whole-view.ts";
  * *Cost:* the node's own endpoints and the buckets that differ. A bucket is encoded once, and again when one of its
  * items changes.
  *
- * Separate from `BucketIndex`, which holds the shared part of the view for all subscribers.
+ * Separate from `BucketIndex` and `fillGaps`, which hold and compute the shared part for all subscribers.
  */
 export function resumeView(
   snapshot: Snapshot,
@@ -119,7 +120,7 @@ function classBuckets(snapshot: Snapshot, { viewClass }: ViewTarget): BucketDige
 }
 
 function* packedFrames(indexes: readonly BucketIndex[], { gaps, hidden, own }: Lacking): Iterable<Frame> {
-  const filling = fillGaps(indexes, gaps);
+  const filling = yield* fillGaps(indexes, gaps);
   if (filling.length > 0) yield filling;
   const kept = new Set(own.map(({ path }) => path));
   const deletes = hidden.filter(({ path }) => !kept.has(path)).map((item) => deleteOp(item).frame);
