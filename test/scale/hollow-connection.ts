@@ -105,7 +105,8 @@ export class HollowConnection {
   /** Acknowledges applied revisions of a stream, the oldest first, each with its age in milliseconds. */
   acknowledge(stream: number, applied: readonly { readonly revision: number; readonly ageMs: number }[]): void {
     const Timings = { WaitMicros: 200n, RenderMicros: 1_100n, CommitMicros: 24_000n };
-    const Earlier = applied.map(({ revision, ageMs }) => ({
+    // An acknowledgement has at most 32 earlier revisions.
+    const Earlier = applied.slice(-33).map(({ revision, ageMs }) => ({
       Applied: BigInt(revision),
       AgeMicros: BigInt(Math.round(ageMs * 1_000)),
     }));

@@ -1,3 +1,4 @@
+import { WireType } from "@bufbuild/protobuf/wire";
 import { WireError } from "./wire-error.ts";
 
 /** Value of the lowest bit of the last byte in a varint of up to 2^53 − 1. */
@@ -7,6 +8,7 @@ const maxScale = 0x80 ** 7;
  * Reads the fields of a protobuf message one after the other, and those of embedded messages in place, without a reader
  * or a copy of their own. The watcher reads acknowledgements (`Acknowledgement.fromBytes`) and its own frames with it:
  * they occur so often that the protobuf library's decoder would take most of the time (`npm run bench -- wire`).
+ * `hasMoreFields` counts with it the fields of a message that may be hostile.
  *
  * Errors: every method throws WireError for a truncated or malformed message.
  *
@@ -68,6 +70,31 @@ export class MessageReader {
   close(outerEnd: number): void {
     this.#at = this.#end;
     this.#end = outerEnd;
+  }
+
+  /** Skips the value of a field with this tag. Errors: also for a group, which no message of ours has. */
+  skip(tag: number): void {
+    switch (tag & 7) {
+      case WireType.Varint:
+        while (this.#byte() >= 0x80);
+        break;
+      case WireType.LengthDelimited:
+        this.close(this.open());
+        break;
+      case WireType.Bit32:
+        this.#advance(4);
+        break;
+      case WireType.Bit64:
+        this.#advance(8);
+        break;
+      default:
+        throw new WireError("a field is a group, or has an unknown type");
+    }
+  }
+
+  #advance(count: number): void {
+    if (this.#at + count > this.#end) throw truncated();
+    this.#at += count;
   }
 
   #byte(): number {

@@ -86,10 +86,10 @@ async function flood({ socket }: Hostile, count: number, piece: (index: number) 
   return sent;
 }
 
-/** Number of connections that ended because of what they sent. */
-async function refused(): Promise<number> {
+/** Number of connections, or of calls, that ended because of what they sent. */
+async function refused(reason = "protocol"): Promise<number> {
   const values = (await server.metrics.getSingleMetric("kpng_refused_total")?.get())?.values ?? [];
-  return values.find(({ labels }) => labels.reason === "protocol")?.value ?? 0;
+  return values.find(({ labels }) => labels.reason === reason)?.value ?? 0;
 }
 
 test("a client that endlessly opens and cancels calls is disconnected (CVE-2023-44487)", async () => {
@@ -100,14 +100,14 @@ test("a client that endlessly opens and cancels calls is disconnected (CVE-2023-
   });
   expect(sent).toBeLessThan(50_000);
   await expect.poll(() => hostile.socket.destroyed || hostile.socket.readableEnded).toBe(true);
-  await expect.poll(refused).toBe(1);
+  await expect.poll(() => refused()).toBe(1);
 });
 
 test("calls beyond the limit of a connection are refused", async () => {
   const hostile = await dialHostile();
   await flood(hostile, 1_200, (index) => Buffer.concat([open(2 * index + 1), ask(2 * index + 1)]));
   const refused = () => hostile.frames.filter((frame) => frame === `${frameType.rstStream}:7`).length;
-  await expect.poll(refused).toBeGreaterThanOrEqual(100);
+  await expect.poll(() => refused()).toBeGreaterThanOrEqual(100);
   expect(await subscribers()).toBeLessThanOrEqual(1_001);
   hostile.socket.destroy();
 });
@@ -120,7 +120,7 @@ test("a client that endlessly sends headers is disconnected (CVE-2024-28182)", a
   const sent = await flood(hostile, 10_000, () => encodeFrame(frameType.continuation, 0, 1, block));
   expect(sent).toBeLessThan(10_000);
   await expect.poll(() => hostile.socket.destroyed || hostile.socket.readableEnded).toBe(true);
-  await expect.poll(refused).toBe(1);
+  await expect.poll(() => refused()).toBe(1);
 });
 
 test.each([
@@ -140,5 +140,63 @@ test.each([
     }
   }
   expect(isOver).toBe(true);
-  await expect.poll(refused).toBe(1);
+  await expect.poll(() => refused()).toBe(1);
 });
+
+const many = <T>(length: number, one: T): T[] => Array.from({ length }, () => one);
+/** The Connect library reads calls with another spelling of the content type. */
+const otherReader = { "content-type": "application/gRPC" };
+
+test.each([
+  { name: "a report of 32 000 empty Services", message: encodeRequest({ Traffic: { Services: many(32_000, {}) } }) },
+  { name: "a report of 102 Services", message: encodeRequest({ Traffic: { Services: many(102, {}) } }) },
+  {
+    name: "a report of 102 Services to the other reader",
+    message: encodeRequest({ Traffic: { Services: many(102, {}) } }),
+    headers: otherReader,
+  },
+  { name: "an acknowledgement of 32 000 revisions", message: encodeRequest({ Ack: { Earlier: many(32_000, {}) } }) },
+  { name: "an acknowledgement of 34 revisions", message: encodeRequest({ Ack: { Earlier: many(33, {}) } }) },
+  {
+    name: "an acknowledgement of 34 revisions to the other reader",
+    message: encodeRequest({ Ack: { Earlier: many(33, {}) } }),
+    headers: otherReader,
+  },
+  { name: "20 000 acknowledgements in one", message: messageOf(many(20_000, [0xba, 0x06, 0]).flat()) },
+  { name: "32 000 unknown fields", message: messageOf(many(32_000, [0x78, 0]).flat()) },
+])("a client that sends $name gets INVALID_ARGUMENT", async ({ message, headers }) => {
+  const hostile = new RawWatch(dialHttp2(server.address), undefined, headers);
+  await hostile.received(40);
+  hostile.stream.write(message);
+  await hostile.ended;
+  expect(hostile.status).toBe("3");
+  expect(await refused("request")).toBe(1);
+  hostile.session.destroy();
+});
+
+test("the largest requests of our nodes are taken", async () => {
+  const traffic = {
+    Service: "ns/web",
+    Connections: 1n,
+    PacketsFromClients: 1n,
+    PacketsToClients: 1n,
+    BytesFromClients: 1n,
+    BytesToClients: 1n,
+    MilliConnectionsPerSecond: 1n,
+    BytesPerSecond: 1n,
+  };
+  good.ask({ Traffic: { Services: many(101, traffic) } });
+  const Timings = { WaitMicros: 1n, RenderMicros: 1n, CommitMicros: 1n };
+  good.ask({ Ack: { Failed: 1n, Error: "no", Timings, Earlier: many(32, { Applied: 1n, AgeMicros: 1n }) } });
+  const isTaken = () => [...server.subscribers.open][0]?.failure !== undefined;
+  await expect.poll(isTaken, { timeout: 30_000 }).toBe(true);
+  expect([...server.subscribers.open][0]?.traffic?.services).toEqual(["ns/web"]);
+  expect(await refused("request")).toBe(0);
+});
+
+/** Encodes a gRPC message of these bytes. */
+function messageOf(bytes: readonly number[]): Buffer {
+  const head = Buffer.alloc(5);
+  head.writeUInt32BE(bytes.length, 1);
+  return Buffer.concat([head, Buffer.from(bytes)]);
+}

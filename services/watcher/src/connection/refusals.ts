@@ -17,11 +17,13 @@ const messages = {
   unread: "call ended: the client has not read for too long (--write-timeout)",
   pages: "status page refused: as many are open as may be",
   "web-page": "call refused: it looks like one that a web page of another site made a browser send",
+  request: "call ended: a request has more fields or entries than the watcher reads",
 } as const;
 
 /**
  * Counts the connections and calls that are refused, and logs one line a minute for each reason. `serve` creates one;
- * `AcceptLimit`, `QueryLimit`, `Connections` and the status page report to it, so that they share the metric.
+ * `AcceptLimit`, `QueryLimit`, `Connections`, `refuseRequest` and the status page report to it, so that they share the
+ * metric.
  */
 export class Refusals {
   readonly #log: Log;

@@ -121,7 +121,7 @@ export const WatchReqSchema: GenMessage<WatchReq> = /*@__PURE__*/
  */
 export type TrafficReport = Message<"localv1.TrafficReport"> & {
   /**
-   * One entry for each Service. A server reads the first 101.
+   * One entry for each Service, at most 101.
    *
    * @generated from field: repeated localv1.ServiceTraffic Services = 1;
    */

@@ -3,6 +3,7 @@ import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/proto
 import { Code, ConnectError } from "@connectrpc/connect";
 import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { hasMoreFields } from "@kpng/model/wire/field-count.ts";
 import { pingHeader } from "@kpng/process/connection/silence-limit.ts";
 import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
@@ -14,6 +15,7 @@ import {
   type WatchClient,
   type WatchContext,
 } from "../session/open-watch.ts";
+import { refuseRequest } from "../session/requests.ts";
 import type { WatchSink, WatchStream } from "../session/watch-stream.ts";
 import { readTimeout } from "./grpc-timeout.ts";
 import { MessageSplitter } from "./message-splitter.ts";
@@ -59,6 +61,9 @@ export function makeFastWatch(
           return;
         }
         const request = decode(schema, bytes);
+        if (request === undefined) {
+          throw refuseRequest(options.refusals, client.peer, `the request has more than ${maxFields} fields`);
+        }
         if (bytes.length <= maxCachedBytes) last ??= { bytes: Uint8Array.from(bytes), request };
         stream.take(request);
       };
@@ -120,9 +125,16 @@ function isPlainGrpc({ method, headers }: Http2ServerRequest): boolean {
   );
 }
 
-function decode<M extends DescMessage>(schema: M, bytes: Uint8Array): MessageShape<M> {
+/**
+ * Maximum number of fields in a request, with those of its embedded messages; they take 2 to 3 ms. The largest requests
+ * of our nodes are reports of the traffic of 101 Services, with 910 fields.
+ */
+const maxFields = 1_500;
+
+/** Returns undefined for a request with too many fields. Errors: INVALID_ARGUMENT. */
+function decode<M extends DescMessage>(schema: M, bytes: Uint8Array): MessageShape<M> | undefined {
   try {
-    return fromBinary(schema, bytes);
+    return hasMoreFields(schema, bytes, maxFields) ? undefined : fromBinary(schema, bytes);
   } catch (cause) {
     throw new ConnectError("the request could not be decoded", Code.InvalidArgument, undefined, undefined, cause);
   }

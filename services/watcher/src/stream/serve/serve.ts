@@ -60,7 +60,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     maxQueriesPerConnection || defaults.maxQueriesPerConnection,
     refusals,
   );
-  const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, log, maxWaiting }) };
+  const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, log, maxWaiting }), refusals };
   const handle = makeCallHandler(
     { ...options, ...context },
     { connections, clientRights, queries, refusals },

@@ -8,6 +8,8 @@ function encode(ack: MessageInitShape<typeof AckSchema>, others: MessageInitShap
   return toBinary(WatchReqSchema, create(WatchReqSchema, { Ack: create(AckSchema, ack), ...others }));
 }
 
+const earlier = create(EarlierAckSchema, { Applied: 1n });
+
 /** The acknowledgement as the library decodes it. */
 function decoded(bytes: Uint8Array): Acknowledgement | undefined {
   const { Ack } = fromBinary(WatchReqSchema, bytes);
@@ -37,6 +39,7 @@ describe("Acknowledgement.fromBytes", () => {
     { name: "a request with an acknowledgement", bytes: encode({ Applied: 1n }, { NodeName: "n1" }) },
     { name: "a number beyond 2^53", bytes: encode({ Applied: 2n ** 60n }) },
     { name: "nothing", bytes: new Uint8Array() },
+    { name: "more than 32 earlier revisions", bytes: encode({ Earlier: Array.from({ length: 33 }, () => earlier) }) },
   ])("returns undefined for $name", ({ bytes }) => {
     expect(Acknowledgement.fromBytes(bytes)).toBeUndefined();
   });

@@ -42,7 +42,7 @@ export class Acknowledgement {
       renderMs: Number(timings.RenderMicros) / 1_000,
       commitMs: Number(timings.CommitMicros) / 1_000,
     };
-    const earlier = Earlier.slice(-maxEarlier).map((one) => ({
+    const earlier = Earlier.map((one) => ({
       applied: Number(one.Applied),
       ageMs: ageOf(Number(one.AgeMicros)),
     }));
@@ -89,8 +89,8 @@ export interface EarlierApplied {
 
 const noEarlier: readonly EarlierApplied[] = [];
 
-/** Maximum number of earlier revisions in an acknowledgement. */
-const maxEarlier = 32;
+/** Maximum number of earlier revisions in an acknowledgement. `openLocalWatch` refuses one with more. */
+export const maxEarlier = 32;
 
 /** Cap on the ages that nodes report, in milliseconds. */
 const maxAgeMs = 60_000;
@@ -119,11 +119,12 @@ function readSuccess(bytes: Uint8Array): Acknowledgement | undefined {
     else if (tag === ackTags.AgeMicros) ageMs = ageOf(reader.number());
     else if (tag === ackTags.Earlier) {
       earlier ??= [];
+      if (earlier.length === maxEarlier) return undefined;
       earlier.push(readEarlier(reader));
     } else return undefined;
   }
   reader.close(outerEnd);
-  if (reader.next() !== 0 || (earlier?.length ?? 0) > maxEarlier) return undefined;
+  if (reader.next() !== 0) return undefined;
   return new Acknowledgement(applied, 0, "", timings, ageMs, earlier);
 }
 

@@ -1,14 +1,15 @@
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Refusals } from "../../connection/refusals.ts";
 import { checkNodeRight, checkStateRight, type Rights } from "../../identity/rights.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
-import { Acknowledgement } from "./acknowledgement.ts";
-import { ReportedTraffic } from "./reported-traffic.ts";
+import { Acknowledgement, maxEarlier } from "./acknowledgement.ts";
+import { maxEntries, ReportedTraffic } from "./reported-traffic.ts";
 import {
   isExtended,
   isSameRequest,
@@ -17,6 +18,7 @@ import {
   readHeldDigests,
   readLocalRequest,
   readReceived,
+  refuseRequest,
 } from "./requests.ts";
 import { roundsOf } from "./rounds.ts";
 import type { StartLimits } from "./start-limits.ts";
@@ -30,7 +32,7 @@ import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
  * acknowledgement itself. Separate from `WatchStream`, which knows neither node views nor the messages of clients.
  */
 export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
-  { store, proxyNames, subscribers, startLimits },
+  { store, proxyNames, subscribers, startLimits, refusals },
   { peer, rights, userAgent },
   sink,
 ) => {
@@ -47,10 +49,18 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
       return undefined;
     }
     if (message.Ack !== undefined) {
+      const { length } = message.Ack.Earlier;
+      if (length > maxEarlier) {
+        throw refuseRequest(refusals, peer, `Ack has ${length} earlier revisions, more than ${maxEarlier}`);
+      }
       subscriber.acknowledge(Acknowledgement.fromMessage(message.Ack));
       return undefined;
     }
     if (message.Traffic !== undefined) {
+      const { length } = message.Traffic.Services;
+      if (length > maxEntries) {
+        throw refuseRequest(refusals, peer, `Traffic has ${length} Services, more than ${maxEntries}`);
+      }
       const { services } = store.snapshot;
       subscriber.traffic = new ReportedTraffic(message.Traffic, (key) => services.get(key as ServiceKey) !== undefined);
       return undefined;
@@ -83,6 +93,8 @@ export interface WatchContext {
   readonly startLimits?: StartLimits | undefined;
   readonly proxyNames: ProxyNames;
   readonly subscribers: Subscribers;
+  /** Counts requests that exceed a limit. Default not counted. */
+  readonly refusals?: Refusals | undefined;
 }
 
 /** Opens a Watch call. The caller closes it when the client disconnects. */

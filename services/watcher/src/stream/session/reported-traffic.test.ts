@@ -6,14 +6,6 @@ import { ReportedTraffic, trafficFields, trafficIntervalFor } from "./reported-t
 const read = (Services: MessageInitShape<typeof ServiceTrafficSchema>[]): ReportedTraffic =>
   new ReportedTraffic(create(TrafficReportSchema, { Services }), (key) => key.startsWith("ns/"));
 
-test("of a million Services that a node reports, 101 are kept", () => {
-  const reported = read(
-    Array.from({ length: 1_000_000 }, (_, index) => ({ Service: `ns/s${index}`, Connections: 1n })),
-  );
-  expect(reported.services).toHaveLength(101);
-  expect(reported.values).toHaveLength(101 * trafficFields.length);
-});
-
 test("names of Services that the cluster does not have count as others, and a repeated name counts once", () => {
   const reported = read([
     { Service: "ns/web", Connections: 3n },

@@ -12,8 +12,8 @@ export const trafficFields = [
   "BytesPerSecond",
 ] as const satisfies readonly (keyof ServiceTraffic)[];
 
-/** Number of entries that are read: 100 Services, and the sum of the others. */
-const maxEntries = 101;
+/** Maximum number of entries: 100 Services, and the sum of the others. `openLocalWatch` refuses a report with more. */
+export const maxEntries = 101;
 
 /**
  * The newest report of one stream about the traffic of Services on its node. A node can report any names: those that
@@ -22,8 +22,8 @@ const maxEntries = 101;
  * `Subscriber` keeps it, and the inspection method ListTraffic adds up those of all nodes. Separate from `Subscriber`,
  * because it only limits and stores the numbers.
  *
- * *Bound:* 101 names of Services, and seven numbers up to 2^53 for each. Numbers in one array, because every node may
- * have 100 Services.
+ * *Bound:* {@link maxEntries} names of Services, and seven numbers up to 2^53 for each. Numbers in one array, because
+ * every node may have 100 Services.
  */
 export class ReportedTraffic {
   /** "" for the Services without an entry of their own. */
@@ -34,7 +34,7 @@ export class ReportedTraffic {
   /** `isService` tells whether the cluster has a Service. */
   constructor({ Services: entries }: TrafficReport, isService: (key: string) => boolean) {
     const rows = new Map<string, number[]>();
-    for (const entry of entries.slice(0, maxEntries)) {
+    for (const entry of entries) {
       const key = isService(entry.Service) ? entry.Service : "";
       const row = rows.get(key);
       if (row !== undefined && key !== "") continue;

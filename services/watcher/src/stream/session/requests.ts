@@ -2,6 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import type { Refusals } from "../../connection/refusals.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
@@ -43,6 +44,15 @@ export function readLocalRequest(request: WatchReq, names: ProxyNames): NodeView
 export function syncedSnapshot({ snapshot, missingKinds }: Store): Snapshot {
   if (snapshot.isSynced) return snapshot;
   throw new ConnectError(`waiting for the first list of ${missingKinds.join(", ")}`, Code.Unavailable);
+}
+
+/**
+ * Counts a request that exceeds a limit, and returns the error that ends its call: INVALID_ARGUMENT with the reason.
+ * `openLocalWatch` calls it for entries, and `makeFastWatch` for fields.
+ */
+export function refuseRequest(refusals: Refusals | undefined, peer: string, reason: string): ConnectError {
+  refusals?.add("request", peer, { reason });
+  return new ConnectError(reason, Code.InvalidArgument);
 }
 
 /** Maximum number of batches in one request. */

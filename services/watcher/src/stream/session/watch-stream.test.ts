@@ -66,6 +66,25 @@ describe("a stream", () => {
     stream.close();
   });
 
+  test("takes no more reports after a burst of them, and tells when it does again", async () => {
+    let rooms = 0;
+    const stream = new WatchStream<boolean>({
+      store: streams.store,
+      subscriber: streams.subscribers.add("local", "", streams.store),
+      sink: { write: () => true, room: () => rooms++, end: () => undefined },
+      read: () => undefined,
+      enter: () => undefined,
+      openCount: () => 1,
+    });
+    let reports = 0;
+    for (; reports < 100_000 && !stream.isFull; reports += 1) stream.take(true);
+    expect(reports).toBeGreaterThanOrEqual(100);
+    expect(stream.isFull).toBe(true);
+    await expect.poll(() => rooms, { timeout: 30_000 }).toBe(1);
+    expect(stream.isFull).toBe(false);
+    stream.close();
+  });
+
   test("merges changes while the reader does not read, however many batches it requested", async () => {
     const view = revisions();
     let hasRoom = true;

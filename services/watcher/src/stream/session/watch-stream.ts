@@ -4,6 +4,7 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { type Changes, type Projection, pause } from "../delta/projection.ts";
 import { FrameJoiner, joinedBytes } from "./frame-joiner.ts";
+import { ReportLimit } from "./report-limit.ts";
 import { type Rounds, roundsOf } from "./rounds.ts";
 import { scheduler } from "./scheduler.ts";
 import type { StartTicket } from "./start-room.ts";
@@ -28,6 +29,7 @@ export class WatchStream<Request> {
   readonly #options: WatchStreamOptions<Request>;
   readonly #rounds: Rounds;
   readonly #joiner: FrameJoiner;
+  readonly #reports: ReportLimit;
   #state: State = "idle";
   /** False from a write that filled the sink until the sink has drained. */
   #hasRoom = true;
@@ -59,11 +61,14 @@ export class WatchStream<Request> {
       this.#hasRoom = options.sink.write(frames);
       this.#ticket?.wrote();
     });
+    this.#reports = new ReportLimit(() => {
+      if (!this.isFull) options.sink.room();
+    });
   }
 
   /** True if the stream can take no request now; the sink's `room` reports when it can. */
   get isFull(): boolean {
-    return this.#ahead !== undefined || this.#credits >= maxCredits;
+    return this.#ahead !== undefined || this.#credits >= maxCredits || this.#reports.isFull;
   }
 
   /** Takes a request. The stream must not be full. */
@@ -76,7 +81,10 @@ export class WatchStream<Request> {
       this.#end(ConnectError.from(error));
       return;
     }
-    if (wanted === undefined) return;
+    if (wanted === undefined) {
+      this.#reports.add();
+      return;
+    }
     this.#recordReceipt(wanted);
     if (this.#isSameView(wanted)) this.#credits += wanted.count;
     else this.#replace(wanted);
@@ -116,6 +124,7 @@ export class WatchStream<Request> {
     this.#wanted = undefined;
     this.#ahead = undefined;
     this.#ticket?.close();
+    this.#reports.close();
     this.#options.subscriber.close();
   }
 
@@ -328,7 +337,7 @@ interface WatchStreamOptions<Request> {
   readonly store: Store;
   readonly subscriber: Subscriber;
   readonly sink: WatchSink;
-  /** Decodes a request; undefined for one that requests no batch. Errors: ConnectError. */
+  /** Decodes a request; undefined for a report, which requests no batch. Errors: ConnectError. */
   readonly read: (request: Request) => Wanted | undefined;
   /** Counts the stream until the end of its first batch. Errors: ConnectError if too many streams wait. */
   readonly enter: (wanted: Wanted) => StartTicket | undefined;
