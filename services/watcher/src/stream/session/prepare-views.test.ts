@@ -38,6 +38,13 @@ function pausesIn({ frames }: Changes): number {
   return [...frames()].filter((frame) => frame === pause).length;
 }
 
+/**
+ * Number of pauses before Keep: the steps that compute what a class shares. Each subscriber fills its own gaps later.
+ */
+function pausesBeforeKeep({ frames }: Changes): number {
+  return [...frames()].findIndex((frame) => frame !== pause);
+}
+
 test.each([
   { name: "without zone hints", zone: "" },
   { name: "with zone hints", zone: "z1" },
@@ -52,7 +59,7 @@ test.each([
   expect(health.isReady).toBe(true);
   const view = nodeProjection(requestFor(`ready${zone}`));
   expect(pausesIn(view.whole(store.snapshot))).toBe(0);
-  expect(pausesIn(view.resume(store.snapshot, new BucketDigests()))).toBe(0);
+  expect(pausesBeforeKeep(view.resume(store.snapshot, new BucketDigests()))).toBe(0);
 });
 
 test("without it, the first views pause for other work", () => {
@@ -62,7 +69,7 @@ test("without it, the first views pause for other work", () => {
   };
   const [whole, resumed] = [new Store(), new Store()];
   expect(pausesIn(view(whole, "whole").whole(whole.snapshot))).toBeGreaterThan(3);
-  expect(pausesIn(view(resumed, "resumed").resume(resumed.snapshot, new BucketDigests()))).toBeGreaterThan(3);
+  expect(pausesBeforeKeep(view(resumed, "resumed").resume(resumed.snapshot, new BucketDigests()))).toBeGreaterThan(3);
 });
 
 test("a change while a resumed view is computed in steps does not make the next one start again", () => {
@@ -82,5 +89,5 @@ test("a change while a resumed view is computed in steps does not make the next 
   while (frames.next().done !== true);
   expect(digestsOf(before).differing(expected)).toHaveLength(11);
   expect(digestsOf(store.snapshot).differing(expected)).toEqual([]);
-  expect(pausesIn(view.resume(store.snapshot, new BucketDigests()))).toBe(0);
+  expect(pausesBeforeKeep(view.resume(store.snapshot, new BucketDigests()))).toBe(0);
 });
