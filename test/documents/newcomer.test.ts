@@ -7,8 +7,8 @@ import { describePackets } from "../kernel/describe-packets.ts";
 import { readBlocks } from "./blocks.ts";
 import { Machine } from "./machine.ts";
 
-// A newcomer who has cloned the repository and has read the README: the first command sends packets, the next two show
-// the page. The commands are those of the README, in its order; nothing is prepared but the clone.
+// Types the commands of the README in its order, as a newcomer does, with nothing prepared but a clone: the first one
+// sends packets, the next two show the page.
 
 vi.setConfig({ testTimeout: 600_000, hookTimeout: 120_000 });
 
