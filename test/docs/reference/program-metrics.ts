@@ -17,8 +17,8 @@ import { TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts
 import { TrafficLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "@kpng/backend-userspace/traffic/traffic-metrics.ts";
 import { Health } from "@kpng/process/health/health.ts";
+import { makeRefusedCounter } from "@kpng/process/health/probe-server.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
-import { makeRefusedCounter } from "@kpng/process/health/status-server.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { createShadowMetrics } from "@kpng/shadow/shadow-metrics.ts";
 import { makeCertificateMetrics } from "@kpng/watcher/connection/certificate-metrics.ts";
@@ -44,7 +44,10 @@ const log = createLog("error");
 type Register = (registry: Registry) => void | Promise<void>;
 
 const groups: Readonly<Record<string, Register>> = {
-  process: (registry) => registerProcessMetrics(registry, new Health()),
+  process: (registry) => {
+    registerProcessMetrics(registry, new Health());
+    makeRefusedCounter(registry);
+  },
   watcher: (registry) => {
     const store = new Store();
     observeStore(store, registry);
@@ -53,7 +56,6 @@ const groups: Readonly<Record<string, Register>> = {
     observeConvergence(store, new Subscribers(registry), registry);
     makeConnectionMetrics(registry, () => 0);
     new Refusals(log, registry);
-    makeRefusedCounter(registry);
     new StartLimits({ registry, log });
     makeTokenMetrics(registry);
     makeCertificateMetrics(registry);

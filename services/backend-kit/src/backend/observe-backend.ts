@@ -1,6 +1,7 @@
 import { families } from "@kpng/model/address.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
+import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Registry } from "prom-client";
 import { ProxyHealth } from "../observe/proxy-health.ts";
@@ -24,13 +25,14 @@ export interface ObservedBackend {
 export function observeBackend(
   { proxyMode }: Pick<BackendCommand, "proxyMode">,
   options: ParsedOptions,
-  { health, metrics }: { readonly health: Health; readonly metrics: Registry },
+  { health, metrics, log }: { readonly health: Health; readonly metrics: Registry; readonly log?: Log | undefined },
 ): ObservedBackend {
   const addresses = {
     healthzBindAddress: textOption(options, "healthzBindAddress"),
     metricsBindAddress: textOption(options, "metricsBindAddress"),
   };
-  if (proxyMode === undefined) return { proxyHealth: undefined, tasks: statusServerTasks(addresses, health, metrics) };
+  if (proxyMode === undefined)
+    return { proxyHealth: undefined, tasks: statusServerTasks(addresses, health, metrics, log) };
   const proxyHealth = new ProxyHealth({ families });
-  return { proxyHealth, tasks: proxyObserveTasks(addresses, { proxyHealth, health, metrics, mode: proxyMode }) };
+  return { proxyHealth, tasks: proxyObserveTasks(addresses, { proxyHealth, health, metrics, log, mode: proxyMode }) };
 }

@@ -47,7 +47,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const { keepsState = false } = backend;
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
   const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
-  const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
+  const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics, log });
   const isQuestion = backend.isQuestion?.(options) === true;
   const api = String(options.api);
   const follow = readFollowOptions(options);

@@ -1,10 +1,9 @@
-import { createServer, type ServerResponse } from "node:http";
-import { parseHostPort } from "@kpng/process/connection/host-port.ts";
+import type { ServerResponse } from "node:http";
 import type { Health } from "@kpng/process/health/health.ts";
+import { type AnswerProbe, probeServerTask } from "@kpng/process/health/probe-server.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
+import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { aborted } from "@kpng/process/wait.ts";
 import { Counter, type Registry } from "prom-client";
 import type { HealthAnswer, ProxyHealth } from "./proxy-health.ts";
 
@@ -16,6 +15,8 @@ export interface ProxyObserveOptions {
   readonly metrics: Registry;
   /** Answer to `/proxyMode`, e.g. "iptables". */
   readonly mode: string;
+  /** Gets a line when connections make way for newer ones. Default: they are only counted. */
+  readonly log?: Log | undefined;
 }
 
 /** Parsed `statusServerOptions` of @kpng/process; without an address, nothing is served. */
@@ -38,12 +39,11 @@ export function proxyObserveTasks(addresses: ProxyObserveAddresses, options: Pro
   if (distinct.size === 0) return [];
   registerProcessMetrics(options.metrics, options.health);
   const answer = makeAnswer(options);
-  return [...distinct].map((address) => ({ name: "observe", run: (signal) => serve(address, answer, signal) }));
+  const { metrics, log } = options;
+  return [...distinct].map((address) => probeServerTask("observe", { address, metrics, log }, answer));
 }
 
-type Answer = (path: string, response: ServerResponse) => void | Promise<void>;
-
-function makeAnswer({ proxyHealth, health, metrics, mode }: ProxyObserveOptions): Answer {
+function makeAnswer({ proxyHealth, health, metrics, mode }: ProxyObserveOptions): AnswerProbe {
   const healthzTotal = createCounter(metrics, "healthz");
   const livezTotal = createCounter(metrics, "livez");
   return async (path, response) => {
@@ -86,23 +86,4 @@ function createCounter(registry: Registry, probe: "healthz" | "livez"): Counter<
     labelNames: ["code"] as const,
     registers: [registry],
   });
-}
-
-async function serve(address: string, answer: Answer, signal: AbortSignal): Promise<void> {
-  const { host, port } = parseHostPort(address);
-  const server = createServer((request, response) => {
-    // Not parsed by URL, which throws for paths that port scanners send ("//") and would end the process.
-    const path = request.url?.split("?", 1)[0] ?? "/";
-    Promise.resolve(answer(path, response)).catch((error: unknown) => response.writeHead(500).end(String(error)));
-  });
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", (cause) =>
-      reject(new ProcessError("LISTEN_FAILED", `cannot serve health and metrics on ${address}`, { cause })),
-    );
-    server.listen(port, host, resolve);
-  });
-  server.on("error", () => undefined);
-  await aborted(signal);
-  server.closeAllConnections();
-  await new Promise((resolve) => server.close(resolve));
 }
