@@ -90,6 +90,21 @@ test("every command warns about a node that the cluster does not know", async ()
   expect(known.stderr()).toBe(`recording written to ${file}\n`);
 });
 
+test("a recording that Ctrl-C ends is kept, also if npx passes the signal on a second time", async () => {
+  await watcherWithBackend();
+  const file = at("r.jsonl.gz");
+  const record = kpng("record", "--for", "5m", "-o", file);
+  const recorded = (): Promise<string> => output("get", "subscribers", "-o", "jsonl");
+  await expect.poll(recorded, { timeout: 60_000 }).toMatch(/kpng record.*"receivedRevision":1\b/);
+  edit("10.1.0.2", "10.1.0.22");
+  await expect.poll(recorded, { timeout: 60_000 }).toMatch(/kpng record.*"receivedRevision":2\b/);
+  record.signal("SIGINT");
+  record.signal("SIGTERM");
+  expect(await record.ended, record.stderr()).toBe(0);
+  expect(record.stderr()).toBe(`recording written to ${file}\n`);
+  expect(await output("replay", "-i", file, "get", "endpoints")).toContain("10.1.0.22");
+});
+
 test("a backend answers on its own socket", async () => {
   const socket = at("backend.sock");
   const watcher = kpng("file", "-i", input(), "to-api", "--listen", api());

@@ -129,8 +129,7 @@ describe("a watcher that drains", { timeout: 180_000 }, () => {
   test("waits for a node that does not leave, but not after a second signal", async () => {
     const { program, address } = await watcher("--drain-time", "10m");
     await stopWithStalled(program, address, async () => {
-      program.stop();
-      expect(await program.ended).toBe(130);
+      expect(await program.endedAtOnce()).toBe(130);
     });
   });
 

@@ -16,6 +16,8 @@ export interface Program {
   /** Sends SIGTERM. */
   stop(): void;
   signal(name: NodeJS.Signals): void;
+  /** Sends SIGTERM until the program has ended, as an impatient person does; resolves with its exit code. */
+  endedAtOnce(): Promise<number | null>;
   /** Sends SIGKILL. */
   kill(): void;
 }
@@ -53,6 +55,10 @@ export function startProgram(main: URL, args: readonly string[], env: Readonly<R
     said: (text) => until(() => stderr.includes(text), `saying "${text}"`),
     stop: () => child.kill("SIGTERM"),
     signal: (name) => void child.kill(name),
+    endedAtOnce: () => {
+      const timer = setInterval(() => child.kill("SIGTERM"), 100);
+      return ended.finally(() => clearInterval(timer));
+    },
     kill: () => child.kill("SIGKILL"),
   };
 }

@@ -11,7 +11,7 @@ import { failureExitCode } from "./exit-code.ts";
  * | 0 | success, unless the action has set process.exitCode |
  * | 1 | failure, including a failed write to standard output; 2 if the exit code is an answer (`answersByExitCode`) |
  * | 2 | invalid command line or environment |
- * | 130 | a second SIGTERM, SIGINT or SIGHUP; the first one aborts `signal` |
+ * | 130 | a second SIGTERM, SIGINT or SIGHUP; the first one aborts `signal`. See {@link sameInterruptMs} |
  *
  * `arrange` may change the words of the command line before they are parsed.
  *
@@ -23,9 +23,11 @@ export async function runProcess(
   arrange: (args: readonly string[], program: Command) => readonly string[] = (args) => args,
 ): Promise<never> {
   const stop = new AbortController();
+  let stoppedAtMs = 0;
   for (const name of ["SIGTERM", "SIGINT", "SIGHUP"] as const) {
     process.on(name, () => {
-      if (stop.signal.aborted) process.exit(130);
+      if (!stop.signal.aborted) stoppedAtMs = performance.now();
+      else if (performance.now() - stoppedAtMs > sameInterruptMs) process.exit(130);
       stop.abort();
     });
   }
@@ -48,6 +50,12 @@ export async function runProcess(
   await outputWritten();
   process.exit();
 }
+
+/**
+ * Time after a signal in which further ones count as the same, in milliseconds. A terminal sends Ctrl-C to all
+ * processes in its foreground, and npx and npm run pass theirs on: the program gets two at once.
+ */
+const sameInterruptMs = 500;
 
 /** Resolves when pending output has been written, and the "error" event of a failed write has been emitted. */
 function outputWritten(): Promise<void> {

@@ -1,5 +1,5 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { type Client, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { type CallOptions, type Client, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import type { EndpointDecision } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { InspectService, type ListNodeEndpointsRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
@@ -38,10 +38,11 @@ export async function readPages<P extends { readonly nextPageToken: string }, T>
 export async function readNodeEndpoints(
   client: InspectClient,
   filter: MessageInitShape<typeof ListNodeEndpointsRequestSchema> & { readonly nodeName: string },
+  call: CallOptions = {},
 ): Promise<readonly EndpointDecision[]> {
   let isNodeKnown = true;
   const decisions = await readPages(
-    (pageToken) => client.listNodeEndpoints({ ...filter, pageSize, pageToken }),
+    (pageToken) => client.listNodeEndpoints({ ...filter, pageSize, pageToken }, call),
     (page) => {
       isNodeKnown = page.isNodeKnown;
       return page.decisions;

@@ -3,12 +3,14 @@ import { createClient, type Transport } from "@connectrpc/connect";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import packageJson from "../../../package.json" with { type: "json" };
 
 /**
  * Passes the operations of the global stream to `onOp`, whole batches only, for `durationMs` or until `signal` aborts.
  * The first batch, which is the whole state, is always awaited; only the wait for further changes ends early.
+ * Errors: those of the stream; REQUEST_FAILED if the watcher ends it.
  *
  * `writeRecording` calls it, and writes the operations to the recording. Separate from it, because this function knows
  * only the stream, not the recording file.
@@ -46,6 +48,7 @@ export async function recordOps(
       credit += 1;
       requested.wake();
     }
+    if (!stop.aborted) throw new ProcessError("REQUEST_FAILED", "the watcher ended the stream early");
   } catch (error) {
     if (!streamEnd.signal.aborted) throw error;
   } finally {

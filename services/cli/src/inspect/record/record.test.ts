@@ -113,7 +113,20 @@ test("a recording contains streams, changes and the view of a node, and only its
   expect(readdirSync(folder)).toEqual(["r.jsonl"]);
 });
 
-test("a recording that fails leaves no file", async () => {
+test("a recording whose watcher ends is kept, and the error is reported", async () => {
+  const path = join(folder, "r.jsonl.gz");
+  const options = { output: path, for: 600_000, node: "" };
+  const recorded = recordCommand.run(dial({ api: server.address }), [], options, stop.signal);
+  const failed = expect(recorded).rejects.toThrow(/ended the stream|unavailable|aborted/);
+  await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
+  await change(() => store.apply([{ kind: "put-service", service: service({ name: "later" }) }]));
+  await server.stop();
+  await failed;
+  expect(contentOf(await replay(path))).toEqual(contentOf(store));
+  expect(readdirSync(folder)).toEqual(["r.jsonl.gz"]);
+});
+
+test("a recording that fails before it has the state leaves no file", async () => {
   const options = { output: join(folder, "r.jsonl.gz"), for: 1, node: "" };
   const transport = dial({ api: `unix://${join(folder, "none.sock")}` });
   await expect(recordCommand.run(transport, [], options, stop.signal)).rejects.toThrow(/ENOENT/);

@@ -1,5 +1,5 @@
 import { type DescMessage, type JsonValue, type MessageShape, toJson } from "@bufbuild/protobuf";
-import type { Transport } from "@connectrpc/connect";
+import type { CallOptions, Transport } from "@connectrpc/connect";
 import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
@@ -45,8 +45,8 @@ export const recordCommand: InspectCommand = {
     },
   ],
   examples: `
-The file contains names, addresses, labels and errors of the cluster: review it before you share it. Ctrl-C ends the
-recording early and keeps the file.
+The file contains names, addresses, labels and errors of the cluster: review it before you share it. If the recording
+ends early, by Ctrl-C or because the watcher is gone, the file is kept.
 
 Examples:
   COMMAND --for 5m -o problem.jsonl.gz
@@ -57,8 +57,10 @@ Examples:
 `,
   run: async (transport, _words, options, signal) => {
     const path = String(options.output);
-    await writeRecording(transport, { path, node: String(options.node), durationMs: Number(options.for) }, signal);
+    const record = { path, node: String(options.node), durationMs: Number(options.for) };
+    const { failure } = await writeRecording(transport, record, signal);
     process.stderr.write(`recording written to ${path}\n`);
+    if (failure !== undefined) throw failure;
   },
 };
 
@@ -71,14 +73,17 @@ interface RecordOptions {
 }
 
 /**
- * Records a watcher. `kpng record` and `kpng bug-report` call it. If `signal` aborts, the recording ends early and is
- * kept. Errors: REQUEST_FAILED if the file cannot be written; those of a request. No file remains after an error.
+ * Records a watcher. `kpng record` and `kpng bug-report` call it. If `signal` aborts, or a request fails after the
+ * state was recorded, the recording ends early and is kept; `failure` is the error of the request.
+ *
+ * Errors, after which no file remains: REQUEST_FAILED if the file cannot be written; those of a request before the
+ * state was recorded.
  */
 export async function writeRecording(
   transport: Transport,
   { path, node, durationMs }: RecordOptions,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<{ readonly failure: unknown }> {
   const startMs = Date.now();
   const file = createRecordingFile(path);
   const client = inspectClient(transport);
@@ -90,35 +95,51 @@ export async function writeRecording(
     const rows = messages.map((message): JsonValue => toJson(schema, message));
     await file.write({ kind: "rows", of, atMs: Date.now() - startMs, rows });
   };
-  const writeSubscribers = async (): Promise<void> => {
+  const writeSubscribers = async (call: CallOptions = {}): Promise<void> => {
     const subscribers = await readPages(
-      (pageToken) => client.listSubscribers({ node, pageSize, pageToken }),
+      (pageToken) => client.listSubscribers({ node, pageSize, pageToken }, call),
       (page) => page.subscribers,
     );
     await writeRows("subscribers", SubscriberSchema, subscribers);
   };
+  let hasState = false;
+  let failure: unknown;
   try {
     const status = toJson(GetStatusResponseSchema, await client.getStatus({}));
     const recordedBy = `kpng ${packageJson.version}`;
     await file.write({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
     await writeSubscribers();
     const hide = showProgress(() => `recording changes for ${formatMs(durationMs)}; Ctrl-C ends it early`);
-    await recordOps(transport, durationMs, signal, (op) =>
-      file.write({ kind: "op", atMs: Date.now() - startMs, op }),
-    ).finally(hide);
-    await writeSubscribers();
+    await recordOps(transport, durationMs, signal, async (op) => {
+      await file.write({ kind: "op", atMs: Date.now() - startMs, op });
+      if (op.Op.case === "Sync") hasState = true;
+    }).finally(hide);
+    const call = { timeoutMs: lastRowsMs };
+    await writeSubscribers(call);
     const changes = await readPages(
-      (pageToken) => client.listChanges({ pageSize, pageToken }),
+      (pageToken) => client.listChanges({ pageSize, pageToken }, call),
       (page) => page.changes,
     );
     await writeRows("changes", ChangeSchema, changes);
     if (node !== "") {
-      const decisions = await readNodeEndpoints(client, { nodeName: node });
+      const decisions = await readNodeEndpoints(client, { nodeName: node }, call);
       await writeRows("node-endpoints", EndpointDecisionSchema, decisions);
     }
+  } catch (error) {
+    failure = error;
+  }
+  try {
+    if (!hasState) throw failure;
     await file.complete();
   } catch (error) {
     file.discard();
     throw error;
   }
+  return { failure };
 }
+
+/**
+ * Limit for each request after the changes are recorded, in milliseconds. The changes are worth more than the rows at
+ * the end, which a watcher that hangs never sends.
+ */
+const lastRowsMs = 10_000;
