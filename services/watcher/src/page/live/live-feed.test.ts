@@ -3,6 +3,7 @@ import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
 import type { InspectContext } from "../../inspect/inspect-context.ts";
 import { inspection } from "../../inspect/inspection.ts";
+import { countObjects } from "../../store/count-objects.ts";
 import { Store } from "../../store/store.ts";
 import { Acknowledgement } from "../../stream/session/acknowledgement.ts";
 import { proxyNamesOf } from "../../stream/session/requests.ts";
@@ -200,6 +201,22 @@ test("a failing node has its error, and a change that is applied later is sent a
     { revision: 2, appliedCount: 1, slowest: { stages: { wait: 1, render: 2, commit: 3 } } },
   ]);
   expect(nodes).toMatchObject([{ name: "n1", state: "current", error: "" }]);
+});
+
+test("the counts stay those of the cluster while Services, slices and nodes come and go", () => {
+  const state = new LiveState(context);
+  const steps: readonly (() => void)[] = [
+    () => change("dns"),
+    () => store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.1"), endpoint("10.1.0.2")]) }]),
+    () => store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.3")], { name: "more" }) }]),
+    () => store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.4")], { serviceName: "unknown" }) }]),
+    () => store.apply([{ kind: "delete-service", key: "ns/dns" }]),
+    () => store.replace({ services: [], slices: [slice([endpoint("10.1.0.5")])], nodes: [node("n3")] }),
+  ];
+  for (const step of steps) {
+    step();
+    expect(state.advance(nowMs).status).toMatchObject(countObjects(store.snapshot));
+  }
 });
 
 test("after a change of very many Services, the page lists them instead", () => {

@@ -29,11 +29,12 @@ export class LiveState {
   #snapshot: Snapshot;
   #progress: ReadonlyMap<string, NodeProgress> = new Map();
   #version = 0;
-  #counts: { readonly of: Snapshot; readonly counts: ReturnType<typeof countObjects> } | undefined;
+  #counts: ObjectCounts;
 
   constructor(context: InspectContext) {
     this.#context = context;
     this.#snapshot = context.store.snapshot;
+    this.#counts = countObjects(this.#snapshot);
   }
 
   /** Returns what changed since the last call. */
@@ -49,6 +50,7 @@ export class LiveState {
       if (record.version > this.#version) changed.push(liveChange(record));
     }
     this.#version = changes.version;
+    this.#counts = countsAfter(this.#counts, before, snapshot);
     this.#snapshot = snapshot;
     return {
       isWhole: false,
@@ -91,7 +93,7 @@ export class LiveState {
 
   #status(nowMs: number): LiveStatus {
     const { store, subscribers, startedAtMs } = this.#context;
-    const { snapshot } = store;
+    const snapshot = this.#snapshot;
     const states = { current: 0, received: 0, behind: 0, failing: 0, absent: 0, unknown: 0 };
     let maxLagMs = 0;
     for (const { row, sinceMs } of this.#progress.values()) {
@@ -103,7 +105,6 @@ export class LiveState {
       if (isObserver) observerCount += 1;
       else if (kind !== "local") relayCount += 1;
     }
-    if (this.#counts?.of !== snapshot) this.#counts = { of: snapshot, counts: countObjects(snapshot) };
     return {
       nowMs,
       instance: store.instance,
@@ -112,7 +113,7 @@ export class LiveState {
       storedAtMs: snapshot.revision === 0 ? 0 : snapshot.storedAtMs,
       isSynced: snapshot.isSynced,
       missingKinds: store.missingKinds,
-      ...this.#counts.counts,
+      ...this.#counts,
       states,
       relayCount,
       observerCount,
@@ -120,6 +121,24 @@ export class LiveState {
       held: [...store.brake.held].map(([kind, held]) => `${held.keys.size} of ${held.currentCount} ${kind}`),
     };
   }
+}
+
+type ObjectCounts = ReturnType<typeof countObjects>;
+
+/** Same as `countObjects(snapshot)`, from the counts of `before`: a walk over all slices each second would show. */
+function countsAfter(counts: ObjectCounts, before: Snapshot, snapshot: Snapshot): ObjectCounts {
+  let { sliceCount, endpointCount } = counts;
+  for (const key of changedServices(before, snapshot)) {
+    for (const { endpoints } of slicesOf(before, key as ServiceKey)) {
+      sliceCount -= 1;
+      endpointCount -= endpoints.length;
+    }
+    for (const { endpoints } of slicesOf(snapshot, key as ServiceKey)) {
+      sliceCount += 1;
+      endpointCount += endpoints.length;
+    }
+  }
+  return { serviceCount: snapshot.services.size, sliceCount, endpointCount, nodeCount: snapshot.nodes.size };
 }
 
 function servicesBetween(
