@@ -1,5 +1,6 @@
 import { BackendEbpfError } from "./ebpf-error.ts";
 import {
+  type BpfResult,
   bpf,
   closeDescriptor,
   describeErrno,
@@ -20,6 +21,9 @@ export const mapTypes = {
   socketStorage: 24,
 } as const;
 
+/** Key of an element: its bytes, or a character for each of them, or a number for 4 bytes. */
+export type MapKey = Buffer | string | number;
+
 /** Flags of maps. Source: linux/bpf.h. */
 export const mapFlags = { noPreallocation: 1, mappable: 1024 } as const;
 
@@ -36,7 +40,17 @@ export interface MapLayout {
   readonly flags: number;
 }
 
-const commands = { create: 0, lookup: 1, update: 2, delete: 3, pin: 6, get: 7, loadBtf: 18, lookupBatch: 24 };
+const commands = {
+  create: 0,
+  lookup: 1,
+  update: 2,
+  delete: 3,
+  pin: 6,
+  get: 7,
+  loadBtf: 18,
+  lookupBatch: 24,
+  updateBatch: 26,
+};
 const errnoNoEntry = 2;
 const errnoTooBig = 7;
 const errnoNoMemory = 12;
@@ -112,29 +126,37 @@ export class BpfMap {
     pinObject(this.descriptor, path);
   }
 
-  /** Writes an element. Errors: MAP_FULL, BPF_FAILED. */
-  set(key: Buffer, value: Buffer): void {
-    key.copy(this.#key);
-    value.copy(this.#value);
-    const result = bpf(commands.update, this.#attribute);
-    if (result.kind === "done") return;
-    const { name, maxEntries } = this.layout;
-    const isFull = [errnoTooBig, errnoNoSpace, errnoNoMemory].includes(result.errno);
-    throw new BackendEbpfError(
-      isFull ? "MAP_FULL" : "BPF_FAILED",
-      `map ${name} (at most ${maxEntries} elements) cannot be written: ${describeErrno(result.errno)}`,
-    );
+  /** Writes an element; a number is a value of 4 bytes. Errors: MAP_FULL, BPF_FAILED. */
+  set(key: MapKey, value: Buffer | number): void {
+    this.#putKey(key);
+    if (typeof value === "number") this.#value.writeUInt32LE(value);
+    else value.copy(this.#value);
+    this.#expectWritten(bpf(commands.update, this.#attribute));
+  }
+
+  /** Writes elements of a hash with values of 4 bytes, in one call. Errors: as {@link set}; some may be written. */
+  setAll(elements: readonly (readonly [key: string, value: number])[]): void {
+    if (elements.length === 0) return;
+    const { keyBytes } = this.layout;
+    const keys = Buffer.alloc(elements.length * keyBytes);
+    const values = Buffer.alloc(elements.length * 4);
+    for (const [at, [key, value]] of elements.entries()) {
+      keys.write(key, at * keyBytes, "latin1");
+      values.writeUInt32LE(value, at * 4);
+    }
+    const attribute = makeAttribute(56, [16, keys], [24, values], [32, elements.length], [36, this.descriptor]);
+    this.#expectWritten(bpf(commands.updateBatch, attribute));
   }
 
   /** Returns an element; undefined if there is none. Errors: BPF_FAILED. */
-  get(key: Buffer): Buffer | undefined {
-    key.copy(this.#key);
+  get(key: MapKey): Buffer | undefined {
+    this.#putKey(key);
     return this.#expectPresent(commands.lookup, this.#attribute) ? Buffer.from(this.#value) : undefined;
   }
 
   /** Deletes an element. Returns false if there was none. Errors: BPF_FAILED. */
-  delete(key: Buffer): boolean {
-    key.copy(this.#key);
+  delete(key: MapKey): boolean {
+    this.#putKey(key);
     return this.#expectPresent(commands.delete, this.#deletion);
   }
 
@@ -172,6 +194,22 @@ export class BpfMap {
 
   close(): void {
     closeDescriptor(this.descriptor);
+  }
+
+  #expectWritten(result: BpfResult): void {
+    if (result.kind === "done") return;
+    const { name, maxEntries } = this.layout;
+    const isFull = [errnoTooBig, errnoNoSpace, errnoNoMemory].includes(result.errno);
+    throw new BackendEbpfError(
+      isFull ? "MAP_FULL" : "BPF_FAILED",
+      `map ${name} (at most ${maxEntries} elements) cannot be written: ${describeErrno(result.errno)}`,
+    );
+  }
+
+  #putKey(key: MapKey): void {
+    if (typeof key === "string") this.#key.write(key, "latin1");
+    else if (typeof key === "number") this.#key.writeUInt32LE(key);
+    else key.copy(this.#key);
   }
 
   #expectPresent(command: number, attribute: Buffer): boolean {

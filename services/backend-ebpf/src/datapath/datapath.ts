@@ -9,7 +9,6 @@ import { attachPinned } from "../bpf/link.ts";
 import { parseObjectFile } from "../bpf/object-file.ts";
 import { type LoadedProgram, loadProgram } from "../bpf/program.ts";
 import { interfaceIndex, readNetnsCookie } from "../bpf/system-call.ts";
-import { numberBytes } from "../layout/keys.ts";
 import type { MapSizes } from "../layout/map-layouts.ts";
 import { objectFile } from "../program/object.ts";
 import { checkFeatures, findCgroup, tcpStateOffset } from "./features.ts";
@@ -171,7 +170,7 @@ export class Datapath {
     const ofPods = podInterfaces([...indexes.keys()], this.#podTraffic).map((name) => indexes.get(name) ?? 0);
     const map = this.maps.get("pod_interfaces");
     for (const [key] of map.entries()) if (!ofPods.includes(key.readUInt32LE(0))) map.delete(key);
-    for (const index of ofPods) map.set(numberBytes(index), numberBytes(1));
+    for (const index of ofPods) map.set(index, 1);
     const changes: string[] = [];
     const wanted = new Set<string>();
     for (const [name, index] of indexes) {

@@ -3,7 +3,7 @@ import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-ki
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { describeKey, numberBytes } from "../layout/keys.ts";
+import { describeKey } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
 import { type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
 import { findDamage } from "../tables/find-damage.ts";
@@ -135,12 +135,12 @@ function describeChange({ written, deleted, members }: TablesChange) {
     })),
     ...deleted
       .slice(0, maxDescribed)
-      .map(({ key }) => ({ place: describeKey(key), before: describeKey(key), after: undefined })),
+      .map((key) => ({ place: describeKey(key), before: describeKey(key), after: undefined })),
   ];
   return { frontends, counts: { written: written.length, deleted: deleted.length, members } };
 }
 
-const recordKey = (family: Family): Buffer => numberBytes(family === "v4" ? 0 : 1);
+const recordKey = (family: Family): number => (family === "v4" ? 0 : 1);
 
 function writeRecord(maps: EbpfMaps, family: Family, text: string): void {
   const value = Buffer.alloc(sizes.record);

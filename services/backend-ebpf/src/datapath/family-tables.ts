@@ -3,11 +3,11 @@ import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { BackendEbpfError } from "../bpf/ebpf-error.ts";
-import { familyOf, numberBytes, rangeKey } from "../layout/keys.ts";
+import { familyOf, type KeyText, rangeKey } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
 import { decodeRoute, encodeRoute, memberFlags, type RouteWord, routeFlags, senders } from "../layout/routes.ts";
 import { runBytes } from "../layout/runs.ts";
-import { type InstalledFrontend, readFrontends, readRanges } from "../tables/installed-frontends.ts";
+import { readFrontends, readRanges } from "../tables/installed-frontends.ts";
 import { Spans } from "../tables/spans.ts";
 import { endpointText } from "../tables/udp-peers.ts";
 import { type WantedFrontend, type WantedRoute, type WantedService, wantedService } from "../tables/wanted-service.ts";
@@ -38,15 +38,14 @@ export class FamilyTables {
   #slots = new Spans(0, 0);
   #runs = new Spans(0, 0);
   #rangeIds = new Spans(0, 0);
-  /** By the text of the key. */
-  #installed = new Map<string, { readonly slot: number; readonly key: Buffer; readonly words: RouteWord[] }>();
+  #installed = new Map<KeyText, { readonly slot: number; readonly words: RouteWord[] }>();
   /** Number of routes that lead to a run, by its first element. */
   #runUses = new Map<number, number>();
   #rangeUses = new Map<number, { readonly id: number; readonly ranges: readonly string[]; uses: number }>();
   #rangesByText = new Map<string, number>();
-  #members = new Map<string, number>();
+  #members = new Map<KeyText, number>();
   readonly #services = new Map<ServiceKey, WantedService>();
-  readonly #owners = new Map<string, ServiceKey>();
+  readonly #owners = new Map<KeyText, ServiceKey>();
 
   constructor(family: Family, maps: EbpfMaps, grace: GracePeriods, mapSizes: MapSizes) {
     this.#family = family;
@@ -88,10 +87,12 @@ export class FamilyTables {
     let count = 0;
     for (const key of plan.keys()) {
       this.#tryPut(plan, key, change);
-      if (++count % servicesPerTurn === 0) await nextTurn();
+      if (++count % servicesPerTurn !== 0) continue;
+      this.#publish(change);
+      await nextTurn();
     }
     for (const id of this.#rangeUses.keys()) change.unusedRanges.add(id);
-    for (const id of this.#installed.keys()) if (!this.#owners.has(id)) change.removals.add(id);
+    for (const key of this.#installed.keys()) if (!this.#owners.has(key)) change.removals.add(key);
     const wantedMembers = new Set<string>();
     for (const { members } of this.#services.values()) for (const key of members.keys()) wantedMembers.add(key);
     for (const key of this.#members.keys()) if (!wantedMembers.has(key)) change.formerMembers.set(key, 0);
@@ -117,9 +118,9 @@ export class FamilyTables {
       this.#rangesByText.set(textOfRanges(ranges), id);
     }
     this.#installed = new Map();
-    for (const [id, { key, slot, words }] of readFrontends(this.#family, contents)) {
+    for (const [key, { slot, words }] of readFrontends(this.#family, contents)) {
       if (!this.#slots.reserve(slot, 1)) continue;
-      this.#installed.set(id, { key, slot, words: [...words] });
+      this.#installed.set(key, { slot, words: [...words] });
       for (const word of words) this.#use(word);
     }
     const members = this.#maps
@@ -143,14 +144,14 @@ export class FamilyTables {
     const servicePlan = plan.service(key);
     const before = this.#services.get(key);
     const wanted = servicePlan === undefined ? undefined : wantedService(servicePlan, plan.view?.(key), plan.node);
-    for (const { id } of before?.frontends ?? []) {
-      if (this.#owners.get(id) !== key) continue;
-      this.#owners.delete(id);
-      change.removals.add(id);
+    for (const frontend of before?.frontends ?? []) {
+      if (this.#owners.get(frontend.key) !== key) continue;
+      this.#owners.delete(frontend.key);
+      change.removals.add(frontend.key);
     }
-    for (const { id } of wanted?.frontends ?? []) {
-      this.#owners.set(id, key);
-      change.removals.delete(id);
+    for (const frontend of wanted?.frontends ?? []) {
+      this.#owners.set(frontend.key, key);
+      change.removals.delete(frontend.key);
     }
     if (wanted === undefined || wanted.frontends.length === 0) this.#services.delete(key);
     else this.#services.set(key, wanted);
@@ -169,7 +170,7 @@ export class FamilyTables {
   }
 
   #write(wanted: WantedFrontend, change: TablesChange): void {
-    const installed = this.#installed.get(wanted.id);
+    const installed = this.#installed.get(wanted.key);
     const words = wanted.routes.map((route, index) => this.#wordOf(route, installed?.words[index], change));
     if (installed !== undefined && words.every((word, index) => word === installed.words[index])) {
       for (const word of words) this.#release(word, change, "unused");
@@ -179,13 +180,13 @@ export class FamilyTables {
     change.begin();
     const slot = installed?.slot ?? this.#takeSlot();
     if (installed === undefined) {
-      const memory = this.#maps.get("slots").memory;
-      wanted.key.copy(memory, slot * sizes.slot + senders.length * 8);
+      const { memory } = this.#maps.get("slots");
+      memory.write(wanted.key, slot * sizes.slot + senders.length * 8, "latin1");
     }
     for (const [index, word] of words.entries()) Atomics.store(this.#words, slot * wordsPerSlot + index, word);
     if (installed === undefined) {
-      this.#maps.get("frontends").set(wanted.key, numberBytes(slot));
-      this.#installed.set(wanted.id, { slot, key: wanted.key, words });
+      change.added.push([wanted.key, slot]);
+      this.#installed.set(wanted.key, { slot, words });
       return;
     }
     for (const [index, word] of words.entries()) {
@@ -243,7 +244,7 @@ export class FamilyTables {
     const id = this.#rangeIds.take(1);
     if (id === undefined) throw new BackendEbpfError("MAP_FULL", "no room for more lists of source ranges");
     change.begin();
-    for (const range of ranges) this.#maps.get("ranges").set(rangeKey(id, range), numberBytes(1));
+    for (const range of ranges) this.#maps.get("ranges").set(rangeKey(id, range), 1);
     this.#rangeUses.set(id, { id, ranges, uses: 0 });
     this.#rangesByText.set(text, id);
     return id;
@@ -275,31 +276,36 @@ export class FamilyTables {
     if (ranges !== 0) change.unusedRanges.add(ranges);
   }
 
-  #setMember(key: string, flags: number, change: TablesChange): void {
+  #setMember(key: KeyText, flags: number, change: TablesChange): void {
     change.begin();
     change.members++;
-    const bytes = Buffer.from(key, "latin1");
     if (flags === 0) {
       if (((this.#members.get(key) ?? 0) & memberFlags.udp) !== 0) change.goneUdp.push(endpointText(key));
-      this.#maps.get("members").delete(bytes);
+      this.#maps.get("members").delete(key);
       this.#members.delete(key);
     } else {
-      this.#maps.get("members").set(bytes, numberBytes(flags));
+      this.#maps.get("members").set(key, flags);
       this.#members.set(key, flags);
     }
   }
 
+  /** Lets programs find new frontends, whose slots are complete. */
+  #publish(change: TablesChange): void {
+    this.#maps.get("frontends").setAll(change.added.splice(0));
+  }
+
   /** Deletes what is not wanted any more, and returns its places to use after a grace period. */
   #finish(change: TablesChange): void {
+    this.#publish(change);
     const slots: number[] = [];
-    for (const id of change.removals) {
-      const installed = this.#installed.get(id);
+    for (const key of change.removals) {
+      const installed = this.#installed.get(key);
       if (installed === undefined) continue;
       change.begin();
-      this.#maps.get("frontends").delete(installed.key);
-      this.#installed.delete(id);
+      this.#maps.get("frontends").delete(key);
+      this.#installed.delete(key);
       for (const word of installed.words) this.#release(word, change);
-      change.deleted.push(installed);
+      change.deleted.push(key);
       slots.push(installed.slot);
     }
     for (const [key, flags] of change.formerMembers) {
@@ -332,16 +338,18 @@ export class FamilyTables {
 /** State of one call of {@link FamilyTables}, and its result, which `EbpfRuleSet` describes. */
 export class TablesChange {
   readonly written: { readonly wanted: WantedFrontend; readonly before: readonly RouteWord[] | undefined }[] = [];
-  readonly deleted: InstalledFrontend[] = [];
+  readonly deleted: KeyText[] = [];
+  /** New frontends that wait for `#publish`. */
+  readonly added: (readonly [key: KeyText, slot: number])[] = [];
   /** Number of members that changed. */
   members = 0;
   /** Endpoints that a Service port of UDP lost; another may have them still. *Shape:* as `endpointText`. */
   readonly goneUdp: string[] = [];
   /** The first MAP_FULL: some Services keep what they had, the others are written, and the next call is a full one. */
   full: BackendEbpfError | undefined;
-  readonly removals = new Set<string>();
+  readonly removals = new Set<KeyText>();
   /** Members that lose flags, with those that they keep. */
-  readonly formerMembers = new Map<string, number>();
+  readonly formerMembers = new Map<KeyText, number>();
   /** First elements of the runs of this call. */
   readonly runs = new Map<Buffer, number>();
   readonly unusedRuns = new Set<number>();

@@ -28,7 +28,7 @@ export function listInstalled(family: Family, maps: EbpfMaps | undefined, servic
   const installed = (): ReadonlyMap<string, string> =>
     maps === undefined ? new Map() : describeInstalled(family, maps.contents());
   const names = (of: Iterable<WantedService>): ReadonlyMap<string, string> =>
-    new Map([...of].flatMap(({ frontends }) => frontends.map(({ id, name }) => [id, name] as const)));
+    new Map([...of].flatMap(({ frontends }) => frontends.map(({ key, name }) => [key, name] as const)));
   const lines = (known: ReadonlyMap<string, string>, isShown: (id: string) => boolean): readonly string[] =>
     [...installed()]
       .filter(([id]) => isShown(id))

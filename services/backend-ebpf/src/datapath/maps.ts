@@ -3,7 +3,6 @@ import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
 import { bpfOffThread, makeAttribute } from "../bpf/system-call.ts";
-import { numberBytes } from "../layout/keys.ts";
 import { layoutVersion, type MapName, type MapSizes, mapLayouts, type NamedLayout } from "../layout/map-layouts.ts";
 import type { MapContents } from "../tables/installed-frontends.ts";
 
@@ -133,7 +132,8 @@ export class GracePeriods {
     const shape = { keyBytes: 4, valueBytes: 4, maxEntries: 1, flags: 0 };
     const inner = BpfMap.create({ ...shape, name: "grace_inner", type: mapTypes.array });
     const outer = BpfMap.create({ ...shape, name: "grace", type: mapTypes.arrayOfMaps }, inner.descriptor);
-    this.#update = makeAttribute(32, [0, outer.descriptor], [8, numberBytes(0)], [16, numberBytes(inner.descriptor)]);
+    const [key, value] = [makeAttribute(4), makeAttribute(4, [0, inner.descriptor])];
+    this.#update = makeAttribute(32, [0, outer.descriptor], [8, key], [16, value]);
   }
 
   /** Calls `release` after a grace period. It must not throw. If the kernel could not wait, it is never called. */

@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { addressBytes, familyOf, numberBytes } from "../layout/keys.ts";
+import { addressBytes, familyOf } from "../layout/keys.ts";
 import { sizes } from "../layout/map-layouts.ts";
 import type { EbpfMaps } from "./maps.ts";
 
@@ -54,7 +54,7 @@ export function writeNodeState(
   addresses: readonly string[],
 ): readonly string[] {
   const changes: string[] = [];
-  const index = numberBytes(family === "v4" ? 0 : 1);
+  const index = family === "v4" ? 0 : 1;
   if (maps.get("config").get(index)?.equals(config) !== true) {
     maps.get("config").set(index, config);
     changes.push("settings of the node differ");
@@ -67,7 +67,7 @@ export function writeNodeState(
     changes.push("an address is not the node's");
   }
   for (const [key, address] of wanted) {
-    map.set(Buffer.from(key, "latin1"), numberBytes(1));
+    map.set(key, 1);
     changes.push(`address ${address} was missing`);
   }
   return changes;

@@ -58,15 +58,15 @@ export class PrintedRuleSet implements RuleSet {
     const lines = new Map<string, string>();
     for (const frontend of [...this.#services.values()].flatMap((service) => service.frontends)) {
       const [after = "", name = ""] = describeFrontend(frontend).split(" # ");
-      lines.set(frontend.id, after);
+      lines.set(frontend.key, after);
       const place = describeKey(frontend.key);
-      const old = before.get(frontend.id);
+      const old = before.get(frontend.key);
       if (old !== after) frontends.push({ place, before: old, after: `${after} # ${name}` });
     }
     const written = frontends.length;
     for (const [id, line] of before) {
       if (lines.has(id)) continue;
-      frontends.push({ place: describeKey(Buffer.from(id, "latin1")), before: line, after: undefined });
+      frontends.push({ place: describeKey(id), before: line, after: undefined });
     }
     this.#lines = lines;
     const described = print === undefined ? frontends : frontends.slice(0, maxDescribed);

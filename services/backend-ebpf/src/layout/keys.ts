@@ -60,6 +60,14 @@ export function familyOf(bytes: Buffer, at = 0): Family {
 const anyAddress: Readonly<Record<Family, string>> = { v4: "0.0.0.0", v6: "::" };
 
 /**
+ * Key of an element as text, one character for each byte: maps of this process are by text, and a hundred thousand
+ * buffers would cost much memory and garbage collection.
+ */
+export type KeyText = string;
+
+const frontendBytes = Buffer.alloc(sizes.frontendKey);
+
+/**
  * Returns the key of a frontend: address, port, protocol. A node port has the family's unspecified address.
  *
  * Source of all keys: the structures of lb.bpf.c. `tables/` and `datapath/` write them, and nothing else knows their
@@ -68,28 +76,29 @@ const anyAddress: Readonly<Record<Family, string>> = { v4: "0.0.0.0", v6: "::" }
 export function frontendKey(
   family: Family,
   { address, protocol, port }: Pick<Frontend, "address" | "port"> & { readonly protocol: ServedProtocol },
-): Buffer {
-  const key = Buffer.alloc(sizes.frontendKey);
-  writeAddress(key, address ?? anyAddress[family]);
-  key.writeUInt16BE(port, 16);
-  key[18] = protocolNumbers[protocol];
-  return key;
+): KeyText {
+  writeAddress(frontendBytes, address ?? anyAddress[family]);
+  frontendBytes.writeUInt16BE(port, 16);
+  frontendBytes[18] = protocolNumbers[protocol];
+  return frontendBytes.toString("latin1");
 }
 
 /** Describes the key of a frontend. *Shape:* `TCP 10.96.0.1:80`, `UDP *:30053`, `TCP [fd00::1]:80`. */
-export function describeKey(key: Buffer): string {
+export function describeKey(text: KeyText): string {
+  const key = Buffer.from(text, "latin1");
   const address = readAddress(key);
   const place = Object.values(anyAddress).includes(address) ? "*" : address.includes(":") ? `[${address}]` : address;
   return `${key[18] === protocolNumbers.TCP ? "TCP" : "UDP"} ${place}:${key.readUInt16BE(16)}`;
 }
 
+const memberBytes = Buffer.alloc(sizes.memberKey);
+
 /** Returns the key of a member: an endpoint that clients or sockets of a Service port may keep. */
-export function memberKey(id: bigint, { address, port }: EndpointAddress): Buffer {
-  const key = Buffer.alloc(sizes.memberKey);
-  key.writeBigUInt64LE(id);
-  writeAddress(key, address, 8);
-  key.writeUInt16BE(port, 24);
-  return key;
+export function memberKey(id: bigint, { address, port }: EndpointAddress): KeyText {
+  memberBytes.writeBigUInt64LE(id);
+  writeAddress(memberBytes, address, 8);
+  memberBytes.writeUInt16BE(port, 24);
+  return memberBytes.toString("latin1");
 }
 
 /** Returns the key of a source range in the trie. */
@@ -100,11 +109,4 @@ export function rangeKey(id: number, cidr: string): Buffer {
   key.writeUInt32LE(id, 4);
   writeAddress(key, address, 8);
   return key;
-}
-
-/** Returns a number as a key or value. */
-export function numberBytes(value: number): Buffer {
-  const bytes = Buffer.alloc(4);
-  bytes.writeUInt32LE(value);
-  return bytes;
 }

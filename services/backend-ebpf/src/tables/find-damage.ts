@@ -14,11 +14,11 @@ import { type MapContents, readFrontends } from "./installed-frontends.ts";
  * `EbpfRuleSet` calls it for maps that it must not repair. Other damage is found only by a comparison with a view.
  */
 export function findDamage(family: Family, contents: MapContents, slots: Buffer): string | undefined {
-  const keys = contents.frontends.flatMap(([key]) => (familyOf(key) === family ? [key] : []));
+  const keys = contents.frontends.flatMap(([key]) => (familyOf(key) === family ? [key.toString("latin1")] : []));
   if (keys.length === 0) return hasRoutes(slots) ? "there are routes and no frontends" : undefined;
   const frontends = readFrontends(family, contents);
   for (const key of keys) {
-    const frontend = frontends.get(key.toString("latin1"));
+    const frontend = frontends.get(key);
     if (frontend === undefined) return `frontend ${describeKey(key)} has no routes`;
     for (const word of frontend.words) {
       const { flags, run } = decodeRoute(word);

@@ -19,7 +19,6 @@ export interface MapContents {
 
 /** A frontend as it was found in the maps. */
 export interface InstalledFrontend {
-  readonly key: Buffer;
   readonly slot: number;
   /** In the order of `senders`. */
   readonly words: readonly RouteWord[];
@@ -36,7 +35,7 @@ export function readFrontends(family: Family, contents: MapContents): ReadonlyMa
     const keyAt = at + senders.length * 8;
     if (key.compare(slots, keyAt, keyAt + sizes.frontendKey) !== 0) continue;
     const words = senders.map((_, index) => slots.readBigUInt64LE(at + index * 8));
-    found.set(key.toString("latin1"), { key: Buffer.from(key), slot, words });
+    found.set(key.toString("latin1"), { slot, words });
   }
   return found;
 }
@@ -57,14 +56,14 @@ export function readRanges(family: Family, contents: MapContents): ReadonlyMap<n
 export function describeInstalled(family: Family, contents: MapContents): ReadonlyMap<string, string> {
   const ranges = readRanges(family, contents);
   const lines = new Map<string, string>();
-  for (const [id, { key, words }] of readFrontends(family, contents)) {
+  for (const [key, { words }] of readFrontends(family, contents)) {
     const routes = words.map((word) => {
       const parts = decodeRoute(word);
       const run = (parts.flags & 3) === routeFlags.balance ? runBytes(contents.endpoints, parts.run) : undefined;
       const endpoints = run === undefined ? [] : describeRun(run);
       return { flags: parts.flags, endpoints, ranges: ranges.get(parts.ranges) ?? [] };
     });
-    lines.set(id, `${describeKey(key)} ${describeRoutes(routes)}`);
+    lines.set(key, `${describeKey(key)} ${describeRoutes(routes)}`);
   }
   return lines;
 }

@@ -11,7 +11,7 @@ import type {
   ServicePlan,
   ServicePortPlan,
 } from "@kpng/service-plan/service-plan.ts";
-import { describeKey, frontendKey, isServedProtocol, memberKey } from "../layout/keys.ts";
+import { describeKey, frontendKey, isServedProtocol, type KeyText, memberKey } from "../layout/keys.ts";
 import { type DescribedRoute, describeRoutes, memberFlags, routeFlags, senders } from "../layout/routes.ts";
 import { describeRun, encodeRun } from "../layout/runs.ts";
 
@@ -27,9 +27,7 @@ export interface WantedRoute {
 
 /** One frontend as the maps should have it. */
 export interface WantedFrontend {
-  readonly key: Buffer;
-  /** `key` as text, one character for each byte, for maps of this process. */
-  readonly id: string;
+  readonly key: KeyText;
   /** The Service port. *Shape:* `default/web:http`. */
   readonly name: string;
   /** In the order of `senders`. */
@@ -40,7 +38,7 @@ export interface WantedFrontend {
 export interface WantedService {
   readonly frontends: readonly WantedFrontend[];
   /** Flags of members by the text of their key. */
-  readonly members: ReadonlyMap<string, number>;
+  readonly members: ReadonlyMap<KeyText, number>;
 }
 
 /**
@@ -54,7 +52,7 @@ export function wantedService(plan: ServicePlan, view: ServiceView | undefined, 
   for (const port of plan.ports) {
     const { name, protocol } = port;
     if (!isServedProtocol(protocol)) continue;
-    const id = portId(plan.family, port);
+    const id = keepsChoices(port) ? portId(plan.family, port) : 0n;
     const runs = new Map<string, Buffer>();
     const runOf = (set: "cluster" | "local"): Buffer => {
       const run = runs.get(set) ?? encodeRun(id, port.affinitySeconds ?? 0, port.sets[set]);
@@ -64,7 +62,7 @@ export function wantedService(plan: ServicePlan, view: ServiceView | undefined, 
     for (const frontend of port.frontends) {
       const key = frontendKey(plan.family, { ...frontend, protocol });
       const routes = senders.map((sender) => wantedRoute(frontend, sender, port, node, runOf));
-      frontends.push({ key, id: key.toString("latin1"), name, routes });
+      frontends.push({ key, name, routes });
     }
     if (port.frontends.length > 0) addMembers(members, id, port, view, plan.family);
   }
@@ -112,7 +110,11 @@ function wantedRoute(
   return { flags, run: runOf(route.set), ranges: isLimited ? sources.ranges : [] };
 }
 
-/** Members are needed where a choice is remembered: for clients with affinity, and for UDP flows of sockets. */
+/** True where a choice is remembered: for clients with affinity, and for UDP flows of sockets. */
+const keepsChoices = ({ affinitySeconds, protocol }: ServicePortPlan): boolean =>
+  affinitySeconds !== undefined || protocol === "UDP";
+
+/** Adds the endpoints that a remembered choice may be. */
 function addMembers(
   members: Map<string, number>,
   id: bigint,
@@ -120,11 +122,11 @@ function addMembers(
   view: ServiceView | undefined,
   family: Family,
 ): void {
+  if (!keepsChoices(port)) return;
   const isUdp = port.protocol === "UDP";
-  if (port.affinitySeconds === undefined && !isUdp) return;
   const add = (endpoints: readonly EndpointAddress[], flag: number): void => {
     for (const endpoint of endpoints) {
-      const key = memberKey(id, endpoint).toString("latin1");
+      const key = memberKey(id, endpoint);
       members.set(key, (members.get(key) ?? 0) | flag | (isUdp ? memberFlags.udp : 0));
     }
   };
