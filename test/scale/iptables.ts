@@ -42,7 +42,8 @@ await onClusters(
         .map((word): ProxyVariant => (word === "legacy" || word === "nftables" ? word : "nft"))) {
         const [ours, mode] = variant === "nftables" ? ["kpng-nft", variant] : ["kpng-iptables", `iptables-${variant}`];
         print(`${describeShape(shape)}, ${mode}; CPU with tools\n\n${proxyColumns}`);
-        const own = await measureOne(ours ?? "", startKpng(socket, variant));
+        const started = variant === "nftables" ? startKpng(socket, "nft") : startKpng(socket, "iptables", { variant });
+        const own = await measureOne(ours ?? "", started);
         const theirs = await measureOne("kube-proxy 1.36", startKubeProxy(cluster, kubeProxy, variant));
         print(`${ratiosOf(theirs, own, limitMs)}\n`);
       }

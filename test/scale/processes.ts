@@ -19,6 +19,7 @@ const servers = {
   kpng: "services/cli/src/main.ts",
   "kpng-iptables": "services/backend-iptables/src/main.ts",
   "kpng-nft": "services/backend-nft/src/main.ts",
+  "kpng-ebpf": "services/backend-ebpf/src/main.ts",
   "turn-probe": "test/scale/slices/turn-probe.ts",
 };
 
@@ -68,7 +69,7 @@ export function startProgram(program: string, programArgs: readonly string[], pl
 }
 
 /** Returns the prefix of a command that runs on the given half of the cores; empty with one core or without taskset. */
-function pinTo(place: Place): readonly string[] {
+export function pinTo(place: Place): readonly string[] {
   const cores = availableParallelism();
   if (cores < 2 || process.env.KPNG_BENCH_NO_PIN !== undefined || !hasTaskset()) return [];
   const half = Math.ceil(cores / 2);

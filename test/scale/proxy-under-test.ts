@@ -41,15 +41,17 @@ export class ProxyUnderTest {
 
   /**
    * Starts a proxy that serves metrics on 127.0.0.1:10249. `relays` are its connections to the machine outside: each
-   * connects a port of its loopback address with a unix socket.
+   * connects a port of its loopback address with a unix socket. `prepare` runs before the proxy starts.
    */
   static async start(
     variant: IptablesVariant | "nftables",
     command: readonly string[],
     relays: readonly (readonly [port: number, socket: string])[],
+    prepare?: (laboratory: Laboratory) => Promise<void>,
   ): Promise<ProxyUnderTest> {
     const laboratory = await Laboratory.open();
     await laboratory.add("node");
+    await prepare?.(laboratory);
     if (variant === "legacy") await useLegacyTools(laboratory, "node");
     const metricsSocket = join(laboratory.folder, "metrics.sock");
     const places = [...relays.flat(), metricsSocket, metricsPort].map(String);
@@ -109,9 +111,9 @@ export class ProxyUnderTest {
     return this.#laboratory.run("node", this.isNftables ? ["nft", "list", "ruleset", "ip"] : ["iptables-save"]);
   }
 
-  /** Runs a command in the namespace of the proxy, and returns its output. Errors: exit status other than 0. */
-  run(command: readonly string[]): Promise<string> {
-    return this.#laboratory.run("node", command);
+  /** Runs a command in a namespace, and returns its output. Errors: exit status other than 0. */
+  run(command: readonly string[], name = "node"): Promise<string> {
+    return this.#laboratory.run(name, command);
   }
 
   /** Calls `end` when the proxy is closed. */

@@ -31,7 +31,7 @@ await onClusters(values.services, {}, async ({ cluster, shape, socket, kubeProxy
   const options = { shape, changes: Number(values.changes), limitMs };
   const watcher = await startWatcher(cluster, socket);
   print(`${describeShape(shape)} (load ${loadavg()[0]?.toFixed(0)})\n\n${proxyColumns}`);
-  const kpng = await startKpng(socket, "nftables");
+  const kpng = await startKpng(socket, "nft");
   const own = await printRow("kpng-nft", kpng, cluster, options).finally(() => kpng.close());
   watcher.kill();
   for (const variant of ["nftables", "legacy", "nft"] satisfies ProxyVariant[]) {

@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
 import type { IptablesVariant } from "../../kernel/laboratory/legacy-tools.ts";
 import { relay } from "../../peer/kube-proxy/relay.ts";
@@ -15,8 +16,16 @@ const periods = (mode: string): readonly string[] => [`--${mode}-sync-period=1h`
 
 let started = 0;
 
+/** Changes the namespace "node" of a proxy before the proxy starts there. */
+export type PrepareNode = (laboratory: Laboratory) => Promise<void>;
+
 /** Starts the real kube-proxy in its own namespace, as a client of the cluster. */
-export async function startKubeProxy(cluster: Cluster, path: string, variant: ProxyVariant): Promise<ProxyUnderTest> {
+export async function startKubeProxy(
+  cluster: Cluster,
+  path: string,
+  variant: ProxyVariant,
+  prepare?: PrepareNode,
+): Promise<ProxyUnderTest> {
   const apiPort = Number(new URL(cluster.apiServer.url).port);
   started += 1;
   const apiSocket = join(cluster.folder, `api-${started}.sock`);
@@ -39,20 +48,34 @@ export async function startKubeProxy(cluster: Cluster, path: string, variant: Pr
       ...common,
     ],
     [[apiPort, apiSocket]],
+    prepare,
   );
   proxy.onClose(() => api.close());
   return proxy;
 }
 
-/**
- * Starts kpng-nft or kpng-iptables, bundled as in an image, in its own namespace, as a client of the watcher at this
- * socket.
- */
-export function startKpng(watcherSocket: string, variant: ProxyVariant): Promise<ProxyUnderTest> {
-  const [name, mode] =
-    variant === "nftables" ? (["kpng-nft", "nftables"] as const) : (["kpng-iptables", "iptables"] as const);
+/** A backend of kpng that benchmarks compare with kube-proxy. */
+export type ComparedBackend = "iptables" | "nft" | "ebpf";
+
+/** Options of {@link startKpng}. */
+export interface KpngOptions {
+  /** Of kpng-iptables. Default: "nft". */
+  readonly variant?: IptablesVariant | undefined;
+  readonly prepare?: PrepareNode | undefined;
+  /** More options of the backend. */
+  readonly args?: readonly string[];
+}
+
+/** Starts a backend, bundled as in an image, in its own namespace, as a client of the watcher at this socket. */
+export function startKpng(
+  watcherSocket: string,
+  backend: ComparedBackend,
+  { variant = "nft", prepare, args = [] }: KpngOptions = {},
+): Promise<ProxyUnderTest> {
+  const mode = backend === "nft" ? "nftables" : backend;
   const from = ["--api", `unix://${watcherSocket}`, "--state-dir", "none", ...periods(mode)];
-  return ProxyUnderTest.start(variant, [process.execPath, bundled(name), ...from, ...common.map(ours)], []);
+  const command = [process.execPath, bundled(`kpng-${backend}`), ...from, ...common.map(ours), ...args];
+  return ProxyUnderTest.start(backend === "iptables" ? variant : "nftables", command, [], prepare);
 }
 
 /** Returns kpng's name of an option of kube-proxy. Only one differs. */
