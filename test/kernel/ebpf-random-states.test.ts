@@ -16,6 +16,7 @@ import {
   stranger,
 } from "../scenario/packet.ts";
 import { type AddressPair, families, ranges } from "../scenario/places.ts";
+import type { Settings } from "../scenario/scenario.ts";
 import { kpngEbpf } from "./backend/kpng-ebpf.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
@@ -30,7 +31,16 @@ const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
 const serviceNumbers = [0, 1, 2] as const;
 const senders: readonly Sender[] = [pod("a"), pod("b"), n1, outside, stranger];
 
-/** Returns three Services without affinity and SCTP, at random; the same for the same seed. */
+/** Settings that a state may have, in the order of its seed: each is tested in as many states. */
+const settingsInTurn: readonly Settings[] = [
+  {},
+  { masqueradeAll: true },
+  { detectLocal: "none" },
+  { detectLocal: "BridgeInterface" },
+  { nodePortAddresses: ["192.168.0.0/16", "fd00:1::/64"] },
+];
+
+/** Returns three Services without SCTP, at random; the same for the same seed. */
 function randomState(stateSeed: number): State {
   const random = makeRandom(stateSeed);
   const pick = makePick(random);
@@ -47,11 +57,20 @@ function randomState(stateSeed: number): State {
       internal: pick("Cluster", "Cluster", "Local"),
       external: pick("Cluster", "Local"),
       ...(isBalanced ? { loadBalancerIPs: [publicAddress(30 + at)] } : {}),
+      ...(below(3) === 0 ? { affinitySeconds: 600 } : {}),
       ...(isBalanced && below(3) === 0 ? { sourceRanges: [pick<AddressPair>(ranges.outside, ranges.lan)] } : {}),
     } as const;
     return named(`s${at}`, options, endpoints);
   };
   return together(...serviceNumbers.map(service));
+}
+
+function withoutAffinity({ services, slices }: State): State {
+  const without = services.map((service) => ({
+    ...service,
+    spec: { ...service.spec, sessionAffinity: "None" as const, sessionAffinityConfig: undefined },
+  }));
+  return { services: without, slices };
 }
 
 describe.skipIf(whyNot !== undefined)(
@@ -73,6 +92,8 @@ describe.skipIf(whyNot !== undefined)(
       for (const world of worlds) await world.close();
     });
 
+    const isSticky = (state: State, at: number): boolean => state.services[at]?.spec.sessionAffinity === "ClientIP";
+
     /** Returns a line for each packet, with the names of the endpoints that answered, or how it ended. */
     async function ask(world: TwoNodes, state: State): Promise<ReadonlyMap<string, string>> {
       const asks = serviceNumbers.flatMap((at) => {
@@ -89,7 +110,8 @@ describe.skipIf(whyNot !== undefined)(
                 const answers = await world.agentOf(from).send({
                   ...{ kind: "ask", protocol, address: addressOf(state, to, family), port },
                   ...{ from: from.kind === "outside" ? from.address[family] : undefined },
-                  ...{ atOnce: 4, atMost: 40, wanted: 4, timeoutMs: 2_000 },
+                  ...(isSticky(state, at) ? { atOnce: 1, atMost: 8 } : { atOnce: 4, atMost: 40 }),
+                  ...{ wanted: 4, timeoutMs: 2_000 },
                 });
                 const names = answers.map((answer) => (answer.kind === "answer" ? answer.name : answer.kind));
                 const said = `${family} ${protocol} ${describePacket({ from, to, port })} (s${at})`;
@@ -106,18 +128,23 @@ describe.skipIf(whyNot !== undefined)(
       "state %i",
       { timeout: 300_000 },
       async (stateSeed) => {
+        const [oracle, subject] = worlds as [TwoNodes, TwoNodes];
         const state = randomState(stateSeed);
-        for (const proxy of proxies) await proxy.apply(state);
-        const [expected, found] = [await ask(worlds[0] as TwoNodes, state), await ask(worlds[1] as TwoNodes, state)];
+        // Without affinity, kube-proxy shows all endpoints that a client may get; with it, each client keeps one.
+        const anyEndpoint = withoutAffinity(state);
+        const settings = settingsInTurn[stateSeed % settingsInTurn.length] ?? {};
+        await Promise.all(proxies.map((proxy, at) => proxy.start(settings, at === 0 ? anyEndpoint : state)));
+        const [expected, found] = [await ask(oracle, anyEndpoint), await ask(subject, state)];
         const wrong = [...expected].filter(([packet, outcome]) => {
+          const ours = found.get(packet) ?? "";
           // No program sees outgoing packets of the node: those that would be dropped are left to its routes (README).
-          const isDroppedForNode = outcome === "silent" && packet.includes(" n1 →");
-          return found.get(packet) !== outcome && !isDroppedForNode;
+          if (outcome === "silent" && packet.includes(" n1 →")) return false;
+          return isSticky(state, Number(packet.at(-2))) ? !outcome.split(",").includes(ours) : ours !== outcome;
         });
         const lines = wrong.map(
           ([packet, outcome]) => `${packet}: kube-proxy ${outcome}, kpng-ebpf ${found.get(packet)}`,
         );
-        expect(lines, JSON.stringify(state)).toEqual([]);
+        expect(lines, JSON.stringify({ settings, state })).toEqual([]);
       },
     );
   },

@@ -1,0 +1,28 @@
+import { describe } from "vitest";
+import { kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { kpngIptables } from "./backend/kpng-iptables.ts";
+import { kpngNft } from "./backend/kpng-nft.ts";
+import { kubeProxies, testMigrations } from "./describe-migration.ts";
+import { whyNoBpf } from "./laboratory/bpf.ts";
+
+const whyNot = await whyNoBpf();
+const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
+const other = { name: "other", firstMarkerPort: 20_000 };
+
+describe.skipIf(whyNot !== undefined)(`a node moves to kpng-ebpf and back${note}`, () => {
+  testMigrations(
+    {
+      name: "kpng-ebpf",
+      start: (world) => kpngEbpf(world, { firstMarkerPort: 30_000 }),
+      isInstalled: async ({ laboratory }) =>
+        (await laboratory.run("n1", ["nft", "list", "tables"])).includes("table inet kpng-ebpf\n"),
+      // Sockets of the node do not know what conntrack chose for their datagrams, nor conntrack what they chose.
+      mayMove: /^v[46] udp (a|n1) → clusterIP of web port 80: went to [bc], now to [bc]$/,
+    },
+    [
+      ...kubeProxies,
+      { name: "kpng-nft", start: (world) => kpngNft(world, other) },
+      { name: "kpng-iptables", start: (world) => kpngIptables(world, other) },
+    ],
+  );
+});
