@@ -2,8 +2,8 @@ import { expect, test } from "vitest";
 import { setFrame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
 import { opsIn } from "../serve/watch-ops.ts";
-import { diffItems } from "./diff-items.ts";
-import type { Changes } from "./projection.ts";
+import { diffInSteps, diffItems } from "./diff-items.ts";
+import { type Changes, pause } from "./projection.ts";
 
 const order: Order = {
   sections: [1, 2],
@@ -61,4 +61,14 @@ test("diffItems returns no operation for an item whose bytes are equal", () => {
 test("diffItems sets isEmpty exactly if there are no frames", () => {
   expect(diffItems(items("e/x=1"), items("e/x=1"), order).isEmpty).toBe(true);
   expect(diffItems(items("e/x=1"), items(""), order).isEmpty).toBe(false);
+});
+
+test("diffInSteps has the operations of diffItems, and pauses after at most 1 000 items", () => {
+  const many = (value: string): Item[] =>
+    Array.from({ length: 5_000 }, (_, index) => item(`e/${index * 7919}=${value}`));
+  const [sent, wanted] = [[...many("1"), ...items("s/a=1")], many("2").slice(1_000)];
+  const frames = [...diffInSteps(sent, wanted, order).frames()];
+  expect(Buffer.concat(frames)).toEqual(Buffer.concat([...diffItems(sent, wanted, order).frames()]));
+  // 5 000 items are read, 4 000 are read and compared, 4 000 puts and 1 000 deletes are sorted.
+  expect(frames.filter((frame) => frame === pause).length).toBeGreaterThanOrEqual(5 + 4 + 3);
 });

@@ -10,7 +10,7 @@ import { formatHash } from "@kpng/model/wire/hash.ts";
 import { setFrame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { diffItems } from "./diff-items.ts";
+import { diffInSteps, diffItems } from "./diff-items.ts";
 import type { Projection } from "./projection.ts";
 
 /**
@@ -27,10 +27,11 @@ export function globalProjection(request: GlobalRequest): Projection {
   return {
     order,
     items: (snapshot) => items(snapshot, allKeys(snapshot)),
-    whole: (snapshot) => ({ ...diffItems([], items(snapshot, allKeys(snapshot)), order), isEmpty: false }),
+    whole: (snapshot) => diffInSteps([], items(snapshot, allKeys(snapshot)), order),
     between(before, snapshot) {
       const keys = changedKeys(before, snapshot);
-      return diffItems(items(before, keys), items(snapshot, keys), order);
+      const diff = isLong(snapshot, keys) || isLong(before, keys) ? diffInSteps : diffItems;
+      return diff(items(before, keys), items(snapshot, keys), order);
     },
   };
 }
@@ -65,6 +66,17 @@ interface Keys {
   readonly services: Iterable<string>;
   /** The Services whose slices are encoded. */
   readonly slices: Iterable<string>;
+}
+
+/** Objects and endpoints that one step compares: 5 to 10 ms. More are compared in steps. */
+const maxObjects = 1_024;
+
+function isLong(snapshot: Snapshot, { nodes, services, slices }: Keys): boolean {
+  let count = [...nodes].length + [...services].length;
+  for (const key of slices) {
+    for (const { endpoints } of snapshot.slicesByService.get(key) ?? []) count += endpoints.length;
+  }
+  return count > maxObjects;
 }
 
 function allKeys({ nodes, services, slicesByService }: Snapshot): Keys {

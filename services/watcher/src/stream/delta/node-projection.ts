@@ -6,7 +6,7 @@ import { serviceStates } from "../../items/service-state.ts";
 import { type NodeViewRequest, type ViewTarget, ViewTargetTracker } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { classDigest } from "./class-digests.ts";
-import { diffItems } from "./diff-items.ts";
+import { diffInSteps, diffItems } from "./diff-items.ts";
 import { nodeDelta } from "./node-delta.ts";
 import { type OverlayDelta, overlayDeltas } from "./overlay-delta.ts";
 import type { Changes, Projection } from "./projection.ts";
@@ -61,8 +61,12 @@ function betweenTargets([before, old]: Located, [snapshot, target]: Located): Ch
   for (const one of [before, snapshot]) {
     for (const [key, state] of serviceStates(one).entries()) if (state.own.hasZoneHints) keys.add(key);
   }
-  return diffItems(itemsOf(before, keys, old), itemsOf(snapshot, keys, target), nodeViewOrder);
+  const diff = keys.size > maxServicesPerStep ? diffInSteps : diffItems;
+  return diff(itemsOf(before, keys, old), itemsOf(snapshot, keys, target), nodeViewOrder);
 }
+
+/** Services whose items are compared in one step; see PreparedSnapshots. */
+const maxServicesPerStep = 256;
 
 function* itemsOf(snapshot: Snapshot, keys: Iterable<string>, target: ViewTarget): Iterable<Item> {
   if (target.request.wantsNode) yield* nodeOverlay(snapshot, target).own;

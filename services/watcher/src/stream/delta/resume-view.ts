@@ -9,7 +9,7 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import { type BucketGap, fillGaps, isFilled, missedChanges } from "./bucket-gaps.ts";
 import { type BucketIndex, bucketIndexes } from "./bucket-index.ts";
 import { classDigestInSteps } from "./class-digests.ts";
-import { diffItems } from "./diff-items.ts";
+import { diffInSteps } from "./diff-items.ts";
 import { type Changes, pause } from "./projection.ts";
 import { deleteOp } from "./snapshot-delta.ts";
 import { wholeView } from "./whole-view.ts";
@@ -127,9 +127,16 @@ function* packedFrames(indexes: readonly BucketIndex[], { gaps, hidden, own }: L
   if (deletes.length + own.length > 0) yield Buffer.concat([...deletes, ...own.map(({ frame }) => frame)]);
 }
 
-function orderedFrames(indexes: readonly BucketIndex[], { gaps, hidden, own }: Lacking): Iterable<Frame> {
-  const shared = gaps.flatMap(({ number }) => indexes.flatMap((index) => index.bucket(number).items));
+function orderedFrames(indexes: readonly BucketIndex[], lacking: Lacking): Iterable<Frame> {
+  return diffInSteps([], itemsOf(indexes, lacking), nodeViewOrder).frames();
+}
+
+function* itemsOf(indexes: readonly BucketIndex[], { gaps, hidden, own }: Lacking): Iterable<Item> {
   const without = new Set(hidden.map(({ path }) => path));
-  const wanted = [...shared.filter(({ path }) => !without.has(path)), ...own];
-  return diffItems([], wanted, nodeViewOrder).frames();
+  for (const { number } of gaps) {
+    for (const index of indexes) {
+      for (const item of index.bucket(number).items) if (!without.has(item.path)) yield item;
+    }
+  }
+  yield* own;
 }

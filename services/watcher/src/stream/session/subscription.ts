@@ -1,6 +1,6 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { diffItems } from "../delta/diff-items.ts";
+import { diffInSteps } from "../delta/diff-items.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
 
 /**
@@ -58,7 +58,7 @@ export class Subscription {
   #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {
     if (this.#projection === undefined || this.#snapshot === undefined) return begin(snapshot);
     if (this.#projection === projection) return projection.between(this.#snapshot, snapshot);
-    return diffItems(this.#projection.items(this.#snapshot), projection.items(snapshot), projection.order);
+    return diffInSteps(this.#projection.items(this.#snapshot), projection.items(snapshot), projection.order);
   }
 }
 
