@@ -15,8 +15,14 @@ import { type CallContext, makeRequestHandler, type ServerRequest, type ServerRe
 import { makeRoutes } from "./routes.ts";
 import type { ServeOptions } from "./serve-options.ts";
 
-/** Maximum size of a request, in bytes. The largest requests contain digests. */
+/** Maximum size of a Watch request over gRPC, in bytes. The largest are reports of traffic. */
 const maxRequestBytes = 64 * 1024;
+
+/**
+ * Maximum size of a request that the Connect library decodes, in bytes. It decodes all of it at once: two or three
+ * bytes may be a field that takes 2 µs. The largest contain digests: 11 KB as JSON.
+ */
+const maxDecodedBytes = 16 * 1024;
 
 /**
  * Returns the function that handles every call, on every address and in both versions of HTTP: it finds the rights of
@@ -37,7 +43,7 @@ export function makeCallHandler(
   const route = makeRequestHandler({
     log,
     routes: makeRoutes(options, stop),
-    readMaxBytes: maxRequestBytes,
+    readMaxBytes: maxDecodedBytes,
     shutdownSignal: stop,
     // With small messages and many readers, compression of each stream would cost eight times the CPU.
     acceptCompression: [],

@@ -42,6 +42,13 @@ test.each([
   expect(await answerTo(`${head}.1\r\nHost: localhost\r\n${body}`)).toContain("HTTP/1.1 200 ");
 });
 
+test("a request of more than 16 KiB that the Connect library would decode is refused", async () => {
+  const json = `{"nodeName":"${"n".repeat(100)}"${" ".repeat(16 * 1024)}}`;
+  const head11 = `${head}.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n`;
+  const answer = await answerTo(`${head11}Content-Length: ${json.length}\r\n\r\n${json}`);
+  expect(answer).toContain("resource_exhausted");
+});
+
 test("a connection without answers to pings is closed, one with answers is kept", async () => {
   // The preface and an empty SETTINGS frame, then silence.
   expect(await answerTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")).not.toBe("");

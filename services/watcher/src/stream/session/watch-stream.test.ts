@@ -4,7 +4,7 @@ import { type Frame, resetFrame } from "../../items/frames.ts";
 import { Store } from "../../store/store.ts";
 import { revisions, spend, turn, useStreams } from "../../testing/recorded-streams.ts";
 import { noChanges, type Projection } from "../delta/projection.ts";
-import { WatchStream } from "./watch-stream.ts";
+import { type Wanted, WatchStream } from "./watch-stream.ts";
 
 const streams = useStreams();
 
@@ -82,6 +82,32 @@ describe("a stream", () => {
     expect(stream.isFull).toBe(true);
     await expect.poll(() => rooms, { timeout: 30_000 }).toBe(1);
     expect(stream.isFull).toBe(false);
+    stream.close();
+  });
+
+  test("takes no more requests that differ from the one before after a burst, but any number of equal ones", async () => {
+    let rooms = 0;
+    const stream = new WatchStream<Wanted>({
+      store: streams.store,
+      subscriber: streams.subscribers.add("local", "", streams.store),
+      sink: { write: () => true, room: () => rooms++, end: () => undefined },
+      read: (wanted) => wanted,
+      enter: () => undefined,
+      openCount: () => 1,
+    });
+    const request = { projection: revisions(), isExtended: false, count: 1, received: undefined };
+    for (let equal = 0; equal < 1_000; equal += 1) {
+      stream.take(request);
+      await turn();
+    }
+    expect(stream.isFull).toBe(false);
+    let requests = 0;
+    for (; requests < 1_000 && !stream.isFull; requests += 1) stream.take({ ...request });
+    expect(requests).toBeGreaterThanOrEqual(99);
+    expect(requests).toBeLessThan(1_000);
+    const before = rooms;
+    await expect.poll(() => stream.isFull, { timeout: 30_000 }).toBe(false);
+    expect(rooms).toBeGreaterThan(before);
     stream.close();
   });
 

@@ -4,7 +4,7 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { type Changes, type Projection, pause } from "../delta/projection.ts";
 import { FrameJoiner, joinedBytes } from "./frame-joiner.ts";
-import { ReportLimit } from "./report-limit.ts";
+import { RequestLimit } from "./request-limit.ts";
 import { type Rounds, roundsOf } from "./rounds.ts";
 import { scheduler } from "./scheduler.ts";
 import type { StartTicket } from "./start-room.ts";
@@ -29,7 +29,9 @@ export class WatchStream<Request> {
   readonly #options: WatchStreamOptions<Request>;
   readonly #rounds: Rounds;
   readonly #joiner: FrameJoiner;
-  readonly #reports: ReportLimit;
+  readonly #requests: RequestLimit;
+  /** The last request that was read. */
+  #last: Wanted | undefined;
   #state: State = "idle";
   /** False from a write that filled the sink until the sink has drained. */
   #hasRoom = true;
@@ -61,14 +63,14 @@ export class WatchStream<Request> {
       this.#hasRoom = options.sink.write(frames);
       this.#ticket?.wrote();
     });
-    this.#reports = new ReportLimit(() => {
+    this.#requests = new RequestLimit(() => {
       if (!this.isFull) options.sink.room();
     });
   }
 
   /** True if the stream can take no request now; the sink's `room` reports when it can. */
   get isFull(): boolean {
-    return this.#ahead !== undefined || this.#credits >= maxCredits || this.#reports.isFull;
+    return this.#ahead !== undefined || this.#credits >= maxCredits || this.#requests.isFull;
   }
 
   /** Takes a request. The stream must not be full. */
@@ -81,10 +83,11 @@ export class WatchStream<Request> {
       this.#end(ConnectError.from(error));
       return;
     }
-    if (wanted === undefined) {
-      this.#reports.add();
-      return;
-    }
+    // KPNG's clients repeat the same request for each batch; it is read once.
+    if (wanted === undefined || wanted !== this.#last) this.#requests.add();
+    if (wanted === undefined) return;
+    // Not with the digests of a subscriber that resumes: they are large.
+    this.#last = wanted.resume === undefined ? wanted : undefined;
     this.#recordReceipt(wanted);
     if (this.#isSameView(wanted)) this.#credits += wanted.count;
     else this.#replace(wanted);
@@ -123,8 +126,9 @@ export class WatchStream<Request> {
     this.#release();
     this.#wanted = undefined;
     this.#ahead = undefined;
+    this.#last = undefined;
     this.#ticket?.close();
-    this.#reports.close();
+    this.#requests.close();
     this.#options.subscriber.close();
   }
 

@@ -1,20 +1,20 @@
-/** Reports that a stream may send at once. */
+/** Requests that a stream may send at once. */
 const burst = 100;
 
 /**
- * Time per report after that, in milliseconds. Our nodes send an acknowledgement every 100 ms at most (see
- * `ackIntervalFor`), and a traffic report every 2 s.
+ * Time per request after that, in milliseconds. Our nodes send an acknowledgement every 100 ms at most (see
+ * `ackIntervalFor`), a traffic report every 2 s, and a request for every 16 batches.
  */
 const intervalMs = 50;
 
 /**
- * Limits the reports of one stream: acknowledgements and traffic reports, which ask for no batch. Outstanding batches
- * limit all other requests. Beyond the limit, the stream takes no requests for a while, and the client's data waits in
- * its flow-control window.
+ * Limits the requests of one stream that must be decoded: reports, and requests for batches that differ from the one
+ * before. Beyond the limit, the stream takes no requests for a while, and the client's data waits in its flow-control
+ * window. Equal requests, as KPNG's clients send, cost little; outstanding batches limit them.
  *
  * Each `WatchStream` has one. Separate from it, because it only counts and waits.
  */
-export class ReportLimit {
+export class RequestLimit {
   readonly #onRoom: () => void;
   /** When the client may send a whole burst again, in milliseconds of `performance.now`. */
   #restedAtMs = 0;
@@ -29,7 +29,7 @@ export class ReportLimit {
     return this.#timer !== undefined;
   }
 
-  /** Counts a report. */
+  /** Counts a request. */
   add(): void {
     const nowMs = performance.now();
     this.#restedAtMs = Math.max(this.#restedAtMs, nowMs) + intervalMs;
