@@ -44,16 +44,34 @@ export function createAll(count: number, endpoints: readonly Endpoint[]): readon
   ]);
 }
 
+/** The Services that a soak changes, by name, and which of them exist at the moment. */
+export type ExistingServices = ReadonlyMap<string, boolean>;
+
+/** Returns whether a Service exists after the API server accepted `change`; undefined if it changed something else. */
+export function existsAfter({
+  method,
+  path,
+  body,
+}: Change): { readonly name: string; readonly exists: boolean } | undefined {
+  if (method === "PATCH" || !path.startsWith(services)) return undefined;
+  const { metadata } = (body ?? {}) as { readonly metadata?: { readonly name: string } };
+  return { name: metadata?.name ?? path.slice(services.length + 1), exists: method === "POST" };
+}
+
 /**
  * Returns a random change of one of the Services: mostly of its endpoints, otherwise of its traffic policy, or it
- * deletes or creates the Service. The slice stays then.
+ * deletes the Service, or creates it again. The slice of a deleted Service stays, and changes, too.
  */
-export function randomChange(below: (limit: number) => number, count: number, endpoints: readonly Endpoint[]): Change {
-  const name = changedName(below(count));
+export function randomChange(
+  below: (limit: number) => number,
+  existing: ExistingServices,
+  endpoints: readonly Endpoint[],
+): Change {
+  const [name, exists] = [...existing][below(existing.size)] as [string, boolean];
   const choice = below(20);
-  if (choice < 1) return { method: "DELETE", path: `${services}/${name}` };
-  if (choice < 3) return createService(name);
-  if (choice < 4) {
+  if (!exists && choice < 10) return createService(name);
+  if (exists && choice < 1) return { method: "DELETE", path: `${services}/${name}` };
+  if (exists && choice < 2) {
     const internalTrafficPolicy = below(2) === 0 ? "Local" : "Cluster";
     return { method: "PATCH", path: `${services}/${name}`, body: { spec: { internalTrafficPolicy } } };
   }

@@ -9,7 +9,7 @@ import { makeTestImages } from "../images/test-images.ts";
 import { type Backend, backends, buildImages } from "../proxy/images.ts";
 import { installProxy } from "../proxy/install.ts";
 import { findPrograms, whyNoCluster } from "../requirements.ts";
-import { problemsOf, type SoakOptions, type SoakResult, soak } from "./soak.ts";
+import { changesPerSecond, problemsOf, type SoakOptions, type SoakResult, soak } from "./soak.ts";
 
 const help = `Usage: npm run soak -- cluster [OPTION…]
 
@@ -90,8 +90,9 @@ async function buildPreviousImages(backend: Backend): Promise<readonly string[]>
 function formatResult(result: SoakResult): string {
   const { changes, traffic, growths, settledMs } = result;
   const problems = problemsOf(result);
+  const rate = (changes.accepted * 1000) / changes.durationMs;
   return [
-    `${result.disturbances} disturbances; ${changes.accepted} changes, ${changes.refused} refused, ${changes.unanswered} unanswered`,
+    `${result.disturbances} disturbances; ${changes.accepted} changes accepted (${rate.toFixed(1)}/s of ${changesPerSecond}/s), ${changes.refused} refused, ${changes.unanswered} without an answer`,
     `${traffic.answeredProbes} new connections answered, ${traffic.answeredByFlows} bytes and datagrams over open ones`,
     `rules and packets as the cluster's state says ${(settledMs / 1000).toFixed(1)} s after the end`,
     ...growths.map(({ name, early, late }) => `${name}: ${early.toFixed(0)} MiB early, ${late.toFixed(0)} MiB late`),

@@ -44,7 +44,8 @@ export function problemsOf({ wrong, traffic, growths }: SoakResult): readonly st
 }
 
 const serviceCount = 40;
-const changesPerSecond = 50;
+/** Accepted changes per second, on average over the whole soak. */
+export const changesPerSecond = 50;
 /** Longest time until everything works again: kubelet waits up to 40 s before it restarts a container once more. */
 const settleLimitMs = 300_000;
 
