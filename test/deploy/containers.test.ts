@@ -1,18 +1,19 @@
-import { execFile } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
+import { type Binaries, findBinaries } from "../cluster/binaries.ts";
 import { until } from "../cluster/until.ts";
 import { cgroupMount, whyNoBpf } from "../kernel/laboratory/bpf.ts";
 import { makeBaseImage } from "./base-image.ts";
 import { type DockerDaemon, type NoDocker, startDocker } from "./docker-daemon.ts";
 
 // Builds the images with Docker and runs docker-compose.yaml on them. No image comes from a registry: base-image.ts
-// makes the base, and trace-viewer.ts stands for collector and trace viewer.
+// makes the base, the collector is built from its Go modules, and trace-viewer.ts stands for the trace viewer.
 
 const run = promisify(execFile);
 const targets = ["watcher", "json", "callout", "iptables", "nft", "ipvs", "ebpf", "userspace"] as const;
@@ -22,6 +23,7 @@ const buildLimitMs = 900_000;
 const upLimitMs = 300_000;
 
 let docker: DockerDaemon | NoDocker;
+let collector: Binaries;
 let folder = "";
 
 beforeAll(async () => {
@@ -33,6 +35,7 @@ beforeAll(async () => {
     const args = ["--network=host", "--file=deploy/images/Dockerfile", "--build-arg", `NODE_IMAGE=${base}`];
     await docker.docker("build", ...args, "--target", target, "--tag", `kpng-${target}`, ".");
   }
+  collector = await findBinaries(["otelcol"]);
   await docker.restart("own");
 }, buildLimitMs);
 
@@ -155,14 +158,16 @@ describe("images that Docker builds", () => {
 test("docker-compose.yaml shows traffic through each backend, and the trace of a change", {
   timeout: upLimitMs,
 }, async (context) => {
-  const { docker: call, env } = needDocker(context);
+  const { docker: call, env: dockerEnv } = needDocker(context);
+  const env = { ...dockerEnv, COLLECTOR_IMAGE: await makeCollectorImage(call, context) };
   const override = writeOverride();
   const compose = async (...args: readonly string[]): Promise<string> => {
     const files = ["--project-name", "kpng-test", "--file", "docker-compose.yaml", "--file", override];
     const { stdout } = await run("docker-compose", [...files, ...args], { env, maxBuffer: 2 ** 26 });
     return stdout;
   };
-  const names = ["watcher", "nft", "iptables", "userspace", "callout", "json"];
+  const programs = ["watcher", "nft", "iptables", "userspace", "callout", "json"];
+  const names = [...programs, "collector", "viewer"];
   try {
     await compose("up", "--detach", "--no-build");
     const containers = await Promise.all(names.map(async (name) => (await compose("ps", "--quiet", name)).trim()));
@@ -176,7 +181,7 @@ test("docker-compose.yaml shows traffic through each backend, and the trace of a
       expect(shown).toMatch(new RegExp(`^${name} .*pod-1 \\d+, pod-2 \\d+, pod-3 \\d+$`, "m"));
     // All in one trace, which came by OTLP.
     expect(shown).toMatch(/change +kpng-watcher$/m);
-    for (const name of names.slice(1)) expect(shown).toMatch(new RegExp(`backend\\.commit +kpng-${name}$`, "m"));
+    for (const name of programs.slice(1)) expect(shown).toMatch(new RegExp(`backend\\.commit +kpng-${name}$`, "m"));
     const areHealthy = async (): Promise<boolean> =>
       (await call("inspect", "--format", "{{.State.Health.Status}}", ...containers))
         .split("\n")
@@ -214,7 +219,24 @@ async function listFiles(call: DockerDaemon["docker"], image: string): Promise<r
     .toSorted();
 }
 
-/** Writes the file that replaces collector and viewer by trace-viewer.ts, bundled. */
+/** Makes the image of the collector, which contains nothing else, as the one from a registry. Returns its name. */
+async function makeCollectorImage(call: DockerDaemon["docker"], context: TestContext): Promise<string> {
+  if (collector.kind === "missing") {
+    if (process.env.CI === "true") expect.fail(collector.reason);
+    return context.skip(collector.reason);
+  }
+  const { otelcol = "" } = collector.paths;
+  const [archive, name] = [join(folder, "collector.tar"), "kpng-test-collector"];
+  const [from, file] = [`--directory=${dirname(otelcol)}`, basename(otelcol)];
+  execFileSync("tar", ["--create", `--file=${archive}`, "--owner=0", "--group=0", "--mode=0755", from, file]);
+  await call("import", "--change=USER 10001", '--change=ENTRYPOINT ["/otelcol"]', archive, name);
+  return name;
+}
+
+/**
+ * Writes the file that replaces the viewer by trace-viewer.ts, bundled. Its `wget` is Busybox's, as in Jaeger's image,
+ * which is based on Alpine Linux.
+ */
 function writeOverride(): string {
   const viewer = join(folder, "viewer.mjs");
   const banner =
@@ -222,15 +244,13 @@ function writeOverride(): string {
   const options = { bundle: true, platform: "node", format: "esm", banner: { js: banner } } as const;
   buildSync({ ...options, entryPoints: ["test/deploy/trace-viewer.ts"], outfile: viewer });
   const file = join(folder, "override.yaml");
-  const collector = {
+  const standIn = {
     image: "kpng-watcher",
     entrypoint: ["node", "/viewer.mjs"],
-    command: [],
     init: true,
-    volumes: [`${viewer}:/viewer.mjs:ro`],
-    networks: { cluster: { aliases: ["viewer"] } },
+    volumes: [`${viewer}:/viewer.mjs:ro`, "/bin/busybox:/usr/bin/wget:ro"],
   };
   // JSON is YAML.
-  writeFileSync(file, JSON.stringify({ services: { collector, viewer: { profiles: ["never"] } } }));
+  writeFileSync(file, JSON.stringify({ services: { viewer: standIn } }));
   return file;
 }

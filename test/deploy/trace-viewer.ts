@@ -2,9 +2,9 @@ import { createServer } from "node:http";
 import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
 import type { ReceivedSpan } from "../trace/spans.ts";
 
-// Stands for the collector and the trace viewer of docker-compose.yaml, whose images come from a registry: receives
-// spans by OTLP on port 4317 and answers /api/traces on port 16686 as Jaeger does. compose.test.ts runs it in a
-// container.
+// Stands for the trace viewer of docker-compose.yaml, whose image comes from a registry: receives spans by OTLP on port
+// 4317, and answers /api/traces on port 16686 and the health check on port 14269 as Jaeger does. containers.test.ts
+// runs it in a container.
 
 const receiver = await startOtlpReceiver("0.0.0.0:4317");
 const server = createServer((request, response) => {
@@ -14,6 +14,7 @@ const server = createServer((request, response) => {
   );
 });
 server.listen(16686, "0.0.0.0");
+createServer((_, response) => response.end('{"status":"Server available"}')).listen(14269, "0.0.0.0");
 process.once("SIGTERM", () => process.exit());
 
 function tracesOf(spans: readonly ReceivedSpan[]): unknown {
