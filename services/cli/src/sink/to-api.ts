@@ -33,7 +33,7 @@ const connectionOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--max-connections <count>",
-    description: "maximum number of connections over TCP (0: half of the memory limit, and fewer than open files)",
+    description: "maximum number of connections over TCP, fewer than open files (0: half of the memory limit)",
     parse: parseWholeNumber("--max-connections", 0, 1_000_000),
     default: 0,
   },
@@ -41,6 +41,12 @@ const connectionOptions: readonly OptionSpec[] = [
     flags: "--max-connections-per-address <count>",
     description: "maximum number of connections of one client address over TCP (0: no limit)",
     parse: parseWholeNumber("--max-connections-per-address", 0, 1_000_000),
+    default: 0,
+  },
+  {
+    flags: "--max-calls <count>",
+    description: "maximum number of calls in progress over TCP, such as streams of nodes (0: half of the memory limit)",
+    parse: parseWholeNumber("--max-calls", 0, 10_000_000),
     default: 0,
   },
   {
@@ -143,6 +149,7 @@ Examples:
       drainMs: options.drainTime as number,
       maxConnections: options.maxConnections as number,
       maxConnectionsPerAddress: options.maxConnectionsPerAddress as number,
+      maxCalls: options.maxCalls as number,
       maxQueries: options.maxQueries as number,
       maxQueriesPerConnection: options.maxQueriesPerConnection as number,
       writeTimeoutMs: options.writeTimeout as number,

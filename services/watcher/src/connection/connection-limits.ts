@@ -3,8 +3,8 @@ import type { KeepaliveOptions } from "./keepalive.ts";
 
 /**
  * Limits and timing of the connections that clients open to a watcher; tests shorten the times. Separate, because the
- * options of `serveTask`, and so of `kpng SOURCE to-api`, include them, and three classes enforce them: `AcceptLimit`
- * and `QueryLimit` the maximum numbers, and `Connections` the rest.
+ * options of `serveTask`, and so of `kpng SOURCE to-api`, include them, and four classes enforce them: `AcceptLimit`,
+ * `CallLimit` and `QueryLimit` the maximum numbers, and `Connections` the rest.
  */
 export interface ConnectionLimits {
   readonly keepalive?: KeepaliveOptions | undefined;
@@ -37,6 +37,8 @@ export interface ConnectionLimits {
   readonly maxConnections?: number | undefined;
   /** Limit for connections of one address over TCP. 0 is no limit. Default 0. */
   readonly maxConnectionsPerAddress?: number | undefined;
+  /** Limit for calls in progress over HTTP/2 and TCP; 0 or undefined for {@link defaultLimits}. See CallLimit. */
+  readonly maxCalls?: number | undefined;
   /** Limit for queries in progress; 0 or undefined for {@link defaultLimits}. See QueryLimit. */
   readonly maxQueries?: number | undefined;
   /** Limit for queries in progress on one connection; 0 or undefined for {@link defaultLimits}. */

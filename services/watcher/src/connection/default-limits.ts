@@ -12,6 +12,9 @@ export interface ProcessResources {
 /** Limits that follow from the resources of the process, unless options set them. */
 export interface DefaultLimits {
   readonly maxConnections: number;
+  /** Connections for which there are open files; an option cannot exceed it. */
+  readonly maxConnectionFiles: number;
+  readonly maxCalls: number;
   readonly maxQueries: number;
   readonly maxQueriesPerConnection: number;
 }
@@ -38,6 +41,9 @@ export function defaultLimits({ memoryBytes, openFiles }: ProcessResources, isTl
   const maxQueries = Math.min(1_000, Math.max(16, Math.floor(memoryBytes / 8 / queryBytes)));
   return {
     maxConnections: Math.max(1, Math.floor(Math.min(byMemory, byFiles))),
+    maxConnectionFiles: Math.max(1, Math.floor(byFiles)),
+    // A node has one connection with one call, for which connectionBytes includes the memory.
+    maxCalls: Math.max(1, Math.floor(memoryBytes / 2 / connectionBytes.plain)),
     maxQueries,
     maxQueriesPerConnection: Math.min(32, maxQueries),
   };

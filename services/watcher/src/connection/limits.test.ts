@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { constants } from "node:http2";
 import { connect, type Socket } from "node:net";
 import { createClient } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
@@ -12,6 +13,7 @@ import type { ServeOptions } from "../stream/serve/serve-options.ts";
 import { proxyNamesOf } from "../stream/session/requests.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../testing/build.ts";
+import { dialHttp2, RawWatch } from "../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../testing/serve-store.ts";
 import { defaultLimits } from "./default-limits.ts";
 
@@ -137,6 +139,49 @@ test("connections beyond the limit in all are closed", async () => {
   await expect.poll(() => refused("connections")).toBe(10);
 });
 
+test("calls beyond the limit in all are refused, and ended ones make room", async () => {
+  await serve({ maxCalls: 3 });
+  const watches = Array.from({ length: 3 }, () => new RawWatch(dialHttp2(server.address)));
+  await Promise.all(watches.map((watch) => watch.received(40)));
+  const refusedWatch = new RawWatch(dialHttp2(server.address));
+  await refusedWatch.ended;
+  expect(refusedWatch.stream.rstCode).toBe(constants.NGHTTP2_REFUSED_STREAM);
+  expect(refusedWatch.session.closed).toBe(false);
+  expect(await refused("calls")).toBe(1);
+  watches[0]?.stream.close();
+  const isServed = async (): Promise<boolean> => {
+    const session = dialHttp2(server.address);
+    const watch = new RawWatch(session);
+    await watch.received(40);
+    session.destroy();
+    return watch.byteCount > 0;
+  };
+  await expect.poll(isServed, { timeout: 30_000 }).toBe(true);
+  for (const { session } of [...watches, refusedWatch]) session.destroy();
+});
+
+test("a connection with many calls ends when one of them is refused", async () => {
+  await serve({ maxCalls: 20 });
+  const good = new RawWatch(dialHttp2(server.address));
+  await good.received(40);
+  const session = dialHttp2(server.address);
+  const watches = Array.from({ length: 30 }, () => new RawWatch(session));
+  await Promise.all(watches.map(({ ended }) => ended));
+  expect(session.destroyed).toBe(true);
+  expect(await refused("calls")).toBe(1);
+  expect(good.stream.closed).toBe(false);
+  good.session.destroy();
+});
+
+test("a connection ends when the headers of a call are larger than 16 KiB", async () => {
+  await serve({});
+  const session = dialHttp2(server.address);
+  const watch = new RawWatch(session, undefined, { "x-large": "x".repeat(17_000) });
+  await watch.ended;
+  expect(session.destroyed).toBe(true);
+  expect(await refused("headers")).toBe(1);
+});
+
 test("a call whose client does not read ends, and calls of other clients do not", async () => {
   const rows = Array.from({ length: 20_000 }, (_, index) => service({ name: `large-${index}` }));
   store.replace({ services: rows, slices: [], nodes: [] });
@@ -184,8 +229,11 @@ test("the default limits are those of the formula in the guide", async () => {
   const resources = { memoryBytes: 512 * 1_024 * 1_024, openFiles: 1_048_576 };
   const [plain, tls] = [defaultLimits(resources, false), defaultLimits(resources, true)];
   expect(cell("--max-connections")).toBe(`${plain.maxConnections}; with TLS ${tls.maxConnections}`);
+  expect(cell("--max-calls")).toBe(String(plain.maxCalls));
   expect(cell("--max-queries")).toBe(String(plain.maxQueries));
   expect(cell("--max-queries-per-connection")).toBe(String(plain.maxQueriesPerConnection));
   expect(defaultLimits({ ...resources, openFiles: 1_024 }, false).maxConnections).toBe(960);
   expect(defaultLimits({ ...resources, openFiles: 100 }, false).maxConnections).toBe(50);
+  // No option exceeds it.
+  expect(defaultLimits({ ...resources, openFiles: 1_024 }, false).maxConnectionFiles).toBe(960);
 });

@@ -10,9 +10,11 @@ const messages = {
   connections: "connection refused: the watcher has as many as it may (--max-connections)",
   address: "connection refused: its address has as many as it may (--max-connections-per-address)",
   files: "connection refused: too many open files (ulimit -n)",
+  calls: "call refused, or its connection ended if it has many: the watcher has as many calls as it may (--max-calls)",
+  headers: "connection ended: the headers of a call have more than 16 KiB",
   queries: "query refused: the watcher answers as many as it may (--max-queries)",
   "connection-queries": "query refused: its connection has as many as it may (--max-queries-per-connection)",
-  pipelined: "connection ended: it sent too many requests without waiting for responses",
+  pipelined: "connection ended: too many requests over HTTP/1.1 wait for earlier ones",
   protocol: "connection ended: it broke a rule of HTTP/2, or sent too many frames, resets or headers",
   unread: "call ended: the client has not read for too long (--write-timeout)",
   pages: "status page refused: as many are open as may be",
@@ -22,8 +24,8 @@ const messages = {
 
 /**
  * Counts the connections and calls that are refused, and logs one line a minute for each reason. `serve` creates one;
- * `AcceptLimit`, `QueryLimit`, `Connections`, `refuseRequest` and the status page report to it, so that they share the
- * metric.
+ * `AcceptLimit`, `CallLimit`, `QueryLimit`, `Connections`, `refuseRequest` and the status page report to it, so that
+ * they share the metric.
  */
 export class Refusals {
   readonly #log: Log;

@@ -1,4 +1,5 @@
 import { IncomingMessage } from "node:http";
+import type { CallLimit } from "../../connection/call-limit.ts";
 import type { Connections } from "../../connection/connections.ts";
 import { standardPingMs } from "../../connection/keepalive.ts";
 import { OneAtATime } from "../../connection/one-at-a-time.ts";
@@ -34,7 +35,7 @@ const maxDecodedBytes = 16 * 1024;
  */
 export function makeCallHandler(
   options: ServeOptions,
-  { connections, clientRights, queries, refusals }: Bounds,
+  { connections, clientRights, calls, queries, refusals }: Bounds,
   stop: AbortSignal,
 ) {
   const { hasLocalApi = true, hasGlobalApi = true, log } = options;
@@ -81,7 +82,7 @@ export function makeCallHandler(
   const http1Calls = new OneAtATime();
   return (request: ServerRequest, response: ServerResponse): void => {
     if (!(request instanceof IncomingMessage)) {
-      start(request, response);
+      if (calls.enter(request.stream, request.rawHeaders, formatPeer(request.socket))) start(request, response);
       return;
     }
     const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));
@@ -115,6 +116,7 @@ export type CallHandler = ReturnType<typeof makeCallHandler>;
 interface Bounds {
   readonly connections: Connections;
   readonly clientRights: ClientRights;
+  readonly calls: CallLimit;
   readonly queries: QueryLimit;
   readonly refusals: Refusals;
 }

@@ -5,18 +5,38 @@ import { frameHeaderBytes } from "../../items/frames.ts";
  * Splits the data of a gRPC request into messages, for `makeFastWatch`, which reads HTTP/2 streams itself. Separate
  * from it, because it knows only the framing of gRPC.
  *
- * *Bound:* one message of at most `maxBytes`, and the chunk that completes it.
+ * *Bound:* twice the size of a message of at most `maxBytes` and the chunk that completes it.
  */
 export class MessageSplitter {
   readonly #maxBytes: number;
-  #rest: Uint8Array = noBytes;
+  /** A received chunk, or a copy of several with room for more. The bytes from `#start` to `#end` are in no message. */
+  #bytes: Uint8Array = noBytes;
+  #start = 0;
+  #end = 0;
 
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }
 
   push(chunk: Uint8Array): void {
-    this.#rest = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk]);
+    const heldCount = this.#end - this.#start;
+    if (heldCount === 0) {
+      this.#bytes = chunk;
+      this.#start = 0;
+      this.#end = chunk.length;
+      return;
+    }
+    if (chunk.length > this.#bytes.length - this.#end) {
+      // Twice as much as needed: a client may send a message byte by byte, and each copy would take all that it has
+      // sent.
+      const larger = Buffer.allocUnsafeSlow(2 * (heldCount + chunk.length));
+      larger.set(this.#bytes.subarray(this.#start, this.#end));
+      this.#bytes = larger;
+      this.#start = 0;
+      this.#end = heldCount;
+    }
+    this.#bytes.set(chunk, this.#end);
+    this.#end += chunk.length;
   }
 
   /**
@@ -25,7 +45,7 @@ export class MessageSplitter {
    * Errors: ConnectError RESOURCE_EXHAUSTED for a message that is too long, UNIMPLEMENTED for a compressed message.
    */
   next(): Uint8Array | undefined {
-    const rest = this.#rest;
+    const rest = this.#bytes.subarray(this.#start, this.#end);
     if (rest.length < frameHeaderBytes) return undefined;
     if (rest[0] !== 0) throw new ConnectError("compressed requests are not supported", Code.Unimplemented);
     const length = (((rest[1] ?? 0) << 24) | ((rest[2] ?? 0) << 16) | ((rest[3] ?? 0) << 8) | (rest[4] ?? 0)) >>> 0;
@@ -34,13 +54,14 @@ export class MessageSplitter {
     }
     const end = frameHeaderBytes + length;
     if (rest.length < end) return undefined;
-    this.#rest = rest.length === end ? noBytes : rest.subarray(end);
+    this.#start += end;
+    if (rest.length === end) this.#bytes = noBytes;
     return rest.subarray(frameHeaderBytes, end);
   }
 
   /** Call at the end of the request. Errors: ConnectError INVALID_ARGUMENT if it ends inside a message. */
   end(): void {
-    const { length } = this.#rest;
+    const length = this.#end - this.#start;
     if (length > 0) throw new ConnectError(`the request ends ${length} bytes into a message`, Code.InvalidArgument);
   }
 }

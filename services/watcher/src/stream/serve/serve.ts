@@ -6,6 +6,7 @@ import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { AcceptLimit } from "../../connection/accept-limit.ts";
+import { CallLimit } from "../../connection/call-limit.ts";
 import { makeCertificateMetrics } from "../../connection/certificate-metrics.ts";
 import { Connections } from "../../connection/connections.ts";
 import { defaultLimits, readResources } from "../../connection/default-limits.ts";
@@ -53,8 +54,11 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   const connections = new Connections(options, log, registry, refusals);
   const clientRights = new ClientRights(options);
   const defaults = defaultLimits(readResources(), options.tls !== undefined);
-  const { maxConnections, maxConnectionsPerAddress = 0, maxQueries, maxQueriesPerConnection } = options;
-  const accepts = new AcceptLimit(maxConnections || defaults.maxConnections, maxConnectionsPerAddress, refusals);
+  const { maxConnections, maxConnectionsPerAddress = 0, maxCalls, maxQueries, maxQueriesPerConnection } = options;
+  // Beyond the limit of open files, the system closes connections before anything could count them, also probes.
+  const maxAccepted = Math.min(maxConnections || defaults.maxConnections, defaults.maxConnectionFiles);
+  const accepts = new AcceptLimit(maxAccepted, maxConnectionsPerAddress, refusals);
+  const calls = new CallLimit(maxCalls || defaults.maxCalls, refusals);
   const queries = new QueryLimit(
     maxQueries || defaults.maxQueries,
     maxQueriesPerConnection || defaults.maxQueriesPerConnection,
@@ -63,7 +67,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, log, maxWaiting }), refusals };
   const handle = makeCallHandler(
     { ...options, ...context },
-    { connections, clientRights, queries, refusals },
+    { connections, clientRights, calls, queries, refusals },
     stop.signal,
   );
   const http1 = createHttp1Server(handle);
