@@ -12,6 +12,7 @@ import { manyServices } from "./laboratory/many-services.ts";
 
 const main = fileURLToPath(new URL("../../services/cli/src/main.ts", import.meta.url));
 const damage = fileURLToPath(new URL("../../services/backend-ebpf/src/testing/damage.ts", import.meta.url));
+const linkModule = new URL("../../services/backend-ebpf/src/bpf/link.ts", import.meta.url).href;
 const seed = Number(process.env.KPNG_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));
 /** Number of kills. KPNG_KILL_POINTS=100 sets another number. */
 const points = Number(process.env.KPNG_KILL_POINTS ?? 3);
@@ -77,6 +78,18 @@ describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${
       expect(await kpng("--diff")).toMatchObject({ exitCode: 0 });
     },
   );
+
+  test("a link that another program detached is missing although its file is there, and a start attaches it", async () => {
+    const script = `import { isAttached } from ${JSON.stringify(linkModule)};
+      console.log(isAttached(process.argv[1]));`;
+    const command = [process.execPath, "--input-type=module", "-e", script, `${bpf}/kpng-ebpf/links/connect4`];
+    const isAttached = async (): Promise<string> => (await laboratory.run("node", command)).trim();
+    expect(await isAttached()).toBe("true");
+    await laboratory.run("node", [process.execPath, damage, bpf, "link"]);
+    expect(await isAttached()).toBe("false");
+    expect(await kpng()).toMatchObject({ exitCode: 0 });
+    expect(await isAttached()).toBe("true");
+  });
 
   const timeout = (points + 1) * 60_000;
   test("after each kill at a random moment, the next start leads to the maps of the view", { timeout }, async () => {

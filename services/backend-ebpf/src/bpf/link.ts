@@ -47,6 +47,16 @@ export function attachPinned(program: LoadedProgram, target: LinkTarget, path: s
   }
 }
 
+/** Returns false if no link is pinned at a path, or if a pinned one was detached. Errors: BPF_FAILED. */
+export function isAttached(path: string): boolean {
+  const link = openPinned(path);
+  if (link === undefined) return false;
+  const info = readInfo(`link ${path}`, link, Buffer.alloc(64));
+  closeDescriptor(link);
+  // The target of a detached link is 0, for cgroups and interfaces.
+  return info.readUInt32LE(16) !== 0;
+}
+
 function attach({ descriptor, kind }: LoadedProgram, target: LinkTarget): number {
   const what = target.kind === "cgroup" ? target.folder : `interface ${target.index}`;
   const at = target.kind === "cgroup" ? openSync(target.folder, "r") : target.index;

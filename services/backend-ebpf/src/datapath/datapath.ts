@@ -5,7 +5,7 @@ import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { NodePlan, PodTraffic } from "@kpng/service-plan/service-plan.ts";
-import { attachPinned } from "../bpf/link.ts";
+import { attachPinned, isAttached } from "../bpf/link.ts";
 import { parseObjectFile } from "../bpf/object-file.ts";
 import { type LoadedProgram, loadProgram } from "../bpf/program.ts";
 import { interfaceIndex, readNetnsCookie } from "../bpf/system-call.ts";
@@ -139,7 +139,7 @@ export class Datapath {
 
   /** Returns a hook of sockets that no program is attached to, as text; undefined if there is none. */
   findMissingProgram(): string | undefined {
-    const missing = socketHooks.find(({ name }) => !existsSync(join(this.#links, name)));
+    const missing = socketHooks.find(({ name }) => !isAttached(join(this.#links, name)));
     return missing === undefined ? undefined : `no program is attached at ${missing.name}`;
   }
 

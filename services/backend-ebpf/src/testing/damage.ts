@@ -1,12 +1,14 @@
 import { join } from "node:path";
+import { openPinned } from "../bpf/bpf-map.ts";
+import { makeAttribute, requireBpf } from "../bpf/system-call.ts";
 import { EbpfMaps } from "../datapath/maps.ts";
 import { readEbpfSettings } from "../ebpf-options.ts";
 import { sizes } from "../layout/map-layouts.ts";
 import { routeFlags } from "../layout/routes.ts";
 
 // Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER KIND [OPTIONS]`. KIND is what is
-// damaged: one frontend, all frontends, the record, one endpoint or one route. OPTIONS are the parsed options of the
-// backend as JSON.
+// damaged: one frontend, all frontends, the record, one endpoint, one route, or a link, which is detached
+// (BPF_LINK_DETACH). OPTIONS are the parsed options of the backend as JSON.
 
 const [bpfFolder = "", kind, options = "{}"] = process.argv.slice(2);
 const { name, mapSizes } = readEbpfSettings(JSON.parse(options), "");
@@ -29,5 +31,7 @@ for (const [key] of kind === "record" ? maps.get("records").entries() : []) {
   maps.get("records").set(key, Buffer.alloc(sizes.record));
 }
 if (kind === "route") slots.writeUInt8(2, slot);
+const link = kind === "link" ? openPinned(join(bpfFolder, name, "links/connect4")) : undefined;
+if (link !== undefined) requireBpf("the link cannot be detached", 34, makeAttribute(4, [0, link]));
 // The port of the first endpoint.
 if (kind === "endpoint") endpoints.writeUInt16BE(1, (slots.readUInt32LE(slot + 4) + 1) * sizes.endpoint + 16);
