@@ -1,6 +1,7 @@
 /** The fields of pod templates that tests of the manifests read. Shapes are those of the Kubernetes API. */
 export interface PodSpec {
   readonly serviceAccountName?: string;
+  readonly hostPID?: boolean;
   readonly automountServiceAccountToken?: boolean;
   readonly terminationGracePeriodSeconds?: number;
   readonly securityContext?: { readonly runAsUser?: number; readonly runAsGroup?: number; readonly fsGroup?: number };

@@ -79,7 +79,11 @@ export class StaleSockets {
 
   async #searchAll(due: ReadonlySet<string>): Promise<void> {
     let ended = 0;
-    for (const processId of findNamespaces()) {
+    const namespaces = findNamespaces();
+    if (namespaces.hidden > 0) {
+      this.#warn(`the network namespaces of ${namespaces.hidden} processes cannot be seen (capability SYS_PTRACE)`);
+    }
+    for (const processId of namespaces.processes) {
       const before = connectedTo(processId, due);
       for (let at = 0; at < before.length; at += maxInFilter) {
         await this.#kill(processId, before.slice(at, at + maxInFilter));
@@ -117,18 +121,23 @@ const placeOf = (endpoint: string): string => {
   return addressAndPort(address, port);
 };
 
-/** Returns the id of one process in each network namespace that can be seen; "self" for our own, which is the first. */
-function findNamespaces(): readonly string[] {
+/**
+ * Finds one process in each network namespace, "self" for our own, which is the first, and counts the processes whose
+ * namespace is hidden.
+ */
+function findNamespaces(): { readonly processes: readonly string[]; readonly hidden: number } {
   const found = new Map<string, string>();
+  let hidden = 0;
   for (const id of ["self", ...readdirSync("/proc").filter((name) => /^\d+$/.test(name))]) {
     try {
       const namespace = readlinkSync(`/proc/${id}/ns/net`);
       if (!found.has(namespace)) found.set(namespace, id);
-    } catch {
-      // It has ended, or it is another user's.
+    } catch (error) {
+      // Others have ended.
+      if (error instanceof Error && "code" in error && error.code === "EACCES") hidden++;
     }
   }
-  return [...found.values()];
+  return { processes: [...found.values()], hidden };
 }
 
 /** Returns those of some endpoints that a UDP socket in the namespace of a process is connected to. */
