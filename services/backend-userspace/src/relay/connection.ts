@@ -7,6 +7,7 @@ import type { ConnectionEnd } from "../traffic/service-traffic.ts";
 import type { TrafficLimit } from "../traffic/traffic-limits.ts";
 import { proxyHeader } from "./proxy-header.ts";
 import type { ReadBuffer } from "./read-buffer.ts";
+import type { ReadGarbage } from "./read-garbage.ts";
 
 /** State that all connections of the process share. */
 export interface RelayContext {
@@ -14,6 +15,8 @@ export interface RelayContext {
   /** The open connections, for `sweep`. */
   readonly open: Set<Connection>;
   readonly buffer: ReadBuffer;
+  /** Told of all data from clients, which has memory of its own. */
+  readonly garbage: ReadGarbage;
   /** Time limit of the first attempt to connect, in milliseconds; it doubles with each further attempt. */
   readonly connectTimeoutMs: number;
   /** Number of attempts to connect, at least 1. */
@@ -164,6 +167,7 @@ export class Connection {
     client.on("data", (data: Buffer) => {
       this.#bytesFromClient += data.length;
       this.#accepted.balancer.traffic.bytesFromClients += data.length;
+      this.#context.garbage.add(data.length);
       if (!upstream.write(data)) client.pause();
     });
     upstream.on("drain", () => client.resume());

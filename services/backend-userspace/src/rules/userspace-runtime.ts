@@ -7,6 +7,7 @@ import type { Handover } from "../handover/handover.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
 import type { Connection, RelayContext } from "../relay/connection.ts";
 import { ReadBuffer } from "../relay/read-buffer.ts";
+import { ReadGarbage } from "../relay/read-garbage.ts";
 import { type SweepLimits, sweep, sweepIntervalMs } from "../relay/sweeper.ts";
 import { AccessLog } from "../traffic/access-log.ts";
 import { TrafficTable } from "../traffic/service-traffic.ts";
@@ -80,6 +81,7 @@ export class UserspaceRuntime {
       limit: connections,
       open: this.#connections,
       buffer: new ReadBuffer(),
+      garbage: new ReadGarbage(),
       connectTimeoutMs,
       connectAttempts,
       accessLog,
