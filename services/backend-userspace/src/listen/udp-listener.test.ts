@@ -148,7 +148,8 @@ test("a flood that uses up all descriptors ends neither the process nor running 
   const socket = await client();
   expect(await ask(socket, port)).toBe("one:x");
   const flood = await Promise.all(Array.from({ length: 200 }, client));
-  for (const each of flood) each.send("x", port, "127.0.0.1");
+  // All of them are sent before the question, because the driver prints its counters soon after the answer.
+  await Promise.all(flood.map((each) => new Promise((resolve) => each.send("x", port, "127.0.0.1", resolve))));
   expect(await ask(socket, port)).toBe("one:x");
   child.stdin.end();
   expect(await ended).toEqual([0, null]);
