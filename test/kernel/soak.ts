@@ -6,10 +6,16 @@ import { fileURLToPath } from "node:url";
  * SOAK_SEED repeats a run. `npm run soak -- NAME` selects one: iptables-nft, iptables-legacy or kpng-nft.
  * `npm run soak -- cluster` disturbs a whole cluster instead: see test/e2e/soak. `npm run soak -- replicas` plays
  * random histories of replicas that are frozen, restarted and restored, SEEDS of them (1 000); `npm test` plays 10.
+ * `npm run soak -- userspace` opens, resets and ends connections through kpng-userspace for five minutes, or for the
+ * seconds that follow; `npm test` does so for 30 s.
  */
 const [, , name, ...others] = process.argv;
 if (name === "cluster") {
   const program = fileURLToPath(new URL("../e2e/soak/main.ts", import.meta.url));
+  process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
+}
+if (name === "userspace") {
+  const program = fileURLToPath(new URL("../scale/carry/churn.ts", import.meta.url));
   process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
 }
 if (name === "replicas") {
