@@ -56,6 +56,24 @@ describe("labels and fields", () => {
     expect([code, said]).toEqual([1, "Error: give names, or --selector and --field-selector, not both\n"]);
   });
 
+  test("may have kubectl's names, and values may follow an equals sign", async () => {
+    const file = ["file", "-i", at("state.yaml")];
+    const { out } = await output(
+      ...file,
+      "get",
+      "svc",
+      "-n=default",
+      "-o=custom-columns=N:.metadata.name,IP:.spec.clusterIP",
+    );
+    expect(out).toBe("N       IP\nnoeps   10.0.0.2\nweb     10.0.0.1\n");
+    const empty = await output(...file, "get", "svc", "web", "-o", "jsonpath={.spec.clusterIP}");
+    expect(empty.out).toBe("");
+    expect(empty.said).toMatch(/^Hint: the template selects nothing; its root is \{"items"/);
+    const { said } = await runKpng([...file, "get", "svc", "web,noeps"]);
+    expect(said).toBe('Error: Service "web,noeps" not found\nHint: names are separated by spaces: web noeps\n');
+    expect((await output(...file, "analyze", "-n", "other")).out).toBe("No findings.\n");
+  });
+
   test("of Services that have none lead to a hint", async () => {
     const { out, said } = await output("file", "-i", at("state.yaml"), "get", "svc", "-l", "app=web");
     expect(out).toBe("");

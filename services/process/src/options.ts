@@ -26,7 +26,11 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
     const isDuration = spec.flags.includes("<duration>");
     if (spec.default !== undefined)
       option.default(spec.default, isDuration ? formatDurationMs(spec.default) : undefined);
-    if (spec.parse !== undefined) option.argParser(spec.parse);
+    const { parse = (text: string): unknown => text } = spec;
+    // As kubectl reads `-o=json`; commander takes "=json" for the value.
+    if (option.short !== undefined && !option.isBoolean())
+      option.argParser((text: string, previous) => parse(text.replace(/^=/, ""), previous));
+    else if (spec.parse !== undefined) option.argParser(spec.parse);
     const name = envName(spec, option);
     // Commander takes every value of the variable for true: KPNG_CLEANUP=false would remove all rules.
     if (!option.isBoolean() || parseBoolean(name, process.env[name])) option.env(name);

@@ -12,6 +12,11 @@ test.each([
   ["get -n shop services web", "get services -n shop web"],
   ["get --namespace=shop -o yaml services", "get services --namespace=shop -o yaml"],
   ["get -w nodes", "get nodes -w"],
+  ["-n shop get svc web", "get services -n shop web"],
+  ["--namespace=shop -A get svc", "get services --namespace=shop -A"],
+  ["-n shop trace web", "trace -n shop web"],
+  ["get services.v1 web", "get services web"],
+  ["get endpointslices.discovery.k8s.io", "get endpoints"],
   ["file -i get get svc/web", "file -i get get services web"],
   ["file -i state.yaml get -n shop services", "file -i state.yaml get services -n shop"],
 ])("%s means %s", (words, result) => {
@@ -21,6 +26,8 @@ test.each([
 test.each([
   "get services node/web",
   "get pods",
+  "--version",
+  "--kubeconfig a get svc",
   "get shop/web",
   "get",
   "get --help",

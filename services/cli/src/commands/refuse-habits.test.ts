@@ -8,7 +8,8 @@ const program = makeKpng(new AbortController().signal);
 test.each(refusedHabits.flatMap((habit) => habit.words.map((word) => ({ word, habit }))))(
   "$word is refused with the hint of its own row",
   ({ word, habit }) => {
-    const line = word.startsWith("-") ? `get services ${word}` : word;
+    const command = word.startsWith("-o ") ? "get services" : "describe service";
+    const line = word.startsWith("-") ? `${command} ${word}` : word;
     expect(findRefusedHabit(line.split(" "), program)).toEqual({ habit, word });
   },
 );
@@ -26,6 +27,18 @@ test.each([
   ["get svc --context=prod", "--context"],
   ["get svc --output=go-template={{.}}", "-o go-template"],
   ["get svc -o go-template={{.}}", "-o go-template"],
+  ["get svc -ogo-template={{.}}", "-o go-template"],
+  ["get svc -o=go-template={{.}}", "-o go-template"],
+  ["get svc,ep", "get KIND,KIND"],
+  ["get -n shop svc/web,svc/db", "get KIND,KIND"],
+  ["get svc/web no/n1", "get KIND,KIND"],
+  ["get ingresses.networking.k8s.io", "get ingresses"],
+  ["-n shop get pods", "get pods"],
+  ["get svc --v=9", "--v"],
+  ["analyze state.yaml", "analyze WORD"],
+  ["dashboard controlz", "dashboard WORD"],
+  ["describe svc -A", "-A"],
+  ["--cleanup", "--cleanup"],
 ])("%s is refused as %s", (words, word) => {
   expect(findRefusedHabit(words.split(" "), program)?.word).toBe(word);
 });
@@ -38,6 +51,9 @@ test.each([
   ["an option of a program on the PATH", "local to-mine --context x"],
   ["a word to complete", "__complete -- get svc --context"],
   ["the short name of a kind", "describe svc web"],
+  ["a namespace that is called as a kind", "get svc node/web"],
+  ["two names of one kind", "get svc/web service/db"],
+  ["a value that follows its option directly", "get svc -ojson"],
   ["an unknown word that no other tool has", "frobnicate"],
   ["an unknown command of a group of ours", "certificates create"],
 ])("%s is no habit: %s", (_name, words) => {

@@ -1,5 +1,5 @@
 import { type Command, CommanderError } from "commander";
-import { findCommand, findOperand, kubectlWords } from "./kubectl-words.ts";
+import { findCommand, findOperand, kindOf, kubectlWords } from "./kubectl-words.ts";
 import { type RefusedHabit, refusedHabits } from "./refused-habits.ts";
 
 /**
@@ -34,14 +34,22 @@ export function findRefusedHabit(
     const commands = path.at(-1)?.commands ?? [];
     // Options may come before the command that they belong to: `get -n shop pods`.
     const operandAt = commands.length === 0 ? undefined : findOperand(args, at, [...path, ...commands]);
-    if (operandAt === undefined) break;
+    if (operandAt === undefined) {
+      const last = path.at(-1) ?? program;
+      const hasWord = commands.length === 0 && last.registeredArguments.length === 0;
+      if (hasWord && findOperand(args, at, path) !== undefined) phrases.push(`${last.name()} WORD`);
+      break;
+    }
     const word = args[operandAt] ?? "";
     const command = findCommand(commands, word);
     if (command === undefined) {
       // Programs on the PATH have words and options of their own.
       if (findCommand(commands, "*") !== undefined) return undefined;
-      const [kind = ""] = word.split("/");
-      phrases.push(path.length === 1 ? kind : `${path.at(-1)?.name()} ${kind}`);
+      const kind = kindOf(word);
+      const names = args.slice(operandAt + 1).map((arg) => /^([a-z]+)\/./.exec(arg)?.[1]);
+      const isMixed = word.includes("/") && names.some((name) => name !== undefined && isOther(commands, kind, name));
+      const shown = word.includes(",") || isMixed ? "KIND,KIND" : kind;
+      phrases.push(path.length === 1 ? kind : `${path.at(-1)?.name()} ${shown}`);
       break;
     }
     path.push(command);
@@ -55,13 +63,22 @@ export function findRefusedHabit(
   return undefined;
 }
 
+/** True if two words name different kinds. */
+function isOther(kinds: readonly Command[], one: string, other: string): boolean {
+  const [first, second] = [findCommand(kinds, one), findCommand(kinds, other)];
+  return first !== undefined && second !== undefined && first !== second;
+}
+
 /** Returns unknown options, and known ones with the beginning of their values: `-o go-template`. */
 function optionPhrases(args: readonly string[], path: readonly Command[]): readonly string[] {
   const options = path.flatMap((command) => command.options);
   const end = args.indexOf("--");
   return args.slice(0, end < 0 ? args.length : end).flatMap((arg, index) => {
     if (!arg.startsWith("-")) return [];
-    const [flag = "", value = args[index + 1] ?? ""] = arg.split(/=(.*)/s);
+    // A value may follow a short option directly: -ojson.
+    const [, short, rest = ""] = /^(-[A-Za-z])=?(.+)$/s.exec(arg) ?? [];
+    const isAttached = short !== undefined && options.some((one) => one.required && one.short === short);
+    const [flag = "", value = args[index + 1] ?? ""] = isAttached ? [short, rest] : arg.split(/=(.*)/s);
     const option = options.find(({ short, long }) => flag === short || flag === long);
     return option === undefined ? [flag] : [`${option.short ?? flag} ${value.split("=")[0]}`];
   });

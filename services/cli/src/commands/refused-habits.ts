@@ -5,12 +5,13 @@
  * finds the habit in a command line: this file is only the table.
  */
 export interface RefusedHabit {
-  readonly tool: "kubectl" | "istioctl" | "hubble" | "cilium";
+  readonly tool: "kubectl" | "kube-proxy" | "istioctl" | "hubble" | "cilium";
   /**
    * Spellings of the habit.
    *
    * *Shape:* a command (`delete`), a group of ours and an unknown word (`get pods`), an option (`--show-labels`), or
-   * the short form of an option of ours and the beginning of its value (`-o go-template`).
+   * the short form of an option of ours and the beginning of its value (`-o go-template`). `KIND,KIND` stands for
+   * several kinds, and `WORD` for any word after a command that takes none.
    */
   readonly words: readonly string[];
   /** Clause that completes 'kpng has no "delete": …'. */
@@ -31,10 +32,56 @@ export const refusedHabits: readonly RefusedHabit[] = [
     tool: "kubectl",
     words: [
       ...["get all", "get namespaces", "get ns", "get deployments", "get deploy", "get daemonsets", "get ds"],
-      ...["get ingresses", "get ingress", "get networkpolicies", "get netpol"],
+      ...["get ingresses", "get ingress", "get ing", "get networkpolicies", "get netpol", "get configmaps"],
+      ...["get configmap", "get cm", "get secrets", "get secret", "get serviceaccounts", "get sa", "get statefulsets"],
+      ...["get sts", "get replicasets", "get rs", "get jobs", "get cronjobs", "get crd", "get leases", "get hpa"],
+      ...["get gateways", "get httproutes", "get pv", "get pvc", "get deployment", "get daemonset"],
     ],
     reason: "a watcher holds only Services, EndpointSlices and Nodes",
     instead: "`kpng get services`, `kpng get endpoints` or `kpng get nodes`; use kubectl for the rest",
+  },
+  {
+    tool: "kubectl",
+    words: ["get KIND,KIND", "describe KIND,KIND"],
+    reason: "a command shows one kind, as the columns of each differ",
+    instead:
+      "one command for each: `kpng get services`, `kpng get endpoints`; names of one kind are separated by spaces",
+  },
+  {
+    tool: "kubectl",
+    words: ["api-resources", "api-versions"],
+    reason: "a watcher holds only Services, EndpointSlices and Nodes",
+    instead: "`kpng get --help` lists what can be shown",
+  },
+  {
+    tool: "kubectl",
+    words: ["cluster-info"],
+    reason: "kpng asks a watcher, not the cluster",
+    instead: "`kpng status`; `kpng bug-report` writes what `dump` would",
+  },
+  {
+    tool: "kubectl",
+    words: ["wait"],
+    reason: "a watcher holds no conditions",
+    instead: "`kpng get nodes --not-applied REVISION` lists the nodes that lack a change",
+  },
+  {
+    tool: "kubectl",
+    words: ["auth"],
+    reason: "rights are those of the watcher's clients",
+    instead: "a request without a right says so; docs/guides/security.md lists the rights",
+  },
+  {
+    tool: "kubectl",
+    words: ["proxy"],
+    reason: "it has another name here",
+    instead: "`kpng dashboard` lends your credentials to a browser",
+  },
+  {
+    tool: "kubectl",
+    words: ["kustomize"],
+    reason: "kpng reads manifests as they are",
+    instead: "`kubectl kustomize FOLDER | kpng file -i - get services`",
   },
   {
     tool: "kubectl",
@@ -46,7 +93,7 @@ export const refusedHabits: readonly RefusedHabit[] = [
     tool: "kubectl",
     words: [
       ...["apply", "create", "delete", "edit", "patch", "replace", "scale", "set", "label", "annotate", "expose"],
-      ...["rollout", "cordon", "drain", "taint"],
+      ...["rollout", "cordon", "uncordon", "drain", "taint", "run", "autoscale"],
     ],
     reason: "kpng never writes to the API server",
     instead: "use kubectl; then `kpng trace` shows when the change reached the nodes",
@@ -89,9 +136,71 @@ export const refusedHabits: readonly RefusedHabit[] = [
   },
   {
     tool: "kubectl",
+    words: [
+      ...["--kubeconfig", "--server", "-s", "--token", "--as", "--certificate-authority", "--client-certificate"],
+      ...["--client-key", "--insecure-skip-tls-verify"],
+    ],
+    reason: "this command asks a watcher, not the API server",
+    instead:
+      "`--api ADDRESS` with `--tls-ca`, `--tls-crt`, `--tls-key` or `--token-file`; " +
+      "`kpng kube --kubeconfig FILE get services` asks the API server",
+  },
+  {
+    tool: "kubectl",
+    words: ["-A", "--all-namespaces", "-l", "--selector"],
+    reason: "only lists select",
+    instead: "`kpng get services -l app=web -o name`, then `kpng describe service NAMESPACE/NAME`",
+  },
+  {
+    tool: "kubectl",
+    words: ["--watch-only", "--output-watch-events"],
+    reason: "a watch begins with the list, and each row names its event",
+    instead: "`--watch`",
+  },
+  {
+    tool: "kubectl",
+    words: ["--ignore-not-found"],
+    reason: "a missing name is an error",
+    instead: "`--field-selector name=NAME` may match nothing",
+  },
+  {
+    tool: "kubectl",
+    words: ["--show-kind"],
+    reason: "a list has one kind",
+    instead: "`-o name` prints `service/NAMESPACE/NAME`",
+  },
+  {
+    tool: "kubectl",
+    words: ["--chunk-size", "--server-print", "--show-managed-fields", "--raw", "--short"],
+    reason: "it would change nothing here",
+    instead: "leave it out",
+  },
+  {
+    tool: "kubectl",
+    words: ["--request-timeout"],
+    reason: "a request waits until it is answered or interrupted",
+    instead: "`timeout 5s kpng get services`",
+  },
+  {
+    tool: "kubectl",
+    words: ["-v", "--v"],
+    reason: "requests are not logged",
+    instead: "`--log-level debug` of the watcher or the backend",
+  },
+  {
+    tool: "kubectl",
     words: ["-f", "--filename"],
     reason: "files are a source, named before the command",
     instead: "`kpng file -i FILE get services`",
+  },
+  {
+    tool: "kube-proxy",
+    words: [
+      ...["--cleanup", "--proxy-mode", "--write-config-to", "--cluster-cidr", "--hostname-override"],
+      ...["--masquerade-all", "--nodeport-addresses", "--config"],
+    ],
+    reason: "each service proxy is a program of its own, with kube-proxy's options",
+    instead: "`kpng-nft`, `kpng-iptables` or `kpng-ipvs`; docs/reference/kube-proxy-flags.md has every option",
   },
   {
     tool: "istioctl",
@@ -106,6 +215,30 @@ export const refusedHabits: readonly RefusedHabit[] = [
     instead: "`kpng get view NODE`, or `kpng get rules` on the node",
   },
   {
+    tool: "istioctl",
+    words: ["analyze WORD"],
+    reason: "a file is a source, named before the command",
+    instead: "`kpng file -i FILE analyze`",
+  },
+  {
+    tool: "istioctl",
+    words: ["dashboard WORD"],
+    reason: "there is one dashboard, the watcher's status page",
+    instead: "`kpng dashboard`",
+  },
+  {
+    tool: "istioctl",
+    words: ["experimental", "x", "admin", "tag", "waypoint", "ztunnel-config", "zc", "authz"],
+    reason: "there is no mesh",
+    instead: "`kpng analyze`, `kpng get view NODE`, `kpng explain`",
+  },
+  {
+    tool: "hubble",
+    words: ["list"],
+    reason: "lists begin with get",
+    instead: "`kpng get nodes`, `kpng get services`",
+  },
+  {
     tool: "hubble",
     words: ["observe", "monitor"],
     reason: "kpng sees rules, not packets",
@@ -113,7 +246,7 @@ export const refusedHabits: readonly RefusedHabit[] = [
   },
   {
     tool: "cilium",
-    words: ["sysdump"],
+    words: ["sysdump", "debuginfo"],
     reason: "it has another name here",
     instead: "`kpng bug-report`, with `--redact` to replace names and addresses",
   },
@@ -135,6 +268,18 @@ export const refusedHabits: readonly RefusedHabit[] = [
     words: ["bpf", "lb", "map"],
     reason: "rules are shown alike for all service proxies",
     instead: "`kpng get rules --service NAMESPACE/NAME` on the node",
+  },
+  {
+    tool: "cilium",
+    words: ["metrics"],
+    reason: "each process serves its metrics by HTTP",
+    instead: "`curl 127.0.0.1:12091/metrics` for a watcher; docs/guides/monitoring.md names the other ports",
+  },
+  {
+    tool: "cilium",
+    words: ["policy", "identity", "fqdn", "encrypt", "clustermesh"],
+    reason: "kpng is no network plugin, and has no network policy",
+    instead: "use the network plugin's own tool",
   },
   {
     tool: "cilium",

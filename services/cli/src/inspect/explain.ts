@@ -83,7 +83,11 @@ Examples:
   run: async (transport, [argument = ""], options) => {
     const client = inspectClient(transport);
     if (options.node === undefined)
-      throw new ProcessError("BAD_OPTION", "--node is required: the node that the packet reaches");
+      throw new ProcessError(
+        "BAD_OPTION",
+        "--node is required: the node that the packet reaches\n" +
+          "Hint: kpng explain --node NODE NAMESPACE/NAME is about a packet; kpng get services -o json has all fields",
+      );
     const from = String(options.from);
     const sourceKind = sourceNames.get(from);
     const response = await client.explain({

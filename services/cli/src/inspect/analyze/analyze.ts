@@ -3,6 +3,7 @@ import { colorOption, type Paint, paintOf } from "../print/color.ts";
 import { formatCount } from "../print/format.ts";
 import { formatTable } from "../print/table.ts";
 import { oneLine, terminalJson } from "../print/terminal-text.ts";
+import { allNamespacesOption, namespaceOption, splitName } from "../query/filter-options.ts";
 import { inspectClient } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { type Finding, findFindings } from "./find-findings.ts";
@@ -18,6 +19,8 @@ export function makeAnalyze(hasNodes: boolean): InspectCommand {
     name: "analyze",
     description: "what is probably wrong, and what to do about it",
     options: [
+      namespaceOption,
+      allNamespacesOption,
       {
         flags: "-o, --output <format>",
         description: "text or json",
@@ -35,10 +38,13 @@ The exit code is 1 if there is a finding of severity error, and 0 otherwise.
 
 Examples:
   COMMAND
+  COMMAND -n shop
   COMMAND -o json | jq '.[] | select(.severity == "error")'
 `,
     run: async (transport, _words, options) => {
-      const findings = findFindings(await readWatcherState(inspectClient(transport)), { hasNodes });
+      const { namespace } = splitName(undefined, options);
+      const all = findFindings(await readWatcherState(inspectClient(transport)), { hasNodes });
+      const findings = all.filter(({ subject }) => namespace === "" || subject.startsWith(`service/${namespace}/`));
       if (options.output === "json") {
         process.stdout.write(`${terminalJson(JSON.stringify(findings, undefined, 2))}\n`);
       } else process.stdout.write(formatFindings(findings, paintOf(options.color)));

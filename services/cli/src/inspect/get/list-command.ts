@@ -94,7 +94,9 @@ async function warnHeld(client: InspectClient, heldKind: string): Promise<void> 
 /** Returns an error text in kubectl's words: `Service "web" not found in namespace "shop"`. */
 function describeMissing(noun: string, names: readonly string[], { namespace }: Options): string {
   const place = typeof namespace === "string" && namespace !== "" ? ` in namespace "${namespace}"` : "";
-  return `${noun} "${names.join('", "')}" not found${place}`;
+  const separated = names.find((name) => name.includes(","))?.replaceAll(",", " ");
+  const hint = separated === undefined ? "" : `\nHint: names are separated by spaces: ${separated}`;
+  return `${noun} "${names.join('", "')}" not found${place}${hint}`;
 }
 
 /** Prints on standard error that a list is empty, because a table without rows is not printed. */

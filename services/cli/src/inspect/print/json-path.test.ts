@@ -16,6 +16,7 @@ test.each([
   ["{$.items[1].name}{@.items[0].name}", "dnsweb"],
   ["{.items[0].labels}", '{"app":"web"}'],
   ["{.items[*].nothing}", ""],
+  ["{.items[*].metadata.name} {.items[0].metadata.labels.app} {.items[0].spec.ports[0].port}", "web dns web 80"],
   ["{range .items[*].zone}[{@}]{.x}{end}", "[][a]"],
 ])("template %s", (template, text) => {
   expect(parseTemplate(template)(list)).toBe(text);

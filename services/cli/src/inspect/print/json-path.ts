@@ -81,10 +81,26 @@ function fill(parts: readonly Part[], root: JsonValue): string {
     .join("");
 }
 
+/** kubectl's names of fields, and ours: rows are flat. */
+const kubernetesFields: readonly (readonly [RegExp, string])[] = [
+  [/\.metadata\.(?=(name|namespace|labels)\b)/g, "."],
+  [/\.spec\.(?=(type|ports|internalTrafficPolicy|externalTrafficPolicy)\b)/g, "."],
+  [/\.spec\.clusterIP\b/g, ".clusterIps[0]"],
+  [/\.spec\.(cluster|external)IPs\b/g, ".$1Ips"],
+  [/\.spec\.nodeName\b/g, ".node"],
+];
+
+/**
+ * Returns the path in our rows for a path in kubectl's objects: `.name` for `.metadata.name`. Others stay as they are.
+ */
+export function ownPath(path: string): string {
+  return kubernetesFields.reduce((text, [pattern, own]) => text.replace(pattern, own), path);
+}
+
 /** Makes a path of the library from kubectl's, where the root may be written as `$`, `@` or not at all. */
 function toPath(text: string): string {
   const path = text.trim().replace(/^[$@]/, "");
-  return path === "" || path.startsWith(".") || path.startsWith("[") ? `$${path}` : `$.${path}`;
+  return ownPath(path === "" || path.startsWith(".") || path.startsWith("[") ? `$${path}` : `$.${path}`);
 }
 
 /** Expressions in filters run no code. Errors: BAD_OPTION if the library cannot read the path. */

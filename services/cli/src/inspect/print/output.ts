@@ -139,10 +139,16 @@ export function printMessages<D extends DescMessage>(
   if (format.kind === "name") throw new ProcessError("BAD_OPTION", "-o name: the rows of this command have no names");
   const items = messages.map((message) => plainMessage(schema, message));
   if (format.kind === "json") write(`${terminalJson(JSON.stringify(items, undefined, 2))}\n`);
-  else if (format.kind === "jsonpath") write(format.fill({ items }));
-  else if (format.kind === "custom-columns") write(formatTable(format.columns, items, hasHeaders));
+  else if (format.kind === "jsonpath") {
+    const text = format.fill({ items });
+    write(text);
+    if (text === "" && items.length > 0) process.stderr.write(emptyTemplateHint);
+  } else if (format.kind === "custom-columns") write(formatTable(format.columns, items, hasHeaders));
   else for (const item of items) write(formatValue(item, output));
 }
+
+const emptyTemplateHint =
+  'Hint: the template selects nothing; its root is {"items": [ROW, …]}, and -o json shows the rows\n';
 
 /** Prints one message that is not a row of a list: JSON is an object, and the root of a template is the message. */
 export function printMessage<D extends DescMessage>(schema: D, message: MessageShape<D>, output: OutputOptions): void {

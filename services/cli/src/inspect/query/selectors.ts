@@ -3,7 +3,7 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../../context/command-context.ts";
-import { valuesAt } from "../print/json-path.ts";
+import { ownPath, valuesAt } from "../print/json-path.ts";
 import { plainMessage } from "../print/plain-message.ts";
 
 /** True if an object with these labels is selected. */
@@ -72,21 +72,13 @@ function isIn(values: ReadonlySet<string>, text: string | undefined): boolean {
   return text !== undefined && values.has(text);
 }
 
-/** kubectl's names of fields that have other names in our rows. */
-const kubernetesFields: ReadonlyMap<string, string> = new Map([
-  ["metadata.name", "name"],
-  ["metadata.namespace", "namespace"],
-  ["spec.type", "type"],
-  ["spec.nodeName", "node"],
-]);
-
 function parseFieldSelector(text: string): readonly FieldCondition[] {
   return text.split(",").map((part) => {
     const [, path, operator, wanted] = /^\s*\.?([A-Za-z][\w.[\]]*)\s*(==|=|!=)(.*)$/.exec(part) ?? [];
     if (path === undefined || wanted === undefined) {
       throw new InvalidArgumentError(`"${part}" is not a field selector: write field=value or field!=value`);
     }
-    return { path: kubernetesFields.get(path) ?? path, value: wanted.trim(), isEqual: operator !== "!=" };
+    return { path: ownPath(`.${path}`).slice(1), value: wanted.trim(), isEqual: operator !== "!=" };
   });
 }
 
