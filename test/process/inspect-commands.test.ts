@@ -103,6 +103,11 @@ test("a recording that Ctrl-C ends is kept, also if npx passes the signal on a s
   expect(await record.ended, record.stderr()).toBe(0);
   expect(record.stderr()).toBe(`recording written to ${file}\n`);
   expect(await output("replay", "-i", file, "get", "endpoints")).toContain("10.1.0.22");
+  const replay = kpng("replay", "-i", file, "--speed", "0", "to-local", "to-json", "--node-name", "n1");
+  await expect.poll(() => replay.stdout(), { timeout: 60_000 }).toContain("10.1.0.22");
+  await new Promise((done) => setTimeout(done, 500));
+  replay.signal("SIGINT");
+  expect(await replay.ended, "a backend of a recording stays until it is interrupted").toBe(0);
 });
 
 test("a backend answers on its own socket", async () => {

@@ -56,5 +56,8 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
   }
   if (batchCount === 0) throw new WatcherError("BAD_INPUT", `${path} contains no cluster state`);
   log.info("recording played", { batches: batchCount });
+  // A backend of this process waits for the next state without anything that keeps Node.js running.
+  const alive = setInterval(() => undefined, 60_000);
   await aborted(signal);
+  clearInterval(alive);
 }
