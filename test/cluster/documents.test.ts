@@ -1,4 +1,4 @@
-import { spawn, spawnSync } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { expect, test } from "vitest";
@@ -31,8 +31,14 @@ await describeCluster("commands of the documents about a cluster", {}, (cluster)
       // The default port may be taken on this machine.
       KPNG_LISTEN: `unix://${join(clone, "api.sock")}`,
     };
+    const certificates = "kpng certificates serving --name watcher && cd kpng-certificates && cp ca.crt ..";
+    const copies = "cp serving.key ../tls.key && cp serving.crt ../tls.crt";
+    if (commands.some((command) => command.includes("tls.key")))
+      execFileSync("bash", ["-ec", `${certificates} && ${copies}`], { cwd: clone, env, stdio: "pipe" });
     for (const command of commands) {
-      if (/\bto-api\b/.test(command)) await serves(command.replaceAll(/:9\d{3}\b/g, "127.0.0.1:0"), clone, env);
+      // The ports may be taken on this machine.
+      const free = command.replaceAll(/:9\d{3}\b/g, "127.0.0.1:0").replace("tcp://:12090", "tcp://127.0.0.1:0");
+      if (/\bto-api\b/.test(command)) await serves(free, clone, env);
       else {
         const { status, stdout, stderr } = spawnSync("bash", ["-ec", command], { cwd: clone, env, encoding: "utf8" });
         expect(status, `${command}\n${stdout}${stderr}`).toBe(0);

@@ -12,7 +12,6 @@ export interface Elsewhere {
 
 const needsPods = "needs a cluster with our pods";
 const needsRegistry = "needs a registry of images";
-const needsHosts = "needs the hosts and the certificates of a cluster";
 
 /**
  * The commands of the documents that need more than one machine without network, each with the test that runs it
@@ -30,31 +29,26 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /^docker (build|buildx|load)\b/, reason: needsRegistry, test: "test/deploy/image.test.ts" },
   { pattern: /^node deploy\/images\/build\.ts\b/, reason: "takes minutes", test: "test/e2e/quick.test.ts" },
   { pattern: /^(ctr|skopeo|grype|trivy|npm audit)\b/, reason: "needs a registry, or a scanner with its database" },
-  { pattern: /^(python3 -m venv|venv\/)/, reason: "needs Python packages from a registry" },
   { pattern: /^kubectl get services/, reason: "needs an API server", test: "test/cluster/documents.test.ts" },
   {
-    pattern: /^(npx )?kpng kube (to-api|get)\b(?!.*tls)/,
+    pattern: /^(npx )?kpng kube (to-api|get)\b/,
     reason: "needs an API server",
     test: "test/cluster/documents.test.ts",
   },
-  { pattern: /^kpng kube to-api .*tls/, reason: needsHosts, test: "test/cluster/tokens.test.ts" },
-  { pattern: /^kpng-iptables --shadow\b/, reason: needsHosts, test: "test/kernel/shadow.test.ts" },
-  { pattern: /^kpng-iptables --api https:/, reason: needsHosts, test: "test/manifests/containers.test.ts" },
-  { pattern: /^(kpng api|kpng-iptables) .*(unix:\/\/\/run\/kpng\/proxy|watcher:12090)/, reason: needsHosts },
-  { pattern: /^kpng dashboard\b/, reason: needsHosts, test: "services/cli/src/dashboard/dashboard.test.ts" },
-  { pattern: /^kubectl --namespace kube-system (exec|get|logs)\b/, reason: needsPods },
-  { pattern: /^kubectl logs\b/, reason: needsPods, test: "test/process/bug-report.test.ts" },
-  { pattern: /^kpng bug-report --for 1m\b/, reason: "takes a minute", test: "test/process/bug-report.test.ts" },
-  { pattern: /\b1234\b/, reason: "has a revision of the reader's", test: "test/process/inspect-commands.test.ts" },
-  { pattern: /^\{ kubectl /, reason: "writes files of a host", test: "test/manifests/build.test.ts" },
   {
-    pattern: /^kpng (record|replay|trace --recording)\b/,
-    reason: "takes five minutes",
-    test: "test/process/inspect-commands.test.ts",
+    pattern: /--token-file \/run\/secrets/,
+    reason: "needs a token of a pod",
+    test: "test/manifests/containers.test.ts",
   },
-  { pattern: /brport|bridge-nf-call/, reason: "needs the bridge of a network plugin" },
+  {
+    pattern: /^kubectl --namespace kube-system get pods\b/,
+    reason: "needs an API server",
+    test: "test/cluster/documents.test.ts",
+  },
+  { pattern: /^kubectl --namespace kube-system (exec|logs)\b/, reason: needsPods },
+  { pattern: /^kubectl logs\b/, reason: needsPods, test: "test/process/bug-report.test.ts" },
+  { pattern: /^\{ kubectl /, reason: "writes files of a host", test: "test/manifests/build.test.ts" },
   { pattern: /^export OTEL/, reason: "needs a collector", test: "test/cluster/traces.test.ts" },
-  { pattern: /\bNODE\b|"\$NODE_NAME"/, reason: "has a name of the reader's" },
 ];
 
 /** Returns why a command of a document does not run on one machine; undefined if it does. */

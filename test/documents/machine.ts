@@ -11,8 +11,19 @@ export interface Ended {
   readonly output: string;
 }
 
-/** Commands that serve or follow until they are interrupted. */
-const endless = /\bto-api\b|^kpng top services(?!.*-o json)/;
+/** A command that serves or follows until it is interrupted. */
+export interface Running {
+  /** Interrupts it. It must then end by itself. */
+  end(): Promise<Ended>;
+}
+
+const endless =
+  /\bto-api\b|^kpng (record|dashboard)\b|^kpng top services(?!.*-o json)|^kpng replay .* to-local|^kpng-iptables .*--api (https|unix)|backend\.py\b/;
+
+/** True for a command that serves or follows until it is interrupted. */
+export function isEndless(command: string): boolean {
+  return endless.test(command);
+}
 
 /**
  * A machine of its own for the commands of documents: a network namespace, where the default ports are free and the
@@ -21,12 +32,13 @@ const endless = /\bto-api\b|^kpng top services(?!.*-o json)/;
  */
 export class Machine {
   readonly #laboratory: Laboratory;
-  readonly #folder: string;
+  /** Folder in which commands are typed. Python packages in its folder `wheels` can be installed without network. */
+  readonly folder: string;
   readonly #env: Readonly<Record<string, string>>;
 
   private constructor(laboratory: Laboratory, folder: string, env: Readonly<Record<string, string>>) {
     this.#laboratory = laboratory;
-    this.#folder = folder;
+    this.folder = folder;
     this.#env = env;
   }
 
@@ -42,7 +54,13 @@ export class Machine {
     const laboratory = await Laboratory.open();
     await laboratory.add("n1");
     await laboratory.run("n1", ["sh", "-c", "mount -t tmpfs tmpfs /run && mkdir /run/kpng"]);
-    return new Machine(laboratory, folder, { PATH: path, KPNG_STATE_FOLDER: join(folder, "state") });
+    const python = { PIP_NO_INDEX: "1", PIP_FIND_LINKS: join(folder, "wheels"), PIP_DISABLE_PIP_VERSION_CHECK: "1" };
+    return new Machine(laboratory, folder, {
+      ...python,
+      PATH: path,
+      KPNG_STATE_FOLDER: join(folder, "state"),
+      NODE_NAME: "n1",
+    });
   }
 
   /** Starts a program that serves, and resolves when its output contains `text`. */
@@ -55,18 +73,28 @@ export class Machine {
     }
   }
 
-  /** Runs a command as typed. A server is interrupted once it has printed something, and must then end by itself. */
+  /** Runs a command as typed. */
   async run(command: string): Promise<Ended> {
+    const { output, ended } = this.#start(command);
+    return { exitCode: (await ended) ?? -1, output: output() };
+  }
+
+  /** Starts a command that does not end, and resolves a second after it has printed something or written a file. */
+  async follow(command: string): Promise<Running> {
     const { child, output, ended } = this.#start(command);
-    if (!endless.test(command)) return { exitCode: (await ended) ?? -1, output: output() };
     const untilMs = Date.now() + 60_000;
-    while (output() === "" && child.exitCode === null && Date.now() < untilMs) await sleep(100);
+    const isQuiet = (): boolean => output() === "" && !readdirSync(this.folder).some((name) => name.endsWith(".part"));
+    while (isQuiet() && child.exitCode === null && Date.now() < untilMs) await sleep(100);
     await sleep(1_000);
-    const isServing = child.exitCode === null;
-    // The shell runs in a process group of its own.
-    if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGINT");
-    const hasEnded = await Promise.race([ended.then(() => true), sleep(30_000).then(() => false)]);
-    return { exitCode: isServing && hasEnded ? "served" : (child.exitCode ?? -1), output: output() };
+    return {
+      end: async () => {
+        const isServing = child.exitCode === null;
+        // The shell runs in a process group of its own.
+        if (child.pid !== undefined && isServing) process.kill(-child.pid, "SIGINT");
+        const hasEnded = await Promise.race([ended.then(() => true), sleep(30_000).then(() => false)]);
+        return { exitCode: isServing && hasEnded ? "served" : (child.exitCode ?? -1), output: output() };
+      },
+    };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -75,11 +103,11 @@ export class Machine {
 
   async close(): Promise<void> {
     await this.#laboratory.close();
-    rmSync(this.#folder, { recursive: true });
+    rmSync(this.folder, { recursive: true });
   }
 
   #start(command: string) {
-    const script = `cd ${this.#folder}; set -euo pipefail\n${command}`;
+    const script = `cd ${this.folder}; set -euo pipefail\n${command}`;
     const child = this.#laboratory.start("n1", ["bash", "-c", script], this.#env);
     child.stdin?.end();
     let text = "";
