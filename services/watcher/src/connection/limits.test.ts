@@ -139,7 +139,7 @@ test("connections beyond the limit in all are closed", async () => {
   await expect.poll(() => refused("connections")).toBe(10);
 });
 
-test("calls beyond the limit in all are refused, and ended ones make room", async () => {
+test("calls beyond the limit in all are refused, and ended ones make room", { timeout: 120_000 }, async () => {
   await serve({ maxCalls: 3 });
   const watches = Array.from({ length: 3 }, () => new RawWatch(dialHttp2(server.address)));
   await Promise.all(watches.map((watch) => watch.received(40)));
@@ -160,7 +160,7 @@ test("calls beyond the limit in all are refused, and ended ones make room", asyn
   for (const { session } of [...watches, refusedWatch]) session.destroy();
 });
 
-test("a connection with many calls ends when one of them is refused", async () => {
+test("a connection with many calls ends when one of them is refused", { timeout: 120_000 }, async () => {
   await serve({ maxCalls: 20 });
   const good = new RawWatch(dialHttp2(server.address));
   await good.received(40);
@@ -173,7 +173,7 @@ test("a connection with many calls ends when one of them is refused", async () =
   good.session.destroy();
 });
 
-test("a connection ends when the headers of a call are larger than 16 KiB", async () => {
+test("a connection ends when the headers of a call are larger than 16 KiB", { timeout: 120_000 }, async () => {
   await serve({});
   const session = dialHttp2(server.address);
   const watch = new RawWatch(session, undefined, { "x-large": "x".repeat(17_000) });
