@@ -84,15 +84,18 @@ export class StaleSockets {
       this.#warn(`the network namespaces of ${namespaces.hidden} processes cannot be seen (capability SYS_PTRACE)`);
     }
     for (const processId of namespaces.processes) {
-      const before = connectedTo(processId, due);
+      // An endpoint may have come back since the search began.
+      const left = new Set(due);
+      for (const removeServed of this.#removals) removeServed(left);
+      const before = connectedTo(processId, left);
       for (let at = 0; at < before.length; at += maxInFilter) {
         await this.#kill(processId, before.slice(at, at + maxInFilter));
       }
       if (before.length === 0) continue;
-      const left = connectedTo(processId, due);
-      ended += before.length - left.length;
+      const open = connectedTo(processId, left);
+      ended += before.length - open.length;
       // The kernel says nothing if it cannot end sockets.
-      if (left.length > 0) this.#warn("they are still open: is the kernel without CONFIG_INET_DIAG_DESTROY?");
+      if (open.length > 0) this.#warn("they are still open: is the kernel without CONFIG_INET_DIAG_DESTROY?");
     }
     if (ended > 0) this.#options.log.info("udp sockets of removed endpoints ended", { endpoints: ended });
   }
