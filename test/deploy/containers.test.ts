@@ -11,6 +11,8 @@ import { until } from "../cluster/until.ts";
 import { cgroupMount, whyNoBpf } from "../kernel/laboratory/bpf.ts";
 import { makeBaseImage } from "./base-image.ts";
 import { type DockerDaemon, type NoDocker, startDocker } from "./docker-daemon.ts";
+import type { ImageFigures } from "./process-figures.ts";
+import { runImages } from "./running-images.ts";
 
 // Builds the images with Docker and runs docker-compose.yaml on them. No image comes from a registry: base-image.ts
 // makes the base, the collector is built from its Go modules, and trace-viewer.ts stands for the trace viewer.
@@ -155,6 +157,33 @@ describe("images that Docker builds", () => {
   });
 });
 
+describe("a running container", () => {
+  /** Memory of an idle process that exports traces, in MB; without traces, it is about 10 MB less. */
+  const limitsMB = { watcher: 120, ebpf: 125, backend: 100 };
+  const whyNot = new Map<string, string>();
+  let figures: ReadonlyMap<string, ImageFigures> = new Map();
+
+  beforeAll(async () => {
+    if ("whyNot" in docker) return;
+    const reason = await whyNoBpf();
+    if (reason !== undefined) whyNot.set("ebpf", reason);
+    if (!existsSync("/proc/net/ip_vs")) whyNot.set("ipvs", "the kernel has no IPVS");
+    const backends = targets.filter((name) => name !== "watcher").filter((name) => !whyNot.has(name));
+    figures = await runImages(docker.docker, backends);
+  }, upLimitMs);
+
+  test.for(targets)("%s exports a trace, and uses little memory when idle", async (image, context) => {
+    needDocker(context);
+    const reason = whyNot.get(image);
+    if (reason !== undefined) return context.skip(reason);
+    const own = figures.get(image) ?? expect.fail("it did not run");
+    await report(image, own);
+    expect(own.idleMB).toBeLessThanOrEqual(
+      image === "watcher" || image === "ebpf" ? limitsMB[image] : limitsMB.backend,
+    );
+  });
+});
+
 test("docker-compose.yaml shows traffic through each backend, and the trace of a change", {
   timeout: upLimitMs,
 }, async (context) => {
@@ -193,6 +222,14 @@ test("docker-compose.yaml shows traffic through each backend, and the trace of a
     await compose("down", "--volumes", "--timeout=5");
   }
 });
+
+/** Prints what docs/guides/images.md says of an image. */
+async function report(image: string, { startCpuS, idleMB }: ImageFigures): Promise<void> {
+  const { docker: call } = docker as DockerDaemon;
+  const sizeMB = Number(await call("inspect", "--format", "{{.Size}}", `kpng-${image}`)) / 1e6;
+  const [size, start, idle] = [sizeMB.toFixed(0), startCpuS.toFixed(1), idleMB.toFixed(0)];
+  process.stdout.write(`kpng-${image}: ${size} MB, start ${start} s of CPU time, idle ${idle} MB\n`);
+}
 
 /** Returns Docker, or skips the test. With CI=true, a program that is missing is a failure. */
 function needDocker(context: TestContext): DockerDaemon {
