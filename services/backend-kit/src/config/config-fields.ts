@@ -7,6 +7,8 @@ export type FieldRule =
       readonly type: FieldType;
       /** True if 0 or false is a value; otherwise, as in the API, a zero value counts as absent. */
       readonly isZeroMeant?: boolean | undefined;
+      /** Another mode than that of the section that reads the field, too. Default: none. */
+      readonly alsoIn?: ProxyMode | undefined;
     }
   | { readonly kind: "section"; readonly fields: FieldRules; readonly mode?: ProxyMode | undefined }
   /** Valid but ignored, with a log line unless the value is `standard`, kube-proxy's default. */
@@ -23,8 +25,10 @@ export type FieldRules = Readonly<Record<string, FieldRule>>;
 /** Values of the field `mode`, and of BackendCommand.proxyMode. */
 export type ProxyMode = "iptables" | "ipvs" | "nftables" | "kernelspace";
 
-const option = (type: FieldType, ...flags: readonly string[]): FieldRule => ({ kind: "option", type, flags });
-const meantOption = (type: FieldType, ...flags: readonly string[]): FieldRule => ({
+type OptionRule = Extract<FieldRule, { kind: "option" }>;
+
+const option = (type: FieldType, ...flags: readonly string[]): OptionRule => ({ kind: "option", type, flags });
+const meantOption = (type: FieldType, ...flags: readonly string[]): OptionRule => ({
   kind: "option",
   type,
   flags,
@@ -60,8 +64,12 @@ export const configFields: FieldRules = {
     kind: "section",
     mode: "iptables",
     fields: {
-      masqueradeBit: meantOption("number", "--iptables-masquerade-bit"),
-      masqueradeAll: option("boolean", "--masquerade-all"),
+      // kube-proxy's ipvs mode has no fields of its own for these two.
+      masqueradeBit: {
+        ...meantOption("number", "--iptables-masquerade-bit", "--ipvs-masquerade-bit"),
+        alsoIn: "ipvs",
+      },
+      masqueradeAll: { ...option("boolean", "--masquerade-all"), alsoIn: "ipvs" },
       localhostNodePorts: meantOption("boolean", "--iptables-localhost-nodeports"),
       syncPeriod: option("duration", "--iptables-sync-period"),
       minSyncPeriod: option("duration", "--iptables-min-sync-period"),

@@ -17,6 +17,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { nodePortAddressesOption } from "../node-addresses/node-port-addresses.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { acceptConfigFile } from "./config-file.ts";
+import { readConfig } from "./read-config.ts";
 
 let folder = "";
 beforeEach(() => {
@@ -80,6 +81,19 @@ test.each(["/dev/zero", "a file"])("a file beyond the size limit is not read to 
   const path = source === "a file" ? join(folder, "big.yaml") : source;
   if (source === "a file") writeFileSync(path, `# ${"x".repeat(1 << 20)}`);
   await expect(run(path)).rejects.toThrow(`[BAD_CONFIG] --config ${path}: the file has more than 1048576 bytes`);
+});
+
+test("mode ipvs reads masqueradeAll and masqueradeBit from the section iptables, and no other field of it", () => {
+  const iptables = { masqueradeAll: true, masqueradeBit: 0, syncPeriod: "1m", localhostNodePorts: true };
+  const head = { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" };
+  const settingsIn = (mode: string) =>
+    readConfig({ ...head, iptables, ipvs: { strictARP: true } }, mode).settings.map(({ field, text }) => [field, text]);
+  expect(settingsIn("ipvs")).toEqual([
+    ["iptables.masqueradeAll", "true"],
+    ["iptables.masqueradeBit", "0"],
+    ["ipvs.strictARP", "true"],
+  ]);
+  expect(settingsIn("nftables")).toEqual([]);
 });
 
 test("fields set options, except in the section of another mode", async () => {

@@ -99,7 +99,12 @@ class Reader {
   ): void {
     const before = this.settings.length;
     this.read(field, value, fields);
-    if (mode !== undefined && mode !== this.#mode) this.settings.splice(before);
+    if (mode === undefined || mode === this.#mode) return;
+    const isAlsoRead = ({ field: path }: Setting): boolean => {
+      const rule = fields[path.slice(field.length + 1)];
+      return rule?.kind === "option" && rule.alsoIn === this.#mode;
+    };
+    this.settings.push(...this.settings.splice(before).filter(isAlsoRead));
   }
 
   #readOption(field: string, value: unknown, type: FieldType, flags: readonly string[]): void {
