@@ -65,7 +65,6 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   };
   return {
     rulesName: names.prefix,
-    serviceInterface: names.interfaceName,
     // IPVS cannot forward what comes from 127.0.0.0/8.
     wantsLoopbackNodePorts: false,
     openRuleSets: async (host) => {

@@ -53,7 +53,7 @@ const names = objectNames("");
 const runTool = new RunTool(120_000);
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 const requests = new SyncRequests();
-const localAddresses = () => readLocalAddresses(names.interfaceName);
+const localAddresses = readLocalAddresses;
 const kernel = { sysctls: new Sysctls(), runTool, log: silent };
 let ruleSets: readonly IpvsRuleSet[] = [];
 let rules: RuleSets | undefined;

@@ -21,18 +21,24 @@ describePackets("local addresses", () => {
     await laboratory.run("n1", ["ping", "-c1", "-W5", "10.8.0.1"]);
   });
 
-  test("addresses of the interface for Services are left out, unless another interface has them, too", async () => {
-    const links = "ip link add s0 type veth peer name s1 && ip link set s0 up && ip link set s1 up";
-    const own =
-      "ip addr add 10.9.0.1/32 dev s0 && ip addr add 10.9.0.2/32 dev s0 && ip addr add fd09::1/128 dev s0 nodad";
-    await laboratory.run("n1", ["sh", "-c", `${links} && ${own} && ip addr add 10.9.0.2/32 dev s1`]);
-    const script = `const { readLocalAddresses: read } = await import("${file}"); console.log(JSON.stringify({ ...read("s0") }))`;
-    const { v4, v6 } = JSON.parse(await laboratory.run("n1", [process.execPath, "--input-type=module", "-e", script]));
-    expect([v4.includes("10.9.0.1"), v4.includes("10.9.0.2"), v6.includes("fd09::1")]).toEqual([false, true, false]);
-    expect(v4).toContain("127.0.0.1");
-    // The kernel keeps the local routes of a link that is down.
-    await laboratory.run("n1", ["ip", "link", "set", "s0", "down"]);
-    const down = JSON.parse(await laboratory.run("n1", [process.execPath, "--input-type=module", "-e", script]));
-    expect([down.v4.includes("10.9.0.1"), down.v4.includes("10.9.0.2")]).toEqual([false, true]);
-  });
+  test.for(["kpng-ipvs0", "kpngv-0123abcd", "kube-ipvs0"])(
+    "addresses of %s, which are those of Services, are left out, unless another interface has them, too",
+    async (link) => {
+      const node = `node-${link}`;
+      await laboratory.add(node);
+      const links = `ip link add ${link} type veth peer name s1 && ip link set ${link} up && ip link set s1 up`;
+      const own = ["10.9.0.1/32", "10.9.0.2/32", "fd09::1/128 nodad"].map((at) => `ip addr add dev ${link} ${at}`);
+      await laboratory.run(node, ["sh", "-ec", [links, ...own, "ip addr add 10.9.0.2/32 dev s1"].join("\n")]);
+      const script = `const { readLocalAddresses: read } = await import("${file}"); console.log(JSON.stringify({ ...read() }))`;
+      const read = async () =>
+        JSON.parse(await laboratory.run(node, [process.execPath, "--input-type=module", "-e", script]));
+      const { v4, v6 } = await read();
+      expect([v4.includes("10.9.0.1"), v4.includes("10.9.0.2"), v6.includes("fd09::1")]).toEqual([false, true, false]);
+      expect(v4).toContain("127.0.0.1");
+      // The kernel keeps the local routes of a link that is down.
+      await laboratory.run(node, ["ip", "link", "set", link, "down"]);
+      const down = await read();
+      expect([down.v4.includes("10.9.0.1"), down.v4.includes("10.9.0.2")]).toEqual([false, true]);
+    },
+  );
 });

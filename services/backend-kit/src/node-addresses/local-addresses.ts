@@ -5,6 +5,12 @@ import { type AddressSet, type Family, toAddressSet } from "@kpng/model/address.
 import { toolEnvironment } from "../exec/tool-environment.ts";
 
 /**
+ * Names of interfaces that carry addresses of Services: those of kpng-ipvs, without and with a proxy name, and that of
+ * kube-proxy in ipvs mode, beside which a backend runs while a node moves from one to the other.
+ */
+const serviceInterfaces = /^(?:kpng-ipvs0|kpngv-[0-9a-f]{8}|kube-ipvs0)$/;
+
+/**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
  * They decide where node ports answer: `proxyBackend` reads them for service plans and health checks, as do the backend
  * `healthchecks`, shadow mode and kpng-userspace. Separate from the service plans, which are pure.
@@ -12,15 +18,15 @@ import { toolEnvironment } from "../exec/tool-environment.ts";
  * Node.js omits links without carrier, although the kernel accepts packets for their addresses from every other link.
  * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.
  *
- * `except` is the name of an interface whose addresses are left out, because they belong to Services. Addresses that
- * another interface has too stay.
+ * Addresses of {@link serviceInterfaces} are left out unless another interface has them too: they belong to Services,
+ * so node ports do not answer there.
  *
  * *Cost:* a family is read when it is first accessed. 5 000 IPv4 routes take 11 ms.
  */
-export function readLocalAddresses(except?: string): AddressSet {
+export function readLocalAddresses(): AddressSet {
   const known = new Map<Family, readonly string[]>();
   const read = (family: Family): readonly string[] => {
-    const addresses = known.get(family) ?? readFamily(family, except);
+    const addresses = known.get(family) ?? readFamily(family);
     known.set(family, addresses);
     return addresses;
   };
@@ -34,18 +40,20 @@ export function readLocalAddresses(except?: string): AddressSet {
   };
 }
 
-function readFamily(family: Family, except: string | undefined): readonly string[] {
+function readFamily(family: Family): readonly string[] {
   const [path, parse] = family === "v4" ? (["fib_trie", parseFibTrie] as const) : (["if_inet6", parseIfInet6] as const);
   const addresses = toAddressSet(parse(readTable(path) ?? "") ?? interfaceAddresses()).set[family];
-  if (except === undefined) return addresses;
-  const excluded = addressesOnlyOf(except);
+  const links = [...(readTable("dev") ?? "").matchAll(/^ *([^\s:]+):/gm)].map(([, name = ""]) => name);
+  const ofServices = links.filter((name) => serviceInterfaces.test(name));
+  if (ofServices.length === 0) return addresses;
+  const excluded = addressesOnlyOf(ofServices);
   return addresses.filter((address) => !excluded.has(address));
 }
 
-/** Returns the addresses that no interface but this one has. */
-function addressesOnlyOf(name: string): ReadonlySet<string> {
+/** Returns the addresses that only these interfaces have. */
+function addressesOnlyOf(names: readonly string[]): ReadonlySet<string> {
   const [own, others]: [string[], string[]] = [[], []];
-  for (const [each, address] of linkAddresses(name)) (each === name ? own : others).push(address);
+  for (const [each, address] of linkAddresses(names)) (names.includes(each) ? own : others).push(address);
   const taken = toAddressSet(others).set;
   const isTaken = new Set([...taken.v4, ...taken.v6]);
   const { v4, v6 } = toAddressSet(own).set;
@@ -53,12 +61,13 @@ function addressesOnlyOf(name: string): ReadonlySet<string> {
 }
 
 /**
- * Returns the addresses of all links. Node.js omits links that are down, but the kernel keeps the local routes of their
- * IPv4 addresses. So the program `ip` is asked if the list of Node.js does not have the link `name`.
+ * Returns the addresses of all links. Node.js omits links that are down, as that of kube-proxy always is, but the
+ * kernel keeps the local routes of their IPv4 addresses. So the program `ip` is asked if the list of Node.js lacks one
+ * of `names`.
  */
-function linkAddresses(name: string): readonly (readonly [link: string, address: string])[] {
+function linkAddresses(names: readonly string[]): readonly (readonly [link: string, address: string])[] {
   const known = Object.entries(networkInterfaces());
-  if (known.some(([each]) => each === name)) {
+  if (names.every((name) => known.some(([each]) => each === name))) {
     return known.flatMap(([each, list = []]) => list.map(({ address }) => [each, address] as const));
   }
   const { stdout } = spawnSync("ip", ["-o", "address", "show"], {

@@ -111,9 +111,8 @@ function makeTask<Change extends RuleChange>(
   const { log, metrics } = context;
   const sysctls = new Sysctls(textOption(options, "procSys"));
   const requests = new SyncRequests();
-  const localAddresses = () => readLocalAddresses(proxy.serviceInterface);
   const host = (destination: Destination): ProxyHost => ({
-    ...{ destination, settings, sysctls, localAddresses, requests, log, metrics },
+    ...{ destination, settings, sysctls, localAddresses: readLocalAddresses, requests, log, metrics },
   });
   if (options.cleanup === true) {
     return { name: `backend/${name}/cleanup`, run: () => proxy.cleanUp(host({ kind: "kernel" })) };

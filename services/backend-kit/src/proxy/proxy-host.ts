@@ -25,7 +25,7 @@ export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;
   readonly sysctls: Sysctls;
-  /** Reads the node's own addresses, without those of `ServiceProxy.serviceInterface`. */
+  /** Reads the node's own addresses, without those of Services. */
   readonly localAddresses: () => AddressSet;
   /** Accepts requests of a rule set, such as a partial sync for work that is due later. */
   readonly requests: SyncRequests;

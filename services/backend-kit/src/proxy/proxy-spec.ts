@@ -44,11 +44,6 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
    * Default: several may.
    */
   readonly rulesName?: string | undefined;
-  /**
-   * Name of the interface that carries service addresses, if the mechanism needs one. Its addresses do not count as the
-   * node's own. Default: none.
-   */
-  readonly serviceInterface?: string | undefined;
   /** True if node ports should answer on 127.0.0.0/8, provided that the node-port addresses include it. */
   readonly wantsLoopbackNodePorts: boolean;
   /**
