@@ -19,6 +19,8 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "nft-load": ["node", "test/scale/proxies/nft-load.ts"],
   "nft-patch": ["node", "test/scale/proxies/nft-patch.ts"],
   nft: ["node", "test/scale/proxies/nft.ts"],
+  // Boots a guest with IPVS in its kernel.
+  ipvs: ["node", "test/scale/proxies/ipvs.ts"],
   // Its maps are in a BPF file system of its own.
   "ebpf-alone": [
     ...["unshare", "--net", "--mount", "sh", "-c"],

@@ -18,6 +18,7 @@ const servers = {
   "bare-server": "test/scale/bare-server.ts",
   kpng: "services/cli/src/main.ts",
   "kpng-iptables": "services/backend-iptables/src/main.ts",
+  "kpng-ipvs": "services/backend-ipvs/src/main.ts",
   "kpng-nft": "services/backend-nft/src/main.ts",
   "kpng-ebpf": "services/backend-ebpf/src/main.ts",
   "turn-probe": "test/scale/slices/turn-probe.ts",

@@ -44,7 +44,7 @@ export class ProxyUnderTest {
    * connects a port of its loopback address with a unix socket. `prepare` runs before the proxy starts.
    */
   static async start(
-    variant: IptablesVariant | "nftables",
+    variant: IptablesVariant | "nftables" | "ipvs",
     command: readonly string[],
     relays: readonly (readonly [port: number, socket: string])[],
     prepare?: (laboratory: Laboratory) => Promise<void>,

@@ -2,7 +2,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type GuestEnd, runInGuest, whyNoGuest } from "../../guest/guest.ts";
+import type { GuestEnd } from "../../guest/boot.ts";
+import { runInGuest, whyNoGuest } from "../../guest/guest.ts";
 import { type CellRun, expectedRun } from "./fault-cell.ts";
 import { faultRows } from "./fault-rows.ts";
 
@@ -37,7 +38,7 @@ describe("kpng-ipvs: what fails, when, and with which rules, with the kernel of 
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
   test.for(cells)("$phase, rules $rules, watcher $watcher", (cell, { skip }) => {
-    // A property of the machine, and not of the change under test: skipped under CI=true, too.
+    if (end.kind === "not-booted" && process.env.CI === "true") expect.fail(end.reason);
     if (end.kind === "not-booted") return skip(end.reason);
     const { phase, rules, watcher } = cell;
     const isOf = ({ cell: other }: CellRun): boolean =>

@@ -1,4 +1,3 @@
-import { appendFileSync } from "node:fs";
 import type { State } from "../../scenario/manifest.ts";
 import { scenarios, settingsKey } from "../../scenario/scenarios.ts";
 import { updates } from "../../scenario/updates.ts";
@@ -8,29 +7,12 @@ import { serveSctp, whyNoSctp } from "../laboratory/sctp.ts";
 import { buildTwoNodes, targetPorts } from "../laboratory/two-nodes.ts";
 import { checkUpdate, type UpdatedBackend } from "../updates.ts";
 import { guestChecks } from "./guest-checks.ts";
+import { GuestResults } from "./guest-results.ts";
 import { NodeUnderTest } from "./node-under-test.ts";
 
-/** Result of one check. An empty list is a success. */
-export interface GuestResult {
-  readonly name: string;
-  readonly wrong: readonly string[];
-  readonly elapsedMs: number;
-}
+// Runs kpng-ipvs inside the guest.
 
-// The program that runs inside the guest: `guest-main.ts RESULTS NAMES`. It writes a line for each result to the file
-// RESULTS. NAMES is a JSON array with the names of the scenarios and checks to run.
-
-const [, , resultsFile = "", names = "[]"] = process.argv;
-const wanted: ReadonlySet<unknown> = new Set(JSON.parse(names));
-
-async function report(name: string, check: () => Promise<readonly string[]>): Promise<void> {
-  if (!wanted.has(name)) return;
-  const startMs = performance.now();
-  const wrong = await check().catch((error: unknown) => [error instanceof Error ? (error.stack ?? "") : String(error)]);
-  const result: GuestResult = { name, wrong, elapsedMs: Math.round(performance.now() - startMs) };
-  appendFileSync(resultsFile, `${JSON.stringify(result)}\n`);
-}
-
+const results = new GuestResults(process.argv);
 const world = await buildTwoNodes();
 if (whyNoSctp() === undefined) await serveSctp(world.laboratory, targetPorts);
 const node = await NodeUnderTest.start(world);
@@ -38,10 +20,10 @@ const firewall = new NodeFirewall();
 let settings: string | undefined;
 let applied: State = { services: [], slices: [] };
 
-for (const [name, check] of Object.entries(guestChecks)) await report(name, () => check(world, node));
+for (const [name, check] of Object.entries(guestChecks)) await results.report(name, () => check(world, node));
 
 for (const scenario of scenarios) {
-  await report(scenario.name, async () => {
+  await results.report(scenario.name, async () => {
     await firewall.put(world, scenario.firewall);
     const kind = settings === settingsKey(scenario) ? "apply" : "start";
     await node.ask({ kind, settings: scenario.settings ?? {}, state: scenario.state });
@@ -67,7 +49,7 @@ const backend: UpdatedBackend = {
   },
 };
 for (const update of updates) {
-  await report(update.name, async () => {
+  await results.report(update.name, async () => {
     await firewall.put(world, undefined);
     await node.ask({ kind: "start", settings: {}, state: update.before.state });
     applied = update.before.state;

@@ -6,8 +6,8 @@ import { relay } from "../../peer/kube-proxy/relay.ts";
 import { bundled } from "../processes.ts";
 import { ProxyUnderTest } from "../proxy-under-test.ts";
 
-/** A kind of iptables, or nftables mode. */
-export type ProxyVariant = IptablesVariant | "nftables";
+/** A kind of iptables, nftables mode, or ipvs mode, which needs a kernel with IPVS. */
+export type ProxyVariant = IptablesVariant | "nftables" | "ipvs";
 
 const common = ["--hostname-override=n1", "--cluster-cidr=10.0.0.0/8", "--metrics-bind-address=127.0.0.1:10249"];
 
@@ -34,9 +34,9 @@ export async function startKubeProxy(
     variant,
     [
       path,
-      `--proxy-mode=${variant === "nftables" ? "nftables" : "iptables"}`,
-      // These apply to nftables mode, too.
-      ...periods("iptables"),
+      `--proxy-mode=${variant === "nftables" || variant === "ipvs" ? variant : "iptables"}`,
+      // These of iptables mode apply to nftables mode, too.
+      ...periods(variant === "ipvs" ? "ipvs" : "iptables"),
       `--kubeconfig=${cluster.kubeconfig("admin")}`,
       "--detect-local-mode=ClusterCIDR",
       "--healthz-bind-address=127.0.0.1:10256",
@@ -55,7 +55,7 @@ export async function startKubeProxy(
 }
 
 /** A backend of kpng that benchmarks compare with kube-proxy. */
-export type ComparedBackend = "iptables" | "nft" | "ebpf";
+export type ComparedBackend = "iptables" | "nft" | "ebpf" | "ipvs";
 
 /** Options of {@link startKpng}. */
 export interface KpngOptions {

@@ -1,0 +1,50 @@
+import { existsSync, readdirSync, statfsSync } from "node:fs";
+import { join } from "node:path";
+import { bootMachine, type GuestEnd, type GuestOptions, quote, writeInit } from "./boot.ts";
+import { guestModules } from "./modules.ts";
+
+const program = "/usr/bin/linux.uml";
+const modulesFolder = "/usr/lib/uml/modules";
+
+/** Returns what is not installed; undefined if user-mode Linux can be tried. */
+export function whyNoUml(): string | undefined {
+  const missing = [program, modulesFolder, "/usr/sbin/modprobe"].filter((path) => !existsSync(path));
+  if (missing.length === 0) return undefined;
+  return `not found: ${missing.join(", ")} (Debian: apt-get install user-mode-linux kmod)`;
+}
+
+/**
+ * Boots user-mode Linux, a kernel that runs as a program, on a read-only view of this machine's files. It is the fast
+ * way, and panics on CPUs with AMX (`ptrace set fp regs failed`).
+ *
+ * The commands `iptables` are those of iptables-legacy there: the kernel's nf_tables has no NAT.
+ */
+export async function bootUml(options: GuestOptions): Promise<GuestEnd> {
+  const { folder, memoryMiB = 1_024 } = options;
+  const [version = ""] = readdirSync(modulesFolder);
+  // A clone in /tmp would be hidden by the guest's own file system there.
+  const hiddenFolders = ["/run/", "/tmp/", "/dev/shm/"].some((at) => process.cwd().startsWith(at))
+    ? [process.cwd()]
+    : [];
+  const init = await writeInit(
+    options,
+    `for at in /run /tmp /dev/shm; do mount -t tmpfs tmpfs $at; done
+for at in ${[folder, ...hiddenFolders].map(quote).join(" ")}; do mkdir -p "$at"; mount -t hostfs -o "$at" none "$at"; done
+mkdir -p /run/modules/lib/modules; ln -s ${quote(join(modulesFolder, version))} /run/modules/lib/modules/
+for module in ${guestModules.join(" ")}; do modprobe -d /run/modules $module || echo "no module $module" >&2; done
+mount --bind /usr/sbin/xtables-legacy-multi "$(readlink -f /usr/sbin/iptables)"`,
+  );
+  const args = [
+    ...[`mem=${memoryMiB}M`, "rootfstype=hostfs", "rootflags=/", "ro", `init=${init}`],
+    ...["con=null", "con0=fd:0,fd:1"],
+  ];
+  const environment = { TMPDIR: memoryFolder(folder, memoryMiB) };
+  return bootMachine({ name: "user-mode Linux", command: [program, ...args], environment }, options);
+}
+
+/** The guest's memory is a file, which must be in memory itself to be fast. Containers often have little of it. */
+function memoryFolder(fallback: string, memoryMiB: number): string {
+  if (!existsSync("/dev/shm")) return fallback;
+  const { bavail, bsize } = statfsSync("/dev/shm");
+  return bavail * bsize > memoryMiB * 1024 * 1024 * 1.5 ? "/dev/shm" : fallback;
+}

@@ -1,0 +1,79 @@
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { testCache } from "../../cluster/test-cache.ts";
+import { runInGuest, whyNoGuest } from "../../guest/guest.ts";
+import type { GuestResult } from "./guest-results.ts";
+
+/** Checks that one guest runs. */
+interface GuestChecks {
+  /** Program inside the guest, which writes `GuestResults`. *Shape:* `test/kernel/ipvs/guest-main.ts`. */
+  readonly program: string;
+  readonly names: readonly string[];
+  /** Reason why the checks cannot run, besides those of a guest. Default: none. */
+  readonly whyNot?: string | undefined;
+  /** Memory of the guest, in MiB. Default 1024. */
+  readonly memoryMiB?: number | undefined;
+  /** Additional variables for the program. Default: none. */
+  readonly environment?: Readonly<Record<string, string>> | undefined;
+}
+
+/** Time limit of a guest, in milliseconds. A run of all scenarios takes several minutes. */
+const guestMs = Number(process.env.KPNG_GUEST_MS ?? 560_000);
+
+/**
+ * Has a test for each check. One guest runs all of them: its start and its network take as long as several scenarios.
+ *
+ * Without the packages of a guest the tests are skipped with the reason; under CI=true they fail.
+ */
+export function describeGuest(title: string, { program, names, whyNot, memoryMiB, environment }: GuestChecks): void {
+  describe(`${title}, with the kernel of a guest`, () => {
+    const missing = whyNoGuest() ?? whyNot;
+    if (missing !== undefined) {
+      if (process.env.CI === "true") test("can run", () => expect.fail(missing));
+      else test.skip(`can run (skipped: ${missing})`, () => undefined);
+      return;
+    }
+    let folder: string;
+    let whyNotBooted: string | undefined;
+    let output = "";
+    let results: ReadonlyMap<string, GuestResult> = new Map();
+
+    beforeAll(async () => {
+      folder = await mkdtemp(join(tmpdir(), "kpng-guest-"));
+      const file = join(folder, "results.jsonl");
+      const end = await runInGuest({
+        folder,
+        command: [process.execPath, program, file, JSON.stringify(names)],
+        environment: {
+          NODE_COMPILE_CACHE: "/tmp/node-compile",
+          XDG_CACHE_HOME: join(testCache("control-plane"), "../.."),
+          // What must happen may take long on one emulated CPU.
+          KPNG_ANSWER_MS: "30000",
+          KPNG_PATIENCE_MS: "240000",
+          ...environment,
+        },
+        memoryMiB,
+        timeoutMs: guestMs,
+      });
+      if (process.env.KPNG_GUEST_OUTPUT !== undefined)
+        await writeFile(process.env.KPNG_GUEST_OUTPUT, JSON.stringify(end, undefined, 1));
+      if (end.kind === "not-booted") whyNotBooted = end.reason;
+      else output = `${end.kind}: ${end.output.slice(-4_000)}`;
+      const lines = (await readFile(file, "utf8").catch(() => "")).split("\n").filter((line) => line !== "");
+      results = new Map(lines.map((line) => JSON.parse(line) as GuestResult).map((result) => [result.name, result]));
+    }, guestMs + 40_000);
+    afterAll(() => rm(folder, { recursive: true, force: true }));
+
+    for (const name of names) {
+      test(name, ({ skip }) => {
+        if (whyNotBooted !== undefined && process.env.CI === "true") expect.fail(whyNotBooted);
+        if (whyNotBooted !== undefined) skip(whyNotBooted);
+        const result = results.get(name);
+        if (result === undefined) expect.fail(`no result: the guest ended early: ${output}`);
+        expect(result.wrong).toEqual([]);
+      });
+    }
+  });
+}
