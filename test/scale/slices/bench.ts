@@ -4,8 +4,11 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { create } from "@bufbuild/protobuf";
 import { createClient } from "@connectrpc/connect";
+import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { freePorts } from "../../cluster/ports.ts";
 import type { HollowNodesHandlers } from "../hollow-nodes.ts";
@@ -17,7 +20,7 @@ import type { PhaseTurns } from "./turn-probe.ts";
 
 /**
  * Measures for how long a watcher of a large cluster keeps its event loop, in each phase of its life: the longest turn
- * without garbage collection, the longest pause for collection, the delay of timers, and memory. See turn-probe.ts for
+ * without garbage collection, the longest piece of collection, the delay of timers, and memory. See turn-probe.ts for
  * what a turn is.
  *
  * `npm run bench -- slices` measures both shapes of 100 000 endpoints; `npm run bench -- slices 1` the first alone.
@@ -169,6 +172,8 @@ async function measure(shape: Shape): Promise<void> {
       });
       await mark(`first views, 50 ${isExtended ? "of our nodes" : "nodes of the original KPNG"}`);
     }
+    await relay(address);
+    await mark("first view of a relay");
     for (const kind of ["endpointslices", "services"] as const) {
       const before = api.listCount;
       api.expire(kind);
@@ -209,6 +214,18 @@ async function measure(shape: Shape): Promise<void> {
   }
 }
 
+/** Reads the whole state, as a relay does. */
+async function relay(address: string): Promise<void> {
+  const client = createClient(GlobalSets, dial({ api: address }));
+  const done = Promise.withResolvers<void>();
+  const requests = (async function* once() {
+    yield create(GlobalWatchReqSchema, { Features: [Feature.Extended] });
+    await done.promise;
+  })();
+  for await (const { Op: op } of client.watch(requests)) if (op.case === "Sync") break;
+  done.resolve();
+}
+
 async function readAll(read: (pageToken: string) => Promise<{ readonly nextPageToken: string }>): Promise<void> {
   let pageToken = "";
   do pageToken = (await read(pageToken)).nextPageToken;
@@ -223,7 +240,7 @@ for (const shape of only === undefined ? shapes : shapes.slice(Number(only) - 1,
       `lists ${streams ? "streamed" : "in pages"}\n`,
   );
   say(
-    "| phase | longest turns, ms | longest GC pause | all GC | p99.9 of the loop delay | RSS | heap in use | buffers |",
+    "| phase | longest turns, ms | longest piece of GC | all GC | p99.9 of the loop delay | RSS | heap in use | buffers |",
   );
   say("| --- | --- | --: | --: | --: | --: | --: | --: |");
   await measure(shape);

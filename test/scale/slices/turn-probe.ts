@@ -1,13 +1,17 @@
-import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks";
+import { Session } from "node:inspector";
+import { monitorEventLoopDelay } from "node:perf_hooks";
 
 /**
  * Measures the turns of the event loop of the process that loads it with `node --import`. The bench `slices` loads it
  * into a watcher, whose own code contains no measurement.
  *
  * A turn is the time between two calls of an immediate that repeats itself, so the loop never sleeps. The own work of a
- * turn is the smaller of its CPU time on the main thread and its duration without garbage collection: the machine is
- * shared, and a turn in which the thread waited for a core is not a long slice. It may contain several pieces of work,
- * so it is an upper bound of the longest synchronous slice.
+ * turn is its CPU time on the main thread without that of garbage collection: the machine is shared, and a turn in
+ * which the thread waited for a core is not a long slice. It may contain several pieces of work, so it is an upper
+ * bound of the longest synchronous slice.
+ *
+ * Garbage collection comes from V8's trace events. The entries of a PerformanceObserver lack what V8 does in the middle
+ * of other work: steps of incremental marking, and sweeping.
  *
  * The parent process sends the message "mark" at the end of each phase and receives {@link PhaseTurns}. With "collect",
  * the whole heap is collected before: what remains is in use. That needs `--expose-gc`.
@@ -15,7 +19,7 @@ import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks";
 export interface PhaseTurns {
   /** Own work of the longest turns, in milliseconds, longest first; at most {@link keptTurns}. */
   readonly longestMs: readonly number[];
-  /** Longest pause for garbage collection, and the sum of all, in milliseconds. */
+  /** Longest piece of garbage collection on the main thread, and the sum of all, in milliseconds. */
   readonly gcMaxMs: number;
   readonly gcTotalMs: number;
   /** 99.9th percentile of the delay of a timer, in milliseconds. */
@@ -40,14 +44,41 @@ const keptTurns = 5;
 const minTurnMs = 5;
 
 let turns: Turn[] = [];
-let pauses: { readonly startMs: number; readonly endMs: number }[] = [];
+let pauses: Pause[] = [];
 
-const collector = new PerformanceObserver((list) => {
-  for (const { startTime, duration } of list.getEntries()) {
-    pauses.push({ startMs: startTime, endMs: startTime + duration });
+/** A piece of garbage collection on the main thread. */
+interface Pause {
+  readonly startMs: number;
+  readonly endMs: number;
+  readonly cpuMs: number;
+}
+
+/** An event of V8's trace; times in microseconds. `tdur` is CPU time. */
+interface TraceEvent {
+  readonly name: string;
+  readonly ph: string;
+  readonly pid: number;
+  readonly tid: number;
+  readonly ts: number;
+  readonly dur: number;
+  readonly tdur: number;
+}
+
+/** Trace events count from the start of the machine, `performance.now` from the start of the process. */
+const originMs = Number(process.hrtime.bigint()) / 1e6 - performance.now();
+
+const session = new Session();
+session.connect();
+session.on("NodeTracing.dataCollected", ({ params }) => {
+  for (const { name, ph, pid, tid, ts, dur, tdur } of params.value as unknown as readonly TraceEvent[]) {
+    if (ph !== "X" || tid !== pid || !name.startsWith("V8.GC")) continue;
+    const startMs = ts / 1_000 - originMs;
+    pauses.push({ startMs, endMs: startMs + dur / 1_000, cpuMs: tdur / 1_000 });
   }
 });
-collector.observe({ entryTypes: ["gc"] });
+const startTrace = (): void =>
+  session.post("NodeTracing.start", { traceConfig: { includedCategories: ["disabled-by-default-v8.gc"] } });
+startTrace();
 
 const delays = monitorEventLoopDelay({ resolution: 1 });
 delays.enable();
@@ -68,20 +99,26 @@ function turn(): void {
 
 setImmediate(turn);
 
-function ownMs({ startMs, endMs, cpuMs }: Turn): number {
-  let pausedMs = 0;
-  for (const pause of pauses) {
-    pausedMs += Math.max(0, Math.min(endMs, pause.endMs) - Math.max(startMs, pause.startMs));
-  }
-  return Math.min(cpuMs, endMs - startMs - pausedMs);
+/** Returns the pauses without those inside others, in order. */
+function outermost(all: readonly Pause[]): readonly Pause[] {
+  let endMs = 0;
+  const sorted = all.toSorted((a, b) => a.startMs - b.startMs || b.endMs - a.endMs);
+  return sorted.filter((pause) => {
+    const isInside = pause.endMs <= endMs;
+    endMs = Math.max(endMs, pause.endMs);
+    return !isInside;
+  });
 }
 
 function take(): PhaseTurns {
+  const outer = outermost(pauses);
+  const ownMs = ({ startMs, endMs, cpuMs }: Turn): number =>
+    outer.filter((one) => one.startMs >= startMs && one.startMs < endMs).reduce((ms, one) => ms - one.cpuMs, cpuMs);
   const longestMs = turns
     .map(ownMs)
     .sort((a, b) => b - a)
     .slice(0, keptTurns);
-  const durations = pauses.map((pause) => pause.endMs - pause.startMs);
+  const durations = outer.map((pause) => pause.endMs - pause.startMs);
   const { rss, heapUsed, heapTotal, external } = process.memoryUsage();
   const phase = {
     longestMs,
@@ -101,6 +138,16 @@ function take(): PhaseTurns {
 
 process.on("message", (message) => {
   if (message === "collect") for (let count = 0; count < 3; count += 1) gc?.();
-  // After the entries of the last collections have been delivered.
-  setTimeout(() => process.send?.(take()), 20);
+  session.once("NodeTracing.tracingComplete", () => {
+    const phase = take();
+    // Not in the turn that has read the trace, which would belong to the next phase.
+    setImmediate(() =>
+      setImmediate(() => {
+        turns = [];
+        startTrace();
+        process.send?.(phase);
+      }),
+    );
+  });
+  session.post("NodeTracing.stop");
 });
