@@ -1,14 +1,14 @@
 import { performance } from "node:perf_hooks";
-import { getHeapStatistics, setFlagsFromString } from "node:v8";
+import { getHeapSpaceStatistics, getHeapStatistics, setFlagsFromString } from "node:v8";
 import { measureMemory } from "node:vm";
 
 /**
- * Collects V8's garbage after a load has ended, from now on for the life of the process. `kpng SOURCE to-api` calls it
- * at start.
+ * Collects V8's garbage once after each load, from now on for the life of the process. `kpng SOURCE to-api` calls it at
+ * start.
  *
  * V8 collects only when something allocates. A watcher that was busy and is now idle would keep the garbage of its last
  * load, up to half of its heap (`growOldGenerationByHalf`), and every free page. A busy watcher is left alone: it
- * allocates.
+ * allocates. So is one that was never busy since its last collection: single changes leave little garbage.
  *
  * *Cost:* a marking of the heap in steps beside other work, and one pause at its end: 0.1 s for 140 MB; at most every
  * 15 s, and only if there is enough to free. V8 returns the free pages about 8 s later.
@@ -16,19 +16,27 @@ import { measureMemory } from "node:vm";
 export function collectWhenIdle(): void {
   let live = memoryInUse();
   let last = performance.eventLoopUtilization();
-  let pausedChecks = 0;
+  let wasBusy = true;
+  let savingChecks = 0;
   setInterval(() => {
     const now = performance.eventLoopUtilization();
     const { utilization } = performance.eventLoopUtilization(now, last);
     last = now;
-    // In this mode V8 follows a collection with one that returns free pages; otherwise it may put that off while other
-    // processes want the cores, which it takes for work of this one. A later V8 without the flag ignores it.
-    setFlagsFromString(utilization < idleShare ? "--memory-saver-mode" : "--no-memory-saver-mode");
+    wasBusy ||= utilization >= busyShare;
     const bytes = memoryInUse();
     live = Math.min(live, bytes);
-    pausedChecks = Math.max(0, pausedChecks - 1);
-    if (pausedChecks > 0 || !isWorthCollecting({ utilization, bytes, liveBytes: live })) return;
-    pausedChecks = checksBetweenCollections;
+    if (savingChecks > 0) {
+      savingChecks -= 1;
+      if (savingChecks === 0) setFlagsFromString("--no-memory-saver-mode");
+      return;
+    }
+    if (!isWorthCollecting({ wasBusy, utilization, bytes, liveBytes: live })) return;
+    wasBusy = false;
+    savingChecks = savedChecks;
+    // In this mode V8 follows a collection with one that returns free pages; otherwise it may put that off while other
+    // processes want the cores, which it takes for work of this one. In the long run it would make changes slower. A
+    // later V8 without the flag ignores it.
+    setFlagsFromString("--memory-saver-mode");
     void startCollection().then(() => {
       live = memoryInUse();
     });
@@ -37,6 +45,8 @@ export function collectWhenIdle(): void {
 
 /** Measurements for {@link isWorthCollecting}. */
 export interface IdleState {
+  /** True if the process was busy since the last collection, or just started. */
+  readonly wasBusy: boolean;
   /** Share of the last seconds in which the event loop was busy. */
   readonly utilization: number;
   /** Memory in use, garbage included. */
@@ -45,25 +55,35 @@ export interface IdleState {
   readonly liveBytes: number;
 }
 
-/** True if the process is idle, and holds a quarter more than before the load, and at least 8 MiB. Pure. */
-export function isWorthCollecting({ utilization, bytes, liveBytes }: IdleState): boolean {
-  return utilization < idleShare && bytes - liveBytes > Math.max(minGrowthBytes, liveBytes / 4);
+/** True if the process is idle after a load, and holds a quarter more than before it, and at least 8 MiB. Pure. */
+export function isWorthCollecting({ wasBusy, utilization, bytes, liveBytes }: IdleState): boolean {
+  return wasBusy && utilization < idleShare && bytes - liveBytes > Math.max(minGrowthBytes, liveBytes / 4);
 }
 
 /** Time between two checks, in milliseconds. */
 const checkMs = 3_000;
 
-const checksBetweenCollections = 5;
+/** Number of checks for which V8 saves memory after a collection: it returns free pages after 8 to 12 s. */
+const savedChecks = 5;
 
 /** A change to 1 000 nodes takes 4 % of a second. So one each second is busy enough: a collection would delay some. */
 const idleShare = 0.02;
 
+/**
+ * A load keeps the event loop busy for at least this share of some seconds. Single changes stay below it: each leaves a
+ * few kilobytes, and a collection for them would cost more than they do.
+ */
+const busyShare = 0.1;
+
 const minGrowthBytes = 8 * 1_024 * 1_024;
 
-/** Objects in V8's heap and the buffers that they keep, in bytes; both with garbage. */
+/**
+ * Objects in V8's old generation and the buffers of all objects, in bytes; both with garbage. The young generation is
+ * left out: V8 collects it by itself, and what it holds depends on when it last did.
+ */
 function memoryInUse(): number {
-  const { used_heap_size: heap, external_memory: external } = getHeapStatistics();
-  return heap + external;
+  const old = getHeapSpaceStatistics().filter(({ space_name: name }) => !name.startsWith("new_"));
+  return old.reduce((sum, { space_used_size: bytes }) => sum + bytes, getHeapStatistics().external_memory);
 }
 
 /**
