@@ -35,11 +35,14 @@ interface Churn {
   readonly sinceRevision: number;
   /** Number of settled nodes, the first ones. */
   readonly settled: number;
-  /** CPU time of the thread at each change, in milliseconds. */
+  /** CPU time of the process at each change, in milliseconds. */
   readonly changedCpuMs: number[];
   /** For each batch that was written to a settled stream: the age of its oldest change, in milliseconds. */
   readonly writtenAges: number[];
-  /** The same in CPU time of the thread: without the time that other processes take from it, and without idle time. */
+  /**
+   * The same in CPU time of the process: on a core that it has to itself, while it is busy. Without the time that other
+   * processes take; with that of V8's threads, which share the core.
+   */
   readonly writtenCpuAges: number[];
 }
 
@@ -51,7 +54,7 @@ subscribers.observe({
     const [oldest, changedCpuMs] = [churn.changes[index], churn.changedCpuMs[index]];
     if (oldest === undefined || changedCpuMs === undefined) return;
     churn.writtenAges.push(monotonicMs() - oldest.atMs);
-    churn.writtenCpuAges.push(threadCpuMs() - changedCpuMs);
+    churn.writtenCpuAges.push(cpuMs() - changedCpuMs);
   },
 });
 
@@ -76,11 +79,6 @@ interface WriteDigests {
   readonly path: string;
   readonly firstNode: number;
   readonly nodes: number;
-}
-
-function threadCpuMs(): number {
-  const { user, system } = process.threadCpuUsage();
-  return (user + system) / 1_000;
 }
 
 function apply(changes: readonly ObjectChange[]): MadeChange {
@@ -132,7 +130,7 @@ const handlers = {
     const timer = setInterval(() => {
       const due = Math.floor(((monotonicMs() - startedAtMs) / 1_000) * changesPerSecond);
       while (changes.length < due) {
-        changedCpuMs.push(threadCpuMs());
+        changedCpuMs.push(cpuMs());
         changes.push(apply([endpointChange(changesMade, shape)]));
         changesMade += 1;
       }

@@ -76,7 +76,7 @@ async function main(): Promise<void> {
       const kind = missed === undefined ? "newcomers" : `clients that resume after ${missed} changes`;
       say(`${settled} settled streams, ${newcomers} ${kind}, ${services} Services × 10 endpoints\n`);
       say(
-        "| changes/s | last one served | p50 | p99 | KiB each | retries | watcher CPU | CPU of the newcomers; of the settled | loop delay, p99 | max | settled batches' age, p50 | p99 | when written, p50 | p99 | in the watcher's CPU time, p50 | p99 |",
+        "| changes/s | last one served | p50 | p99 | KiB each | retries | watcher CPU | CPU of the newcomers; of the settled | loop delay, p99 | max | settled batches' age, p50 | p99 | when written, p50 | p99 | in the process's CPU time, p50 | p99 |",
       );
       say("| --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |");
       for (const rate of one.rates) say(await measure(one, rate, join(folder, "digests")));
