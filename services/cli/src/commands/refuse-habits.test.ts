@@ -10,7 +10,7 @@ test.each(refusedHabits.flatMap((habit) => habit.words.map((word) => ({ word, ha
   ({ word, habit }) => {
     const command = word.startsWith("-o ") ? "get services" : "describe service";
     const line = word.startsWith("-") ? `${command} ${word}` : word;
-    expect(findRefusedHabit(line.split(" "), program)).toEqual({ habit, word });
+    expect(findRefusedHabit(line.split(" "), program)).toMatchObject({ habit, word });
   },
 );
 
@@ -39,8 +39,22 @@ test.each([
   ["dashboard controlz", "dashboard WORD"],
   ["describe svc -A", "-A"],
   ["--cleanup", "--cleanup"],
+  ["kubectl get svc", "kubectl"],
+  ["kubectl get pods", "get pods"],
+  ["kubectl plugin list", "plugin"],
+  ["hubble observe --follow", "observe"],
+  ["auth whoami", "auth"],
 ])("%s is refused as %s", (words, word) => {
   expect(findRefusedHabit(words.split(" "), program)?.word).toBe(word);
+});
+
+test.each([
+  ["analyze -n shop state.yaml", "analyze state.yaml"],
+  ["dashboard controlz", "dashboard controlz"],
+  ["get -n shop svc,ep", "get svc,ep"],
+  ["describe svc/web no/n1", "describe svc/web no/n1"],
+])("the refusal of %s shows %j", (words, typed) => {
+  expect(findRefusedHabit(words.split(" "), program)?.typed).toBe(typed);
 });
 
 test.each([

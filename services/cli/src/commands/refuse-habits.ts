@@ -15,21 +15,30 @@ import { type RefusedHabit, refusedHabits } from "./refused-habits.ts";
 export function arrangeWords(args: readonly string[], program: Command): readonly string[] {
   const found = findRefusedHabit(args, program);
   if (found === undefined) return kubectlWords(args, program);
-  const message = `kpng has no "${found.word}": ${found.habit.reason}`;
+  const message = `kpng has no "${found.typed}": ${found.habit.reason}`;
   process.stderr.write(`Error: ${message}\nHint: ${found.habit.instead.replaceAll("`", "")}\n`);
   throw new CommanderError(2, "kpng.refusedHabit", message);
 }
 
+/** A refused habit in a command line. */
+interface FoundHabit {
+  readonly habit: RefusedHabit;
+  /** The member of `habit.words` that was found: "get KIND,KIND". */
+  readonly word: string;
+  /** The same as it was typed: "get svc,ep". */
+  readonly typed: string;
+}
+
 /**
- * Returns the refused habit in a command line, and its spelling there; undefined if there is none. A word that is a
- * command, an argument or the value of an option is no habit. Pure.
+ * Returns the refused habit in a command line; undefined if there is none. A word that is a command, an argument or the
+ * value of an option is no habit. After the name of another tool, its own habits are found: `hubble observe`. Pure.
  */
-export function findRefusedHabit(
-  args: readonly string[],
-  program: Command,
-): { readonly habit: RefusedHabit; readonly word: string } | undefined {
+export function findRefusedHabit(args: readonly string[], program: Command): FoundHabit | undefined {
+  const [tool = "", ...afterTool] = args;
+  const ofTool = refusedHabits.some((habit) => habit.tool === tool) && findRefusedHabit(afterTool, program);
+  if (ofTool) return ofTool;
   const path = [program];
-  const phrases: string[] = [];
+  const phrases: Omit<FoundHabit, "habit">[] = [];
   for (let at = 0; ; ) {
     const commands = path.at(-1)?.commands ?? [];
     // Options may come before the command that they belong to: `get -n shop pods`.
@@ -37,7 +46,9 @@ export function findRefusedHabit(
     if (operandAt === undefined) {
       const last = path.at(-1) ?? program;
       const hasWord = commands.length === 0 && last.registeredArguments.length === 0;
-      if (hasWord && findOperand(args, at, path) !== undefined) phrases.push(`${last.name()} WORD`);
+      const extraAt = hasWord ? findOperand(args, at, path) : undefined;
+      if (extraAt !== undefined)
+        phrases.push({ word: `${last.name()} WORD`, typed: `${last.name()} ${args[extraAt]}` });
       break;
     }
     const word = args[operandAt] ?? "";
@@ -48,17 +59,19 @@ export function findRefusedHabit(
       const kind = kindOf(word);
       const names = args.slice(operandAt + 1).map((arg) => /^([a-z]+)\/./.exec(arg)?.[1]);
       const isMixed = word.includes("/") && names.some((name) => name !== undefined && isOther(commands, kind, name));
-      const shown = word.includes(",") || isMixed ? "KIND,KIND" : kind;
-      phrases.push(path.length === 1 ? kind : `${path.at(-1)?.name()} ${shown}`);
+      const group = path.length === 1 ? "" : `${path.at(-1)?.name()} `;
+      if (word.includes(",") || isMixed)
+        phrases.push({ word: `${group}KIND,KIND`, typed: group + args.slice(operandAt).join(" ") });
+      else phrases.push({ word: group + kind, typed: group + kind });
       break;
     }
     path.push(command);
     at = operandAt + 1;
   }
-  phrases.push(...optionPhrases(args, path));
-  for (const word of phrases) {
-    const habit = refusedHabits.find(({ words }) => words.includes(word));
-    if (habit !== undefined) return { habit, word };
+  phrases.push(...optionPhrases(args, path).map((word) => ({ word, typed: word })));
+  for (const phrase of phrases) {
+    const habit = refusedHabits.find(({ words }) => words.includes(phrase.word));
+    if (habit !== undefined) return { habit, ...phrase };
   }
   return undefined;
 }

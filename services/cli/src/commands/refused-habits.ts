@@ -55,6 +55,24 @@ export const refusedHabits: readonly RefusedHabit[] = [
   },
   {
     tool: "kubectl",
+    words: ["kubectl", "istioctl", "hubble", "cilium"],
+    reason: "it does not run other tools",
+    instead: "leave the name of the other tool out: `kpng get services`",
+  },
+  {
+    tool: "kubectl",
+    words: ["options"],
+    reason: "each command has its own options",
+    instead: "`kpng get services --help`; docs/reference/options.md has all of them",
+  },
+  {
+    tool: "kubectl",
+    words: ["plugin", "krew"],
+    reason: "only backends can be added",
+    instead: "a program `kpng-NAME` on the PATH is run by `kpng local to-NAME`",
+  },
+  {
+    tool: "kubectl",
     words: ["cluster-info"],
     reason: "kpng asks a watcher, not the cluster",
     instead: "`kpng status`; `kpng bug-report` writes what `dump` would",
@@ -67,7 +85,7 @@ export const refusedHabits: readonly RefusedHabit[] = [
   },
   {
     tool: "kubectl",
-    words: ["auth"],
+    words: ["auth", "whoami"],
     reason: "rights are those of the watcher's clients",
     instead: "a request without a right says so; docs/guides/security.md lists the rights",
   },
