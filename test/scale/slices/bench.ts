@@ -6,8 +6,10 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { createClient } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-node";
 import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { NodeViewService, type WatchNodeViewResponse } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { freePorts } from "../../cluster/ports.ts";
@@ -191,6 +193,14 @@ async function measure(shape: Shape): Promise<void> {
     await mark("list of endpoints");
     await readAll((pageToken) => client.listNodes({ pageSize: 1_000, pageToken }));
     await mark("list of nodes");
+    for (const isJson of [false, true]) {
+      const connect = createConnectTransport({ baseUrl: `http://${address}`, httpVersion: "1.1" });
+      const views = createClient(NodeViewService, isJson ? connect : dial({ api: address }));
+      await views.getNodeView({ nodeName: "node-1" });
+      await mark(`GetNodeView, ${isJson ? "JSON" : "binary"}`);
+      await firstBatch(views.watchNodeView({ nodeName: "node-2" }));
+      await mark(`first batch of WatchNodeView, ${isJson ? "JSON" : "binary"}`);
+    }
     const kept = new Map([...api.objects.endpointslices].slice(0, 10));
     const all = new Map(api.objects.endpointslices);
     api.objects.endpointslices.clear();
@@ -224,6 +234,10 @@ async function relay(address: string): Promise<void> {
   })();
   for await (const { Op: op } of client.watch(requests)) if (op.case === "Sync") break;
   done.resolve();
+}
+
+async function firstBatch(batches: AsyncIterable<WatchNodeViewResponse>): Promise<void> {
+  for await (const { ops } of batches) if (ops.at(-1)?.Op.case === "Sync") return;
 }
 
 async function readAll(read: (pageToken: string) => Promise<{ readonly nextPageToken: string }>): Promise<void> {

@@ -1,34 +1,21 @@
+import { setImmediate } from "node:timers/promises";
 import { create, fromBinary } from "@bufbuild/protobuf";
+import { WireType } from "@bufbuild/protobuf/wire";
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
-import {
-  GetNodeViewResponseSchema,
-  ServiceEndpointsSchema,
-  WatchNodeViewResponseSchema,
-} from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
-import {
-  type Endpoint,
-  EndpointSchema,
-  Feature,
-  NodeSchema,
-  type OpItem,
-  type Service,
-  ServiceSchema,
-  Set as SetName,
-  type WatchReq,
-  WatchReqSchema,
-} from "@kpng/model/gen/localv1/api_pb.ts";
-import { compareText } from "@kpng/model/text-order.ts";
+import { GetNodeViewResponseSchema, WatchNodeViewResponseSchema } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { Feature, NodeSchema, type OpItem, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { checkNodeRight } from "../../identity/rights.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
-import type { Changes } from "../delta/projection.ts";
 import { openLocalWatch, type WatchContext } from "../session/open-watch.ts";
 import { readLocalRequest, syncedSnapshot } from "../session/requests.ts";
 import { scheduledItems } from "../session/scheduler.ts";
+import { CollectedView } from "./collected-view.ts";
+import { lateJsonKey } from "./late-json.ts";
 import { leaveKey } from "./leave.ts";
 import { clientOf, rightsKey } from "./peer.ts";
-import { opsIn, watchOps } from "./watch-ops.ts";
+import { watchOps } from "./watch-ops.ts";
 
 /**
  * Implements kpng.view.v1.NodeViewService: a node's view, for clients without bidirectional streams.
@@ -44,27 +31,25 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       checkNodeRight(values.get(rightsKey), request.nodeName);
       const local = readLocalRequest(toWatchReq(request), proxyNames);
       const snapshot = syncedSnapshot(store);
-      const response = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
-      const services = new Map<string, { service: Service; endpoints: Map<string, Endpoint> }>();
-      for await (const { Op: op } of opsOf(nodeProjection(local).whole(snapshot), signal)) {
-        if (op.case !== "Set") continue;
-        const { Ref: ref, Bytes: bytes } = op.value;
-        const path = ref?.Path ?? "";
-        switch (ref?.Set) {
-          case SetName.NodesSet:
-            response.node = fromBinary(NodeSchema, bytes);
-            break;
-          case SetName.ServicesSet:
-            services.set(path, { service: fromBinary(ServiceSchema, bytes), endpoints: new Map() });
-            break;
-          default:
-            services.get(path.slice(0, path.lastIndexOf("/")))?.endpoints.set(path, fromBinary(EndpointSchema, bytes));
-        }
+      const view = new CollectedView();
+      const frames = nodeProjection(local).whole(snapshot).frames();
+      for await (const _ of scheduledItems(view.collect(frames), signal));
+      const response = create(GetNodeViewResponseSchema, {
+        revision: BigInt(snapshot.revision),
+        ...(view.node !== undefined && { node: fromBinary(NodeSchema, view.node) }),
+      });
+      const json = values.get(lateJsonKey);
+      if (json !== undefined) {
+        json.set("items", await Array.fromAsync(scheduledItems(view.jsonItems(), signal)));
+        return response;
       }
-      const items = ascending(services).map(({ service, endpoints }) =>
-        create(ServiceEndpointsSchema, { service, endpoints: ascending(endpoints) }),
-      );
-      return { ...response, items };
+      // Encoded in steps: as fields of the message, the library would encode all of them at once.
+      response.$unknown = await Array.fromAsync(scheduledItems(view.binaryItems(), signal), (data) => ({
+        no: GetNodeViewResponseSchema.field.items.number,
+        wireType: WireType.LengthDelimited,
+        data,
+      }));
+      return response;
     },
     async *watchNodeView(request, call) {
       const { signal, values } = call;
@@ -86,9 +71,14 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       const watch = { requests, client: clientOf(call), signal, leave: values.get(leaveKey) };
       for await (const op of watchOps(openLocalWatch, context, watch)) {
         ops.push(op);
-        if (op.Op.case !== "Sync") continue;
+        const isBatchEnd = op.Op.case === "Sync";
+        if (!isBatchEnd && ops.length < maxOpsPerMessage) continue;
         yield create(WatchNodeViewResponseSchema, { ops });
         ops = [];
+        if (!isBatchEnd) {
+          await setImmediate();
+          continue;
+        }
         isDue = true;
         wasRead.wake();
       }
@@ -96,19 +86,13 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
   };
 }
 
+/** Operations in one message of WatchNodeView: 2 to 5 ms to decode and encode. A larger batch is divided. */
+const maxOpsPerMessage = 500;
+
 function toWatchReq({ nodeName, serviceProxyName }: { nodeName: string; serviceProxyName: string }): WatchReq {
   return create(WatchReqSchema, {
     NodeName: nodeName,
     ServiceProxyName: serviceProxyName,
     Features: [Feature.Extended, Feature.NodeItem],
   });
-}
-
-/** Yields all operations; ends early when `signal` aborts. */
-async function* opsOf(changes: Changes, signal: AbortSignal): AsyncIterable<OpItem> {
-  for await (const piece of scheduledItems(changes.frames(), signal)) yield* opsIn(piece);
-}
-
-function ascending<V>(map: ReadonlyMap<string, V>): V[] {
-  return [...map].sort(([a], [b]) => compareText(a, b)).map(([, value]) => value);
 }

@@ -11,6 +11,7 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Refusals } from "../../connection/refusals.ts";
 import type { Rights } from "../../identity/rights.ts";
 import { dropDistantDeadline } from "./grpc-timeout.ts";
+import { LateJson, lateJsonKey } from "./late-json.ts";
 import { leaveKey } from "./leave.ts";
 import { formatPeer, peerKey, rightsKey } from "./peer.ts";
 
@@ -34,14 +35,15 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
       response.end();
       return;
     }
+    const lateJson = request.headers["content-type"]?.includes("json") === true ? new LateJson() : undefined;
+    const values = createContextValues()
+      .set(peerKey, formatPeer(request.socket))
+      .set(rightsKey, rights)
+      .set(leaveKey, leave)
+      .set(lateJsonKey, lateJson);
     let universal: UniversalServerRequest;
     try {
-      universal = universalRequestFromNodeRequest(
-        request,
-        response,
-        undefined,
-        createContextValues().set(peerKey, formatPeer(request.socket)).set(rightsKey, rights).set(leaveKey, leave),
-      );
+      universal = universalRequestFromNodeRequest(request, response, undefined, values);
     } catch (error) {
       // It throws for a request without a host (HTTP/1.0), or with an invalid one.
       log.debug("request refused: invalid host", { rpc: handler.requestPath, reason: reasonOf(error) });
@@ -51,7 +53,7 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
     }
     dropDistantDeadline(universal.header);
     handler(universal)
-      .then((answer) => universalResponseToNodeResponse(answer, response))
+      .then((answer) => universalResponseToNodeResponse(lateJson?.addTo(answer) ?? answer, response))
       .catch((error: unknown) => {
         const { code, rawMessage } = ConnectError.from(error);
         if (code !== Code.Aborted) log.debug("client disconnected", { rpc: handler.requestPath, reason: rawMessage });

@@ -136,13 +136,14 @@ export const WatchNodeViewRequestSchema: GenMessage<WatchNodeViewRequest> = /*@_
   messageDesc(file_kpng_view_v1_view, 3);
 
 /**
- * One batch of a watch.
+ * A batch of a watch, or a part of a batch of more than 500 operations.
  *
  * @generated from message kpng.view.v1.WatchNodeViewResponse
  */
 export type WatchNodeViewResponse = Message<"kpng.view.v1.WatchNodeViewResponse"> & {
   /**
-   * Operations of localv1.Sets.Watch, in order. The first batch starts with Reset, and each batch ends with Sync.
+   * Operations of localv1.Sets.Watch, in order. The first batch starts with Reset, and each batch ends with Sync: a
+   * message without Sync at its end continues in the next one.
    *
    * @generated from field: repeated localv1.OpItem ops = 1;
    */
@@ -176,8 +177,8 @@ export const NodeViewService: GenService<{
     output: typeof GetNodeViewResponseSchema;
   },
   /**
-   * Sends the whole view in one message, and then one message per change. Changes are merged if the reader is slow.
-   * The server sends nothing until it knows the whole cluster.
+   * Sends the whole view as one batch, and then one batch per change. Changes are merged if the reader is slow. The
+   * server sends nothing until it knows the whole cluster.
    *
    * Errors: INVALID_ARGUMENT if node_name is longer than 253 characters. UNAVAILABLE when the server stops.
    *
