@@ -81,6 +81,22 @@ test.each(formats)("WatchNodeView divides a large batch over $name", async ({ ma
   expect(batch).toEqual(["Reset", ...new Array<string>(total).fill("Set"), "Sync"]);
 });
 
+test("GetNodeView does not return a part of the view after its deadline", async () => {
+  const pods = Array.from({ length: 20_000 }, (_, pod) => endpoint(`10.9.${pod >> 8}.${pod & 255}`));
+  store.replace({ services: [service()], slices: [slice(pods)], nodes: [node("n1")] });
+  const answers = ["application/json", "application/proto"].map((type) =>
+    fetch(`http://${server.address}/kpng.view.v1.NodeViewService/GetNodeView`, {
+      method: "POST",
+      headers: { "content-type": type, "connect-timeout-ms": "1" },
+      body: type === "application/json" ? "{}" : "",
+    }),
+  );
+  for (const answer of await Promise.all(answers)) {
+    expect(answer.status).toBe(504);
+    expect(await answer.json()).toMatchObject({ code: "deadline_exceeded" });
+  }
+});
+
 test("each step of GetNodeView collects or encodes at most 256 endpoints", () => {
   const request = { nodeName: "n1", proxyName: "", isExtended: true, wantsNode: true };
   const view = new CollectedView();

@@ -33,18 +33,19 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       const snapshot = syncedSnapshot(store);
       const view = new CollectedView();
       const frames = nodeProjection(local).whole(snapshot).frames();
-      for await (const _ of scheduledItems(view.collect(frames), signal));
+      await allOf(view.collect(frames), signal);
       const response = create(GetNodeViewResponseSchema, {
         revision: BigInt(snapshot.revision),
         ...(view.node !== undefined && { node: fromBinary(NodeSchema, view.node) }),
       });
       const json = values.get(lateJsonKey);
       if (json !== undefined) {
-        json.set("items", await Array.fromAsync(scheduledItems(view.jsonItems(), signal)));
+        json.set("items", await allOf(view.jsonItems(), signal));
         return response;
       }
       // Encoded in steps: as fields of the message, the library would encode all of them at once.
-      response.$unknown = await Array.fromAsync(scheduledItems(view.binaryItems(), signal), (data) => ({
+      const items = await allOf(view.binaryItems(), signal);
+      response.$unknown = items.map((data) => ({
         no: GetNodeViewResponseSchema.field.items.number,
         wireType: WireType.LengthDelimited,
         data,
@@ -84,6 +85,13 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       }
     },
   };
+}
+
+/** Returns the items, each computed as a scheduled piece of work. Throws the signal's reason if it aborts. */
+async function allOf<T>(items: Iterable<T>, signal: AbortSignal): Promise<T[]> {
+  const all = await Array.fromAsync(scheduledItems(items, signal));
+  signal.throwIfAborted();
+  return all;
 }
 
 /** Operations in one message of WatchNodeView: 2 to 5 ms to decode and encode. A larger batch is divided. */
