@@ -34,8 +34,8 @@ export function collectWhenIdle(): void {
     wasBusy = false;
     savingChecks = savedChecks;
     // In this mode V8 follows a collection with one that returns free pages; otherwise it may put that off while other
-    // processes want the cores, which it takes for work of this one. In the long run it would make changes slower. A
-    // later V8 without the flag ignores it.
+    // processes want the cores, which it takes for work of this one. Not for longer: V8 then prefers less memory to
+    // speed. A later V8 without the flag ignores it.
     setFlagsFromString("--memory-saver-mode");
     void startCollection().then(() => {
       live = memoryInUse();
