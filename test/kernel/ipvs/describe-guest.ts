@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -51,14 +51,11 @@ export function describeGuest(title: string, { program, names, whyNot, memoryMiB
           XDG_CACHE_HOME: join(testCache("control-plane"), "../.."),
           // What must happen may take long on one emulated CPU.
           KPNG_ANSWER_MS: "30000",
-          KPNG_PATIENCE_MS: "240000",
           ...environment,
         },
         memoryMiB,
         timeoutMs: guestMs,
       });
-      if (process.env.KPNG_GUEST_OUTPUT !== undefined)
-        await writeFile(process.env.KPNG_GUEST_OUTPUT, JSON.stringify(end, undefined, 1));
       if (end.kind === "not-booted") whyNotBooted = end.reason;
       else output = `${end.kind}: ${end.output.slice(-4_000)}`;
       const lines = (await readFile(file, "utf8").catch(() => "")).split("\n").filter((line) => line !== "");

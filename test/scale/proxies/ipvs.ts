@@ -19,7 +19,7 @@ const folder = await mkdtemp(join(tmpdir(), "kpng-guest-"));
 const end = await runInGuest({
   folder,
   command: [process.execPath, "test/scale/proxies/ipvs-guest.ts", ...process.argv.slice(2)],
-  environment: { XDG_CACHE_HOME: join(testCache("control-plane"), "../.."), KPNG_PATIENCE_MS: "90000" },
+  environment: { XDG_CACHE_HOME: join(testCache("control-plane"), "../..") },
   memoryMiB: 3_072,
   timeoutMs: 1_500_000,
 });
