@@ -9,7 +9,7 @@ import { withLock } from "./lock.ts";
 import { testCache } from "./test-cache.ts";
 
 /** Program that is built from a Go module: of the control plane, of a whole cluster (test/e2e), or a tool of tests. */
-export type Built = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool" | "otelcol";
+export type Built = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool";
 type ControlPlaneProgram = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
 type ClusterProgram =
   | "kubelet"
@@ -92,8 +92,6 @@ function sourceOf(program: Built): Source {
       return { module: "etcd", targets: ["."] };
     case "grpcurl":
       return { module: "grpcurl", targets: ["github.com/fullstorydev/grpcurl/cmd/grpcurl"] };
-    case "otelcol":
-      return { module: "otelcol", targets: ["."] };
     case "promtool": {
       // Builds only the service discovery that our configuration uses.
       const tags = "remove_all_sd,enable_kubernetes_sd";

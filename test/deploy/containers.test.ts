@@ -1,12 +1,11 @@
-import { execFile, execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, dirname, join, resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
-import { type Binaries, findBinaries } from "../cluster/binaries.ts";
 import { until } from "../cluster/until.ts";
 import { cgroupMount, whyNoBpf } from "../kernel/laboratory/bpf.ts";
 import { makeBaseImage } from "./base-image.ts";
@@ -15,7 +14,7 @@ import type { ImageFigures } from "./process-figures.ts";
 import { runImages } from "./running-images.ts";
 
 // Builds the images with Docker and runs docker-compose.yaml on them. No image comes from a registry: base-image.ts
-// makes the base, the collector is built from its Go modules, and trace-viewer.ts stands for the trace viewer.
+// makes the base, and collector.ts and trace-viewer.ts stand for the collector and the trace viewer.
 
 const run = promisify(execFile);
 const targets = ["watcher", "json", "callout", "iptables", "nft", "ipvs", "ebpf", "userspace"] as const;
@@ -25,7 +24,6 @@ const buildLimitMs = 900_000;
 const upLimitMs = 300_000;
 
 let docker: DockerDaemon | NoDocker;
-let collector: Binaries;
 let folder = "";
 
 beforeAll(async () => {
@@ -37,7 +35,6 @@ beforeAll(async () => {
     const args = ["--network=host", "--file=deploy/images/Dockerfile", "--build-arg", `NODE_IMAGE=${base}`];
     await docker.docker("build", ...args, "--target", target, "--tag", `kpng-${target}`, ".");
   }
-  collector = await findBinaries(["otelcol"]);
   await docker.restart("own");
 }, buildLimitMs);
 
@@ -187,8 +184,7 @@ describe("a running container", () => {
 test("docker-compose.yaml shows traffic through each backend, and the trace of a change", {
   timeout: upLimitMs,
 }, async (context) => {
-  const { docker: call, env: dockerEnv } = needDocker(context);
-  const env = { ...dockerEnv, COLLECTOR_IMAGE: await makeCollectorImage(call, context) };
+  const { docker: call, env } = needDocker(context);
   const override = writeOverride();
   const compose = async (...args: readonly string[]): Promise<string> => {
     const files = ["--project-name", "kpng-test", "--file", "docker-compose.yaml", "--file", override];
@@ -216,6 +212,16 @@ test("docker-compose.yaml shows traffic through each backend, and the trace of a
         .split("\n")
         .every((status) => status === "healthy");
     await until("all containers are healthy", areHealthy, 120_000);
+    // The commands of decision 0077, which Docker ran. Where nothing answers, the collector's must fail.
+    const checks = await Promise.all(containers.map((id) => call("inspect", "--format", "{{json .Config}}", id)));
+    const commands = checks.map((config): readonly string[] => JSON.parse(config).Healthcheck.Test.slice(1));
+    const validate = ["/otelcol", "validate", "--config=/compose/collector.yaml"];
+    expect(commands.slice(-2)).toEqual([
+      [...validate, "--config=http://127.0.0.1:13133/"],
+      ["wget", "--quiet", "--spider", "http://127.0.0.1:14269/"],
+    ]);
+    const unanswered = compose("exec", "-T", "collector", ...validate, "--config=http://127.0.0.1:13134/");
+    await expect(unanswered).rejects.toThrow();
   } catch (error) {
     throw new Error(`${String(error)}\n${await compose("logs", "--no-color", "--tail=15")}`, { cause: error });
   } finally {
@@ -256,38 +262,30 @@ async function listFiles(call: DockerDaemon["docker"], image: string): Promise<r
     .toSorted();
 }
 
-/** Makes the image of the collector, which contains nothing else, as the one from a registry. Returns its name. */
-async function makeCollectorImage(call: DockerDaemon["docker"], context: TestContext): Promise<string> {
-  if (collector.kind === "missing") {
-    if (process.env.CI === "true") expect.fail(collector.reason);
-    return context.skip(collector.reason);
-  }
-  const { otelcol = "" } = collector.paths;
-  const [archive, name] = [join(folder, "collector.tar"), "kpng-test-collector"];
-  const [from, file] = [`--directory=${dirname(otelcol)}`, basename(otelcol)];
-  execFileSync("tar", ["--create", `--file=${archive}`, "--owner=0", "--group=0", "--mode=0755", from, file]);
-  await call("import", "--change=USER 10001", '--change=ENTRYPOINT ["/otelcol"]', archive, name);
-  return name;
-}
-
 /**
- * Writes the file that replaces the viewer by trace-viewer.ts, bundled. Its `wget` is Busybox's, as in Jaeger's image,
- * which is based on Alpine Linux.
+ * Writes the file that replaces the collector by collector.ts and the viewer by trace-viewer.ts, bundled. Health checks
+ * stay those of docker-compose.yaml: the collector is the program /otelcol, and `wget` is Busybox's, as in Jaeger's
+ * image, which is based on Alpine Linux.
  */
 function writeOverride(): string {
-  const viewer = join(folder, "viewer.mjs");
-  const banner =
+  const [viewer, otelcol] = [join(folder, "viewer.mjs"), join(folder, "otelcol")];
+  const makeRequire =
     'import { createRequire as makeRequire } from "node:module"; const require = makeRequire(import.meta.url);';
-  const options = { bundle: true, platform: "node", format: "esm", banner: { js: banner } } as const;
-  buildSync({ ...options, entryPoints: ["test/deploy/trace-viewer.ts"], outfile: viewer });
+  const bundle = (source: string, outfile: string, format: "esm" | "cjs", js: string): void => {
+    buildSync({ bundle: true, platform: "node", format, banner: { js }, entryPoints: [source], outfile });
+  };
+  bundle("test/deploy/trace-viewer.ts", viewer, "esm", makeRequire);
+  bundle("test/deploy/collector.ts", otelcol, "cjs", "#!/usr/local/bin/node");
+  chmodSync(otelcol, 0o755);
   const file = join(folder, "override.yaml");
-  const standIn = {
-    image: "kpng-watcher",
-    entrypoint: ["node", "/viewer.mjs"],
-    init: true,
-    volumes: [`${viewer}:/viewer.mjs:ro`, "/bin/busybox:/usr/bin/wget:ro"],
+  const standIn = (entrypoint: readonly string[], ...volumes: readonly string[]): object => {
+    return { image: "kpng-watcher", entrypoint, init: true, volumes };
+  };
+  const services = {
+    collector: standIn(["/otelcol"], `${otelcol}:/otelcol:ro`),
+    viewer: standIn(["node", "/viewer.mjs"], `${viewer}:/viewer.mjs:ro`, "/bin/busybox:/usr/bin/wget:ro"),
   };
   // JSON is YAML.
-  writeFileSync(file, JSON.stringify({ services: { viewer: standIn } }));
+  writeFileSync(file, JSON.stringify({ services }));
   return file;
 }

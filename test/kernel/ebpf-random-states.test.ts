@@ -34,10 +34,10 @@ const senders: readonly Sender[] = [pod("a"), pod("b"), n1, outside, stranger];
 /**
  * Settings that a state may have, in the order of its seed: each is tested in as many states.
  *
- * `--nodeport-addresses` is not among them. If a Service with external policy Local has endpoints, but none on the node,
- * kube-proxy in iptables mode drops packets to its node port at every address of the node, also at those that the option
- * excludes: its rule in KUBE-EXTERNAL-SERVICES matches `--dst-type LOCAL` (syncProxyRules in pkg/proxy/iptables of 1.36).
- * kpng-ebpf serves no node ports there, so a port without a listener refuses.
+ * `--nodeport-addresses` is not among them. If a Service with external policy Local has endpoints, but none on the
+ * node, kube-proxy in iptables mode drops packets to its node port at every address of the node, also at those that the
+ * option excludes: its rule in KUBE-EXTERNAL-SERVICES matches `--dst-type LOCAL` (syncProxyRules in pkg/proxy/iptables
+ * of 1.36). kpng-ebpf serves no node ports there, so a port without a listener refuses.
  */
 const settingsInTurn: readonly Settings[] = [
   {},
