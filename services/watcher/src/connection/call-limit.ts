@@ -14,7 +14,7 @@ const maxHeaderBytes = 16 * 1024;
 const fewCalls = 8;
 
 /**
- * Limits the calls in progress over HTTP/2 on all TCP connections, because a connection may have 1 000 of them: each
+ * Limits the calls in progress over HTTP/2 on all TCP connections, because a connection may have 100 of them: each
  * takes memory before the client has sent a request. Clients of unix sockets are not limited, as in `AcceptLimit`.
  *
  * *Bound:* `max` calls. Each holds at most 16 KiB of headers, and 64 KiB of a request that is not complete.

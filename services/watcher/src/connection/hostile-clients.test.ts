@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import type { ClientHttp2Stream } from "node:http2";
 import { connect, type Socket } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -108,8 +109,29 @@ test("calls beyond the limit of a connection are refused", async () => {
   await flood(hostile, 1_200, (index) => Buffer.concat([open(2 * index + 1), ask(2 * index + 1)]));
   const refused = () => hostile.frames.filter((frame) => frame === `${frameType.rstStream}:7`).length;
   await expect.poll(() => refused()).toBeGreaterThanOrEqual(100);
-  expect(await subscribers()).toBeLessThanOrEqual(1_001);
+  expect(await subscribers()).toBeLessThanOrEqual(101);
   hostile.socket.destroy();
+});
+
+test("watches of health beyond the limit of queries are refused, and queries and single checks are not", async () => {
+  const headers = { ":method": "POST", "content-type": "application/grpc", te: "trailers" };
+  const session = dialHttp2(server.address);
+  const ask = (path: string): ClientHttp2Stream => {
+    const stream = session.request({ ...headers, ":path": path });
+    stream.on("error", () => undefined).resume();
+    stream.end(Buffer.alloc(5));
+    return stream;
+  };
+  for (let index = 0; index < 50; index++) ask("/grpc.health.v1.Health/Watch");
+  // 32 of one connection are admitted.
+  await expect.poll(() => refused("connection-queries"), { timeout: 30_000 }).toBe(18);
+  const check = ask("/grpc.health.v1.Health/Check");
+  const [trailers] = await once(check, "trailers");
+  expect(trailers["grpc-status"]).toBe("0");
+  const query = ask("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo");
+  await once(query, "response");
+  expect(await refused("connection-queries")).toBe(18);
+  session.destroy();
 });
 
 test("a client that endlessly sends headers is disconnected (CVE-2024-28182)", async () => {

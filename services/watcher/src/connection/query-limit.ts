@@ -2,10 +2,11 @@ import type { Refusals } from "./refusals.ts";
 
 /**
  * Limits the queries in progress. A query (`isQuery`) is a call that is neither a node's or a relay's Watch nor a
- * health check: it is for the inspect API, kpng.view.v1, reflection or a page.
+ * single health check: it is for the inspect API, kpng.view.v1, reflection or a page, or it watches health.
  *
- * `serve` creates it from its options. The handler of `makeCallHandler` calls `enter` for each query, and `refuseQuery`
- * answers those that are not admitted. Separate, because it counts and knows nothing about requests.
+ * `serve` creates two from its options, one for watches of health. The handler of `makeCallHandler` calls `enter` for
+ * each query, and `refuseQuery` answers those that are not admitted. Separate, because it counts and knows nothing
+ * about requests.
  *
  * *Bound:* one counter for each connection with a query.
  */

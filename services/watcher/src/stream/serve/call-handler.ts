@@ -11,7 +11,7 @@ import { otherSiteReason, webPageReason } from "../../identity/refuse-web-page.t
 import { admitCall } from "./admit-call.ts";
 import { makeFastWatch } from "./fast-watch.ts";
 import { formatPeer } from "./peer.ts";
-import { isMethod, isQuery, refuseQuery } from "./query.ts";
+import { isHealthWatch, isMethod, isQuery, refuseQuery } from "./query.ts";
 import { type CallContext, makeRequestHandler, type ServerRequest, type ServerResponse } from "./request-handler.ts";
 import { makeRoutes } from "./routes.ts";
 import type { ServeOptions } from "./serve-options.ts";
@@ -35,7 +35,7 @@ const maxDecodedBytes = 16 * 1024;
  */
 export function makeCallHandler(
   options: ServeOptions,
-  { connections, clientRights, calls, queries, refusals }: Bounds,
+  { connections, clientRights, calls, queries, healthWatches, refusals }: Bounds,
   stop: AbortSignal,
 ) {
   const { hasLocalApi = true, hasGlobalApi = true, log } = options;
@@ -63,7 +63,8 @@ export function makeCallHandler(
         return;
       }
       const connection = carrierOf(request);
-      const exit = queries.enter(connection ?? request, formatPeer(request.socket));
+      const limit = isHealthWatch(request.url) ? healthWatches : queries;
+      const exit = limit.enter(connection ?? request, formatPeer(request.socket));
       if (exit === undefined) {
         refuseQuery(request, response);
         return;
@@ -118,5 +119,7 @@ interface Bounds {
   readonly clientRights: ClientRights;
   readonly calls: CallLimit;
   readonly queries: QueryLimit;
+  /** Separate from `queries`, because watching health needs no right: it cannot keep operators from querying. */
+  readonly healthWatches: QueryLimit;
   readonly refusals: Refusals;
 }

@@ -10,8 +10,12 @@ import type { ClientRights } from "../../identity/client-rights.ts";
 import type { CallHandler } from "./call-handler.ts";
 import type { ServeOptions } from "./serve-options.ts";
 
-/** Maximum number of concurrent streams of one connection. A relay or a load test may need many, but not thousands. */
-const maxStreamsPerConnection = 1_000;
+/**
+ * Maximum number of concurrent streams of one connection, as in Go's and Envoy's servers. A node or a relay needs one
+ * or two, and a query up to 32. nghttp2 refuses further ones before Node.js creates objects for them, so it also limits
+ * what one read of a hostile client can make.
+ */
+const maxStreamsPerConnection = 100;
 
 /**
  * Returns the server of one address, not yet listening: HTTP/2 and HTTP/1.1 on one port, with TLS or without. It adds

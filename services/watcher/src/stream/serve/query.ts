@@ -2,14 +2,19 @@ import { Code } from "@connectrpc/connect";
 import type { ServerRequest, ServerResponse } from "./request-handler.ts";
 
 /**
- * True for all calls except health and the Watch of nodes and relays: mostly inspection and reflection, by people and
- * tools.
+ * True for all calls except single health checks and the Watch of nodes and relays: mostly inspection and reflection,
+ * by people and tools.
  *
  * The handler of `makeCallHandler` calls the functions of this file for each call: `QueryLimit` limits queries, so that
  * people cannot keep nodes waiting. Separate from `QueryLimit`, which only counts.
  */
 export function isQuery(url: string | undefined): boolean {
-  return !/^\/(localv1\.Sets|globalv1\.Sets|grpc\.health\.v1\.Health)\//.test(url ?? "");
+  return !/^\/(localv1\.Sets\/|globalv1\.Sets\/|grpc\.health\.v1\.Health\/(Check|List)(\?|$))/.test(url ?? "");
+}
+
+/** True for a watch of health, which needs no right and has no end. `makeCallHandler` limits them on their own. */
+export function isHealthWatch(url: string | undefined): boolean {
+  return /^\/grpc\.health\.v1\.Health\/Watch(\?|$)/.test(url ?? "");
 }
 
 /** True for the address of a method of a service: `/kpng.inspect.v1.InspectService/ListNodes`. Pages have others. */

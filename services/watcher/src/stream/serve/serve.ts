@@ -59,15 +59,17 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   const maxAccepted = Math.min(maxConnections || defaults.maxConnections, defaults.maxConnectionFiles);
   const accepts = new AcceptLimit(maxAccepted, maxConnectionsPerAddress, refusals);
   const calls = new CallLimit(maxCalls || defaults.maxCalls, refusals);
-  const queries = new QueryLimit(
-    maxQueries || defaults.maxQueries,
-    maxQueriesPerConnection || defaults.maxQueriesPerConnection,
-    refusals,
-  );
+  const makeQueryLimit = (): QueryLimit =>
+    new QueryLimit(
+      maxQueries || defaults.maxQueries,
+      maxQueriesPerConnection || defaults.maxQueriesPerConnection,
+      refusals,
+    );
+  const [queries, healthWatches] = [makeQueryLimit(), makeQueryLimit()];
   const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, log, maxWaiting }), refusals };
   const handle = makeCallHandler(
     { ...options, ...context },
-    { connections, clientRights, calls, queries, refusals },
+    { connections, clientRights, calls, queries, healthWatches, refusals },
     stop.signal,
   );
   const http1 = createHttp1Server(handle);
