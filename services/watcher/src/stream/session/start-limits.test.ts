@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
@@ -51,6 +52,18 @@ async function fill(): Promise<RawWatch[]> {
   await expect.poll(() => metric("kpng_admission_beginning", "whole")).toBe(tickets);
   return watches;
 }
+
+test.each([
+  { name: "begins", request: { NodeName: "n1" } },
+  { name: "resumes", request: { NodeName: "n1", HeldDigests } },
+])("a stream that $name gets its response headers at once, before the first lists", async ({ request }) => {
+  const waiting = open(request);
+  const [headers] = await once(waiting.stream, "response");
+  expect(headers[":status"]).toBe(200);
+  expect(waiting.byteCount).toBe(0);
+  fillStore();
+  await waiting.received(40);
+});
 
 test("a refused stream is told when to retry, and is admitted once other streams have their views", async () => {
   const admitted = await fill();
