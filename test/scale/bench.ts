@@ -13,6 +13,7 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   slices: ["node", "test/scale/slices/bench.ts"],
   relays: ["node", "test/scale/relays.ts"],
   userspace: ["node", "test/scale/carry/bench.ts"],
+  "userspace-pairs": ["node", "test/scale/carry/open-pairs.ts"],
   // Sets its rules in a new network namespace.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
   "packet-path": ["node", "test/scale/proxies/packet-path.ts"],

@@ -51,12 +51,16 @@ export async function upload(port: number, megabytes: number, connections = 4): 
   return megabytes * connections * block.length;
 }
 
-/** Opens connections that stay, each after one exchange; returns a function that closes them. */
-export async function keepOpen(port: number, count: number): Promise<() => void> {
+/**
+ * Opens connections that stay, each after one exchange, from `localAddress` or one that the kernel chooses. Returns a
+ * function that closes them.
+ */
+export async function keepOpen(port: number, count: number, localAddress?: string): Promise<() => void> {
   const sockets: Socket[] = [];
   for (let start = 0; start < count; start += 100) {
     const some = Array.from({ length: Math.min(100, count - start) }, async () => {
-      const socket = connect(port, "127.0.0.1");
+      const from = localAddress === undefined ? {} : { localAddress };
+      const socket = connect({ port, host: "127.0.0.1", ...from });
       sockets.push(socket);
       socket.write("k");
       await once(socket, "data");
