@@ -1,0 +1,28 @@
+import { resolve } from "node:path";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describePackets } from "./describe-packets.ts";
+
+describePackets("a restart of kpng-userspace by SIGUSR2", () => {
+  let laboratory: Laboratory;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+  });
+  afterAll(() => laboratory?.close());
+
+  // test/process/userspace-handover.test.ts has --entry map.
+  test.each(["redirect", "address"])(
+    "refuses and breaks no connection to a cluster IP with --entry %s",
+    {
+      timeout: 240_000,
+    },
+    async (entry) => {
+      await laboratory.add(entry);
+      const driver = resolve(import.meta.dirname, "userspace-handover.ts");
+      const text = await laboratory.run(entry, [process.execPath, driver, laboratory.folder, entry]);
+      const { answered, ...seen } = JSON.parse(text);
+      expect(seen).toEqual({ failures: [], old: "after", status: 0, left: "" });
+      expect(answered).toBeGreaterThan(60);
+    },
+  );
+});
