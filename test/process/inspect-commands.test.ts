@@ -22,11 +22,12 @@ async function output(...args: string[]): Promise<string> {
   return program.stdout();
 }
 
-async function watcherWithBackend(...more: string[]): Promise<void> {
+async function watcherWithBackend(...more: string[]): Promise<Program> {
   const watcher = kpng("file", "-i", input(), "to-api", "--listen", api(), ...more);
   await watcher.said('"msg":"input read"');
   const backend = start("services/backend-json/src/main.ts", ["--api", api(), "--node-name", "n1"]);
   await expect.poll(() => backend.stdout().split("\n").length).toBe(3);
+  return watcher;
 }
 
 function edit(from: string, to: string): void {
@@ -108,6 +109,24 @@ test("a recording that Ctrl-C ends is kept, also if npx passes the signal on a s
   await new Promise((done) => setTimeout(done, 500));
   replay.signal("SIGINT");
   expect(await replay.ended, "a backend of a recording stays until it is interrupted").toBe(0);
+});
+
+test("a recording that is interrupted twice, because its watcher hangs, has everything up to then", async () => {
+  const watcher = await watcherWithBackend();
+  const file = at("r.jsonl.gz");
+  const record = kpng("record", "--for", "5m", "-o", file);
+  const recorded = (): Promise<string> => output("get", "subscribers", "-o", "jsonl");
+  await expect.poll(recorded, { timeout: 60_000 }).toMatch(/kpng record.*"receivedRevision":1\b/);
+  edit("10.1.0.2", "10.1.0.22");
+  await expect.poll(recorded, { timeout: 60_000 }).toMatch(/kpng record.*"receivedRevision":2\b/);
+  watcher.signal("SIGSTOP");
+  try {
+    expect(await record.endedAtOnce(), record.stderr()).toBe(130);
+  } finally {
+    watcher.signal("SIGCONT");
+  }
+  expect(record.stderr()).toBe(`recording written to ${file}\n`);
+  expect(await output("replay", "-i", file, "get", "endpoints")).toContain("10.1.0.22");
 });
 
 test("a backend answers on its own socket", async () => {

@@ -57,9 +57,9 @@ Examples:
 `,
   run: async (transport, _words, options, signal) => {
     const path = String(options.output);
-    const record = { path, node: String(options.node), durationMs: Number(options.for) };
+    const onWritten = (): void => void process.stderr.write(`recording written to ${path}\n`);
+    const record = { path, node: String(options.node), durationMs: Number(options.for), onWritten };
     const { failure } = await writeRecording(transport, record, signal);
-    process.stderr.write(`recording written to ${path}\n`);
     if (failure !== undefined) throw failure;
   },
 };
@@ -70,71 +70,80 @@ interface RecordOptions {
   readonly node: string;
   /** How long changes are recorded, in milliseconds; 0 for only the state. */
   readonly durationMs: number;
+  /** Called when the file is complete. */
+  readonly onWritten?: (() => void) | undefined;
 }
 
 /**
- * Records a watcher. `kpng record` and `kpng bug-report` call it. If `signal` aborts, or a request fails after the
- * state was recorded, the recording ends early and is kept; `failure` is the error of the request.
+ * Records a watcher. `kpng record` and `kpng bug-report` call it. If `signal` aborts, a request fails after the state
+ * was recorded, or the process exits, the recording ends early and is kept; `failure` is the error of the request.
  *
  * Errors, after which no file remains: REQUEST_FAILED if the file cannot be written; those of a request before the
  * state was recorded.
  */
 export async function writeRecording(
   transport: Transport,
-  { path, node, durationMs }: RecordOptions,
+  { path, node, durationMs, onWritten }: RecordOptions,
   signal: AbortSignal,
 ): Promise<{ readonly failure: unknown }> {
   const startMs = Date.now();
   const file = createRecordingFile(path);
   const client = inspectClient(transport);
-  const writeRows = async <D extends DescMessage>(
+  const writeRows = <D extends DescMessage>(
     of: RecordedRows,
     schema: D,
     messages: readonly MessageShape<D>[],
-  ): Promise<void> => {
+  ): void => {
     const rows = messages.map((message): JsonValue => toJson(schema, message));
-    await file.write({ kind: "rows", of, atMs: Date.now() - startMs, rows });
+    file.write({ kind: "rows", of, atMs: Date.now() - startMs, rows });
   };
   const writeSubscribers = async (call: CallOptions = {}): Promise<void> => {
     const subscribers = await readPages(
       (pageToken) => client.listSubscribers({ node, pageSize, pageToken }, call),
       (page) => page.subscribers,
     );
-    await writeRows("subscribers", SubscriberSchema, subscribers);
+    writeRows("subscribers", SubscriberSchema, subscribers);
   };
   let hasState = false;
   let failure: unknown;
+  let hide = (): void => undefined;
+  const endFile = (): void => {
+    if (hasState) file.complete();
+    else file.discard();
+    if (hasState) onWritten?.();
+  };
+  // A second signal ends the process at once (`runProcess`). What was recorded must not be lost then.
+  process.once("exit", endFile);
   try {
     const status = toJson(GetStatusResponseSchema, await client.getStatus({}));
     const recordedBy = `kpng ${packageJson.version}`;
-    await file.write({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
+    file.write({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
     await writeSubscribers();
-    const hide = showProgress(() => `recording changes for ${formatMs(durationMs)}; Ctrl-C ends it early`);
+    hide = showProgress(() => `recording changes for ${formatMs(durationMs)}; Ctrl-C ends it early`);
     await recordOps(transport, durationMs, signal, async (op) => {
-      await file.write({ kind: "op", atMs: Date.now() - startMs, op });
+      file.write({ kind: "op", atMs: Date.now() - startMs, op });
       if (op.Op.case === "Sync") hasState = true;
-    }).finally(hide);
+    });
+    hide();
+    hide = showProgress(() => "asking for the state at the end; Ctrl-C leaves it out");
     const call = { timeoutMs: lastRowsMs };
     await writeSubscribers(call);
     const changes = await readPages(
       (pageToken) => client.listChanges({ pageSize, pageToken }, call),
       (page) => page.changes,
     );
-    await writeRows("changes", ChangeSchema, changes);
+    writeRows("changes", ChangeSchema, changes);
     if (node !== "") {
       const decisions = await readNodeEndpoints(client, { nodeName: node }, call);
-      await writeRows("node-endpoints", EndpointDecisionSchema, decisions);
+      writeRows("node-endpoints", EndpointDecisionSchema, decisions);
     }
   } catch (error) {
     failure = error;
   }
-  try {
-    if (!hasState) throw failure;
-    await file.complete();
-  } catch (error) {
-    file.discard();
-    throw error;
-  }
+  hide();
+  process.off("exit", endFile);
+  endFile();
+  if (!hasState) throw failure;
   return { failure };
 }
 

@@ -1,21 +1,23 @@
-import { once } from "node:events";
-import { createWriteStream, fchmodSync, fstatSync, openSync, renameSync, rmSync, statSync } from "node:fs";
-import { finished } from "node:stream/promises";
-import { createGzip } from "node:zlib";
+import { closeSync, fchmodSync, fstatSync, openSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { gzipSync } from "node:zlib";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { formatRecordingLine, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
 
-/** A recording that is being written. It gets its name only when it is complete. */
+/**
+ * A recording that is being written. It gets its name only when it is complete. All methods are synchronous, so that a
+ * process that must end at once can still complete the file.
+ */
 interface RecordingFile {
-  write(line: RecordingLine): Promise<void>;
-  /** Completes the file and gives it its name. */
-  complete(): Promise<void>;
+  write(line: RecordingLine): void;
+  /** Completes the file and gives it its name, or removes it if it cannot be written. */
+  complete(): void;
   /** Removes the incomplete file. */
   discard(): void;
 }
 
 /**
- * Creates a recording at `path` with a suffix, readable only by its owner; compressed if `path` ends in ".gz".
+ * Creates a recording at `path` with a suffix, readable only by its owner; compressed if `path` ends in ".gz". Up to
+ * {@link maxPendingLength} characters are held in memory.
  *
  * Errors, also of its methods: REQUEST_FAILED if the file cannot be written.
  *
@@ -28,31 +30,42 @@ export function createRecordingFile(path: string): RecordingFile {
     throw new ProcessError("REQUEST_FAILED", `cannot write ${path}: it exists and is not a regular file`);
   }
   const partPath = `${path}.part`;
-  // Opened at once: a stream that opens the file later could create it again after `discard`.
-  const sink = createWriteStream(partPath, { fd: openPrivateFile(partPath) });
-  const gzip = path.endsWith(".gz") ? createGzip() : undefined;
-  gzip?.pipe(sink);
-  const stream = gzip ?? sink;
-  const failed = new Promise<never>((_, reject) => {
-    sink.once("error", (cause) => reject(new ProcessError("REQUEST_FAILED", `cannot write ${partPath}`, { cause })));
-  });
-  failed.catch(() => undefined);
+  const file = openPrivateFile(partPath);
+  let pending = "";
+  const flush = (): void => {
+    try {
+      // A gzip file may have several members, each compressed on its own.
+      writeFileSync(file, path.endsWith(".gz") ? gzipSync(pending) : pending);
+    } catch (cause) {
+      throw new ProcessError("REQUEST_FAILED", `cannot write ${partPath}`, { cause });
+    }
+    pending = "";
+  };
+  const discard = (): void => {
+    closeSync(file);
+    rmSync(partPath, { force: true });
+  };
   return {
-    write: async (line) => {
-      const hasRoom = stream.write(`${formatRecordingLine(line)}\n`);
-      await Promise.race([failed, hasRoom ? undefined : once(stream, "drain")]);
+    write: (line) => {
+      pending += `${formatRecordingLine(line)}\n`;
+      if (pending.length > maxPendingLength) flush();
     },
-    complete: async () => {
-      stream.end();
-      await Promise.race([failed, finished(sink)]);
+    complete: () => {
+      try {
+        flush();
+      } catch (error) {
+        discard();
+        throw error;
+      }
+      closeSync(file);
       renameSync(partPath, path);
     },
-    discard: () => {
-      sink.destroy();
-      rmSync(partPath, { force: true });
-    },
+    discard,
   };
 }
+
+/** Long enough to compress well; short enough to be compressed within some 20 ms. */
+const maxPendingLength = 1 << 20;
 
 /**
  * Creates or empties a file that only its owner may read, also if it existed with other rights. Returns its descriptor.
