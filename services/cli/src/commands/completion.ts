@@ -68,6 +68,10 @@ _kpng() {
 # Loaded from fpath, the file is the function itself and its first call must already complete.
 if [[ "$funcstack[1]" = _kpng ]]; then _kpng; else compdef _kpng kpng; fi
 `,
-  fish: `complete -c kpng -a '(kpng __complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
+  fish: `function __kpng_complete
+  set -l found (kpng __complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)
+  if set -q found[1]; string join \\n -- $found; else; __fish_complete_path (commandline -ct); end
+end
+complete -c kpng -f -a '(__kpng_complete)'
 `,
 } as const;
