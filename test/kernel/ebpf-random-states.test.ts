@@ -71,6 +71,31 @@ function randomState(stateSeed: number): State {
   return together(...serviceNumbers.map(service));
 }
 
+/** Clients keep an endpoint at each frontend, although no endpoint is in both the local set and the other one. */
+function stateWithDisjointSets(): State {
+  const service = (at: number): State => {
+    const ports = [{ port: 80, nodePort: 30_100 + at, targetPort: 8080 as const }];
+    const options = { number: 30 + at, ports, external: "Local" as const, affinitySeconds: 600 };
+    return named(`s${at}`, options, [
+      { host: "a", is: "draining" },
+      { host: "c", is: "ready" },
+      { host: "d", is: "ready" },
+    ]);
+  };
+  return together(...serviceNumbers.map(service));
+}
+
+/** Returns a fixed state, then the random ones. */
+function chooseStates(): readonly { name: string; settings: Settings; state: State }[] {
+  const seeds = Array.from({ length: count }, (_, at) => seed + at);
+  const random = seeds.map((stateSeed) => ({
+    name: `seed ${stateSeed}`,
+    settings: settingsInTurn[stateSeed % settingsInTurn.length] ?? {},
+    state: randomState(stateSeed),
+  }));
+  return [{ name: "disjoint sets and affinity", settings: {}, state: stateWithDisjointSets() }, ...random];
+}
+
 function withoutAffinity({ services, slices }: State): State {
   const without = services.map((service) => ({
     ...service,
@@ -130,28 +155,22 @@ describe.skipIf(whyNot !== undefined)(
       return new Map(await Promise.all(asks));
     }
 
-    test.each(Array.from({ length: count }, (_, at) => seed + at))(
-      "state %i",
-      { timeout: 300_000 },
-      async (stateSeed) => {
-        const [oracle, subject] = worlds as [TwoNodes, TwoNodes];
-        const state = randomState(stateSeed);
-        // Without affinity, kube-proxy shows all endpoints that a client may get; with it, each client keeps one.
-        const anyEndpoint = withoutAffinity(state);
-        const settings = settingsInTurn[stateSeed % settingsInTurn.length] ?? {};
-        await Promise.all(proxies.map((proxy, at) => proxy.start(settings, at === 0 ? anyEndpoint : state)));
-        const [expected, found] = [await ask(oracle, anyEndpoint), await ask(subject, state)];
-        const wrong = [...expected].filter(([packet, outcome]) => {
-          const ours = found.get(packet) ?? "";
-          // No program sees outgoing packets of the node: those that would be dropped are left to its routes (README).
-          if (outcome === "silent" && packet.includes(" n1 →")) return false;
-          return isSticky(state, Number(packet.at(-2))) ? !outcome.split(",").includes(ours) : ours !== outcome;
-        });
-        const lines = wrong.map(
-          ([packet, outcome]) => `${packet}: kube-proxy ${outcome}, kpng-ebpf ${found.get(packet)}`,
-        );
-        expect(lines, JSON.stringify({ settings, state })).toEqual([]);
-      },
-    );
+    test.each(chooseStates())("state: $name", { timeout: 300_000 }, async ({ settings, state }) => {
+      const [oracle, subject] = worlds as [TwoNodes, TwoNodes];
+      // Without affinity, kube-proxy shows all endpoints that a client may get; with it, each client keeps one.
+      const anyEndpoint = withoutAffinity(state);
+      await Promise.all(proxies.map((proxy, at) => proxy.start(settings, at === 0 ? anyEndpoint : state)));
+      const [expected, found] = [await ask(oracle, anyEndpoint), await ask(subject, state)];
+      const wrong = [...expected].filter(([packet, outcome]) => {
+        const ours = found.get(packet) ?? "";
+        // No program sees outgoing packets of the node: those that would be dropped are left to its routes (README).
+        if (outcome === "silent" && packet.includes(" n1 →")) return false;
+        return isSticky(state, Number(packet.at(-2))) ? !outcome.split(",").includes(ours) : ours !== outcome;
+      });
+      const lines = wrong.map(
+        ([packet, outcome]) => `${packet}: kube-proxy ${outcome}, kpng-ebpf ${found.get(packet)}`,
+      );
+      expect(lines, JSON.stringify({ settings, state })).toEqual([]);
+    });
   },
 );

@@ -115,32 +115,44 @@ static __always_inline __u32 member(__u64 id, const struct endpoint *e)
 	return flags ? *flags : 0;
 }
 
-/** Chooses an endpoint for a client: the one of before, with affinity, otherwise a random one. Returns 0 for success. */
+/** Distinguishes what a client chose among local endpoints from what it chose among all, in the id of its key. */
+#define LOCAL_CHOICE (1ull << 63)
+
+/**
+ * Chooses an endpoint for a client: the one of before, with affinity, otherwise a random one. Returns 0 for success.
+ * A Service may have endpoints in its local set only (those that shut down) and others in the other set only. So a
+ * client has a choice for each set: with one for both, asking at two frontends by turns would change it each time.
+ */
 static __always_inline int choose(__u64 route, struct header *h, struct addr *client, struct endpoint *to)
 {
-	struct client_key ck = { .id = h->id, .client = *client };
+	struct client_key ck = { .id = h->id ^ (route & LOCAL ? LOCAL_CHOICE : 0), .client = *client };
 	__u32 count = h->count, at;
 	struct endpoint *e;
 
 	if (!count) return -1;
 	if (route & AFFINITY) {
-		struct client_choice *c = bpf_map_lookup_elem(&clients, &ck);
 		__u64 now = bpf_ktime_get_ns();
 
-		// Another CPU may have written a time after `now`.
-		if (c && c->seen_ns + h->affinity_s * 1000000000ull > now) {
+		// What it chose in the other set is its first choice in this one, if it is a member.
+		for (int is_other = 0; is_other < 2; is_other++, ck.id ^= LOCAL_CHOICE) {
+			struct client_choice *c = bpf_map_lookup_elem(&clients, &ck);
+
+			// Another CPU may have written a time after `now`.
+			if (!c || c->seen_ns + h->affinity_s * 1000000000ull <= now) continue;
 			// A recycled element may hold a mixture; only an endpoint of the set is taken from it.
 			*to = c->to;
-			if (member(ck.id, to) & (route & LOCAL ? IN_LOCAL : IN_CLUSTER)) {
-				c->seen_ns = now;
-				return 0;
-			}
+			if (!(member(h->id, to) & (route & LOCAL ? IN_LOCAL : IN_CLUSTER))) continue;
+			c->seen_ns = now;
+			if (!is_other) return 0;
+			ck.id ^= LOCAL_CHOICE;
+			goto remember;
 		}
 	}
 	at = (route >> 32) + 1 + bpf_get_prandom_u32() % count;
 	e = bpf_map_lookup_elem(&endpoints, &at);
 	if (!e) return -1;
 	*to = *e;
+remember:
 	if (route & AFFINITY) {
 		struct client_choice c = { .to = *to, .seen_ns = bpf_ktime_get_ns() };
 		bpf_map_update_elem(&clients, &ck, &c, BPF_ANY);
