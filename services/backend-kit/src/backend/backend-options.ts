@@ -15,6 +15,14 @@ import type { BackendContext } from "./backend-command.ts";
 
 const standardApi = "127.0.0.1:12090";
 
+/** Option for the size of a message; relays (`kpng api`) have it, too. */
+export const maxMessageOption: OptionSpec = {
+  flags: "--max-msg-size <bytes>",
+  description:
+    "maximum size of a message from the watcher (default: 64 MiB, at most a 128th of the memory limit, at least 2 MiB)",
+  parse: parseWholeNumber("--max-msg-size", 1, 0xffff_ffff),
+};
+
 /**
  * Options of the connection to the watcher, for programs that connect to it over the network: `kpng-NAME` by
  * {@link backendOptions}, `kpng local` and `kpng diff` directly.
@@ -36,12 +44,7 @@ export const connectionOptions: readonly OptionSpec[] = [
     description: "zone of this node: of several watchers, those with this zone in --api are tried first",
     default: "",
   },
-  {
-    flags: "--max-msg-size <bytes>",
-    description:
-      "maximum size of a message from the watcher (default: 64 MiB, at most a 128th of the memory limit, at least 2 MiB)",
-    parse: parseWholeNumber("--max-msg-size", 1, 0xffff_ffff),
-  },
+  maxMessageOption,
   {
     flags: "--max-view-size <bytes>",
     description:

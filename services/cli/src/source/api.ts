@@ -1,5 +1,8 @@
+import { maxMessageOption } from "@kpng/backend-kit/backend/backend-options.ts";
+import { defaultMessageBytes } from "@kpng/backend-kit/receive/view-limit.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { parseDurationMs } from "@kpng/process/options.ts";
+import { parseDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import { clientOptions } from "@kpng/process/token-file.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { readApiClient } from "../context/api-client.ts";
@@ -22,6 +25,13 @@ export const apiCommand: SourceCommand = {
       description: "upstream watcher: host:port or unix:///path",
       default: "127.0.0.1:12090",
     },
+    maxMessageOption,
+    {
+      flags: "--max-batch-size <bytes>",
+      description:
+        "maximum memory that a batch from the upstream watcher may take; the first is the whole state (default: a third of the memory limit)",
+      parse: parseWholeNumber("--max-batch-size", 1, Number.MAX_SAFE_INTEGER),
+    },
     staleOption,
     {
       flags: "--accept-older-after <duration>",
@@ -42,9 +52,19 @@ Examples:
   make: (options, sink, context) => {
     const api = String(options.api ?? "");
     const client = readApiClient(options);
-    const redial = () => dial({ api, ...client });
+    const maxMessageBytes = Number(options.maxMsgSize ?? defaultMessageBytes(memoryLimitBytes()));
+    const redial = () => dial({ api, ...client, maxMessageBytes });
+    const maxBatchBytes = options.maxBatchSize as number | undefined;
     const acceptOlderAfterMs = options.acceptOlderAfter as number;
     const staleAfterMs = options.staleAfter as number;
-    return apiSource({ transport: redial(), redial, acceptOlderAfterMs, staleAfterMs, sink, ...context });
+    return apiSource({
+      transport: redial(),
+      redial,
+      acceptOlderAfterMs,
+      staleAfterMs,
+      maxBatchBytes,
+      sink,
+      ...context,
+    });
   },
 };

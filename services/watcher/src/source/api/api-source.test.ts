@@ -1,4 +1,7 @@
+import { createRouterTransport } from "@connectrpc/connect";
+import { Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { encodeServiceInfo } from "@kpng/model/wire/global-message.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -149,5 +152,43 @@ describe("a relay", () => {
     ended.abort();
     await relay;
     await server.stop();
+  });
+
+  test("keeps its state and reconnects when a batch of its upstream has no end", { timeout: 60_000 }, async () => {
+    let streams = 0;
+    const put = (name: string) => {
+      const ref = { Set: SetName.GlobalServiceInfos, Path: `ns|${name}||` };
+      return { Op: { case: "Set" as const, value: { Ref: ref, Bytes: encodeServiceInfo(service({ name }), true) } } };
+    };
+    const transport = createRouterTransport(({ service: add }) => {
+      add(Sets, {
+        async *watch() {
+          streams += 1;
+          const isFirst = streams === 1;
+          yield { Op: { case: "Reset" as const, value: {} } };
+          for (let index = 0; index < (isFirst ? 1 : 1_000_000); index++) yield put(`s${index}`);
+          if (isFirst) yield { Op: { case: "Sync" as const, value: {} } };
+        },
+      });
+    });
+    const store = new Store();
+    const metrics = new Registry();
+    const lines: string[] = [];
+    const ended = new AbortController();
+    const relay = apiSource({
+      transport,
+      sink: store,
+      log: createLog("error", (line) => lines.push(line)),
+      health: new Health(),
+      metrics,
+      backoff: { minMs: 10, maxMs: 20 },
+      maxBatchBytes: 1_000_000,
+    }).run(ended.signal);
+    await expect.poll(() => streams, { timeout: 30_000 }).toBeGreaterThanOrEqual(4);
+    ended.abort();
+    await relay;
+    expect([...store.snapshot.services.values()].map(({ name }) => name)).toEqual(["s0"]);
+    expect(lines.filter((line) => line.includes("--max-batch-size")).length).toBeGreaterThanOrEqual(2);
+    expect(await metrics.metrics()).toMatch(/kpng_source_disconnects_total [3-9]/);
   });
 });

@@ -7,12 +7,14 @@ import type { BackoffOptions } from "@kpng/process/backoff.ts";
 import { Reconnect } from "@kpng/process/connection/reconnect.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
 import { makeConnectedGauge } from "../connected-gauge.ts";
 import type { ClusterSink, Origin, Source } from "../source.ts";
 import { applyGlobalOp } from "./apply-global-op.ts";
+import { defaultBatchBytes, estimateOpBytes } from "./batch-size.ts";
 import { GlobalItems } from "./global-items.ts";
 import { RelayCurrency } from "./relay-currency.ts";
 
@@ -32,6 +34,11 @@ export interface ApiSourceOptions {
   readonly backoff?: BackoffOptions | undefined;
   /** How long states that are older than the one before are refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;
+  /**
+   * Maximum memory that a batch of the upstream may take before it is applied, in bytes; `estimateOpBytes` estimates
+   * it. A first batch is the whole state. Default a third of the memory limit.
+   */
+  readonly maxBatchBytes?: number | undefined;
   /** Time without an answer of the upstream after which the relay is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
 }
@@ -118,6 +125,7 @@ async function follow(
   signal: AbortSignal,
 ): Promise<void> {
   const { transport, sink, log, health, relay, onBatch } = options;
+  const { maxBatchBytes = defaultBatchBytes(memoryLimitBytes()) } = options;
   const stop = new AbortController();
   const streamSignal = AbortSignal.any([signal, stop.signal]);
   // Flow control: each request asks for one batch, and the next request is sent when that batch is applied. A counter,
@@ -134,9 +142,15 @@ async function follow(
   }
   const items = new GlobalItems();
   let isSynced = false;
+  let batchBytes = 0;
   try {
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
+      batchBytes += estimateOpBytes(op);
+      if (batchBytes > maxBatchBytes) {
+        throw new Error(`the upstream watcher sent a batch of more than ${maxBatchBytes} bytes (--max-batch-size)`);
+      }
       if (!applyGlobalOp(items, op)) continue;
+      batchBytes = 0;
       const mark = op.Op.case === "Sync" ? decodeMark(op.Op.value) : undefined;
       const admission = await relay.admit(mark?.position, mark?.instance ?? "", streamSignal);
       if (admission.verdict === "refuse") throw new Error("the upstream watcher offers an older state");
