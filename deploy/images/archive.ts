@@ -108,7 +108,10 @@ export function writeArchive(file: string, work: string, options: ArchiveOptions
       mediaType: `${prefix}.manifest.v1+json`,
       ...manifest,
       platform: { architecture, os: "linux" },
-      annotations: { "io.containerd.image.name": reference, "org.opencontainers.image.ref.name": reference },
+      annotations: {
+        "io.containerd.image.name": fullName(reference),
+        "org.opencontainers.image.ref.name": reference,
+      },
     })),
   };
   const pathOf = (digest: string): string => `blobs/${digest.replace(":", "/")}`;
@@ -134,4 +137,14 @@ export function writeArchive(file: string, work: string, options: ArchiveOptions
   } finally {
     rmSync(part, { force: true });
   }
+}
+
+/**
+ * Returns the name of an image with its registry: `docker.io/library/kpng-nft:0.1.0`. `ctr` stores the name as it is
+ * written, and kubelet asks for the full one.
+ */
+function fullName(reference: string): string {
+  const [first = "", ...rest] = reference.split("/");
+  if (rest.length === 0) return `docker.io/library/${reference}`;
+  return /[.:]|^localhost$/.test(first) ? reference : `docker.io/${reference}`;
 }

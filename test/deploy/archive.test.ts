@@ -1,12 +1,12 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
 
-// What an image says about itself, and that a second build makes the same bytes. Separate from containers.test.ts, as
-// it needs no Docker, and so runs on every Debian machine.
+// What an image says about itself, that a second build makes the same bytes, and that containerd takes the archive.
+// Separate from containers.test.ts, as it needs no Docker, and so runs on every Debian machine.
 
 const canBuild = existsSync("/usr/bin/apt-get") || process.env.CI === "true";
 
@@ -59,5 +59,34 @@ test.skipIf(!canBuild)(
     // For traces; koffi has a native module.
     expect(npm).toEqual(expect.arrayContaining(["@grpc/grpc-js", "koffi"]));
     expect(listed(/^pkg:generic\/node@(.+)$/)).toEqual([process.versions.node]);
+  },
+);
+
+const whyNoContainerd =
+  process.getuid?.() !== 0 ? "needs root" : existsSync("/usr/bin/containerd") ? undefined : "containerd is missing";
+
+test.skipIf(!canBuild || whyNoContainerd !== undefined)(
+  `the commands of the guide import an archive, under the name that kubelet asks for (${whyNoContainerd ?? "containerd"})`,
+  { timeout },
+  () => {
+    const folder = mkdtempSync(join(tmpdir(), "kpng-import-"));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    build(join(folder, "kpng-nft.tar"));
+    const guide = readFileSync("docs/guides/images.md", "utf8");
+    const command = /^ctr .* images import kpng-nft\.tar$/m.exec(guide)?.[0] ?? "no such command";
+    // In namespaces of its own: the machine may have a containerd.
+    const isolated = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    const script = `
+      cd "$0"
+      mount -t tmpfs tmpfs /run
+      containerd --root "$0/root" --state /run/containerd >log 2>&1 &
+      until ctr version >/dev/null 2>&1; do kill -0 $! || { tail -n 20 log >&2; exit 1; }; sleep 0.1; done
+      ${command} >&2
+      ctr --namespace k8s.io run --rm --net-host docker.io/library/kpng-nft:${packageJson.version} one kpng-nft --version`;
+    const { stdout, stderr, status } = spawnSync("unshare", [...isolated, "bash", "-ec", script, folder], {
+      encoding: "utf8",
+    });
+    expect(status, stderr).toBe(0);
+    expect(stdout).toMatch(new RegExp(`^kpng-nft ${packageJson.version} `));
   },
 );

@@ -28,7 +28,8 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /^docker compose\b/, reason: needsRegistry, test: "test/deploy/containers.test.ts" },
   { pattern: /^docker (build|buildx|load)\b/, reason: needsRegistry, test: "test/deploy/image.test.ts" },
   { pattern: /^node deploy\/images\/build\.ts\b/, reason: "takes minutes", test: "test/e2e/quick.test.ts" },
-  { pattern: /^(ctr|skopeo|grype|trivy|npm audit)\b/, reason: "needs a registry, or a scanner with its database" },
+  { pattern: /^ctr\b/, reason: "needs containerd", test: "test/deploy/archive.test.ts" },
+  { pattern: /^(skopeo|grype|trivy|npm audit)\b/, reason: "needs a registry, or a scanner with its database" },
   { pattern: /^kubectl get services/, reason: "needs an API server", test: "test/cluster/documents.test.ts" },
   {
     pattern: /^(npx )?kpng kube (to-api|get)\b/,
