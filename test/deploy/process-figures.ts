@@ -7,7 +7,7 @@ import type { ReceivedSpan } from "../trace/spans.ts";
 export interface ImageFigures {
   /** CPU time until the node's first view was applied, or until the watcher had served all nodes, in seconds. */
   readonly startCpuS: number;
-  /** Resident memory after {@link idleMs} without a change, in MB. */
+  /** Resident memory after {@link idleMs} without a change, in MB; without BPF maps, whose memory is the kernel's. */
   readonly idleMB: number;
 }
 
@@ -41,6 +41,8 @@ export function hasTraced(spans: readonly ReceivedSpan[], image: string): boolea
 /**
  * Returns what a process has used: CPU time in seconds, and resident memory in MB.
  *
+ * BPF maps that the process has mapped do not count: the kernel keeps them for its programs, with or without a process.
+ *
  * *Source:* proc(5). Fields 14 and 15 of `/proc/PID/stat` are in hundredths of a second.
  */
 export function readProcess(pid: number): { readonly cpuS: number; readonly residentMB: number } {
@@ -48,5 +50,8 @@ export function readProcess(pid: number): { readonly cpuS: number; readonly resi
   // The second field, the name, may contain spaces.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const resident = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
-  return { cpuS: (Number(fields[11]) + Number(fields[12])) / 100, residentMB: (Number(resident) * 1024) / 1e6 };
+  const maps = readFileSync(`/proc/${pid}/smaps`, "utf8").matchAll(/anon_inode:bpf-map\n(?:.*\n)*?Rss:\s+(\d+) kB/g);
+  const mapped = [...maps].reduce((sum, [, size]) => sum + Number(size), 0);
+  const residentMB = ((Number(resident) - mapped) * 1024) / 1e6;
+  return { cpuS: (Number(fields[11]) + Number(fields[12])) / 100, residentMB };
 }

@@ -57,14 +57,15 @@ interface Started {
 
 /**
  * Runs containers of images, each in a network of its own and with the rights of docker-compose.yaml: a watcher that
- * reads manifests, and backends that follow it through a unix socket. All export traces to a collector outside of them.
- * Then one change arrives. Returns the figures of each image, with `watcher`.
+ * reads manifests, and backends that follow it through a unix socket. With `traces`, all export traces to a collector
+ * outside of them. Then one change arrives. Returns the figures of each image, with `watcher`.
  *
  * Errors: an image that does not serve, or exports no span of the change, with the end of its log.
  */
 export async function runImages(
   docker: DockerDaemon["docker"],
   backends: readonly ServingImage[],
+  traces: "with traces" | "without traces",
 ): Promise<ReadonlyMap<string, ImageFigures>> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-images-"));
   const socket = (name: string): string => join(folder, `${name}.sock`);
@@ -72,12 +73,16 @@ export async function runImages(
   // A cgroup of the test alone: programs in the root of the machine would serve every process.
   const cgroup = backends.includes("ebpf") ? join(cgroupMount() ?? "", `kpng-test-images-${process.pid}`) : undefined;
   const started = new Map<string, Started>();
+  const exporter = [
+    "--env=OTEL_EXPORTER_OTLP_ENDPOINT=unix:///shared/otlp.sock",
+    "--env=OTEL_EXPORTER_OTLP_INSECURE=true",
+  ];
+  const environment = traces === "with traces" ? exporter : [];
   const start = async (image: string, options: readonly string[], command: readonly string[]): Promise<void> => {
     const id = await docker(
       ...["run", "--detach", "--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"],
       ...["--memory=256m", "--pids-limit=64", "--tmpfs=/var/lib/kpng:size=8m,mode=0700", "--tmpfs=/run:size=1m"],
-      ...[`--volume=${folder}:/shared`, "--env=OTEL_EXPORTER_OTLP_ENDPOINT=unix:///shared/otlp.sock"],
-      ...["--env=OTEL_EXPORTER_OTLP_INSECURE=true", ...options, `kpng-${image}`, ...command],
+      ...[`--volume=${folder}:/shared`, ...environment, ...options, `kpng-${image}`, ...command],
     );
     started.set(image, { id, pid: Number(await docker("inspect", "--format", "{{.State.Pid}}", id)) });
   };
@@ -104,7 +109,7 @@ export async function runImages(
     await until("all nodes are current", areCurrent, limitMs);
     const startCpuS = new Map([...started].map(([image, { pid }]) => [image, readProcess(pid).cpuS]));
     writeFileSync(join(folder, "manifests/change.yaml"), change);
-    for (const image of started.keys()) {
+    for (const image of traces === "with traces" ? started.keys() : []) {
       await until(`kpng-${image} exports a span`, () => hasTraced(receiver.spans, image), limitMs);
     }
     await sleep(idleMs);
