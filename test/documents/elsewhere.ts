@@ -46,7 +46,11 @@ export const elsewhere: readonly Elsewhere[] = [
     reason: "needs an API server",
     test: "test/cluster/documents.test.ts",
   },
-  { pattern: /^kubectl --namespace kube-system (exec|logs)\b/, reason: needsPods },
+  {
+    pattern: /^kubectl --namespace kube-system (exec|logs)\b/,
+    reason: needsPods,
+    test: "test/e2e/quick.test.ts",
+  },
   { pattern: /^kubectl logs\b/, reason: needsPods, test: "test/process/bug-report.test.ts" },
   { pattern: /^\{ kubectl /, reason: "writes files of a host", test: "test/manifests/build.test.ts" },
   { pattern: /^export OTEL/, reason: "needs a collector", test: "test/cluster/traces.test.ts" },
