@@ -11,9 +11,9 @@ import type { CallHandler } from "./call-handler.ts";
 import type { ServeOptions } from "./serve-options.ts";
 
 /**
- * Maximum number of concurrent streams of one connection, as in Go's and Envoy's servers. A node or a relay needs one
- * or two, and a query up to 32. nghttp2 refuses further ones before Node.js creates objects for them, so it also limits
- * what one read of a hostile client can make.
+ * Maximum number of concurrent streams of one connection: the least that RFC 9113 recommends. A node or a relay needs
+ * one or two, and a query up to 32. nghttp2 refuses further ones before Node.js creates objects for them, so it also
+ * limits what one read of a hostile client can make.
  */
 const maxStreamsPerConnection = 100;
 
