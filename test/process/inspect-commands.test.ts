@@ -91,14 +91,20 @@ test("every command warns about a node that the cluster does not know", async ()
   expect(known.stderr()).toBe(`recording written to ${file}\n`);
 });
 
-test("a recording that Ctrl-C ends is kept, also if npx passes the signal on a second time", async () => {
-  await watcherWithBackend();
+/** Starts a recording, and resolves when it has received an edited endpoint. */
+async function recordChange() {
   const file = at("r.jsonl.gz");
   const record = kpng("record", "--for", "5m", "-o", file);
   const recorded = (): Promise<string> => output("get", "subscribers", "-o", "jsonl");
   await expect.poll(recorded, { timeout: 60_000 }).toMatch(/kpng record.*"receivedRevision":1\b/);
   edit("10.1.0.2", "10.1.0.22");
   await expect.poll(recorded, { timeout: 60_000 }).toMatch(/kpng record.*"receivedRevision":2\b/);
+  return { file, record };
+}
+
+test("a recording that Ctrl-C ends is kept, also if npx passes the signal on a second time", async () => {
+  await watcherWithBackend();
+  const { file, record } = await recordChange();
   record.signal("SIGINT");
   record.signal("SIGTERM");
   expect(await record.ended, record.stderr()).toBe(0);
@@ -113,12 +119,7 @@ test("a recording that Ctrl-C ends is kept, also if npx passes the signal on a s
 
 test("a recording that is interrupted twice, because its watcher hangs, has everything up to then", async () => {
   const watcher = await watcherWithBackend();
-  const file = at("r.jsonl.gz");
-  const record = kpng("record", "--for", "5m", "-o", file);
-  const recorded = (): Promise<string> => output("get", "subscribers", "-o", "jsonl");
-  await expect.poll(recorded, { timeout: 60_000 }).toMatch(/kpng record.*"receivedRevision":1\b/);
-  edit("10.1.0.2", "10.1.0.22");
-  await expect.poll(recorded, { timeout: 60_000 }).toMatch(/kpng record.*"receivedRevision":2\b/);
+  const { file, record } = await recordChange();
   watcher.signal("SIGSTOP");
   try {
     expect(await record.endedAtOnce(), record.stderr()).toBe(130);
