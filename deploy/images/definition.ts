@@ -45,8 +45,8 @@ export function readDefinition(
       const [name = "", value = ""] = splitAt(text, "=");
       values.set(name, args[name] ?? value);
     } else if (keyword === "COPY") definition.layers.push(layerOf(text));
-    else if (keyword === "ENV") definition.env.push(text);
-    else if (keyword === "LABEL") Object.assign(definition.labels, parseLabels(text));
+    else if (keyword === "ENV") definition.env.push(...parsePairs(text).map((pair) => pair.join("=")));
+    else if (keyword === "LABEL") Object.assign(definition.labels, Object.fromEntries(parsePairs(text)));
     else if (keyword === "USER") user = text;
     else if (keyword === "ENTRYPOINT") entrypoint = JSON.parse(text) as readonly string[];
     else
@@ -86,10 +86,10 @@ function layerOf(copy: string): string {
   return name;
 }
 
-function parseLabels(text: string): Record<string, string> {
-  return Object.fromEntries(
-    [...text.matchAll(/([\w.-]+)="([^"]*)"/g)].map(([, name = "", value = ""]) => [name, value]),
-  );
+/** Returns the names and values of `a=1 b="2 3"`. */
+function parsePairs(text: string): readonly (readonly [name: string, value: string])[] {
+  const pairs = text.matchAll(/([\w.-]+)=(?:"([^"]*)"|(\S*))/g);
+  return [...pairs].map(([, name = "", quoted, plain = ""]) => [name, quoted ?? plain]);
 }
 
 function splitAt(text: string, separator: string): readonly [string, string] {

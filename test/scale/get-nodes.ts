@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { freePorts } from "../cluster/ports.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
-import { bundled, startCalled } from "./processes.ts";
+import { bundled, startCalled, watcherNodeOptions } from "./processes.ts";
 import type { PhaseTurns } from "./slices/turn-probe.ts";
 
 /**
@@ -54,7 +54,7 @@ writeCluster(state);
 const [port = 0] = await freePorts(1);
 const address = `127.0.0.1:${port}`;
 const program = [bundled("kpng"), "file", "-i", state, "to-api", "--listen", `tcp://${address}`];
-const watcher = spawn(process.execPath, ["--max-semi-space-size=4", "--import", bundled("turn-probe"), ...program], {
+const watcher = spawn(process.execPath, [...watcherNodeOptions(), "--import", bundled("turn-probe"), ...program], {
   stdio: ["ignore", "ignore", "pipe", "ipc"],
 });
 let said = "";

@@ -12,6 +12,9 @@ import { startCalled, startServer } from "./processes.ts";
  * clients are plain: they send the requests of a Go client, without our features. Or they are our own and resume: they
  * hold the view of some changes ago.
  *
+ * Server and load share all cores: V8 marks the heap on threads of its own, which would take most of a core that the
+ * server is pinned to.
+ *
  * Without options it measures the rows of `docs/performance.md`; with any option, one table of that size.
  */
 const usage = `node test/scale/newcomers.ts [options]
@@ -90,10 +93,10 @@ async function main(): Promise<void> {
 /** Returns one row of the table. */
 async function measure(size: Size, changesPerSecond: number, path: string): Promise<string> {
   const { settled, newcomers, missed, services, limitMs } = size;
-  const server: Caller<FanOutServerHandlers> = startServer<FanOutServerHandlers>("fan-out-server");
-  const settledNodes: Caller<HollowNodesHandlers> = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
+  const server: Caller<FanOutServerHandlers> = startServer<FanOutServerHandlers>("fan-out-server", "all");
+  const settledNodes: Caller<HollowNodesHandlers> = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "all");
   // A process of its own, so that the settled nodes note their batches in time.
-  const newNodes: Caller<HollowNodesHandlers> = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
+  const newNodes: Caller<HollowNodesHandlers> = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "all");
   try {
     const shape = { services, endpoints: 10, nodes: settled + newcomers };
     const { address } = await server.call("start", { shape });

@@ -1,13 +1,14 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { buildSync } from "esbuild";
 import { bundleOptions } from "../../deploy/images/bundle-options.ts";
+import { readDefinition } from "../../deploy/images/definition.ts";
 import { Caller, type Handlers } from "./calls.ts";
 
-/** Half of the cores that a process runs on, so that server and load do not share a core. */
-export type Place = "server" | "load";
+/** Half of the cores that a process runs on, so that server and load do not share a core; or all cores, shared. */
+export type Place = "server" | "load" | "all";
 
 /**
  * Entry files of what is measured. They are bundled as in the images; otherwise the TypeScript compiler dominates the
@@ -39,9 +40,17 @@ export function bundled(name: keyof typeof servers): string {
   return join(bundledIn, `${name}.mjs`);
 }
 
+/** Returns the options of Node.js that the watcher's image sets. */
+export function watcherNodeOptions(): readonly string[] {
+  const dockerfile = readFileSync(join(bundleOptions.absWorkingDir, "deploy/images/Dockerfile"), "utf8");
+  const { env } = readDefinition(dockerfile, "watcher", {});
+  const options = env.find((variable) => variable.startsWith("NODE_OPTIONS="));
+  return options?.slice("NODE_OPTIONS=".length).split(" ") ?? [];
+}
+
 /** Starts a server, bundled and with the Node.js options of the watcher's image; see {@link startCalled}. */
-export function startServer<H extends Handlers>(name: keyof typeof servers): Caller<H> {
-  return startFile(bundled(name), "server", ["--max-semi-space-size=4"]);
+export function startServer<H extends Handlers>(name: keyof typeof servers, place: Place = "server"): Caller<H> {
+  return startFile(bundled(name), place, watcherNodeOptions());
 }
 
 /** Starts a TypeScript file of this folder; see {@link startFile}. */
@@ -50,7 +59,7 @@ export function startCalled<H extends Handlers>(file: string, place: Place): Cal
 }
 
 /**
- * Starts a program that answers calls, on the given half of the cores.
+ * Starts a program that answers calls, at the given place.
  *
  * The program can force garbage collection; its standard output goes to our standard error.
  */
@@ -63,16 +72,16 @@ function startFile<H extends Handlers>(file: string, place: Place, options: read
   return new Caller<H>(child, basename(file));
 }
 
-/** Starts any program on the given half of the cores. */
+/** Starts any program at the given place. */
 export function startProgram(program: string, programArgs: readonly string[], place: Place): ChildProcess {
   const [command, ...args] = [...pinTo(place), program, ...programArgs];
   return spawn(command ?? "", args, { stdio: ["ignore", "ignore", "pipe"] });
 }
 
-/** Returns the prefix of a command that runs on the given half of the cores; empty with one core or without taskset. */
+/** Returns the prefix of a command that runs at the given place; empty with one core or without taskset. */
 export function pinTo(place: Place): readonly string[] {
   const cores = availableParallelism();
-  if (cores < 2 || process.env.KPNG_BENCH_NO_PIN !== undefined || !hasTaskset()) return [];
+  if (place === "all" || cores < 2 || process.env.KPNG_BENCH_NO_PIN !== undefined || !hasTaskset()) return [];
   const half = Math.ceil(cores / 2);
   return ["taskset", "-c", place === "server" ? `0-${half - 1}` : `${half}-${cores - 1}`];
 }

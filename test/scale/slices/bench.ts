@@ -16,7 +16,7 @@ import { freePorts } from "../../cluster/ports.ts";
 import type { HollowNodesHandlers } from "../hollow-nodes.ts";
 import { makeEndpoint } from "../large-cluster.ts";
 import { mebibytes } from "../proc.ts";
-import { bundled, startCalled } from "../processes.ts";
+import { bundled, startCalled, watcherNodeOptions } from "../processes.ts";
 import { ListServer } from "./list-server.ts";
 import type { PhaseTurns } from "./turn-probe.ts";
 
@@ -112,7 +112,7 @@ async function measure(shape: Shape): Promise<void> {
   const watcher = spawn(
     process.execPath,
     [
-      "--max-semi-space-size=4",
+      ...watcherNodeOptions(),
       "--expose-gc",
       ...(profile === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profile]),
       "--import",
