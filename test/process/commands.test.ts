@@ -222,6 +222,40 @@ describe("the command line", () => {
     expect(program.stdout()).toBe("");
   });
 
+  test("--service-proxy-name selects Services in a file, in what a relay serves, and in the view of a node", {
+    timeout: 120_000,
+  }, async () => {
+    const named = (name: string, labels: object, index: number): object => ({
+      apiVersion: "v1",
+      kind: "Service",
+      metadata: { namespace: "default", name, labels },
+      spec: { clusterIP: `10.0.0.${index}`, ports: [{ port: 80 }] },
+    });
+    const label = "service.kubernetes.io/service-proxy-name";
+    const items = [
+      { apiVersion: "v1", kind: "Node", metadata: { name: "n1" } },
+      named("plain", {}, 1),
+      named("first", { [label]: "mine" }, 2),
+      named("second", { [label]: "other" }, 3),
+    ];
+    writeFileSync(at("state.yaml"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+    await watcher();
+    const mine = ["--service-proxy-name", "mine"];
+    const relay = kpng(["api", "--api", socket(), ...mine, "to-api", "--listen", socket("relay.sock")]);
+    await relay.said('"msg":"upstream watcher in sync"');
+    for (const command of [
+      ["file", "-i", at("state.yaml"), ...mine, "to-file", "-o", "-", "--once"],
+      ["api", "--api", socket(), ...mine, "to-file", "-o", "-", "--once"],
+      ["api", "--api", socket(), ...mine, "to-local", "to-json", "--node-name", "n1", "--once"],
+      ["get", "services", "--api", socket("relay.sock")],
+    ]) {
+      const program = kpng(command);
+      expect(await program.ended, program.stderr()).toBe(0);
+      const found = program.stdout().match(/\b(plain|first|second)\b/g);
+      expect(new Set(found), command.join(" ")).toEqual(new Set(["first"]));
+    }
+  });
+
   test("options of the source may follow the sink, as in the original", async () => {
     const program = kpng(["file", "to-local", "to-json", "--once", "--node-name", "n1", "-i", at("state.yaml")]);
     expect(await program.ended, program.stderr()).toBe(0);
