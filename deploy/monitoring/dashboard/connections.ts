@@ -30,7 +30,10 @@ export const connections: Row = {
         { ...each("kpng_admission_beginning", watcher), legend: "{{instance}} {{view}} waiting" },
         { expr: rate("kpng_admission_refused_total", watcher), legend: "{{instance}} {{view}} refused/s" },
         { expr: rate("kpng_refused_total", watcher), legend: "{{instance}} {{reason}} refused/s" },
-        { expr: rate("kpng_status_refused_total", watcher), legend: "{{instance}} probe connections closed/s" },
+        {
+          expr: rate("kpng_status_connections_closed_total", watcher),
+          legend: "{{instance}} probe connections closed/s",
+        },
         {
           expr: quantile(0.99, "kpng_admission_pushback_seconds", watcher, "instance"),
           legend: "{{instance}} told to wait, p99 s",

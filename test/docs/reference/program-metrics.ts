@@ -17,7 +17,7 @@ import { TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts
 import { TrafficLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "@kpng/backend-userspace/traffic/traffic-metrics.ts";
 import { Health } from "@kpng/process/health/health.ts";
-import { makeRefusedCounter } from "@kpng/process/health/probe-server.ts";
+import { makeClosedCounter } from "@kpng/process/health/probe-server.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { createShadowMetrics } from "@kpng/shadow/shadow-metrics.ts";
@@ -46,7 +46,7 @@ type Register = (registry: Registry) => void | Promise<void>;
 const groups: Readonly<Record<string, Register>> = {
   process: (registry) => {
     registerProcessMetrics(registry, new Health());
-    makeRefusedCounter(registry);
+    makeClosedCounter(registry);
   },
   watcher: (registry) => {
     const store = new Store();

@@ -74,7 +74,7 @@ const maxConnections = 32;
 
 /** Closes the oldest connection of a server whenever there are more than `maxConnections`. */
 function makeWay(server: Server, { address, metrics, log }: ProbeServerOptions): void {
-  const closed = makeRefusedCounter(metrics);
+  const closed = makeClosedCounter(metrics);
   const open = new Set<Socket>();
   server.on("connection", (socket) => {
     open.add(socket);
@@ -90,10 +90,10 @@ function makeWay(server: Server, { address, metrics, log }: ProbeServerOptions):
 }
 
 /** Returns the counter of connections that made way, which the probe servers of a process share. */
-export function makeRefusedCounter(metrics: Registry): Counter {
-  const name = "kpng_status_refused_total";
+export function makeClosedCounter(metrics: Registry): Counter {
+  const name = "kpng_status_connections_closed_total";
   const held = metrics.getSingleMetric(name);
   if (held instanceof Counter) return held;
-  const help = "Connections for health and metrics that were closed because 32 newer ones were open";
+  const help = "Connections for health and metrics that were closed, the oldest first, because more than 32 were open";
   return new Counter({ name, help, registers: [metrics] });
 }

@@ -64,10 +64,10 @@ test.each([
 ])("a probe is answered while 40 connections $name; those that make way are counted and logged", async ({ text }) => {
   const { port, metrics, lines, end } = await serveTo(40, text);
   expect(await statusOf(port, "/livez")).toBe(200);
-  const counted = () => metrics.getSingleMetricAsString("kpng_status_refused_total");
+  const counted = () => metrics.getSingleMetricAsString("kpng_status_connections_closed_total");
   const isAnswered = text.endsWith("\r\n\r\n");
   if (!isAnswered) {
-    expect(await counted()).toContain("kpng_status_refused_total 9");
+    expect(await counted()).toContain("kpng_status_connections_closed_total 9");
     expect(lines.join()).toContain("connection for health and metrics closed");
   }
   await end();
