@@ -48,6 +48,18 @@ test("a deletion that a watch reports applies at once, and so does an object tha
   expect([...store.snapshot.services.keys()]).toEqual(["ns/s2"]);
 });
 
+test("an object that a watch returned or changed meanwhile is not deleted with those that are held", () => {
+  const { store } = setUp();
+  store.replace({ services: [] }, origin);
+  store.apply([
+    { kind: "delete-service", key: "ns/s1" },
+    { kind: "put-service", service: service({ name: "s2", mapIP: true }) },
+  ]);
+  store.apply([{ kind: "put-service", service: service({ name: "s1" }) }]);
+  expect(store.brake.release()).toBe(18);
+  expect([...store.snapshot.services.keys()].sort()).toEqual(["ns/s1", "ns/s2"]);
+});
+
 test("a later list that contains the objects again refutes the first, and another loss is held again", () => {
   const { store } = setUp();
   store.replace({ services: [] }, origin);
