@@ -6,8 +6,9 @@ import {
   SourceKind as SourceMessage,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { ExplainRequest } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import type { Protocol, Service } from "@kpng/model/service.ts";
+import { type Protocol, type Service, serviceKey } from "@kpng/model/service.ts";
 import type { Snapshot } from "../store/snapshot.ts";
+import { isForProgram } from "./explain/explain-service.ts";
 import { nodeAddresses, type Packet, type ProxySettings, type SourceKind, sourceKindOf } from "./explain/packet.ts";
 import { listAddresses } from "./rows/service-row.ts";
 
@@ -37,7 +38,10 @@ export function readPacket(
   return { ...target, source, sourceAddress: parsed?.address };
 }
 
-/** Decodes the destination: an address and a port, or a Service, which stands for its first cluster IP and a port. */
+/**
+ * Decodes the destination: an address and a port, or a Service, which stands for its first cluster IP and a port. A
+ * headless Service stands for its first other address.
+ */
 function readDestination(
   { destination, port, protocol }: ExplainRequest,
   { services }: Snapshot,
@@ -53,13 +57,17 @@ function readDestination(
   if (service === undefined) {
     throw invalid(`destination "${destination}" is neither an IP address nor the namespace/name of a Service`);
   }
-  return { ...clusterAddress(service), ...choosePort(service, port, wanted) };
+  return { ...firstAddress(service), ...choosePort(service, port, wanted) };
 }
 
-function clusterAddress(service: Service): Pick<Packet, "family" | "destination"> {
-  const parsed = parseAddress(listAddresses(service.clusterIPs)[0] ?? "");
+function firstAddress(service: Service): Pick<Packet, "family" | "destination"> {
+  const { clusterIPs, externalIPs, loadBalancerIPs, proxyName } = service;
+  const [first = ""] = [clusterIPs, externalIPs, loadBalancerIPs].flatMap((set) => listAddresses(set));
+  const parsed = parseAddress(first);
   if (parsed !== undefined) return { family: parsed.family, destination: parsed.address };
-  throw invalid(`destination ${service.namespace}/${service.name} has no cluster IP: use an address`);
+  const name = `destination ${serviceKey(service)}`;
+  if (!isForProgram(service)) throw invalid(`${name} has no cluster IP: use an address`);
+  throw invalid(`${name} has no address: it is for an external program, headless with the proxy name "${proxyName}"`);
 }
 
 function choosePort(service: Service, port: number, wanted: Protocol | undefined): Pick<Packet, "port" | "protocol"> {
