@@ -183,7 +183,7 @@ describe("an input of which one Service is bad", () => {
   test("still shows the others, with a warning", async () => {
     const { out, said } = await output("file", "-i", at("state.yaml"), "get", "svc", "-o", "name");
     expect(out).toBe("service/default/noeps\nservice/default/web\n");
-    expect(said).toMatch(/^warning: invalid object skipped: .*state\.yaml:\d+:.*10\.0\.0/);
+    expect(said).toMatch(/^warning: invalid part skipped: .*state\.yaml:\d+:.*10\.0\.0/);
   });
 
   test("is served only with --skip-bad, because part of a cluster is rarely wanted", async () => {
@@ -191,7 +191,7 @@ describe("an input of which one Service is bad", () => {
     expect(await refused.ended).toBe(1);
     expect(refused.stderr()).toContain("[BAD_INPUT]");
     const program = await watcher("--skip-bad");
-    await program.said('"msg":"invalid object skipped"');
+    await program.said('"msg":"invalid part skipped"');
     expect((await output("get", "svc", "-o", "name")).out).toBe("service/default/noeps\nservice/default/web\n");
   });
 });

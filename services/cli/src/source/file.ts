@@ -17,7 +17,11 @@ export const fileCommand: SourceCommand = {
       "globalv1-state.yaml",
     ]),
     ...keepOptions,
-    { flags: "--skip-bad", description: "leave out invalid objects; without it, one invalidates the whole input" },
+    {
+      flags: "--skip-bad",
+      description:
+        "leave out invalid objects, and invalid parts of objects; without it, one invalidates the whole input",
+    },
   ],
   examples: `
 Examples:

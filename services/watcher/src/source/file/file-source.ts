@@ -146,7 +146,7 @@ class FileFollower {
     for (const { level, note, ...place } of result.notes) log[level]("input note", { at: formatLocation(place), note });
     this.#metrics.errors.inc({ source: "file" }, result.skipped.length);
     for (const skipped of result.skipped.slice(0, maxProblems)) {
-      warn("invalid object skipped", { at: formatLocation(skipped), problem: skipped.problem });
+      warn("invalid part skipped", { at: formatLocation(skipped), problem: skipped.problem });
     }
     sink.replace(result.objects, { source: "file", receivedAtMs, isConfirming: true });
     health.setReady(part);

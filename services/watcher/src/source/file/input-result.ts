@@ -4,9 +4,9 @@ import type { DocumentContent } from "./content/document-content.ts";
 import type { ParsedDocument, TextPosition } from "./parse/parsed-document.ts";
 
 /**
- * Result of reading all inputs: all objects, or all problems. `skipped` has the problems of objects that were left out.
- * `readTexts` makes it for `fileSource`, which applies the objects, or keeps its last good state and reports the
- * problems. Separate, because all functions that read inputs share these types.
+ * Result of reading all inputs: all objects, or all problems. `skipped` has the problems of objects and parts that were
+ * left out. `readTexts` makes it for `fileSource`, which applies the objects, or keeps its last good state and reports
+ * the problems. Separate, because all functions that read inputs share these types.
  */
 export type InputResult =
   | {
