@@ -6,6 +6,7 @@ export interface OneServiceOptions {
   readonly protocols?: readonly Protocol[] | undefined;
   /** Addresses of the endpoints. Default 127.0.0.1. */
   readonly addresses?: readonly string[] | undefined;
+  readonly annotations?: Readonly<Record<string, string>> | undefined;
 }
 
 /**
@@ -13,7 +14,7 @@ export interface OneServiceOptions {
  */
 export function oneService(
   target: number,
-  { protocols = ["TCP"], addresses = ["127.0.0.1"] }: OneServiceOptions = {},
+  { protocols = ["TCP"], addresses = ["127.0.0.1"], annotations = {} }: OneServiceOptions = {},
 ): unknown {
   const ports = protocols.map((protocol) => ({ name: protocol.toLowerCase(), protocol }));
   return {
@@ -23,7 +24,7 @@ export function oneService(
       {
         apiVersion: "v1",
         kind: "Service",
-        metadata: { name: "web", namespace: "default" },
+        metadata: { name: "web", namespace: "default", annotations },
         spec: {
           clusterIP: "10.96.0.1",
           clusterIPs: ["10.96.0.1"],

@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
-import { type AddressInfo, connect, createServer } from "node:net";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { resolve } from "node:path";
 import { expect, test } from "vitest";
 import { oneService, type Protocol } from "./one-service.ts";
@@ -15,8 +15,13 @@ const withoutRights = process.getuid?.() === 0 ? ["setpriv", "--bounding-set", "
 
 /** Starts `kpng file to-local to-userspace` on a state with one endpoint, and collects what it prints. */
 function startUserspace(target: AddressInfo, protocols: readonly Protocol[], args: readonly string[] = []) {
-  writeFileSync(at("state.json"), JSON.stringify(oneService(target.port, { protocols })));
-  const source = [resolve(kpngMain), "file", "-i", at("state.json")];
+  return serve(oneService(target.port, { protocols }), args);
+}
+
+/** The same with any state. */
+function serve(state: unknown, args: readonly string[], sourceOptions: readonly string[] = []) {
+  writeFileSync(at("state.json"), JSON.stringify(state));
+  const source = [resolve(kpngMain), "file", "-i", at("state.json"), ...sourceOptions];
   const sink = ["to-local", "to-userspace", "--node-name", "n1", "--state-dir", "none", ...args];
   const [program = "", ...rest] = [...withoutRights, process.execPath, ...source, ...sink];
   const child = spawn(program, rest, { stdio: ["ignore", "pipe", "pipe"] });
@@ -30,6 +35,7 @@ function startUserspace(target: AddressInfo, protocols: readonly Protocol[], arg
   const ended = once(child, "close");
   return {
     text,
+    ended,
     /** Waits until something holds; fails when the program ends. */
     until: async (what: string, holds: () => boolean | Promise<boolean>): Promise<void> => {
       while (!(await holds())) {
@@ -93,4 +99,119 @@ test("/healthz fails while nothing listens, and succeeds when the port is free",
   server.close();
   await program.until("the sync", async () => (await status()) === 200);
   expect(program.text.out).toContain(`default/web:tcp TCP 10.96.0.1:80 -> 127.0.0.1:${taken.port}`);
+});
+
+test("an entry that is forced without the rights for it ends the program, with the reason", async () => {
+  for (const entry of ["redirect", "address"]) {
+    await using program = serve(oneService(1), ["--entry", entry]);
+    const [status] = await program.ended;
+    expect(status, program.text.log).toBe(1);
+    expect(program.text.log).toContain("ENTRY_UNAVAILABLE");
+    expect(program.text.log).toContain(`--entry ${entry} is not possible: `);
+  }
+});
+
+test.each([
+  ["--entry", "map"],
+  ["--map", "127.0.0.1"],
+])("%s %s is chosen because of the option, and not tried after others", async (...args) => {
+  await using program = serve(oneService(1), args);
+  await program.until("the choice", () => program.text.log.includes("entry chosen"));
+  expect(program.text.log).toContain('"entry":"map","reason":"the option --entry or --map"');
+});
+
+test("--map has a local port for each service port of the whole cluster, which leads to its own endpoint", {
+  timeout: 120_000,
+}, async () => {
+  // Endpoints of Services in several namespaces, on other nodes; each answers with the name of its service port.
+  const items: unknown[] = [];
+  const servers: Server[] = [];
+  const frontends = new Map<string, string>();
+  for (let number = 0; number < 60; number++) {
+    const name = `s${number}`;
+    const namespace = `team-${number % 5}`;
+    const ip = `10.96.1.${number}`;
+    const ports = await Promise.all(
+      ["http", "admin"].slice(0, 1 + (number % 2)).map(async (port, index) => {
+        const server = createServer((socket) => socket.end(`${namespace}/${name}:${port}`)).listen(0, "127.0.0.1");
+        await once(server, "listening");
+        servers.push(server);
+        frontends.set(`${namespace}/${name}:${port}`, `${ip}:${80 + index}`);
+        return { name: port, protocol: "TCP", port: 80 + index, target: (server.address() as AddressInfo).port };
+      }),
+    );
+    items.push(
+      {
+        apiVersion: "v1",
+        kind: "Service",
+        metadata: { name, namespace },
+        spec: {
+          clusterIP: ip,
+          clusterIPs: [ip],
+          ports: ports.map(({ target, ...port }) => ({ ...port, targetPort: target })),
+        },
+      },
+      {
+        apiVersion: "discovery.k8s.io/v1",
+        kind: "EndpointSlice",
+        metadata: { name: `${name}-1`, namespace, labels: { "kubernetes.io/service-name": name } },
+        addressType: "IPv4",
+        ports: ports.map(({ name: port, target }) => ({ name: port, protocol: "TCP", port: target })),
+        endpoints: [{ addresses: ["127.0.0.1"], nodeName: `n${number % 7}`, conditions: { ready: true } }],
+      },
+    );
+  }
+  await using program = serve({ apiVersion: "v1", kind: "List", items }, ["--map", "127.0.0.1"]);
+  const lines = () => [...program.text.out.matchAll(/^(\S+) TCP (\S+) -> 127\.0\.0\.1:(\d+)$/gm)];
+  await program.until("the mapping", () => lines().length === frontends.size);
+  expect(new Map(lines().map(([, name, from]) => [name, from]))).toEqual(frontends);
+  expect(new Set(lines().map(([, , , port]) => port)).size).toBe(frontends.size);
+  const answers = lines().map(async ([, name, , port]) => {
+    return [name, String(Buffer.concat(await connect(Number(port), "127.0.0.1").toArray()))];
+  });
+  for (const [name, answer] of await Promise.all(answers)) expect(answer).toBe(name);
+  for (const server of servers) server.close();
+});
+
+test("annotations of a Service set its algorithm and its PROXY protocol", { timeout: 60_000 }, async () => {
+  const seen = { "127.0.0.1": 0, "127.0.0.2": 0 };
+  const sockets: Socket[] = [];
+  const open = async (port: number, address: keyof typeof seen) => {
+    const server = createServer((socket) => {
+      seen[address]++;
+      sockets.push(socket.on("error", () => undefined));
+      socket.once("data", (data) => socket.write(`${address} ${String(data)}`));
+    }).listen(port, address);
+    await once(server, "listening");
+    return server;
+  };
+  await using first = await open(0, "127.0.0.1");
+  const { port } = first.address() as AddressInfo;
+  await using _second = await open(port, "127.0.0.2");
+  const annotations = { "kpng.io/balance": "least-connections", "kpng.io/proxy-protocol": "v1" };
+  const state = oneService(port, { annotations, addresses: ["127.0.0.1", "127.0.0.2"] });
+  const keep = ["--with-service-annotations", "kpng.io/*"];
+  await using program = serve(state, ["--map", "127.0.0.1"], keep);
+  const mapped = (): number => Number(/ -> 127\.0\.0\.1:(\d+)\n/.exec(program.text.out)?.[1]);
+  await program.until("the mapping", () => mapped() > 0);
+  const ask = async () => {
+    // Reset when the program ends.
+    const client = connect(mapped(), "127.0.0.1").on("error", () => undefined);
+    const [data] = await once(client, "data");
+    const [address = "", ...header] = String(data).split(" ");
+    expect(header.join(" ")).toBe(`PROXY TCP4 127.0.0.1 10.96.0.1 ${client.localPort} 80\r\n`);
+    return { client, address };
+  };
+  const clients = [await ask(), await ask(), await ask(), await ask()];
+  expect(seen).toEqual({ "127.0.0.1": 2, "127.0.0.2": 2 });
+  for (const { client, address } of clients) if (address === "127.0.0.1") client.resetAndDestroy();
+  await program.until("the end of two", () => sockets.filter(({ destroyed }) => destroyed).length === 2);
+  // Round robin would send only every other one there. The proxy may count the ends a moment later.
+  await program.until("two more at the endpoint with fewer connections", async () => {
+    const next = [await ask(), await ask()];
+    const isBalanced = next.every(({ address }) => address === "127.0.0.1");
+    for (const { client } of isBalanced ? [] : next) client.resetAndDestroy();
+    return isBalanced;
+  });
+  for (const socket of sockets) socket.destroy();
 });

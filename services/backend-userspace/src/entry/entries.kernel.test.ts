@@ -18,6 +18,7 @@ describePackets("entries in the kernel", () => {
     async (family) => {
       await laboratory.add(`entry-${family}`);
       const seen = JSON.parse(await laboratory.run(`entry-${family}`, [process.execPath, driver, family]));
+      const [own, second] = family === "v4" ? ["192.0.2.1", "192.0.2.2"] : ["2001:db8::1", "2001:db8::2"];
       const serviceIP = family === "v4" ? "10.96.0.1" : "fd00:96::1";
       expect(seen).toEqual({
         places: 1,
@@ -42,10 +43,13 @@ describePackets("entries in the kernel", () => {
         external: [],
         addressOfOther: true,
         addressIsLeft: false,
+        isNodePortMoved: true,
+        nodePortPlaces: [[own], [own, second]],
         ownIsKept: true,
         tablesBesideAddress: "",
         interfaceOfAddress: true,
         interfaceBesideRedirect: false,
+        chosen: ["address: the option --entry", "redirect: the option --entry", "redirect: it is possible here"],
       });
     },
   );

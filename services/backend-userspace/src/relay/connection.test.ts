@@ -1,9 +1,8 @@
-import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { connect, createServer, type Socket } from "node:net";
-import { setTimeout as sleep } from "node:timers/promises";
+import { createServer } from "node:net";
 import { expect, test } from "vitest";
 import { key, RunningService, readAll, TestEndpoint, until } from "../testing/running-service.ts";
+import { SilentEndpoint } from "../testing/silent-endpoint.ts";
 
 test("data after the client's end of data still reaches the client", async () => {
   await using endpoint = await TestEndpoint.open((socket) => {
@@ -229,29 +228,32 @@ test("all connections are reset when the process stops", async () => {
 });
 
 test("an endpoint that does not answer is followed by the next one after the time limit", async () => {
-  // A process that is stopped accepts nothing: when its queue is full, the kernel answers no further SYN.
-  const script =
-    'require("net").createServer().listen({port:0,host:"127.0.0.1",backlog:1},function(){console.log(this.address().port)})';
-  const stopped = spawn(process.execPath, ["-e", script], { stdio: ["ignore", "pipe", "inherit"] });
-  const fillers: Socket[] = [];
-  try {
-    const [line] = await once(stopped.stdout, "data");
-    const at = { address: "127.0.0.1", port: Number(String(line)) };
-    stopped.kill("SIGSTOP");
-    const isAnswered = (): Promise<boolean> => {
-      const socket = connect(at.port, at.address);
-      fillers.push(socket);
-      socket.on("error", () => undefined);
-      return Promise.race([once(socket, "connect").then(() => true), sleep(500).then(() => false)]);
-    };
-    while (await isAnswered());
-    await using good = await TestEndpoint.open((socket) => socket.end("good"));
-    await using service = await RunningService.open({ endpoints: [at, good.at] }, { connectTimeoutMs: 50 });
-    for (let count = 0; count < 4; count++) expect(await readAll(await service.connect())).toBe("good");
-    expect(service.runtime.table.of(key).retries).toBeGreaterThan(0);
-  } finally {
-    for (const socket of fillers) socket.destroy();
-    stopped.kill("SIGKILL");
+  await using silent = await SilentEndpoint.open();
+  await using good = await TestEndpoint.open((socket) => socket.end("good"));
+  await using service = await RunningService.open({ endpoints: [silent.at, good.at] }, { connectTimeoutMs: 50 });
+  for (let count = 0; count < 4; count++) expect(await readAll(await service.connect())).toBe("good");
+  expect(service.runtime.table.of(key).retries).toBeGreaterThan(0);
+});
+
+test("the time limit of an attempt to connect is twice that of the one before", async () => {
+  await using silent = await SilentEndpoint.open();
+  const limits = { connectTimeoutMs: 200, connectAttempts: 4 };
+  await using service = await RunningService.open({ endpoints: [silent.at] }, limits);
+  const traffic = service.runtime.table.of(key);
+  const startMs = performance.now();
+  const ended = service.connect().then(readAll);
+  const client = expect(ended).rejects.toMatchObject({ code: "ECONNRESET" });
+  const timesMs: number[] = [];
+  await until("all attempts have failed", () => {
+    while (timesMs.length < traffic.retries) timesMs.push(performance.now() - startMs);
+    return service.ends()["connect-failed"] === 1;
+  });
+  timesMs.push(performance.now() - startMs);
+  await client;
+  expect(timesMs).toHaveLength(4);
+  // A busy machine makes each later, and nothing makes it earlier. Timers of Node.js may be 1 ms early.
+  for (const [index, wantedMs] of [200, 600, 1_400, 3_000].entries()) {
+    expect(timesMs[index]).toBeGreaterThanOrEqual(wantedMs - 4);
   }
 });
 

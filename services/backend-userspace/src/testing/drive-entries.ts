@@ -96,12 +96,22 @@ await addresses.release(web);
 steps.addressOfOther = shown();
 await addresses.release(at("clusterIP", "TCP", 81));
 steps.addressIsLeft = shown();
+// A node port is at each address of the node, also one that comes later.
+const second = family === "v4" ? "192.0.2.2" : "2001:db8::2";
+const nodePortPlaces = () => addresses.placesOf(at("nodePort", "TCP", 30_080)).map(({ address }) => address);
+addresses.useNode(node());
+const nodePortsBefore = nodePortPlaces();
+run(`ip address add ${second}/${family === "v4" ? 32 : 128} dev lo`);
+steps.isNodePortMoved = addresses.useNode(node());
+steps.nodePortPlaces = [nodePortsBefore, nodePortPlaces()];
 await addresses.close();
 steps.ownIsKept = readLocalAddresses()[family].includes(own);
 
 const choice = { mapAddresses: {}, localPorts: { first: 20_000, last: 29_999 }, addressExternalIPs: false };
-const choose = (entry: "redirect" | "address") =>
-  chooseEntries({ ...choice, entry, name: "kpng-test", print: () => undefined, log: createLog("off") });
+const lines: Record<string, unknown>[] = [];
+const log = createLog("info", (line) => lines.push(JSON.parse(line)));
+const choose = (entry: "auto" | "redirect" | "address") =>
+  chooseEntries({ ...choice, entry, name: "kpng-test", print: () => undefined, log });
 run(`nft add table ${ip} kpng-test`);
 const byAddress = await choose("address");
 steps.tablesBesideAddress = run("nft list tables").trim();
@@ -110,4 +120,6 @@ await choose("redirect");
 steps.interfaceBesideRedirect = run("ip -o link show").includes("kpng-test");
 // Whose interface is gone.
 for (const entry of byAddress) await entry.close();
+await choose("auto");
+steps.chosen = lines.filter(({ msg }) => msg === "entry chosen").map(({ entry, reason }) => `${entry}: ${reason}`);
 process.stdout.write(`${JSON.stringify(steps)}\n`);
