@@ -1,11 +1,17 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { runInGuest, whyNoGuest } from "../../guest/guest.ts";
 import { usageOf } from "../proc.ts";
 import { maxConnections, startEndpoint, startKpng } from "./carriers.ts";
 
-// Memory of open connections in a fresh kpng-userspace: `open-pairs.ts [PAIRS]`, default 10 000. Clients in several
+// Memory of open connections in a fresh kpng-userspace: `open-pairs.ts [--guest] [PAIRS]`, default 10 000. With
+// `--guest`, all of it runs in a guest, whose kernel has no other sockets and allows as many files as root asks for. Clients in several
 // processes open them, each from an address of its own. Raises the limit of open files, as root; otherwise there are
 // fewer pairs if it does not allow them. The exit status is 1 if a pair takes more than 32 KiB of RSS, or if
 // descriptors are left.
@@ -40,8 +46,25 @@ async function hold(port: number, count: number, source: string): Promise<ChildP
   return child;
 }
 
+const { values, positionals } = parseArgs({
+  options: { guest: { type: "boolean", default: false } },
+  allowPositionals: true,
+});
+if (values.guest) {
+  const missing = whyNoGuest();
+  if (missing !== undefined) {
+    print(`cannot run: ${missing}`);
+    process.exit(1);
+  }
+  const folder = await mkdtemp(join(tmpdir(), "kpng-guest-"));
+  const command = [process.execPath, "test/scale/carry/open-pairs.ts", ...positionals];
+  const end = await runInGuest({ folder, command, memoryMiB: 3_072, timeoutMs: 600_000 });
+  await rm(folder, { recursive: true, force: true });
+  print(end.kind === "not-booted" ? `cannot run: ${end.reason}` : end.output);
+  process.exit(end.kind === "exited" ? end.exitCode : 1);
+}
 spawnSync("prlimit", ["--pid", String(process.pid), "--nofile=65536:65536"]);
-const wanted = Number(process.argv[2] ?? 10_000);
+const wanted = Number(positionals[0] ?? 10_000);
 const pairs = Math.min(wanted, maxConnections());
 const endpoint = await startEndpoint();
 const kpng = await startKpng(endpoint.port);
