@@ -7,7 +7,8 @@ import { fileURLToPath } from "node:url";
  * `npm run soak -- cluster` disturbs a whole cluster instead: see test/e2e/soak. `npm run soak -- replicas` plays
  * random histories of replicas that are frozen, restarted and restored, SEEDS of them (1 000); `npm test` plays 10.
  * `npm run soak -- userspace` opens, resets and ends connections through kpng-userspace for five minutes, or for the
- * seconds that follow; `npm test` does so for 30 s.
+ * seconds that follow; `npm test` does so for 30 s. `npm run soak -- userspace-kills` kills processes of it under
+ * traffic for two minutes, or for the seconds that follow, with the seed that follows.
  */
 const [, , name, ...others] = process.argv;
 if (name === "cluster") {
@@ -16,6 +17,10 @@ if (name === "cluster") {
 }
 if (name === "userspace") {
   const program = fileURLToPath(new URL("../scale/carry/churn.ts", import.meta.url));
+  process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
+}
+if (name === "userspace-kills") {
+  const program = fileURLToPath(new URL("../scale/carry/kills.ts", import.meta.url));
   process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
 }
 if (name === "replicas") {

@@ -1,32 +1,50 @@
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
 import { usageOf } from "../proc.ts";
 import { type Carrier, maxConnections, startEndpoint, startHaproxy, startKpng } from "./carriers.ts";
 import { download, keepOpen, shortConnections, upload } from "./load.ts";
 import { profileOf } from "./profile.ts";
 
-// The benchmark of kpng-userspace: against Debian's HAProxy with one thread and a direct connection, in the same run,
-// over loopback. The figures are per second of the proxy's own CPU time, because the client and the endpoint share the
-// cores with it. Needs the package haproxy. Up to
-// 10 000 connections are kept open at the same time, fewer if the limit of open files does not allow them.
+// The benchmark of kpng-userspace without workers, with one and with two: against Debian's HAProxy with one thread and
+// a direct connection, in the same run, over loopback. Each figure is per second of the proxy's own CPU time, because
+// the client and the endpoint share the cores with it, and in parentheses per second of elapsed time. With `--rounds
+// N`, all are measured in turn N times. Needs the package haproxy. Up to 10 000 connections are kept open at the same
+// time, fewer if the limit of open files does not allow them.
 
-const rounds = 1;
+const { values } = parseArgs({ options: { rounds: { type: "string", default: "1" } } });
 // HAProxy keeps some of its connections for itself, and would let the last ones wait.
 const kept = Math.min(10_000, maxConnections() - 500);
 const print = (text: string): void => void process.stdout.write(`${text}\n`);
 
-interface Figures {
-  readonly connections: number;
-  readonly download: number;
-  readonly upload: number;
+/** Amount of a load per second of the proxy's CPU time, and of elapsed time. */
+interface Rate {
+  readonly perCpuSecond: number;
+  readonly perSecond: number;
+  /** The part of the CPU time that the process with the plan took, without its workers. */
+  readonly ownShare: number;
 }
 
-/** Runs a load, and returns its amount per second of the proxy's CPU time, or of real time for a direct connection. */
-async function rate(carrier: Carrier, load: () => Promise<number>): Promise<number> {
-  const cpuMs = (): number => (carrier.pid === undefined ? performance.now() : usageOf(carrier.pid).cpuMs);
-  const before = cpuMs();
+interface Figures {
+  readonly connections: Rate;
+  readonly download: Rate;
+  readonly upload: Rate;
+}
+
+function workersOf(pid: number): readonly number[] {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
+}
+
+/** Runs a load, and returns its rates; a direct connection has only that of elapsed time. */
+async function rate({ pid }: Carrier, load: () => Promise<number>): Promise<Rate> {
+  const cpuMs = (): readonly number[] =>
+    pid === undefined ? [] : [pid, ...workersOf(pid)].map((one) => usageOf(one).cpuMs);
+  const [startMs, before] = [performance.now(), cpuMs()];
   const amount = await load();
-  return amount / ((cpuMs() - before) / 1_000);
+  const used = cpuMs().map((after, index) => after - (before[index] ?? 0));
+  const total = used.reduce((sum, one) => sum + one, 0);
+  const perSecond = amount / ((performance.now() - startMs) / 1_000);
+  return { perSecond, perCpuSecond: amount / (total / 1_000), ownShare: (used[0] ?? 0) / total };
 }
 
 async function measure(carrier: Carrier): Promise<Figures> {
@@ -54,28 +72,43 @@ async function measureOpen(carrier: Carrier): Promise<string> {
 }
 
 const endpoint = await startEndpoint();
-const carriers = [endpoint, await startHaproxy(endpoint.port), await startKpng(endpoint.port)];
-const best = new Map<string, Figures>();
+const carriers = [endpoint, await startHaproxy(endpoint.port)];
+for (const workers of [0, 1, 2]) carriers.push(await startKpng(endpoint.port, { workers }));
+const figures = new Map<Carrier, Figures[]>(carriers.map((carrier) => [carrier, []]));
 try {
-  for (let round = 0; round < rounds; round++) {
-    for (const carrier of carriers) {
-      const figures = await measure(carrier);
-      const known = best.get(carrier.name) ?? figures;
-      best.set(carrier.name, {
-        connections: Math.max(known.connections, figures.connections),
-        download: Math.max(known.download, figures.download),
-        upload: Math.max(known.upload, figures.upload),
-      });
-    }
+  for (let round = 0; round < Number(values.rounds); round++) {
+    for (const [carrier, measured] of figures) measured.push(await measure(carrier));
   }
   print("| Proxy | Short connections per CPU-s | Download per CPU-s | Upload per CPU-s | Open connections |");
   print("|---|---|---|---|---|");
-  for (const carrier of carriers) {
-    const { connections, download: down, upload: up } = best.get(carrier.name) ?? (await measure(carrier));
-    const mega = (bytes: number): string => `${Math.round(bytes / 1e6)} MB`;
-    const unit = carrier.pid === undefined ? " (per second)" : "";
-    const row = [carrier.name + unit, Math.round(connections), mega(down), mega(up), await measureOpen(carrier)];
-    print(`| ${row.join(" | ")} |`);
+  for (const [carrier, measured] of figures) {
+    const hasWorkers = carrier.pid !== undefined && workersOf(carrier.pid).length > 0;
+    const cell = (rates: readonly Rate[], unit: number, name: string): string => {
+      const list = (of: (rate: Rate) => number): string => rates.map((one) => Math.round(of(one))).join("; ");
+      const elapsed = `${list(({ perSecond }) => perSecond / unit)}${name} per s`;
+      if (carrier.pid === undefined) return `(${elapsed})`;
+      const own = hasWorkers ? `; ${list(({ ownShare }) => ownShare * 100)} % in the process with the plan` : "";
+      return `${list(({ perCpuSecond }) => perCpuSecond / unit)}${name} (${elapsed}${own})`;
+    };
+    const row = [
+      cell(
+        measured.map(({ connections }) => connections),
+        1,
+        "",
+      ),
+      cell(
+        measured.map(({ download: down }) => down),
+        1e6,
+        " MB",
+      ),
+      cell(
+        measured.map(({ upload: up }) => up),
+        1e6,
+        " MB",
+      ),
+      hasWorkers ? "" : await measureOpen(carrier),
+    ];
+    print(`| ${[carrier.name, ...row].join(" | ")} |`);
   }
   const loads = {
     "short connections": (port: number) => shortConnections(port, 3_000),

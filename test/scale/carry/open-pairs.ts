@@ -11,10 +11,10 @@ import { usageOf } from "../proc.ts";
 import { maxConnections, startEndpoint, startKpng } from "./carriers.ts";
 
 // Memory of open connections in a fresh kpng-userspace: `open-pairs.ts [--guest] [PAIRS]`, default 10 000. With
-// `--guest`, all of it runs in a guest, whose kernel has no other sockets and allows as many files as root asks for. Clients in several
-// processes open them, each from an address of its own. Raises the limit of open files, as root; otherwise there are
-// fewer pairs if it does not allow them. The exit status is 1 if a pair takes more than 32 KiB of RSS, or if
-// descriptors are left.
+// `--guest`, all of it runs in a guest, whose kernel has no other sockets and allows as many files as root asks for.
+// Clients in several processes open them, each from an address of its own. Raises the limit of open files, as root;
+// otherwise there are fewer pairs if it does not allow them. The exit status is 1 if a pair takes more than 32 KiB of
+// RSS, or if descriptors are left.
 
 const maxPairKiB = 32;
 const sources = ["127.0.0.11", "127.0.0.12", "127.0.0.13", "127.0.0.14"];

@@ -23,7 +23,7 @@ interface CpuProfile {
  */
 export async function profileOf(target: number, load: (port: number) => Promise<unknown>): Promise<readonly string[]> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-profile-"));
-  const kpng = await startKpng(target, ["--cpu-prof", `--cpu-prof-dir=${folder}`]);
+  const kpng = await startKpng(target, { nodeOptions: ["--cpu-prof", `--cpu-prof-dir=${folder}`] });
   const loadTime = Number(process.hrtime.bigint() / 1_000n);
   await load(kpng.port);
   // The profile is written at the end.

@@ -1,12 +1,17 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { addressAndPort } from "@kpng/model/address.ts";
 import type { Balancer } from "../balance/balancer.ts";
-import { Connection, type RelayContext } from "../relay/connection.ts";
+import { Connection, listenBacklog, type RelayContext, relayServerOptions } from "../relay/connection.ts";
+import { type PassageContext, PlannedPassage } from "../relay/planned-passage.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
+import type { SharedListener, Workers } from "../workers/workers.ts";
 import type { Gate } from "./gate.ts";
 
-/** Connections that may wait to be accepted; the kernel's own limit (net.core.somaxconn) may be lower. */
-const backlog = 4_096;
+/** State that all TCP listeners of the process share. */
+export interface TcpContext extends RelayContext, PassageContext {
+  /** Processes that accept from the same sockets; undefined without `--workers`. */
+  readonly workers: Workers | undefined;
+}
 
 /** The frontend that a listener serves. */
 export interface ServedPort {
@@ -21,75 +26,84 @@ export interface ServedPort {
  * `ServedFrontend` opens one for each place of a TCP frontend. Separate from `Connection`, which lives longer: a closed
  * listener's connections go on.
  */
-export class TcpListener {
-  readonly #server: Server;
+export class TcpListener implements SharedListener {
+  readonly server: Server;
   readonly #served: ServedPort;
-  readonly #context: RelayContext;
+  readonly #context: TcpContext;
+  /** Resolves when no worker has the socket, nor connections of it. */
+  #unshare: (() => Promise<void>) | undefined;
 
-  private constructor(served: ServedPort, context: RelayContext) {
+  private constructor(served: ServedPort, context: TcpContext) {
     this.#served = served;
     this.#context = context;
-    this.#server = createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true }, (client) =>
-      this.#accept(client),
-    );
+    this.server = createServer(relayServerOptions, (client) => this.#accept(client));
   }
 
   /** Listens at an address. Rejects with the system's error, e.g. EADDRINUSE. */
   static async open(
     served: ServedPort,
     place: { readonly address: string; readonly port: number },
-    context: RelayContext,
+    context: TcpContext,
   ): Promise<TcpListener> {
     const listener = new TcpListener(served, context);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const server = listener.#server;
+    const { server } = listener;
     server.once("error", reject);
-    server.listen({ host: place.address, port: place.port, backlog, ipv6Only: true }, resolve);
+    server.listen({ host: place.address, port: place.port, backlog: listenBacklog, ipv6Only: true }, resolve);
     await promise;
     server.removeListener("error", reject);
-    // E.g. too many open files: the connection is lost, and the next one may be accepted.
-    server.on("error", () => served.balancer.traffic.end("limit"));
+    server.on("error", () => listener.failed());
+    listener.#unshare = context.workers?.share(listener);
     return listener;
   }
 
   /** Accepts no more connections; open ones go on. Resolves when they have ended. */
-  close(): Promise<void> {
-    return new Promise((resolve) => this.#server.close(() => resolve()));
+  async close(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.server.close(() => resolve()));
+    await Promise.all([closed, this.#unshare?.()]);
+  }
+
+  admit(address: string | undefined, port: number): PlannedPassage | ConnectionEnd {
+    const { gate, balancer } = this.#served;
+    const { traffic } = balancer;
+    traffic.total++;
+    const set = address === undefined ? "client-reset" : gate.admit(address);
+    if (set !== "cluster" && set !== "local") return this.#refuse(address, port, set);
+    if (!this.#context.limit.tryTake(traffic)) return this.#refuse(address, port, "limit");
+    return new PlannedPassage({ address: address ?? "", port, balancer, set, frontend: gate.frontend }, this.#context);
+  }
+
+  failed(): void {
+    this.#served.balancer.traffic.end("limit");
   }
 
   #accept(client: Socket): void {
     const { gate, balancer } = this.#served;
-    const { limit, accessLog } = this.#context;
     const { plan } = balancer.settings;
-    const { traffic } = balancer;
-    const needsAddress = gate.needsAddress || plan.affinitySeconds !== undefined || accessLog !== undefined;
-    const clientAddress = needsAddress ? client.remoteAddress : "";
-    traffic.total++;
-    const refuse = (end: ConnectionEnd): void => this.#refuse(client, clientAddress ?? "", end);
-    // Without an address, the client has reset the connection before it was accepted.
-    const set = clientAddress === undefined ? "client-reset" : gate.admit(clientAddress);
-    if (set !== "cluster" && set !== "local") refuse(set);
-    else if (!limit.tryTake(traffic)) refuse("limit");
-    else {
-      const from = { client, clientAddress: clientAddress ?? "" };
-      new Connection({ ...from, balancer, set, frontend: gate.frontend }, this.#context);
+    const needsAddress =
+      gate.needsAddress || plan.affinitySeconds !== undefined || this.#context.accessLog !== undefined;
+    const passage = needsAddress ? this.admit(client.remoteAddress, client.remotePort ?? 0) : this.admit("", 0);
+    if (typeof passage !== "string") {
+      new Connection(client, passage, this.#context);
+      return;
     }
+    client.on("error", () => undefined);
+    client.resetAndDestroy();
   }
 
-  #refuse(client: Socket, clientAddress: string, end: ConnectionEnd): void {
-    const { plan } = this.#served.balancer.settings;
-    this.#served.balancer.traffic.end(end);
-    client.on("error", () => undefined);
+  #refuse(address: string | undefined, port: number, end: ConnectionEnd): ConnectionEnd {
+    const { traffic, settings } = this.#served.balancer;
+    traffic.end(end);
     this.#context.accessLog?.write({
-      service: plan.name,
+      service: settings.plan.name,
       protocol: "TCP",
-      client: clientAddress === "" ? "" : addressAndPort(clientAddress, client.remotePort ?? 0),
+      client: address === undefined ? "" : addressAndPort(address, port),
       endpoint: "",
       end,
       durationMs: 0,
       bytesFromClient: 0,
       bytesToClient: 0,
     });
-    client.resetAndDestroy();
+    return end;
   }
 }

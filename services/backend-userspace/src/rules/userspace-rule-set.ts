@@ -153,7 +153,9 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
       if (!frontend.isWanted && !frontend.isDraining) this.#drained.add(frontend);
     }
     for (const frontend of frontends) frontend.setPublished();
-    // In two turns of the event loop, a listener without connections has closed, and its address can go now.
+    // Then and in two turns of the event loop, a listener without connections has closed: its address can go now, and
+    // its port is free for the next sync.
+    if (isAnyClosed) await runtime.relay.workers?.settled();
     for (let turn = 0; isAnyClosed && turn < 2; turn++) await nextTurn();
     await this.#releaseDrained();
     const failed = this.#wanted().flatMap(({ failure }) => (failure === undefined ? [] : [failure]));

@@ -4,15 +4,23 @@ import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/servic
 import type { Registry } from "prom-client";
 import type { BalancedEndpoint } from "../balance/balancer.ts";
 import type { Handover } from "../handover/handover.ts";
+import type { TcpContext } from "../listen/tcp-listener.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
-import type { Connection, RelayContext } from "../relay/connection.ts";
+import type { Connection } from "../relay/connection.ts";
 import { ReadBuffer } from "../relay/read-buffer.ts";
 import { ReadGarbage } from "../relay/read-garbage.ts";
 import { type SweepLimits, sweep, sweepIntervalMs } from "../relay/sweeper.ts";
 import { AccessLog } from "../traffic/access-log.ts";
 import { TrafficTable } from "../traffic/service-traffic.ts";
-import { limitsFor, readMemoryLimit, readOpenFilesLimit, TrafficLimit } from "../traffic/traffic-limits.ts";
+import {
+  limitsFor,
+  readMemoryLimit,
+  readOpenFilesLimit,
+  TrafficLimit,
+  workerBytes,
+} from "../traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "../traffic/traffic-metrics.ts";
+import { Workers } from "../workers/workers.ts";
 import type { ServiceSettings } from "./service-settings.ts";
 
 /** Settings of the traffic, from the options of the backend. Times in milliseconds. */
@@ -31,6 +39,10 @@ export interface TrafficSettings extends ServiceSettings {
   readonly maxAffinityClients: number;
   /** File of the access log, "-" for standard output; undefined for none. */
   readonly accessLog: string | undefined;
+  /** Processes that carry TCP connections beside this one. */
+  readonly workers: number;
+  /** File of the program that they run. */
+  readonly workerProgram: string;
 }
 
 interface ListenersOfFamily {
@@ -50,7 +62,7 @@ interface ListenersOfFamily {
 export class UserspaceRuntime {
   readonly settings: TrafficSettings;
   readonly table = new TrafficTable();
-  readonly relay: RelayContext;
+  readonly relay: TcpContext;
   readonly udp: UdpContext;
   readonly log: Log;
   /** The process before and after this one; undefined for none. */
@@ -65,7 +77,7 @@ export class UserspaceRuntime {
   #timer: NodeJS.Timeout | undefined;
 
   constructor(settings: TrafficSettings, log: Log, metrics: Registry, handover?: Handover) {
-    const { connectTimeoutMs, connectAttempts } = settings;
+    const { connectTimeoutMs, connectAttempts, tcp, workers: count, workerProgram } = settings;
     const limits = this.#limits(settings);
     const accessLog =
       settings.accessLog === undefined
@@ -77,6 +89,7 @@ export class UserspaceRuntime {
     this.log = log;
     this.handover = handover;
     if (handover !== undefined) handover.places = () => [...this.#listening];
+    const workers = count === 0 ? undefined : new Workers(count, workerProgram, { connectTimeoutMs, tcp }, log);
     this.relay = {
       limit: connections,
       open: this.#connections,
@@ -85,12 +98,15 @@ export class UserspaceRuntime {
       connectTimeoutMs,
       connectAttempts,
       accessLog,
+      workers,
     };
     this.udp = { limit: flows, listeners: this.#udpListeners, accessLog };
     registerTrafficMetrics(metrics, {
       ...{ table: this.table, connections, flows },
       closedFrontends: () => this.#families.reduce((total, { closedCount }) => total + closedCount, 0),
       openSockets: () => this.#listening.size,
+      workers: () => workers?.running.length ?? 0,
+      workerExits: () => workers?.exits ?? 0,
     });
   }
 
@@ -104,6 +120,7 @@ export class UserspaceRuntime {
     const flows = { answered: sweeps(udpIdleMs), unanswered: sweeps(udpUnansweredMs) };
     this.#timer ??= setInterval(() => {
       sweep(this.#connections, tcp, intervalMs, performance.now());
+      this.relay.workers?.resetDrained(tcp.drainMs, performance.now());
       for (const listener of this.#udpListeners) listener.sweep(flows);
     }, intervalMs).unref();
   }
@@ -136,9 +153,11 @@ export class UserspaceRuntime {
   }
 
   #limits(settings: TrafficSettings): ReturnType<typeof limitsFor> {
-    const { maxConnections, maxFlows, maxPerService } = settings;
+    const { maxConnections, maxFlows, maxPerService, workers } = settings;
     const given = { connections: maxConnections, flows: maxFlows, perService: maxPerService };
-    return limitsFor({ openFiles: this.#openFiles - this.#listening.size, memoryBytes: readMemoryLimit() }, given);
+    const memoryBytes = readMemoryLimit() - workers * workerBytes;
+    // A worker has as many descriptors, and may happen to carry all connections.
+    return limitsFor({ openFiles: this.#openFiles - this.#listening.size, memoryBytes }, given);
   }
 
   /**
@@ -168,11 +187,15 @@ export class UserspaceRuntime {
     this.#families.splice(this.#families.indexOf(family), 1);
     if (this.#families.length > 0) return;
     if (this.handover?.isSucceeded === true) {
-      await this.handover.drained(() => this.#connections.size === 0, this.settings.tcp.drainMs);
+      const { limit, workers } = this.relay;
+      // Connections that a worker has just accepted are not counted yet.
+      const isDrained = (): boolean => workers?.isSettled !== false && limit.open === 0;
+      await this.handover.drained(isDrained, this.settings.tcp.drainMs);
     }
     clearInterval(this.#timer);
     for (const connection of this.#connections) connection.reset("stopped");
     for (const listener of this.#udpListeners) void listener.close("stopped");
+    await this.relay.workers?.stop();
   }
 }
 

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
+import { join } from "node:path";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { createReadableLog } from "@kpng/backend-kit/testing/steps.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -27,6 +28,8 @@ const settings: TrafficSettings = {
   maxPerService: 1_000,
   maxAffinityClients: 1_000,
   accessLog: undefined,
+  workers: 0,
+  workerProgram: join(import.meta.dirname, "../main.ts"),
 };
 
 /** A Service with one port, as a test wants it. */

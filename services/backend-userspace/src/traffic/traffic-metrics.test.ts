@@ -1,0 +1,53 @@
+import { expect, test } from "vitest";
+import { RunningService, readAll, TestEndpoint, until } from "../testing/running-service.ts";
+
+test("the metrics have the connections, bytes, retries, ends and limits of a Service", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => {
+    socket.on("end", () => socket.end("an answer"));
+    socket.resume();
+  });
+  const refusing = { address: "127.0.0.1", port: 1 };
+  const limits = { maxPerService: 2, maxConnections: 20, maxFlows: 30 };
+  await using service = await RunningService.open({ endpoints: [refusing, endpoint.at] }, limits);
+  const ask = async (): Promise<string> => {
+    const client = await service.connect();
+    client.end("question");
+    return readAll(client);
+  };
+  for (let count = 0; count < 3; count++) expect(await ask()).toBe("an answer");
+  await until("they have ended", () => service.ends().closed === 3);
+  const held = [await service.connect(), await service.connect()];
+  await until("two are open", () => endpoint.sockets.size === 2);
+  await expect(service.connect().then(readAll)).rejects.toMatchObject({ code: "ECONNRESET" });
+  const { retries } = service.runtime.table.of("default/web");
+  // Every connection whose turn was the endpoint that refuses.
+  expect(retries).toBeGreaterThanOrEqual(2);
+  const text = await service.metrics.metrics();
+  const values = Object.fromEntries(
+    text
+      .split("\n")
+      .filter((line) => line.startsWith("kpng_"))
+      .map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.slice(line.lastIndexOf(" ")))]),
+  );
+  const of = (name: string, labels = ""): string => `kpng_userspace_${name}{service="default/web"${labels}}`;
+  expect(values).toEqual({
+    [of("connections_total")]: 6,
+    [of("connect_retries_total")]: retries,
+    [of("received_bytes_total")]: 24,
+    [of("sent_bytes_total")]: 27,
+    [of("connections_ended_total", ',end="closed"')]: 3,
+    [of("connections_ended_total", ',end="limit"')]: 1,
+    [of("service_connections")]: 2,
+    kpng_userspace_open_connections: 2,
+    kpng_userspace_open_flows: 0,
+    kpng_userspace_max_connections: 20,
+    kpng_userspace_max_flows: 30,
+    kpng_userspace_listeners: 1,
+    kpng_userspace_closed_frontends: 0,
+    kpng_userspace_workers: 0,
+    kpng_userspace_worker_exits_total: 0,
+  });
+  for (const client of held) client.destroy();
+  await until("the gauges go back", () => service.runtime.relay.limit.open === 0);
+  expect(await service.metrics.metrics()).toContain("kpng_userspace_open_connections 0");
+});

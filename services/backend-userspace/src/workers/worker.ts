@@ -1,0 +1,74 @@
+import { createServer, type Server } from "node:net";
+import { Connection, listenBacklog, type RelayContext, relayServerOptions } from "../relay/connection.ts";
+import { ReadBuffer } from "../relay/read-buffer.ts";
+import { ReadGarbage } from "../relay/read-garbage.ts";
+import { sweep, sweepIntervalMs } from "../relay/sweeper.ts";
+import { AskedPassage } from "./asked-passage.ts";
+import type { FromWorker, ToWorker, WorkerSettings } from "./messages.ts";
+
+// The program of a worker (`--workers`), which `Workers` starts: accepts connections from shared listening sockets and
+// carries them. It has no plan. When the process with the plan closes the channel, or ends, all connections are reset.
+
+const reportMs = 1_000;
+const { connectTimeoutMs, tcp }: WorkerSettings = JSON.parse(process.argv[3] ?? "");
+const servers = new Map<number, Server>();
+const passages = new Map<number, { readonly passage: AskedPassage; readonly connection: Connection }>();
+const open = new Set<Connection>();
+const relay: RelayContext = { open, buffer: new ReadBuffer(), garbage: new ReadGarbage(), connectTimeoutMs };
+let lastId = 0;
+
+function send(message: FromWorker): void {
+  if (process.connected) process.send?.(message, undefined, undefined, () => undefined);
+}
+
+function listen(listener: number, received: Server | undefined): void {
+  if (received === undefined) return;
+  const server = createServer(relayServerOptions, (client) => {
+    const id = ++lastId;
+    const { remoteAddress: address, remotePort: port = 0 } = client;
+    const passage = new AskedPassage({ id, listener, address, port }, (message) => {
+      if (message.kind === "ended") passages.delete(id);
+      send(message);
+    });
+    passages.set(id, { passage, connection: new Connection(client, passage, relay) });
+  });
+  server.on("error", () => send({ kind: "failed", listener }));
+  servers.set(listener, server);
+  // The server that Node.js made of the received socket listens with a backlog of 511, also for the other processes,
+  // and its connections are not half-open. This server takes the socket over with its own options and backlog.
+  server.listen(received, listenBacklog);
+}
+
+function close(listener: number): void {
+  servers.get(listener)?.close();
+  servers.delete(listener);
+  send({ kind: "deaf", listener });
+}
+
+function report(): void {
+  const reports = [...passages.values()]
+    .map(({ passage }) => passage.takeProgress())
+    .filter((one) => one !== undefined);
+  if (reports.length > 0) send({ kind: "progress", reports });
+}
+
+const limits = { ...tcp, drainMs: 0 };
+const intervalMs = sweepIntervalMs(limits);
+setInterval(() => sweep(open, limits, intervalMs, performance.now()), intervalMs);
+setInterval(report, reportMs);
+process.on("message", (message: ToWorker, received: Server | undefined) => {
+  if (message.kind === "listen") listen(message.listener, received);
+  else if (message.kind === "close") close(message.listener);
+  else if (message.kind === "to") passages.get(message.id)?.passage.answer(message.to);
+  else passages.get(message.id)?.connection.reset(message.end);
+});
+// The process with the plan says when to end; a terminal or a supervisor sends its signals to all processes.
+for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => undefined);
+process.on("disconnect", () => process.exit());
+// Also after an error of this program. A regular end would tell clients that they have all data.
+process.on("exit", () => {
+  for (const connection of open) connection.reset("stopped");
+});
+// The process with the plan may have ended while this one was starting.
+if (process.connected) send({ kind: "ready" });
+else process.exit();
