@@ -31,6 +31,9 @@ const pseudo = { map: 1, function: 2 };
 /** The kernel accepts functions of conntrack only in programs with a licence that is compatible with the GPL. */
 const licence = Buffer.from("Dual BSD/GPL\0");
 const logBytes = 1024 * 1024;
+const errnoAgain = 11;
+/** How often a program is loaded while signals interrupt the verifier. */
+const maxLoads = 20;
 
 /**
  * Loads a program of the object file, after its references are replaced by descriptors and ids. `Datapath` calls it for
@@ -71,7 +74,10 @@ export function loadProgram(
   const attribute = makeAttribute(144, [0, type], [4, code.length / 8], [8, code], [16, licence], [68, attachType]);
   setField(attribute, 120, descriptors);
   attribute.write(name.slice(0, 15), 48, "latin1");
-  const result = bpf(commands.load, attribute);
+  let result = bpf(commands.load, attribute);
+  for (let load = 1; load < maxLoads && result.kind === "failed" && result.errno === errnoAgain; load++) {
+    result = bpf(commands.load, attribute);
+  }
   const log = result.kind === "failed" ? readVerifierLog(attribute) : "";
   for (const descriptor of opened) closeDescriptor(descriptor);
   if (result.kind === "done") {

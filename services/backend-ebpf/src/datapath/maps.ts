@@ -126,7 +126,11 @@ function describeMaps(mapSizes: MapSizes) {
 export class GracePeriods {
   /** Argument of bpf(2) for the update. */
   readonly #update: Buffer;
-  #pending: Promise<void> = Promise.resolve();
+  /** Calls that wait for the next grace period. */
+  #waiting: (() => void)[] = [];
+  /** The grace period that has not begun, if calls wait for it, and the last one that was requested. */
+  #next: Promise<void> | undefined;
+  #last: Promise<void> = Promise.resolve();
 
   constructor() {
     const shape = { keyBytes: 4, valueBytes: 4, maxEntries: 1, flags: 0 };
@@ -138,14 +142,25 @@ export class GracePeriods {
 
   /** Calls `release` after a grace period. It must not throw. If the kernel could not wait, it is never called. */
   after(release: () => void): void {
-    this.#pending = this.#pending.then(async () => {
-      if (await bpfOffThread(updateCommand, this.#update)) release();
-    });
+    void this.#join(release);
   }
 
   /** Resolves after a grace period, when all earlier calls of `release` are done. */
-  async pass(): Promise<void> {
-    this.after(() => undefined);
-    await this.#pending;
+  pass(): Promise<void> {
+    return this.#join(() => undefined);
+  }
+
+  /** One grace period serves all calls that came before it began: some 20 ms each would add up under fast changes. */
+  #join(release: () => void): Promise<void> {
+    this.#waiting.push(release);
+    if (this.#next !== undefined) return this.#next;
+    this.#next = this.#last.then(async () => {
+      const due = this.#waiting;
+      this.#waiting = [];
+      this.#next = undefined;
+      if (await bpfOffThread(updateCommand, this.#update)) for (const each of due) each();
+    });
+    this.#last = this.#next;
+    return this.#next;
   }
 }
