@@ -1,12 +1,9 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { web } from "../scenario/build.ts";
-import { addressOf, clusterIP, pod } from "../scenario/packet.ts";
+import { addressOf, clusterIP } from "../scenario/packet.ts";
 import { families } from "../scenario/places.ts";
-import { kpngEbpf } from "./backend/kpng-ebpf.ts";
-import type { KpngProxy } from "./backend/kpng-proxy.ts";
-import { cgroupMount, descendants, whyNoBpf } from "./laboratory/bpf.ts";
+import { type KpngEbpf, kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { whyNoBpf } from "./laboratory/bpf.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const whyNot = await whyNoBpf();
@@ -27,7 +24,7 @@ open();`;
 
 describe.skipIf(whyNot !== undefined)(`sockets that kpng-ebpf ends${note}`, () => {
   let world: TwoNodes;
-  let backend: KpngProxy;
+  let backend: KpngEbpf;
 
   beforeAll(async () => {
     world = await buildTwoNodes();
@@ -38,13 +35,6 @@ describe.skipIf(whyNot !== undefined)(`sockets that kpng-ebpf ends${note}`, () =
     await world?.close();
   });
 
-  /** The cgroup of n1's processes, in which `kpngEbpf` put the agents. */
-  function cgroup(): string {
-    const [id] = descendants(world.agentOf(pod("a")).processId ?? 0).slice(-1);
-    const [, path = ""] = /^0::(.*)$/m.exec(readFileSync(`/proc/${id}/cgroup`, "utf8")) ?? [];
-    return join(cgroupMount() ?? "", path);
-  }
-
   test.each(families)(
     "a connected UDP socket whose endpoint has gone gets an error, and reaches another one (%s)",
     { timeout: 180_000 },
@@ -54,7 +44,7 @@ describe.skipIf(whyNot !== undefined)(`sockets that kpng-ebpf ends${note}`, () =
       const said: string[] = [];
       const script = 'echo 0 >"$0/cgroup.procs" && exec "$@"';
       const words = [family === "v4" ? "udp4" : "udp6", addressOf(before, clusterIP("web"), family)];
-      const command = ["sh", "-c", script, cgroup(), process.execPath, "-e", client, ...words];
+      const command = ["sh", "-c", script, backend.cgroup, process.execPath, "-e", client, ...words];
       const child = world.laboratory.start("a", command);
       for (const stream of [child.stdout, child.stderr]) {
         stream?.on("data", (text) => said.push(...String(text).split("\n").filter(Boolean)));

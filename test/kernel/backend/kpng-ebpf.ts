@@ -7,17 +7,27 @@ import { proxyOptions } from "./kube-proxy.ts";
 
 const program = fileURLToPath(new URL("../../../services/backend-ebpf/src/main.ts", import.meta.url));
 
+/** kpng-ebpf, with the places that it serves and uses. */
+export type KpngEbpf = KpngProxy & {
+  /** Folder of the cgroup with the processes of n1 and its pods. */
+  readonly cgroup: string;
+  /** Folder of the BPF file system, as the laboratory sees it. */
+  readonly bpfFolder: string;
+};
+
 /**
  * Starts kpng-ebpf on n1, with a watcher. It serves the sockets of a cgroup of its own, and n1's interfaces. Options
  * that a test adds to `instance.args` are in effect from the next start.
  */
-export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngProxy> {
+export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngEbpf> {
   const { laboratory } = world;
   const bpfFolder = await mountBpf(laboratory, "n1");
   const cgroup = NodeCgroup.open(world);
   const proxy: ProxyProgram = {
     proxy: "ebpf",
     program,
+    // It ends sockets in the network namespaces of all processes that it sees: not in those of another laboratory.
+    enter: ["unshare", "--mount", "sh", "-c", 'mount -t proc proc /proc && exec "$0" "$@"'],
     minSyncPeriod: "--ebpf-min-sync-period",
     loseRules: async () => {
       await laboratory.run("n1", ["rm", "-r", join(bpfFolder, "kpng-ebpf")]);
@@ -31,6 +41,8 @@ export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}):
   const running = await kpngProxy(world, proxy, instance);
   return {
     ...running,
+    cgroup: cgroup.folder,
+    bpfFolder,
     cleanUp: () => laboratory.run("n1", [process.execPath, program, "--cleanup", "--bpf-folder", bpfFolder]),
     close: async () => {
       await running.close();

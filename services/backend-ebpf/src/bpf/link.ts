@@ -1,7 +1,8 @@
 import { closeSync, openSync, rmSync, statSync } from "node:fs";
 import { openPinned, pinObject } from "./bpf-map.ts";
+import { BackendEbpfError } from "./ebpf-error.ts";
 import type { LoadedProgram } from "./program.ts";
-import { closeDescriptor, makeAttribute, readInfo, requireBpf } from "./system-call.ts";
+import { bpf, closeDescriptor, describeErrno, makeAttribute, readInfo, requireBpf } from "./system-call.ts";
 
 /** Place that a program is attached to. */
 export type LinkTarget =
@@ -12,6 +13,9 @@ export type LinkTarget =
 export type LinkChange = "attached" | "replaced" | "none";
 
 const commands = { create: 28, update: 29 };
+/** Before all programs that are attached already (BPF_F_BEFORE). */
+const beforeOthers = 8;
+const errnoNotPermitted = 1;
 
 /**
  * Attaches a program through a link that is pinned at a path, so that it outlives this process. An existing link gets
@@ -57,14 +61,26 @@ export function isAttached(path: string): boolean {
   return info.readUInt32LE(16) !== 0;
 }
 
+/**
+ * Attaches a program: at an interface before the programs of others, many of which end the chain for packets that they
+ * let through; at a cgroup after them, because no order can be requested there before Linux 6.17.
+ */
 function attach({ descriptor, kind }: LoadedProgram, target: LinkTarget): number {
-  const what = target.kind === "cgroup" ? target.folder : `interface ${target.index}`;
-  const at = target.kind === "cgroup" ? openSync(target.folder, "r") : target.index;
+  const isCgroup = target.kind === "cgroup";
+  const at = isCgroup ? openSync(target.folder, "r") : target.index;
   try {
-    const attribute = makeAttribute(48, [0, descriptor], [4, at], [8, kind.attachType]);
-    return requireBpf(`program ${kind.name} cannot be attached to ${what}`, commands.create, attribute);
+    const flags = isCgroup ? 0 : beforeOthers;
+    const attribute = makeAttribute(48, [0, descriptor], [4, at], [8, kind.attachType], [12, flags]);
+    const result = bpf(commands.create, attribute);
+    if (result.kind === "done") return result.value;
+    const what = isCgroup ? target.folder : `interface ${target.index}`;
+    // The right to attach was needed to load the program, too.
+    const isExcluded = isCgroup && result.errno === errnoNotPermitted;
+    const why = isExcluded ? ": another program is attached there or above without BPF_F_ALLOW_MULTI" : "";
+    const failure = `program ${kind.name} cannot be attached to ${what}: ${describeErrno(result.errno)}${why}`;
+    throw new BackendEbpfError("BPF_FAILED", failure);
   } finally {
-    if (target.kind === "cgroup") closeSync(at);
+    if (isCgroup) closeSync(at);
   }
 }
 

@@ -1,0 +1,251 @@
+import { mkdirSync, rmdirSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { named, together, web } from "../scenario/build.ts";
+import { nodePort } from "../scenario/everywhere.ts";
+import { addressOf, clusterIP, n1, outside, pod, type Sender } from "../scenario/packet.ts";
+import { type Family, families, hosts } from "../scenario/places.ts";
+import { type KpngEbpf, kpngEbpf } from "./backend/kpng-ebpf.ts";
+import type { ForeignProgram } from "./laboratory/attach-foreign.ts";
+import { whyNoBpf } from "./laboratory/bpf.ts";
+import { ForeignPrograms } from "./laboratory/foreign-programs.ts";
+import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+
+const whyNot = await whyNoBpf();
+const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
+
+/** Verdicts of programs at interfaces. Source: linux/pkt_cls.h; TCX_NEXT and TCX_PASS are the first two. */
+const verdicts = { unspecified: -1, ok: 0, shot: 2 } as const;
+
+const ports = [{ port: 80, nodePort: nodePort.port }];
+const state = together(
+  web({ ports }, ["b", "c"]),
+  named("denied", { number: 12 }, ["b"]),
+  named("theirs", { number: 13 }, ["b"]),
+);
+const vipOf = (name: string, family: Family): string => addressOf(state, clusterIP(name), family);
+/** An address of no Service, which a foreign program leads to Service "web". */
+const led = { v4: "10.96.0.99", v6: "fd00:10:96::99" } as const;
+
+/** Programs at a hook of one family that deny and rewrite, as policies and other service proxies do. */
+const socketPrograms = (hook: string, family: Family): readonly ForeignProgram[] => [
+  { does: "deny", hook, address: vipOf("denied", family) },
+  { does: "deny", hook, address: hosts.c[family] },
+  { does: "rewrite", hook, address: vipOf("theirs", family), to: hosts.d[family], port: 8080 },
+  { does: "rewrite", hook, address: led[family], to: vipOf("web", family), port: 80 },
+];
+
+/** Sends 20 datagrams from as many sockets that are not connected, and prints who answers, or which error there is. */
+const sender = `const [family, address] = process.argv.slice(1);
+const said = new Set();
+let open = 20;
+const end = (socket, text) => { said.add(text); socket.close(); if (--open === 0) console.log([...said].sort().join()); };
+for (let at = 0; at < 20; at++) {
+  const socket = require("node:dgram").createSocket(family);
+  let again = setInterval(() => send(), 1_000);
+  const finish = (text) => { if (again === undefined) return; clearInterval(again); again = undefined; end(socket, text); };
+  const send = () => socket.send("who?", 80, address, (error) => { if (error) finish(error.code); });
+  socket.on("message", (text) => finish(JSON.parse(String(text)).name));
+  send();
+}`;
+
+describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${note}`, () => {
+  vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
+  let world: TwoNodes;
+  let backend: KpngEbpf;
+  let foreign: ForeignPrograms;
+
+  beforeAll(async () => {
+    world = await buildTwoNodes();
+    backend = await kpngEbpf(world);
+    foreign = await ForeignPrograms.open(world.laboratory, "n1");
+    await backend.start({}, state);
+  });
+  afterAll(async () => {
+    await backend?.close();
+    await world?.close();
+  });
+
+  /** Returns who answers connections or datagrams, and how others end. */
+  async function outcomes(from: Sender, protocol: "tcp" | "udp", address: string, port = 80): Promise<string> {
+    const target = { protocol, address, port, atOnce: 16, atMost: 48, wanted: 2, timeoutMs: 3_000 } as const;
+    const source = from.kind === "outside" ? from.address[address.includes(":") ? "v6" : "v4"] : undefined;
+    const answers = await world.agentOf(from).send({ kind: "ask", ...target, from: source });
+    const said = answers.map((answer) =>
+      answer.kind === "answer" ? answer.name : answer.kind === "error" ? answer.code : answer.kind,
+    );
+    return [...new Set(said)].sort().join();
+  }
+
+  /** The same for datagrams of pod a's sockets that are not connected. */
+  async function outcomesOfSendmsg(family: Family, address: string, cgroup = backend.cgroup): Promise<string> {
+    const enter = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', cgroup];
+    const socket = family === "v4" ? "udp4" : "udp6";
+    const said = await world.laboratory.run("a", [...enter, process.execPath, "-e", sender, socket, address]);
+    return said.trim();
+  }
+
+  async function stopAndCleanUp(): Promise<void> {
+    await backend.stop();
+    await backend.cleanUp();
+  }
+
+  describe("at sockets", () => {
+    /** Attaches programs to all hooks that choose a destination; half of them without links. */
+    async function attachAll(): Promise<readonly (() => Promise<void>)[]> {
+      const removals: (() => Promise<void>)[] = [];
+      for (const family of families) {
+        for (const name of ["connect", "sendmsg"]) {
+          const hook = `${name}${family === "v4" ? 4 : 6}`;
+          const how = name === "connect" ? "link" : "multi";
+          for (const program of socketPrograms(hook, family)) {
+            const pin = await foreign.attach(program, { cgroup: backend.cgroup, how });
+            removals.push(() => (how === "link" ? foreign.remove([pin]) : foreign.detach(pin, hook, backend.cgroup)));
+          }
+        }
+      }
+      return removals;
+    }
+
+    async function expectOutcomes(of: (address: string, family: Family) => Promise<string>, wanted: object) {
+      const found = await Promise.all(
+        families.map(async (family) => ({
+          web: await of(vipOf("web", family), family),
+          denied: await of(vipOf("denied", family), family),
+          theirs: await of(vipOf("theirs", family), family),
+          led: "led" in wanted ? await of(led[family], family) : undefined,
+        })),
+      );
+      expect(found, backend.log()).toEqual([
+        { led: undefined, ...wanted },
+        { led: undefined, ...wanted },
+      ]);
+    }
+
+    async function expectEverywhere(wanted: object): Promise<void> {
+      for (const from of [pod("a"), n1]) {
+        for (const protocol of ["tcp", "udp"] as const) {
+          await expectOutcomes((address) => outcomes(from, protocol, address), wanted);
+        }
+      }
+      await expectOutcomes((address, family) => outcomesOfSendmsg(family, address), wanted);
+    }
+
+    test("programs before ours see the Service: the first that rewrites wins, and each may deny", async () => {
+      await stopAndCleanUp();
+      const removals = await attachAll();
+      await backend.start({}, state);
+      for (const hook of ["connect4", "sendmsg6"]) {
+        expect(await foreign.atCgroup(backend.cgroup, hook)).toEqual([...Array(4).fill("foreign"), hook]);
+      }
+      await expectEverywhere({ web: "b,c", denied: "EPERM", theirs: "d", led: "b,c" });
+      for (const remove of removals) await remove();
+      await expectEverywhere({ web: "b,c", denied: "b", theirs: "b" });
+    });
+
+    test("programs after ours see the endpoint", async () => {
+      const removals = await attachAll();
+      expect(await foreign.atCgroup(backend.cgroup, "connect4")).toEqual(["connect4", ...Array(4).fill("foreign")]);
+      await expectEverywhere({ web: "EPERM,b", denied: "b", theirs: "b" });
+      for (const remove of removals) await remove();
+    });
+
+    test("programs of a group below see the Service, whenever they were attached", async () => {
+      const below = join(backend.cgroup, "below");
+      mkdirSync(below);
+      try {
+        const denied = vipOf("denied", "v4");
+        const program = { does: "deny", hook: "sendmsg4", address: denied } as const;
+        // In the group below, it need not permit others: ours, above it, does.
+        await foreign.attach(program, { cgroup: below, how: "exclusive" });
+        expect(await outcomesOfSendmsg("v4", denied, below)).toBe("EPERM");
+        expect(await outcomesOfSendmsg("v4", vipOf("theirs", "v4"), below)).toBe("b");
+        expect(await outcomesOfSendmsg("v4", denied)).toBe("b");
+      } finally {
+        rmdirSync(below);
+      }
+    });
+
+    test("a restart keeps the place among others", async () => {
+      const program = { does: "count", hook: "connect4", address: vipOf("web", "v4") } as const;
+      const pin = await foreign.attach(program, { cgroup: backend.cgroup, how: "link" });
+      const before = await foreign.atCgroup(backend.cgroup, "connect4");
+      await backend.restart();
+      expect(await foreign.atCgroup(backend.cgroup, "connect4")).toEqual(before);
+      expect(before).toEqual(["connect4", "foreign"]);
+      await foreign.remove([pin]);
+    });
+  });
+
+  describe("at interfaces", () => {
+    const fromOutside = () =>
+      Promise.all(families.map((family) => outcomes(outside, "tcp", hosts.n1[family], nodePort.port)));
+    const tc = (...words: readonly string[]) => world.laboratory.run("n1", ["tc", ...words]);
+    const served = "b,c";
+
+    test("ours runs first, also if a program was there before that ends the chain for each packet", async () => {
+      await stopAndCleanUp();
+      const pass = { does: "judge", verdict: verdicts.ok } as const;
+      const pin = await foreign.attach(pass, { interface: "eth0", how: "tcx last" });
+      await backend.start({}, state);
+      expect(await foreign.atInterface("eth0")).toEqual(["packets", "foreign"]);
+      expect(await fromOutside(), backend.log()).toEqual([served, served]);
+      await foreign.remove([pin]);
+    });
+
+    /** An interface that is down. */
+    const unused = "foreign0";
+    const programs: readonly { what: string; program: ForeignProgram; after: string; before: string }[] = [
+      { what: "goes on", program: { does: "judge", verdict: verdicts.unspecified }, after: served, before: served },
+      // Ours does not run; nothing listens at the port of the node.
+      { what: "lets through", program: { does: "judge", verdict: verdicts.ok }, after: served, before: "refused" },
+      { what: "drops", program: { does: "judge", verdict: verdicts.shot }, after: "silent", before: "silent" },
+      { what: "redirects", program: { does: "redirect", to: unused }, after: "silent", before: "silent" },
+    ];
+
+    test.each(programs)("a tcx program $what: after ours IPv4 is $after, before ours $before", async (row) => {
+      if (row.what === "redirects") await world.laboratory.run("n1", ["ip", "link", "add", unused, "type", "veth"]);
+      for (const how of ["tcx last", "tcx first"] as const) {
+        const pin = await foreign.attach(row.program, { interface: "eth0", how });
+        expect(await fromOutside(), how).toEqual([how === "tcx last" ? row.after : row.before, served]);
+        await foreign.remove([pin]);
+        expect(await fromOutside()).toEqual([served, served]);
+      }
+    });
+
+    test.each(programs)("a classic filter $what: it runs after ours, IPv4 is $after", async ({ program, after }) => {
+      const pin = await foreign.attach(program, { how: "pinned" });
+      await tc("qdisc", "add", "dev", "eth0", "clsact");
+      await tc("filter", "add", "dev", "eth0", "ingress", "bpf", "direct-action", "object-pinned", pin);
+      expect(await fromOutside()).toEqual([after, served]);
+      await tc("qdisc", "del", "dev", "eth0", "clsact");
+      expect(await fromOutside()).toEqual([served, served]);
+      await foreign.remove([pin]);
+    });
+  });
+
+  test("--cleanup leaves programs of others", async () => {
+    const denied = vipOf("denied", "v4");
+    const policies = ["link", "multi"] as const;
+    for (const how of policies) {
+      await foreign.attach({ does: "deny", hook: "connect4", address: denied }, { cgroup: backend.cgroup, how });
+    }
+    const drop = { does: "judge", verdict: verdicts.shot } as const;
+    await foreign.attach(drop, { interface: "eth0", how: "tcx last" });
+    const pin = await foreign.attach(drop, { how: "pinned" });
+    for (const words of ["qdisc add dev eth0 clsact", `filter add dev eth0 ingress bpf direct-action pinned ${pin}`]) {
+      await world.laboratory.run("n1", ["tc", ...words.split(" ")]);
+    }
+    expect(await foreign.atCgroup(backend.cgroup, "connect4")).toEqual(["connect4", "foreign", "foreign"]);
+    await stopAndCleanUp();
+    expect(await foreign.atCgroup(backend.cgroup, "connect4")).toEqual(["foreign", "foreign"]);
+    expect(await foreign.atCgroup(backend.cgroup, "recvmsg6")).toEqual([]);
+    expect(await foreign.atInterface("eth0")).toEqual(["foreign"]);
+    expect(await foreign.atInterface("veth-a")).toEqual([]);
+    expect(await world.laboratory.run("n1", ["tc", "filter", "show", "dev", "eth0", "ingress"])).toContain("bpf");
+    // They still do what they did.
+    expect(await outcomes(pod("a"), "tcp", denied)).toBe("EPERM");
+    expect(await outcomes(outside, "tcp", hosts.n1.v4, 8080)).toBe("silent");
+    expect(await outcomes(outside, "tcp", hosts.n1.v6, 8080)).toBe("n1");
+  });
+});
