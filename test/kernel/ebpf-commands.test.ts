@@ -1,35 +1,51 @@
 import { once } from "node:events";
-import { mkdirSync, rmdirSync } from "node:fs";
+import { mkdirSync, readdirSync, rmdirSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { BpfMap } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
+import { readEbpfSettings } from "@kpng/backend-ebpf/ebpf-options.ts";
+import { mapLayouts } from "@kpng/backend-ebpf/layout/map-layouts.ts";
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { Dice } from "../peer/kube-proxy/dice.ts";
 import { cgroupMount, descendants, mountBpf, whyNoBpf } from "./laboratory/bpf.ts";
+import { ForeignPrograms } from "./laboratory/foreign-programs.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
 const main = fileURLToPath(new URL("../../services/cli/src/main.ts", import.meta.url));
-const damage = fileURLToPath(new URL("../../services/backend-ebpf/src/testing/damage.ts", import.meta.url));
+const testing = new URL("../../services/backend-ebpf/src/testing/", import.meta.url);
+const [damage, dump] = ["damage.ts", "dump.ts"].map((file) => fileURLToPath(new URL(file, testing)));
 const linkModule = new URL("../../services/backend-ebpf/src/bpf/link.ts", import.meta.url).href;
 const seed = Number(process.env.KPNG_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));
 /** Number of kills. KPNG_KILL_POINTS=100 sets another number. */
 const points = Number(process.env.KPNG_KILL_POINTS ?? 3);
+/** So many that a change of the maps takes longer than it takes to kill a process. */
+const serviceCount = 500;
 
 const whyNot = await whyNoBpf();
 const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
 
 describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${note}`, () => {
+  vi.setConfig({ testTimeout: 120_000 });
   const dice = new Dice(seed);
   let laboratory: Laboratory;
   let bpf: string;
   let cgroup: string;
   let path: string;
+  /** A process in the laboratory, whose mounts it shows. */
+  let inside: number;
   beforeAll(async () => {
     laboratory = await Laboratory.open();
     await laboratory.add("node");
     bpf = await mountBpf(laboratory, "node");
+    // It echoes once it is in the namespaces of the laboratory.
+    const stays = laboratory.start("node", ["cat"]);
+    stays.stdin?.write("there\n");
+    await once(stays.stdout ?? stays, "data");
+    inside = stays.pid ?? 0;
     cgroup = join(cgroupMount() ?? "", `kpng-test-commands-${process.pid}`);
     mkdirSync(cgroup);
     path = join(laboratory.folder, "state.json");
@@ -70,7 +86,7 @@ describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${
   test.each(["frontend", "route", "endpoint"])(
     "--diff notices that another program changed one %s, and the next start repairs it",
     async (kind) => {
-      await laboratory.run("node", [process.execPath, damage, bpf, kind]);
+      await laboratory.run("node", [process.execPath, damage ?? "", bpf, kind]);
       const { exitCode, stdout } = await kpng("--diff");
       expect(exitCode, stdout).toBe(1);
       expect(stdout).toMatch(/^v[46] (TCP|UDP) \S+:\d+: (missing|differs)$/m);
@@ -79,33 +95,83 @@ describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${
     },
   );
 
-  test("a link that another program detached is missing although its file is there, and a start attaches it", async () => {
+  test("a link that another program detached is missing although its file is there, --diff says so, and a start attaches it", async () => {
     const script = `import { isAttached } from ${JSON.stringify(linkModule)};
       console.log(isAttached(process.argv[1]));`;
     const command = [process.execPath, "--input-type=module", "-e", script, `${bpf}/kpng-ebpf/links/connect4`];
     const isAttached = async (): Promise<string> => (await laboratory.run("node", command)).trim();
     expect(await isAttached()).toBe("true");
-    await laboratory.run("node", [process.execPath, damage, bpf, "link"]);
+    await laboratory.run("node", [process.execPath, damage ?? "", bpf, "link:connect4"]);
     expect(await isAttached()).toBe("false");
+    const { exitCode, stdout } = await kpng("--diff");
+    expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: "v4 no program is attached at connect4\n" });
     expect(await kpng()).toMatchObject({ exitCode: 0 });
     expect(await isAttached()).toBe("true");
   });
+
+  test("a program that tolerates no other at the cgroup is named as the reason, and ours follows when it has gone", async () => {
+    const foreign = await ForeignPrograms.open(laboratory, "node");
+    const other = join(cgroup, "exclusive");
+    mkdirSync(other);
+    try {
+      const program = { does: "deny", hook: "sendmsg6", address: "fd00::1" } as const;
+      const pin = await foreign.attach(program, { cgroup: other, how: "exclusive" });
+      const instance = ["--instance-name", "kpng-exclusive", "--cgroup", other];
+      const child = laboratory.start("node", command("--once", ...instance));
+      const closed = once(child, "close");
+      let said = "";
+      for (const stream of [child.stdout, child.stderr]) {
+        stream?.on("data", (text) => {
+          said += text;
+        });
+      }
+      const reason = /BPF_FAILED.*program sendmsg6 cannot be attached to .*: errno 1 .*without BPF_F_ALLOW_MULTI/;
+      await expect.poll(() => said, { timeout: 60_000 }).toMatch(reason);
+      expect(await foreign.atCgroup(other, "sendmsg6")).toEqual(["foreign"]);
+      await foreign.detach(pin, "sendmsg6", other);
+      const [exitCode] = await closed;
+      expect(exitCode, said).toBe(0);
+      expect(await foreign.atCgroup(other, "sendmsg6")).toEqual(["sendmsg6"]);
+      expect(await kpng(...instance, "--cleanup")).toMatchObject({ exitCode: 0 });
+    } finally {
+      rmdirSync(other);
+    }
+  });
+
+  /** What programs read in the maps of an instance. */
+  const contents = async (instanceName: string): Promise<readonly string[]> =>
+    (await laboratory.run("node", [process.execPath, dump ?? "", bpf, JSON.stringify({ instanceName })])).split("\n");
 
   const timeout = (points + 1) * 60_000;
   test("after each kill at a random moment, the next start leads to the maps of the view", { timeout }, async () => {
     const startedAt = performance.now();
     expect(await kpng()).toMatchObject({ exitCode: 0 });
     const startMs = performance.now() - startedAt;
+    let interrupted = 0;
     for (let point = 0; point < points; point++) {
-      await writeFile(path, manyServices(100, dice));
+      await writeFile(path, manyServices(serviceCount, dice));
       const child = laboratory.start("node", command());
       const closed = once(child, "close");
-      await sleep(dice.number(0, Math.round(startMs)));
+      const record = openRecord(inside, bpf);
+      // Most of a start precedes the first write, so two of three kills wait for that.
+      if (point % 3 === 0) await sleep(dice.number(0, Math.round(startMs)));
+      else {
+        await record.untilEmpty();
+        await sleep(dice.number(0, 20));
+      }
       killDescendants(child.pid ?? 0);
       await closed;
+      if (record.isEmpty()) interrupted++;
+      record.close();
       expect(await kpng(), `kill ${point}`).toMatchObject({ exitCode: 0 });
       expect(await kpng("--diff"), `kill ${point}`).toMatchObject({ exitCode: 0 });
+      // An instance that was never interrupted.
+      expect(await kpng("--instance-name", "kpng-fresh")).toMatchObject({ exitCode: 0 });
+      expect(await contents("kpng-ebpf"), `kill ${point}`).toEqual(await contents("kpng-fresh"));
+      expect(await kpng("--instance-name", "kpng-fresh", "--cleanup")).toMatchObject({ exitCode: 0 });
     }
+    process.stdout.write(`seed ${seed}: ${interrupted} of ${points} kills interrupted a change of the maps\n`);
+    expect(interrupted).toBeGreaterThan(0);
   });
 
   test("without room for a new Service, the next attempt has the room that removed ones leave", async () => {
@@ -134,6 +200,25 @@ describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${
     }
   });
 });
+
+/** The record of the IPv4 maps, which is empty while these are between two states; read beside the process. */
+function openRecord(processId: number, bpf: string) {
+  // The mount is visible to processes of the laboratory only.
+  const folder = `/proc/${processId}/root${bpf}/kpng-ebpf`;
+  const [version = ""] = readdirSync(folder).filter((name) => name.startsWith("maps-"));
+  const layout = mapLayouts(readEbpfSettings({}, "").mapSizes).find(({ name }) => name === "records");
+  const map = layout === undefined ? undefined : BpfMap.open(layout, join(folder, version, "records"));
+  if (map === undefined) throw new Error(`no record in ${folder}`);
+  const isEmpty = (): boolean => map.get(0)?.readUInt8(0) === 0;
+  return {
+    isEmpty,
+    untilEmpty: async (): Promise<void> => {
+      const deadline = performance.now() + 60_000;
+      while (!isEmpty() && performance.now() < deadline) await nextTurn();
+    },
+    close: () => map.close(),
+  };
+}
 
 /** Kills the processes that a command started, which ends it, too. */
 function killDescendants(id: number): void {

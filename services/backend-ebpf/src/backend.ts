@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { families } from "@kpng/model/address.ts";
+import { type Family, families } from "@kpng/model/address.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { Datapath, removeDatapath } from "./datapath/datapath.ts";
+import { Datapath, missingPrograms, removeDatapath } from "./datapath/datapath.ts";
 import { EbpfRuleSet } from "./datapath/ebpf-rule-set.ts";
 import { EbpfMaps } from "./datapath/maps.ts";
 import { PrintedRuleSet } from "./datapath/printed-rule-set.ts";
@@ -31,7 +31,7 @@ Examples:
   # print the frontends that would be written, without writing them
   COMMAND --node-name n1 --once --dry-run
 
-  # has another program changed the maps? exit status 0: no, 1: yes, 2: not known
+  # has another program changed the maps, or detached a program? exit status 0: no, 1: yes, 2: not known
   COMMAND --node-name n1 --diff
 
   # detach the programs, and remove maps and table
@@ -59,7 +59,12 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
         // Without maps of an earlier run, no rights are needed.
         const maps = existsSync(folder) ? EbpfMaps.openExisting(folder, mapSizes) : undefined;
         const print = destination.kind === "print" ? destination.print : undefined;
-        return { ruleSets: families.map((family) => new PrintedRuleSet({ family, maps, print })) };
+        const isCompared = maps !== undefined && print === undefined;
+        const missing = isCompared ? () => missingPrograms(settings) : undefined;
+        const makeRuleSet = (family: Family) =>
+          // Both families share the programs.
+          new PrintedRuleSet({ family, maps, print, missingPrograms: family === "v4" ? missing : undefined });
+        return { ruleSets: families.map(makeRuleSet) };
       }
       const datapath = await Datapath.open({ ...settings, log }, families);
       return { ruleSets: families.map((family) => new EbpfRuleSet({ family, datapath, mapSizes, localAddresses })) };

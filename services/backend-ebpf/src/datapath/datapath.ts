@@ -137,10 +137,9 @@ export class Datapath {
     return existsSync(this.#links) && readdirSync(this.#links).length > 0;
   }
 
-  /** Returns a hook of sockets that no program is attached to, as text; undefined if there is none. */
+  /** Returns the first line of {@link missingPrograms}; undefined if there is none. */
   findMissingProgram(): string | undefined {
-    const missing = socketHooks.find(({ name }) => !isAttached(join(this.#links, name)));
-    return missing === undefined ? undefined : `no program is attached at ${missing.name}`;
+    return missingPrograms(this.#options)[0];
   }
 
   async close(): Promise<void> {
@@ -198,6 +197,24 @@ export class Datapath {
 /** A recreated interface has another index. */
 function describeInterfaces(indexes: ReadonlyMap<string, number>): string {
   return [...indexes].join(" ");
+}
+
+/**
+ * Returns a line for each hook and interface of an instance that no program is attached to, sockets first. *Shape:* `no
+ * program is attached at connect4`. `Datapath` asks before it repairs, and `PrintedRuleSet` for `--diff`. Errors:
+ * BPF_FAILED.
+ */
+export function missingPrograms({ name, bpfFolder, interfaces }: Omit<DatapathOptions, "log">): readonly string[] {
+  const links = join(bpfFolder, name, "links");
+  const indexes = listInterfaces(interfaces).map((each) => [each, interfaceIndex(each)] as const);
+  const places = [
+    ...socketHooks.map((hook) => [hook.name, hook.name] as const),
+    // Without those that have gone since the list was read.
+    ...indexes.flatMap(([each, index]) => (index === 0 ? [] : [[each, `interface-${index}`] as const])),
+  ];
+  return places
+    .filter(([, file]) => !isAttached(join(links, file)))
+    .map(([place]) => `no program is attached at ${place}`);
 }
 
 /** Detaches all programs of an instance, and removes its maps and its table. Errors: the first failure. */

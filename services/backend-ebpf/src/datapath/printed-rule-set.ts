@@ -16,6 +16,8 @@ export interface PrintedRuleSetOptions {
   readonly maps: EbpfMaps | undefined;
   /** Default: nothing is printed. */
   readonly print?: ((text: string) => void) | undefined;
+  /** Returns a line for each place without a program. Default: none is missing. */
+  readonly missingPrograms?: (() => readonly string[]) | undefined;
 }
 
 /**
@@ -45,7 +47,7 @@ export class PrintedRuleSet implements RuleSet {
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
-    const { family, maps, print } = this.#options;
+    const { family, maps, print, missingPrograms } = this.#options;
     const isFirst = this.#lines === undefined;
     const before = this.#lines ?? (maps === undefined ? new Map() : describeInstalled(family, maps.contents()));
     for (const key of isFirst || touched === "all" ? [...plan.keys(), ...this.#services.keys()] : touched) {
@@ -78,7 +80,7 @@ export class PrintedRuleSet implements RuleSet {
         print(`${old === undefined ? "" : `- ${old}\n`}${after === undefined ? "" : `+ ${after}\n`}`);
       }
     }
-    return makeEbpfChange(family, mode, { frontends: described, counts, shared: [] });
+    return makeEbpfChange(family, mode, { frontends: described, counts, shared: missingPrograms?.() ?? [] });
   }
 
   async repair(): Promise<RuleChange> {

@@ -1,3 +1,4 @@
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { openPinned } from "../bpf/bpf-map.ts";
 import { makeAttribute, requireBpf } from "../bpf/system-call.ts";
@@ -7,10 +8,10 @@ import { sizes } from "../layout/map-layouts.ts";
 import { routeFlags } from "../layout/routes.ts";
 
 // Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER KIND [OPTIONS]`. KIND is what is
-// damaged: one frontend, all frontends, the record, one endpoint, one route, or a link, which is detached
-// (BPF_LINK_DETACH). OPTIONS are the parsed options of the backend as JSON.
+// damaged: one frontend, all frontends, the record, one endpoint, one route, or all links, which are detached
+// (BPF_LINK_DETACH); `link:connect4` is one of them. OPTIONS are the parsed options of the backend as JSON.
 
-const [bpfFolder = "", kind, options = "{}"] = process.argv.slice(2);
+const [bpfFolder = "", kind = "", options = "{}"] = process.argv.slice(2);
 const { name, mapSizes } = readEbpfSettings(JSON.parse(options), "");
 const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
 if (maps === undefined) throw new Error("no maps");
@@ -31,7 +32,10 @@ for (const [key] of kind === "record" ? maps.get("records").entries() : []) {
   maps.get("records").set(key, Buffer.alloc(sizes.record));
 }
 if (kind === "route") slots.writeUInt8(2, slot);
-const link = kind === "link" ? openPinned(join(bpfFolder, name, "links/connect4")) : undefined;
-if (link !== undefined) requireBpf("the link cannot be detached", 34, makeAttribute(4, [0, link]));
+const links = join(bpfFolder, name, "links");
+for (const file of kind.startsWith("link") ? readdirSync(links) : []) {
+  const link = kind === "links" || kind === `link:${file}` ? openPinned(join(links, file)) : undefined;
+  if (link !== undefined) requireBpf("the link cannot be detached", 34, makeAttribute(4, [0, link]));
+}
 // The port of the first endpoint.
 if (kind === "endpoint") endpoints.writeUInt16BE(1, (slots.readUInt32LE(slot + 4) + 1) * sizes.endpoint + 16);
