@@ -20,8 +20,11 @@ export interface FaultSubject {
   readonly removeRules: string;
   /** Removes the record of our rules, which releases before it did not have. */
   readonly removeRecord: string;
-  /** Brings the rules of an earlier run into the state of a cell. */
-  readonly make: Readonly<Record<FaultCell["rules"], string>>;
+  /**
+   * Brings the rules of an earlier run into the state of a cell. Rows of a state that it lacks are left out: the jumps
+   * of rules are tested as they are repaired, in `continuity.test.ts`.
+   */
+  readonly make: Readonly<Record<Exclude<FaultCell["rules"], "detached">, string>> & { readonly detached?: string };
   /**
    * Rows of the matrix that cannot exist for this backend, or are not tested with it, with the reason. Default: none.
    */
@@ -39,7 +42,7 @@ const addOtherTable =
 /** Maps of several backends are in memory at the same time. */
 const smallMaps = { maxFrontends: 64, maxEndpoints: 64, maxAffinityClients: 64 };
 const damageProgram = fileURLToPath(new URL("../../../services/backend-ebpf/src/testing/damage.ts", import.meta.url));
-const damageMaps = (kind: "frontends" | "record"): string =>
+const damageMaps = (kind: "frontends" | "record" | "links"): string =>
   `'${process.execPath}' '${damageProgram}' /sys/fs/bpf ${kind} '${JSON.stringify(smallMaps)}'`;
 const removeMaps = "rm -rf /sys/fs/bpf/kpng-ebpf; nft flush ruleset";
 const notAfterBoot = "no program restores BPF maps at boot";
@@ -126,6 +129,7 @@ rmdir "$cgroup"`,
       installed: "true",
       absent: removeMaps,
       damaged: damageMaps("frontends"),
+      detached: damageMaps("links"),
       // A chain of another program in our table, too.
       foreign: `${addOtherTable}; nft add chain inet kpng-ebpf other 2>/dev/null || true`,
     },

@@ -162,7 +162,7 @@ async function runCell(cell: FaultCell): Promise<FaultResult> {
   if (phase === "upgrade") sh(subject.removeRecord);
   let answer: Answer = phase === "running" ? sends(newer, "before") : (watchers[watcher] ?? silence);
   await using played = await playWatcher((asked) => answer(asked));
-  if (phase !== "running") sh(subject.make[rules]);
+  if (phase !== "running") sh(subject.make[rules] ?? "true");
   if (phase !== "running" && watcher === "away") await played[Symbol.asyncDispose]();
   await using backend = await startBackend(played.address, state);
   let checked = 0;
@@ -171,7 +171,7 @@ async function runCell(cell: FaultCell): Promise<FaultResult> {
     answer = watchers[watcher] ?? silence;
     if (watcher === "away") await played[Symbol.asyncDispose]();
     else played.breakConnections();
-    sh(subject.make[rules]);
+    sh(subject.make[rules] ?? "true");
     checked = await backend.checkCount();
   }
   const isOk = (): boolean => backend.proxyHealth.healthz().isOk;
