@@ -138,7 +138,7 @@ describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${
     }
   });
 
-  /** What programs read in the maps of an instance. */
+  /** Lines for all that programs read in the maps of an instance. */
   const contents = async (instanceName: string): Promise<readonly string[]> =>
     (await laboratory.run("node", [process.execPath, dump ?? "", bpf, JSON.stringify({ instanceName })])).split("\n");
 

@@ -24,7 +24,7 @@ import {
 /** A hook of sockets, e.g. `connect4`; the digit is the family. */
 export type SocketHookName = string;
 
-/** What a foreign program does. */
+/** Effect of a foreign program. */
 export type ForeignProgram =
   /** Denies sockets that go to an address, and leaves others alone. */
   | { readonly does: "deny"; readonly hook: SocketHookName; readonly address: string }

@@ -31,7 +31,7 @@ import {
 } from "../laboratory/bpf-assembler.ts";
 import { RacePlan } from "./race-plan.ts";
 
-/** What a program after ours has seen. */
+/** Connections that a program after ours has seen. */
 export interface SeenConnections {
   /** Number of connections by the last byte of their destination; "refused" for those that a program denied. */
   readonly byLastByte: Readonly<Record<string, number>>;

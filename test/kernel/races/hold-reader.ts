@@ -18,7 +18,7 @@ import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { add, call, copy, finish, load, set, setMap, skipIf, store } from "../laboratory/bpf-assembler.ts";
 import { RacePlan } from "./race-plan.ts";
 
-/** What happened to places that were given up while a program could read them. */
+/** State of places that were given up while a program could read them. */
 export interface HeldReader {
   /** The program still ran when the rest was looked at. */
   readonly isRunning: boolean;
