@@ -4,12 +4,12 @@ import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, families } from "@kpng/model/address.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
 import { Datapath, missingPrograms, removeDatapath } from "./datapath/datapath.ts";
 import { EbpfRuleSet } from "./datapath/ebpf-rule-set.ts";
 import { EbpfMaps } from "./datapath/maps.ts";
 import { PrintedRuleSet } from "./datapath/printed-rule-set.ts";
 import { ebpfOptions, readEbpfSettings } from "./ebpf-options.ts";
+import { countServices } from "./tables/service-connections.ts";
 
 /**
  * The backend that serves Services with BPF programs: at sockets of the node, and at packets from outside. The program
@@ -44,10 +44,6 @@ Programs stay attached when the process ends: Services are served, and the next 
 
 /** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. Errors: BAD_OPTION. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy {
-  if (options.serviceTraffic === true) {
-    const reason = "connections made at sockets have no conntrack events, so most would not be counted";
-    throw new ProcessError("BAD_OPTION", `--service-traffic is not supported by kpng-ebpf: ${reason}`);
-  }
   const settings = readEbpfSettings(options, serviceProxyName);
   const { name, bpfFolder, mapSizes } = settings;
   return {
@@ -67,7 +63,8 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
         return { ruleSets: families.map(makeRuleSet) };
       }
       const datapath = await Datapath.open({ ...settings, log }, families);
-      return { ruleSets: families.map((family) => new EbpfRuleSet({ family, datapath, mapSizes, localAddresses })) };
+      const ruleSets = families.map((family) => new EbpfRuleSet({ family, datapath, mapSizes, localAddresses }));
+      return { ruleSets, serviceCounts: () => countServices(ruleSets.map(({ connections }) => connections)) };
     },
     cleanUp: ({ log }) => removeDatapath({ ...settings, log }),
   };

@@ -44,7 +44,7 @@ export const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--max-frontends <count>",
     description:
-      "most frontends (address, port and protocol) per family; 128 bytes of kernel memory each, and what is in use",
+      "most frontends (address, port and protocol) per family; 160 bytes of kernel memory each, and what is in use",
     default: 65_536,
     parse: parseWholeNumber("--max-frontends", 1, 4_000_000),
   },

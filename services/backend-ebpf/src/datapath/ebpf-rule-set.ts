@@ -49,6 +49,11 @@ export class EbpfRuleSet implements RuleSet {
     return listInstalled(this.family, this.#options.datapath.maps, this.#tables.services);
   }
 
+  /** See `FamilyTables.connections`. */
+  get connections(): ReadonlyMap<ServiceKey, number> {
+    return this.#tables.connections;
+  }
+
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
     this.#plan = plan;
     const committing = (): void => {
@@ -126,18 +131,18 @@ export class EbpfRuleSet implements RuleSet {
   }
 }
 
-function describeChange({ written, deleted, members }: TablesChange) {
+function describeChange({ described, written, deleted, members }: TablesChange) {
   const frontends: FrontendDifference[] = [
-    ...written.slice(0, maxDescribed).map(({ wanted, before }) => ({
+    ...described.map(({ wanted, isNew }) => ({
       place: describeKey(wanted.key),
-      before: before === undefined ? undefined : `${describeKey(wanted.key)} with other routes`,
+      before: isNew ? undefined : `${describeKey(wanted.key)} with other routes`,
       after: describeFrontend(wanted),
     })),
     ...deleted
       .slice(0, maxDescribed)
       .map((key) => ({ place: describeKey(key), before: describeKey(key), after: undefined })),
   ];
-  return { frontends, counts: { written: written.length, deleted: deleted.length, members } };
+  return { frontends, counts: { written, deleted: deleted.length, members } };
 }
 
 const recordKey = (family: Family): number => (family === "v4" ? 0 : 1);

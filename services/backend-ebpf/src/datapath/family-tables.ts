@@ -5,18 +5,25 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { BackendEbpfError } from "../bpf/ebpf-error.ts";
 import { familyOf, type KeyText, rangeKey } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
-import { decodeRoute, encodeRoute, memberFlags, type RouteWord, routeFlags, senders } from "../layout/routes.ts";
+import { memberFlags } from "../layout/routes.ts";
 import { runBytes } from "../layout/runs.ts";
-import { readFrontends, readRanges } from "../tables/installed-frontends.ts";
+import { maxDescribed } from "../tables/ebpf-change.ts";
+import { readRanges, readSlots } from "../tables/installed-frontends.ts";
 import { Spans } from "../tables/spans.ts";
 import { endpointText } from "../tables/udp-peers.ts";
-import { type WantedFrontend, type WantedRoute, type WantedService, wantedService } from "../tables/wanted-service.ts";
+import { type WantedFrontend, type WantedService, wantedService } from "../tables/wanted-service.ts";
+import { FrontendSlots } from "./frontend-slots.ts";
 import type { EbpfMaps, GracePeriods } from "./maps.ts";
 
 /** Number of Services written between two turns of the event loop, so that health is answered during a full sync. */
 const servicesPerTurn = 100;
 
-const wordsPerSlot = sizes.slot / 8;
+/** A frontend in the maps. */
+interface InstalledFrontend {
+  readonly slot: number;
+  /** Undefined for a frontend of an earlier run, until a plan has it. */
+  service: ServiceKey | undefined;
+}
 
 /**
  * The frontends of one family in the maps. `EbpfRuleSet` calls it with each plan, one call at a time.
@@ -32,28 +39,25 @@ export class FamilyTables {
   readonly #family: Family;
   readonly #maps: EbpfMaps;
   readonly #grace: GracePeriods;
-  readonly #words: BigUint64Array;
   readonly #elements: Buffer;
   readonly #sizes: MapSizes;
-  #slots = new Spans(0, 0);
+  readonly #slots: FrontendSlots;
   #runs = new Spans(0, 0);
   #rangeIds = new Spans(0, 0);
-  #installed = new Map<KeyText, { readonly slot: number; readonly words: RouteWord[] }>();
-  /** Number of routes that lead to a run, by its first element. */
+  #installed = new Map<KeyText, InstalledFrontend>();
+  /** Number of uses of a run, as `FrontendSlots.eachUse` finds them, by its first element. */
   #runUses = new Map<number, number>();
   #rangeUses = new Map<number, { readonly id: number; readonly ranges: readonly string[]; uses: number }>();
   #rangesByText = new Map<string, number>();
   #members = new Map<KeyText, number>();
   readonly #services = new Map<ServiceKey, WantedService>();
-  readonly #owners = new Map<KeyText, ServiceKey>();
 
   constructor(family: Family, maps: EbpfMaps, grace: GracePeriods, mapSizes: MapSizes) {
     this.#family = family;
     this.#maps = maps;
     this.#grace = grace;
     this.#sizes = mapSizes;
-    const slots = maps.get("slots").memory;
-    this.#words = new BigUint64Array(slots.buffer, slots.byteOffset, slots.length / 8);
+    this.#slots = new FrontendSlots(family, maps.get("slots").memory, mapSizes.maxFrontends);
     this.#elements = maps.get("endpoints").memory;
   }
 
@@ -66,6 +70,19 @@ export class FamilyTables {
   readonly removeServed = (endpoints: Set<string>): void => {
     for (const [key, flags] of this.#members) if ((flags & memberFlags.udp) !== 0) endpoints.delete(endpointText(key));
   };
+
+  /**
+   * Connections and flows that programs gave to endpoints, by Service; without Services that had none. A number stays
+   * for as long as the Service has a frontend, also in a later process. O(frontends).
+   */
+  get connections(): ReadonlyMap<ServiceKey, number> {
+    const found = new Map<ServiceKey, number>();
+    for (const { slot, service } of this.#installed.values()) {
+      const count = this.#slots.connections(slot);
+      if (count > 0 && service !== undefined) found.set(service, (found.get(service) ?? 0) + count);
+    }
+    return found;
+  }
 
   /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
@@ -83,7 +100,6 @@ export class FamilyTables {
     const change = new TablesChange(committing);
     // What is not wanted is found among what is installed; after a failure, these may be wrong.
     this.#services.clear();
-    this.#owners.clear();
     let count = 0;
     for (const key of plan.keys()) {
       this.#tryPut(plan, key, change);
@@ -92,7 +108,7 @@ export class FamilyTables {
       await nextTurn();
     }
     for (const id of this.#rangeUses.keys()) change.unusedRanges.add(id);
-    for (const key of this.#installed.keys()) if (!this.#owners.has(key)) change.removals.add(key);
+    for (const [key, { service }] of this.#installed) if (service === undefined) change.removals.add(key);
     const wantedMembers = new Set<string>();
     for (const { members } of this.#services.values()) for (const key of members.keys()) wantedMembers.add(key);
     for (const key of this.#members.keys()) if (!wantedMembers.has(key)) change.formerMembers.set(key, 0);
@@ -102,10 +118,10 @@ export class FamilyTables {
 
   /** Takes the contents of the maps as what is installed. */
   #read(): void {
-    const { maxFrontends, maxEndpoints } = this.#sizes;
+    const { maxEndpoints } = this.#sizes;
     const half = this.#family === "v4" ? 0 : 1;
     // Element 0 and id 0 stand for none.
-    this.#slots = new Spans(half * maxFrontends, maxFrontends);
+    this.#slots.reset();
     this.#runs = new Spans(half * maxEndpoints + 1 - half, maxEndpoints - 1 + half);
     this.#rangeIds = new Spans(1 + half * 0x80_0000, 0x7f_ffff);
     this.#runUses = new Map();
@@ -118,10 +134,14 @@ export class FamilyTables {
       this.#rangesByText.set(textOfRanges(ranges), id);
     }
     this.#installed = new Map();
-    for (const [key, { slot, words }] of readFrontends(this.#family, contents)) {
-      if (!this.#slots.reserve(slot, 1)) continue;
-      this.#installed.set(key, { slot, words: [...words] });
-      for (const word of words) this.#use(word);
+    for (const [key, slot] of readSlots(this.#family, contents)) {
+      if (!this.#slots.reserve(slot)) continue;
+      this.#installed.set(key, { slot, service: undefined });
+      this.#slots.eachUse(slot, (run, ranges) => {
+        const length = (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint;
+        // A run that cannot be read is not counted.
+        if (length > 0 && (this.#runUses.has(run) || this.#runs.reserve(run, length))) this.#use(run, ranges, 1);
+      });
     }
     const members = this.#maps
       .get("members")
@@ -145,13 +165,11 @@ export class FamilyTables {
     const before = this.#services.get(key);
     const wanted = servicePlan === undefined ? undefined : wantedService(servicePlan, plan.view?.(key), plan.node);
     for (const frontend of before?.frontends ?? []) {
-      if (this.#owners.get(frontend.key) !== key) continue;
-      this.#owners.delete(frontend.key);
-      change.removals.add(frontend.key);
+      if (this.#installed.get(frontend.key)?.service === key) change.removals.add(frontend.key);
     }
     for (const frontend of wanted?.frontends ?? []) {
-      this.#owners.set(frontend.key, key);
       change.removals.delete(frontend.key);
+      this.#claim(frontend.key, key);
     }
     if (wanted === undefined || wanted.frontends.length === 0) this.#services.delete(key);
     else this.#services.set(key, wanted);
@@ -163,56 +181,58 @@ export class FamilyTables {
       if ((present | flags) !== flags) change.formerMembers.set(member, flags);
       else change.formerMembers.delete(member);
     }
-    for (const frontend of wanted?.frontends ?? []) this.#write(frontend, change);
+    for (const frontend of wanted?.frontends ?? []) this.#write(frontend, key, change);
     for (const member of before?.members.keys() ?? []) {
       if (wanted?.members.has(member) !== true) change.formerMembers.set(member, 0);
     }
   }
 
-  #write(wanted: WantedFrontend, change: TablesChange): void {
+  /** Makes an installed frontend a Service's. Its connections stay with the Service that had it before. */
+  #claim(key: KeyText, service: ServiceKey): void {
+    const installed = this.#installed.get(key);
+    if (installed === undefined || installed.service === service) return;
+    const { slot, service: former } = installed;
+    installed.service = service;
+    if (former !== undefined) this.#moveConnections(slot, former);
+  }
+
+  /** Adds the connections of a slot to another frontend of a Service, so that its number never falls. */
+  #moveConnections(slot: number, service: ServiceKey): void {
+    const frontends = this.#services.get(service)?.frontends ?? [];
+    const heir = frontends.map(({ key }) => this.#installed.get(key)).find((one) => one?.service === service);
+    this.#slots.moveConnections(slot, heir?.slot);
+  }
+
+  #write(wanted: WantedFrontend, service: ServiceKey, change: TablesChange): void {
     const installed = this.#installed.get(wanted.key);
-    const words = wanted.routes.map((route, index) => this.#wordOf(route, installed?.words[index], change));
-    if (installed !== undefined && words.every((word, index) => word === installed.words[index])) {
-      for (const word of words) this.#release(word, change, "unused");
-      return;
+    for (const [index, { flags, run, ranges }] of wanted.routes.entries()) {
+      const present = installed === undefined ? 0 : this.#slots.runOf(installed.slot, index);
+      const rangesId = ranges.length === 0 ? 0 : this.#rangesId(ranges, change);
+      this.#slots.prepare(index, flags, rangesId, run === undefined ? 0 : this.#placeOf(run, present, change));
     }
-    change.written.push({ wanted, before: installed === undefined ? undefined : [...installed.words] });
+    if (installed !== undefined && this.#slots.isPrepared(installed.slot)) return;
+    change.note(wanted, installed === undefined);
     change.begin();
-    const slot = installed?.slot ?? this.#takeSlot();
-    if (installed === undefined) {
-      const { memory } = this.#maps.get("slots");
-      memory.write(wanted.key, slot * sizes.slot + senders.length * 8, "latin1");
-    }
-    for (const [index, word] of words.entries()) Atomics.store(this.#words, slot * wordsPerSlot + index, word);
-    if (installed === undefined) {
-      change.added.push([wanted.key, slot]);
-      this.#installed.set(wanted.key, { slot, words });
-      return;
-    }
-    for (const [index, word] of words.entries()) {
-      const old = installed.words[index];
-      installed.words[index] = word;
-      if (old !== undefined) this.#release(old, change);
-    }
+    const slot = installed?.slot ?? this.#takeSlot(wanted.key);
+    if (installed !== undefined) this.#release(slot, change);
+    this.#slots.write(slot);
+    this.#slots.eachUse(slot, (run, ranges) => this.#use(run, ranges, 1));
+    if (installed !== undefined) return;
+    change.added.keys.push(wanted.key);
+    change.added.slots.push(slot);
+    this.#installed.set(wanted.key, { slot, service });
   }
 
   /**
-   * Returns the word of a route, and counts the use of its run and ranges. A run that is installed with the same
-   * contents is used again.
+   * Returns the first element of a run: of one that this change wrote, or of an installed one with the same contents.
    */
-  #wordOf({ flags, run, ranges }: WantedRoute, installed: RouteWord | undefined, change: TablesChange): RouteWord {
-    if (run === undefined) return encodeRoute(flags, 0, 0);
-    const present = installed === undefined ? undefined : decodeRoute(installed);
-    let first = change.runs.get(run);
-    if (first === undefined && present !== undefined && present.run !== 0 && this.#runUses.has(present.run)) {
-      if (runBytes(this.#elements, present.run)?.equals(run)) first = present.run;
-    }
-    first ??= this.#writeRun(run, change);
+  #placeOf(run: Buffer, installed: number, change: TablesChange): number {
+    const known = change.runs.get(run);
+    if (known !== undefined) return known;
+    const isSame = this.#runUses.has(installed) && runBytes(this.#elements, installed)?.equals(run) === true;
+    const first = isSame ? installed : this.#writeRun(run, change);
     change.runs.set(run, first);
-    const rangesId = ranges.length === 0 ? 0 : this.#rangesId(ranges, change);
-    const word = encodeRoute(flags, rangesId, first);
-    this.#use(word);
-    return word;
+    return first;
   }
 
   #writeRun(run: Buffer, change: TablesChange): number {
@@ -230,8 +250,8 @@ export class FamilyTables {
     return first;
   }
 
-  #takeSlot(): number {
-    const slot = this.#slots.take(1);
+  #takeSlot(key: KeyText): number {
+    const slot = this.#slots.take(key);
     if (slot !== undefined) return slot;
     const { maxFrontends } = this.#sizes;
     throw new BackendEbpfError("MAP_FULL", `more than ${maxFrontends} frontends in a family: raise --max-frontends`);
@@ -250,30 +270,19 @@ export class FamilyTables {
     return id;
   }
 
-  /** Counts a route's use of its run and its source ranges. A run that cannot be read is not counted. */
-  #use(word: RouteWord): void {
-    const { flags, run, ranges } = decodeRoute(word);
-    if ((flags & 3) !== routeFlags.balance) return;
-    const length = runBytes(this.#elements, run)?.length;
-    if (length === undefined) return;
-    if (this.#runUses.has(run) || this.#runs.reserve(run, length / sizes.endpoint)) {
-      this.#runUses.set(run, (this.#runUses.get(run) ?? 0) + 1);
-    }
+  #use(run: number, ranges: number, difference: 1 | -1): void {
+    this.#runUses.set(run, (this.#runUses.get(run) ?? 0) + difference);
     const list = this.#rangeUses.get(ranges);
-    if (list !== undefined) list.uses++;
+    if (list !== undefined) list.uses += difference;
   }
 
-  /** Ends a route's use of its run and ranges. "unused": the route was not written, so nothing is to be released. */
-  #release(word: RouteWord, change: TablesChange, kind: "replaced" | "unused" = "replaced"): void {
-    const { flags, run, ranges } = decodeRoute(word);
-    if ((flags & 3) !== routeFlags.balance) return;
-    const uses = this.#runUses.get(run);
-    if (uses !== undefined) this.#runUses.set(run, uses - 1);
-    const list = this.#rangeUses.get(ranges);
-    if (list !== undefined) list.uses--;
-    if (kind === "unused") return;
-    change.unusedRuns.add(run);
-    if (ranges !== 0) change.unusedRanges.add(ranges);
+  /** Ends the use of what a slot's routes lead to. */
+  #release(slot: number, change: TablesChange): void {
+    this.#slots.eachUse(slot, (run, ranges) => {
+      if (this.#runUses.has(run)) this.#use(run, ranges, -1);
+      change.unusedRuns.add(run);
+      if (ranges !== 0) change.unusedRanges.add(ranges);
+    });
   }
 
   #setMember(key: KeyText, flags: number, change: TablesChange): void {
@@ -291,22 +300,22 @@ export class FamilyTables {
 
   /** Lets programs find new frontends, whose slots are complete. */
   #publish(change: TablesChange): void {
-    this.#maps.get("frontends").setAll(change.added.splice(0));
+    this.#maps.get("frontends").setAll(change.added.keys.splice(0), change.added.slots.splice(0));
   }
 
   /** Deletes what is not wanted any more, and returns its places to use after a grace period. */
   #finish(change: TablesChange): void {
     this.#publish(change);
-    const slots: number[] = [];
+    const removed: InstalledFrontend[] = [];
     for (const key of change.removals) {
       const installed = this.#installed.get(key);
       if (installed === undefined) continue;
       change.begin();
       this.#maps.get("frontends").delete(key);
       this.#installed.delete(key);
-      for (const word of installed.words) this.#release(word, change);
+      this.#release(installed.slot, change);
       change.deleted.push(key);
-      slots.push(installed.slot);
+      removed.push(installed);
     }
     for (const [key, flags] of change.formerMembers) {
       if ((this.#members.get(key) ?? 0) !== flags) this.#setMember(key, flags, change);
@@ -319,12 +328,11 @@ export class FamilyTables {
       this.#rangeUses.delete(list.id);
       this.#rangesByText.delete(textOfRanges(list.ranges));
     }
-    if (slots.length + runs.length + unusedRanges.length === 0) return;
+    if (removed.length + runs.length + unusedRanges.length === 0) return;
     this.#grace.after(() => {
-      for (const slot of slots) {
-        // A free slot has no routes: see `findDamage`.
-        this.#words.fill(0n, slot * wordsPerSlot, (slot + 1) * wordsPerSlot);
-        this.#slots.give(slot, 1);
+      for (const { slot, service } of removed) {
+        if (service !== undefined) this.#moveConnections(slot, service);
+        this.#slots.give(slot);
       }
       for (const run of runs) this.#runs.give(run, (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint);
       for (const { id, ranges: list } of unusedRanges) {
@@ -337,10 +345,12 @@ export class FamilyTables {
 
 /** State of one call of {@link FamilyTables}, and its result, which `EbpfRuleSet` describes. */
 export class TablesChange {
-  readonly written: { readonly wanted: WantedFrontend; readonly before: readonly RouteWord[] | undefined }[] = [];
+  /** At most `maxDescribed`. */
+  readonly described: { readonly wanted: WantedFrontend; readonly isNew: boolean }[] = [];
+  written = 0;
   readonly deleted: KeyText[] = [];
   /** New frontends that wait for `#publish`. */
-  readonly added: (readonly [key: KeyText, slot: number])[] = [];
+  readonly added: { readonly keys: KeyText[]; readonly slots: number[] } = { keys: [], slots: [] };
   /** Number of members that changed. */
   members = 0;
   /** Endpoints that a Service port of UDP lost; another may have them still. *Shape:* as `endpointText`. */
@@ -358,6 +368,11 @@ export class TablesChange {
 
   constructor(committing: () => void) {
     this.#committing = committing;
+  }
+
+  note(wanted: WantedFrontend, isNew: boolean): void {
+    this.written++;
+    if (this.described.length < maxDescribed) this.described.push({ wanted, isNew });
   }
 
   /** Announces the first write. */

@@ -27,7 +27,7 @@ export type MapName =
 /** Sizes of keys and values in bytes; lb.bpf.c asserts them. */
 export const sizes = {
   frontendKey: 20,
-  slot: 48,
+  slot: 64,
   endpoint: 24,
   memberKey: 32,
   clientKey: 24,
@@ -36,6 +36,9 @@ export const sizes = {
   /** Room for the text of a record. */
   record: 128,
 } as const;
+
+/** Places in a slot, in bytes: three routes of 8 bytes, in the order of `senders`, are first. */
+export const slotPlaces = { key: 24, connections: 48 } as const;
 
 /** Increased with each change of the meaning of keys or values: programs of another version get maps of their own. */
 export const layoutVersion = 1;

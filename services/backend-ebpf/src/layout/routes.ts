@@ -1,4 +1,5 @@
-import type { EndpointSetName, Sender } from "@kpng/service-plan/service-plan.ts";
+import type { Sender } from "@kpng/service-plan/service-plan.ts";
+import { sizes } from "./map-layouts.ts";
 
 /** Senders in the order of their routes in a slot. */
 export const senders: readonly Sender[] = ["pod", "node", "outside"];
@@ -18,17 +19,10 @@ export const routeFlags = {
 export const memberFlags = { inCluster: 1, inLocal: 2, keepsFlows: 4, udp: 8 } as const;
 
 /**
- * A route as programs read it: what `FamilyTables` stores in a slot for one kind of sender. Programs read it in one
- * load. It is replaced in one store, so that its parts change together.
+ * Parts of a route as programs read it: what `FamilyTables` stores in a slot for one kind of sender. Programs read its
+ * 8 bytes in one load, and it is replaced in one store, so that its parts change together. The lower 4 bytes are flags
+ * and ranges, the upper ones the run.
  */
-export type RouteWord = bigint;
-
-/** Returns the word of a route; `run` and `ranges` are 0 if it has none. */
-export function encodeRoute(flags: number, ranges: number, run: number): RouteWord {
-  return (BigInt(run) << 32n) | BigInt(ranges * 256 + flags);
-}
-
-/** Parts of a route. */
 export interface RouteParts {
   readonly flags: number;
   /** Id of its source ranges; 0 for none. */
@@ -37,14 +31,18 @@ export interface RouteParts {
   readonly run: number;
 }
 
-export function decodeRoute(word: RouteWord): RouteParts {
-  const low = Number(word & 0xffff_ffffn);
-  return { flags: low & 0xff, ranges: low >>> 8, run: Number(word >> 32n) };
+/** Returns the routes of a slot of map `slots`, in the order of {@link senders}. */
+export function readRoutes(slots: Buffer, slot: number): readonly RouteParts[] {
+  return senders.map((_, index) => {
+    const at = slot * sizes.slot + index * 8;
+    const low = slots.readUInt32LE(at);
+    return { flags: low & 0xff, ranges: low >>> 8, run: slots.readUInt32LE(at + 4) };
+  });
 }
 
-/** Name of the set that a balancing route with these flags leads to. */
-export function setOf(flags: number): EndpointSetName {
-  return (flags & routeFlags.local) === 0 ? "cluster" : "local";
+/** Returns true if a route with these flags leads to a run. */
+export function isBalancing(flags: number): boolean {
+  return (flags & 3) === routeFlags.balance;
 }
 
 /** A route for inspection. */

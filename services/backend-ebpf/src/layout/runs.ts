@@ -30,8 +30,8 @@ export function runBytes(memory: Buffer, first: number): Buffer | undefined {
   return end > memory.length ? undefined : memory.subarray(at, end);
 }
 
-/** Returns the endpoints of a run. *Shape:* `["10.1.1.11:8080", "[fd00::7]:8080"]`. */
-export function describeRun(run: Buffer): readonly string[] {
+/** Returns the endpoints of a run; none without a run. *Shape:* `["10.1.1.11:8080", "[fd00::7]:8080"]`. */
+export function describeRun(run: Buffer = Buffer.alloc(0)): readonly string[] {
   const described: string[] = [];
   for (let at = sizes.endpoint; at < run.length; at += sizes.endpoint) {
     described.push(addressAndPort(readAddress(run, at), run.readUInt16BE(at + 16)));

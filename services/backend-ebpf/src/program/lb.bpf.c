@@ -24,8 +24,11 @@ enum { IN_CLUSTER = 1, IN_LOCAL = 2, KEEPS_FLOWS = 4 };
 
 struct addr { __u32 w[4]; };
 struct key { struct addr ip; __be16 port; __u8 proto, zero; };
-/** Never reused before an RCU grace period has passed, and neither is a run. */
-struct frontend { __u64 routes[3]; struct key key; __u32 zero; };
+/**
+ * Never reused before an RCU grace period has passed, and neither is a run. `connections` counts those that were given an
+ * endpoint, and flows of UDP. It is in the line of the cache that the route was just read from.
+ */
+struct frontend { __u64 routes[3]; struct key key; __u32 zero; __u64 connections, zero2; };
 /** A run of elements of `endpoints`: this header, then its endpoints. Written before a route leads to it, then fixed. */
 struct header { __u64 id; __u32 count, affinity_s; __u64 zero; };
 struct endpoint { struct addr ip; __be16 port; __u16 zero; __u32 zero2; };
@@ -37,7 +40,7 @@ struct range_key { __u32 prefix, id; struct addr ip; };
 struct peer { struct addr vip, to; __be16 vip_port, port; };
 struct peers { __u32 next; struct peer of[4]; };
 struct config { __u64 node_netns; struct addr pod_net, pod_mask; __u32 flags, refuse_mark, tcp_state_offset, zero; };
-_Static_assert(sizeof(struct key) == 20 && sizeof(struct frontend) == 48 && sizeof(struct header) == 24, "");
+_Static_assert(sizeof(struct key) == 20 && sizeof(struct frontend) == 64 && sizeof(struct header) == 24, "");
 _Static_assert(sizeof(struct endpoint) == 24 && sizeof(struct member_key) == 32 && sizeof(struct client_key) == 24, "");
 _Static_assert(sizeof(struct client_choice) == 32 && sizeof(struct range_key) == 24, "");
 _Static_assert(sizeof(struct peers) == 148 && sizeof(struct config) == 56, "");
@@ -73,7 +76,7 @@ static __always_inline int loopback_v4(const struct addr *a)
  * Returns the route of one frontend for one kind of sender; 0 if there is none. An element of a hash may be recycled for
  * another key while it is read, so the slot that it names must have the key that was asked for.
  */
-static __always_inline __u64 exact_route(struct key *k, __u32 sender)
+static __always_inline __u64 exact_route(struct key *k, __u32 sender, struct frontend **found)
 {
 	for (int i = 0; i < 2; i++) {
 		__u32 *slot = bpf_map_lookup_elem(&frontends, k), at;
@@ -82,24 +85,27 @@ static __always_inline __u64 exact_route(struct key *k, __u32 sender)
 		if (!slot) return 0;
 		at = *(volatile __u32 *)slot;
 		f = bpf_map_lookup_elem(&slots, &at);
-		if (f && same(&f->key.ip, &k->ip) && f->key.port == k->port && f->key.proto == k->proto)
+		if (f && same(&f->key.ip, &k->ip) && f->key.port == k->port && f->key.proto == k->proto) {
+			*found = f;
 			return *(volatile __u64 *)&f->routes[sender & 3];
+		}
 	}
 	return 0;
 }
 
 /** Returns the route of a destination: of its own frontend, or of a node port. `loopback`: the node's own sockets. */
-static __always_inline __u64 route_to(struct addr *dst, __be16 port, __u8 proto, __u32 sender, int loopback)
+static __always_inline __u64 route_to(struct addr *dst, __be16 port, __u8 proto, __u32 sender, int loopback,
+				      struct frontend **found)
 {
 	struct key k = { .ip = *dst, .port = port, .proto = proto };
 	// Keys with this address are node ports: a pod that connects to it means itself.
-	__u64 route = unspecified(dst) ? 0 : exact_route(&k, sender);
+	__u64 route = unspecified(dst) ? 0 : exact_route(&k, sender, found);
 
 	if (route || !(loopback || bpf_map_lookup_elem(&node_addresses, dst))) return route;
 	// ::ffff:0.0.0.0 or ::, so that the families have node ports of their own.
 	if (k.ip.w[0] == 0 && k.ip.w[1] == 0 && k.ip.w[2] == MAPPED) k.ip.w[3] = 0;
 	else __builtin_memset(&k.ip, 0, sizeof k.ip);
-	return exact_route(&k, sender);
+	return exact_route(&k, sender, found);
 }
 
 static __always_inline struct header *header_of(__u64 route)
@@ -160,6 +166,12 @@ remember:
 	return 0;
 }
 
+/** Counts a connection. Atomic, because a packet may interrupt a process on the same CPU. */
+static __always_inline void count(struct frontend *f)
+{
+	if (f) __sync_fetch_and_add(&f->connections, 1);
+}
+
 // ---- inside: sockets ----
 
 enum { PASS, REWRITTEN, REFUSED };
@@ -183,6 +195,7 @@ static __always_inline int forward(struct bpf_sock_addr *ctx, struct addr *dst, 
 	__u64 netns = bpf_get_netns_cookie(ctx), route;
 	struct addr client = { { (__u32)netns, netns >> 32, 0, 0 } };
 	__be16 port = ctx->user_port;
+	struct frontend *found = 0;
 	struct peer *peer = 0;
 	struct header *h;
 	struct peers *p;
@@ -192,7 +205,7 @@ static __always_inline int forward(struct bpf_sock_addr *ctx, struct addr *dst, 
 	if (cfg->node_netns == netns) sender = NODE;
 	else if (cfg->flags & OTHERS_ARE_PODS) sender = POD;
 	route = route_to(dst, port, proto, sender,
-			 sender == NODE && (cfg->flags & LOOPBACK_NODE_PORTS) && loopback_v4(dst));
+			 sender == NODE && (cfg->flags & LOOPBACK_NODE_PORTS) && loopback_v4(dst), &found);
 	if ((route & KIND) == REFUSE) return REFUSED;
 	// The packets then meet the tcx program, which knows their source address and can discard and masquerade.
 	if ((route & KIND) != BALANCE || route & PACKETS_ONLY) return PASS;
@@ -207,6 +220,7 @@ static __always_inline int forward(struct bpf_sock_addr *ctx, struct addr *dst, 
 		if (member(h->id, to)) return REWRITTEN;
 	}
 	if (choose(route, h, &client, to)) return PASS;
+	count(found);
 	if (peer) {
 		peer->vip = *dst;
 		peer->vip_port = port;
@@ -383,6 +397,7 @@ static __always_inline int decide(struct __sk_buff *skb, int v6)
 	struct packet p = {};
 	union nf_inet_addr nat = {}, source = {};
 	struct nf_conn___init *new;
+	struct frontend *found = 0;
 	struct nf_conn *ct;
 	struct config *cfg;
 	struct header *h;
@@ -394,7 +409,7 @@ static __always_inline int decide(struct __sk_buff *skb, int v6)
 	if (read_packet(skb, v6, &p)) return TC_ACT_UNSPEC;
 	cfg = config_of(&p.dst);
 	if (!cfg) return TC_ACT_UNSPEC;
-	route = route_to(&p.dst, p.dport, p.proto, is_from_pod(skb, cfg, &p.src) ? POD : OUTSIDE, 0);
+	route = route_to(&p.dst, p.dport, p.proto, is_from_pod(skb, cfg, &p.src) ? POD : OUTSIDE, 0, &found);
 	kind = route & KIND;
 	if (!kind) return TC_ACT_UNSPEC;
 	opts.l4proto = p.proto;
@@ -435,6 +450,7 @@ static __always_inline int decide(struct __sk_buff *skb, int v6)
 	ct = bpf_ct_insert_entry(new);
 	if (!ct) return TC_ACT_SHOT; // another CPU was first: the client sends again
 	bpf_ct_release(ct);
+	count(found);
 	return TC_ACT_UNSPEC;
 }
 

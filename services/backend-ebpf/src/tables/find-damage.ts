@@ -1,9 +1,9 @@
 import type { Family } from "@kpng/model/address.ts";
 import { describeKey, familyOf } from "../layout/keys.ts";
 import { sizes } from "../layout/map-layouts.ts";
-import { decodeRoute, routeFlags, senders } from "../layout/routes.ts";
+import { isBalancing, readRoutes } from "../layout/routes.ts";
 import { describeRun, runBytes } from "../layout/runs.ts";
-import { type MapContents, readFrontends } from "./installed-frontends.ts";
+import { type MapContents, readSlots } from "./installed-frontends.ts";
 
 /**
  * Returns a sign that packets to Services get lost, whichever Services the maps are for: routes that no frontend leads
@@ -16,26 +16,22 @@ import { type MapContents, readFrontends } from "./installed-frontends.ts";
 export function findDamage(family: Family, contents: MapContents, slots: Buffer): string | undefined {
   const keys = contents.frontends.flatMap(([key]) => (familyOf(key) === family ? [key.toString("latin1")] : []));
   if (keys.length === 0) return hasRoutes(slots) ? "there are routes and no frontends" : undefined;
-  const frontends = readFrontends(family, contents);
+  const installed = readSlots(family, contents);
   for (const key of keys) {
-    const frontend = frontends.get(key);
-    if (frontend === undefined) return `frontend ${describeKey(key)} has no routes`;
-    for (const word of frontend.words) {
-      const { flags, run } = decodeRoute(word);
-      if ((flags & 3) !== routeFlags.balance) continue;
-      const bytes = runBytes(contents.endpoints, run);
-      if (bytes === undefined || describeRun(bytes).length === 0) {
-        return `frontend ${describeKey(key)} leads to a set without endpoints`;
-      }
-    }
+    const slot = installed.get(key);
+    if (slot === undefined) return `frontend ${describeKey(key)} has no routes`;
+    const isLost = readRoutes(contents.slots, slot).some(
+      ({ flags, run }) => isBalancing(flags) && describeRun(runBytes(contents.endpoints, run)).length === 0,
+    );
+    if (isLost) return `frontend ${describeKey(key)} leads to a set without endpoints`;
   }
   return undefined;
 }
 
 /** Routes of a slot that is free are 0; so is a slot that was never used. */
 function hasRoutes(slots: Buffer): boolean {
-  for (let at = 0; at < slots.length; at += sizes.slot) {
-    for (let index = 0; index < senders.length; index++) if (slots.readBigUInt64LE(at + index * 8) !== 0n) return true;
+  for (let slot = 0; slot < slots.length / sizes.slot; slot++) {
+    if (readRoutes(slots, slot).some(({ flags }) => flags !== 0)) return true;
   }
   return false;
 }

@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
-import { describeKey, familyOf, readAddress } from "../layout/keys.ts";
-import { sizes } from "../layout/map-layouts.ts";
-import { decodeRoute, describeRoutes, type RouteWord, routeFlags, senders } from "../layout/routes.ts";
+import { describeKey, familyOf, type KeyText, readAddress } from "../layout/keys.ts";
+import { sizes, slotPlaces } from "../layout/map-layouts.ts";
+import { describeRoutes, isBalancing, readRoutes } from "../layout/routes.ts";
 import { describeRun, runBytes } from "../layout/runs.ts";
 
 /**
@@ -17,25 +17,14 @@ export interface MapContents {
   readonly endpoints: Buffer;
 }
 
-/** A frontend as it was found in the maps. */
-export interface InstalledFrontend {
-  readonly slot: number;
-  /** In the order of `senders`. */
-  readonly words: readonly RouteWord[];
-}
-
-/** Returns the frontends of a family by the text of their key; slots that belong to another key are left out. Pure. */
-export function readFrontends(family: Family, contents: MapContents): ReadonlyMap<string, InstalledFrontend> {
-  const found = new Map<string, InstalledFrontend>();
-  const { slots } = contents;
-  for (const [key, value] of contents.frontends) {
+/** Returns the slots of a family by the text of their key; slots that belong to another key are left out. Pure. */
+export function readSlots(family: Family, { frontends, slots }: MapContents): ReadonlyMap<KeyText, number> {
+  const found = new Map<KeyText, number>();
+  for (const [key, value] of frontends) {
     const slot = value.readUInt32LE(0);
-    const at = slot * sizes.slot;
-    if (familyOf(key) !== family || at + sizes.slot > slots.length) continue;
-    const keyAt = at + senders.length * 8;
-    if (key.compare(slots, keyAt, keyAt + sizes.frontendKey) !== 0) continue;
-    const words = senders.map((_, index) => slots.readBigUInt64LE(at + index * 8));
-    found.set(key.toString("latin1"), { slot, words });
+    const at = slot * sizes.slot + slotPlaces.key;
+    if (familyOf(key) !== family || at + sizes.frontendKey > slots.length) continue;
+    if (key.compare(slots, at, at + sizes.frontendKey) === 0) found.set(key.toString("latin1"), slot);
   }
   return found;
 }
@@ -53,15 +42,13 @@ export function readRanges(family: Family, contents: MapContents): ReadonlyMap<n
 }
 
 /** Describes installed frontends in the form of `describeFrontend`, without names, by the text of their key. Pure. */
-export function describeInstalled(family: Family, contents: MapContents): ReadonlyMap<string, string> {
+export function describeInstalled(family: Family, contents: MapContents): ReadonlyMap<KeyText, string> {
   const ranges = readRanges(family, contents);
-  const lines = new Map<string, string>();
-  for (const [key, { words }] of readFrontends(family, contents)) {
-    const routes = words.map((word) => {
-      const parts = decodeRoute(word);
-      const run = (parts.flags & 3) === routeFlags.balance ? runBytes(contents.endpoints, parts.run) : undefined;
-      const endpoints = run === undefined ? [] : describeRun(run);
-      return { flags: parts.flags, endpoints, ranges: ranges.get(parts.ranges) ?? [] };
+  const lines = new Map<KeyText, string>();
+  for (const [key, slot] of readSlots(family, contents)) {
+    const routes = readRoutes(contents.slots, slot).map((route) => {
+      const run = isBalancing(route.flags) ? runBytes(contents.endpoints, route.run) : undefined;
+      return { ...route, endpoints: describeRun(run), ranges: ranges.get(route.ranges) ?? [] };
     });
     lines.set(key, `${describeKey(key)} ${describeRoutes(routes)}`);
   }

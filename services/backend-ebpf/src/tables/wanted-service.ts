@@ -4,6 +4,7 @@ import type { ServiceView } from "@kpng/model/node-view.ts";
 import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
 import type {
   EndpointAddress,
+  EndpointSetName,
   Frontend,
   NodePlan,
   Route,
@@ -47,27 +48,34 @@ export interface WantedService {
  * for those that it compares. Pure; O(ports × (frontends + endpoints)).
  */
 export function wantedService(plan: ServicePlan, view: ServiceView | undefined, node: NodePlan): WantedService {
-  const frontends: WantedFrontend[] = [];
-  const members = new Map<string, number>();
-  for (const port of plan.ports) {
+  const members = new Map<KeyText, number>();
+  const frontends = plan.ports.flatMap((port) => {
     const { name, protocol } = port;
-    if (!isServedProtocol(protocol)) continue;
+    if (!isServedProtocol(protocol)) return [];
     const id = keepsChoices(port) ? portId(plan.family, port) : 0n;
-    const runs = new Map<string, Buffer>();
-    const runOf = (set: "cluster" | "local"): Buffer => {
-      const run = runs.get(set) ?? encodeRun(id, port.affinitySeconds ?? 0, port.sets[set]);
-      runs.set(set, run);
-      return run;
+    const runs: Partial<Record<EndpointSetName, Buffer>> = {};
+    const runOf = (set: EndpointSetName): Buffer => {
+      runs[set] ??= encodeRun(id, port.affinitySeconds ?? 0, port.sets[set]);
+      return runs[set];
     };
-    for (const frontend of port.frontends) {
-      const key = frontendKey(plan.family, { ...frontend, protocol });
-      const routes = senders.map((sender) => wantedRoute(frontend, sender, port, node, runOf));
-      frontends.push({ key, name, routes });
-    }
     if (port.frontends.length > 0) addMembers(members, id, port, view, plan.family);
-  }
-  return { frontends, members };
+    let previous: Frontend | undefined;
+    let routes: readonly WantedRoute[] = [];
+    return port.frontends.map((frontend) => {
+      // Frontends share their routes, as those of the plan do: a node may have a hundred thousand.
+      if (!haveSameRoutes(previous, frontend)) {
+        routes = senders.map((sender) => wantedRoute(frontend, sender, port, node, runOf));
+      }
+      previous = frontend;
+      const { address, port: number } = frontend;
+      return { key: frontendKey(plan.family, { address, protocol, port: number }), name, routes };
+    });
+  });
+  return { frontends, members: members.size === 0 ? none.members : members };
 }
+
+/** Shared by all Services: most have no members, and no source ranges. */
+const none = { members: new Map<KeyText, number>(), ranges: [] as readonly string[] } as const;
 
 /**
  * Returns a line for inspection. *Shape:* `TCP 10.96.0.1:80 pod,node balance 10.1.1.11:8080; outside … # default/web`.
@@ -75,7 +83,7 @@ export function wantedService(plan: ServicePlan, view: ServiceView | undefined, 
 export function describeFrontend({ key, name, routes }: WantedFrontend): string {
   const described: DescribedRoute[] = routes.map(({ flags, run, ranges }) => ({
     ...{ flags, ranges },
-    endpoints: run === undefined ? [] : describeRun(run),
+    endpoints: describeRun(run),
   }));
   return `${describeKey(key)} ${describeRoutes(described)} # ${name}`;
 }
@@ -85,19 +93,24 @@ function portId(family: Family, { name, protocol }: ServicePortPlan): bigint {
   return createHash("sha256").update(`${family} ${protocol} ${name}`).digest().readBigUInt64LE(0);
 }
 
+function haveSameRoutes(one: Frontend | undefined, { routes, sources, kind }: Frontend): boolean {
+  const isOfSameKind = (one?.kind === "clusterIP") === (kind === "clusterIP");
+  return one?.routes === routes && one.sources === sources && isOfSameKind;
+}
+
 function wantedRoute(
   frontend: Frontend,
   sender: Sender,
   { affinitySeconds }: ServicePortPlan,
   node: NodePlan,
-  runOf: (set: "cluster" | "local") => Buffer,
+  runOf: (set: EndpointSetName) => Buffer,
 ): WantedRoute {
   const { kind, sources } = frontend;
   const planned = frontend.routes[sender];
   // The node itself is let through by source ranges that contain its address, which `ownAddresses` tells.
   const isDropped = sender === "node" && sources?.ownAddresses.length === 0 && planned.kind === "balance";
   const route: Route = isDropped ? { kind: "drop" } : planned;
-  if (route.kind !== "balance") return { flags: routeFlags[route.kind], run: undefined, ranges: [] };
+  if (route.kind !== "balance") return { flags: routeFlags[route.kind], run: undefined, ranges: none.ranges };
   const isLimited = sources !== undefined && sender !== "node";
   // A socket cannot be masqueraded, and its source address is not known: both is left to its packets.
   const isForPackets = sender !== "node" && (isLimited || (node.isMasqueradeAll && kind === "clusterIP"));
@@ -107,7 +120,7 @@ function wantedRoute(
     (route.isMasqueraded ? routeFlags.masquerade : 0) |
     (affinitySeconds === undefined ? 0 : routeFlags.affinity) |
     (isForPackets ? routeFlags.packetsOnly : 0);
-  return { flags, run: runOf(route.set), ranges: isLimited ? sources.ranges : [] };
+  return { flags, run: runOf(route.set), ranges: isLimited ? sources.ranges : none.ranges };
 }
 
 /** True where a choice is remembered: for clients with affinity, and for UDP flows of sockets. */
@@ -116,7 +129,7 @@ const keepsChoices = ({ affinitySeconds, protocol }: ServicePortPlan): boolean =
 
 /** Adds the endpoints that a remembered choice may be. */
 function addMembers(
-  members: Map<string, number>,
+  members: Map<KeyText, number>,
   id: bigint,
   port: ServicePortPlan,
   view: ServiceView | undefined,

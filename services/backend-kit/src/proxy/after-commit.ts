@@ -17,6 +17,7 @@ import { listenAddresses } from "../health-check/listen-addresses.ts";
 import { touchedServices } from "../state/touched-services.ts";
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import { ServiceTraffic } from "../traffic/service-traffic.ts";
+import { registerServiceConnections } from "../traffic/traffic-metrics.ts";
 import { type ReadServiceCounts, TrafficReporter } from "../traffic/traffic-reporter.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
@@ -73,10 +74,16 @@ export class AfterCommit {
         health.set("health-checks", { isHealthy: true, isReady: true, reason: reasons.join("; ") }),
     });
     health.setReady("health-checks");
+    const { carriesTraffic, serviceCounts } = options;
     const countsTraffic = options.options.serviceTraffic === true;
-    this.#traffic = countsTraffic && !options.carriesTraffic ? new ServiceTraffic(log, metrics) : undefined;
-    const read = this.#traffic?.read ?? options.serviceCounts;
+    const countsFlows = countsTraffic && !carriesTraffic && serviceCounts === undefined;
+    this.#traffic = countsFlows ? new ServiceTraffic(log, metrics) : undefined;
+    const read = this.#traffic?.read ?? serviceCounts;
     this.reports = countsTraffic && read !== undefined ? new TrafficReporter(read) : undefined;
+    // A proxy that carries the traffic has metrics of its own.
+    if (countsTraffic && !carriesTraffic && serviceCounts !== undefined) {
+      registerServiceConnections(metrics, serviceCounts);
+    }
   }
 
   /** Answers health checks and searches for stale flows; run it beside the sync loop. */
@@ -153,6 +160,11 @@ export class AfterCommit {
   async #setConntrackLimits(): Promise<void> {
     const { options, context, sysctls } = this.#options;
     if (context.serviceProxyName !== "") return;
-    await applySettings(wantedSettings(options, availableParallelism()), { sysctls, log: context.log });
+    // The kernel counts packets and bytes only for those who read them from its flows.
+    const settings = wantedSettings(
+      { ...options, serviceTraffic: this.#traffic !== undefined },
+      availableParallelism(),
+    );
+    await applySettings(settings, { sysctls, log: context.log });
   }
 }

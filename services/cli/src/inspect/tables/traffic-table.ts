@@ -27,11 +27,16 @@ export const trafficByNodeTable: TableSpec<typeof TrafficSchema> = {
 function trafficColumns(): readonly Column<Traffic>[] {
   return [
     { title: "CONN/S", cell: ({ connectionsPerSecond }) => connectionsPerSecond.toFixed(1) },
-    { title: "BYTES/S", cell: ({ bytesPerSecond }) => formatBytes(bytesPerSecond) },
+    { title: "BYTES/S", cell: (row) => bytesCell(row, row.bytesPerSecond) },
     { title: "CONNECTIONS", cell: ({ connections }) => String(connections) },
     // A proxy that carries the traffic itself counts no packets.
     { title: "PACKETS", cell: (row) => String(row.packetsFromClients + row.packetsToClients || "") },
-    { title: "BYTES-IN", cell: ({ bytesFromClients }) => formatBytes(Number(bytesFromClients)) },
-    { title: "BYTES-OUT", cell: ({ bytesToClients }) => formatBytes(Number(bytesToClients)) },
+    { title: "BYTES-IN", cell: (row) => bytesCell(row, Number(row.bytesFromClients)) },
+    { title: "BYTES-OUT", cell: (row) => bytesCell(row, Number(row.bytesToClients)) },
   ];
+}
+
+/** Bytes are unknown where none were ever counted: kpng-ebpf counts connections only. */
+function bytesCell({ bytesFromClients, bytesToClients }: Traffic, bytes: number): string {
+  return bytesFromClients + bytesToClients === 0n ? "" : formatBytes(bytes);
 }

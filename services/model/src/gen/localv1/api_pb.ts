@@ -136,7 +136,7 @@ export const TrafficReportSchema: GenMessage<TrafficReport> = /*@__PURE__*/
   messageDesc(file_localv1_api, 1);
 
 /**
- * Traffic of one Service on one node. Counters start at 0 with the subscriber.
+ * Traffic of one Service on one node. Counters start at 0 with the subscriber, or go on from an earlier one.
  *
  * @generated from message localv1.ServiceTraffic
  */

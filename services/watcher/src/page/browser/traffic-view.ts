@@ -52,7 +52,7 @@ export class TrafficView {
   cells(service: string): readonly Html[] {
     const row = this.#byService.get(service);
     if (row === undefined) return [html`–`, html`–`];
-    return [html`${(row.connectionsPerSecond ?? 0).toFixed(1)}`, html`${formatBytes(row.bytesPerSecond ?? 0)}`];
+    return [html`${(row.connectionsPerSecond ?? 0).toFixed(1)}`, html`${bytesCell(row, row.bytesPerSecond)}`];
   }
 
   /** Nodes that have traffic of the Service in the details; empty if there is none. */
@@ -70,6 +70,11 @@ export class TrafficView {
   }
 }
 
+/** Bytes are unknown where none were ever counted: kpng-ebpf counts connections only. */
+function bytesCell({ bytesFromClients = 0, bytesToClients = 0 }: TrafficRow, bytes: number | string = 0): string {
+  return Number(bytesFromClients) + Number(bytesToClients) === 0 ? "–" : formatBytes(Number(bytes));
+}
+
 /** Returns the table of the nodes that have traffic of a Service; nothing if there is none. */
 function trafficTable(rows: readonly TrafficRow[]): Html | false {
   if (rows.length === 0) return false;
@@ -77,6 +82,6 @@ function trafficTable(rows: readonly TrafficRow[]): Html | false {
 <thead><tr><th scope="col">Node</th><th scope="col">Connections/s</th><th scope="col">Bytes/s</th><th scope="col">Connections</th><th scope="col">Packets</th><th scope="col">Bytes from clients</th><th scope="col">Bytes to clients</th></tr></thead>
 <tbody>${rows.map((row) => {
     const packets = Number(row.packetsFromClients ?? 0) + Number(row.packetsToClients ?? 0);
-    return html`<tr><th scope="row">${row.node}</th><td>${(row.connectionsPerSecond ?? 0).toFixed(1)}</td><td>${formatBytes(row.bytesPerSecond ?? 0)}</td><td>${row.connections ?? 0}</td><td>${packets || "–"}</td><td>${formatBytes(Number(row.bytesFromClients ?? 0))}</td><td>${formatBytes(Number(row.bytesToClients ?? 0))}</td></tr>`;
+    return html`<tr><th scope="row">${row.node}</th><td>${(row.connectionsPerSecond ?? 0).toFixed(1)}</td><td>${bytesCell(row, row.bytesPerSecond)}</td><td>${row.connections ?? 0}</td><td>${packets || "–"}</td><td>${bytesCell(row, row.bytesFromClients)}</td><td>${bytesCell(row, row.bytesToClients)}</td></tr>`;
   })}</tbody></table>`;
 }
