@@ -22,6 +22,7 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   nft: ["node", "test/scale/proxies/nft.ts"],
   // Boots a guest with IPVS in its kernel.
   ipvs: ["node", "test/scale/proxies/ipvs.ts"],
+  ebpf: ["node", "test/scale/proxies/ebpf.ts"],
   // Its maps are in a BPF file system of its own.
   "ebpf-alone": [
     ...["unshare", "--net", "--mount", "sh", "-c"],
