@@ -51,6 +51,8 @@ export class FamilyTables {
   #rangesByText = new Map<string, number>();
   #members = new Map<KeyText, number>();
   readonly #services = new Map<ServiceKey, WantedService>();
+  /** False from the begin of a call until its end: what it replaced waits for a grace period. */
+  #isComplete = true;
 
   constructor(family: Family, maps: EbpfMaps, grace: GracePeriods, mapSizes: MapSizes) {
     this.#family = family;
@@ -87,6 +89,7 @@ export class FamilyTables {
   /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
     const change = new TablesChange(committing);
+    this.#isComplete = false;
     for (const key of touched) this.#tryPut(plan, key, change);
     this.#finish(change);
     return change;
@@ -94,8 +97,9 @@ export class FamilyTables {
 
   /** Reads all maps, and writes what differs from the plan. Errors: as {@link sync}. */
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TablesChange> {
-    // Also after a failure or an earlier run, whose last replaced runs nothing has waited for.
-    await this.#grace.pass();
+    // After a failure, nothing has waited for what was replaced.
+    await (this.#isComplete ? this.#grace.settled : this.#grace.pass());
+    this.#isComplete = false;
     this.#read();
     const change = new TablesChange(committing);
     // What is not wanted is found among what is installed; after a failure, these may be wrong.
@@ -328,6 +332,7 @@ export class FamilyTables {
       this.#rangeUses.delete(list.id);
       this.#rangesByText.delete(textOfRanges(list.ranges));
     }
+    this.#isComplete = true;
     if (removed.length + runs.length + unusedRanges.length === 0) return;
     this.#grace.after(() => {
       for (const { slot, service } of removed) {

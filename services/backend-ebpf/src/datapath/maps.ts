@@ -138,6 +138,13 @@ export class GracePeriods {
     const outer = BpfMap.create({ ...shape, name: "grace", type: mapTypes.arrayOfMaps }, inner.descriptor);
     const [key, value] = [makeAttribute(4), makeAttribute(4, [0, inner.descriptor])];
     this.#update = makeAttribute(32, [0, outer.descriptor], [8, key], [16, value]);
+    // Programs may still use what an earlier process replaced.
+    this.after(() => undefined);
+  }
+
+  /** Resolves when all earlier calls of `release` are done. */
+  get settled(): Promise<void> {
+    return this.#last;
   }
 
   /** Calls `release` after a grace period. It must not throw. If the kernel could not wait, it is never called. */

@@ -13,7 +13,7 @@ import type {
   ServicePortPlan,
 } from "@kpng/service-plan/service-plan.ts";
 import { describeKey, frontendKey, isServedProtocol, type KeyText, memberKey } from "../layout/keys.ts";
-import { type DescribedRoute, describeRoutes, memberFlags, routeFlags, senders } from "../layout/routes.ts";
+import { describeRoutes, memberFlags, routeFlags, senders } from "../layout/routes.ts";
 import { describeRun, encodeRun } from "../layout/runs.ts";
 
 /** A route of a frontend, before its run has a place in the maps. */
@@ -59,19 +59,26 @@ export function wantedService(plan: ServicePlan, view: ServiceView | undefined, 
       return runs[set];
     };
     if (port.frontends.length > 0) addMembers(members, id, port, view, plan.family);
+    const shared: WantedRoute[] = [];
+    // Frontends and senders share routes, as those of the plan do: a node may have a hundred thousand.
+    const routeOf = (frontend: Frontend, sender: Sender): WantedRoute => {
+      const route = wantedRoute(frontend, sender, port, node, runOf);
+      const { flags, run, ranges } = route;
+      const same = shared.find((one) => one.flags === flags && one.run === run && one.ranges === ranges);
+      if (same === undefined) shared.push(route);
+      return same ?? route;
+    };
     let previous: Frontend | undefined;
     let routes: readonly WantedRoute[] = [];
     return port.frontends.map((frontend) => {
-      // Frontends share their routes, as those of the plan do: a node may have a hundred thousand.
-      if (!haveSameRoutes(previous, frontend)) {
-        routes = senders.map((sender) => wantedRoute(frontend, sender, port, node, runOf));
-      }
+      if (!haveSameRoutes(previous, frontend)) routes = senders.map((sender) => routeOf(frontend, sender));
       previous = frontend;
       const { address, port: number } = frontend;
       return { key: frontendKey(plan.family, { address, protocol, port: number }), name, routes };
     });
   });
-  return { frontends, members: members.size === 0 ? none.members : members };
+  // A copy, because an array that has grown has room for more.
+  return { frontends: frontends.slice(), members: members.size === 0 ? none.members : members };
 }
 
 /** Shared by all Services: most have no members, and no source ranges. */
@@ -81,10 +88,7 @@ const none = { members: new Map<KeyText, number>(), ranges: [] as readonly strin
  * Returns a line for inspection. *Shape:* `TCP 10.96.0.1:80 pod,node balance 10.1.1.11:8080; outside … # default/web`.
  */
 export function describeFrontend({ key, name, routes }: WantedFrontend): string {
-  const described: DescribedRoute[] = routes.map(({ flags, run, ranges }) => ({
-    ...{ flags, ranges },
-    endpoints: describeRun(run),
-  }));
+  const described = routes.map((route) => ({ ...route, endpoints: describeRun(route.run) }));
   return `${describeKey(key)} ${describeRoutes(described)} # ${name}`;
 }
 
