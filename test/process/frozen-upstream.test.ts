@@ -30,7 +30,7 @@ test("a relay reports an upstream that is stopped, keeps serving, and goes on wh
   await upstream.said('"msg":"listening"');
   const health = ["--healthz-bind-address", `127.0.0.1:${healthPort}`];
   const api = ["api", "--api", `127.0.0.1:${upstreamPort}`, "--brake-hold", "0"];
-  programs.start(kpngMain, [...api, ...listen(relayPort), ...health]);
+  const relay = programs.start(kpngMain, [...api, ...listen(relayPort), ...health]);
   const node1 = programs.start(kpngMain, [
     ...["local", "--api", `127.0.0.1:${relayPort}`, "to-json", "--node-name", "n1"],
   ]);
@@ -50,6 +50,8 @@ test("a relay reports an upstream that is stopped, keeps serving, and goes on wh
   await expect.poll(isCurrent, patience).toBe(false);
   expect((await ask("healthz")).text).toContain("does not answer");
   expect((await ask("readyz")).status).toBe(200);
+  // It gives the stream up, because its address may lead to another watcher by now.
+  await expect.poll(() => relay.stderr(), patience).toMatch(/does not answer[^}]*"msg":"upstream watcher lost"/);
   const late = programs.start(kpngMain, [
     ...["local", "--api", `127.0.0.1:${relayPort}`, "to-json", "--node-name", "n2"],
   ]);
