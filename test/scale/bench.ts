@@ -4,6 +4,7 @@ import { spawnSync } from "node:child_process";
 const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "fan-out": ["node", "test/scale/fan-out.ts"],
   newcomers: ["node", "test/scale/newcomers.ts"],
+  refusals: ["node", "test/scale/refusals.ts"],
   "status-page": ["node", "test/scale/status-page.ts"],
   "get-nodes": ["node", "test/scale/get-nodes.ts"],
   tracing: ["node", "test/scale/tracing.ts"],

@@ -7,7 +7,7 @@ import { viewTargetIn } from "../../services/watcher/src/items/view-target.ts";
 import { statusPage } from "../../services/watcher/src/page/status-page.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
 import { viewBuckets } from "../../services/watcher/src/stream/delta/resume-view.ts";
-import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
+import { serveStore, type TestServer } from "../../services/watcher/src/testing/serve-store.ts";
 import { type MadeChange, summarize } from "./batch-log.ts";
 import { answerCalls } from "./calls.ts";
 import { expectedView } from "./expected-view.ts";
@@ -28,6 +28,7 @@ let markersMade = 0;
 /** The changes in progress; see `churn`. */
 let churn: Churn | undefined;
 let delay: ReturnType<typeof monitorEventLoopDelay> | undefined;
+let metrics: TestServer["metrics"] | undefined;
 
 interface Churn {
   readonly timer: NodeJS.Timeout;
@@ -63,6 +64,8 @@ export interface StartOptions {
   readonly tls?: Parameters<typeof readServerTls>[1];
   /** See ServeOptions. */
   readonly maxWaiting?: number | undefined;
+  /** False for a watcher whose source never lists the cluster, so that all streams wait. Default true. */
+  readonly hasLists?: boolean | undefined;
 }
 
 export interface ScriptResult {
@@ -102,11 +105,12 @@ const handlers = {
     // `kpng to-api` does the same.
     growOldGenerationByHalf();
     shape = options.shape;
-    store.replace(makeCluster(shape));
+    if (options.hasLists !== false) store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
     const { maxWaiting } = options;
     const page = statusPage(traced.inspectContext);
     const server = await serveStore(store, { subscribers, maxWaiting, page, ...(tls === undefined ? {} : { tls }) });
+    metrics = server.metrics;
     return { address: server.address };
   },
 
@@ -212,6 +216,12 @@ const handlers = {
 
   cpu(_: Record<never, never>): number {
     return cpuMs();
+  },
+
+  /** Number of streams that wait for their first batch. */
+  async waiting(_: Record<never, never>): Promise<number> {
+    const values = (await metrics?.getSingleMetric("kpng_admission_beginning")?.get())?.values ?? [];
+    return values.reduce((sum, { value }) => sum + value, 0);
   },
 
   usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
