@@ -32,6 +32,12 @@ export const apiCommand: SourceCommand = {
         "maximum memory that a batch from the upstream watcher may take; the first is the whole state (default: a third of the memory limit)",
       parse: parseWholeNumber("--max-batch-size", 1, Number.MAX_SAFE_INTEGER),
     },
+    {
+      flags: "--max-state-size <bytes>",
+      description:
+        "maximum memory that the state of the upstream watcher may take (default: three eighths of the memory limit)",
+      parse: parseWholeNumber("--max-state-size", 1, Number.MAX_SAFE_INTEGER),
+    },
     staleOption,
     {
       flags: "--accept-older-after <duration>",
@@ -55,6 +61,7 @@ Examples:
     const maxMessageBytes = Number(options.maxMsgSize ?? defaultMessageBytes(memoryLimitBytes()));
     const redial = () => dial({ api, ...client, maxMessageBytes });
     const maxBatchBytes = options.maxBatchSize as number | undefined;
+    const maxStateBytes = options.maxStateSize as number | undefined;
     const acceptOlderAfterMs = options.acceptOlderAfter as number;
     const staleAfterMs = options.staleAfter as number;
     return apiSource({
@@ -63,6 +70,7 @@ Examples:
       acceptOlderAfterMs,
       staleAfterMs,
       maxBatchBytes,
+      maxStateBytes,
       sink,
       ...context,
     });

@@ -154,20 +154,30 @@ describe("a relay", () => {
     await server.stop();
   });
 
-  test("keeps its state and reconnects when a batch of its upstream has no end", { timeout: 60_000 }, async () => {
+  test.each([
+    { what: "a batch of its upstream has no end", hasSyncs: false, limit: "--max-batch-size" },
+    { what: "the state of its upstream grows without end", hasSyncs: true, limit: "--max-state-size" },
+  ])("keeps a state within its limits and reconnects when $what", { timeout: 60_000 }, async ({ hasSyncs, limit }) => {
     let streams = 0;
     const put = (name: string) => {
       const ref = { Set: SetName.GlobalServiceInfos, Path: `ns|${name}||` };
       return { Op: { case: "Set" as const, value: { Ref: ref, Bytes: encodeServiceInfo(service({ name }), true) } } };
     };
+    const sync = { Op: { case: "Sync" as const, value: {} } };
     const transport = createRouterTransport(({ service: add }) => {
       add(Sets, {
         async *watch() {
           streams += 1;
-          const isFirst = streams === 1;
           yield { Op: { case: "Reset" as const, value: {} } };
-          for (let index = 0; index < (isFirst ? 1 : 1_000_000); index++) yield put(`s${index}`);
-          if (isFirst) yield { Op: { case: "Sync" as const, value: {} } };
+          yield put("s0");
+          if (streams === 1) {
+            yield sync;
+            return;
+          }
+          for (let index = 1; index < 1_000_000; index++) {
+            yield put(`s${index}`);
+            if (hasSyncs) yield sync;
+          }
         },
       });
     });
@@ -183,12 +193,17 @@ describe("a relay", () => {
       metrics,
       backoff: { minMs: 10, maxMs: 20 },
       maxBatchBytes: 1_000_000,
+      maxStateBytes: hasSyncs ? 1_000_000 : 10_000_000,
     }).run(ended.signal);
     await expect.poll(() => streams, { timeout: 30_000 }).toBeGreaterThanOrEqual(4);
     ended.abort();
     await relay;
-    expect([...store.snapshot.services.values()].map(({ name }) => name)).toEqual(["s0"]);
-    expect(lines.filter((line) => line.includes("--max-batch-size")).length).toBeGreaterThanOrEqual(2);
+    const { size } = store.snapshot.services;
+    // A Service of this test takes between 1 and 4 KB.
+    if (hasSyncs) expect(size > 250 && size < 1_000, `${size} Services`).toBe(true);
+    else expect(size).toBe(1);
+    const refused = lines.filter((line) => line.includes("[STATE_TOO_LARGE]") && line.includes(limit));
+    expect(refused.length).toBeGreaterThanOrEqual(2);
     expect(await metrics.metrics()).toMatch(/kpng_source_disconnects_total [3-9]/);
   });
 });

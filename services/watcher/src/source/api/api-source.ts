@@ -13,8 +13,9 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
 import { makeConnectedGauge } from "../connected-gauge.ts";
 import type { ClusterSink, Origin, Source } from "../source.ts";
+import { WatcherError } from "../watcher-error.ts";
 import { applyGlobalOp } from "./apply-global-op.ts";
-import { defaultBatchBytes, estimateOpBytes } from "./batch-size.ts";
+import { defaultBatchBytes, defaultStateBytes, estimateOpBytes } from "./batch-size.ts";
 import { GlobalItems } from "./global-items.ts";
 import { RelayCurrency } from "./relay-currency.ts";
 
@@ -39,6 +40,11 @@ export interface ApiSourceOptions {
    * it. A first batch is the whole state. Default a third of the memory limit.
    */
   readonly maxBatchBytes?: number | undefined;
+  /**
+   * Maximum memory that the state of the upstream may take, in bytes; `estimateItemBytes` estimates it. Default three
+   * eighths of the memory limit.
+   */
+  readonly maxStateBytes?: number | undefined;
   /** Time without an answer of the upstream after which the relay is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
 }
@@ -126,6 +132,7 @@ async function follow(
 ): Promise<void> {
   const { transport, sink, log, health, relay, onBatch } = options;
   const { maxBatchBytes = defaultBatchBytes(memoryLimitBytes()) } = options;
+  const { maxStateBytes = defaultStateBytes(memoryLimitBytes()) } = options;
   const stop = new AbortController();
   const streamSignal = AbortSignal.any([signal, stop.signal]);
   // Flow control: each request asks for one batch, and the next request is sent when that batch is applied. A counter,
@@ -147,9 +154,19 @@ async function follow(
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
       batchBytes += estimateOpBytes(op);
       if (batchBytes > maxBatchBytes) {
-        throw new Error(`the upstream watcher sent a batch of more than ${maxBatchBytes} bytes (--max-batch-size)`);
+        throw new WatcherError(
+          "STATE_TOO_LARGE",
+          `the upstream watcher sent a batch of more than ${maxBatchBytes} bytes (--max-batch-size)`,
+        );
       }
-      if (!applyGlobalOp(items, op)) continue;
+      const isComplete = applyGlobalOp(items, op);
+      if (items.bytes > maxStateBytes) {
+        throw new WatcherError(
+          "STATE_TOO_LARGE",
+          `the state of the upstream watcher takes more than ${maxStateBytes} bytes (--max-state-size)`,
+        );
+      }
+      if (!isComplete) continue;
       batchBytes = 0;
       const mark = op.Op.case === "Sync" ? decodeMark(op.Op.value) : undefined;
       const admission = await relay.admit(mark?.position, mark?.instance ?? "", streamSignal);

@@ -2,6 +2,7 @@ import { assertNever } from "@kpng/model/assert-never.ts";
 import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { decodeEndpointInfo, decodeNodeInfo, decodeServiceInfo } from "@kpng/model/wire/global-message.ts";
 import { WireError } from "@kpng/model/wire/wire-error.ts";
+import { estimateItemBytes } from "./batch-size.ts";
 import type { GlobalItems } from "./global-items.ts";
 
 /**
@@ -37,16 +38,22 @@ export function applyGlobalOp(items: GlobalItems, { Op: op }: OpItem): boolean {
 }
 
 function put(ref: Ref, bytes: Uint8Array, items: GlobalItems): void {
+  const memory = (portCount = 0): number => estimateItemBytes(ref.Path.length, bytes.length, portCount);
   switch (ref.Set) {
-    case SetName.GlobalServiceInfos:
-      items.putService(ref.Path, decodeServiceInfo(bytes));
+    case SetName.GlobalServiceInfos: {
+      const service = decodeServiceInfo(bytes);
+      items.putService(ref.Path, service, memory(service.ports.length));
       break;
+    }
     case SetName.GlobalNodeInfos:
-      items.putNode(ref.Path, decodeNodeInfo(bytes));
+      items.putNode(ref.Path, decodeNodeInfo(bytes), memory());
       break;
     case SetName.GlobalEndpointInfos:
       // KPNG sends each endpoint twice. The path of the copy has no Service name.
-      if (ref.Path.split("|")[1] !== "") items.putEndpoint(ref.Path, decodeEndpointInfo(bytes));
+      if (ref.Path.split("|")[1] !== "") {
+        const item = decodeEndpointInfo(bytes);
+        items.putEndpoint(ref.Path, { ...item, bytes: memory(item.endpoint.ports.length) });
+      }
       break;
     default:
       // A Set that only newer watchers send.

@@ -31,3 +31,31 @@ export function estimateOpBytes({ Op: op }: OpItem): number {
   const { length } = op.value.Bytes;
   return pathBytes(op.value.Ref?.Path) + length + largeItemFactor * Math.max(0, length - smallItemBytes);
 }
+
+/**
+ * Default limit of a relay for its whole state, in bytes: three eighths of the memory limit, what the guide "Sizing"
+ * leaves for the cluster state. Pure.
+ */
+export function defaultStateBytes(memoryBytes: number): number {
+  return Math.floor((memoryBytes * 3) / 8);
+}
+
+/** Memory of a Service, endpoint or node of the state, with its encodings for nodes, besides its text and ports. */
+const itemBytes = 1_280;
+
+/** How often the text of an item is in memory: in its path and keys, in its fields, and encoded. */
+const textCopies = 4;
+
+/** Memory of a port, which may take 2 bytes on the wire. */
+const portBytes = 120;
+
+/**
+ * Estimates the memory that an item of the state takes in a relay, in bytes; an endpoint about 2.2 KiB. `length` is
+ * that of the encoded item. Pure.
+ *
+ * `applyGlobalOp` calls it for each item, so that an upstream watcher cannot fill the memory of the relay with batches
+ * that are small each. Separate from {@link estimateOpBytes}: an operation is held until its batch ends.
+ */
+export function estimateItemBytes(pathLength: number, length: number, portCount: number): number {
+  return itemBytes + textCopies * (pathLength + length) + portBytes * portCount;
+}

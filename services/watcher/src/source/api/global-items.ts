@@ -10,19 +10,28 @@ type SliceHead = Omit<EndpointSlice, "endpoints">;
 interface SlicedEndpoint {
   readonly slice: SliceHead;
   readonly endpoint: Endpoint;
+  /** Estimated memory, in bytes. Default 0. */
+  readonly bytes?: number | undefined;
+}
+
+/** A Service or a node. */
+interface Sized<V> {
+  readonly value: V;
+  /** Estimated memory, in bytes. */
+  readonly bytes: number;
 }
 
 /**
  * Items of a global stream since its Reset, by path, and what the current batch changed. The sources `api` and `replay`
  * collect a batch in it and then deliver it to their sink.
  *
- * *Bound:* one whole cluster state.
+ * *Bound:* one whole cluster state. `apiSource` limits `bytes`.
  *
  * Separate from the store, because a batch takes effect only when it is complete.
  */
 export class GlobalItems {
-  readonly #services = new Map<string, Service>();
-  readonly #nodes = new Map<string, Node>();
+  readonly #services = new Map<string, Sized<Service>>();
+  readonly #nodes = new Map<string, Sized<Node>>();
   /** Endpoints by path, grouped by the part of the path that identifies their slice. */
   readonly #slices = new Map<string, Map<string, SlicedEndpoint>>();
   /** Values before the current batch, of the paths that it touched. */
@@ -31,6 +40,12 @@ export class GlobalItems {
   readonly #touchedSlices = new Map<string, SliceHead | undefined>();
   /** True if the current batch began with Reset: it is the complete state, not a change of the previous one. */
   #isReset = true;
+  #bytes = 0;
+
+  /** Estimated memory of all items, in bytes: the sum of what was given for each. */
+  get bytes(): number {
+    return this.#bytes;
+  }
 
   get serviceCount(): number {
     return this.#services.size;
@@ -44,39 +59,52 @@ export class GlobalItems {
     this.#services.clear();
     this.#nodes.clear();
     this.#slices.clear();
+    this.#bytes = 0;
     this.#endBatch();
     this.#isReset = true;
   }
 
-  putService(path: string, service: Service): void {
-    touch(this.#touchedServices, path, this.#services.get(path));
-    this.#services.set(path, service);
+  /** `bytes` is the estimated memory. */
+  putService(path: string, service: Service, bytes = 0): void {
+    const before = this.#services.get(path);
+    touch(this.#touchedServices, path, before?.value);
+    this.#services.set(path, { value: service, bytes });
+    this.#bytes += bytes - (before?.bytes ?? 0);
   }
 
-  putNode(path: string, node: Node): void {
-    touch(this.#touchedNodes, path, this.#nodes.get(path));
-    this.#nodes.set(path, node);
+  /** `bytes` is the estimated memory. */
+  putNode(path: string, node: Node, bytes = 0): void {
+    const before = this.#nodes.get(path);
+    touch(this.#touchedNodes, path, before?.value);
+    this.#nodes.set(path, { value: node, bytes });
+    this.#bytes += bytes - (before?.bytes ?? 0);
   }
 
   putEndpoint(path: string, item: SlicedEndpoint): void {
     const key = sliceOf(path);
     const slice = this.#slices.get(key) ?? new Map<string, SlicedEndpoint>();
     touch(this.#touchedSlices, key, headOf(slice));
+    this.#bytes += (item.bytes ?? 0) - (slice.get(path)?.bytes ?? 0);
     this.#slices.set(key, slice.set(path, item));
   }
 
   delete(set: SetName, path: string): void {
     if (set === SetName.GlobalServiceInfos) {
-      touch(this.#touchedServices, path, this.#services.get(path));
+      const before = this.#services.get(path);
+      touch(this.#touchedServices, path, before?.value);
       this.#services.delete(path);
+      this.#bytes -= before?.bytes ?? 0;
     } else if (set === SetName.GlobalNodeInfos) {
-      touch(this.#touchedNodes, path, this.#nodes.get(path));
+      const before = this.#nodes.get(path);
+      touch(this.#touchedNodes, path, before?.value);
       this.#nodes.delete(path);
+      this.#bytes -= before?.bytes ?? 0;
     } else if (set === SetName.GlobalEndpointInfos) {
       const key = sliceOf(path);
       const slice = this.#slices.get(key);
       if (slice === undefined) return;
       touch(this.#touchedSlices, key, headOf(slice));
+      this.#bytes -= slice.get(path)?.bytes ?? 0;
       slice.delete(path);
       if (slice.size === 0) this.#slices.delete(key);
     }
@@ -97,8 +125,8 @@ export class GlobalItems {
   /** Returns all items as cluster objects. */
   toObjects(): ClusterObjects {
     return {
-      services: [...this.#services.values()],
-      nodes: [...this.#nodes.values()],
+      services: [...this.#services.values()].map(({ value }) => value),
+      nodes: [...this.#nodes.values()].map(({ value }) => value),
       slices: [...this.#slices.values()].flatMap((slice) => joinSlice(slice) ?? []),
     };
   }
@@ -107,7 +135,7 @@ export class GlobalItems {
   #changes(): readonly ObjectChange[] {
     const changes: ObjectChange[] = [];
     for (const [path, before] of this.#touchedServices) {
-      const service = this.#services.get(path);
+      const service = this.#services.get(path)?.value;
       if (service !== undefined) changes.push({ kind: "put-service", service });
       else if (before !== undefined) changes.push({ kind: "delete-service", key: serviceKey(before) });
     }
@@ -117,7 +145,7 @@ export class GlobalItems {
       else if (before !== undefined) changes.push({ kind: "delete-slice", key: sliceKey(before) });
     }
     for (const [path, before] of this.#touchedNodes) {
-      const node = this.#nodes.get(path);
+      const node = this.#nodes.get(path)?.value;
       if (node !== undefined) changes.push({ kind: "put-node", node });
       else if (before !== undefined) changes.push({ kind: "delete-node", name: before.name });
     }
