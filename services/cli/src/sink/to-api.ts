@@ -50,6 +50,11 @@ const connectionOptions: readonly OptionSpec[] = [
     default: 0,
   },
   {
+    flags: "--max-request-memory <bytes>",
+    description: "maximum memory of incomplete and waiting requests over TCP (default: an eighth of the memory limit)",
+    parse: parseWholeNumber("--max-request-memory", 1, Number.MAX_SAFE_INTEGER),
+  },
+  {
     flags: "--max-queries <count>",
     description: "maximum number of queries in progress (0: an eighth of the memory limit)",
     parse: parseWholeNumber("--max-queries", 0, 1_000_000),
@@ -150,6 +155,7 @@ Examples:
       maxConnections: options.maxConnections as number,
       maxConnectionsPerAddress: options.maxConnectionsPerAddress as number,
       maxCalls: options.maxCalls as number,
+      maxRequestMemoryBytes: options.maxRequestMemory as number | undefined,
       maxQueries: options.maxQueries as number,
       maxQueriesPerConnection: options.maxQueriesPerConnection as number,
       writeTimeoutMs: options.writeTimeout as number,

@@ -1,5 +1,8 @@
 import { constants, type Http2Session, type ServerHttp2Stream } from "node:http2";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { Rate } from "./rate.ts";
 import type { Refusals } from "./refusals.ts";
+import type { RequestMemory } from "./request-memory.ts";
 
 /**
  * Maximum size of the headers of a call, in bytes: that of Node.js for HTTP/1.1. Node.js itself allows 64 KiB over
@@ -14,10 +17,19 @@ const maxHeaderBytes = 16 * 1024;
 const fewCalls = 8;
 
 /**
+ * Calls that a connection may begin at once, and then per second. A node or a relay begins one or two, and a command
+ * line a few; the rest is room for proxies, which carry the calls of many clients on a connection.
+ *
+ * A call that ends at once takes 0.2 ms. Node.js reads up to 2 MiB of a connection before it turns to another one: 20
+ * connections that began and cancelled calls held up health probes for 6 s.
+ */
+const [callBurst, callsPerSecond] = [100, 100];
+
+/**
  * Limits the calls in progress over HTTP/2 on all TCP connections, because a connection may have 100 of them: each
  * takes memory before the client has sent a request. Clients of unix sockets are not limited, as in `AcceptLimit`.
  *
- * *Bound:* `max` calls. Each holds at most 16 KiB of headers, and 64 KiB of a request that is not complete.
+ * *Bound:* `max` calls. Each holds at most 16 KiB of headers; `RequestMemory` limits what they hold of requests.
  *
  * `serve` creates it, and the handler of `makeCallHandler` calls `enter` for each call over HTTP/2. Over HTTP/1.1 a
  * connection has one call. Separate from `QueryLimit`, which applies only to queries and answers those that it refuses.
@@ -25,18 +37,20 @@ const fewCalls = 8;
 export class CallLimit {
   readonly #max: number;
   readonly #refusals: Refusals;
-  /** Calls in progress and refused calls. */
-  readonly #bySession = new WeakMap<Http2Session, number>();
+  readonly #memory: RequestMemory;
+  readonly #bySession = new WeakMap<Http2Session, SessionCalls>();
   #open = 0;
 
-  constructor(max: number, refusals: Refusals) {
+  constructor(max: number, memory: RequestMemory, refusals: Refusals) {
     this.#max = max;
+    this.#memory = memory;
     this.#refusals = refusals;
   }
 
   /**
    * Counts a call until its stream closes. Returns false if the call is refused: its stream is closed with a code that
-   * lets gRPC clients retry, or the connection is ended if it has many calls, or the call very large headers.
+   * lets gRPC clients retry, or the connection is ended if it has many calls, or begins too many, or the call has very
+   * large headers.
    *
    * `peer` is the address of the client, "" for a unix socket.
    */
@@ -49,16 +63,22 @@ export class CallLimit {
     }
     if (peer === "") return true;
     const isLarge = rawHeaders.reduce((sum, { length }) => sum + length, 0) > maxHeaderBytes;
-    const count = this.#bySession.get(session) ?? 0;
-    if (!isLarge && this.#open < this.#max) {
-      this.#add(session, 1);
-      stream.once("close", () => this.#add(session, -1));
+    const calls = this.#callsOf(session);
+    const isFast = calls.rate.add(1, performance.now()) > 0;
+    if (!isLarge && !isFast && this.#open < this.#max) {
+      this.#open += 1;
+      calls.count += 1;
+      this.#memory.add(stream);
+      stream.once("close", () => {
+        this.#open -= 1;
+        calls.count -= 1;
+      });
       return true;
     }
-    this.#refusals.add(isLarge ? "headers" : "calls", peer);
-    if (isLarge || count > fewCalls) session.destroy();
+    this.#refusals.add(isLarge ? "headers" : isFast ? "call-rate" : "calls", peer);
+    if (isLarge || isFast || calls.count > fewCalls) session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
     else {
-      this.#bySession.set(session, count + 1);
+      calls.count += 1;
       stream.close(constants.NGHTTP2_REFUSED_STREAM);
       // Closing waits for the rest of the request, which nothing reads.
       stream.destroy();
@@ -66,8 +86,15 @@ export class CallLimit {
     return false;
   }
 
-  #add(session: Http2Session, change: number): void {
-    this.#open += change;
-    this.#bySession.set(session, (this.#bySession.get(session) ?? 0) + change);
+  #callsOf(session: Http2Session): SessionCalls {
+    return getOrMake(this.#bySession, session, () => ({ count: 0, rate: new Rate(callBurst, callsPerSecond) }));
   }
+}
+
+/** The calls of a connection. */
+interface SessionCalls {
+  /** Calls in progress and refused calls. */
+  count: number;
+  /** Counts the calls that begin. */
+  readonly rate: Rate;
 }

@@ -15,6 +15,8 @@ export interface DefaultLimits {
   /** Connections for which there are open files; an option cannot exceed it. */
   readonly maxConnectionFiles: number;
   readonly maxCalls: number;
+  /** Memory of requests that have not been read completely, in bytes. */
+  readonly maxRequestBytes: number;
   readonly maxQueries: number;
   readonly maxQueriesPerConnection: number;
 }
@@ -44,6 +46,8 @@ export function defaultLimits({ memoryBytes, openFiles }: ProcessResources, isTl
     maxConnectionFiles: Math.max(1, Math.floor(byFiles)),
     // A node has one connection with one call, for which connectionBytes includes the memory.
     maxCalls: Math.max(1, Math.floor(memoryBytes / 2 / connectionBytes.plain)),
+    // Part of connectionBytes: a node that resumes sends 8 KiB, which wait while its token is checked.
+    maxRequestBytes: Math.floor(memoryBytes / 8),
     maxQueries,
     maxQueriesPerConnection: Math.min(32, maxQueries),
   };

@@ -230,6 +230,7 @@ test("the default limits are those of the formula in the guide", async () => {
   const [plain, tls] = [defaultLimits(resources, false), defaultLimits(resources, true)];
   expect(cell("--max-connections")).toBe(`${plain.maxConnections}; with TLS ${tls.maxConnections}`);
   expect(cell("--max-calls")).toBe(String(plain.maxCalls));
+  expect(cell("--max-request-memory")).toBe(`${plain.maxRequestBytes / 1_024 / 1_024} MiB`);
   expect(cell("--max-queries")).toBe(String(plain.maxQueries));
   expect(cell("--max-queries-per-connection")).toBe(String(plain.maxQueriesPerConnection));
   expect(defaultLimits({ ...resources, openFiles: 1_024 }, false).maxConnections).toBe(960);

@@ -11,9 +11,12 @@ const messages = {
   address: "connection refused: its address has as many as it may (--max-connections-per-address)",
   files: "connection refused: too many open files (ulimit -n)",
   calls: "call refused, or its connection ended if it has many: the watcher has as many calls as it may (--max-calls)",
+  "call-rate": "connection ended: it began more than 100 calls at once and 100 per second after that",
   headers: "connection ended: the headers of a call have more than 16 KiB",
   queries: "query refused: the watcher answers as many as it may (--max-queries)",
   "connection-queries": "query refused: its connection has as many as it may (--max-queries-per-connection)",
+  requests:
+    "connection ended: it held the most of the memory for incomplete or waiting requests (--max-request-memory)",
   pipelined: "connection ended: too many requests over HTTP/1.1 wait for earlier ones",
   protocol: "connection ended: it broke a rule of HTTP/2, or sent too many frames, resets or headers",
   unread: "call ended: the client has not read for too long (--write-timeout)",
@@ -24,8 +27,8 @@ const messages = {
 
 /**
  * Counts the connections and calls that are refused, and logs one line a minute for each reason. `serve` creates one;
- * `AcceptLimit`, `CallLimit`, `QueryLimit`, `Connections`, `refuseRequest` and the status page report to it, so that
- * they share the metric.
+ * `AcceptLimit`, `CallLimit`, `QueryLimit`, `RequestMemory`, `Connections`, `refuseRequest` and the status page report
+ * to it, so that they share the metric.
  */
 export class Refusals {
   readonly #log: Log;

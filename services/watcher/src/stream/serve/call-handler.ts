@@ -5,6 +5,7 @@ import { standardPingMs } from "../../connection/keepalive.ts";
 import { OneAtATime } from "../../connection/one-at-a-time.ts";
 import type { QueryLimit } from "../../connection/query-limit.ts";
 import type { Refusals } from "../../connection/refusals.ts";
+import type { RequestMemory } from "../../connection/request-memory.ts";
 import type { ClientRights } from "../../identity/client-rights.ts";
 import { isLoopback } from "../../identity/identify.ts";
 import { otherSiteReason, webPageReason } from "../../identity/refuse-web-page.ts";
@@ -35,12 +36,15 @@ const maxDecodedBytes = 16 * 1024;
  */
 export function makeCallHandler(
   options: ServeOptions,
-  { connections, clientRights, calls, queries, healthWatches, refusals }: Bounds,
+  { connections, clientRights, calls, requestMemory, queries, healthWatches, refusals }: Bounds,
   stop: AbortSignal,
 ) {
   const { hasLocalApi = true, hasGlobalApi = true, log } = options;
   const pingMs = options.keepalive?.intervalMs ?? standardPingMs;
-  const watchFast = makeFastWatch({ ...options, hasLocalApi, hasGlobalApi, maxRequestBytes, pingMs }, stop);
+  const watchFast = makeFastWatch(
+    { ...options, hasLocalApi, hasGlobalApi, maxRequestBytes, requestMemory, pingMs },
+    stop,
+  );
   const route = makeRequestHandler({
     log,
     routes: makeRoutes(options, stop),
@@ -118,6 +122,7 @@ interface Bounds {
   readonly connections: Connections;
   readonly clientRights: ClientRights;
   readonly calls: CallLimit;
+  readonly requestMemory: RequestMemory;
   readonly queries: QueryLimit;
   /** Separate from `queries`, because watching health needs no right: it cannot keep operators from querying. */
   readonly healthWatches: QueryLimit;

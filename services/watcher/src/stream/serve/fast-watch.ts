@@ -1,12 +1,15 @@
-import { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import { Http2ServerRequest, Http2ServerResponse, type Http2Session } from "node:http2";
 import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { hasMoreFields } from "@kpng/model/wire/field-count.ts";
 import { pingHeader } from "@kpng/process/connection/silence-limit.ts";
 import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { Rate } from "../../connection/rate.ts";
+import type { RequestMemory } from "../../connection/request-memory.ts";
 import { Acknowledgement } from "../session/acknowledgement.ts";
 import {
   type OpenWatch,
@@ -74,6 +77,7 @@ export function makeFastWatch(
   if (options.hasGlobalApi) add(GlobalSets.typeName, GlobalWatchReqSchema, openGlobalWatch, () => undefined);
   // One listener for all calls: adding a listener takes time in proportion to those that the signal has.
   const openCalls = new Set<() => void>();
+  const rates = new WeakMap<Http2Session, Rate>();
   const endAll = (): void => {
     for (const end of openCalls) end();
   };
@@ -82,7 +86,9 @@ export function makeFastWatch(
     if (!(request instanceof Http2ServerRequest) || !(response instanceof Http2ServerResponse)) return false;
     const open = isPlainGrpc(request) ? opens.get(request.url) : undefined;
     if (open === undefined) return false;
-    answer(open, request, response, options, { stop, openCalls, leave, rights });
+    const { session } = request.stream;
+    const rate = session && getOrMake(rates, session, () => new Rate(burstBytes, bytesPerSecond));
+    answer(open, request, response, options, { stop, openCalls, leave, rights, rate });
     return true;
   };
 }
@@ -91,10 +97,18 @@ interface FastWatchOptions extends WatchContext {
   readonly hasLocalApi: boolean;
   readonly hasGlobalApi: boolean;
   readonly maxRequestBytes: number;
+  /** Is told what the calls hold of messages. */
+  readonly requestMemory: RequestMemory;
   /** Time between two pings, in milliseconds; clients get it in a response header. */
   readonly pingMs: number;
   readonly log: Log;
 }
+
+/**
+ * Bytes of requests that a connection may send at once, and per second after that; the watcher then reads no more for a
+ * while. 8 KiB take up to 0.4 ms to decode. A node sends at most 5 KB per second: a report of its traffic.
+ */
+const [burstBytes, bytesPerSecond] = [256 * 1_024, 64 * 1_024];
 
 /** Maximum size of a cached request, in bytes. A request with digests is larger, and is sent once. */
 const maxCachedBytes = 1_024;
@@ -111,6 +125,8 @@ interface Endings extends CallContext {
   readonly stop: AbortSignal;
   /** Functions that end the open calls when the watcher stops. */
   readonly openCalls: Set<() => void>;
+  /** The rate of the connection; undefined if it has ended. */
+  readonly rate: Rate | undefined;
 }
 
 type Open = (client: WatchClient, sink: WatchSink) => Watch;
@@ -148,19 +164,23 @@ function answer(
   open: Open,
   request: Http2ServerRequest,
   response: Http2ServerResponse,
-  { maxRequestBytes, pingMs, log, store }: FastWatchOptions,
-  { stop, openCalls, leave, rights }: Endings,
+  { maxRequestBytes, requestMemory, pingMs, log, store }: FastWatchOptions,
+  { stop, openCalls, leave, rights, rate }: Endings,
 ): void {
   const { stream } = response;
   const messages = new MessageSplitter(maxRequestBytes);
   let isComplete = false;
   let isOver = false;
   let deadline: NodeJS.Timeout | undefined;
+  /** Set while the connection has sent more than it may. */
+  let rest: NodeJS.Timeout | undefined;
   const takeAll = (): void => {
     try {
-      while (!isOver && !watch.stream.isFull) {
+      while (!isOver && !watch.stream.isFull && rest === undefined) {
         const message = messages.next();
         if (message !== undefined) {
+          const restMs = rate?.add(message.length, performance.now()) ?? 0;
+          if (restMs > 0) rest = setTimeout(onRested, restMs).unref();
           watch.take(message);
           continue;
         }
@@ -173,9 +193,13 @@ function answer(
     } catch (error) {
       watch.stream.abort(ConnectError.from(error));
     }
-    // Further requests wait in the flow-control window: at most one chunk is read ahead.
-    if (watch.stream.isFull) stream.pause();
+    // Further requests wait in the flow-control window: at most one window is read ahead.
+    if (watch.stream.isFull || rest !== undefined) stream.pause();
     else if (stream.isPaused()) stream.resume();
+  };
+  const onRested = (): void => {
+    rest = undefined;
+    takeAll();
   };
   const client = { peer: formatPeer(request.socket), rights, userAgent: request.headers["user-agent"] };
   const watch = open(client, {
@@ -205,6 +229,7 @@ function answer(
   const forget = (): void => {
     isOver = true;
     clearTimeout(deadline);
+    clearTimeout(rest);
     openCalls.delete(onStop);
     leave.removeEventListener("abort", onLeave);
   };
@@ -237,7 +262,11 @@ function answer(
     if (isOver) return;
     messages.push(chunk);
     takeAll();
+    if (messages.heldBytes === 0) return;
+    messages.compact();
+    requestMemory.grew(chunk.length);
   });
+  requestMemory.replace(stream, () => stream.readableLength + messages.heldBytes);
   stream.once("end", () => {
     isComplete = true;
     takeAll();

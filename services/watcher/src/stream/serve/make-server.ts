@@ -18,6 +18,12 @@ import type { ServeOptions } from "./serve-options.ts";
 const maxStreamsPerConnection = 100;
 
 /**
+ * Calls that a client may cancel at once on a connection (CVE-2023-44487), and then 33 per second. Node.js allows 1
+ * 000.
+ */
+const streamResetBurst = 100;
+
+/**
  * Returns the server of one address, not yet listening: HTTP/2 and HTTP/1.1 on one port, with TLS or without. It adds
  * each connection to `connections` and `clientRights`.
  *
@@ -27,7 +33,7 @@ const maxStreamsPerConnection = 100;
 export function makeServer(address: ListenAddress, options: ServeOptions, parts: ServerParts): Server {
   const { connections, clientRights, http1, handle } = parts;
   const { tls, log, firstBytesMs = 10_000 } = options;
-  const settings = { maxConcurrentStreams: maxStreamsPerConnection };
+  const limits = { settings: { maxConcurrentStreams: maxStreamsPerConnection }, streamResetBurst };
   const isUnix = address.kind === "unix";
   // A client on the unix socket has no other replica to move to, so its connection has no maximum age.
   const hasAge = !isUnix;
@@ -49,11 +55,11 @@ export function makeServer(address: ListenAddress, options: ServeOptions, parts:
           allowHTTP1: true,
           // With a margin: this Node.js timer also counts time in which the event loop is blocked.
           handshakeTimeout: 3 * firstBytesMs,
-          settings,
+          ...limits,
         },
         handle,
       )
-    : createHttp2Server({ settings }, handle);
+    : createHttp2Server(limits, handle);
   // The client only sees a closed connection, so the reason is logged. Port scanners cause ECONNRESET.
   http2.on("tlsClientError", (error: NodeJS.ErrnoException, socket: Socket) => {
     const level = error.code === "ECONNRESET" ? "debug" : "info";

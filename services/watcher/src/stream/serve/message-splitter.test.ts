@@ -17,6 +17,17 @@ test.each([1, 7, 4_096, 60_008, 70_000])("messages that arrive %i bytes at a tim
   expect(() => splitter.end()).toThrow("3 bytes into a message");
 });
 
+test("the rest of a chunk does not keep the memory of the whole chunk", () => {
+  const splitter = new MessageSplitter(64 * 1_024);
+  splitter.push(Buffer.concat([data.subarray(0, -3), Uint8Array.of(0, 0, 0)]));
+  while (splitter.next() !== undefined);
+  splitter.compact();
+  expect(splitter.heldBytes).toBe(3);
+  splitter.push(Uint8Array.of(0, 1, 7));
+  expect(splitter.heldBytes).toBeLessThan(64);
+  expect(splitter.next()).toEqual(Buffer.of(7));
+});
+
 test("a message that arrives byte by byte is copied a few times only", () => {
   const splitter = new MessageSplitter(64 * 1_024);
   const buffers = new Set<ArrayBufferLike>();

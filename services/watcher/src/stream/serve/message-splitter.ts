@@ -5,7 +5,7 @@ import { frameHeaderBytes } from "../../items/frames.ts";
  * Splits the data of a gRPC request into messages, for `makeFastWatch`, which reads HTTP/2 streams itself. Separate
  * from it, because it knows only the framing of gRPC.
  *
- * *Bound:* twice the size of a message of at most `maxBytes` and the chunk that completes it.
+ * *Bound:* twice the size of a message of at most `maxBytes` and the chunks that are pushed while no message is taken.
  */
 export class MessageSplitter {
   readonly #maxBytes: number;
@@ -13,15 +13,38 @@ export class MessageSplitter {
   #bytes: Uint8Array = noBytes;
   #start = 0;
   #end = 0;
+  /** False for a received chunk. */
+  #isOwn = false;
 
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
+  }
+
+  /** Memory of what is in no message yet, in bytes; after {@link compact}. */
+  get heldBytes(): number {
+    return this.#end === this.#start ? 0 : this.#bytes.length;
+  }
+
+  /**
+   * Copies what is in no message yet, if it is a small part of a larger buffer. A chunk keeps the memory of everything
+   * that was read from the socket with it.
+   */
+  compact(): void {
+    const heldCount = this.#end - this.#start;
+    if (this.#isOwn && this.#bytes.length <= 4 * heldCount) return;
+    const held = Buffer.allocUnsafeSlow(heldCount);
+    held.set(this.#bytes.subarray(this.#start, this.#end));
+    this.#bytes = held;
+    this.#isOwn = true;
+    this.#start = 0;
+    this.#end = heldCount;
   }
 
   push(chunk: Uint8Array): void {
     const heldCount = this.#end - this.#start;
     if (heldCount === 0) {
       this.#bytes = chunk;
+      this.#isOwn = false;
       this.#start = 0;
       this.#end = chunk.length;
       return;
@@ -32,6 +55,7 @@ export class MessageSplitter {
       const larger = Buffer.allocUnsafeSlow(2 * (heldCount + chunk.length));
       larger.set(this.#bytes.subarray(this.#start, this.#end));
       this.#bytes = larger;
+      this.#isOwn = true;
       this.#start = 0;
       this.#end = heldCount;
     }

@@ -2,8 +2,9 @@ import type { Http2Stream } from "node:http2";
 
 /**
  * Calls `onChunk` with the data of an HTTP/2 stream, as a "data" listener would, but bypasses the stream's queue while
- * it is empty and the stream flows. For short messages, the queue takes a third of the time. Pausing, resuming and the
- * end of the stream work as usual.
+ * it is empty. For short messages, the queue takes a third of the time. Resuming and the end of the stream work as
+ * usual. While the stream is paused, its flow-control window does not move, but a client can still send one window of
+ * data: the queue would take some hundred bytes for each of its chunks, which may have one byte.
  *
  * It relies on Node.js passing what it has read to the stream's own `push`, as for any Readable. Otherwise, all data
  * arrives as "data" events.
@@ -13,7 +14,7 @@ import type { Http2Stream } from "node:http2";
 export function readChunks(stream: Http2Stream, onChunk: (chunk: Uint8Array) => void): void {
   const push = stream.push;
   stream.push = (chunk: Uint8Array | null, encoding?: BufferEncoding): boolean => {
-    if (chunk === null || stream.readableFlowing !== true || stream.readableLength > 0) {
+    if (chunk === null || stream.readableFlowing === null || stream.readableLength > 0) {
       return push.call(stream, chunk, encoding);
     }
     onChunk(chunk);

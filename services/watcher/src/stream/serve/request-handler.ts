@@ -33,6 +33,8 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
     if (handler === undefined) {
       response.writeHead(404);
       response.end();
+      // Discards the request, which would stay in memory until the client ends it.
+      request.resume();
       return;
     }
     const lateJson = request.headers["content-type"]?.includes("json") === true ? new LateJson() : undefined;
@@ -49,6 +51,7 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
       log.debug("request refused: invalid host", { rpc: handler.requestPath, reason: reasonOf(error) });
       response.writeHead(400);
       response.end();
+      request.resume();
       return;
     }
     dropDistantDeadline(universal.header);

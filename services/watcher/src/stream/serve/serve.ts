@@ -14,6 +14,7 @@ import { listen } from "../../connection/listen.ts";
 import { type ListenAddress, parseListenAddress } from "../../connection/listen-address.ts";
 import { QueryLimit } from "../../connection/query-limit.ts";
 import { Refusals } from "../../connection/refusals.ts";
+import { RequestMemory } from "../../connection/request-memory.ts";
 import { ClientRights } from "../../identity/client-rights.ts";
 import { isLoopback } from "../../identity/identify.ts";
 import { prepareViews } from "../session/prepare-views.ts";
@@ -58,7 +59,8 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   // Beyond the limit of open files, the system closes connections before anything could count them, also probes.
   const maxAccepted = Math.min(maxConnections || defaults.maxConnections, defaults.maxConnectionFiles);
   const accepts = new AcceptLimit(maxAccepted, maxConnectionsPerAddress, refusals);
-  const calls = new CallLimit(maxCalls || defaults.maxCalls, refusals);
+  const requestMemory = new RequestMemory(options.maxRequestMemoryBytes ?? defaults.maxRequestBytes, refusals);
+  const calls = new CallLimit(maxCalls || defaults.maxCalls, requestMemory, refusals);
   const makeQueryLimit = (): QueryLimit =>
     new QueryLimit(
       maxQueries || defaults.maxQueries,
@@ -69,7 +71,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, log, maxWaiting }), refusals };
   const handle = makeCallHandler(
     { ...options, ...context },
-    { connections, clientRights, calls, queries, healthWatches, refusals },
+    { connections, clientRights, calls, requestMemory, queries, healthWatches, refusals },
     stop.signal,
   );
   const http1 = createHttp1Server(handle);

@@ -1,11 +1,10 @@
-/** Requests that a stream may send at once. */
-const burst = 100;
+import { Rate } from "../../connection/rate.ts";
 
 /**
- * Time per request after that, in milliseconds. Our nodes send an acknowledgement every 100 ms at most (see
- * `ackIntervalFor`), a traffic report every 2 s, and a request for every 16 batches.
+ * Requests that a stream may send at once, and per second after that. Our nodes send an acknowledgement every 100 ms at
+ * most (see `ackIntervalFor`), a traffic report every 2 s, and a request for every 16 batches.
  */
-const intervalMs = 50;
+const [burst, perSecond] = [100, 20];
 
 /**
  * Limits the requests of one stream that must be decoded: reports, and requests for batches that differ from the one
@@ -16,8 +15,7 @@ const intervalMs = 50;
  */
 export class RequestLimit {
   readonly #onRoom: () => void;
-  /** When the client may send a whole burst again, in milliseconds of `performance.now`. */
-  #restedAtMs = 0;
+  readonly #rate = new Rate(burst, perSecond);
   #timer: NodeJS.Timeout | undefined;
 
   /** Calls `onRoom` when there is room again. */
@@ -31,9 +29,7 @@ export class RequestLimit {
 
   /** Counts a request. */
   add(): void {
-    const nowMs = performance.now();
-    this.#restedAtMs = Math.max(this.#restedAtMs, nowMs) + intervalMs;
-    const waitMs = this.#restedAtMs - nowMs - burst * intervalMs;
+    const waitMs = this.#rate.add(1, performance.now());
     if (waitMs > 0) this.#timer ??= setTimeout(() => this.#rest(), waitMs).unref();
   }
 

@@ -1,0 +1,43 @@
+import { expect, test } from "vitest";
+import { Store } from "../store/store.ts";
+import { node, service } from "../testing/build.ts";
+import { dialHttp2, encodeRequest, RawWatch } from "../testing/raw-watch.ts";
+import { serveStore } from "../testing/serve-store.ts";
+
+test.each([
+  { what: "are incomplete", before: 0, message: Buffer.concat([Buffer.of(0, 0, 0, 0xea, 0x60), Buffer.alloc(30_000)]) },
+  {
+    what: "come faster than they are read",
+    // As many as a stream may send at once.
+    before: 101,
+    message: encodeRequest({ LastFailure: { Error: "e".repeat(30_000) } }),
+  },
+])(
+  "the connection that holds most of the memory for requests ends when requests $what",
+  {
+    timeout: 60_000,
+  },
+  async ({ before, message }) => {
+    const store = new Store();
+    store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
+    const server = await serveStore(store, { drainMs: 0, maxRequestMemoryBytes: 256 * 1_024 });
+    const good = new RawWatch(dialHttp2(server.address));
+    await good.received(40);
+    const session = dialHttp2(server.address);
+    for (let stream = 0; stream < 20; stream += 1) {
+      const hostile = new RawWatch(session);
+      for (let count = 0; count < before; count += 1) hostile.ask({ Ack: { Failed: 1n } });
+      hostile.stream.write(message);
+    }
+    await expect.poll(() => session.destroyed, { timeout: 30_000 }).toBe(true);
+    const refusals = await server.metrics.getSingleMetricAsString("kpng_refused_total");
+    expect(refusals).toContain('kpng_refused_total{reason="requests"} 1');
+    const { byteCount } = good;
+    good.ask();
+    store.apply([{ kind: "put-service", service: service({ name: "later" }) }]);
+    await good.received(byteCount + 1);
+    expect(good.stream.closed).toBe(false);
+    good.session.destroy();
+    await server.stop();
+  },
+);
