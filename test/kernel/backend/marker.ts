@@ -3,6 +3,9 @@ import type { State } from "../../scenario/manifest.ts";
 import { n1 } from "../../scenario/packet.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 
+/** Longest time from a state to its rules, in milliseconds; a guest is slower than its machine. */
+const patienceMs = Number(process.env.KPNG_PATIENCE_MS ?? 30_000);
+
 /**
  * Detects with packets when a proxy has installed the rules of a state.
  *
@@ -48,7 +51,7 @@ export class Marker {
   }
 
   /** Waits until the marker answers. Errors: timeout, with the output of `log`. */
-  async wait(log: () => string, timeoutMs = 20_000): Promise<void> {
+  async wait(log: () => string, timeoutMs = patienceMs): Promise<void> {
     const [service] = this.state.services;
     const agent = this.#world.agentOf(n1);
     const awaited = (service?.spec.clusterIPs ?? []).map(async (address) => {

@@ -4,6 +4,8 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { testCache } from "../../cluster/test-cache.ts";
 import { runInGuest, whyNoGuest } from "../../guest/guest.ts";
+import { bundlesVariable } from "../backend/program-file.ts";
+import { bundlePrograms } from "./bundle-programs.ts";
 import type { GuestResult } from "./guest-results.ts";
 
 /** Checks that one guest runs. */
@@ -43,6 +45,7 @@ export function describeGuest(title: string, { program, names, whyNot, memoryMiB
     beforeAll(async () => {
       folder = await mkdtemp(join(tmpdir(), "kpng-guest-"));
       const file = join(folder, "results.jsonl");
+      bundlePrograms(folder);
       const end = await runInGuest({
         folder,
         command: [process.execPath, program, file, JSON.stringify(names)],
@@ -51,13 +54,19 @@ export function describeGuest(title: string, { program, names, whyNot, memoryMiB
           XDG_CACHE_HOME: join(testCache("control-plane"), "../.."),
           // What must happen may take long on one emulated CPU.
           KPNG_ANSWER_MS: "30000",
+          KPNG_PATIENCE_MS: "120000",
+          [bundlesVariable]: folder,
           ...environment,
         },
         memoryMiB,
         timeoutMs: guestMs,
       });
       if (end.kind === "not-booted") whyNotBooted = end.reason;
-      else output = `${end.kind}: ${end.output.slice(-4_000)}`;
+      else {
+        // Seeds and counts, also of a run that succeeds.
+        process.stdout.write(end.output);
+        output = `${end.kind}: ${end.output.slice(-4_000)}`;
+      }
       const lines = (await readFile(file, "utf8").catch(() => "")).split("\n").filter((line) => line !== "");
       results = new Map(lines.map((line) => JSON.parse(line) as GuestResult).map((result) => [result.name, result]));
     }, guestMs + 40_000);

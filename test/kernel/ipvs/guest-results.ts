@@ -30,5 +30,6 @@ export class GuestResults {
     ]);
     const result: GuestResult = { name, wrong, elapsedMs: Math.round(performance.now() - startMs) };
     appendFileSync(this.#file, `${JSON.stringify(result)}\n`);
+    process.stdout.write(`${(result.elapsedMs / 1_000).toFixed(1)} s: ${name}\n`);
   }
 }

@@ -42,10 +42,13 @@ function makeSlice(at: number, dice: Dice): object {
     metadata: { namespace: "many", name: `slice-${at}`, labels: { "kubernetes.io/service-name": `service-${at}` } },
     addressType: "IPv4",
     ports: ports.map(({ name, protocol, targetPort }) => ({ name, protocol, port: targetPort })),
-    endpoints: Array.from({ length: dice.number(0, 6) }, (_, index) => ({
-      addresses: [`10.1.${at & 255}.${16 * (at >> 8) + index + 1}`],
-      nodeName: index === 0 ? "n1" : "n2",
-      conditions: { ready: dice.chance(90) },
-    })),
+    endpoints: Array.from({ length: dice.number(0, 6) }, (_, index) => {
+      const ready = dice.chance(90);
+      return {
+        addresses: [`10.1.${at & 255}.${16 * (at >> 8) + index + 1}`],
+        nodeName: index === 0 ? "n1" : "n2",
+        conditions: { ready, serving: ready },
+      };
+    }),
   };
 }

@@ -129,7 +129,8 @@ const tryMs = 5_000;
  * than the interval between attempts.
  */
 export async function awaitName({ name, timeoutMs, ...target }: AwaitRequest): Promise<boolean> {
-  const deadlineMs = performance.now() + timeoutMs;
+  const startMs = performance.now();
+  const deadlineMs = startMs + timeoutMs;
   const served = new AbortController();
   // Each attempt adds a listener.
   setMaxListeners(0, served.signal);
@@ -137,7 +138,9 @@ export async function awaitName({ name, timeoutMs, ...target }: AwaitRequest): P
     void askTcp({ ...target, timeoutMs: tryMs }, served.signal).then((answer) => {
       if (answer.kind === "answer" && answer.name === name) served.abort();
     });
-    await sleep(tryEveryMs, undefined, { signal: served.signal }).catch(() => undefined);
+    // Where it takes long, as in a guest, many attempts would slow down what they wait for.
+    const pauseMs = Math.min(Math.max(tryEveryMs, (performance.now() - startMs) / 20), 250);
+    await sleep(pauseMs, undefined, { signal: served.signal }).catch(() => undefined);
   }
   const isServed = served.signal.aborted;
   // Cancels the attempts that are still running.
