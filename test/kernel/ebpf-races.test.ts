@@ -11,7 +11,7 @@ const whyNot = await whyNoBpf();
 const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
 const seed = Number(process.env.KPNG_RACE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 /** KPNG_RACE_CHANGES sets another number; each thousand, the programs are replaced. */
-const changes = Number(process.env.KPNG_RACE_CHANGES ?? 3_000);
+const changes = Number(process.env.KPNG_RACE_CHANGES ?? 6_000);
 const program = (name: string): string => fileURLToPath(new URL(`races/${name}.ts`, import.meta.url));
 
 describe.skipIf(whyNot !== undefined)(`programs of kpng-ebpf that run while maps change, seed ${seed}${note}`, () => {

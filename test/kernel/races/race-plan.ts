@@ -20,9 +20,9 @@ export class RacePlan implements FamilyPlan {
     this.#services.clear();
   }
 
-  /** Address of a Service: 10.96.0.<number>; its key is `race/<number>`. */
+  /** Address of a Service, whose last byte no endpoint has: 10.96.0.<200 + number>. Its key is `race/<number>`. */
   static address(number: number): string {
-    return `10.96.0.${number}`;
+    return `10.96.0.${200 + number}`;
   }
 
   /** Adds or changes a Service with the endpoints 10.200.0.<endpoint>; without endpoints, it refuses. */
