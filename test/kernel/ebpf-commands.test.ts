@@ -67,6 +67,14 @@ describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${
     return [...files.split("\n"), ...tables.split("\n")].filter(Boolean);
   };
 
+  test("where programs cannot be loaded, the reasons are listed, and nothing is left", async () => {
+    const { exitCode, stderr } = await kpng("--bpf-folder", laboratory.folder);
+    expect(exitCode, stderr).toBe(1);
+    expect(stderr).toMatch(/BPF_UNSUPPORTED.* lacks: a BPF file system at /);
+    expect(await laboratory.run("node", ["nft", "list", "tables"])).toBe("");
+    expect(await laboratory.run("node", ["ls", laboratory.folder])).not.toContain("kpng-ebpf");
+  });
+
   test("--dry-run prints frontends and changes nothing", async () => {
     const { exitCode, stdout, stderr } = await kpng("--dry-run");
     expect(exitCode, stderr).toBe(0);

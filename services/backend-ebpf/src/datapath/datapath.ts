@@ -85,14 +85,25 @@ export class Datapath {
   }
 
   /**
-   * Loads the programs; nothing is attached yet. Errors: BPF_UNSUPPORTED, PROGRAM_REJECTED, CGROUP_UNKNOWN, BPF_FAILED,
-   * FRAME_FAILED.
+   * Loads the programs; nothing is attached yet. A node that cannot load them is left as it was. Errors:
+   * BPF_UNSUPPORTED, PROGRAM_REJECTED, CGROUP_UNKNOWN, BPF_FAILED, FRAME_FAILED.
    */
   static async open(options: DatapathOptions, families: readonly Family[]): Promise<Datapath> {
     const frame = new PacketFrame(options.name, options.refuseBit);
+    const folder = join(options.bpfFolder, options.name);
+    const isFirst = !existsSync(folder);
     // First, because it loads the kernel's modules for NAT, whose functions programs call.
     if (!(await frame.isInstalled())) await frame.install();
-    return new Datapath(options, families, frame);
+    try {
+      return new Datapath(options, families, frame);
+    } catch (error) {
+      if (isFirst) {
+        rmSync(folder, { recursive: true, force: true });
+        // Its failure would hide why programs cannot be loaded.
+        await frame.remove().catch(() => undefined);
+      }
+      throw error;
+    }
   }
 
   /** Writes what programs need to know of the node, in one family. Returns a line for each difference. */
