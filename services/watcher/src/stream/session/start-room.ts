@@ -5,10 +5,13 @@ const sampleCount = 16;
 const minSampleCount = 4;
 
 /**
- * Minimum time between two retries, in milliseconds, and the assumed interval between two completed first batches
- * before any was measured. A refusal with its connection takes a millisecond, so retries cost at most 5 % of a core.
+ * Minimum time between two retries while no first batch is completed, in milliseconds. These retries are refused again,
+ * and a refusal with its connection takes a millisecond, so they cost at most 5 % of a core.
  */
 const minSpacingMs = 20;
+
+/** Time without a completed first batch after which retries are not expected to find room, in milliseconds. */
+const unservedMs = 1_000;
 
 /** Minimum and maximum pushback, in milliseconds, before the random variation. */
 const minPushbackMs = 1_000;
@@ -98,12 +101,14 @@ export class StartRoom {
 
   /**
    * Spreads retries at the rate at which streams are served, from the time when half of the waiting ones are done, and
-   * varies each by half.
+   * varies each by half: most retries then find room.
    */
   #pushbackMs(nowMs: number): number {
     const intervalMs = this.#intervalMs;
+    const isServing = this.#intervalsMs.length >= minSampleCount && nowMs - this.#sinceMs < unservedMs;
+    const spacingMs = isServing ? intervalMs : Math.max(minSpacingMs, intervalMs);
     const soonestMs = Math.max(minPushbackMs, (this.#tickets.size * intervalMs) / 2);
-    const nextMs = this.#lastRetryMs + Math.max(minSpacingMs, intervalMs) - nowMs;
+    const nextMs = this.#lastRetryMs + spacingMs - nowMs;
     // Varied by half, it is at most the maximum: with a cap after that, many clients would retry at the same moment.
     const pushbackMs = Math.min(maxPushbackMs / 1.5, Math.max(soonestMs, nextMs));
     this.#lastRetryMs = nowMs + pushbackMs;
