@@ -324,6 +324,47 @@ test("no process reads from a client before the endpoint is connected", async ()
   for (const client of clients) client.destroy();
 });
 
+test("each process sends the PROXY protocol header, with its client's address and the frontend's", async () => {
+  const endpoint = await TestEndpoint.open((socket) => {
+    let text = "";
+    socket.on("data", (data) => {
+      text += String(data);
+      const [header = "", rest = ""] = text.split("\r\n");
+      if (rest !== "hello") return;
+      headers.push(header);
+      socket.write(rest);
+    });
+  });
+  const headers: string[] = [];
+  open.push(endpoint);
+  const service = await serve({ endpoints: [endpoint.at] }, { proxyProtocol: "v1" });
+  const clients = await connectToAll(service);
+  const wanted = clients.map(({ localPort }) => `PROXY TCP4 127.0.0.1 10.96.0.1 ${localPort} 80`);
+  expect(headers.toSorted()).toEqual(wanted.toSorted());
+});
+
+test("each process resets connections without data after the idle limit", async () => {
+  const endpoint = await echo();
+  const service = await serve({ endpoints: [endpoint.at] }, { tcp: { idleMs: 3_000, halfClosedMs: 0, drainMs: 0 } });
+  const clients = await connectToAll(service);
+  await until("all are reset", () => clients.every(({ destroyed }) => destroyed));
+  await until("they are counted", () => service.runtime.relay.limit.open === 0);
+  expect(service.ends()).toEqual({ idle: clients.length });
+});
+
+test("a client that the policy refuses is reset, whichever process accepts, and is counted", async () => {
+  const endpoint = await echo();
+  const service = await serve({ endpoints: [endpoint.at] });
+  await closeAll(service, await connectToAll(service));
+  const before = service.ends().closed ?? 0;
+  const balance = { kind: "balance", set: "cluster", isMasqueraded: false } as const;
+  const routes = { pod: balance, node: { kind: "drop" }, outside: { kind: "drop" } } as const;
+  await service.apply({ endpoints: [endpoint.at], routes });
+  const clients = Array.from({ length: 60 }, () => connect(service.port, "127.0.0.1").on("error", () => undefined));
+  await until("all are reset", () => clients.every(({ destroyed }) => destroyed));
+  expect(service.ends()).toEqual({ closed: before, policy: 60 });
+});
+
 test("connections to a removed endpoint are reset after the drain time, in all processes", async () => {
   const [first, second] = [await echo(), await echo()];
   const service = await serve({ endpoints: [first.at] }, { tcp: { idleMs: 0, halfClosedMs: 0, drainMs: 300 } });
