@@ -1,8 +1,9 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { resolve } from "node:path";
 import { until } from "@kpng/backend-userspace/testing/running-service.ts";
 import { expect, test } from "vitest";
 import { oneService } from "./one-service.ts";
@@ -175,4 +176,15 @@ test("workers end with the process that decides, also when it is killed", { time
   await until("the mapping", () => portsOf("TCP").length === 2);
   program.stop();
   expect(await program.ended).toBe(0);
+});
+
+// `npm run soak -- userspace-kills` plays two minutes.
+test("kills in random order for 15 s fail only connections that were open, or came while no process served", {
+  timeout: 240_000,
+}, async () => {
+  const program = resolve(import.meta.dirname, "../scale/carry/kills.ts");
+  const child = spawn(process.execPath, [program, "15"], { stdio: ["ignore", "pipe", "pipe"] });
+  const [out, errors] = await Promise.all([child.stdout, child.stderr].map((stream) => stream.toArray()));
+  if (child.exitCode === null) await once(child, "exit");
+  expect(child.exitCode, `${(out ?? []).join("")}${(errors ?? []).join("")}`).toBe(0);
 });
