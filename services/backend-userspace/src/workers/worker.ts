@@ -1,4 +1,5 @@
 import { createServer, type Server } from "node:net";
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { Connection, listenBacklog, type RelayContext, relayServerOptions } from "../relay/connection.ts";
 import { ReadBuffer } from "../relay/read-buffer.ts";
 import { ReadGarbage } from "../relay/read-garbage.ts";
@@ -10,6 +11,8 @@ import type { FromWorker, ToWorker, WorkerSettings } from "./messages.ts";
 // carries them. It has no plan. When the process with the plan closes the channel, or ends, all connections are reset.
 
 const reportMs = 1_000;
+/** Turns of the event loop in which a connection closes whose both sides have ended. */
+const endTurns = 4;
 const { connectTimeoutMs, tcp }: WorkerSettings = JSON.parse(process.argv[3] ?? "");
 const servers = new Map<number, Server>();
 const passages = new Map<number, { readonly passage: AskedPassage; readonly connection: Connection }>();
@@ -39,9 +42,12 @@ function listen(listener: number, received: Server | undefined): void {
   server.listen(received, listenBacklog);
 }
 
-function close(listener: number): void {
+async function close(listener: number): Promise<void> {
   servers.get(listener)?.close();
   servers.delete(listener);
+  // Connections whose end has already arrived are reported before, so that the sync which waits for this answer can
+  // give the address back.
+  for (let turn = 0; turn < endTurns; turn++) await nextTurn();
   send({ kind: "deaf", listener });
 }
 
@@ -58,7 +64,7 @@ setInterval(() => sweep(open, limits, intervalMs, performance.now()), intervalMs
 setInterval(report, reportMs);
 process.on("message", (message: ToWorker, received: Server | undefined) => {
   if (message.kind === "listen") listen(message.listener, received);
-  else if (message.kind === "close") close(message.listener);
+  else if (message.kind === "close") void close(message.listener);
   else if (message.kind === "to") passages.get(message.id)?.passage.answer(message.to);
   else passages.get(message.id)?.connection.reset(message.end);
 });
