@@ -57,6 +57,7 @@ test("a removed endpoint keeps weight 0 until its last connection has ended", ()
   const installed = objects(1, 2);
   installed.get("real")?.set(real(1), "-w 0");
   expect(draining.finish(new Map([[real(1), 3]]), 10_000)).toEqual([]);
+  expect(draining.finish(new Map(), 10_000)).toEqual([]);
   expect(batches(installed, objects(2), draining, 10_000)).toBe("");
   expect(draining.finish(new Map([[real(1), 0]]), 20_000)).toEqual([real(1)]);
   expect(batches(installed, objects(2), draining, 20_000)).toBe(`# ipvsadm -R\n-d ${real(1)}\n`);
@@ -150,7 +151,8 @@ test("the record of a firewall mark stays while its virtual server drains", () =
   expect(batches(marked("-w 1"), undefined, draining)).toBe(
     "# ipvsadm -R\n-e -f 1795162113 -r 10.1.1.1:8080 -m -w 0\n",
   );
-  draining.finish(new Map(), 0);
+  const reals = marked("-w 0").get("real")?.keys() ?? [];
+  draining.finish(new Map([...reals].map((key) => [key, 0])), 0);
   expect(batches(marked("-w 0"), undefined, draining)).toBe(
     "# ipvsadm -R\n-D -f 1795162113\n# ipset -exist restore\ndel KPNGIPVS-MARKS 107.0.0.1\n",
   );

@@ -49,12 +49,12 @@ export class Draining {
 
   /**
    * Returns the real servers that may be deleted now. `connections` has the number of connections of each real server
-   * in the kernel, closing ones included.
+   * in the kernel, closing ones included. Real servers that it lacks stay: the kernel may have skipped them.
    */
   finish(connections: ReadonlyMap<string, number>, nowMs: number): readonly string[] {
     const finished = [...this.#sinceMs].flatMap(([real, sinceMs]) => {
       const isOver = this.#limitMs > 0 && nowMs - sinceMs >= this.#limitMs;
-      return isOver || (connections.get(real) ?? 0) === 0 ? [real] : [];
+      return isOver || connections.get(real) === 0 ? [real] : [];
     });
     for (const real of finished) {
       this.#sinceMs.delete(real);

@@ -4,15 +4,31 @@ import type { Protocol } from "@kpng/model/service.ts";
 import { familyOfMark } from "../render/firewall-marks.ts";
 import { addressServer, markServer, realKey, type ServerId } from "../render/kernel-objects.ts";
 
+/** Attempts to read the connections while virtual servers change. */
+const mostReads = 5;
+
 /**
  * Returns the number of connections of each real server in the kernel, closing ones included. It reads a file of /proc,
  * because that is cheaper than a process.
  *
+ * The kernel gives the file in pages. Between two of them the other family may add or delete virtual servers: then
+ * lines are skipped, and real servers seem to belong to another virtual server. So two successive reads must list the
+ * same real servers. Returns nothing if none of five do.
+ *
  * `IpvsRuleSet` calls it to find the real servers that have drained. Separate from `readObjects`, which reads no
  * connections and is called less often.
  */
-export function readConnectionCounts(): ReadonlyMap<string, number> {
-  return parseConnectionCounts(readFileSync("/proc/net/ip_vs", "utf8"));
+export function readConnectionCounts(
+  read: () => string = () => readFileSync("/proc/net/ip_vs", "utf8"),
+): ReadonlyMap<string, number> {
+  let before: string | undefined;
+  for (let count = 0; count < mostReads; count++) {
+    const counts = parseConnectionCounts(read());
+    const keys = [...counts.keys()].join("\n");
+    if (keys === before) return counts;
+    before = keys;
+  }
+  return new Map();
 }
 
 /**

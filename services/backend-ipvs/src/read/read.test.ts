@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { type ObjectKind, parseServer } from "../render/kernel-objects.ts";
 import { objectNames, setCreation, setName } from "../render/object-names.ts";
 import { recordIn, recordObjects } from "../render/record-element.ts";
-import { parseConnectionCounts } from "./connection-counts.ts";
+import { parseConnectionCounts, readConnectionCounts } from "./connection-counts.ts";
 import { findDamage } from "./find-damage.ts";
 import { isRecorded, parseAddresses, parseLink, parseServers, parseSets } from "./read-objects.ts";
 
@@ -24,6 +24,22 @@ FWM  6B400002 mh
     ["-t 10.96.0.1:80 -r 10.1.1.1:8080", 1],
     ["-f 1799356418 -6 -r [fd01::2]:8080", 0],
   ]);
+});
+
+test("connections are counted only if two successive reads list the same real servers", () => {
+  const server = "TCP  0A600001:0050 rr\n";
+  const other = "TCP  0A600002:0050 rr\n";
+  const real = (connections: number) => `  -> 0A010101:1F90 Masq 0 ${connections} 0\n`;
+  // The header of the second virtual server was skipped.
+  const torn = `${server}${real(2)}${real(0)}`.replace(real(2), "");
+  const whole = `${server}${real(2)}${other}${real(0)}`;
+  const reads = [torn, whole, whole];
+  expect([...readConnectionCounts(() => reads.shift() ?? "")]).toEqual([
+    ["-t 10.96.0.1:80 -r 10.1.1.1:8080", 2],
+    ["-t 10.96.0.2:80 -r 10.1.1.1:8080", 0],
+  ]);
+  let count = 0;
+  expect(readConnectionCounts(() => (count++ % 2 === 0 ? torn : whole)).size).toBe(0);
 });
 
 test("ipvsadm -S gives our virtual servers and none of others", () => {
