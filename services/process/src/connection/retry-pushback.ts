@@ -3,8 +3,11 @@ import { Code, ConnectError } from "@connectrpc/connect";
 /** Trailer that tells a client how long to wait before it retries, in milliseconds. Source: gRFC A6. */
 const trailer = "grpc-retry-pushback-ms";
 
-/** Longest delay that a client accepts, in milliseconds: a faulty server must not keep a node away indefinitely. */
-const maxPushbackMs = 60_000;
+/**
+ * Longest delay that a watcher asks for and a client accepts, in milliseconds. 5 000 refused clients then return 50
+ * times a second, which takes 5 % of a core. A faulty server must not keep a node away indefinitely.
+ */
+export const maxPushbackMs = 150_000;
 
 /**
  * Returns an error UNAVAILABLE that asks the client to retry after `pushbackMs` milliseconds; 0 means immediately. A
@@ -16,7 +19,7 @@ export function retryLaterError(message: string, pushbackMs: number): ConnectErr
 }
 
 /**
- * Returns the delay that the server asks for in an error or one of its causes, in milliseconds, at most 60 000;
+ * Returns the delay that the server asks for in an error or one of its causes, in milliseconds, at most 150 000;
  * undefined if it does not ask for one.
  *
  * By gRFC A6 a negative or invalid value asks the client not to retry. Our clients must retry, and do so after the

@@ -155,13 +155,12 @@ describe("a refused stream", () => {
     expect(pushbackOf(room.enter())).toBeGreaterThan(9_000);
   });
 
-  test("waits a minute at most, and thousands do not retry together", () => {
+  test("waits two and a half minutes at most, and thousands do not retry together", () => {
     const { fill, room } = makeRoom(1_000, makeRandom(1));
     fill();
     const pushbacks = Array.from({ length: 5_000 }, () => pushbackOf(room.enter()));
-    expect(Math.max(...pushbacks)).toBeLessThanOrEqual(60_000);
+    expect(Math.max(...pushbacks)).toBeLessThanOrEqual(150_000);
     const perSecond = Map.groupBy(pushbacks, (ms) => Math.floor(ms / 1_000));
-    // At 50 per second they would take 100 s; the limit of a minute brings them closer together.
-    expect(Math.max(...[...perSecond.values()].map((all) => all.length))).toBeLessThan(200);
+    expect(Math.max(...[...perSecond.values()].map((all) => all.length))).toBeLessThan(100);
   });
 });

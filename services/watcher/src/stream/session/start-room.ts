@@ -1,3 +1,5 @@
+import { maxPushbackMs } from "@kpng/process/connection/retry-pushback.ts";
+
 /** Number of completed first batches whose intervals count. */
 const sampleCount = 16;
 
@@ -13,9 +15,8 @@ const minSpacingMs = 20;
 /** Time without a completed first batch after which retries are not expected to find room, in milliseconds. */
 const unservedMs = 1_000;
 
-/** Minimum and maximum pushback, in milliseconds, before the random variation. */
+/** Minimum pushback, in milliseconds, before the random variation. */
 const minPushbackMs = 1_000;
-const maxPushbackMs = 60_000;
 
 /** A ticket expires when its reader has read nothing for this time, in milliseconds. */
 const stalledMs = 10_000;
