@@ -407,3 +407,54 @@ test("a Service that comes back at once gets the same port, because no process l
     expect(service.port).toBe(port);
   }
 });
+
+test("a worker that hangs is killed when a listener is closed, so that its port is free", async () => {
+  const endpoint = await echo();
+  const service = await serve({ endpoints: [endpoint.at] });
+  const clients = await connectToAll(service);
+  const [victim] = service.runtime.relay.workers?.running ?? [];
+  const { port } = service;
+  process.kill(victim?.pid ?? 0, "SIGSTOP");
+  await service.apply(undefined);
+  expect(listening(port)).not.toBe("");
+  await expect.poll(() => listening(port), { timeout: 90_000, interval: 200 }).toBe("");
+  await until("its connections end", () => service.ends().stopped === victim?.connections);
+  expect(service.log.lines).toContainEqual(
+    expect.objectContaining({ msg: expect.stringContaining("does not answer"), pid: victim?.pid }),
+  );
+  await closeAll(service, clients);
+});
+
+test("messages that arrive after a worker's exit are ignored, so that no connection stays counted", async () => {
+  const late = JSON.stringify({ kind: "accepted", listener: 1, id: 1, address: "192.0.2.7", port: 1 });
+  // The first worker ends; another process holds its channel, and writes to it after that.
+  const program = workerProgram(`import { spawn } from "node:child_process";
+    import { existsSync, writeFileSync } from "node:fs";
+    if (!existsSync(folder + "/first")) {
+      writeFileSync(folder + "/first", "");
+      const wait = "while kill -0 " + process.pid + "; do sleep 0.1; done; sleep 1; ";
+      const command = wait + "echo '" + ${JSON.stringify(late)} + "' >&3; touch " + folder + "/sent";
+      const stdio = ["ignore", "ignore", "ignore", process.channel.fd];
+      spawn("sh", ["-c", command], { stdio, detached: true });
+      process.exit();
+    }`);
+  const endpoint = await echo();
+  const service = await serve({ endpoints: [endpoint.at] }, { workerProgram: program, workers: 1 });
+  await until("the late message", () => readdirSync(dirname(program)).includes("sent"));
+  await until("another worker", () => service.runtime.relay.workers?.running.length === 1);
+  const client = await service.connect();
+  await exchange(client, "hello");
+  expect([service.runtime.relay.limit.open, traffic(service).total]).toEqual([1, 1]);
+  await closeAll(service, [client]);
+});
+
+test("workers that cannot be started are tried again, while this process serves", async () => {
+  const endpoint = await echo();
+  // Node.js throws for it, as it does for lack of memory.
+  const service = await serve({ endpoints: [endpoint.at] }, { workerProgram: "not\0a file" });
+  const client = await service.connect();
+  await exchange(client, "hello");
+  const failures = () => service.log.lines.filter(({ msg }) => String(msg).includes("could not be started"));
+  await until("another attempt of both", () => failures().length >= 4);
+  await closeAll(service, [client]);
+});

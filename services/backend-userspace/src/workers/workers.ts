@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import type { Server } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Log } from "@kpng/process/log.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { PlannedPassage } from "../relay/planned-passage.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
 import type { FromWorker, Progress, ToWorker, WorkerSettings } from "./messages.ts";
@@ -23,6 +23,8 @@ export interface SharedListener {
 const restartMs = 1_000;
 const killAfterMs = 5_000;
 const settleMs = 1_000;
+/** Seconds without an answer to `close` after which a worker hangs. */
+const hungAfterSeconds = 30;
 
 /** A listener, and what workers do with it. */
 interface Share {
@@ -40,6 +42,7 @@ interface Share {
 interface Worker {
   readonly child: ChildProcess;
   readonly passages: Map<number, { readonly passage: PlannedPassage; readonly share: Share }>;
+  /** Resolves with its exit status or signal, or with the reason why it was not started. */
   readonly exited: Promise<unknown>;
   /** Whether it receives messages; before that it gets no socket. */
   isReady: boolean;
@@ -55,7 +58,8 @@ interface Worker {
  * `UserspaceRuntime` makes one, and each `TcpListener` shares its socket with it. The other side is `worker.ts`.
  *
  * A worker that ends takes its connections with it: they count as `stopped`, and another worker is started after a
- * second. The bytes of its last second are not counted.
+ * second. The bytes of its last second are not counted. A worker that hangs is killed when a listener is closed: its
+ * copy of the socket would keep the port, and let clients connect that no process serves.
  */
 export class Workers {
   readonly #program: string;
@@ -94,6 +98,7 @@ export class Workers {
       share.ended = Promise.withResolvers();
       for (const worker of share.workers) send(worker, { kind: "close", listener: share.id });
       this.#endShare(share);
+      void this.#killHung(share);
       return share.ended.promise;
     };
   }
@@ -140,14 +145,29 @@ export class Workers {
   }
 
   #start(): void {
-    const child = fork(this.#program, [workerArgument, JSON.stringify(this.#settings)]);
-    // Rejects with "error" if the process could not be started.
-    const exited = once(child, "exit").catch(() => undefined);
+    let child: ChildProcess;
+    try {
+      child = fork(this.#program, [workerArgument, JSON.stringify(this.#settings)]);
+    } catch (error) {
+      // For lack of memory, e.g. after the kernel has killed a worker for it. Other reasons arrive as "error".
+      this.#log.error("a worker could not be started: trying again", { reason: reasonOf(error) });
+      this.#startLater();
+      return;
+    }
+    const exited = once(child, "exit").then(([status, signal]: unknown[]) => status ?? signal, reasonOf);
     const worker: Worker = { child, passages: new Map(), exited, isReady: false, sent: Promise.resolve() };
     this.#workers.add(worker);
     child.on("error", () => undefined);
     child.on("message", (message: FromWorker) => this.#receive(worker, message));
-    void exited.then(() => this.#onExit(worker));
+    void exited.then((status) => this.#onExit(worker, status));
+  }
+
+  #startLater(): void {
+    const timer = setTimeout(() => {
+      this.#restarts.delete(timer);
+      this.#start();
+    }, restartMs);
+    this.#restarts.add(timer);
   }
 
   /**
@@ -169,7 +189,20 @@ export class Workers {
     share.ended.resolve();
   }
 
-  #onExit(worker: Worker): void {
+  /** Kills the workers that have not closed a listener after 30 s. */
+  async #killHung({ workers }: Share): Promise<void> {
+    // In steps, because this process may have been stopped for as long as the worker.
+    for (let second = 0; second < hungAfterSeconds && workers.size > 0; second++) {
+      await sleep(1_000, undefined, { ref: false });
+    }
+    for (const { child } of workers) {
+      if (child.killed) continue;
+      this.#log.error("a worker does not answer: killing it", { pid: child.pid, seconds: hungAfterSeconds });
+      child.kill("SIGKILL");
+    }
+  }
+
+  #onExit(worker: Worker, status: unknown): void {
     const { child, passages } = worker;
     const connections = passages.size;
     this.#workers.delete(worker);
@@ -177,16 +210,14 @@ export class Workers {
     for (const share of [...this.#shares.values()]) if (share.workers.delete(worker)) this.#endShare(share);
     if (this.#isStopped) return;
     this.exits++;
-    const fields = { pid: child.pid, status: child.exitCode ?? child.signalCode, connections };
+    const fields = { pid: child.pid, status, connections };
     this.#log.error("a worker has ended, and its connections with it: starting another one", fields);
-    const timer = setTimeout(() => {
-      this.#restarts.delete(timer);
-      this.#start();
-    }, restartMs);
-    this.#restarts.add(timer);
+    this.#startLater();
   }
 
   #receive(worker: Worker, message: FromWorker): void {
+    // Its last messages may arrive after its exit: a connection that they announce would never end.
+    if (!this.#workers.has(worker)) return;
     switch (message.kind) {
       case "ready":
         worker.isReady = true;
