@@ -17,11 +17,11 @@ const maxHeaderBytes = 16 * 1024;
 const fewCalls = 8;
 
 /**
- * Calls that a connection may begin at once, and then per second. A node or a relay begins one or two, and a command
- * line a few; the rest is room for proxies, which carry the calls of many clients on a connection.
+ * Calls that a connection may begin at once, and then per second; further ones wait. A node or a relay begins one or
+ * two. The pages of a long list are one call each, and proxies carry the calls of many clients on a connection.
  *
- * A call that ends at once takes 0.2 ms. Node.js reads up to 2 MiB of a connection before it turns to another one: 20
- * connections that began and cancelled calls held up health probes for 6 s.
+ * A call that ends at once takes 0.2 ms. A connection has at most 100 calls at a time, and `makeServer` limits how many
+ * a client may cancel, so few calls wait, for a second or two.
  */
 const [callBurst, callsPerSecond] = [100, 100];
 
@@ -48,42 +48,50 @@ export class CallLimit {
   }
 
   /**
-   * Counts a call until its stream closes. Returns false if the call is refused: its stream is closed with a code that
-   * lets gRPC clients retry, or the connection is ended if it has many calls, or begins too many, or the call has very
-   * large headers.
+   * Counts a call until its stream closes, and calls `begin`: now, or when the connection may begin another call.
+   * `begin` is not called if the stream closes before, or if the call is refused: its stream is closed with a code that
+   * lets gRPC clients retry, or the connection is ended if it has many calls, or the call has very large headers.
    *
    * `peer` is the address of the client, "" for a unix socket.
    */
-  enter(stream: ServerHttp2Stream, rawHeaders: readonly string[], peer: string): boolean {
+  enter(stream: ServerHttp2Stream, rawHeaders: readonly string[], peer: string, begin: () => void): void {
     const { session } = stream;
     // The rest of what was read with a call whose connection has ended.
     if (session === undefined || session.destroyed) {
       stream.destroy();
-      return false;
+      return;
     }
-    if (peer === "") return true;
+    if (peer === "") {
+      begin();
+      return;
+    }
     const isLarge = rawHeaders.reduce((sum, { length }) => sum + length, 0) > maxHeaderBytes;
     const calls = this.#callsOf(session);
-    const isFast = calls.rate.add(1, performance.now()) > 0;
-    if (!isLarge && !isFast && this.#open < this.#max) {
+    const waitMs = calls.rate.add(1, performance.now());
+    if (!isLarge && this.#open < this.#max) {
       this.#open += 1;
       calls.count += 1;
       this.#memory.add(stream);
+      const timer = waitMs > 0 ? setTimeout(begin, waitMs).unref() : undefined;
       stream.once("close", () => {
         this.#open -= 1;
         calls.count -= 1;
+        clearTimeout(timer);
       });
-      return true;
+      if (timer === undefined) begin();
+      return;
     }
-    this.#refusals.add(isLarge ? "headers" : isFast ? "call-rate" : "calls", peer);
-    if (isLarge || isFast || calls.count > fewCalls) session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
-    else {
+    this.#refusals.add(isLarge ? "headers" : "calls", peer);
+    if (isLarge || calls.count > fewCalls) {
+      // `destroy` alone would send NO_ERROR; with a code, it would report an error of the session.
+      session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+      session.destroy();
+    } else {
       calls.count += 1;
       stream.close(constants.NGHTTP2_REFUSED_STREAM);
       // Closing waits for the rest of the request, which nothing reads.
       stream.destroy();
     }
-    return false;
   }
 
   #callsOf(session: Http2Session): SessionCalls {

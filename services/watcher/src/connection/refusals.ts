@@ -11,7 +11,6 @@ const messages = {
   address: "connection refused: its address has as many as it may (--max-connections-per-address)",
   files: "connection refused: too many open files (ulimit -n)",
   calls: "call refused, or its connection ended if it has many: the watcher has as many calls as it may (--max-calls)",
-  "call-rate": "connection ended: it began more than 100 calls at once and 100 per second after that",
   headers: "connection ended: the headers of a call have more than 16 KiB",
   queries: "query refused: the watcher answers as many as it may (--max-queries)",
   "connection-queries": "query refused: its connection has as many as it may (--max-queries-per-connection)",

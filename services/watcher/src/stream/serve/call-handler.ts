@@ -87,7 +87,7 @@ export function makeCallHandler(
   const http1Calls = new OneAtATime();
   return (request: ServerRequest, response: ServerResponse): void => {
     if (!(request instanceof IncomingMessage)) {
-      if (calls.enter(request.stream, request.rawHeaders, formatPeer(request.socket))) start(request, response);
+      calls.enter(request.stream, request.rawHeaders, formatPeer(request.socket), () => start(request, response));
       return;
     }
     const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));

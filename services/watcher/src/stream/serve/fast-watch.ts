@@ -172,16 +172,30 @@ function answer(
   let isComplete = false;
   let isOver = false;
   let deadline: NodeJS.Timeout | undefined;
-  /** Set while the connection has sent more than it may. */
+  /** A message with which the connection has sent more than it may. */
+  let waiting: Uint8Array | undefined;
+  /** Set until `waiting` may be taken. */
   let rest: NodeJS.Timeout | undefined;
   const takeAll = (): void => {
     try {
       while (!isOver && !watch.stream.isFull && rest === undefined) {
+        if (waiting !== undefined) {
+          const rested = waiting;
+          waiting = undefined;
+          watch.take(rested);
+          continue;
+        }
         const message = messages.next();
         if (message !== undefined) {
           const restMs = rate?.add(message.length, performance.now()) ?? 0;
-          if (restMs > 0) rest = setTimeout(onRested, restMs).unref();
-          watch.take(message);
+          if (restMs === 0) watch.take(message);
+          else {
+            // It waits before it is taken, because the first message of each stream would be taken at once otherwise.
+            // A copy, because the message is part of everything that was read with it.
+            waiting = Uint8Array.from(message);
+            requestMemory.grew(waiting.length);
+            rest = setTimeout(onRested, restMs).unref();
+          }
           continue;
         }
         if (isComplete) {
@@ -193,6 +207,8 @@ function answer(
     } catch (error) {
       watch.stream.abort(ConnectError.from(error));
     }
+    // A stream that is over discards its input; paused, it would not close until the connection does.
+    if (isOver) return;
     // Further requests wait in the flow-control window: at most one window is read ahead.
     if (watch.stream.isFull || rest !== undefined) stream.pause();
     else if (stream.isPaused()) stream.resume();
@@ -260,13 +276,14 @@ function answer(
   readChunks(stream, (chunk) => {
     // The call is over; discard further input.
     if (isOver) return;
+    const before = messages.heldBytes;
     messages.push(chunk);
     takeAll();
-    if (messages.heldBytes === 0) return;
-    messages.compact();
-    requestMemory.grew(chunk.length);
+    if (messages.heldBytes > 0) messages.compact();
+    // Not the length of the chunk: the splitter takes twice as much when it runs out of room.
+    requestMemory.grew(Math.max(0, messages.heldBytes - before));
   });
-  requestMemory.replace(stream, () => stream.readableLength + messages.heldBytes);
+  requestMemory.replace(stream, () => stream.readableLength + messages.heldBytes + (waiting?.length ?? 0));
   stream.once("end", () => {
     isComplete = true;
     takeAll();

@@ -17,10 +17,7 @@ import type { ServeOptions } from "./serve-options.ts";
  */
 const maxStreamsPerConnection = 100;
 
-/**
- * Calls that a client may cancel at once on a connection (CVE-2023-44487), and then 33 per second. Node.js allows 1
- * 000.
- */
+/** Calls that a client may cancel at once on a connection (CVE-2023-44487), and then 33 per second, as in Node.js. */
 const streamResetBurst = 100;
 
 /**
