@@ -5,6 +5,7 @@ import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { cgroupMount, mountBpf, whyNoBpf } from "./laboratory/bpf.ts";
 import type { SeenConnections } from "./races/connect-during-changes.ts";
+import type { CountedMoves } from "./races/count-moves.ts";
 import type { HeldReader } from "./races/hold-reader.ts";
 
 const whyNot = await whyNoBpf();
@@ -36,6 +37,18 @@ describe.skipIf(whyNot !== undefined)(`programs of kpng-ebpf that run while maps
     expect(found).toEqual({
       ...{ isRunning: true, isWaiting: true, isRunKept: true, isSlotKept: true },
       ...{ isRunReused: true, isSlotReused: true },
+    });
+  });
+
+  test("the connections of a Service never become fewer while it has a frontend", async () => {
+    const found: CountedMoves = JSON.parse(
+      await laboratory.run("node", [process.execPath, program("count-moves"), bpf]),
+    );
+    const before = { "race/1": 2, "race/1000": 1 };
+    const after = { "race/1": 4, "race/1000": 2 };
+    expect(found).toEqual({
+      ...{ during: [before], partial: [before, before], full: [after, after] },
+      taken: { "race/1": 6, "race/1000": 3 },
     });
   });
 

@@ -20,9 +20,12 @@ export class RacePlan implements FamilyPlan {
     this.#services.clear();
   }
 
-  /** Address of a Service, whose last byte no endpoint has: 10.96.0.<200 + number>. Its key is `race/<number>`. */
+  /**
+   * Address of a Service, whose last byte no endpoint has: 10.96.0.<200 + number>, and from number 1 000 on
+   * 10.97.0.<number - 1 000>. Its key is `race/<number>`.
+   */
   static address(number: number): string {
-    return `10.96.0.${200 + number}`;
+    return number < 1_000 ? `10.96.0.${200 + number}` : `10.97.0.${number - 1_000}`;
   }
 
   /** Adds or changes a Service with the endpoints 10.200.0.<endpoint>; without endpoints, it refuses. */
@@ -37,6 +40,17 @@ export class RacePlan implements FamilyPlan {
       ...{ key: `race/${number}`, family: "v4", hairpin: [], healthCheck: undefined },
       ports: [{ ...port, sets: { cluster, local: [] }, frontends: [{ ...frontend, sources: undefined, routes }] }],
     });
+  }
+
+  /** Adds a frontend with the routes of the others: the external address 192.0.2.<last>. */
+  addFrontend(number: number, last: number): void {
+    const service = this.#services.get(`race/${number}`);
+    if (service === undefined) throw new Error(`Service race/${number} not found`);
+    const ports = service.ports.map((port) => {
+      const added = port.frontends.slice(0, 1).map((one) => ({ ...one, address: `192.0.2.${last}` }));
+      return { ...port, frontends: [...port.frontends, ...added] };
+    });
+    this.#services.set(`race/${number}`, { ...service, ports });
   }
 
   delete(number: number): void {

@@ -102,8 +102,6 @@ export class FamilyTables {
     this.#isComplete = false;
     this.#read();
     const change = new TablesChange(committing);
-    // What is not wanted is found among what is installed; after a failure, these may be wrong.
-    this.#services.clear();
     let count = 0;
     for (const key of plan.keys()) {
       this.#tryPut(plan, key, change);
@@ -112,9 +110,14 @@ export class FamilyTables {
       await nextTurn();
     }
     for (const id of this.#rangeUses.keys()) change.unusedRanges.add(id);
-    for (const [key, { service }] of this.#installed) if (service === undefined) change.removals.add(key);
-    const wantedMembers = new Set<string>();
-    for (const { members } of this.#services.values()) for (const key of members.keys()) wantedMembers.add(key);
+    for (const key of this.#services.keys()) if (plan.service(key) === undefined) this.#services.delete(key);
+    // What is not wanted is found among what is installed: after a failure, `before` of `#put` may be wrong.
+    const [wantedFrontends, wantedMembers] = [new Set<KeyText>(), new Set<KeyText>()];
+    for (const { frontends, members } of this.#services.values()) {
+      for (const { key } of frontends) wantedFrontends.add(key);
+      for (const key of members.keys()) wantedMembers.add(key);
+    }
+    for (const key of this.#installed.keys()) if (!wantedFrontends.has(key)) change.removals.add(key);
     for (const key of this.#members.keys()) if (!wantedMembers.has(key)) change.formerMembers.set(key, 0);
     this.#finish(change);
     return change;
@@ -137,10 +140,12 @@ export class FamilyTables {
       this.#rangeUses.set(id, { id, ranges, uses: 0 });
       this.#rangesByText.set(textOfRanges(ranges), id);
     }
+    const before = this.#installed;
     this.#installed = new Map();
     for (const [key, slot] of readSlots(this.#family, contents)) {
       if (!this.#slots.reserve(slot)) continue;
-      this.#installed.set(key, { slot, service: undefined });
+      // Its connections count for the Service that had it, until a plan says otherwise.
+      this.#installed.set(key, { slot, service: before.get(key)?.service });
       this.#slots.eachUse(slot, (run, ranges) => {
         const length = (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint;
         // A run that cannot be read is not counted.
@@ -195,13 +200,14 @@ export class FamilyTables {
   #claim(key: KeyText, service: ServiceKey): void {
     const installed = this.#installed.get(key);
     if (installed === undefined || installed.service === service) return;
-    const { slot, service: former } = installed;
+    const former = { ...installed };
     installed.service = service;
-    if (former !== undefined) this.#moveConnections(slot, former);
+    this.#moveConnections(former);
   }
 
-  /** Adds the connections of a slot to another frontend of a Service, so that its number never falls. */
-  #moveConnections(slot: number, service: ServiceKey): void {
+  /** Adds the connections of a frontend that its Service loses to another one, so that the Service's number stays. */
+  #moveConnections({ slot, service }: InstalledFrontend): void {
+    if (service === undefined) return;
     const frontends = this.#services.get(service)?.frontends ?? [];
     const heir = frontends.map(({ key }) => this.#installed.get(key)).find((one) => one?.service === service);
     this.#slots.moveConnections(slot, heir?.slot);
@@ -320,6 +326,8 @@ export class FamilyTables {
       this.#release(installed.slot, change);
       change.deleted.push(key);
       removed.push(installed);
+      // Now, so that the number of its Service does not fall; what programs still count follows.
+      this.#moveConnections(installed);
     }
     for (const [key, flags] of change.formerMembers) {
       if ((this.#members.get(key) ?? 0) !== flags) this.#setMember(key, flags, change);
@@ -335,9 +343,9 @@ export class FamilyTables {
     this.#isComplete = true;
     if (removed.length + runs.length + unusedRanges.length === 0) return;
     this.#grace.after(() => {
-      for (const { slot, service } of removed) {
-        if (service !== undefined) this.#moveConnections(slot, service);
-        this.#slots.give(slot);
+      for (const frontend of removed) {
+        this.#moveConnections(frontend);
+        this.#slots.give(frontend.slot);
       }
       for (const run of runs) this.#runs.give(run, (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint);
       for (const { id, ranges: list } of unusedRanges) {
