@@ -30,6 +30,8 @@ export class EbpfRuleSet implements RuleSet {
   readonly #options: EbpfRuleSetOptions;
   readonly #tables: FamilyTables;
   #plan: FamilyPlan | undefined;
+  /** Whether each frontend in the maps has a Service. */
+  #isRead = false;
 
   constructor(options: EbpfRuleSetOptions) {
     const { family, datapath, mapSizes } = options;
@@ -49,9 +51,9 @@ export class EbpfRuleSet implements RuleSet {
     return listInstalled(this.family, this.#options.datapath.maps, this.#tables.services);
   }
 
-  /** See `FamilyTables.connections`. */
-  get connections(): ReadonlyMap<ServiceKey, number> {
-    return this.#tables.connections;
+  /** See `FamilyTables.connections`; undefined before the first sync, which finds the Services of an earlier run. */
+  get connections(): ReadonlyMap<ServiceKey, number> | undefined {
+    return this.#isRead ? this.#tables.connections : undefined;
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
@@ -111,6 +113,7 @@ export class EbpfRuleSet implements RuleSet {
     // First: frontends that are published must not meet the settings of an earlier run.
     const shared = datapath.useNode(plan.node, localAddresses()[this.family]);
     const change = await this.#tables.syncAll(plan, committing);
+    this.#isRead = true;
     const { full } = change;
     // An earlier run may serve more than the maps of this one have room for.
     if (full !== undefined && datapath.isAttached) throw full;

@@ -57,7 +57,7 @@ export function registerServiceConnections(registry: Registry, read: ReadService
     registers: [registry],
     collect() {
       this.reset();
-      for (const [service, { connections }] of read()) this.inc({ service }, connections);
+      for (const [service, { connections }] of read() ?? []) this.inc({ service }, connections);
     },
   });
 }

@@ -23,6 +23,16 @@ test("a report has the counters of each Service, and its rates since the previou
   expect(reporter.next(false, 20_000)?.Services).toMatchObject([{ Connections: 1n, BytesPerSecond: 0n }]);
 });
 
+test("counters that are older than the process have no rate in the first report", () => {
+  let all: ReadonlyMap<string, ServiceCounts> | undefined;
+  const reporter = new TrafficReporter(() => all);
+  expect(reporter.next(true, 0)).toBeUndefined();
+  all = new Map([["a/web", counts(1_000, 0)]]);
+  expect(reporter.next(false, 10_000)?.Services).toMatchObject([
+    { Connections: 1_000n, MilliConnectionsPerSecond: 0n },
+  ]);
+});
+
 test("a watcher that knows that there is no traffic gets no report", () => {
   const all = new Map([["a/web", counts(1, 100)]]);
   const reporter = new TrafficReporter(() => all);

@@ -8,8 +8,11 @@ const maxReported = 100;
 /** Longest name with an entry of its own, in bytes: a request ends at 64 KiB, and with it the node's stream. */
 const maxNameBytes = 510;
 
-/** Returns the counters of all Services that have had traffic, by `namespace/name` or {@link otherServices}. */
-export type ReadServiceCounts = () => Iterable<readonly [service: string, counts: Readonly<ServiceCounts>]>;
+/**
+ * Returns the counters of all Services that have had traffic, by `namespace/name` or {@link otherServices}. Undefined
+ * while they are not known: counters that are older than the process would look like traffic of one interval.
+ */
+export type ReadServiceCounts = () => Iterable<readonly [service: string, counts: Readonly<ServiceCounts>]> | undefined;
 
 /** Counters of a Service, and what was added in a second since the previous report. */
 interface Measured {
@@ -37,16 +40,19 @@ export class TrafficReporter {
   }
 
   /**
-   * Returns the next report; undefined if the watcher knows it already: neither this nor the last interval had traffic.
+   * Returns the next report; undefined if the watcher knows it already, because neither this nor the last interval had
+   * traffic, or while counters are not known.
    * `isFirst` is true for the first report of a stream, whose watcher knows nothing yet. `nowMs` is monotonic.
    */
   next(isFirst: boolean, nowMs: number): TrafficReport | undefined {
+    const all = this.#read();
+    if (all === undefined) return undefined;
     const seconds = this.#beforeMs === undefined ? 0 : (nowMs - this.#beforeMs) / 1_000;
     const before = this.#before;
     this.#before = new Map();
     this.#beforeMs = nowMs;
     const measured: Measured[] = [];
-    for (const [service, counts] of this.#read()) {
+    for (const [service, counts] of all) {
       const now = { connections: counts.connections, bytes: bytesOf(counts) };
       const old = before.get(service) ?? { connections: 0, bytes: 0 };
       // A Service may have got new counters, which begin at 0.
