@@ -155,20 +155,19 @@ try {
   const endMs = performance.now() + seconds * 1_000;
   while (performance.now() < endMs) {
     await sleep(500 + random(1_500));
-    const [serving = 0] = childrenOf(program.pid);
-    const workers = childrenOf(serving);
+    const [serving] = childrenOf(program.pid);
+    const workers = serving === undefined ? [] : childrenOf(serving);
     const action = (["worker killed", "worker killed", "main process killed", "restart by SIGUSR2"] as const)[
       random(4)
     ];
     const before = mappings().length;
     const event: Event = { action: action ?? "worker killed", startMs: performance.now(), endMs: Infinity };
     events.push(event);
-    if (action === "worker killed") process.kill(workers[random(workers.length)] ?? 0, "SIGKILL");
-    else
-      process.kill(
-        action === "main process killed" ? serving : program.pid,
-        action === "main process killed" ? "SIGKILL" : "SIGUSR2",
-      );
+    const victim = action === "worker killed" ? workers[random(workers.length)] : serving;
+    // Number 0 would be the whole process group.
+    if (victim === undefined) throw new Error(`${action}: no process`);
+    if (action === "restart by SIGUSR2") process.kill(program.pid, "SIGUSR2");
+    else process.kill(victim, "SIGKILL");
     if (action !== "worker killed") await until("the next process", () => mappings().length > before);
     event.endMs = performance.now();
     await settled();

@@ -69,6 +69,12 @@ async function closeAll(service: RunningService, clients: readonly Socket[]): Pr
   await until("all connections end", () => service.runtime.relay.limit.open === 0);
 }
 
+/** Sends a signal to a worker; not to 0, which is the whole process group. */
+function kill(worker: { readonly pid: number | undefined } | undefined, signal: NodeJS.Signals): void {
+  if (worker?.pid === undefined) throw new Error(`no worker for ${signal}`);
+  process.kill(worker.pid, signal);
+}
+
 /** Returns the line of `ss` about the socket that listens at a port; "" for none. */
 const listening = (port: number): string =>
   execFileSync("ss", ["-ltnH", `sport = :${port}`], { encoding: "utf8" }).trim();
@@ -174,7 +180,7 @@ test("a worker that is killed loses its connections only, and its successor gets
   expect(own).toHaveLength(3);
   const [victim] = workers?.running ?? [];
   for (const client of clients) client.on("end", () => client.destroy());
-  process.kill(victim?.pid ?? 0, "SIGKILL");
+  kill(victim, "SIGKILL");
   const lost = victim?.connections ?? 0;
   await until("its connections end", () => clients.filter(({ destroyed }) => destroyed).length === lost);
   const rest = clients.filter(({ destroyed }) => !destroyed);
@@ -235,7 +241,7 @@ test("of transfers in progress, only those of a killed worker end early", async 
   await until("the workers", () => workers?.running.length === 2);
   while (!isEachUsed()) await Promise.all(Array.from({ length: 6 }, start));
   const [victim] = workers?.running ?? [];
-  process.kill(victim?.pid ?? 0, "SIGKILL");
+  kill(victim, "SIGKILL");
   for (const { client } of transfers) client.resume();
   await until("all have ended", () => transfers.every(({ end }) => end !== ""));
   const complete = transfers.filter(({ bytes }) => bytes === size);
@@ -266,7 +272,7 @@ test("a worker that ends by an error resets its connections, so that no client t
     client.once("end", () => ends.push("end"));
   }
   const [victim] = service.runtime.relay.workers?.running ?? [];
-  process.kill(victim?.pid ?? 0, "SIGUSR2");
+  kill(victim, "SIGUSR2");
   await until("its connections end", () => ends.length === victim?.connections);
   expect(new Set(ends)).toEqual(new Set(["ECONNRESET"]));
 });
@@ -414,7 +420,7 @@ test("a worker that hangs is killed when a listener is closed, so that its port 
   const clients = await connectToAll(service);
   const [victim] = service.runtime.relay.workers?.running ?? [];
   const { port } = service;
-  process.kill(victim?.pid ?? 0, "SIGSTOP");
+  kill(victim, "SIGSTOP");
   await service.apply(undefined);
   expect(listening(port)).not.toBe("");
   await expect.poll(() => listening(port), { timeout: 90_000, interval: 200 }).toBe("");
