@@ -26,6 +26,12 @@ const fewCalls = 8;
 const [callBurst, callsPerSecond] = [100, 100];
 
 /**
+ * Maximum time that a call waits, in milliseconds: longer than 100 waiting calls take, and a connection has no more at
+ * a time. Only a client that cancels waiting calls and begins others gets beyond it.
+ */
+const maxWaitMs = 1_200;
+
+/**
  * Limits the calls in progress over HTTP/2 on all TCP connections, because a connection may have 100 of them: each
  * takes memory before the client has sent a request. Clients of unix sockets are not limited, as in `AcceptLimit`.
  *
@@ -68,7 +74,8 @@ export class CallLimit {
     const isLarge = rawHeaders.reduce((sum, { length }) => sum + length, 0) > maxHeaderBytes;
     const calls = this.#callsOf(session);
     const waitMs = calls.rate.add(1, performance.now());
-    if (!isLarge && this.#open < this.#max) {
+    const isFast = waitMs > maxWaitMs;
+    if (!isLarge && !isFast && this.#open < this.#max) {
       this.#open += 1;
       calls.count += 1;
       this.#memory.add(stream);
@@ -81,8 +88,8 @@ export class CallLimit {
       if (timer === undefined) begin();
       return;
     }
-    this.#refusals.add(isLarge ? "headers" : "calls", peer);
-    if (isLarge || calls.count > fewCalls) {
+    this.#refusals.add(isLarge ? "headers" : isFast ? "call-rate" : "calls", peer);
+    if (isLarge || isFast || calls.count > fewCalls) {
       // `destroy` alone would send NO_ERROR; with a code, it would report an error of the session.
       session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
       session.destroy();

@@ -11,6 +11,7 @@ const messages = {
   address: "connection refused: its address has as many as it may (--max-connections-per-address)",
   files: "connection refused: too many open files (ulimit -n)",
   calls: "call refused, or its connection ended if it has many: the watcher has as many calls as it may (--max-calls)",
+  "call-rate": "connection ended: it cancelled calls that waited, and began more than 100 per second",
   headers: "connection ended: the headers of a call have more than 16 KiB",
   queries: "query refused: the watcher answers as many as it may (--max-queries)",
   "connection-queries": "query refused: its connection has as many as it may (--max-queries-per-connection)",

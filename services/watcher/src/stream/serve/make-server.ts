@@ -17,8 +17,11 @@ import type { ServeOptions } from "./serve-options.ts";
  */
 const maxStreamsPerConnection = 100;
 
-/** Calls that a client may cancel at once on a connection (CVE-2023-44487), and then 33 per second, as in Node.js. */
-const streamResetBurst = 100;
+/**
+ * Calls that a client may cancel at once on a connection (CVE-2023-44487), and per second after that. Node.js ignores
+ * one without the other: it would allow 1000 at once.
+ */
+const resetLimit = { streamResetBurst: 100, streamResetRate: 33 };
 
 /**
  * Returns the server of one address, not yet listening: HTTP/2 and HTTP/1.1 on one port, with TLS or without. It adds
@@ -30,7 +33,7 @@ const streamResetBurst = 100;
 export function makeServer(address: ListenAddress, options: ServeOptions, parts: ServerParts): Server {
   const { connections, clientRights, http1, handle } = parts;
   const { tls, log, firstBytesMs = 10_000 } = options;
-  const limits = { settings: { maxConcurrentStreams: maxStreamsPerConnection }, streamResetBurst };
+  const limits = { settings: { maxConcurrentStreams: maxStreamsPerConnection }, ...resetLimit };
   const isUnix = address.kind === "unix";
   // A client on the unix socket has no other replica to move to, so its connection has no maximum age.
   const hasAge = !isUnix;

@@ -21,4 +21,8 @@ export function readChunks(stream: Http2Stream, onChunk: (chunk: Uint8Array) => 
     return true;
   };
   stream.on("data", onChunk);
+  // A Readable that waits for a chunk does not ask for one again: it has not seen those that bypassed its queue.
+  stream.on("resume", () => {
+    if (!stream.isPaused() && !stream.destroyed) stream._read(0);
+  });
 }
