@@ -1,7 +1,8 @@
 import { fileURLToPath } from "node:url";
 import { wantedSysctls } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
 import { publicAddress, web } from "../../scenario/build.ts";
-import { addressOf, clusterIP, outside, pod } from "../../scenario/packet.ts";
+import { addressOf, clusterIP, loadBalancerIP, outside, pod } from "../../scenario/packet.ts";
+import type { Family } from "../../scenario/places.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import type { NodeUnderTest } from "./node-under-test.ts";
 
@@ -192,6 +193,28 @@ export const guestChecks: Readonly<Record<string, Check>> = {
           .askOnce({ protocol: "tcp", address, port: 8443, timeoutMs: 30_000 });
         if (answers.kind !== "refused") wrong.push(`${name} → ${address} port 8443: ${JSON.stringify(answers)}`);
       }
+    }
+    return wrong;
+  },
+
+  "a connection to an address that is missing is served as soon as the address is back": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: both });
+    await node.ask({ kind: "shell", command: "ip link delete kpng-ipvs0" });
+    const agent = world.agentOf(outside);
+    // Round robin gives two connections of a family to both endpoints.
+    const flows = ["v4", "v4", "v6", "v6"].map((family, at) => ({ family: family as Family, id: 900_010 + at }));
+    for (const { family, id } of flows) {
+      const address = addressOf(both, loadBalancerIP("web"), family);
+      await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80 });
+    }
+    await node.ask({ kind: "repair" });
+    const wrong: string[] = [];
+    const deadlineMs = performance.now() + 30_000;
+    for (const { family, id } of flows) {
+      let { name } = await agent.send({ kind: "look", id });
+      while (name === undefined && performance.now() < deadlineMs) ({ name } = await agent.send({ kind: "look", id }));
+      if (name === undefined) wrong.push(`${family}: no answer`);
+      await agent.send({ kind: "end", id });
     }
     return wrong;
   },

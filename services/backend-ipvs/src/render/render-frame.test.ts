@@ -29,6 +29,12 @@ test("source ranges come before the marks of policy Local, and both before the d
   expect(at("DROPPED")).toBeGreaterThan(at("POD-MARKS"));
 });
 
+test("packets to a service address are never forwarded", () => {
+  expect(rulesOf(frameOf(), "filter KPNGIPVS-FORWARD").at(-1)).toBe(
+    "-m conntrack --ctstate NEW -m set --match-set KPNGIPVS-ADDRESSES dst -j DROP",
+  );
+});
+
 test("rules that iptables-save prints are recognized by record, jumps and number", () => {
   const frame = frameOf();
   // iptables-save prints rules in the form in which they were given, -I as -A.

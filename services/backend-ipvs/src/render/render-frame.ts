@@ -118,7 +118,12 @@ export function renderFrame({ names, family, node, masqueradeBit }: FrameOptions
       `-p tcp ${inSet("HEALTH", "dst")} -j ACCEPT`,
     ]),
     chain("filter", "OUTPUT", refused),
-    chain("filter", "FORWARD", ["-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"]),
+    chain("filter", "FORWARD", [
+      "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+      // The address is not on our interface yet, or was deleted by another program. Connection tracking would keep a
+      // forwarded packet, and never let IPVS translate the connection. A dropped one is sent again.
+      `${isNew} ${inSet("ADDRESSES", "dst")} -j DROP`,
+    ]),
   ];
   const jump = (table: FrameTable, from: string, suffix = from): FrameJump => ({
     table,
