@@ -1,5 +1,5 @@
 import { describeGuest } from "./ipvs/describe-guest.ts";
-import { enduranceChecks, killOptions } from "./ipvs/endurance-checks.ts";
+import { connectionCount, enduranceChecks, killOptions } from "./ipvs/endurance-checks.ts";
 
 describeGuest("kpng-ipvs is disturbed", {
   program: "test/kernel/ipvs/endurance-main.ts",
@@ -7,6 +7,7 @@ describeGuest("kpng-ipvs is disturbed", {
   memoryMiB: 2_048,
   environment: {
     KPNG_KILL_POINTS: String(killOptions.points),
+    KPNG_SHORT_CONNECTIONS: String(connectionCount),
     KPNG_KILL_SEED: String(killOptions.seed),
   },
 });

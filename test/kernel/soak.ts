@@ -9,6 +9,8 @@ import { fileURLToPath } from "node:url";
  * `npm run soak -- userspace` opens, resets and ends connections through kpng-userspace for five minutes, or for the
  * seconds that follow; `npm test` does so for 30 s. `npm run soak -- userspace-kills` kills processes of it under
  * traffic for two minutes, or for the seconds that follow, with the seed that follows.
+ * `npm run soak -- ipvs` kills kpng-ipvs 60 times in a guest, and opens 100 000 short connections through it;
+ * KPNG_KILL_POINTS and KPNG_SHORT_CONNECTIONS set other numbers.
  */
 const [, , name, ...others] = process.argv;
 if (name === "cluster") {
@@ -18,6 +20,13 @@ if (name === "cluster") {
 if (name === "userspace") {
   const program = fileURLToPath(new URL("../scale/carry/churn.ts", import.meta.url));
   process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
+}
+if (name === "ipvs") {
+  const { status } = spawnSync("vitest", ["run", "test/kernel/kpng-ipvs-endurance.test.ts"], {
+    stdio: "inherit",
+    env: { KPNG_KILL_POINTS: "60", KPNG_SHORT_CONNECTIONS: "100000", KPNG_GUEST_MS: "3600000", ...process.env },
+  });
+  process.exit(status ?? 1);
 }
 if (name === "userspace-kills") {
   const program = fileURLToPath(new URL("../scale/carry/kills.ts", import.meta.url));

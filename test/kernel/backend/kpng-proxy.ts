@@ -2,7 +2,6 @@ import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
 import { nodes, together } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
@@ -11,14 +10,13 @@ import type { Backend, RunningBackend } from "../backends.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { Marker } from "./marker.ts";
 import { NodeProcess } from "./node-process.ts";
-
-const watcherMain = fileURLToPath(new URL("../../../services/cli/src/main.ts", import.meta.url));
+import { programFile } from "./program-file.ts";
 
 /**
  * Time limit for a backend to reconnect to a watcher that was down. It exceeds the longest retry delay, 30 s, which a
  * slow start of the watcher may cause.
  */
-const reconnectMs = 60_000;
+const reconnectMs = Number(process.env.KPNG_PATIENCE_MS ?? 60_000);
 
 const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
 
@@ -76,7 +74,7 @@ export async function kpngProxy(
 
   async function startWatcher(): Promise<ChildProcess> {
     const to = ["to-api", "--listen", `unix://${socket}`, ...whose];
-    const child = laboratory.start("lan", [process.execPath, watcherMain, "file", "-i", folder, ...to]);
+    const child = laboratory.start("lan", [process.execPath, programFile("cli"), "file", "-i", folder, ...to]);
     for (const stream of [child.stdout, child.stderr]) {
       stream?.on("data", (data) => {
         said = (said + String(data)).slice(-10_000);

@@ -8,7 +8,14 @@ export const killOptions: KillOptions = {
   stateCount: 2,
 };
 
+/** Least number of short connections. KPNG_SHORT_CONNECTIONS=10000 sets another one. */
+export const connectionCount = Number(process.env.KPNG_SHORT_CONNECTIONS ?? 1_000);
+
+/** Whether kpng-ipvs is also killed during connections. A start takes up to 15 s in a guest. */
+export const isLongRun = connectionCount >= 10_000;
+
 /** Names of the checks of `endurance-main.ts`. They depend on the environment, which the guest has, too. */
 export const enduranceChecks = {
   kills: `killed ${killOptions.points} times, seed ${killOptions.seed}: once it runs again, the kernel has what an undisturbed run leaves`,
+  traffic: `transfers and ${connectionCount} short connections survive removed endpoints, ${isLongRun ? "a restart, a kill" : "a restart"} and a full resync`,
 } as const;
