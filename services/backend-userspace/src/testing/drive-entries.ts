@@ -98,7 +98,11 @@ await addresses.release(at("clusterIP", "TCP", 81));
 steps.addressIsLeft = shown();
 // A node port is at each address of the node, also one that comes later.
 const second = family === "v4" ? "192.0.2.2" : "2001:db8::2";
-const nodePortPlaces = () => addresses.placesOf(at("nodePort", "TCP", 30_080)).map(({ address }) => address);
+const nodePortPlaces = () =>
+  addresses
+    .placesOf(at("nodePort", "TCP", 30_080))
+    .map(({ address }) => address)
+    .toSorted();
 addresses.useNode(node());
 const nodePortsBefore = nodePortPlaces();
 run(`ip address add ${second}/${family === "v4" ? 32 : 128} dev lo`);
