@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { freePorts } from "../cluster/ports.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
-import { bundled, startCalled, watcherNodeOptions } from "./processes.ts";
+import { bundled, startCalled, watcherEnvironment } from "./processes.ts";
 import type { PhaseTurns } from "./slices/turn-probe.ts";
 
 /**
@@ -54,8 +54,9 @@ writeCluster(state);
 const [port = 0] = await freePorts(1);
 const address = `127.0.0.1:${port}`;
 const program = [bundled("kpng"), "file", "-i", state, "to-api", "--listen", `tcp://${address}`];
-const watcher = spawn(process.execPath, [...watcherNodeOptions(), "--import", bundled("turn-probe"), ...program], {
+const watcher = spawn(process.execPath, ["--import", bundled("turn-probe"), ...program], {
   stdio: ["ignore", "ignore", "pipe", "ipc"],
+  env: watcherEnvironment(),
 });
 let said = "";
 watcher.stderr?.setEncoding("utf8").on("data", (text: string) => {

@@ -40,17 +40,19 @@ export function bundled(name: keyof typeof servers): string {
   return join(bundledIn, `${name}.mjs`);
 }
 
-/** Returns the options of Node.js that the watcher's image sets. */
-export function watcherNodeOptions(): readonly string[] {
+/** Returns the environment of this process, and the variables of the watcher's image that are not set in it. */
+export function watcherEnvironment(): NodeJS.ProcessEnv {
   const dockerfile = readFileSync(join(bundleOptions.absWorkingDir, "deploy/images/Dockerfile"), "utf8");
-  const { env } = readDefinition(dockerfile, "watcher", {});
-  const options = env.find((variable) => variable.startsWith("NODE_OPTIONS="));
-  return options?.slice("NODE_OPTIONS=".length).split(" ") ?? [];
+  const variables = readDefinition(dockerfile, "watcher", {}).env.map((variable) => {
+    const [name = "", ...value] = variable.split("=");
+    return [name, value.join("=")];
+  });
+  return { ...Object.fromEntries(variables), ...process.env };
 }
 
-/** Starts a server, bundled and with the Node.js options of the watcher's image; see {@link startCalled}. */
+/** Starts a server, bundled and with the environment of the watcher's image; see {@link startCalled}. */
 export function startServer<H extends Handlers>(name: keyof typeof servers, place: Place = "server"): Caller<H> {
-  return startFile(bundled(name), place, watcherNodeOptions());
+  return startFile(bundled(name), place, watcherEnvironment());
 }
 
 /** Starts a TypeScript file of this folder; see {@link startFile}. */
@@ -63,12 +65,12 @@ export function startCalled<H extends Handlers>(file: string, place: Place): Cal
  *
  * The program can force garbage collection; its standard output goes to our standard error.
  */
-function startFile<H extends Handlers>(file: string, place: Place, options: readonly string[] = []): Caller<H> {
+function startFile<H extends Handlers>(file: string, place: Place, env?: NodeJS.ProcessEnv): Caller<H> {
   const { KPNG_BENCH_PROFILE: folder } = process.env;
   const flags = folder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", folder];
-  const program = [process.execPath, "--expose-gc", ...options, ...flags, file];
+  const program = [process.execPath, "--expose-gc", ...flags, file];
   const [command, ...args] = [...pinTo(place), ...program];
-  const child = spawn(command ?? "", args, { stdio: ["ignore", "inherit", "inherit", "ipc"] });
+  const child = spawn(command ?? "", args, { stdio: ["ignore", "inherit", "inherit", "ipc"], env });
   return new Caller<H>(child, basename(file));
 }
 

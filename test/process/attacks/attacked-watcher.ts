@@ -178,7 +178,7 @@ async function settledBytes(pid: number): Promise<number> {
 }
 
 /** Runs an attack in a process of its own, which ends by itself. */
-async function runAttack(name: AttackName, port: number, healthPort: number, seconds: number): Promise<void> {
+export async function runAttack(name: AttackName, port: number, healthPort: number, seconds: number): Promise<void> {
   const main = fileURLToPath(new URL("./attacker.ts", import.meta.url));
   const attacker = spawn(process.execPath, [main, name, String(port), String(healthPort), String(seconds)], {
     stdio: ["ignore", "inherit", "inherit"],

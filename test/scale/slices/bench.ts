@@ -16,7 +16,7 @@ import { freePorts } from "../../cluster/ports.ts";
 import type { HollowNodesHandlers } from "../hollow-nodes.ts";
 import { makeEndpoint } from "../large-cluster.ts";
 import { mebibytes } from "../proc.ts";
-import { bundled, startCalled, watcherNodeOptions } from "../processes.ts";
+import { bundled, startCalled, watcherEnvironment } from "../processes.ts";
 import { ListServer } from "./list-server.ts";
 import type { PhaseTurns } from "./turn-probe.ts";
 
@@ -112,7 +112,6 @@ async function measure(shape: Shape): Promise<void> {
   const watcher = spawn(
     process.execPath,
     [
-      ...watcherNodeOptions(),
       "--expose-gc",
       ...(profile === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profile]),
       "--import",
@@ -127,7 +126,7 @@ async function measure(shape: Shape): Promise<void> {
       "--healthz-bind-address",
       `127.0.0.1:${healthPort}`,
     ],
-    { stdio: ["ignore", "ignore", "inherit", "ipc"] },
+    { stdio: ["ignore", "ignore", "inherit", "ipc"], env: watcherEnvironment() },
   );
   const load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
   const mark = async (name: string, message: "mark" | "collect" = "mark"): Promise<void> => {
