@@ -1,12 +1,9 @@
 import { once } from "node:events";
-import { writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { availableParallelism, loadavg } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { WatchEndpointsRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { formatState } from "@kpng/watcher/state-file/format-state.ts";
-import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { beforeEach, expect, test } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
 import {
@@ -19,6 +16,7 @@ import {
   frameType,
 } from "../scale/http2-frames.ts";
 import { mebibytes, quantile, usageOf } from "../scale/proc.ts";
+import { writeState } from "./attacks/attacked-watcher.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
 // Clients that try to exhaust the memory or the files of a watcher with a heap limit of 512 MB.
@@ -37,28 +35,6 @@ beforeEach(() => () => {
   for (const socket of sockets) socket.destroy();
   sockets = [];
 });
-
-function writeState(path: string): void {
-  const names = Array.from({ length: 1_000 }, (_, index) => `service-${index}`);
-  const state = formatState(
-    {
-      services: names.map((name, at) =>
-        service({ name, clusterIPs: { v4: [`172.16.${at >> 8}.${at & 255}`], v6: [] } }),
-      ),
-      slices: names.map((name, at) =>
-        slice(
-          Array.from({ length: 10 }, (_, pod) =>
-            endpoint(`10.${pod}.${at >> 8}.${at & 255}`, { podName: `${name}-${pod}` }),
-          ),
-          { name: `${name}-a`, serviceName: name },
-        ),
-      ),
-      nodes: [node("n1")],
-    },
-    () => 1n,
-  );
-  writeFileSync(path, state);
-}
 
 async function startWatcher(args: readonly string[] = []) {
   [port = 0, healthPort = 0] = await freePorts(2);
