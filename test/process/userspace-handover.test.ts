@@ -86,6 +86,16 @@ function childrenOf(pid: number | undefined): readonly number[] {
   return list === "" ? [] : list.split(" ").map(Number);
 }
 
+/** Returns the only child; never 0, which is the whole group for `process.kill`. */
+function onlyChildOf(pid: number | undefined): number {
+  const [child, ...others] = childrenOf(pid);
+  if (child === undefined || others.length > 0) throw new Error(`process ${pid} has not one child: ${childrenOf(pid)}`);
+  return child;
+}
+
+/** Whether a process runs. A zombie, which its parent has not waited for yet, has no `exe`. */
+const isRunning = (pid: number): boolean => existsSync(`/proc/${pid}/exe`);
+
 /** A server that sends back what it receives, for TCP and UDP at one port. */
 async function echo() {
   const server = createServer({ allowHalfOpen: true }, (socket) => {
@@ -150,12 +160,11 @@ test("a process that is killed is started again, and serves at the same port; co
 }, async () => {
   await using endpoint = await echo();
   const { program, portsOf } = await startServing(endpoint.target);
-  const children = childrenOf(program.pid);
-  expect(children).toHaveLength(1);
+  const serving = onlyChildOf(program.pid);
   const [port = 0] = portsOf("TCP");
   const load = connectWithoutEnd(port);
   await until("connections", () => load.results.answered > 20);
-  process.kill(children[0] ?? 0, "SIGKILL");
+  process.kill(serving, "SIGKILL");
   await until("the mapping", () => portsOf("TCP").length === 2);
   const { answered } = load.results;
   await until("connections after it", () => load.results.answered > answered + 20);
@@ -168,11 +177,11 @@ test("a process that is killed is started again, and serves at the same port; co
 test("workers end with the process that decides, also when it is killed", { timeout: 120_000 }, async () => {
   await using endpoint = await echo();
   const { program, portsOf } = await startServing(endpoint.target, 2);
-  const [serving = 0] = childrenOf(program.pid);
+  const serving = onlyChildOf(program.pid);
   await until("two workers", () => childrenOf(serving).length === 2);
   const workers = childrenOf(serving);
   process.kill(serving, "SIGKILL");
-  await until("the workers' end", () => !workers.some((pid) => existsSync(`/proc/${pid}`)));
+  await until("the workers' end", () => !workers.some(isRunning));
   await until("the mapping", () => portsOf("TCP").length === 2);
   program.stop();
   expect(await program.ended).toBe(0);
