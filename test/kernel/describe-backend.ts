@@ -72,7 +72,8 @@ export function describeBackend(tested: BackendUnderTest): void {
       const isSctp = scenario.packets.some(({ protocol }) => protocol === "sctp");
       const whyNoPackets = isSctp ? whyNoSctp() : undefined;
       const note = whyNoPackets === undefined ? "" : ` (its rules alone, SCTP packets skipped: ${whyNoPackets})`;
-      test(`${scenario.name}${note}`, async () => {
+      // A verdict may come up to 30 s later.
+      test(`${scenario.name}${note}`, { timeout: 60_000 }, async () => {
         if (whyNoPackets !== undefined && process.env.CI === "true") expect.fail(whyNoPackets);
         await bringTo(scenario);
         await judge(await checkPackets(world, scenario, backend.proxy), scenario);

@@ -28,13 +28,14 @@ export const refusedAtOwnAddress = {
 } as const;
 
 /**
- * No address of a Service. In the guest, the Service of the scenario before had it: IPVS keeps it while connections
- * end.
+ * No address of a Service, but the Service of the scenario before may have had it. It stays while connections end: with
+ * IPVS in the guest for minutes, with kpng-userspace for as long as a busy machine needs to close them.
  */
 export const refusedWhileDraining = {
   except: {
     ipvs: { verdict: "refused", because: "the address of a deleted Service stays until its connections have ended" },
   },
+  later: { "userspace-address": "the address of a deleted Service stays until its connections have ended" },
 } as const;
 
 /** Some clients of the frontend have an endpoint, and this one has none. */
