@@ -1,11 +1,11 @@
 import { existsSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 import { flushNat } from "../iptables-rules.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { type InstanceOptions, type KpngProxy, kpngProxy } from "./kpng-proxy.ts";
 import { proxyOptions } from "./kube-proxy.ts";
+import { programFile } from "./program-file.ts";
 
-const program = fileURLToPath(new URL("../../../services/backend-iptables/src/main.ts", import.meta.url));
+const program = programFile("backend-iptables");
 
 /** Our iptables backend, with control of its watcher. */
 export type KpngIptables = KpngProxy;
