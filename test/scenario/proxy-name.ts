@@ -1,11 +1,12 @@
 /**
- * A service proxy that scenarios are run with: kube-proxy in iptables mode ("kube-proxy") or nftables mode
- * ("kube-proxy-nft"), or one of our backends. kpng-userspace has two ways in: by redirection ("userspace"), and by
- * addresses of its own.
+ * A service proxy that scenarios are run with: kube-proxy in iptables mode ("kube-proxy"), nftables mode
+ * ("kube-proxy-nft") or ipvs mode ("kube-proxy-ipvs"), or one of our backends. kpng-userspace has two ways in: by
+ * redirection ("userspace"), and by addresses of its own.
  */
 export type ProxyName =
   | "kube-proxy"
   | "kube-proxy-nft"
+  | "kube-proxy-ipvs"
   | "iptables"
   | "nft"
   | "ipvs"
@@ -16,12 +17,13 @@ export type ProxyName =
 /** Variants of a proxy: what is recorded for the other proxy holds for them, too. */
 const variantOf: Readonly<Partial<Record<ProxyName, ProxyName>>> = {
   "kube-proxy-nft": "nft",
+  "kube-proxy-ipvs": "ipvs",
   "userspace-address": "userspace",
 };
 
 /**
- * Returns what is recorded for a proxy. kube-proxy in nftables mode is the oracle for "nft": what is recorded for "nft"
- * holds for it, too, unless it has a record of its own.
+ * Returns what is recorded for a proxy. kube-proxy in nftables mode is the oracle for "nft", and in ipvs mode for
+ * "ipvs": what is recorded for our backend holds for it, too, unless it has a record of its own.
  */
 export function recordOf<Value>(
   records: Readonly<Partial<Record<ProxyName, Value>>> | undefined,

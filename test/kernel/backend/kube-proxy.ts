@@ -2,6 +2,7 @@ import { findBinaries } from "../../cluster/binaries.ts";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
 import { nodes, together } from "../../scenario/build.ts";
 import { bridgeName, podCIDRs } from "../../scenario/places.ts";
+import type { ProxyName } from "../../scenario/proxy-name.ts";
 import type { Settings } from "../../scenario/scenario.ts";
 import type { Backend, RunningBackend } from "../backends.ts";
 import { flushNat } from "../iptables-rules.ts";
@@ -20,13 +21,19 @@ export async function whyNoKubeProxy(): Promise<string | undefined> {
   return binaries.kind === "missing" ? binaries.reason : undefined;
 }
 
-/** A mode of kube-proxy that can serve as the oracle here; ipvs needs a kernel with IPVS. */
-export type KubeProxyMode = "iptables" | "nftables";
+/** A mode of kube-proxy that can serve as the oracle; ipvs needs a kernel with IPVS, as that of a guest. */
+export type KubeProxyMode = "iptables" | "nftables" | "ipvs";
+
+const proxyNames = {
+  iptables: "kube-proxy",
+  nftables: "kube-proxy-nft",
+  ipvs: "kube-proxy-ipvs",
+} as const satisfies Readonly<Record<KubeProxyMode, ProxyName>>;
 
 /**
  * Starts the oracle: the real kube-proxy on n1, with a real API server.
  *
- * In nftables mode it serves node ports on all addresses, as scenarios expect.
+ * `args` are additional options. In nftables mode it serves node ports on all addresses, as scenarios expect.
  *
  * `close` stops both. Cost: four seconds to start.
  */
@@ -34,6 +41,7 @@ export async function kubeProxy(
   world: TwoNodes,
   firstMarkerPort?: number,
   mode: KubeProxyMode = "iptables",
+  args: readonly string[] = [],
 ): Promise<RunningBackend & { readonly kubeconfig: string }> {
   const binaries = await findBinaries(programs);
   if (binaries.kind === "missing") throw new Error(binaries.reason);
@@ -45,17 +53,21 @@ export async function kubeProxy(
   const proxy = new NodeProcess(world.laboratory);
   let present: Settings = {};
   const run = (settings: Settings) =>
-    proxy.start([binaries.paths["kube-proxy"] ?? "", ...kubeProxyOptions(cluster, mode, settings)]);
+    proxy.start([binaries.paths["kube-proxy"] ?? "", ...kubeProxyOptions(cluster, mode, settings), ...args]);
   let last: Parameters<Backend["apply"]>[0] = { services: [], slices: [] };
   const apply: Backend["apply"] = async (state) => {
     last = state;
     await api.apply(together(state, marker.state));
     await api.apply(together(state, marker.next()));
     await marker.wait(() => proxy.log());
+    if (mode !== "ipvs") return;
+    // ipvs mode writes its ipsets and rules after its virtual servers, which answer before: the next sync follows both.
+    await api.apply(together(state, marker.next()));
+    await marker.wait(() => proxy.log());
   };
   return {
-    proxy: mode === "iptables" ? "kube-proxy" : "kube-proxy-nft",
-    loseRules: () => (mode === "iptables" ? flushNat(world) : flushServices(world, "kube-proxy")),
+    proxy: proxyNames[mode],
+    loseRules: () => (mode === "nftables" ? flushServices(world, "kube-proxy") : flushNat(world)),
     kubeconfig: cluster.kubeconfig("admin"),
     start: async (settings, state) => {
       present = settings;
@@ -91,13 +103,13 @@ function kubeProxyOptions(cluster: Cluster, mode: KubeProxyMode, settings: Setti
     `--proxy-mode=${mode}`,
     // Syncs each change at once; the default of one second would dominate the duration of the tests. It applies to
     // nftables mode, too.
-    "--iptables-min-sync-period=0s",
+    `--${mode === "ipvs" ? mode : "iptables"}-min-sync-period=0s`,
     // Not writable in other network namespaces than the machine's.
     "--conntrack-max-per-core=0",
     "--conntrack-tcp-timeout-established=0s",
     "--conntrack-tcp-timeout-close-wait=0s",
     "--healthz-bind-address=127.0.0.1:10256",
-    ...(mode === "iptables" ? proxyOptions(settings) : nftablesOptions(settings)),
+    ...(mode === "nftables" ? nftablesOptions(settings) : proxyOptions(settings)),
   ];
 }
 
