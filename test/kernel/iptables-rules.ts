@@ -12,6 +12,13 @@ export const iptablesRules: InstalledRules = {
 };
 
 /** Empties table nat. Without any rule that uses connection tracking, the kernel would stop translating back. */
-export async function flushNat({ laboratory }: TwoNodes): Promise<void> {
-  for (const tool of ["iptables", "ip6tables"]) await laboratory.run("n1", [tool, "-t", "nat", "-F"]);
+export async function flushNat(world: TwoNodes): Promise<void> {
+  await flushTables(world, ["nat"]);
+}
+
+/** Empties tables of both families on n1. */
+export async function flushTables({ laboratory }: TwoNodes, tables: readonly string[]): Promise<void> {
+  for (const table of tables) {
+    for (const tool of ["iptables", "ip6tables"]) await laboratory.run("n1", [tool, "-t", table, "-F"]);
+  }
 }
