@@ -1,12 +1,12 @@
-import { fileURLToPath } from "node:url";
 import { wantedSysctls } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
 import { publicAddress, web } from "../../scenario/build.ts";
 import { addressOf, clusterIP, loadBalancerIP, outside, pod } from "../../scenario/packet.ts";
 import type { Family } from "../../scenario/places.ts";
+import { programFile } from "../backend/program-file.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import type { NodeUnderTest } from "./node-under-test.ts";
 
-const program = fileURLToPath(new URL("../../../services/backend-ipvs/src/main.ts", import.meta.url));
+const program = programFile("backend-ipvs");
 
 type Check = (world: TwoNodes, node: NodeUnderTest) => Promise<readonly string[]>;
 
@@ -217,6 +217,23 @@ export const guestChecks: Readonly<Record<string, Check>> = {
       await agent.send({ kind: "end", id });
     }
     return wrong;
+  },
+
+  "node ports answer at an address that the node gains, after the next check, and not at one it loses": async (
+    _world,
+    node,
+  ) => {
+    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
+    const servers = () => shell("ipvsadm -S -n | grep -F -- '-A -t 192.0.2.77:30080' || true");
+    await node.ask({ kind: "start", settings: {}, state: both });
+    await shell("ip address add 192.0.2.77/32 dev lo");
+    await node.ask({ kind: "repair" });
+    const gained = await servers();
+    await shell("ip address delete 192.0.2.77/32 dev lo");
+    // Its endpoints have no connections, so they drain until the second check.
+    await node.ask({ kind: "repair" });
+    await node.ask({ kind: "repair" });
+    return [...expectTrue(gained !== "", "not served"), ...expectTrue((await servers()) === "", "still served")];
   },
 
   "a Service has the scheduler of its annotation, and one that the kernel lacks stops nothing": async (_w, node) => {
