@@ -7,8 +7,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { freePorts } from "../cluster/ports.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
-import { bundled, startCalled, watcherEnvironment } from "./processes.ts";
+import { bundled, startCalled } from "./processes.ts";
 import type { PhaseTurns } from "./slices/turn-probe.ts";
+import { watcherEnvironment } from "./watcher-environment.ts";
 
 /**
  * Measures what a list of all nodes costs: the CPU time and the duration of `kpng get nodes`, bundled as in a release,

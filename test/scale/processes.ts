@@ -1,11 +1,11 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { buildSync } from "esbuild";
 import { bundleOptions } from "../../deploy/images/bundle-options.ts";
-import { readDefinition } from "../../deploy/images/definition.ts";
 import { Caller, type Handlers } from "./calls.ts";
+import { watcherEnvironment } from "./watcher-environment.ts";
 
 /** Half of the cores that a process runs on, so that server and load do not share a core; or all cores, shared. */
 export type Place = "server" | "load" | "all";
@@ -38,16 +38,6 @@ export function bundled(name: keyof typeof servers): string {
     bundledIn = folder;
   }
   return join(bundledIn, `${name}.mjs`);
-}
-
-/** Returns the environment of this process, and the variables of the watcher's image that are not set in it. */
-export function watcherEnvironment(): NodeJS.ProcessEnv {
-  const dockerfile = readFileSync(join(bundleOptions.absWorkingDir, "deploy/images/Dockerfile"), "utf8");
-  const variables = readDefinition(dockerfile, "watcher", {}).env.map((variable) => {
-    const [name = "", ...value] = variable.split("=");
-    return [name, value.join("=")];
-  });
-  return { ...Object.fromEntries(variables), ...process.env };
 }
 
 /** Starts a server, bundled and with the environment of the watcher's image; see {@link startCalled}. */

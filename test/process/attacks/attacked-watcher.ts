@@ -8,9 +8,9 @@ import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts
 import { formatState } from "@kpng/watcher/state-file/format-state.ts";
 import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { afterAll, beforeAll, expect } from "vitest";
-import { readDefinition } from "../../../deploy/images/definition.ts";
 import { freePorts } from "../../cluster/ports.ts";
 import { mebibytes, quantile, usageOf } from "../../scale/proc.ts";
+import { imageVariables } from "../../scale/watcher-environment.ts";
 import { kpngMain } from "../programs.ts";
 import type { AttackName } from "./attacks.ts";
 
@@ -52,9 +52,10 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
     writeState(path);
     [port = 0, healthPort = 0] = await freePorts(2);
     const options = ["--listen", `tcp://127.0.0.1:${port}`, "--healthz-bind-address", `127.0.0.1:${healthPort}`];
+    const variables = imageVariables();
     program = startProgram(pathToFileURL(resolve(kpngMain)), ["file", "-i", path, "to-api", ...options, ...args], {
-      ...imageEnvironment(),
-      NODE_OPTIONS: `--max-old-space-size=${limitBytes / 1024 / 1024}`,
+      ...variables,
+      NODE_OPTIONS: `${variables.NODE_OPTIONS} --max-old-space-size=${limitBytes / 1024 / 1024}`,
     });
     await program.said('"msg":"listening"');
     while (!Number.isFinite(await healthMs("/readyz"))) await delay(sampleMs);
@@ -135,13 +136,6 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
     survive,
     survives: (name, seconds) => survive(() => runAttack(name, port, healthPort, seconds)),
   };
-}
-
-/** Returns the environment of the watcher's image. */
-function imageEnvironment(): Record<string, string> {
-  const { env } = readDefinition(readFileSync("deploy/images/Dockerfile", "utf8"), "watcher", {});
-  const malloc = env.filter((variable) => variable.startsWith("MALLOC_"));
-  return Object.fromEntries(malloc.map((variable) => variable.split("=")));
 }
 
 /** Writes a state of 1 000 Services with 10 endpoints each, as a watcher reads it with `file -i`. */

@@ -16,7 +16,8 @@ import { freePorts } from "../../cluster/ports.ts";
 import type { HollowNodesHandlers } from "../hollow-nodes.ts";
 import { makeEndpoint } from "../large-cluster.ts";
 import { mebibytes } from "../proc.ts";
-import { bundled, startCalled, watcherEnvironment } from "../processes.ts";
+import { bundled, startCalled } from "../processes.ts";
+import { watcherEnvironment } from "../watcher-environment.ts";
 import { ListServer } from "./list-server.ts";
 import type { PhaseTurns } from "./turn-probe.ts";
 
