@@ -139,7 +139,7 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
 }
 
 /** Writes a state of 1 000 Services with 10 endpoints each, as a watcher reads it with `file -i`. */
-export function writeState(path: string): void {
+function writeState(path: string): void {
   const names = Array.from({ length: 1_000 }, (_, index) => `service-${index}`);
   const state = formatState(
     {
