@@ -55,11 +55,11 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const openOne = (
     family: Family,
     schedulers: Schedulers,
-    { destination, requests, localAddresses }: ProxyHost,
+    { destination, requests, localAddresses, log }: ProxyHost,
   ): IpvsRuleSet => {
     const { excludedCIDRs, masqueradeBit, drainMs } = settings;
     const own = { family, names, runTool, schedulers, excludedCIDRs, masqueradeBit, drainMs };
-    const common = { ...own, requests, localAddresses };
+    const common = { ...own, requests, localAddresses, log };
     if (destination.kind === "kernel") return new IpvsRuleSet(common);
     return new IpvsRuleSet({ ...common, print: destination.kind === "print" ? destination.print : () => undefined });
   };

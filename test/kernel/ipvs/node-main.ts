@@ -64,7 +64,7 @@ function open(settings: Settings, excludedCIDRs: readonly string[] = []): RuleSe
   ruleSets = families.map(
     (family) =>
       new IpvsRuleSet({
-        ...{ family, names, runTool, requests, localAddresses },
+        ...{ family, names, runTool, requests, localAddresses, log: silent },
         ...{ schedulers, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
       }),
   );

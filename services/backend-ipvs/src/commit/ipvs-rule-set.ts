@@ -6,9 +6,10 @@ import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { realClock } from "@kpng/process/clock.ts";
+import type { Log } from "@kpng/process/log.ts";
 import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { type Batch, formatBatches, makeBatches } from "../diff/batches.ts";
+import { type Batch, formatBatches } from "../diff/batches.ts";
 import { allIds, diffObjects, type InstalledObjects, type ObjectChange } from "../diff/diff-objects.ts";
 import { companionsOf, Draining } from "../diff/draining.ts";
 import { ForeignServers } from "../diff/foreign-servers.ts";
@@ -24,6 +25,7 @@ import { type ObjectNames, setCreation, setName, setRoles } from "../render/obje
 import { recordIn, recordObjects } from "../render/record-element.ts";
 import { renderFrame } from "../render/render-frame.ts";
 import { type RenderContext, renderService } from "../render/render-service.ts";
+import { ChangeWriter } from "./change-writer.ts";
 import { type IpvsChange, makeIpvsChange } from "./ipvs-change.ts";
 import { NodeFrame } from "./node-frame.ts";
 import { createInterface, interfaceLines } from "./node-interface.ts";
@@ -42,6 +44,7 @@ interface IpvsRuleSetOptions {
   readonly requests: SyncRequests;
   /** The node's addresses, without those of our interface. */
   readonly localAddresses: () => AddressSet;
+  readonly log: Log;
   /** Receives the batches in place of the kernel; for `--dry-run` and `--diff`. Default: the kernel. */
   readonly print?: ((text: string) => void) | undefined;
   /** Monotonic time in milliseconds. Default that of `realClock`. */
@@ -58,12 +61,13 @@ const servicesPerTurn = 200;
  * `FamilyRules` of backend-kit calls it through the interface `RuleSet`.
  *
  * Separate from the folders that do the work, because it only coordinates: `ServiceObjects` keeps what Services need,
- * `diff/` compares that with the kernel's objects, and this class runs the resulting batches. Only a full sync and a
- * repair read the kernel; a partial sync compares the touched objects with those that were read or written last.
+ * `diff/` compares that with the kernel's objects, and `ChangeWriter` runs the resulting batches. Only a full sync and
+ * a repair read the kernel; a partial sync compares the touched objects with those that were read or written last.
  */
 export class IpvsRuleSet implements RuleSet<IpvsChange> {
   readonly #options: IpvsRuleSetOptions;
   readonly #frame: NodeFrame;
+  readonly #writer: ChangeWriter;
   readonly #draining: Draining;
   readonly #nowMs: () => number;
   #objects = new ServiceObjects();
@@ -79,6 +83,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   constructor(options: IpvsRuleSetOptions) {
     this.#options = options;
     this.#frame = new NodeFrame(options);
+    this.#writer = new ChangeWriter(options);
     this.#draining = new Draining({ limitMs: options.drainMs });
     this.#nowMs = options.nowMs ?? realClock.nowMs;
     this.#marks = new FirewallMarks(options.names.markRange);
@@ -148,7 +153,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const lost = [...(read.objects.get("ADDRESSES")?.keys() ?? [])]
       .filter((key) => present?.has(key) !== true)
       .map((key) => ({ kind: "address", key, before: undefined, after: "" }) as const);
-    return await this.#writeAll(node, read, lost, stages);
+    return (await this.#writeAll(node, read, lost, stages)).change;
   }
 
   async findDamage(): Promise<string | undefined> {
@@ -201,8 +206,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     this.#finishDraining();
     this.#objects.takeTouched();
     const changes = this.#diff(read.objects, allIds(objectKinds, this.#objects, read.objects));
-    const change = await this.#writeAll(node, read, changes, stages);
-    this.#apply(read.objects, changes);
+    const { change, done } = await this.#writeAll(node, read, changes, stages);
+    this.#apply(read.objects, done);
     return change;
   }
 
@@ -212,7 +217,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     read: ReadObjects,
     changes: readonly ObjectChange[],
     stages: SyncStages | undefined,
-  ): Promise<IpvsChange> {
+  ): Promise<{ readonly change: IpvsChange; readonly done: readonly ObjectChange[] }> {
     const { names, masqueradeBit } = this.#options;
     const { family } = this;
     const missing = setRoles.filter((role) => !read.sets.has(role));
@@ -230,29 +235,26 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
           ]),
       ...(writesFrame ? [frameBatch] : []),
     ];
-    const batches = [...creations, ...makeBatches(changes, names, family)];
     if (!read.isInterfaceUp) await this.#createInterface(stages);
     const parts = [
       ...(read.isInterfaceUp ? [] : [`interface ${names.interfaceName}`]),
       ...missing.map((role) => `ipset ${setName(names, family, role)}`),
       ...(frameKind === "different" ? ["rules"] : []),
     ];
-    await this.#commit(batches, stages);
+    const { batches, done } = await this.#writer.write(changes, { before: creations, isAll: true, stages });
     if (writesFrame && this.#options.print === undefined) await this.#frame.installed(frame);
-    return makeIpvsChange("full", { objects: changes, batches, parts });
+    return { change: makeIpvsChange("full", { objects: done, batches, parts }), done };
   }
 
   /** Changes the objects that were touched, and deletes real servers without connections. */
   async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<IpvsChange> {
-    const { names } = this.#options;
     this.#finishDraining();
     const changes = this.#diff(installed, this.#objects.takeTouched());
-    const batches = makeBatches(changes, names, this.family);
     // After a failure, the next call reads the kernel.
     this.#installed = undefined;
-    await this.#commit(batches, stages);
-    this.#apply(installed, changes);
-    return makeIpvsChange("partial", { objects: changes, batches, parts: [] });
+    const { batches, done } = await this.#writer.write(changes, { isAll: false, stages });
+    this.#apply(installed, done);
+    return makeIpvsChange("partial", { objects: done, batches, parts: [] });
   }
 
   async #createInterface(stages: SyncStages | undefined): Promise<void> {
@@ -275,14 +277,6 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
       this.#objects.touch("server", server);
       for (const [kind, key] of companionsOf(server)) this.#objects.touch(kind, key);
     }
-  }
-
-  async #commit(batches: readonly Batch[], stages: SyncStages | undefined): Promise<void> {
-    if (batches.length === 0) return;
-    stages?.committing();
-    const { print, runTool } = this.#options;
-    if (print !== undefined) return print(formatBatches(batches));
-    for (const { command, lines } of batches) await runTool.write(command, lines);
   }
 
   /** Notes that changes are in force, and asks for a look at the connections of draining real servers. */

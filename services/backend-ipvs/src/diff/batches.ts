@@ -12,7 +12,7 @@ export interface Batch {
 const [ipset, ipvsadm, ip] = [
   ["ipset", "-exist", "restore"],
   ["ipvsadm", "-R"],
-  ["ip", "-batch", "-"],
+  ["ip", "-force", "-batch", "-"],
 ] as const;
 
 /**

@@ -30,3 +30,22 @@ export function useTools(scripts: Readonly<Record<string, string>>): { readonly 
         .filter((line) => line !== ""),
   };
 }
+
+/**
+ * Puts tools before those of the machine that keep what they are given, in the form in which the real ones print it,
+ * and refuse lines that contain `refused` as the kernel does. They add and do not delete.
+ */
+export function useKernel(refused: string): ReturnType<typeof useTools> {
+  const kept = `grep -v -F -e '${refused}' "$INPUT" >> "$0.state"`;
+  const isRefused = `grep -q -F -e '${refused}' "$INPUT"`;
+  const saved = 'touch "$0.state"; cat "$0.state"';
+  const address = "s/^address add ([^ ]*) dev ([^ ]*) .*/4: \\2    inet6 \\1 scope host/p";
+  return useTools({
+    ip: `case "$*" in *-batch*) ${kept}; ${isRefused} && echo "Error: ipv6: Invalid address." >&2 && exit 1 ;;
+*link*) echo "4: kpng-ipvs0: <NOARP,UP>" ;; *) ${saved} | sed -nE '${address}' ;; esac; exit 0`,
+    ipset: `case "$1" in save) ${saved} ;; *) ${kept} ;; esac; exit 0`,
+    ipvsadm: `case "$1" in -S) ${saved} ;; *) ${kept}; ${isRefused} && echo "Invalid operation" >&2 ;; esac; exit 0`,
+    ...{ "iptables-save": "exit 0", "iptables-restore": "exit 0" },
+    ...{ "ip6tables-save": "exit 0", "ip6tables-restore": "exit 0" },
+  });
+}

@@ -1,0 +1,48 @@
+import type { EndpointAddress, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import { expect, test } from "vitest";
+import { frontend, webPlan } from "../testing/plans.ts";
+import { openRuleSet, planOfServices, stages } from "../testing/rule-sets.ts";
+import { useKernel } from "../testing/use-tools.ts";
+
+function serviceAt(name: string, address: string, endpoints: readonly string[]): ServicePlan {
+  const cluster = endpoints.map((each): EndpointAddress => ({ address: each, port: 8080 }));
+  return { ...webPlan([frontend({ address })], { sets: { cluster, local: [] } }), key: `ns/${name}` };
+}
+
+test("an address that the kernel refuses keeps no other change from being made", async () => {
+  const { readInputs } = useKernel("add ff05::1/");
+  const logLines: string[] = [];
+  const rules = openRuleSet({ family: "v6", logLines, localAddresses: () => ({ v4: [], v6: [] }) });
+  const refused = serviceAt("a", "ff05::1", ["fd01::7"]);
+  const first = planOfServices("v6", [refused, serviceAt("b", "fd00::1", ["fd01::7"])]);
+  await expect(rules.sync(first, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  await rules.sync(first, "all", stages);
+  const added = (address: string) => `address add ${address}/128 dev kpng-ipvs0 nodad preferred_lft 0`;
+  expect(readInputs()).toContain(added("fd00::1"));
+  expect(logLines.join()).toContain("address ff05::1");
+  const before = readInputs().length;
+  const second = planOfServices("v6", [refused, serviceAt("c", "fd00::2", [])]);
+  await rules.sync(second, new Set(["ns/a", "ns/c"]), stages);
+  expect(readInputs().slice(before)).toContain(added("fd00::2"));
+  expect(await rules.repair()).toMatchObject({ mode: "none" });
+  expect(logLines).toHaveLength(1);
+});
+
+test("endpoints that the kernel refuses are left out, also more than are tried at once", async () => {
+  const { readInputs } = useKernel("-r 192.0.2.255:");
+  const rules = openRuleSet();
+  const many = Array.from({ length: 100 }, (_, at) =>
+    serviceAt(`s${at}`, `10.96.0.${at}`, ["192.0.2.255", "10.1.1.7"]),
+  );
+  const plan = planOfServices("v4", many);
+  for (let attempt = 1; attempt <= 2; attempt++) {
+    await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  }
+  await rules.sync(plan, "all", stages);
+  const installed = rules.installed.lines();
+  expect(installed.filter((line) => line.startsWith("real"))).toHaveLength(100);
+  expect(installed.filter((line) => line.startsWith("address"))).toHaveLength(100);
+  const before = readInputs().length;
+  const { mode } = await rules.sync(plan, new Set(["ns/s1"]), stages);
+  expect([mode, ...readInputs().slice(before)]).toEqual(["none", "-a -t 10.96.0.1:80 -r 192.0.2.255:8080 -m -w 1"]);
+});
