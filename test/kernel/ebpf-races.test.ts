@@ -40,7 +40,7 @@ describe.skipIf(whyNot !== undefined)(`programs of kpng-ebpf that run while maps
     });
   });
 
-  test("the connections of a Service never become fewer while it has a frontend", async () => {
+  test("the connections of a Service never become fewer while it has a frontend, and none of another Service are added", async () => {
     const found: CountedMoves = JSON.parse(
       await laboratory.run("node", [process.execPath, program("count-moves"), bpf]),
     );
@@ -49,6 +49,9 @@ describe.skipIf(whyNot !== undefined)(`programs of kpng-ebpf that run while maps
     expect(found).toEqual({
       ...{ during: [before], partial: [before, before], full: [after, after] },
       taken: { "race/1": 6, "race/1000": 3 },
+      restarted: { "race/1": 7, "race/1000": 5 },
+      // What the frontend had is lost for the one, and does not count for the other.
+      changed: { "race/1": 7, "race/1000": 4 },
     });
   });
 

@@ -22,13 +22,16 @@ export interface CountedMoves {
   readonly full: readonly Counts[];
   /** After a full sync in which a frontend goes to a Service that comes before its former one. */
   readonly taken: Counts;
+  /** After the start of another process; and of one that finds a frontend with another Service. */
+  readonly restarted: Counts;
+  readonly changed: Counts;
 }
 
 const [folder = ""] = process.argv.slice(2);
 const { mapSizes } = readEbpfSettings({ maxFrontends: 1_024, maxEndpoints: 2_048, maxAffinityClients: 64 }, "");
 const maps = EbpfMaps.open(join(folder, "kpng-counts"), mapSizes);
 const grace = new GracePeriods();
-const tables = new FamilyTables("v4", maps, grace, mapSizes);
+let tables = new FamilyTables("v4", maps, grace, mapSizes);
 const plan = new RacePlan();
 const nothing = (): void => undefined;
 const { memory: slots } = maps.get("slots");
@@ -89,8 +92,18 @@ plan.put(1, [1]);
 plan.addFrontend(1_000, 20);
 await tables.syncAll(plan, nothing);
 await grace.pass();
+const taken = ofTwo(counts());
+
+countOneEach();
+tables = new FamilyTables("v4", maps, grace, mapSizes);
+await tables.syncAll(plan, nothing);
+const restarted = ofTwo(counts());
+putAll();
+tables = new FamilyTables("v4", maps, grace, mapSizes);
+await tables.syncAll(plan, nothing);
+const changed = ofTwo(counts());
 const result: CountedMoves = {
   during: [...during].map((text) => JSON.parse(text)),
-  ...{ partial, full, taken: ofTwo(counts()) },
+  ...{ partial, full, taken, restarted, changed },
 };
 process.stdout.write(JSON.stringify(result));

@@ -202,7 +202,10 @@ export class FamilyTables {
     if (installed === undefined || installed.service === service) return;
     const former = { ...installed };
     installed.service = service;
-    this.#moveConnections(former);
+    // The Service may have changed while no process ran.
+    if (former.service !== undefined) this.#moveConnections(former);
+    else if (!this.#slots.mayBeOf(former.slot, service)) this.#slots.moveConnections(former.slot, undefined);
+    this.#slots.setService(former.slot, service);
   }
 
   /** Adds the connections of a frontend that its Service loses to another one, so that the Service's number stays. */
@@ -223,7 +226,7 @@ export class FamilyTables {
     if (installed !== undefined && this.#slots.isPrepared(installed.slot)) return;
     change.note(wanted, installed === undefined);
     change.begin();
-    const slot = installed?.slot ?? this.#takeSlot(wanted.key);
+    const slot = installed?.slot ?? this.#takeSlot(wanted.key, service);
     if (installed !== undefined) this.#release(slot, change);
     this.#slots.write(slot);
     this.#slots.eachUse(slot, (run, ranges) => this.#use(run, ranges, 1));
@@ -260,8 +263,8 @@ export class FamilyTables {
     return first;
   }
 
-  #takeSlot(key: KeyText): number {
-    const slot = this.#slots.take(key);
+  #takeSlot(key: KeyText, service: ServiceKey): number {
+    const slot = this.#slots.take(key, service);
     if (slot !== undefined) return slot;
     const { maxFrontends } = this.#sizes;
     throw new BackendEbpfError("MAP_FULL", `more than ${maxFrontends} frontends in a family: raise --max-frontends`);

@@ -1,4 +1,6 @@
+import { hash } from "node:crypto";
 import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import type { KeyText } from "../layout/keys.ts";
 import { sizes, slotPlaces } from "../layout/map-layouts.ts";
 import { isBalancing, senders } from "../layout/routes.ts";
@@ -6,6 +8,7 @@ import { Spans } from "../tables/spans.ts";
 
 const wordsPerSlot = sizes.slot / 8;
 const connectionsWord = slotPlaces.connections / 8;
+const serviceWord = slotPlaces.service / 8;
 /** Numbers of 4 bytes in the routes of a frontend: of each, its flags with the id of its ranges, and its run. */
 const routesLength = senders.length * 2;
 
@@ -50,13 +53,17 @@ export class FrontendSlots {
     return true;
   }
 
-  /** Takes a free slot, and writes the key of its frontend. Returns undefined if there is none. */
-  take(key: KeyText): number | undefined {
+  /**
+   * Takes a free slot, and writes the key of its frontend and the Service that it counts for. Returns undefined if
+   * there is none.
+   */
+  take(key: KeyText, service: ServiceKey): number | undefined {
     const slot = this.#free.take(1);
     if (slot === undefined) return undefined;
     this.#memory.write(key, slot * sizes.slot + slotPlaces.key, "latin1");
     // A process that was killed may have left connections here.
     this.#words[slot * wordsPerSlot + connectionsWord] = 0n;
+    this.setService(slot, service);
     return slot;
   }
 
@@ -109,6 +116,17 @@ export class FrontendSlots {
     return Number(this.#words[slot * wordsPerSlot + connectionsWord]);
   }
 
+  /** Returns false if the connections of a slot were counted for another Service, e.g. by an earlier process. */
+  mayBeOf(slot: number, service: ServiceKey): boolean {
+    const known = this.#words[slot * wordsPerSlot + serviceWord];
+    return known === 0n || known === hashOf(service);
+  }
+
+  /** Notes the Service that a slot counts for, also for later processes. */
+  setService(slot: number, service: ServiceKey): void {
+    this.#words[slot * wordsPerSlot + serviceWord] = hashOf(service);
+  }
+
   /** Adds the connections of a slot to another one; to none, if that is undefined. */
   moveConnections(slot: number, to: number | undefined): void {
     const count = Atomics.exchange(this.#words, slot * wordsPerSlot + connectionsWord, 0n);
@@ -118,4 +136,9 @@ export class FrontendSlots {
   #at(slot: number): number {
     return (slot - this.#first) * routesLength;
   }
+}
+
+/** A key has no limit of length that a slot could hold. */
+function hashOf(service: ServiceKey): bigint {
+  return hash("sha256", service, "buffer").readBigUInt64LE(0);
 }

@@ -37,8 +37,11 @@ export const sizes = {
   record: 128,
 } as const;
 
-/** Places in a slot, in bytes: three routes of 8 bytes, in the order of `senders`, are first. */
-export const slotPlaces = { key: 24, connections: 48 } as const;
+/**
+ * Places in a slot, in bytes: three routes of 8 bytes, in the order of `senders`, are first. `service` is a hash of the
+ * Service that the connections are counted for; 0 in slots of versions before it.
+ */
+export const slotPlaces = { key: 24, connections: 48, service: 56 } as const;
 
 /** Increased with each change of the meaning of keys or values: programs of another version get maps of their own. */
 export const layoutVersion = 1;

@@ -26,9 +26,10 @@ struct addr { __u32 w[4]; };
 struct key { struct addr ip; __be16 port; __u8 proto, zero; };
 /**
  * Never reused before an RCU grace period has passed, and neither is a run. `connections` counts those that were given an
- * endpoint, and flows of UDP. It is in the line of the cache that the route was just read from.
+ * endpoint, and flows of UDP. It is in the line of the cache that the route was just read from. `service` is a hash of
+ * the Service that they are counted for; no program reads it.
  */
-struct frontend { __u64 routes[3]; struct key key; __u32 zero; __u64 connections, zero2; };
+struct frontend { __u64 routes[3]; struct key key; __u32 zero; __u64 connections, service; };
 /** A run of elements of `endpoints`: this header, then its endpoints. Written before a route leads to it, then fixed. */
 struct header { __u64 id; __u32 count, affinity_s; __u64 zero; };
 struct endpoint { struct addr ip; __be16 port; __u16 zero; __u32 zero2; };
