@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { cgroupMount, mountBpf, whyNoBpf } from "./laboratory/bpf.ts";
 import type { SeenConnections } from "./races/connect-during-changes.ts";
 import type { CountedMoves } from "./races/count-moves.ts";
+import type { FailedRelease } from "./races/fail-release.ts";
 import type { HeldReader } from "./races/hold-reader.ts";
 
 const whyNot = await whyNoBpf();
@@ -53,6 +54,13 @@ describe.skipIf(whyNot !== undefined)(`programs of kpng-ebpf that run while maps
       // What the frontend had is lost for the one, and does not count for the other.
       changed: { "race/1": 7, "race/1000": 4 },
     });
+  });
+
+  test("a failed release of deleted entries fails the next sync, and a full one follows", async () => {
+    const found: FailedRelease = JSON.parse(
+      await laboratory.run("node", [process.execPath, program("fail-release"), bpf]),
+    );
+    expect(found).toEqual({ partial: expect.stringContaining("[BPF_FAILED] map ranges"), full: "done" });
   });
 
   test("programs are loaded although signals interrupt the kernel's verifier", async () => {

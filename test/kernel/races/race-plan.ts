@@ -1,6 +1,6 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import type { Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 
 /** Plan of Services with numbers, for programs that write maps without a watcher. All are TCP, IPv4, at port 80. */
@@ -44,16 +44,27 @@ export class RacePlan implements FamilyPlan {
 
   /** Adds a frontend with the routes of the others: the external address 192.0.2.<last>. */
   addFrontend(number: number, last: number): void {
-    const service = this.#services.get(`race/${number}`);
-    if (service === undefined) throw new Error(`Service race/${number} not found`);
-    const ports = service.ports.map((port) => {
-      const added = port.frontends.slice(0, 1).map((one) => ({ ...one, address: `192.0.2.${last}` }));
-      return { ...port, frontends: [...port.frontends, ...added] };
+    this.#changeFrontends(number, (frontends) => {
+      const added = frontends.slice(0, 1).map((one) => ({ ...one, address: `192.0.2.${last}` }));
+      return [...frontends, ...added];
     });
-    this.#services.set(`race/${number}`, { ...service, ports });
+  }
+
+  /** Limits the frontends of a Service to source ranges. */
+  limit(number: number, ranges: readonly string[]): void {
+    this.#changeFrontends(number, (frontends) =>
+      frontends.map((one) => ({ ...one, sources: { ranges, ownAddresses: [] } })),
+    );
   }
 
   delete(number: number): void {
     this.#services.delete(`race/${number}`);
+  }
+
+  #changeFrontends(number: number, change: (frontends: readonly Frontend[]) => readonly Frontend[]): void {
+    const service = this.#services.get(`race/${number}`);
+    if (service === undefined) throw new Error(`Service race/${number} not found`);
+    const ports = service.ports.map((port) => ({ ...port, frontends: change(port.frontends) }));
+    this.#services.set(`race/${number}`, { ...service, ports });
   }
 }

@@ -9,9 +9,10 @@ import { type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables
 import { findDamage } from "../tables/find-damage.ts";
 import { describeFrontend } from "../tables/wanted-service.ts";
 import type { Datapath } from "./datapath.ts";
-import { FamilyTables, type TablesChange } from "./family-tables.ts";
+import { FamilyTables } from "./family-tables.ts";
 import { listInstalled, listWanted } from "./list-frontends.ts";
 import type { EbpfMaps } from "./maps.ts";
+import type { TablesChange } from "./tables-change.ts";
 
 /** Options of {@link EbpfRuleSet}. */
 export interface EbpfRuleSetOptions {

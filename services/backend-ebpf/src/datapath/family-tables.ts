@@ -7,13 +7,13 @@ import { familyOf, type KeyText, rangeKey } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
 import { memberFlags } from "../layout/routes.ts";
 import { runBytes } from "../layout/runs.ts";
-import { maxDescribed } from "../tables/ebpf-change.ts";
 import { readRanges, readSlots } from "../tables/installed-frontends.ts";
 import { Spans } from "../tables/spans.ts";
 import { endpointText } from "../tables/udp-peers.ts";
 import { type WantedFrontend, type WantedService, wantedService } from "../tables/wanted-service.ts";
 import { FrontendSlots } from "./frontend-slots.ts";
 import type { EbpfMaps, GracePeriods } from "./maps.ts";
+import { TablesChange } from "./tables-change.ts";
 
 /** Number of Services written between two turns of the event loop, so that health is answered during a full sync. */
 const servicesPerTurn = 100;
@@ -53,6 +53,8 @@ export class FamilyTables {
   readonly #services = new Map<ServiceKey, WantedService>();
   /** False from the begin of a call until its end: what it replaced waits for a grace period. */
   #isComplete = true;
+  /** Why places of deleted entries could not be released; a full sync finds these places. */
+  #failedRelease: unknown;
 
   constructor(family: Family, maps: EbpfMaps, grace: GracePeriods, mapSizes: MapSizes) {
     this.#family = family;
@@ -86,8 +88,12 @@ export class FamilyTables {
     return found;
   }
 
-  /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
+  /**
+   * Writes the Services that may have changed. Errors: BPF_FAILED, also for what an earlier call could not release;
+   * then the next call is a full one.
+   */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
+    if (this.#failedRelease !== undefined) throw this.#failedRelease;
     const change = new TablesChange(committing);
     this.#isComplete = false;
     for (const key of touched) this.#tryPut(plan, key, change);
@@ -100,6 +106,7 @@ export class FamilyTables {
     // After a failure, nothing has waited for what was replaced.
     await (this.#isComplete ? this.#grace.settled : this.#grace.pass());
     this.#isComplete = false;
+    this.#failedRelease = undefined;
     this.#read();
     const change = new TablesChange(committing);
     let count = 0;
@@ -351,50 +358,15 @@ export class FamilyTables {
         this.#slots.give(frontend.slot);
       }
       for (const run of runs) this.#runs.give(run, (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint);
-      for (const { id, ranges: list } of unusedRanges) {
-        for (const range of list) this.#maps.get("ranges").delete(rangeKey(id, range));
-        this.#rangeIds.give(id, 1);
+      try {
+        for (const { id, ranges: list } of unusedRanges) {
+          for (const range of list) this.#maps.get("ranges").delete(rangeKey(id, range));
+          this.#rangeIds.give(id, 1);
+        }
+      } catch (error) {
+        this.#failedRelease = error;
       }
     });
-  }
-}
-
-/** State of one call of {@link FamilyTables}, and its result, which `EbpfRuleSet` describes. */
-export class TablesChange {
-  /** At most `maxDescribed`. */
-  readonly described: { readonly wanted: WantedFrontend; readonly isNew: boolean }[] = [];
-  written = 0;
-  readonly deleted: KeyText[] = [];
-  /** New frontends that wait for `#publish`. */
-  readonly added: { readonly keys: KeyText[]; readonly slots: number[] } = { keys: [], slots: [] };
-  /** Number of members that changed. */
-  members = 0;
-  /** Endpoints that a Service port of UDP lost; another may have them still. *Shape:* as `endpointText`. */
-  readonly goneUdp: string[] = [];
-  /** The first MAP_FULL: some Services keep what they had, the others are written, and the next call is a full one. */
-  full: BackendEbpfError | undefined;
-  readonly removals = new Set<KeyText>();
-  /** Members that lose flags, with those that they keep. */
-  readonly formerMembers = new Map<KeyText, number>();
-  /** First elements of the runs of this call. */
-  readonly runs = new Map<Buffer, number>();
-  readonly unusedRuns = new Set<number>();
-  readonly unusedRanges = new Set<number>();
-  #committing: (() => void) | undefined;
-
-  constructor(committing: () => void) {
-    this.#committing = committing;
-  }
-
-  note(wanted: WantedFrontend, isNew: boolean): void {
-    this.written++;
-    if (this.described.length < maxDescribed) this.described.push({ wanted, isNew });
-  }
-
-  /** Announces the first write. */
-  begin(): void {
-    this.#committing?.();
-    this.#committing = undefined;
   }
 }
 
