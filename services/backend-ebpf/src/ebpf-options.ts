@@ -5,6 +5,12 @@ import { type OptionSpec, parseNonEmptyText, parseWholeNumber, repeatable } from
 import { InvalidArgumentError } from "commander";
 import type { DatapathOptions } from "./datapath/datapath.ts";
 
+/** Also for programs of tests, which pass only the options that matter to them. */
+const defaults = {
+  ...{ bpfFolder: "/sys/fs/bpf", refuseMarkBit: 15 },
+  ...{ maxFrontends: 65_536, maxEndpoints: 262_144, maxAffinityClients: 65_536 },
+} as const;
+
 /** Options of this backend alone. `backend.ts` adds them to those of every service proxy. */
 export const ebpfOptions: readonly OptionSpec[] = [
   {
@@ -20,7 +26,7 @@ export const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--bpf-folder <folder>",
     description: "where a BPF file system is mounted: programs and maps stay there when the program ends",
-    default: "/sys/fs/bpf",
+    default: defaults.bpfFolder,
     parse: parseNonEmptyText,
   },
   {
@@ -38,27 +44,27 @@ export const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--refuse-mark-bit <bit>",
     description: "bit of the packet mark that requests a refusal, 0 to 31",
-    default: 15,
+    default: defaults.refuseMarkBit,
     parse: parseWholeNumber("--refuse-mark-bit", 0, 31),
   },
   {
     flags: "--max-frontends <count>",
     description:
       "most frontends (address, port and protocol) per family; 160 bytes of kernel memory each, and what is in use",
-    default: 65_536,
+    default: defaults.maxFrontends,
     parse: parseWholeNumber("--max-frontends", 1, 4_000_000),
   },
   {
     flags: "--max-endpoints <count>",
     description: "most endpoints of all Service ports per family; 80 bytes of kernel memory each, and what is in use",
-    default: 262_144,
+    default: defaults.maxEndpoints,
     parse: parseWholeNumber("--max-endpoints", 2, 16_000_000),
   },
   {
     flags: "--max-affinity-clients <count>",
     description:
       "most clients that are remembered for Services with affinity, 120 bytes of kernel memory each; the longest unused one is forgotten",
-    default: 65_536,
+    default: defaults.maxAffinityClients,
     parse: parseWholeNumber("--max-affinity-clients", 1, 16_000_000),
   },
 ];
@@ -72,20 +78,21 @@ export interface EbpfSettings extends Omit<DatapathOptions, "log"> {
  * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own maps:
  * `kpng-ebpf`, or `kpng-ebpf-` and a hash of the service proxy name.
  */
-export function readEbpfSettings(options: ParsedOptions, serviceProxyName: string): EbpfSettings {
+export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string): EbpfSettings {
+  const options: ParsedOptions = { ...defaults, ...given };
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   const standard = serviceProxyName === "" ? "kpng-ebpf" : `kpng-ebpf-${hash}`;
   return {
     name: typeof options.instanceName === "string" ? options.instanceName : standard,
-    bpfFolder: String(options.bpfFolder ?? "/sys/fs/bpf"),
+    bpfFolder: String(options.bpfFolder),
     cgroup: typeof options.cgroup === "string" ? options.cgroup : undefined,
     interfaces: (Array.isArray(options.interfaces) ? options.interfaces : []).map(String),
-    refuseBit: Number(options.refuseMarkBit ?? 15),
+    refuseBit: Number(options.refuseMarkBit),
     isLoopbackWanted: options.localhostNodeports !== "false",
     mapSizes: {
-      maxFrontends: Number(options.maxFrontends ?? 65_536),
-      maxEndpoints: Number(options.maxEndpoints ?? 262_144),
-      maxClients: Number(options.maxAffinityClients ?? 65_536),
+      maxFrontends: Number(options.maxFrontends),
+      maxEndpoints: Number(options.maxEndpoints),
+      maxClients: Number(options.maxAffinityClients),
     },
   };
 }
