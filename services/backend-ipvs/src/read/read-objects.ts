@@ -34,12 +34,26 @@ export async function readObjects(
     runTool.read(["ip", "-o", family === "v4" ? "-4" : "-6", "address", "show"]),
     runTool.read(["ipvsadm", "-S", "-n"]),
   ]);
-  const sets = parseSets(saved, names, family);
+  const sets = parseSets(withoutDottedIPv6(saved), names, family);
   const isOurs = (server: ServerId): boolean => isRecorded(server, sets, family) || isWanted(server);
   const objects = new Map<ObjectKind, Map<string, string>>(sets);
-  objects.set("address", parseAddresses(addresses, names));
-  for (const [kind, ofKind] of parseServers(servers, isOurs)) objects.set(kind, ofKind);
+  objects.set("address", parseAddresses(withoutDottedIPv6(addresses), names));
+  for (const [kind, ofKind] of parseServers(withoutDottedIPv6(servers), isOurs)) objects.set(kind, ofKind);
   return { objects, sets: new Set(sets.keys()), isInterfaceUp: parseLink(links, names.interfaceName) === "up" };
+}
+
+/**
+ * Replaces IPv6 addresses that contain an IPv4 address by their canonical form, which our objects have: the tools print
+ * the end of such an address in decimal. *Shape:* `::ffff:1.2.3.4` → `::ffff:102:304`. Pure.
+ */
+export function withoutDottedIPv6(text: string): string {
+  return text.replaceAll(
+    /(::(?:ffff:)?)(\d+)\.(\d+)\.(\d+)\.(\d+)/g,
+    (_, start: string, ...bytes: readonly string[]) => {
+      const group = (at: number): string => (Number(bytes[at]) * 256 + Number(bytes[at + 1])).toString(16);
+      return `${start}${group(0)}:${group(2)}`;
+    },
+  );
 }
 
 /** True if the sets of a family record a virtual server as ours. */

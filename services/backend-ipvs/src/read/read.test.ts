@@ -2,9 +2,11 @@ import { expect, test } from "vitest";
 import { type ObjectKind, parseServer } from "../render/kernel-objects.ts";
 import { objectNames, setCreation, setName } from "../render/object-names.ts";
 import { recordIn, recordObjects } from "../render/record-element.ts";
+import { useTools } from "../testing/use-tools.ts";
 import { parseConnectionCounts, readConnectionCounts } from "./connection-counts.ts";
 import { findDamage } from "./find-damage.ts";
-import { isRecorded, parseAddresses, parseLink, parseServers, parseSets } from "./read-objects.ts";
+import { isRecorded, parseAddresses, parseLink, parseServers, parseSets, readObjects } from "./read-objects.ts";
+import { RunTool } from "./run-tool.ts";
 
 const names = objectNames("");
 
@@ -140,4 +142,19 @@ test.each<[string, Readonly<Record<string, readonly string[]>>, boolean, string 
     ]),
   );
   expect(findDamage({ objects, sets: new Set(), isInterfaceUp }, names)).toBe(sign);
+});
+
+test("IPv6 addresses that the tools print with dots have the form in which we write them", async () => {
+  useTools({
+    ip: 'echo "4: kpng-ipvs0    inet6 ::ffff:1.2.3.4/128 scope global"',
+    ipset: 'echo "create KPNGIPVS-6-SERVERS hash:ip,port\nadd KPNGIPVS-6-SERVERS ::ffff:1.2.3.4,tcp:80"',
+    ipvsadm: 'echo "-A -t [::ffff:1.2.3.4]:80 -s rr\n-a -t [::ffff:1.2.3.4]:80 -r [::1.2.3.4]:8080 -m -w 1"',
+  });
+  const { objects } = await readObjects(new RunTool(30_000), names, "v6");
+  expect([...objects].flatMap(([kind, ofKind]) => [...ofKind.keys()].map((key) => `${kind} ${key}`))).toEqual([
+    "SERVERS ::ffff:102:304,tcp:80",
+    "address ::ffff:102:304",
+    "server -t [::ffff:102:304]:80",
+    "real -t [::ffff:102:304]:80 -r [::102:304]:8080",
+  ]);
 });
