@@ -15,7 +15,8 @@ export function findDamage({ objects, isInterfaceUp }: ReadObjects, names: Objec
   if (!isInterfaceUp && recorded("ADDRESSES").length > 0) return `interface ${names.interfaceName} is missing or down`;
   const address = recorded("ADDRESSES").find((one) => objects.get("address")?.has(one) !== true);
   if (address !== undefined) return `interface ${names.interfaceName} lacks the address ${address}`;
-  const unrecorded = [...(objects.get("address")?.keys() ?? [])].find((one) => !recorded("ADDRESSES").includes(one));
+  const ofSets = objects.get("ADDRESSES");
+  const unrecorded = [...(objects.get("address")?.keys() ?? [])].find((one) => ofSets?.has(one) !== true);
   if (unrecorded !== undefined) return `no ipset has the address ${unrecorded} of interface ${names.interfaceName}`;
   const servers = new Set([...(objects.get("server")?.keys() ?? [])].map((server) => parseServer(server)?.element));
   const server = [...recorded("SERVERS"), ...recorded("MARKS")].find((one) => !servers.has(one));

@@ -158,3 +158,12 @@ test("IPv6 addresses that the tools print with dots have the form in which we wr
     "real -t [::ffff:102:304]:80 -r [::102:304]:8080",
   ]);
 });
+
+test("damage is looked for among very many addresses", () => {
+  const addresses = new Map(Array.from({ length: 60_000 }, (_, at) => [`10.0.${at >> 8}.${at & 255}`, ""]));
+  const objects = new Map<ObjectKind, Map<string, string>>([
+    ["ADDRESSES", addresses],
+    ["address", addresses],
+  ]);
+  expect(findDamage({ objects, sets: new Set(), isInterfaceUp: true }, names)).toBeUndefined();
+});
