@@ -167,3 +167,22 @@ test("damage is looked for among very many addresses", () => {
   ]);
   expect(findDamage({ objects, sets: new Set(), isInterfaceUp: true }, names)).toBeUndefined();
 });
+
+test("runs of ipvsadm follow one another, also those of two families", async () => {
+  const { readInputs } = useTools({
+    ipvsadm: 'mkdir "$0.busy" || echo busy >&2; sleep 0.1; rmdir "$0.busy"',
+  });
+  const runTool = new RunTool(30_000);
+  const runs = ["-C", "-a", "-d"].map((line) => runTool.write(["ipvsadm", "-R"], [line]));
+  await Promise.all([...runs, runTool.read(["ipvsadm", "-S"])]);
+  expect(readInputs()).toEqual(["-C", "-a", "-d"]);
+});
+
+test("a run of ipvsadm that fails does not stop the next one", async () => {
+  useTools({ ipvsadm: 'grep -q wrong "$INPUT" && echo wrong >&2; echo read; exit 0' });
+  const runTool = new RunTool(30_000);
+  const failing = runTool.write(["ipvsadm", "-R"], ["wrong"]);
+  const next = runTool.read(["ipvsadm", "-S"]);
+  await expect(failing).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  expect(await next).toBe("read\n");
+});

@@ -5,9 +5,14 @@ import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/ipvs-erro
 /**
  * Runs ipvsadm, ipset, ip and the iptables tools. All files of `read/` and `commit/` that run a tool do so by this
  * class, so that failures have the same errors. Each run handles a whole batch, so a sync takes a handful of processes.
+ *
+ * Runs of ipvsadm follow one another. Both families are synced at the same time, and the kernel lists virtual servers
+ * in pieces: the list of one family would lack some while the other family deletes its own.
  */
 export class RunTool {
   readonly #timeoutMs: number;
+  /** The last run of ipvsadm; never rejects. */
+  #ipvsadm: Promise<unknown> = Promise.resolve();
 
   constructor(timeoutMs: number) {
     this.#timeoutMs = timeoutMs;
@@ -15,7 +20,7 @@ export class RunTool {
 
   /** Returns the output of a tool that reads the kernel's state. Errors: READ_FAILED, TOOL_MISSING. */
   async read(command: readonly string[]): Promise<string> {
-    return await this.#run(command, "", "READ_FAILED");
+    return await this.#inTurn(command, "", "READ_FAILED");
   }
 
   /**
@@ -23,7 +28,14 @@ export class RunTool {
    * some lines may be in force; TOOL_MISSING.
    */
   async write(command: readonly string[], lines: readonly string[]): Promise<void> {
-    await this.#run(command, lines.map((line) => `${line}\n`).join(""), "COMMIT_REJECTED");
+    await this.#inTurn(command, lines.map((line) => `${line}\n`).join(""), "COMMIT_REJECTED");
+  }
+
+  #inTurn(command: readonly string[], stdin: string, code: BackendIpvsErrorCode): Promise<string> {
+    if (command[0] !== "ipvsadm") return this.#run(command, stdin, code);
+    const run = this.#ipvsadm.then(() => this.#run(command, stdin, code));
+    this.#ipvsadm = run.catch(() => undefined);
+    return run;
   }
 
   async #run(command: readonly string[], stdin: string, code: BackendIpvsErrorCode): Promise<string> {
