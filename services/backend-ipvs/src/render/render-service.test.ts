@@ -46,6 +46,13 @@ test("a node port is a virtual server at each of the node's addresses, without a
   ]);
 });
 
+test("an address that the node has just lost serves node ports, and is not put on our interface", () => {
+  const nodePort = frontend({ kind: "nodePort", address: undefined, port: 30_080, routes: routesOf.external });
+  const lines = render(webPlan([nodePort]), "rr", { nodePortAddresses: ["192.0.2.9"] });
+  expect(lines).toContain("server -t 192.0.2.9:30080 -s rr");
+  expect(lines.filter((line) => /^address|^ADDRESSES/.test(line))).toEqual([]);
+});
+
 test("a load-balancer IP that another interface has gets no address on ours", () => {
   const bound = frontend({ kind: "loadBalancerIP", address: "198.51.100.99", routes: routesOf.external });
   expect(render(webPlan([bound])).filter((line) => /^address|^ADDRESSES/.test(line))).toEqual([]);

@@ -59,14 +59,17 @@ function renderFrontend(
   frontend: Frontend,
   context: RenderContext,
 ): void {
-  const addresses = frontend.address === undefined ? context.nodePortAddresses : [frontend.address];
-  for (const address of addresses) {
-    if (!context.localAddresses.has(address)) {
-      objects.put("address", address);
-      objects.put("ADDRESSES", address);
-    }
-    renderPlace(objects, port, frontend, address, context);
+  const { address } = frontend;
+  if (address === undefined) {
+    // Never on our interface, even if the node has just lost the address: another node may have it by now.
+    for (const each of context.nodePortAddresses) renderPlace(objects, port, frontend, each, context);
+    return;
   }
+  if (!context.localAddresses.has(address)) {
+    objects.put("address", address);
+    objects.put("ADDRESSES", address);
+  }
+  renderPlace(objects, port, frontend, address, context);
 }
 
 function renderPlace(
