@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { openRuleSet, planOf, stages } from "../testing/rule-sets.ts";
+import { frontend, webPlan } from "../testing/plans.ts";
+import { openRuleSet, planOf, planOfServices, stages } from "../testing/rule-sets.ts";
 import { useTools } from "../testing/use-tools.ts";
 
 test("a change writes the lines of its Service only, and a sync without a change runs nothing", async () => {
@@ -19,4 +20,25 @@ test("a change writes the lines of its Service only, and a sync without a change
 
   expect(await rules.sync(added, new Set(["ns/s42"]), stages)).toMatchObject({ mode: "none" });
   expect(tools.readInputs()).toHaveLength(full + 1);
+});
+
+const allWork = { ip: "", ipset: "", ipvsadm: "", "iptables-save": "", "iptables-restore": "" };
+
+test("link-local addresses, which come and go with pods, do not render all Services again", async () => {
+  useTools({ ...allWork, "ip6tables-save": "", "ip6tables-restore": "" });
+  let v6 = ["2001:db8::1", "fe80::1"];
+  const rules = openRuleSet({ family: "v6", localAddresses: () => ({ v4: [], v6 }) });
+  const plan = planOfServices("v6", [webPlan([frontend({ address: "fd00::1" })])]);
+  await rules.sync(plan, "all", stages);
+  const asked: string[] = [];
+  const keys = () => {
+    asked.push("all");
+    return plan.keys();
+  };
+  v6 = ["fe80::2", "2001:db8::1"];
+  await rules.sync({ ...plan, keys }, new Set(), stages);
+  expect(asked).toEqual([]);
+  v6 = ["2001:db8::1", "2001:db8::2"];
+  await rules.sync({ ...plan, keys }, new Set(), stages);
+  expect(asked).toEqual(["all"]);
 });

@@ -164,7 +164,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   /** Renders the touched Services, or all if the node or its addresses changed. */
   async #render(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
     const { schedulers, localAddresses } = this.#options;
-    const local = localAddresses()[this.family];
+    // Each pod may bring a link with a link-local address, which must not render all Services again.
+    const local = localAddresses()[this.family].filter((address) => !address.startsWith("fe80:")).toSorted();
     const nodePortAddresses = addressesForNodePorts(plan.node, local);
     const text = JSON.stringify([plan.node, local, nodePortAddresses]);
     const isAll = touched === "all" || text !== this.#contextText;
@@ -299,10 +300,10 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 }
 
-/** Returns the addresses that serve node ports: never loopback, where IPVS cannot forward, nor link-local ones. */
+/** Returns the addresses that serve node ports: never loopback, where IPVS cannot forward. */
 function addressesForNodePorts({ nodePortAddresses }: NodePlan, local: readonly string[]): readonly string[] {
   const chosen = nodePortAddresses === "all" ? local : nodePortAddresses;
-  return chosen.filter((address) => !isLoopback(address) && !address.startsWith("fe80:")).toSorted();
+  return chosen.filter((address) => !isLoopback(address)).toSorted();
 }
 
 type ObjectsOfKind = (kind: ObjectKind) => Iterable<readonly [key: string, value: string]>;
