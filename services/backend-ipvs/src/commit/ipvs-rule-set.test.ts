@@ -42,3 +42,24 @@ test("link-local addresses, which come and go with pods, do not render all Servi
   await rules.sync({ ...plan, keys }, new Set(), stages);
   expect(asked).toEqual(["all"]);
 });
+
+test("connections that take long to read are read rarely while endpoints drain", async () => {
+  useTools(allWork);
+  let [nowMs, reads] = [0, 0];
+  const readConnections = () => {
+    reads++;
+    nowMs += 100;
+    return new Map();
+  };
+  const rules = openRuleSet({ nowMs: () => nowMs, readConnections });
+  await rules.sync(planOf(0, {}), "all", stages);
+  const removed = planOf(42, { sets: { cluster: [], local: [] } });
+  for (let sync = 0; sync < 10; sync++) {
+    nowMs += 100;
+    await rules.sync(removed, new Set(["ns/s42"]), stages);
+  }
+  expect(reads).toBe(1);
+  nowMs += 2_000;
+  await rules.sync(removed, new Set(), stages);
+  expect(reads).toBe(2);
+});

@@ -49,9 +49,14 @@ interface IpvsRuleSetOptions {
   readonly print?: ((text: string) => void) | undefined;
   /** Monotonic time in milliseconds. Default that of `realClock`. */
   readonly nowMs?: (() => number) | undefined;
+  /** Default: the connections in the kernel. */
+  readonly readConnections?: (() => ReadonlyMap<string, number>) | undefined;
 }
 
 const objectKinds: readonly ObjectKind[] = ["server", "real", "address", ...setRoles];
+
+/** Time between two looks at the connections, as a multiple of the time that a look takes. */
+const lookPause = 20;
 
 /** After this many Services the event loop gets a turn, so that health answers during a full sync. */
 const servicesPerTurn = 200;
@@ -76,6 +81,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   #installed: InstalledObjects | undefined;
   /** As the kernel was read last. If one appears later, a commit fails, and the next call reads the kernel again. */
   #foreign = new ForeignServers([]);
+  /** Looks at all connections of a node with 100 000 endpoints would take too much of the time if each sync did one. */
+  #nextLookMs = Number.NEGATIVE_INFINITY;
   #plan: FamilyPlan | undefined;
   /** Inputs of the last rendering, besides plans of Services. */
   #contextText = "";
@@ -165,7 +172,9 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   async #render(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
     const { schedulers, localAddresses } = this.#options;
     // Each pod may bring a link with a link-local address, which must not render all Services again.
-    const local = localAddresses()[this.family].filter((address) => !address.startsWith("fe80:")).toSorted();
+    const local = localAddresses()
+      [this.family].filter((address) => !address.startsWith("fe80:"))
+      .toSorted();
     const nodePortAddresses = addressesForNodePorts(plan.node, local);
     const text = JSON.stringify([plan.node, local, nodePortAddresses]);
     const isAll = touched === "all" || text !== this.#contextText;
@@ -271,8 +280,13 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   #finishDraining(): void {
-    if (this.#draining.size === 0 || this.#options.print !== undefined) return;
-    for (const real of this.#draining.finish(readConnectionCounts(), this.#nowMs())) {
+    const { print, readConnections = readConnectionCounts } = this.#options;
+    const startMs = this.#nowMs();
+    if (this.#draining.size === 0 || startMs < this.#nextLookMs || print !== undefined) return;
+    const connections = readConnections();
+    const endMs = this.#nowMs();
+    this.#nextLookMs = endMs + lookPause * (endMs - startMs);
+    for (const real of this.#draining.finish(connections, endMs)) {
       const server = serverOfReal(real);
       this.#objects.touch("real", real);
       this.#objects.touch("server", server);
@@ -295,7 +309,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     this.#installed = known;
     const lookMs = this.#draining.nextLookMs(this.#nowMs());
     if (lookMs !== undefined && this.#options.print === undefined) {
-      this.#options.requests.request("partial", "removed endpoints have connections", lookMs);
+      const atMs = Math.max(lookMs, this.#nextLookMs);
+      this.#options.requests.request("partial", "removed endpoints have connections", atMs);
     }
   }
 }
