@@ -27,11 +27,15 @@ export type ToWorker =
  * Message from a worker to the process with the plan. `worker.ts` sends these messages and `Workers` receives them; a
  * file of its own, because the two run in different processes. They arrive in the order in which they were sent.
  *
+ * *Bound:* while the process with the plan reads nothing, at most 4 096 messages about new clients wait in the worker,
+ * one `progress`, and two for each connection that was open before.
+ *
  * - ready: sent once, when messages are received. A socket that came earlier would accept connections that no code
  *   serves.
  * - accepted: a client connected; where may it go? `address` is undefined if the client has reset the connection.
  * - next: the endpoint did not accept the connection; where may it go instead?
- * - progress: what connections did since the last report; sent each second.
+ * - progress: what connections did since the last report. Sent each second, also without any: it shows that the worker
+ *   does not hang.
  * - ended: a connection has ended; what it did since the last report.
  * - deaf: no more connections of this listener will be accepted.
  * - failed: a connection could not be accepted, e.g. because of too many open files.

@@ -11,6 +11,8 @@ import type { FromWorker, ToWorker, WorkerSettings } from "./messages.ts";
 // carries them. It has no plan. When the process with the plan closes the channel, or ends, all connections are reset.
 
 const reportMs = 1_000;
+/** Messages that may wait while the process with the plan reads nothing; beyond it, new clients are reset. */
+const maxUnsent = listenBacklog;
 /** Turns of the event loop in which a connection closes whose both sides have ended. */
 const endTurns = 4;
 const { connectTimeoutMs, tcp }: WorkerSettings = JSON.parse(process.argv[3] ?? "");
@@ -19,14 +21,26 @@ const passages = new Map<number, { readonly passage: AskedPassage; readonly conn
 const open = new Set<Connection>();
 const relay: RelayContext = { open, buffer: new ReadBuffer(), garbage: new ReadGarbage(), connectTimeoutMs };
 let lastId = 0;
+let unsent = 0;
+let isReporting = false;
 
-function send(message: FromWorker): void {
-  if (process.connected) process.send?.(message, undefined, undefined, () => undefined);
+function send(message: FromWorker, onSent: () => void = () => undefined): void {
+  if (!process.connected) return;
+  unsent++;
+  process.send?.(message, undefined, undefined, () => {
+    unsent--;
+    onSent();
+  });
 }
 
 function listen(listener: number, received: Server | undefined): void {
   if (received === undefined) return;
   const server = createServer(relayServerOptions, (client) => {
+    if (unsent >= maxUnsent) {
+      client.on("error", () => undefined);
+      client.resetAndDestroy();
+      return;
+    }
     const id = ++lastId;
     const { remoteAddress: address, remotePort: port = 0 } = client;
     const passage = new AskedPassage({ id, listener, address, port }, (message) => {
@@ -35,7 +49,9 @@ function listen(listener: number, received: Server | undefined): void {
     });
     passages.set(id, { passage, connection: new Connection(client, passage, relay) });
   });
-  server.on("error", () => send({ kind: "failed", listener }));
+  server.on("error", () => {
+    if (unsent < maxUnsent) send({ kind: "failed", listener });
+  });
   servers.set(listener, server);
   // The server that Node.js made of the received socket listens with a backlog of 511, also for the other processes,
   // and its connections are not half-open. This server takes the socket over with its own options and backlog.
@@ -52,10 +68,14 @@ async function close(listener: number): Promise<void> {
 }
 
 function report(): void {
+  if (isReporting) return;
   const reports = [...passages.values()]
     .map(({ passage }) => passage.takeProgress())
     .filter((one) => one !== undefined);
-  if (reports.length > 0) send({ kind: "progress", reports });
+  isReporting = true;
+  send({ kind: "progress", reports }, () => {
+    isReporting = false;
+  });
 }
 
 const limits = { ...tcp, drainMs: 0 };

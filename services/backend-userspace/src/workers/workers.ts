@@ -23,7 +23,7 @@ export interface SharedListener {
 const restartMs = 1_000;
 const killAfterMs = 5_000;
 const settleMs = 1_000;
-/** Seconds without an answer to `close` after which a worker hangs. */
+/** Seconds without a message, of which each worker sends one per second, after which a worker hangs. */
 const hungAfterSeconds = 30;
 
 /** A listener, and what workers do with it. */
@@ -48,6 +48,8 @@ interface Worker {
   isReady: boolean;
   /** The sockets that were sent, one after the other. */
   sent: Promise<void>;
+  /** Seconds since its last message. */
+  silentSeconds: number;
 }
 
 /**
@@ -58,8 +60,9 @@ interface Worker {
  * `UserspaceRuntime` makes one, and each `TcpListener` shares its socket with it. The other side is `worker.ts`.
  *
  * A worker that ends takes its connections with it: they count as `stopped`, and another worker is started after a
- * second. The bytes of its last second are not counted. A worker that hangs is killed when a listener is closed: its
- * copy of the socket would keep the port, and let clients connect that no process serves.
+ * second. The bytes of its last second are not counted. A worker that hangs is killed after 30 s: its connections stand
+ * still, and its copies of listening sockets would keep their ports
+ * ([0089](../../../../docs/decisions/0089-workers-show-that-they-live.md)).
  */
 export class Workers {
   readonly #program: string;
@@ -68,6 +71,7 @@ export class Workers {
   readonly #workers = new Set<Worker>();
   readonly #shares = new Map<number, Share>();
   readonly #restarts = new Set<NodeJS.Timeout>();
+  readonly #watch: NodeJS.Timeout;
   #lastId = 0;
   #isStopped = false;
   /** Workers that ended by themselves. */
@@ -79,6 +83,7 @@ export class Workers {
     this.#settings = settings;
     this.#log = log;
     for (let started = 0; started < count; started++) this.#start();
+    this.#watch = setInterval(() => this.#killHung(), 1_000).unref();
   }
 
   /** The workers that accept connections, with the number of those that are open. */
@@ -98,7 +103,6 @@ export class Workers {
       share.ended = Promise.withResolvers();
       for (const worker of share.workers) send(worker, { kind: "close", listener: share.id });
       this.#endShare(share);
-      void this.#killHung(share);
       return share.ended.promise;
     };
   }
@@ -130,6 +134,7 @@ export class Workers {
   /** Ends all workers, which reset their connections. Resolves when they have ended. */
   async stop(): Promise<void> {
     this.#isStopped = true;
+    clearInterval(this.#watch);
     for (const timer of this.#restarts) clearTimeout(timer);
     const ended = [...this.#workers].map(async ({ child, exited }) => {
       const timer = setTimeout(() => child.kill("SIGKILL"), killAfterMs);
@@ -155,7 +160,14 @@ export class Workers {
       return;
     }
     const exited = once(child, "exit").then(([status, signal]: unknown[]) => status ?? signal, reasonOf);
-    const worker: Worker = { child, passages: new Map(), exited, isReady: false, sent: Promise.resolve() };
+    const worker: Worker = {
+      child,
+      passages: new Map(),
+      exited,
+      isReady: false,
+      sent: Promise.resolve(),
+      silentSeconds: 0,
+    };
     this.#workers.add(worker);
     child.on("error", () => undefined);
     child.on("message", (message: FromWorker) => this.#receive(worker, message));
@@ -189,14 +201,12 @@ export class Workers {
     share.ended.resolve();
   }
 
-  /** Kills the workers that have not closed a listener after 30 s. */
-  async #killHung({ workers }: Share): Promise<void> {
-    // In steps, because this process may have been stopped for as long as the worker.
-    for (let second = 0; second < hungAfterSeconds && workers.size > 0; second++) {
-      await sleep(1_000, undefined, { ref: false });
-    }
-    for (const { child } of workers) {
-      if (child.killed) continue;
+  /** Kills the workers that have sent nothing for 30 s. Call it each second. */
+  #killHung(): void {
+    for (const worker of this.#ready) {
+      const { child } = worker;
+      // Counted, because this process may have been stopped for as long as the worker: messages may wait to be read.
+      if (++worker.silentSeconds < hungAfterSeconds || child.killed) continue;
       this.#log.error("a worker does not answer: killing it", { pid: child.pid, seconds: hungAfterSeconds });
       child.kill("SIGKILL");
     }
@@ -218,6 +228,7 @@ export class Workers {
   #receive(worker: Worker, message: FromWorker): void {
     // Its last messages may arrive after its exit: a connection that they announce would never end.
     if (!this.#workers.has(worker)) return;
+    worker.silentSeconds = 0;
     switch (message.kind) {
       case "ready":
         worker.isReady = true;
