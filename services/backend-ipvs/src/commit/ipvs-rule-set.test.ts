@@ -1,5 +1,7 @@
+import { execFileSync } from "node:child_process";
+import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import { expect, test } from "vitest";
-import { frontend, webPlan } from "../testing/plans.ts";
+import { frontend, routesOf, webPlan } from "../testing/plans.ts";
 import { openRuleSet, planOf, planOfServices, stages } from "../testing/rule-sets.ts";
 import { useTools } from "../testing/use-tools.ts";
 
@@ -62,4 +64,136 @@ test("connections that take long to read are read rarely while endpoints drain",
   nowMs += 2_000;
   await rules.sync(removed, new Set(), stages);
   expect(reads).toBe(2);
+});
+
+test("node ports follow the addresses of the node in the next sync of any Service", async () => {
+  const { readInputs } = useTools(allWork);
+  let v4 = ["192.0.2.1"];
+  const rules = openRuleSet({ localAddresses: () => ({ v4, v6: [] }) });
+  const nodePort = {
+    kind: "nodePort",
+    address: undefined,
+    port: 30_080,
+    protocol: "UDP",
+    routes: routesOf.external,
+  } as const;
+  const plan = planOfServices("v4", [webPlan([frontend(nodePort)], { protocol: "UDP" })]);
+  await rules.sync(plan, "all", stages);
+  const before = readInputs().length;
+  v4 = ["192.0.2.2"];
+  await rules.sync(plan, new Set(), stages);
+  expect(readInputs().slice(before)).toEqual([
+    "add KPNGIPVS-SERVERS 192.0.2.2,udp:30080",
+    "add KPNGIPVS-MASQ 192.0.2.2,udp:30080",
+    "-A -u 192.0.2.2:30080 -s rr",
+    "-a -u 192.0.2.2:30080 -r 10.1.1.7:8080 -m -w 1",
+    "-a -u 192.0.2.2:30080 -r 10.1.2.8:8080 -m -w 1",
+    "-D -u 192.0.2.1:30080",
+    "del KPNGIPVS-SERVERS 192.0.2.1,udp:30080",
+    "del KPNGIPVS-MASQ 192.0.2.1,udp:30080",
+  ]);
+});
+
+test("the sync after a failure reads the kernel", async () => {
+  const ipvsadm =
+    'grep -q 10.1.3.9 "$INPUT" && [ ! -e "$0.failed" ] && touch "$0.failed" && echo "no memory" >&2; exit 0';
+  useTools({ ...allWork, ipvsadm });
+  const rules = openRuleSet();
+  await rules.sync(planOf(0, {}), "all", stages);
+  const added = planOf(42, { sets: { cluster: [{ address: "10.1.3.9", port: 8080 }], local: [] } });
+  await expect(rules.sync(added, new Set(["ns/s42"]), stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  expect(await rules.sync(added, new Set(["ns/s42"]), stages)).toMatchObject({ mode: "full" });
+});
+
+test("a deleted Service is looked at again until its connections have ended, and then leaves nothing", async () => {
+  const { readInputs } = useTools(allWork);
+  const requests = new SyncRequests();
+  const connections = new Map([7, 8].map((host) => [`-t 10.96.0.1:80 -r 10.1.${host - 6}.${host}:8080`, 1]));
+  let nowMs = 0;
+  const rules = openRuleSet({ requests, readConnections: () => connections, nowMs: () => nowMs });
+  await rules.sync(planOfServices("v4", [webPlan([frontend()])]), "all", stages);
+  expect(requests.nextAtMs).toBe(Number.POSITIVE_INFINITY);
+  const none = planOfServices("v4", []);
+  await rules.sync(none, new Set(["ns/web"]), stages);
+  expect(requests.nextAtMs).toBe(1_000);
+  nowMs = 1_000;
+  requests.take("partial", nowMs);
+  await rules.sync(none, new Set(), stages);
+  expect(requests.nextAtMs).toBe(2_000);
+  for (const real of connections.keys()) connections.set(real, 0);
+  const before = readInputs().length;
+  await rules.sync(none, new Set(), stages);
+  expect(readInputs().slice(before)).toEqual([
+    "address delete 10.96.0.1/32 dev kpng-ipvs0",
+    "-D -t 10.96.0.1:80",
+    "del KPNGIPVS-SERVERS 10.96.0.1,tcp:80",
+    "del KPNGIPVS-ADDRESSES 10.96.0.1",
+  ]);
+});
+
+test("an endpoint that drains and that another program deletes is forgotten", async () => {
+  useTools(allWork);
+  const requests = new SyncRequests();
+  const rules = openRuleSet({ requests });
+  await rules.sync(planOf(0, {}), "all", stages);
+  await rules.sync(planOf(42, { sets: { cluster: [], local: [] } }), new Set(["ns/s42"]), stages);
+  expect(requests.take("partial", Number.POSITIVE_INFINITY)).toBe("removed endpoints have connections");
+  // The tools of this test list nothing.
+  await rules.repair();
+  expect(requests.nextAtMs).toBe(Number.POSITIVE_INFINITY);
+});
+
+test("an interface that the other family creates at the same time is set up", async () => {
+  const ip = 'grep -q "link add" "$INPUT" && echo "RTNETLINK answers: File exists" >&2 && exit 2; exit 0';
+  const { readInputs } = useTools({ ...allWork, ip });
+  const change = await openRuleSet().sync(planOf(0, {}), "all", stages);
+  expect(readInputs().filter((line) => line.startsWith("link"))).toEqual([
+    "link add kpng-ipvs0 type dummy",
+    "link set kpng-ipvs0 up",
+  ]);
+  expect(change.differences().map(({ summary }) => summary)).toContain("interface kpng-ipvs0: differs");
+});
+
+test("a foreign virtual server at an excluded address is left alone", async () => {
+  const { readInputs } = useTools({ ...allWork, ipvsadm: '[ "$1" = -S ] && echo "-A -t 10.96.0.42:80 -s lc"; exit 0' });
+  await openRuleSet({ excludedCIDRs: ["10.96.0.42/32"] }).sync(planOf(0, {}), "all", stages);
+  expect(readInputs().filter((line) => /10\.96\.0\.42[:,]/.test(line))).toEqual([
+    "add KPNGIPVS-MASQ-OTHERS 10.96.0.42,tcp:80",
+  ]);
+});
+
+test("the constant rules are written at a start and where they differ", async () => {
+  const folder = '"$(dirname "$0")"';
+  const { readInputs } = useTools({
+    ...allWork,
+    "iptables-restore": `sed 's/^-I /-A /' "$INPUT" > ${folder}/rules`,
+    "iptables-save": `cat ${folder}/rules 2> /dev/null; exit 0`,
+  });
+  const rules = openRuleSet();
+  const plan = planOf(0, {});
+  const countWrites = () => readInputs().filter((line) => line === "*mangle").length;
+  const repair = async () => {
+    await rules.repair();
+    return countWrites();
+  };
+  await rules.sync(plan, "all", stages);
+  expect([countWrites(), await repair()]).toEqual([1, 1]);
+  execFileSync("sh", ["-c", 'sed -i "s/KPNGIPVS-DROPPED/KPNGIPVS-MASQ/" "$(dirname "$(command -v ipvsadm)")/rules"']);
+  expect([await repair(), await repair()]).toEqual([2, 2]);
+  await openRuleSet().sync(plan, "all", stages);
+  expect(countWrites()).toBe(3);
+});
+
+test("without a known view, recorded addresses that are missing are restored, and nothing else", async () => {
+  const { readInputs } = useTools({
+    ...allWork,
+    ip: 'case "$*" in *link*) echo "4: kpng-ipvs0: <NOARP,UP>" ;; *show) echo "4: kpng-ipvs0    inet 10.96.0.1/32" ;; esac',
+    ipset: `[ "$1" = save ] && echo "create KPNGIPVS-ADDRESSES hash:ip
+add KPNGIPVS-ADDRESSES 10.96.0.1
+add KPNGIPVS-ADDRESSES 10.96.0.2"; exit 0`,
+  });
+  await openRuleSet().repairFrame(planOf(0, {}), stages);
+  expect(readInputs().filter((line) => line.includes("10.96.0."))).toEqual([
+    "address add 10.96.0.2/32 dev kpng-ipvs0 scope host",
+  ]);
 });

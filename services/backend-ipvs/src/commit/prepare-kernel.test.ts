@@ -1,7 +1,9 @@
+import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
+import { createLog } from "@kpng/process/log.ts";
 import { expect, test } from "vitest";
 import { RunTool } from "../read/run-tool.ts";
 import { useTools } from "../testing/use-tools.ts";
-import { checkKernel } from "./prepare-kernel.ts";
+import { checkKernel, setKernel, wantedSysctls } from "./prepare-kernel.ts";
 
 const works = "exit 0";
 const noIpvs = 'echo "Can\'t initialize ipvs: Protocol not available" >&2; exit 2';
@@ -20,4 +22,33 @@ test("the check names everything that the kernel lacks, with the words of the to
 test("the check succeeds where all tools do", async () => {
   useTools({ ip: works, ipvsadm: works, ipset: works, "iptables-save": works });
   await expect(checkKernel(new RunTool(30_000))).resolves.toBeUndefined();
+});
+
+test("a start sets the sysctls that IPVS needs, and those of strict ARP if they are asked for", () => {
+  const needed = [
+    ["net/ipv4/vs/conntrack", 1],
+    ["net/ipv4/vs/expire_nodest_conn", 1],
+    ["net/ipv4/vs/expire_quiescent_template", 1],
+    ["net/ipv4/ip_forward", 1],
+  ];
+  const strict = [
+    ["net/ipv4/conf/all/arp_ignore", 1],
+    ["net/ipv4/conf/all/arp_announce", 2],
+  ];
+  expect(wantedSysctls({ isStrictArp: false })).toEqual(needed);
+  expect(wantedSysctls({ isStrictArp: true })).toEqual([...needed, ...strict]);
+});
+
+test("timeouts of IPVS are set if one is configured, even where sysctls cannot be set", async () => {
+  // Standard error makes a run of ipvsadm fail, with the text in the message.
+  useTools({ ipvsadm: 'echo "$*" >&2' });
+  const lines: string[] = [];
+  const log = createLog("error", (line) => void lines.push(line));
+  const parts = { sysctls: new Sysctls("/nonexistent"), runTool: new RunTool(30_000), log };
+  const none = { tcpMs: 0, tcpFinMs: 0, udpMs: 0 };
+  await setKernel({ isStrictArp: false, timeouts: none }, parts);
+  expect(lines.filter((line) => line.includes("sysctl not set"))).toHaveLength(4);
+  await expect(setKernel({ isStrictArp: false, timeouts: { ...none, udpMs: 30_000 } }, parts)).rejects.toThrow(
+    "--set 0 0 30",
+  );
 });

@@ -1,4 +1,5 @@
 import { service } from "@kpng/model/testing/views.ts";
+import { createLog } from "@kpng/process/log.ts";
 import { expect, test } from "vitest";
 import { RunTool } from "../read/run-tool.ts";
 import { useTools } from "../testing/use-tools.ts";
@@ -48,4 +49,11 @@ test("without leave to try, every name counts as available", async () => {
   const { known, tried } = schedulers(false);
   expect(await known.schedulerOf(withAnnotation("mh"))).toBe("mh");
   expect(tried()).toEqual([]);
+});
+
+test("a scheduler that another instance tries at this moment counts as available", async () => {
+  useTools({ ipvsadm: 'grep -q -- "^-A" "$INPUT" && echo "Service already exists" >&2; exit 0' });
+  const log = createLog("error", () => undefined);
+  const known = new Schedulers({ runTool: new RunTool(30_000), standard: "rr", log, mayTry: true });
+  expect(await known.schedulerOf(withAnnotation("lc"))).toBe("lc");
 });

@@ -21,6 +21,70 @@ test("pods are recognized by source in both directions, and by interface only wh
   expect(pods(frameOf(nodePlan({ podTraffic: undefined })), "PREROUTING")).toBe(0);
 });
 
+/** Returns the rules of all chains, without prefix and the words that most rules share. */
+function shortRules(frame: Frame): readonly string[] {
+  return frame.chains.flatMap(({ table, name, rules }) =>
+    rules.map((rule) =>
+      `${table} ${name}: ${rule}`
+        .replaceAll("KPNGIPVS-", "")
+        .replaceAll("-m conntrack --ctstate", "ctstate")
+        .replaceAll("-m conntrack ! --ctstate", "ctstate not")
+        .replaceAll("-m set --match-set", "in")
+        .replaceAll("-m set ! --match-set", "not in")
+        .replaceAll("-j MASQUERADE --random-fully", "MASQUERADE")
+        .replaceAll(/-m mark( !)? --mark /g, "mark$1 ")
+        .replaceAll("-j ", ""),
+    ),
+  );
+}
+
+test("the constant rules drop, mark, masquerade, refuse and accept packets of Services", () => {
+  expect(shortRules(frameOf())).toEqual([
+    "mangle PREROUTING: ctstate not NEW RETURN",
+    "mangle PREROUTING: in RANGED dst,dst not in SOURCES dst,dst,src DROP",
+    "mangle PREROUTING: -s 10.0.0.0/8 in POD-MARKS dst,dst SET --map-set POD-MARKS dst,dst --map-mark",
+    "mangle PREROUTING: -s 10.0.0.0/8 in POD-MARKS dst,dst RETURN",
+    "mangle PREROUTING: in DROPPED dst,dst DROP",
+    "mangle OUTPUT: ctstate not NEW RETURN",
+    "mangle OUTPUT: in RANGED dst,dst not in SOURCES dst,dst,src DROP",
+    "mangle OUTPUT: -s 10.0.0.0/8 in POD-MARKS dst,dst SET --map-set POD-MARKS dst,dst --map-mark",
+    "mangle OUTPUT: -s 10.0.0.0/8 in POD-MARKS dst,dst RETURN",
+    "mangle OUTPUT: in NODE-MARKS dst,dst SET --map-set NODE-MARKS dst,dst --map-mark",
+    "mangle OUTPUT: in NODE-MARKS dst,dst RETURN",
+    "mangle OUTPUT: in DROPPED dst,dst DROP",
+    "mangle POSTROUTING: mark 0x6b800000/0xff800000 MARK --set-xmark 0x4000/0xffffffff",
+    "mangle POSTROUTING: mark 0x6b000000/0xff000000 MARK --set-xmark 0x0/0xffffffff",
+    "nat SERVICES: mark 0x6b000000/0xff000000 RETURN",
+    "nat SERVICES: in MASQ dst,dst MARK --set-xmark 0x4000/0x4000",
+    "nat SERVICES: ! -s 10.0.0.0/8 in MASQ-OTHERS dst,dst MARK --set-xmark 0x4000/0x4000",
+    "nat POSTROUTING: in HAIRPIN src,dst MASQUERADE",
+    "nat POSTROUTING: in ADDRESSES src not in ADDRESSES dst MASQUERADE",
+    "nat POSTROUTING: mark ! 0x4000/0x4000 RETURN",
+    "nat POSTROUTING: MARK --set-xmark 0x0/0x4000",
+    "nat POSTROUTING: MASQUERADE",
+    "filter INPUT: mark 0x6b000000/0xff000000 ACCEPT",
+    "filter INPUT: ctstate NEW in ADDRESSES dst not in SERVERS dst,dst REJECT",
+    "filter INPUT: ctstate NEW in REFUSED dst,dst REJECT",
+    "filter INPUT: in SERVERS dst,dst ACCEPT",
+    "filter INPUT: -p tcp in HEALTH dst ACCEPT",
+    "filter OUTPUT: ctstate NEW in ADDRESSES dst not in SERVERS dst,dst REJECT",
+    "filter OUTPUT: ctstate NEW in REFUSED dst,dst REJECT",
+    "filter FORWARD: ctstate RELATED,ESTABLISHED ACCEPT",
+    "filter FORWARD: ctstate NEW in ADDRESSES dst DROP",
+  ]);
+  expect(frameOf().jumps.map(({ table, from, to }) => `${table} ${from} ${to}`)).toEqual([
+    "mangle PREROUTING KPNGIPVS-PREROUTING",
+    "mangle OUTPUT KPNGIPVS-OUTPUT",
+    "mangle POSTROUTING KPNGIPVS-POSTROUTING",
+    "nat PREROUTING KPNGIPVS-SERVICES",
+    "nat OUTPUT KPNGIPVS-SERVICES",
+    "nat POSTROUTING KPNGIPVS-POSTROUTING",
+    "filter INPUT KPNGIPVS-INPUT",
+    "filter OUTPUT KPNGIPVS-OUTPUT",
+    "filter FORWARD KPNGIPVS-FORWARD",
+  ]);
+});
+
 test("source ranges come before the marks of policy Local, and both before the drop", () => {
   const rules = rulesOf(frameOf(), "mangle KPNGIPVS-PREROUTING");
   const at = (text: string) => rules.findIndex((rule) => rule.includes(text));

@@ -88,6 +88,11 @@ test("without endpoints, packets are refused, and the address stays", () => {
   expect(lines).toEqual(["address 10.96.0.1", "ADDRESSES 10.96.0.1", "REFUSED 10.96.0.1,tcp:80"]);
 });
 
+test("endpoints that may reach themselves and the port of health checks are elements", () => {
+  const lines = render({ ...webPlan([]), hairpin: ["10.1.1.7"], healthCheck: { port: 31_000, localEndpoints: 1 } });
+  expect(lines).toEqual(["HAIRPIN 10.1.1.7,10.1.1.7", "HEALTH 31000"]);
+});
+
 test("affinity is persistence, and mh hashes the source port", () => {
   expect(render(webPlan([frontend()], { affinitySeconds: 600 }))).toContain("server -t 10.96.0.1:80 -s rr -p 600");
   expect(render(webPlan([frontend()]), "mh")).toContain("server -t 10.96.0.1:80 -s mh -b mh-port");

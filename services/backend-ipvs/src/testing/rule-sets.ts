@@ -15,6 +15,8 @@ interface Parts {
   readonly family: Family;
   readonly localAddresses: () => AddressSet;
   readonly logLines: string[];
+  readonly excludedCIDRs: readonly string[];
+  readonly requests: SyncRequests;
   readonly nowMs: () => number;
   /** Default: real servers have no connections. */
   readonly readConnections: () => ReadonlyMap<string, number>;
@@ -25,14 +27,14 @@ export const stages = { committing: () => undefined };
 /** Opens a rule set that runs the tools of `useTools` or `useKernel`. The tests of `commit/` use this file. */
 export function openRuleSet(parts: Partial<Parts> = {}): IpvsRuleSet {
   const { family = "v4", localAddresses = () => ({ v4: ["192.0.2.1"], v6: [] }), logLines = [] } = parts;
+  const { excludedCIDRs = [], requests = new SyncRequests() } = parts;
   const { nowMs, readConnections } = { readConnections: () => new Map(), ...parts };
   const log = createLog("error", (line) => void logLines.push(line));
   const runTool = new RunTool(30_000);
   return new IpvsRuleSet({
-    ...{ family, names: objectNames(""), runTool, excludedCIDRs: [], masqueradeBit: 14, drainMs: 0 },
+    ...{ family, names: objectNames(""), runTool, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
     schedulers: new Schedulers({ runTool, standard: "rr", log, mayTry: false }),
-    requests: new SyncRequests(),
-    ...{ localAddresses, log, nowMs, readConnections },
+    ...{ localAddresses, log, nowMs, readConnections, requests },
   });
 }
 
