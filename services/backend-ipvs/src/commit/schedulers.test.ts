@@ -57,3 +57,12 @@ test("a scheduler that another instance tries at this moment counts as available
   const known = new Schedulers({ runTool: new RunTool(30_000), standard: "rr", log, mayTry: true });
   expect(await known.schedulerOf(withAnnotation("lc"))).toBe("lc");
 });
+
+test("a scheduler whose trial failed for another reason is tried again", async () => {
+  const isFirst = '[ ! -e "$0.failed" ] && touch "$0.failed"';
+  useTools({ ipvsadm: `grep -q -- "^-A" "$INPUT" && ${isFirst} && echo "Memory allocation problem" >&2; exit 0` });
+  const log = createLog("off");
+  const known = new Schedulers({ runTool: new RunTool(30_000), standard: "rr", log, mayTry: true });
+  expect(await known.schedulerOf(withAnnotation("lc"))).toBe("rr");
+  expect(await known.schedulerOf(withAnnotation("lc"))).toBe("lc");
+});

@@ -13,6 +13,13 @@ export function isSchedulerName(text: string): boolean {
 /** A virtual server that exists only while a scheduler is tried, at an address that no host has (RFC 5737). */
 const trial = "-u 192.0.2.0:9";
 
+const noName = "it is not the name of a scheduler";
+
+/** True for a reason that holds until the next start: the kernel has no such module. */
+function isLasting(reason: string): boolean {
+  return reason === noName || reason.includes("not found");
+}
+
 interface SchedulersOptions {
   readonly runTool: RunTool;
   /** Scheduler of Services without annotation. *Shape:* `rr`. */
@@ -23,9 +30,9 @@ interface SchedulersOptions {
 }
 
 /**
- * Chooses the IPVS scheduler (load-balancing algorithm) of each Service. Each name is tried once in the kernel, which
- * then loads its module: a virtual server with an unknown scheduler would fail a whole sync, so an annotation could
- * stop all updates of a node.
+ * Chooses the IPVS scheduler (load-balancing algorithm) of each Service. Each name is tried in the kernel, which then
+ * loads its module, and not again if the kernel has it or lacks it: a virtual server with an unknown scheduler would
+ * fail a whole sync, so an annotation could stop all updates of a node.
  *
  * The backend creates one object and checks the standard scheduler with `faultOf`. Separate from `IpvsRuleSet`, because
  * the rule sets of both families share the object; they call `schedulerOf` for each Service.
@@ -61,12 +68,14 @@ export class Schedulers {
     });
     // Users choose the annotations, so the number of remembered names is bounded.
     if (this.#faults.size < 1_000) this.#faults.set(name, fault);
+    // Any other failure may pass, e.g. a lack of memory.
+    void fault.then((reason) => reason !== undefined && !isLasting(reason) && this.#faults.delete(name));
     return fault;
   }
 
   async #try(name: string): Promise<string | undefined> {
     const { runTool, mayTry } = this.#options;
-    if (!isSchedulerName(name)) return "it is not the name of a scheduler";
+    if (!isSchedulerName(name)) return noName;
     if (!mayTry) return undefined;
     // A run that was killed may have left its trial.
     await this.#deleteTrial();
