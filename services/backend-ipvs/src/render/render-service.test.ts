@@ -93,9 +93,10 @@ test("endpoints that may reach themselves and the port of health checks are elem
   expect(lines).toEqual(["HAIRPIN 10.1.1.7,10.1.1.7", "HEALTH 31000"]);
 });
 
-test("affinity is persistence, and mh hashes the source port", () => {
+test("affinity is persistence, mh hashes the source port, and sh passes by endpoints that drain", () => {
   expect(render(webPlan([frontend()], { affinitySeconds: 600 }))).toContain("server -t 10.96.0.1:80 -s rr -p 600");
   expect(render(webPlan([frontend()]), "mh")).toContain("server -t 10.96.0.1:80 -s mh -b mh-port");
+  expect(render(webPlan([frontend()]), "sh")).toContain("server -t 10.96.0.1:80 -s sh -b sh-fallback");
 });
 
 test("source ranges are elements in the form in which ipset prints them", () => {

@@ -144,9 +144,20 @@ function putServer(
   }
 }
 
-/** mh hashes the source port too, as in kube-proxy; otherwise all connections of a client would go to one endpoint. */
+/**
+ * mh hashes the source port too, as in kube-proxy; otherwise all connections of a client would go to one endpoint. With
+ * sh, endpoints of weight 0 keep their part of the table: without its fallback, their clients would be refused while
+ * they drain.
+ */
 function schedulerFlags(scheduler: string): string {
-  return scheduler === "mh" ? " -b mh-port" : "";
+  switch (scheduler) {
+    case "mh":
+      return " -b mh-port";
+    case "sh":
+      return " -b sh-fallback";
+    default:
+      return "";
+  }
 }
 
 function putSources(objects: ObjectWriter, element: string, sources: AllowedSources | undefined): void {
