@@ -1,5 +1,6 @@
 import { wantedSysctls } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
 import { publicAddress, web } from "../../scenario/build.ts";
+import type { State } from "../../scenario/manifest.ts";
 import { addressOf, clusterIP, loadBalancerIP, outside, pod } from "../../scenario/packet.ts";
 import type { Family } from "../../scenario/places.ts";
 import { programFile } from "../backend/program-file.ts";
@@ -13,6 +14,15 @@ type Check = (world: TwoNodes, node: NodeUnderTest) => Promise<readonly string[]
 const options = { ports: [{ port: 80, nodePort: 30_080 }], loadBalancerIPs: [publicAddress(10)] };
 const both = web(options, ["b", "c"]);
 const onlyC = web(options, ["c"]);
+
+/** Returns the state with an annotation for the scheduler of all Services. */
+function withScheduler(state: State, scheduler: string): State {
+  const annotations = { "kpng.io/ipvs-scheduler": scheduler };
+  return {
+    ...state,
+    services: state.services.map((one) => ({ ...one, metadata: { ...one.metadata, annotations } })),
+  };
+}
 
 /** Returns a line if a condition does not hold. */
 function expectTrue(condition: boolean, said: string): readonly string[] {
@@ -237,19 +247,12 @@ export const guestChecks: Readonly<Record<string, Check>> = {
   },
 
   "a Service has the scheduler of its annotation, and one that the kernel lacks stops nothing": async (_w, node) => {
-    const withScheduler = (scheduler: string) => ({
-      ...both,
-      services: both.services.map((one) => ({
-        ...one,
-        metadata: { ...one.metadata, annotations: { "kpng.io/ipvs-scheduler": scheduler } },
-      })),
-    });
     const servers = async (): Promise<string> =>
       (await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -F -- '-A -t 10.96.0.11:80'" })).output.trim();
-    await node.ask({ kind: "start", settings: {}, state: withScheduler("lc") });
+    await node.ask({ kind: "start", settings: {}, state: withScheduler(both, "lc") });
     const first = await servers();
-    const again = await node.ask({ kind: "apply", state: withScheduler("lc") });
-    await node.ask({ kind: "apply", state: withScheduler("nosuch") });
+    const again = await node.ask({ kind: "apply", state: withScheduler(both, "lc") });
+    await node.ask({ kind: "apply", state: withScheduler(both, "nosuch") });
     const second = await servers();
     const { output: trial } = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -F 192.0.2.0 || true" });
     return [
@@ -302,6 +305,84 @@ export const guestChecks: Readonly<Record<string, Check>> = {
       ...expectTrue(before === wanted, `sysctls are ${before}`),
       ...expectTrue(set.endsWith("901 121 301"), `timeouts are ${set}`),
       ...expectTrue(after === wanted, `after --cleanup, sysctls are ${after}`),
+    ];
+  },
+
+  "addresses and endpoints that the kernel refuses are left out, and everything else is served": async (_w, node) => {
+    const externalIPs = [
+      publicAddress(20),
+      { v4: "239.1.1.1", v6: "ff05::1" },
+      { v4: "203.0.113.5", v6: "::ffff:1.2.3.4" },
+    ];
+    const { services, slices } = web({ ...options, externalIPs, number: 78 }, ["b", "c"]);
+    const refused = { IPv4: "255.255.255.255", IPv6: "ff05::7" } as const;
+    const state = {
+      services,
+      slices: slices.map((slice) => ({
+        ...slice,
+        endpoints: slice.endpoints.flatMap((one) => [one, { ...one, addresses: [refused[slice.addressType]] }]),
+      })),
+    };
+    // The kernel refuses a batch, and the next sync looks for the reason.
+    const first = await node.ask({ kind: "start", settings: {}, state }).catch((error: unknown) => String(error));
+    await node.ask({ kind: "apply", state });
+    const { output } = await node.ask({ kind: "shell", command: "ip -o address show dev kpng-ipvs0; ipvsadm -S -n" });
+    const again = await node.ask({ kind: "repair" });
+    const other = await node.ask({ kind: "apply", state: both });
+    return [
+      ...expectTrue(String(first).includes("COMMIT_REJECTED"), `the first sync says ${JSON.stringify(first)}`),
+      ...["198.51.100.20/32", "2001:db8:100::20/128", "-a -t 198.51.100.20:80 -r 10.1.2.13:8080"].flatMap((text) =>
+        expectTrue(output.includes(text), `no ${text} in ${output}`),
+      ),
+      ...expectTrue(!/255\.255\.255\.255:|ff05::7|ff05::1\/128/.test(output), `not refused: ${output}`),
+      ...again.changes.map((change) => `the check changes ${change}`),
+      ...expectTrue(other.changes.length > 0, "the next state changes nothing"),
+    ];
+  },
+
+  "a client that uses its port again leaves an endpoint that drains": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: web(options, ["b"]) });
+    const agent = world.agentOf(pod("a"));
+    const id = 900_020;
+    const address = addressOf(both, clusterIP("web"), "v4");
+    await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80 });
+    // The endpoint says its name, and the client resets the connection, so that its port is free.
+    const client = `
+      const socket = require("node:net").connect({ host: "${address}", port: 80, localPort: 45678, timeout: 30000 });
+      socket.on("data", (data) => { process.stdout.write(data); socket.resetAndDestroy(); });
+      socket.on("timeout", () => socket.destroy());
+      socket.on("error", ({ code }) => process.stdout.write(code));`;
+    const ask = () => world.laboratory.run(agent.name, [process.execPath, "-e", client]);
+    const first = await ask();
+    await node.ask({ kind: "apply", state: onlyC });
+    const second = await ask();
+    const weights = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -- '-a -t 10.96.0.11:80'" });
+    await agent.send({ kind: "end", id });
+    return [
+      ...expectTrue(first.includes('"b"'), `the only endpoint answers ${first}`),
+      ...expectTrue(second.includes('"c"'), `while b drains, ${second} answers`),
+      ...expectTrue(/10\.1\.1\.12:8080 -m -w 0/.test(weights.output), `b does not drain: ${weights.output}`),
+    ];
+  },
+
+  "with the scheduler sh, a client of an endpoint that drains is served by another one": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: withScheduler(both, "sh") });
+    const agent = world.agentOf(pod("a"));
+    const id = 900_030;
+    const address = addressOf(both, clusterIP("web"), "v4");
+    await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80 });
+    const deadlineMs = performance.now() + 30_000;
+    let { name } = await agent.send({ kind: "look", id });
+    while (name === undefined && performance.now() < deadlineMs) ({ name } = await agent.send({ kind: "look", id }));
+    const other = name === "b" ? "c" : "b";
+    await node.ask({ kind: "apply", state: withScheduler(web(options, [other]), "sh") });
+    const { output } = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -- '-t 10.96.0.11:80'" });
+    const answer = await agent.askOnce({ protocol: "tcp", address, port: 80, timeoutMs: 30_000 });
+    await agent.send({ kind: "end", id });
+    return [
+      ...expectTrue(output.includes("-A -t 10.96.0.11:80 -s sh -b sh-fallback\n"), `virtual servers are ${output}`),
+      ...expectTrue(/ -m -w 0$/m.test(output), `${name} does not drain: ${output}`),
+      ...expectTrue(JSON.stringify(answer).includes(`"${other}"`), `instead of ${other}: ${JSON.stringify(answer)}`),
     ];
   },
 };
