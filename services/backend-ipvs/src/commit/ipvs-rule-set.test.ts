@@ -197,3 +197,12 @@ add KPNGIPVS-ADDRESSES 10.96.0.2"; exit 0`,
     "address add 10.96.0.2/32 dev kpng-ipvs0 scope host",
   ]);
 });
+
+test("a virtual server of another program goes at the address and port of a Service, also without endpoints", async () => {
+  const ipvsadm = 'if [ "$1" = -S ]; then echo "-A -t 10.96.0.42:80 -s rr\n-A -t 203.0.113.9:80 -s lc"; fi';
+  const tools = useTools({ ip: "", ipset: "", ipvsadm, "iptables-save": "", "iptables-restore": "" });
+  const refused = { pod: { kind: "refuse" }, node: { kind: "refuse" }, outside: { kind: "refuse" } } as const;
+  const frontends = [frontend({ address: "10.96.0.42", routes: refused })];
+  await openRuleSet().sync(planOf(42, { frontends, sets: { cluster: [], local: [] } }), "all", stages);
+  expect(tools.readInputs().filter((line) => line.startsWith("-D "))).toEqual(["-D -t 10.96.0.42:80"]);
+});

@@ -20,7 +20,7 @@ import { readFrame } from "../read/installed-frame.ts";
 import { type ReadObjects, readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { FirewallMarks } from "../render/firewall-marks.ts";
-import { finishing, type ObjectKind, serverOfReal } from "../render/kernel-objects.ts";
+import { finishing, type ObjectKind, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 import { type ObjectNames, setCreation, setName, setRoles } from "../render/object-names.ts";
 import { recordIn, recordObjects } from "../render/record-element.ts";
 import { renderFrame } from "../render/render-frame.ts";
@@ -208,8 +208,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { names, runTool } = this.#options;
     this.#installed = undefined;
     const foreign = new ForeignServers(this.#options.excludedCIDRs);
-    const isWanted = (server: string): boolean =>
-      this.#objects.valueOf("server", server) !== undefined && !foreign.keeps(server);
+    const isWanted = (server: string): boolean => this.#isOfService(server) && !foreign.keeps(server);
     const read = await readObjects(runTool, names, this.family, isWanted);
     this.#foreign = foreign;
     this.#draining.forgetUnless((real) => read.objects.get("real")?.has(real) === true);
@@ -219,6 +218,16 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { change, done } = await this.#writeAll(node, read, changes, stages);
     this.#apply(read.objects, done);
     return change;
+  }
+
+  /**
+   * True for a virtual server at the address and port of a Service. If the Service has no endpoint for it, it must go:
+   * kube-proxy leaves such ones behind.
+   */
+  #isOfService(server: ServerId): boolean {
+    if (this.#objects.valueOf("server", server) !== undefined) return true;
+    const element = parseServer(server)?.element ?? "";
+    return (["REFUSED", "DROPPED"] as const).some((role) => this.#objects.valueOf(role, element) !== undefined);
   }
 
   /** Writes changes of objects, and what all of them need: the interface, ipsets and constant rules. */
