@@ -10,6 +10,7 @@ import { checkKernel, setKernel } from "./commit/prepare-kernel.ts";
 import { removeObjects } from "./commit/remove-objects.ts";
 import { Schedulers } from "./commit/schedulers.ts";
 import { ipvsOptions, readIpvsSettings } from "./ipvs-settings.ts";
+import { kubeProxyMoves } from "./kube-proxy-moves.ts";
 import { RunTool } from "./read/run-tool.ts";
 import { BackendIpvsError } from "./render/ipvs-error.ts";
 import { objectNames } from "./render/object-names.ts";
@@ -26,6 +27,7 @@ export const ipvsBackend = proxyBackend<IpvsChange>({
   proxyMode: "ipvs",
   description: "serve Services with IPVS on this node, in the place of kube-proxy",
   options: ipvsOptions,
+  alternatives: kubeProxyMoves,
   examples: `
 Examples:
   # as kube-proxy would be started
@@ -42,6 +44,9 @@ Examples:
 
   # remove virtual servers, addresses, ipsets and rules
   COMMAND --cleanup
+
+  # remove what kube-proxy has left, once kpng-ipvs serves in its place
+  COMMAND --cleanup-kube-proxy
 
 Everything stays when the program ends: traffic goes on, and the next start changes only what differs.
 `,

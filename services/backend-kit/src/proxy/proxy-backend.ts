@@ -12,7 +12,7 @@ import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import { diffTask } from "./diff-task.ts";
 import type { Destination, ProxyHost } from "./proxy-host.ts";
 import { oneOf, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
-import type { ProxySpec, ServiceProxy } from "./proxy-spec.ts";
+import type { ProxyAlternative, ProxySpec, ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange } from "./rule-set.ts";
 import { serveTask } from "./serve-task.ts";
 
@@ -34,7 +34,7 @@ export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>)
     options: proxyOptions(spec),
     canDiff,
     isQuestion: (options) =>
-      options.diff === true || alternatives.some((one) => options[one.name] === true && one.isQuestion(options)),
+      options.diff === true || alternatives.some((one) => options[one.name] === true && one.isQuestion?.(options)),
     keepsState: (options) => selectedRuns(spec, options).length === 0,
     makeTask: (options, context) => makeTask(spec, options, context),
   };
@@ -55,7 +55,8 @@ const outputOption = (printing: string): OptionSpec => ({
 
 function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {
   const { proxyMode, canDiff = true, alternatives = [] } = spec;
-  const printing = [...alternatives.map((one) => `--${one.name}`), ...(canDiff ? ["--diff"] : [])].join(" and ");
+  const answering = alternatives.filter(({ isQuestion }) => isQuestion !== undefined);
+  const printing = [...answering.map(flagOf), ...(canDiff ? ["--diff"] : [])].join(" and ");
   return [
     ...planOptions.map((option) =>
       option === nodePortAddressesOption && spec.defaultNodePortAddresses !== undefined
@@ -82,6 +83,11 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
   ];
 }
 
+/** Returns the option that selects an alternative. *Shape:* `--shadow`. */
+function flagOf({ options: [{ flags }] }: ProxyAlternative): string {
+  return flags;
+}
+
 /** Returns the names of the given options that select another run than serving. */
 function selectedRuns<Change extends RuleChange>({ alternatives = [] }: ProxySpec<Change>, options: ParsedOptions) {
   return ["dryRun", "diff", "cleanup", ...alternatives.map(({ name }) => name)].filter(
@@ -104,7 +110,7 @@ function makeTask<Change extends RuleChange>(
   const settings = readProxySettings(withDefault, proxy.wantsLoopbackNodePorts);
   const selected = selectedRuns(spec, options);
   if (selected.length > 1) {
-    const flags = ["--dry-run", "--cleanup", "--diff", ...alternatives.map((one) => `--${one.name}`)];
+    const flags = ["--dry-run", "--cleanup", "--diff", ...alternatives.map(flagOf)];
     throw new ProcessError("BAD_OPTION", `${flags.join(", ")}: only one of these can be given`);
   }
   const print = (text: string) => void process.stdout.write(text);

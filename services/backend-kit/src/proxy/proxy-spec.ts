@@ -73,17 +73,17 @@ export interface OpenRuleSets<Change extends RuleChange> {
   readonly serviceCounts?: ReadServiceCounts | undefined;
 }
 
-/** A way to run a proxy that changes nothing on the node, e.g. shadow mode. */
+/** A way to run a proxy other than serving, e.g. shadow mode. */
 export interface ProxyAlternative {
-  /** Name of the option that selects it. *Shape:* `shadow` for `--shadow`. */
+  /** Key of the option that selects it in `ParsedOptions`. *Shape:* `shadow` for `--shadow`. */
   readonly name: string;
-  /** The selecting option, and options that apply to this run only. */
-  readonly options: readonly OptionSpec[];
+  /** The selecting option first, then options that apply to this run only. */
+  readonly options: readonly [OptionSpec, ...OptionSpec[]];
   /**
    * Returns true if the exit status of a run with these options answers a question, as for `--diff`; see
-   * `BackendCommand.isQuestion`.
+   * `BackendCommand.isQuestion`. Default: the run answers nothing, and `--output` does not apply to it.
    */
-  isQuestion(options: ParsedOptions): boolean;
+  isQuestion?(options: ParsedOptions): boolean;
   /** Returns the task of this run. */
   makeTask(options: ParsedOptions, settings: ProxySettings, context: BackendContext): Task;
 }

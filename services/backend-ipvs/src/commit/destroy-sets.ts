@@ -1,0 +1,21 @@
+import type { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
+import type { RunTool } from "../read/run-tool.ts";
+
+/**
+ * Destroys ipsets in one run of ipset. It ends at the first one that it refuses, e.g. because a rule of another program
+ * uses it; then the rest are destroyed one by one, and `failures` has what ipset refuses again.
+ *
+ * `removeObjects` and `removeKubeProxy` call it after their rules are gone.
+ */
+export async function destroySets(runTool: RunTool, failures: CleanupFailures, sets: readonly string[]): Promise<void> {
+  const destroy = (names: readonly string[]): Promise<void> =>
+    runTool.write(
+      ["ipset", "restore"],
+      names.map((name) => `destroy ${name}`),
+    );
+  try {
+    if (sets.length > 0) await destroy(sets);
+  } catch {
+    for (const set of sets) await failures.attempt(() => destroy([set]));
+  }
+}

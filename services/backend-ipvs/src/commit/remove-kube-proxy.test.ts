@@ -1,0 +1,105 @@
+import { createLog } from "@kpng/process/log.ts";
+import { expect, test } from "vitest";
+import { RunTool } from "../read/run-tool.ts";
+import { objectNames } from "../render/object-names.ts";
+import { useTools } from "../testing/use-tools.ts";
+import { removeKubeProxy } from "./remove-kube-proxy.ts";
+
+const options = {
+  names: objectNames(""),
+  runTool: new RunTool(30_000),
+  log: createLog("error", () => undefined),
+  localAddresses: { v4: ["192.0.2.1"], v6: [] },
+  excludedCIDRs: ["203.0.113.0/24"],
+};
+
+const sets = `create KPNGIPVS-SERVERS hash:ip,port family inet
+add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
+add KPNGIPVS-SERVERS 192.0.2.1,tcp:30080
+create KUBE-CLUSTER-IP hash:ip,port family inet
+add KUBE-CLUSTER-IP 10.96.0.1,tcp:80
+add KUBE-CLUSTER-IP 10.96.0.2,udp:53
+add KUBE-CLUSTER-IP 203.0.113.1,tcp:80
+create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
+add KUBE-NODE-PORT-TCP 30080
+add KUBE-NODE-PORT-TCP 30081
+create KUBE-6-LOAD-BALANCER-SOURCE-CID hash:ip,port,net family inet6
+create KUBE-DST-3YNVZWWGX3UQQ4VQ hash:ip family inet`;
+
+const servers = `-A -t 10.96.0.1:80 -s rr
+-A -t 10.96.0.1:8080 -s rr
+-A -t 192.0.2.1:30080 -s rr
+-A -t 192.0.2.1:30081 -s rr
+-A -u 10.96.0.2:53 -s rr
+-a -u 10.96.0.2:53 -r 10.1.1.7:53 -m -w 1
+-A -t 203.0.113.1:80 -s rr
+-A -t 198.51.100.9:30080 -s lc
+-A -t 198.51.100.9:80 -s lc`;
+
+const rules = `*mangle
+:KUBE-KUBELET-CANARY - [0:0]
+COMMIT
+*nat
+:PREROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-TCOU7JCQXEZGVUNU - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A PREROUTING -j KPNGIPVS-SERVICES
+-A KUBE-SERVICES -j KUBE-SVC-TCOU7JCQXEZGVUNU
+COMMIT
+*filter
+:KUBE-FIREWALL - [0:0]
+:KUBE-POD-FW-3YNVZWWGX3UQQ4VQ - [0:0]
+-A INPUT -j KUBE-FIREWALL
+COMMIT`;
+
+function useKernel(addresses: string, destroy = "true") {
+  return useTools({
+    ip: `case "$*" in *address*) echo "${addresses}" ;; *link*) echo "5: kube-ipvs0: <BROADCAST,NOARP> mtu 1500" ;; esac`,
+    ipset: `if [ "$1" = save ]; then echo "${sets}"; else ${destroy}; fi`,
+    ipvsadm: `[ "$1" != -S ] || echo "${servers}"`,
+    "iptables-save": `cat << 'E'\n${rules}\nE`,
+    "ip6tables-save": "exit 0",
+    "iptables-restore": "exit 0",
+  });
+}
+
+const theirs = "5: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0";
+const ours = "4: kpng-ipvs0    inet 10.96.0.1/32 scope host kpng-ipvs0";
+
+test("what kube-proxy has left goes, except virtual servers that are recorded as ours; other programs keep theirs", async () => {
+  const tools = useKernel(`${ours}\n${theirs}`);
+  await removeKubeProxy(options);
+  expect(tools.readInputs()).toEqual([
+    "link delete kube-ipvs0",
+    "-D -t 10.96.0.1:8080",
+    "-D -t 192.0.2.1:30081",
+    "-D -u 10.96.0.2:53",
+    "*nat",
+    ":KUBE-SERVICES - [0:0]",
+    ":KUBE-SVC-TCOU7JCQXEZGVUNU - [0:0]",
+    '-D PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
+    "-X KUBE-SERVICES",
+    "-X KUBE-SVC-TCOU7JCQXEZGVUNU",
+    "COMMIT",
+    "destroy KUBE-CLUSTER-IP",
+    "destroy KUBE-NODE-PORT-TCP",
+    "destroy KUBE-6-LOAD-BALANCER-SOURCE-CID",
+  ]);
+});
+
+test.each([
+  ["no address", theirs],
+  ["no IPv6 address", `${ours}\n${theirs}\n5: kube-ipvs0    inet6 fd00:10:96::1/128 scope global`],
+])("nothing goes while our interface has %s", async (_name, addresses) => {
+  const tools = useKernel(addresses);
+  await expect(removeKubeProxy(options)).rejects.toMatchObject({ code: "MOVE_TOO_EARLY" });
+  expect(tools.readInputs()).toEqual([]);
+});
+
+test("an ipset that another program uses keeps no other one from being destroyed", async () => {
+  const tools = useKernel(`${ours}\n${theirs}`, '! grep -q "destroy KUBE-CLUSTER-IP" "$INPUT"');
+  await expect(removeKubeProxy(options)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  const destroyed = tools.readInputs().filter((line) => line.startsWith("destroy "));
+  expect(destroyed.slice(2, 4)).toEqual(["destroy KUBE-CLUSTER-IP", "destroy KUBE-NODE-PORT-TCP"]);
+});

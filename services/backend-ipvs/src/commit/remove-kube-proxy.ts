@@ -1,0 +1,83 @@
+import { parseLinkAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
+import { type AddressSet, type Family, families } from "@kpng/model/address.ts";
+import type { Log } from "@kpng/process/log.ts";
+import { kubeProxyServers } from "../read/kube-proxy-servers.ts";
+import { parseLink } from "../read/read-objects.ts";
+import type { RunTool } from "../read/run-tool.ts";
+import { BackendIpvsError } from "../render/ipvs-error.ts";
+import { isKubeProxyChain, kubeProxyInterface, kubeProxySetName, kubeProxySets } from "../render/kube-proxy-names.ts";
+import type { ObjectNames } from "../render/object-names.ts";
+import { destroySets } from "./destroy-sets.ts";
+import { removeChains } from "./remove-chains.ts";
+
+interface RemoveKubeProxyOptions {
+  readonly names: ObjectNames;
+  readonly runTool: RunTool;
+  readonly log: Log;
+  /** The node's own addresses, without those of Services. */
+  readonly localAddresses: AddressSet;
+  readonly excludedCIDRs: readonly string[];
+}
+
+/**
+ * Removes what kube-proxy in ipvs or iptables mode has left: its interface, chains and ipsets. Unlike `kube-proxy
+ * --cleanup`, it leaves the virtual servers that kpng-ipvs has taken over with their connections, and those of other
+ * programs; it deletes the rest of kube-proxy's.
+ *
+ * `--cleanup-kube-proxy` runs it, while kpng-ipvs serves. Separate from `removeObjects`, which removes our own objects.
+ *
+ * Errors: MOVE_TOO_EARLY if kpng-ipvs has no addresses yet; then nothing has changed. Otherwise it goes on after a
+ * failure and throws the first one, as `removeObjects` does.
+ */
+export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<void> {
+  const { names, runTool, log, localAddresses, excludedCIDRs } = options;
+  const serviceAddresses = await readServedAddresses(options);
+  const failures = new CleanupFailures(log);
+  const saved = await failures.attempt(() => runTool.read(["ipset", "save"]));
+  const servers = await failures.attempt(() => runTool.read(["ipvsadm", "-S", "-n"]));
+  // First the addresses: afterwards no packet reaches the node's own ports through them.
+  await failures.attempt(async () => {
+    if (parseLink(await runTool.read(["ip", "-o", "link", "show"]), kubeProxyInterface) === "missing") return;
+    await runTool.write(["ip", "-batch", "-"], [`link delete ${kubeProxyInterface}`]);
+  });
+  for (const family of families) {
+    const left = kubeProxyServers({
+      ...{ servers: servers ?? "", sets: saved ?? "", names, family, serviceAddresses, excludedCIDRs },
+      localAddresses: localAddresses[family],
+    });
+    if (left.length > 0) {
+      await failures.attempt(() =>
+        runTool.write(
+          ["ipvsadm", "-R"],
+          left.map((server) => `-D ${server}`),
+        ),
+      );
+    }
+    const rules = await failures.attempt(() => removeChains(runTool, family, isKubeProxyChain));
+    const sets = kubeProxySets.map((set) => kubeProxySetName(family, set)).filter((set) => hasSet(saved ?? "", set));
+    await destroySets(runTool, failures, sets);
+    log.info("kube-proxy removed", { family, virtualServers: left.length, rules, sets: sets.length });
+  }
+  failures.end();
+}
+
+/**
+ * Returns the addresses of kube-proxy's interface, after a check that kpng-ipvs has addresses of each of their
+ * families: a sync adds its addresses last, all at once.
+ */
+async function readServedAddresses({ names, runTool }: RemoveKubeProxyOptions): Promise<ReadonlySet<string>> {
+  const all = parseLinkAddresses(await runTool.read(["ip", "-o", "address", "show"]));
+  const addressesOf = (link: string): readonly string[] =>
+    all.flatMap(([each, address]) => (each === link && !address.startsWith("fe80:") ? [address] : []));
+  const familiesOf = (addresses: readonly string[]): ReadonlySet<Family> =>
+    new Set(addresses.map((address) => (address.includes(":") ? "v6" : "v4")));
+  const [ours, theirs] = [addressesOf(names.interfaceName), addressesOf(kubeProxyInterface)];
+  if (ours.length > 0 && familiesOf(theirs).isSubsetOf(familiesOf(ours))) return new Set(theirs);
+  const reason = `${names.interfaceName} lacks the service addresses, so kpng-ipvs does not serve yet`;
+  throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
+}
+
+function hasSet(saved: string, name: string): boolean {
+  return saved.includes(`create ${name} `);
+}

@@ -1,0 +1,40 @@
+import { createLog } from "@kpng/process/log.ts";
+import { expect, test } from "vitest";
+import { RunTool } from "../read/run-tool.ts";
+import { objectNames } from "../render/object-names.ts";
+import { useTools } from "../testing/use-tools.ts";
+import { removeObjects } from "./remove-objects.ts";
+
+const names = objectNames("");
+const options = { names, runTool: new RunTool(30_000), log: createLog("error", () => undefined) };
+const ipvsadm = `case "$1" in -S) echo "-A -t 10.96.0.1:80 -s rr
+-A -f 1795162113 -s rr" ;; esac`;
+const rules = (text: string) => ({ "iptables-save": `echo "${text}"`, "ip6tables-save": "exit 0" });
+
+function useKernel(record: string, iptables: string) {
+  const ipset = `case "$1" in save) echo 'create KPNGIPVS-SERVERS hash:ip,port family inet
+add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
+create KPNGIPVS-MARKS hash:ip family inet
+add KPNGIPVS-MARKS 107.0.0.1
+create KPNGIPVS-RECORD hash:ip family inet comment
+add KPNGIPVS-RECORD 0.0.0.1 comment "${record}"' ;; esac`;
+  return useTools({ ...rules(iptables), ip: "exit 0", ipset, ipvsadm });
+}
+
+const kubeProxyRules = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -s 127.0.0.0/8 -j RETURN\nCOMMIT";
+const sets = ["SERVERS", "MARKS", "RECORD"].map((role) => `destroy KPNGIPVS-${role}`);
+
+test.each([
+  ["boot=1,plans=0123456789abcdef", ["-D -t 10.96.0.1:80", "-D -f 1795162113"]],
+  ["handed-over", ["-D -f 1795162113"]],
+])("with the record %s, a cleanup deletes %j", async (record, deleted) => {
+  const tools = useKernel(record, kubeProxyRules);
+  await removeObjects(options);
+  expect(tools.readInputs()).toEqual([...deleted, ...sets]);
+});
+
+test("a cleanup after a hand-over changes nothing until kube-proxy has rules", async () => {
+  const tools = useKernel("handed-over", "*nat\nCOMMIT");
+  await expect(removeObjects(options)).rejects.toMatchObject({ code: "MOVE_TOO_EARLY" });
+  expect(tools.readInputs()).toEqual([]);
+});
