@@ -103,6 +103,9 @@ function makeManager(path: string, folder: string, kubeconfig: string, port: num
   return new Child("kube-controller-manager", path, args, join(folder, "kube-controller-manager.log"));
 }
 
+/** Longest time until a new API server is ready, in milliseconds; a guest is slower than its machine. */
+const readyMs = Number(process.env.KPNG_PATIENCE_MS ?? 60_000);
+
 async function untilReady(api: ApiClient, apiServer: ApiServer): Promise<void> {
   const check = async (): Promise<boolean> => {
     if (!apiServer.child.isRunning) throw new Error("it has exited");
@@ -112,7 +115,7 @@ async function untilReady(api: ApiClient, apiServer: ApiServer): Promise<void> {
     await api.get("/api/v1/namespaces/default");
     return true;
   };
-  await until("kube-apiserver is ready", check, 60_000, () => apiServer.child.tail());
+  await until("kube-apiserver is ready", check, readyMs, () => apiServer.child.tail());
 }
 
 function pathOf(options: ClusterOptions, program: Program): string {

@@ -92,6 +92,8 @@ ${prepare}
 : > ${quote(join(folder, "booted"))}
 : > /run/xtables.lock
 ip link set lo up
+# kube-apiserver makes a label of it.
+echo guest > /proc/sys/kernel/hostname
 cd ${quote(process.cwd())}
 ${variables.join("\n")}
 ${command.map(quote).join(" ")} < /dev/null > ${quote(join(folder, "out.txt"))} 2>&1

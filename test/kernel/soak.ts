@@ -9,8 +9,8 @@ import { fileURLToPath } from "node:url";
  * `npm run soak -- userspace` opens, resets and ends connections through kpng-userspace for five minutes, or for the
  * seconds that follow; `npm test` does so for 30 s. `npm run soak -- userspace-kills` kills processes of it under
  * traffic for two minutes, or for the seconds that follow, with the seed that follows.
- * `npm run soak -- ipvs` kills kpng-ipvs 60 times in a guest, and opens 100 000 short connections through it;
- * KPNG_KILL_POINTS and KPNG_SHORT_CONNECTIONS set other numbers.
+ * `npm run soak -- ipvs` kills kpng-ipvs 60 times in a guest, opens 100 000 short connections through it, and moves a
+ * node from kube-proxy in ipvs mode to it and back; KPNG_KILL_POINTS and KPNG_SHORT_CONNECTIONS set other numbers.
  */
 const [, , name, ...others] = process.argv;
 if (name === "cluster") {
@@ -22,9 +22,11 @@ if (name === "userspace") {
   process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
 }
 if (name === "ipvs") {
-  const { status } = spawnSync("vitest", ["run", "test/kernel/kpng-ipvs-endurance.test.ts"], {
+  const files = ["kpng-ipvs-endurance", "migration-ipvs"].map((file) => `test/kernel/${file}.test.ts`);
+  const numbers = { KPNG_KILL_POINTS: "60", KPNG_SHORT_CONNECTIONS: "100000", KPNG_MIGRATIONS: "." };
+  const { status } = spawnSync("vitest", ["run", "--no-file-parallelism", ...files], {
     stdio: "inherit",
-    env: { KPNG_KILL_POINTS: "60", KPNG_SHORT_CONNECTIONS: "100000", KPNG_GUEST_MS: "3600000", ...process.env },
+    env: { ...numbers, KPNG_GUEST_MS: "3600000", ...process.env },
   });
   process.exit(status ?? 1);
 }

@@ -30,6 +30,13 @@ const proxyNames = {
   ipvs: "kube-proxy-ipvs",
 } as const satisfies Readonly<Record<KubeProxyMode, ProxyName>>;
 
+/** kube-proxy with an API server. */
+type KubeProxy = RunningBackend & {
+  readonly kubeconfig: string;
+  /** Starts kube-proxy alone, with the last state, and does not wait for its first sync. */
+  run(settings: Settings): void;
+};
+
 /**
  * Starts the oracle: the real kube-proxy on n1, with a real API server.
  *
@@ -42,7 +49,7 @@ export async function kubeProxy(
   firstMarkerPort?: number,
   mode: KubeProxyMode = "iptables",
   args: readonly string[] = [],
-): Promise<RunningBackend & { readonly kubeconfig: string }> {
+): Promise<KubeProxy> {
   const binaries = await findBinaries(programs);
   if (binaries.kind === "missing") throw new Error(binaries.reason);
   const cluster = await startCluster({ paths: binaries.paths, hasControllers: false });
@@ -69,6 +76,7 @@ export async function kubeProxy(
     proxy: proxyNames[mode],
     loseRules: () => (mode === "nftables" ? flushServices(world, "kube-proxy") : flushNat(world)),
     kubeconfig: cluster.kubeconfig("admin"),
+    run,
     start: async (settings, state) => {
       present = settings;
       await proxy.stop();

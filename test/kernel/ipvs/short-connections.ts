@@ -1,4 +1,5 @@
 import { connect } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 
 /** Totals of short connections. */
 export interface ShortConnections {
@@ -8,11 +9,11 @@ export interface ShortConnections {
   readonly elapsedMs: number;
 }
 
-// `short-connections.ts ADDRESS PORT` opens two connections at a time, closes each after its first answer, and goes on
-// until its standard input ends or 20 have failed. It prints the number of answers after every 100, and
-// `ShortConnections` as JSON at the end.
+// `short-connections.ts ADDRESS PORT PAUSE` opens two connections at a time, closes each after its first answer, opens
+// the next after a pause of so many milliseconds, and goes on until its standard input ends or 20 have failed. It
+// prints the number of answers after every 100, and `ShortConnections` as JSON at the end.
 
-const [, , host = "", port = ""] = process.argv;
+const [, , host = "", port = "", pauseMs = ""] = process.argv;
 const atOnce = 2;
 const mostFailures = 20;
 const failures: string[] = [];
@@ -49,7 +50,10 @@ process.stdin.resume().once("end", () => {
 });
 const startMs = performance.now();
 const series = Array.from({ length: atOnce }, async () => {
-  while (!isOver && failures.length < mostFailures) await connectOnce();
+  while (!isOver && failures.length < mostFailures) {
+    await connectOnce();
+    await sleep(Number(pauseMs));
+  }
 });
 await Promise.all(series);
 const totals: ShortConnections = { answered, failures, elapsedMs: Math.round(performance.now() - startMs) };

@@ -1,0 +1,137 @@
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { until } from "../../cluster/until.ts";
+import { named, together } from "../../scenario/build.ts";
+import { kpngIptables } from "../backend/kpng-iptables.ts";
+import { kpngIpvs } from "../backend/kpng-ipvs.ts";
+import { kubeProxy, proxyOptions } from "../backend/kube-proxy.ts";
+import { NodeProcess } from "../backend/node-process.ts";
+import { programFile } from "../backend/program-file.ts";
+import { buildTwoNodes } from "../laboratory/two-nodes.ts";
+import { GuestResults } from "./guest-results.ts";
+import { migrationChecks } from "./migration-checks.ts";
+import { foreignCIDR, MovingNode, movingState } from "./moving-node.ts";
+
+// A node moves to kpng-ipvs and back, inside the guest, by the steps of docs/guides/migrate-from-kube-proxy.md.
+
+const results = new GuestResults(process.argv);
+
+/** Returns the commands that the section "IPVS" of the guide says to run, in their order. */
+function guideCommands(): readonly string[] {
+  const guide = fileURLToPath(new URL("../../../docs/guides/migrate-from-kube-proxy.md", import.meta.url));
+  const [, section = ""] = readFileSync(guide, "utf8").split("\n## IPVS\n");
+  const tables = (section.split("\n## ")[0] ?? "").matchAll(/^\|.*? run `(kpng-ipvs [^`]*)`/gm);
+  return [...tables].map(([, command = ""]) => command);
+}
+
+const ofKubeProxy = /KUBE-(?!FIREWALL|KUBELET|IPTABLES-HINT)|kube-ipvs0/;
+const ofKpngIpvs = /KPNGIPVS|kpng-ipvs0/;
+
+const [cleanupKubeProxy = "", handOver = "", cleanup = ""] = guideCommands();
+
+await results.report(migrationChecks.kubeProxy, async () => {
+  const world = await buildTwoNodes();
+  await using _ = { [Symbol.asyncDispose]: () => world.close() };
+  const theirs = await kubeProxy(world, undefined, "ipvs", [`--ipvs-exclude-cidrs=${foreignCIDR}`]);
+  const ours = new NodeProcess(world.laboratory);
+  const source = [programFile("cli"), "kube", "--kubeconfig", theirs.kubeconfig, "to-local", "to-ipvs"];
+  const more = ["--node-name", "n1", "--state-dir", "none", "--ipvs-min-sync-period", "0s", ...proxyOptions({})];
+  await theirs.start({}, together(movingState, named("deleted", { number: 15 }, ["b"])));
+  const node = await MovingNode.begin(world);
+  await node.after("kube-proxy serves", theirs.proxy);
+
+  await theirs.stop();
+  await node.typeTooEarly(cleanupKubeProxy);
+  // Both proxies read the same API server, so either serves the marker of `apply`.
+  const applied = theirs.apply(movingState);
+  ours.start([process.execPath, ...source, ...more]);
+  await applied;
+  await node.after("kpng-ipvs has taken over", "ipvs");
+  await node.type(cleanupKubeProxy);
+  await node.after("kube-proxy has been removed", "ipvs");
+  await node.expectNone("kube-proxy has been removed", ofKubeProxy);
+  await node.expectOurServers("kube-proxy has been removed");
+
+  await ours.stop();
+  await node.type(handOver);
+  await node.after("the addresses have been handed over", "ipvs");
+  await node.typeTooEarly(cleanup);
+  theirs.run({});
+  const rules = "for tool in iptables ip6tables; do $tool-save | grep -q '^-A KUBE-SERVICES '; done";
+  await until("kube-proxy has rules", async () => (await node.type(rules)) === "", 240_000, theirs.log);
+  await node.after("kube-proxy has taken over", theirs.proxy);
+  await node.type(cleanup);
+  await node.after("kpng-ipvs --cleanup has run", theirs.proxy);
+  await node.expectNone("kpng-ipvs --cleanup has run", ofKpngIpvs);
+  const wrong = await node.end();
+  await theirs.close();
+  return wrong;
+});
+
+await results.report(migrationChecks.kpngIptables, async () => {
+  const world = await buildTwoNodes();
+  await using _ = { [Symbol.asyncDispose]: () => world.close() };
+  const theirs = await kpngIptables(world, { name: "other", firstMarkerPort: 20_000 });
+  const ours = await kpngIpvs(world, { firstMarkerPort: 30_000 });
+  await theirs.start({}, movingState);
+  const node = await MovingNode.begin(world);
+  await ours.start({}, movingState);
+  await node.after("kpng-ipvs has started beside kpng-iptables", "ipvs");
+  await theirs.stop();
+  await theirs.cleanUp();
+  await node.after("kpng-iptables --cleanup has run", "ipvs");
+  await node.expectNone("kpng-iptables --cleanup has run", /KPNG-/);
+  await node.expectOurServers("kpng-iptables --cleanup has run");
+
+  await node.startTransfers();
+  await theirs.start({}, movingState);
+  await ours.stop();
+  await node.after("kpng-iptables has started, and kpng-ipvs has stopped", "ipvs");
+  // IPVS carries these until its cleanup.
+  await node.finishTransfers();
+  await ours.cleanUp();
+  await node.after("kpng-ipvs --cleanup has run", "iptables");
+  await node.expectNone("kpng-ipvs --cleanup has run", ofKpngIpvs);
+  await node.expectNoServers("kpng-ipvs --cleanup has run");
+  const wrong = await node.end();
+  await theirs.close();
+  return wrong;
+});
+
+await results.report(migrationChecks.handOver, async () => {
+  const world = await buildTwoNodes();
+  await using _ = { [Symbol.asyncDispose]: () => world.close() };
+  const ours = await kpngIpvs(world);
+  await ours.start({}, movingState);
+  const node = await MovingNode.begin(world);
+  await ours.stop();
+  await node.type(handOver);
+  await node.after("the addresses have been handed over", "ipvs");
+  await node.typeTooEarly(cleanup);
+  // A part of what kube-proxy would have left by now, and a chain of another program.
+  await node.type(`ipset create KUBE-CLUSTER-IP hash:ip,port; ipset create KUBE-6-CLUSTER-IP hash:ip,port family inet6
+    for tool in iptables ip6tables; do $tool -t nat -N KUBE-SERVICES; $tool -t nat -I PREROUTING -j KUBE-SERVICES; done
+    iptables -t nat -A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT
+    iptables -N KUBE-ROUTER-INPUT; ipvsadm -A -t 10.96.0.11:8888 -s rr`);
+  await node.typeTooEarly(cleanupKubeProxy);
+  await ours.start({}, movingState);
+  await node.after("kpng-ipvs serves again", "ipvs");
+  await node.type(cleanupKubeProxy);
+  await node.after("kube-proxy has been removed", "ipvs");
+  await node.expectNone("kube-proxy has been removed", /KUBE-(?!ROUTER-INPUT)|kube-ipvs0/);
+  await node.expectOurServers("kube-proxy has been removed");
+  await node.type("iptables -X KUBE-ROUTER-INPUT");
+  const wrong = await node.end();
+
+  await ours.stop();
+  const before = await node.servers();
+  await node.type(handOver);
+  const rule = "-A KUBE-SERVICES -j RETURN";
+  await node.type(`for tool in iptables ip6tables; do $tool -t nat -N KUBE-SERVICES; $tool -t nat ${rule}; done`);
+  await node.type(cleanup);
+  await node.expectNone("kpng-ipvs --cleanup has run", ofKpngIpvs);
+  const [after, kept] = [await node.servers(), before.filter((id) => !id.startsWith("-f "))];
+  await ours.close();
+  return [...wrong, ...(after.join() === kept.join() ? [] : [`virtual servers were ${before}, are ${after}`])];
+});
+process.exit(0);

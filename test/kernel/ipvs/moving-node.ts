@@ -1,0 +1,135 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { parseServer } from "@kpng/backend-ipvs/render/kernel-objects.ts";
+import { named, publicAddress, together, web } from "../../scenario/build.ts";
+import type { State } from "../../scenario/manifest.ts";
+import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod } from "../../scenario/packet.ts";
+import type { ProxyName } from "../../scenario/proxy-name.ts";
+import { programFile } from "../backend/program-file.ts";
+import { checkPackets } from "../check-packets.ts";
+import type { TwoNodes } from "../laboratory/two-nodes.ts";
+import { Connections, Transfers } from "./guest-traffic.ts";
+
+const options = { ports: [{ port: 80, nodePort: 30_080 }], loadBalancerIPs: [publicAddress(10)] };
+// kube-proxy has virtual servers also for Services without endpoints, and sends clients outside to other nodes if
+// policy Local finds no endpoint on this one.
+const local = { number: 13, loadBalancerIPs: [publicAddress(13)], external: "Local" } as const;
+
+/** State during a move. */
+export const movingState: State = together(
+  web(options, ["b", "c"]),
+  named("empty", { number: 12 }, []),
+  named("local", local, ["b", "c"]),
+  named("elsewhere", { ...local, number: 14, loadBalancerIPs: [publicAddress(14)] }, ["c"]),
+);
+
+const packets: readonly Packet[] = [
+  { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
+  { from: n1, to: clusterIP("web"), port: 80, goesTo: ["b", "c"] },
+  { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b", "c"], source: "masqueraded" },
+  { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
+  { from: outside, to: loadBalancerIP("local"), port: 80, goesTo: ["b"], source: "kept" },
+  { from: pod("a"), to: clusterIP("empty"), port: 80, verdict: "refused" },
+];
+
+/** Virtual server of another program, which neither proxy may touch. kube-proxy must be told so. */
+const foreign = "-t 203.0.113.9:80 -s lc";
+/** `--ipvs-exclude-cidrs` for it. */
+export const foreignCIDR = "203.0.113.0/24";
+
+/** A node during a move, with traffic that must not notice it. */
+export class MovingNode {
+  readonly world: TwoNodes;
+  readonly #wrong: string[] = [];
+  readonly #connections: Connections;
+  readonly #transfers: Transfers[];
+  readonly #startMs = performance.now();
+
+  private constructor(world: TwoNodes, transfers: Transfers) {
+    this.world = world;
+    this.#transfers = [transfers];
+    this.#connections = new Connections(world, movingState, 150);
+  }
+
+  /** Begins the traffic. A proxy must already serve `movingState`. */
+  static async begin(world: TwoNodes): Promise<MovingNode> {
+    const program = join(world.laboratory.folder, "kpng-ipvs");
+    const text = `#!/bin/sh\nexec '${process.execPath}' '${programFile("backend-ipvs")}' "$@"\n`;
+    await writeFile(program, text, { mode: 0o755 });
+    const node = new MovingNode(world, await Transfers.start(world, movingState));
+    await node.type(`ipvsadm -A ${foreign}`);
+    return node;
+  }
+
+  /** Types a command on the node. Errors: it fails. */
+  type(command: string): Promise<string> {
+    const { laboratory } = this.world;
+    return laboratory.run("n1", ["sh", "-ec", `PATH="${laboratory.folder}:$PATH"; ${command}`]);
+  }
+
+  /** Types a command that must refuse to run. */
+  async typeTooEarly(command: string): Promise<void> {
+    const said = await this.type(`${command} 2>&1 || true`);
+    if (!said.includes("MOVE_TOO_EARLY")) this.#wrong.push(`${command} ran too early: ${said}`);
+  }
+
+  /** Starts more transfers, which the proxy carries that serves now. */
+  async startTransfers(): Promise<void> {
+    this.#transfers.push(await Transfers.start(this.world, movingState));
+  }
+
+  /** Ends the last transfers that were started. */
+  async finishTransfers(): Promise<void> {
+    this.#wrong.push(...((await this.#transfers.pop()?.finish()) ?? []));
+  }
+
+  /** Expects that packets are answered after a step, as the proxy does. */
+  async after(step: string, proxy: ProxyName): Promise<void> {
+    const lines = await checkPackets(this.world, { name: step, state: movingState, packets }, proxy);
+    this.#wrong.push(...lines.map((line) => `${step}: ${line}`));
+    const seconds = ((performance.now() - this.#startMs) / 1_000).toFixed(0);
+    process.stdout.write(`${seconds} s: ${step}; ${this.#connections.count} short connections\n`);
+  }
+
+  /** Expects no interface, address, ipset, chain or rule whose line matches. */
+  async expectNone(step: string, pattern: RegExp): Promise<void> {
+    const all = await this.type("ip -o address show; ip -o link show; ipset list -n; iptables-save; ip6tables-save");
+    const lines = all.split("\n").filter((line) => pattern.test(line));
+    this.#wrong.push(...lines.slice(0, 10).map((line) => `${step}: left: ${line}`));
+  }
+
+  /** Expects that kpng-ipvs has recorded all virtual servers except the foreign one. */
+  async expectOurServers(step: string): Promise<void> {
+    const sets = await this.type("ipset save");
+    const isRecorded = (id: string) =>
+      new RegExp(`^add KPNGIPVS-\\S+ ${RegExp.escape(parseServer(id)?.element ?? id)}$`, "m").test(sets);
+    const others = (await this.servers()).filter((id) => !isRecorded(id));
+    if (`${others}` !== "-t 203.0.113.9:80") this.#wrong.push(`${step}: virtual servers of others: ${others}`);
+  }
+
+  /** Expects no virtual server but the foreign one. */
+  async expectNoServers(step: string): Promise<void> {
+    const servers = await this.servers();
+    if (`${servers}` !== "-t 203.0.113.9:80") this.#wrong.push(`${step}: virtual servers: ${servers}`);
+  }
+
+  /** Returns the virtual servers in the kernel. */
+  async servers(): Promise<readonly string[]> {
+    return [...(await this.type("ipvsadm -S -n")).matchAll(/^-A (.*?) -s /gm)].map(([, id = ""]) => id);
+  }
+
+  /** Ends the traffic; returns a line for everything that went wrong. */
+  async end(): Promise<readonly string[]> {
+    const { answered, failures, elapsedMs } = await this.#connections.end();
+    const lost = (await Promise.all(this.#transfers.map((each) => each.finish()))).flat();
+    const servers = await this.type("ipvsadm -S -n");
+    const perSecond = Math.round((1_000 * answered) / elapsedMs);
+    process.stdout.write(`${answered} short connections, ${perSecond} per second, ${failures.length} failed\n`);
+    return [
+      ...this.#wrong,
+      ...lost,
+      ...failures.map((line) => `short connection: ${line}`),
+      ...(servers.includes(`-A ${foreign}\n`) ? [] : [`the foreign virtual server is gone: ${servers}`]),
+    ];
+  }
+}
