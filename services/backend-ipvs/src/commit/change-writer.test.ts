@@ -46,3 +46,27 @@ test("endpoints that the kernel refuses are left out, also more than are tried a
   const { mode } = await rules.sync(plan, new Set(["ns/s1"]), stages);
   expect([mode, ...readInputs().slice(before)]).toEqual(["none", "-a -t 10.96.0.1:80 -r 192.0.2.255:8080 -m -w 1"]);
 });
+
+test("a virtual server is never left out: packets would reach the node's own ports", async () => {
+  const { readInputs } = useKernel("-A -t 10.96.0.1:80");
+  const rules = openRuleSet();
+  const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["10.1.1.7"])]);
+  for (let attempt = 1; attempt <= 3; attempt++) {
+    await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  }
+  expect(readInputs().filter((line) => line.startsWith("address"))).toEqual([]);
+});
+
+test("more addresses than are tried at once are left out, too", async () => {
+  useKernel("add ff05::");
+  const rules = openRuleSet({ family: "v6", localAddresses: () => ({ v4: [], v6: [] }) });
+  const plan = planOfServices(
+    "v6",
+    Array.from({ length: 80 }, (_, at) => serviceAt(`s${at}`, at < 70 ? `ff05::${at}` : `fd00::${at}`, ["fd01::7"])),
+  );
+  for (let attempt = 1; attempt <= 2; attempt++) {
+    await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  }
+  await rules.sync(plan, "all", stages);
+  expect(rules.installed.lines().filter((line) => line.startsWith("address"))).toHaveLength(10);
+});

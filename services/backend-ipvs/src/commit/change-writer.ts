@@ -66,13 +66,7 @@ export class ChangeWriter {
       if (batches.length > 0) print(formatBatches(batches));
       return { batches, done: together };
     }
-    try {
-      await this.#run(batches);
-    } catch (error) {
-      // There may be more refused additions than are tried at once: each attempt finds some.
-      if (isRefusal(error)) await this.#tryAlone(alone);
-      throw error;
-    }
+    await this.#run(batches, alone);
     return { batches, done: [...together, ...(await this.#tryAlone(alone))] };
   }
 
@@ -94,13 +88,23 @@ export class ChangeWriter {
     };
   }
 
-  async #run(batches: readonly Batch[]): Promise<void> {
-    try {
-      for (const { command, lines } of batches) await this.#options.runTool.write(command, lines);
-      this.#isSuspicious = false;
-    } catch (error) {
-      this.#isSuspicious = isRefusal(error);
-      throw error;
+  /**
+   * Runs batches. If the kernel refuses a line, additions that may be refused, too, are tried before the error is
+   * thrown: there may be more of them than a call tries, and so each call finds some.
+   */
+  async #run(batches: readonly Batch[], suspects: readonly ObjectChange[]): Promise<void> {
+    this.#isSuspicious = false;
+    for (const { command, lines } of batches) {
+      try {
+        await this.#options.runTool.write(command, lines);
+      } catch (error) {
+        this.#isSuspicious = isRefusal(error);
+        // An address must wait for its virtual servers, which are in force if the batch of addresses is the one that
+        // failed.
+        const mayTry = ({ kind }: ObjectChange): boolean => kind === "real" || command[0] === "ip";
+        if (this.#isSuspicious) await this.#tryAlone(suspects.filter(mayTry));
+        throw error;
+      }
     }
   }
 
