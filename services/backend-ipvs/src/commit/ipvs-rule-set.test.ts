@@ -166,7 +166,8 @@ test("the constant rules are written at a start and where they differ", async ()
   const folder = '"$(dirname "$0")"';
   const { readInputs } = useTools({
     ...allWork,
-    "iptables-restore": `sed 's/^-I /-A /' "$INPUT" > ${folder}/rules`,
+    // Jumps that are installed are not given again.
+    "iptables-restore": `cd ${folder}; grep -q '^-I ' "$INPUT" && sed 's/^-I /-A /' "$INPUT" > all; cp all rules`,
     "iptables-save": `cat ${folder}/rules 2> /dev/null; exit 0`,
   });
   const rules = openRuleSet();
