@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { expect, test, vi } from "vitest";
 import { Backoff } from "./backoff.ts";
-import { addOptions, nodeNameOption, parseDurationMs, parsePositiveDurationMs } from "./options.ts";
+import { addOptions, nodeNameOption, parseDurationMs, parseMemory, parsePositiveDurationMs } from "./options.ts";
 
 test.each([
   { text: "500ms", ms: 500 },
@@ -31,6 +31,12 @@ test("a delay of 0 is rejected where it would mean retrying without a pause", ()
   expect(() => parsePositiveDurationMs("0s")).toThrow("at least 1ms");
   const backoff = new Backoff({ minMs: 0, maxMs: 30_000, random: () => 0.999 });
   expect(Array.from({ length: 12 }, () => backoff.nextMs()).at(-1)).toBeGreaterThan(1_000);
+});
+
+test("a limit of memory below 1 MiB is rejected, because it most likely means mebibytes", () => {
+  expect(parseMemory("--limit")("1048576")).toBe(1_048_576);
+  for (const text of ["512", "0", "64MiB"]) expect(() => parseMemory("--limit")(text), text).toThrow("--limit");
+  expect(() => parseMemory("--limit")("512")).toThrow("a number of bytes, at least 1048576 (1 MiB)");
 });
 
 test("an empty node name is rejected", () => {

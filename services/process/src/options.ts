@@ -125,6 +125,18 @@ export function parseWholeNumber(name: string, min: number, max: number): (text:
 }
 
 /**
+ * Returns a parser of a number of bytes, at least 1 MiB: less is most likely a number of mebibytes. `name` is for its
+ * message.
+ */
+export function parseMemory(name: string): (text: string) => number {
+  return (text) => {
+    const bytes = parseWholeNumber(name, 0, Number.MAX_SAFE_INTEGER)(text);
+    if (bytes >= 1_048_576) return bytes;
+    throw new InvalidArgumentError(`${name} is a number of bytes, at least 1048576 (1 MiB)`);
+  };
+}
+
+/**
  * Returns an option that may be given several times. A value may also be a list separated by commas, as in an
  * environment variable. Given values replace the default.
  */

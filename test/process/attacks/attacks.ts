@@ -320,7 +320,7 @@ export const attacks = {
     piece: once(Buffer.concat([connectionStart, ...manyStreams.map(startWatch)])),
   },
   metrics: {
-    connections: 40,
+    connections: 200,
     target: "health",
     piece: once(Buffer.from("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")),
   },

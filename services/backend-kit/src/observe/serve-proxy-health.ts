@@ -2,6 +2,7 @@ import type { ServerResponse } from "node:http";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type AnswerProbe, probeServerTask } from "@kpng/process/health/probe-server.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
+import { makeRenderer } from "@kpng/process/health/render-metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { Counter, type Registry } from "prom-client";
@@ -46,6 +47,7 @@ export function proxyObserveTasks(addresses: ProxyObserveAddresses, options: Pro
 function makeAnswer({ proxyHealth, health, metrics, mode }: ProxyObserveOptions): AnswerProbe {
   const healthzTotal = createCounter(metrics, "healthz");
   const livezTotal = createCounter(metrics, "livez");
+  const render = makeRenderer(metrics);
   return async (path, response) => {
     switch (path) {
       case "/healthz":
@@ -59,7 +61,7 @@ function makeAnswer({ proxyHealth, health, metrics, mode }: ProxyObserveOptions)
         return;
       }
       case "/metrics":
-        response.writeHead(200, { "content-type": metrics.contentType }).end(await metrics.metrics());
+        response.writeHead(200, { "content-type": metrics.contentType }).end(await render());
         return;
       case "/proxyMode":
         response.writeHead(200, { "content-type": "text/plain" }).end(mode);

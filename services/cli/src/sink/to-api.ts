@@ -1,4 +1,10 @@
-import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatableNonEmpty } from "@kpng/process/options.ts";
+import {
+  type OptionSpec,
+  parseDurationMs,
+  parseMemory,
+  parseWholeNumber,
+  repeatableNonEmpty,
+} from "@kpng/process/options.ts";
 import { collectWhenIdle } from "@kpng/process/run/idle-collection.ts";
 import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
@@ -52,7 +58,7 @@ const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--max-request-memory <bytes>",
     description: "maximum memory of incomplete and waiting requests over TCP (default: an eighth of the memory limit)",
-    parse: parseWholeNumber("--max-request-memory", 1, Number.MAX_SAFE_INTEGER),
+    parse: parseMemory("--max-request-memory"),
   },
   {
     flags: "--max-queries <count>",

@@ -1,7 +1,7 @@
 import { maxMessageOption } from "@kpng/backend-kit/backend/backend-options.ts";
 import { defaultMessageBytes } from "@kpng/backend-kit/receive/view-limit.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { parseDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
+import { parseDurationMs, parseMemory } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import { clientOptions } from "@kpng/process/token-file.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
@@ -30,13 +30,13 @@ export const apiCommand: SourceCommand = {
       flags: "--max-batch-size <bytes>",
       description:
         "maximum memory that a batch from the upstream watcher may take; the first is the whole state (default: a third of the memory limit)",
-      parse: parseWholeNumber("--max-batch-size", 1, Number.MAX_SAFE_INTEGER),
+      parse: parseMemory("--max-batch-size"),
     },
     {
       flags: "--max-state-size <bytes>",
       description:
         "maximum memory that the state of the upstream watcher may take (default: three eighths of the memory limit)",
-      parse: parseWholeNumber("--max-state-size", 1, Number.MAX_SAFE_INTEGER),
+      parse: parseMemory("--max-state-size"),
     },
     staleOption,
     {

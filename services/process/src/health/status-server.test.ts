@@ -73,6 +73,32 @@ test.each([
   await end();
 });
 
+test("requests for metrics share renderings when there are many, and none gets one from before it", async () => {
+  let count = 0;
+  const stop = new AbortController();
+  const [port = 0] = await freePorts(1);
+  const metrics = new Registry();
+  const gauge: Gauge = new Gauge({ name: "x", help: "x", registers: [metrics], collect: () => gauge.set(++count) });
+  const running = statusServerTask({ address: `127.0.0.1:${port}`, health: new Health(), metrics }).run(stop.signal);
+  const sockets = await Promise.all(
+    Array.from({ length: 20 }, async () => {
+      const socket = connect(port, "127.0.0.1");
+      await once(socket, "connect");
+      return socket;
+    }),
+  );
+  for (const socket of sockets) socket.write("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+  const answers = await Promise.all(sockets.map((socket) => socket.setEncoding("utf8").toArray()));
+  expect(answers.filter((answer) => /^x \d+$/m.test(answer.join("")))).toHaveLength(20);
+  // On a very busy machine, some take longer than the pause between two renderings.
+  expect(count).toBeLessThan(10);
+  const before = count;
+  const later = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  expect(later).toContain(`x ${before + 1}`);
+  stop.abort();
+  await running;
+});
+
 test("a client that does not wait for its answer gets no second one", async () => {
   let count = 0;
   const stop = new AbortController();

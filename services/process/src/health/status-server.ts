@@ -5,6 +5,7 @@ import type { Task } from "../task.ts";
 import type { Health } from "./health.ts";
 import { type AnswerProbe, type ProbeServerOptions, probeServerTask } from "./probe-server.ts";
 import { registerProcessMetrics } from "./process-metrics.ts";
+import { makeRenderer } from "./render-metrics.ts";
 
 /** Address and content of a status server, which Kubernetes probes and Prometheus ask. */
 export interface StatusServerOptions extends ProbeServerOptions {
@@ -46,6 +47,7 @@ export function statusServerTasks(
 }
 
 function makeAnswer({ health, metrics }: StatusServerOptions): AnswerProbe {
+  const render = makeRenderer(metrics);
   return async (path, response) => {
     switch (path) {
       case "/livez":
@@ -55,8 +57,7 @@ function makeAnswer({ health, metrics }: StatusServerOptions): AnswerProbe {
       case "/readyz":
         return answer(response, health.isReady, health);
       case "/metrics": {
-        const text = await metrics.metrics();
-        response.writeHead(200, { "content-type": metrics.contentType }).end(text);
+        response.writeHead(200, { "content-type": metrics.contentType }).end(await render());
         return;
       }
       default:

@@ -1,3 +1,4 @@
+import { createLog } from "@kpng/process/log.ts";
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { node, service } from "../testing/build.ts";
@@ -18,9 +19,11 @@ test.each([
     timeout: 60_000,
   },
   async ({ before, message }) => {
+    const lines: string[] = [];
+    const log = createLog("info", (line) => lines.push(line));
     const store = new Store();
     store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
-    const server = await serveStore(store, { drainMs: 0, maxRequestMemoryBytes: 256 * 1_024 });
+    const server = await serveStore(store, { drainMs: 0, maxRequestMemoryBytes: 256 * 1_024, log });
     const good = new RawWatch(dialHttp2(server.address));
     await good.received(40);
     const session = dialHttp2(server.address);
@@ -32,6 +35,7 @@ test.each([
     await expect.poll(() => session.destroyed, { timeout: 30_000 }).toBe(true);
     const refusals = await server.metrics.getSingleMetricAsString("kpng_refused_total");
     expect(refusals).toContain('kpng_refused_total{reason="requests"} 1');
+    expect(lines.join()).toMatch(/"held":"0\.\d MiB","limit":"0\.3 MiB"/);
     const { byteCount } = good;
     good.ask();
     store.apply([{ kind: "put-service", service: service({ name: "later" }) }]);

@@ -70,8 +70,11 @@ export class RequestMemory {
     for (const [session, bytes] of most) {
       if (this.#bytes <= (this.#maxBytes * 3) / 4) break;
       this.#bytes -= bytes;
-      this.#refusals.add("requests", session.socket?.remoteAddress ?? "");
+      const fields = { held: inMebibytes(bytes), limit: inMebibytes(this.#maxBytes) };
+      this.#refusals.add("requests", session.socket?.remoteAddress ?? "", fields);
       session.destroy();
     }
   }
 }
+
+const inMebibytes = (bytes: number): string => `${(bytes / 1_048_576).toFixed(1)} MiB`;
