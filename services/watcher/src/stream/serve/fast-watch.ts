@@ -106,9 +106,13 @@ interface FastWatchOptions extends WatchContext {
 
 /**
  * Bytes of requests that a connection may send at once, and per second after that; the watcher then reads no more for a
- * while. 8 KiB take up to 0.4 ms to decode. A node sends at most 5 KB per second: a report of its traffic.
+ * while. 8 KiB take up to 0.4 ms to decode.
+ *
+ * A proxy may carry the streams of a hundred nodes on one connection. When they resume, each sends 8 KiB at once. Later
+ * a node sends acknowledgements, and at most 5 KB per second for a report of its traffic, if a hundred Services have
+ * some; most nodes send a small part of that.
  */
-const [burstBytes, bytesPerSecond] = [256 * 1_024, 64 * 1_024];
+const [burstBytes, bytesPerSecond] = [1_024 * 1_024, 256 * 1_024];
 
 /** Maximum size of a cached request, in bytes. A request with digests is larger, and is sent once. */
 const maxCachedBytes = 1_024;
