@@ -38,3 +38,12 @@ test("a cleanup after a hand-over changes nothing until kube-proxy has rules", a
   await expect(removeObjects(options)).rejects.toMatchObject({ code: "MOVE_TOO_EARLY" });
   expect(tools.readInputs()).toEqual([]);
 });
+
+test("a cleanup that cannot read what a family has does not say that the family is removed", async () => {
+  const tools = useTools({ ...rules(""), ip: "exit 0", ipset: "exit 0", ipvsadm: "echo no >&2; exit 2" });
+  const lines: string[] = [];
+  const log = createLog("info", (line) => void lines.push(line));
+  await expect(removeObjects({ ...options, log })).rejects.toMatchObject({ code: "READ_FAILED" });
+  expect(lines.join()).not.toContain("family removed");
+  expect(tools.readInputs()).toEqual([]);
+});

@@ -59,7 +59,8 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
       failures,
       sets.map((role) => setName(names, family, role)),
     );
-    log.info("family removed", { family, virtualServers: servers.length, rules, sets: read?.sets.size });
+    if (read === undefined) continue;
+    log.info("family removed", { family, virtualServers: servers.length, rules, sets: sets.length });
   }
   failures.end();
 }
