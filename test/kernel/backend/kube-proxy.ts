@@ -65,12 +65,13 @@ export async function kubeProxy(
   const apply: Backend["apply"] = async (state) => {
     last = state;
     await api.apply(together(state, marker.state));
-    await api.apply(together(state, marker.next()));
-    await marker.wait(() => proxy.log());
-    if (mode !== "ipvs") return;
-    // ipvs mode writes its ipsets and rules after its virtual servers, which answer before: the next sync follows both.
-    await api.apply(together(state, marker.next()));
-    await marker.wait(() => proxy.log());
+    let isInstalled = true;
+    do {
+      await api.apply(together(state, marker.next()));
+      // ipvs mode writes its ipsets and rules after new virtual servers, and deletes old ones last.
+      if (mode === "ipvs") isInstalled = await marker.waitForEnd(() => proxy.log());
+      else await marker.wait(() => proxy.log());
+    } while (!isInstalled);
   };
   return {
     proxy: proxyNames[mode],
@@ -112,6 +113,8 @@ function kubeProxyOptions(cluster: Cluster, mode: KubeProxyMode, settings: Setti
     // Syncs each change at once; the default of one second would dominate the duration of the tests. It applies to
     // nftables mode, too.
     `--${mode === "ipvs" ? mode : "iptables"}-min-sync-period=0s`,
+    // In a guest, a sync every 30 s would take a good part of the time between.
+    ...(mode === "ipvs" ? ["--ipvs-sync-period=1h"] : []),
     // Not writable in other network namespaces than the machine's.
     "--conntrack-max-per-core=0",
     "--conntrack-tcp-timeout-established=0s",
