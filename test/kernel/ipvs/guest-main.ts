@@ -31,7 +31,8 @@ await reportScenarios(results, world, {
     await node.ask({ kind: "apply", state });
   },
   restart: () => start(present.settings, present.state),
-  loseRules: () => flushTables(world, ["mangle", "nat", "filter"]),
+  // Without any rule that uses connection tracking, the kernel would stop translating back: table filter has some.
+  loseRules: () => flushTables(world, ["mangle", "nat"]),
 });
 await world.close();
 process.exit(0);
