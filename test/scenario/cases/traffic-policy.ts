@@ -1,5 +1,12 @@
 import { publicAddress, type ServiceOptions, web } from "../build.ts";
-import { notOnLoopback, refusedWithoutFilter, resetByUserspace } from "../everywhere.ts";
+import {
+  elsewhere,
+  lostByOneServer,
+  notOnLoopback,
+  oneServer,
+  refusedWithoutFilter,
+  resetByUserspace,
+} from "../everywhere.ts";
 import {
   clusterIP,
   externalIP,
@@ -33,6 +40,13 @@ function onEach(make: (frontend: { readonly to: Frontend; readonly port: number 
   return frontends.flatMap(make);
 }
 
+/** Internal policy Local without an endpoint on the node; c and d are on another one. */
+const noneHere = (source: "kept" | "masqueraded") =>
+  ({
+    verdict: "silent",
+    except: { ...refusedWithoutFilter.except, ...elsewhere(["c", "d"], source).except },
+  }) as const;
+
 /** Traffic policy Local, internal and external. */
 export const trafficPolicyScenarios: readonly Scenario[] = [
   {
@@ -42,8 +56,8 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       ...onEach((frontend) => [
         { from: outside, ...frontend, goesTo: ["b"], source: "kept" },
         // Packets from pods and from the node count as internal and are treated like packets to the cluster IP.
-        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept" },
-        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded" },
+        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept", ...oneServer("b") },
+        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded", ...oneServer("b") },
       ]),
       {
         from: n1,
@@ -65,7 +79,11 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       ...onEach((frontend) => [
         { from: outside, ...frontend, verdict: "silent", ...resetByUserspace },
         { from: pod("a"), ...frontend, goesTo: ["c", "d"], source: "kept" },
-        { from: n1, ...frontend, goesTo: ["c", "d"], source: "masqueraded" },
+        {
+          ...{ from: n1, ...frontend, goesTo: ["c", "d"], source: "masqueraded" },
+          // The node's own address is the source of packets to the node port.
+          ...(frontend.to === nodeAddress ? {} : lostByOneServer),
+        },
       ]),
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["c", "d"], source: "kept" },
     ],
@@ -86,7 +104,10 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       // With its own address as source, the answer would never leave the pod.
       {
         ...{ from: pod("c"), to: nodeAddress, port: 30_080, goesTo: ["c"], source: "masqueraded" },
-        except: { "kube-proxy-nft": { verdict: "silent", because: "its set of hairpins has pods of the node alone" } },
+        except: {
+          "kube-proxy-nft": { verdict: "silent", because: "its set of hairpins has pods of the node alone" },
+          "kube-proxy-ipvs": { verdict: "silent", because: "its set of hairpins has pods of the node alone" },
+        },
       },
     ],
   },
@@ -114,9 +135,9 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     name: "internal policy Local without an endpoint on the node",
     state: web({ ...everywhere, internal: "Local" }, ["c", "d"]),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent", ...refusedWithoutFilter },
-      { from: n1, to: clusterIP("web"), port: 80, verdict: "silent", ...refusedWithoutFilter },
-      { from: outside, to: clusterIP("web"), port: 80, verdict: "silent", ...refusedWithoutFilter },
+      { from: pod("a"), to: clusterIP("web"), port: 80, ...noneHere("kept") },
+      { from: n1, to: clusterIP("web"), port: 80, ...noneHere("masqueraded") },
+      { from: outside, to: clusterIP("web"), port: 80, ...noneHere("masqueraded") },
       ...onEach((frontend) => [{ from: outside, ...frontend, goesTo: ["c", "d"], source: "masqueraded" }]),
     ],
   },
@@ -127,8 +148,8 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b"], source: "kept" },
       ...onEach((frontend) => [
         { from: outside, ...frontend, goesTo: ["b"], source: "kept" },
-        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept" },
-        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded" },
+        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept", ...oneServer("b") },
+        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded", ...oneServer("b") },
       ]),
     ],
   },
@@ -165,8 +186,11 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       { from: outside, to: loadBalancerIP("web"), port: 80, verdict: "refused" },
       {
         ...{ from: stranger, to: loadBalancerIP("web"), port: 80, verdict: "refused" },
-        // kube-proxy's nftables mode compares sources whether or not the Service has endpoints.
-        except: { nft: { verdict: "silent", because: "as kube-proxy in nftables mode" } },
+        // kube-proxy's nftables mode compares sources whether or not the Service has endpoints, and so does ipvs mode.
+        except: {
+          nft: { verdict: "silent", because: "as kube-proxy in nftables mode" },
+          "kube-proxy-ipvs": { verdict: "silent", because: "sources are compared whether or not there are endpoints" },
+        },
       },
     ],
   },
