@@ -29,20 +29,6 @@ function expectTrue(condition: boolean, said: string): readonly string[] {
   return condition ? [] : [said];
 }
 
-/**
- * Scenarios of a quick run: those in which IPVS differs most from rules. `KPNG_IPVS_SCENARIOS=.` runs all of them, in
- * about ten minutes.
- */
-export const quickScenarios: ReadonlySet<string> = new Set([
-  "a node port",
-  "external policy Local with an endpoint on the node",
-  "external policy Local without an endpoint on the node",
-  "external policy Local with source ranges",
-  "internal policy Local without an endpoint on the node",
-  "no endpoint",
-  "policy DROP in INPUT",
-]);
-
 /** Checks beyond the scenarios, by name. Each begins with a state of its own. */
 export const guestChecks: Readonly<Record<string, Check>> = {
   "a second sync changes nothing, and a restart changes nothing": async (_world, node) => {
