@@ -28,6 +28,9 @@ export interface ClusterOptions {
   readonly keepsLogs?: boolean | undefined;
 }
 
+/** Limit for the API server, and for all nodes; they take seconds, and minutes in a guest on a busy machine. */
+const startLimitMs = 300_000;
+
 /**
  * Kubernetes cluster on this machine, without a Service proxy: control plane, nodes with kubelet and containerd, and
  * the DNS Deployment. Everything is inside one laboratory and one folder, and ends with this process.
@@ -102,19 +105,21 @@ export async function startControlPlane(controlPlane: ControlPlane, kubectl: Kub
   const { etcd, apiServer, controllerManager, scheduler } = controlPlane;
   etcd.start();
   apiServer.start();
-  const isReady = (): Promise<unknown> => kubectl.run(["get", "namespace", "default", "kube-system"]);
-  await until("kube-apiserver is ready", isReady, 120_000, () => apiServer.tail());
+  // The controller manager exits if the API server is not healthy within 10 s.
+  const isReady = async (): Promise<unknown> => {
+    await kubectl.run(["get", "--raw", "/readyz"]);
+    return kubectl.run(["get", "namespace", "default", "kube-system"]);
+  };
+  await until("kube-apiserver is ready", isReady, startLimitMs, () => apiServer.tail());
   controllerManager.start();
   scheduler.start();
 }
 
 async function untilReady(kubectl: Kubectl, nodes: readonly ClusterNode[]): Promise<void> {
-  const areReady = async (): Promise<boolean> => {
-    const path = '{range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\\n"}{end}';
-    const states = (await kubectl.run(["get", "nodes", "--output", `jsonpath=${path}`])).trim().split("\n");
-    return states.filter((state) => state === "True").length === nodes.length;
-  };
-  await until("all nodes are ready", areReady, 180_000, () => nodes.map((node) => node.tail()).join("\n"));
+  // One process that waits: each start of kubectl takes a second of a slow machine.
+  const areReady = (): Promise<string> =>
+    kubectl.run(["wait", "--for=condition=Ready", "nodes", "--all", "--timeout=20s"]);
+  await until("all nodes are ready", areReady, startLimitMs, () => nodes.map((node) => node.tail()).join("\n"));
 }
 
 /** Node objects exist before their kubelets register, because a kubelet does not choose the CIDR of its pods. */
