@@ -3,13 +3,18 @@ import { join } from "node:path";
 import { bootMachine, type GuestEnd, type GuestOptions, quote, writeInit } from "./boot.ts";
 import { guestModules } from "./modules.ts";
 
-const program = "/usr/bin/linux.uml";
 const modulesFolder = "/usr/lib/uml/modules";
+
+/** A kernel to boot instead of Debian's, with everything that `guestModules` names built in. See decision 0078. */
+const ownKernel = process.env.KPNG_GUEST_KERNEL;
+const program = ownKernel ?? "/usr/bin/linux.uml";
 
 /** Returns what is not installed; undefined if user-mode Linux can be tried. */
 export function whyNoUml(): string | undefined {
-  const missing = [program, modulesFolder, "/usr/sbin/modprobe"].filter((path) => !existsSync(path));
+  const needed = ownKernel === undefined ? [program, modulesFolder, "/usr/sbin/modprobe"] : [program];
+  const missing = needed.filter((path) => !existsSync(path));
   if (missing.length === 0) return undefined;
+  if (ownKernel !== undefined) return `KPNG_GUEST_KERNEL not found: ${ownKernel}`;
   return `not found: ${missing.join(", ")} (Debian: apt-get install user-mode-linux kmod)`;
 }
 
@@ -21,25 +26,33 @@ export function whyNoUml(): string | undefined {
  */
 export async function bootUml(options: GuestOptions): Promise<GuestEnd> {
   const { folder, memoryMiB = 1_024 } = options;
-  const [version = ""] = readdirSync(modulesFolder);
   // A clone in /tmp would be hidden by the guest's own file system there.
   const hiddenFolders = ["/run/", "/tmp/", "/dev/shm/"].some((at) => process.cwd().startsWith(at))
     ? [process.cwd()]
     : [];
   const init = await writeInit(
     options,
-    `for at in /run /tmp /dev/shm; do mount -t tmpfs tmpfs $at; done
+    // libuv's rings of io_uring corrupt the memory of Linux 7.2.
+    `(echo 2 > /proc/sys/kernel/io_uring_disabled) 2> /dev/null
+for at in /run /tmp /dev/shm; do mount -t tmpfs tmpfs $at; done
 for at in ${[folder, ...hiddenFolders].map(quote).join(" ")}; do mkdir -p "$at"; mount -t hostfs -o "$at" none "$at"; done
-mkdir -p /run/modules/lib/modules; ln -s ${quote(join(modulesFolder, version))} /run/modules/lib/modules/
-for module in ${guestModules.join(" ")}; do modprobe -d /run/modules $module || echo "no module $module" >&2; done
+${ownKernel === undefined ? loadModules() : ""}
 mount --bind /usr/sbin/xtables-legacy-multi "$(readlink -f /usr/sbin/iptables)"`,
   );
   const args = [
     ...[`mem=${memoryMiB}M`, "rootfstype=hostfs", "rootflags=/", "ro", `init=${init}`],
     ...["con=null", "con0=fd:0,fd:1"],
+    // System calls without ptrace, since Linux 6.16; older kernels ignore it.
+    "seccomp=auto",
   ];
   const environment = { TMPDIR: memoryFolder(folder, memoryMiB) };
   return bootMachine({ name: "user-mode Linux", command: [program, ...args], environment }, options);
+}
+
+function loadModules(): string {
+  const [version = ""] = readdirSync(modulesFolder);
+  return `mkdir -p /run/modules/lib/modules; ln -s ${quote(join(modulesFolder, version))} /run/modules/lib/modules/
+for module in ${guestModules.join(" ")}; do modprobe -d /run/modules $module || echo "no module $module" >&2; done`;
 }
 
 /** The guest's memory is a file, which must be in memory itself to be fast. Containers often have little of it. */
