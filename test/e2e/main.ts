@@ -1,16 +1,17 @@
 import { setPriority } from "node:os";
 import { reasonOf } from "@kpng/process/log.ts";
-import { type Cluster, startCluster } from "./cluster/cluster.ts";
+import type { Cluster } from "./cluster/cluster.ts";
+import { runProxyInGuest } from "./guest/run-in-guest.ts";
 import { makeTestImages } from "./images/test-images.ts";
 import { help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
 import { backends } from "./proxy/images.ts";
-import { archivesFor, installProxy } from "./proxy/install.ts";
+import { archivesFor } from "./proxy/install.ts";
 import { recover } from "./recovery/recovery.ts";
-import { findPrograms, whyNoCluster, whyNoProxy } from "./requirements.ts";
+import { findPrograms, needsGuest, whyNoCluster, whyNoProxy } from "./requirements.ts";
+import { type ProxyRun, runProxy, withCluster } from "./run-proxy.ts";
 import { keepResults, keptResults } from "./suite/kept-results.ts";
 import type { TestResult } from "./suite/report.ts";
-import { runTests } from "./suite/run-tests.ts";
 import { formatTable, summarize } from "./suite/table.ts";
 
 /**
@@ -21,7 +22,8 @@ import { formatTable, summarize } from "./suite/table.ts";
 async function main(): Promise<void> {
   const options = parseOptions(process.argv.slice(2));
   if (options === undefined) return void process.stdout.write(help);
-  const reason = whyNoCluster() ?? options.proxies.map(whyNoProxy).find((why) => why !== undefined);
+  const reason =
+    whyNoCluster() ?? options.proxies.map((proxy) => whyNoProxy(proxy, options)).find((why) => why !== undefined);
   if (reason !== undefined) throw new Error(reason);
   // The cluster and its tests use all cores for minutes, and somebody may work on this machine.
   setPriority(5);
@@ -30,14 +32,16 @@ async function main(): Promise<void> {
   const { paths } = programs;
   if (options.isRecovery) {
     for (const proxy of options.proxies) {
-      await withCluster(proxy, paths, options, (cluster) => printRecovery(cluster, proxy, options));
+      const run = await prepare(proxy, paths, options);
+      await withCluster(run, (cluster) => printRecovery(cluster, proxy, options));
     }
     return;
   }
   const family = options.families.join(",");
   const results = new Map<ProxyName, readonly TestResult[]>();
   for (const proxy of options.proxies) {
-    const own = await withCluster(proxy, paths, options, (cluster) => runTests(cluster, paths, options.selection));
+    const run = await prepare(proxy, paths, options);
+    const own = await (needsGuest(proxy) ? runProxyInGuest(run, process.argv.slice(2)) : runProxy(run));
     process.stderr.write(`e2e: ${proxy}: ${summarize(own)}\n`);
     if (options.isComplete) keepResults(family, proxy, own);
     results.set(proxy, own);
@@ -47,24 +51,8 @@ async function main(): Promise<void> {
   if (hasFailed) process.exitCode = 1;
 }
 
-/** Runs `work` on a new cluster with the proxy installed. */
-async function withCluster<T>(
-  proxy: ProxyName,
-  paths: ProgramPaths,
-  { families, nodeCount, keep }: Options,
-  work: (cluster: Cluster) => Promise<T>,
-): Promise<T> {
-  const archives = { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) };
-  const cluster = await startCluster({ paths, archives, families, nodeCount, keepsLogs: keep });
-  try {
-    process.stderr.write(`e2e: ${proxy}: ${nodeCount} nodes are ready; files in ${cluster.folder}\n`);
-    const { nodesMs, dnsMs } = await installProxy(proxy, cluster, paths);
-    const times = `Services ${inSeconds(nodesMs)}, DNS ${inSeconds(dnsMs)}`;
-    process.stderr.write(`e2e: ${proxy}: from the beginning of the installation until they worked: ${times}\n`);
-    return await work(cluster);
-  } finally {
-    await cluster.stop();
-  }
+async function prepare(proxy: ProxyName, paths: ProgramPaths, options: Options): Promise<ProxyRun> {
+  return { proxy, paths, options, images: { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) } };
 }
 
 async function printRecovery(cluster: Cluster, proxy: ProxyName, { withoutWatchersMs }: Options): Promise<void> {
@@ -73,10 +61,6 @@ async function printRecovery(cluster: Cluster, proxy: ProxyName, { withoutWatche
   for await (const { step, measured } of recover(cluster, backend, withoutWatchersMs)) {
     process.stdout.write(`${proxy}: ${step}: ${measured}\n`);
   }
-}
-
-function inSeconds(durationMs: number): string {
-  return `${(durationMs / 1000).toFixed(1)} s`;
 }
 
 try {

@@ -36,7 +36,8 @@ them beside the new ones. Needs root on Debian, and Go 1.26; ten minutes for eac
 first time.
 
   --backend NAME   ${proxyNames.join(", ")};
-                   those with ipvs need IPVS in the kernel of this machine, and ebpf needs cgroup version 2
+                   those with ipvs need IPVS in the kernel of this machine or, in KPNG_GUEST_KERNEL, a kernel for a
+                   guest; ebpf needs cgroup version 2
   --focus REGEXP   only the tests whose full name matches
   --quick          only a few tests, as \`npm test\` does
   --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work

@@ -35,12 +35,12 @@ if (reason !== undefined) {
     const programs = await findPrograms();
     if (programs.kind === "missing") throw new Error(programs.reason);
     const { paths } = programs;
-    const archives = { tests: await makeTestImages(paths), proxy: await archivesFor("iptables") };
-    const cluster = await startCluster({ paths, archives, families: ["ipv4"], nodeCount: 2 });
+    const images = { tests: await makeTestImages(paths), proxy: await archivesFor("iptables") };
+    const cluster = await startCluster({ paths, images, families: ["ipv4"], nodeCount: 2 });
     try {
       await installProxy("iptables", cluster, paths);
       await typeGuideCommands(cluster);
-      const results = await runTests(cluster, paths, selectTests(undefined, "quick"));
+      const results = await runTests(cluster, paths, { selection: selectTests(undefined, "quick"), testsPerCore: 4 });
       const table = formatTable([{ title: "kpng-iptables", results }]);
       expect(results.filter(({ outcome }) => outcome.kind === "passed").length, table).toBe(6);
       expect(

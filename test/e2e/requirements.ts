@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { type Binaries, findBinaries, type Program } from "../cluster/binaries.ts";
 import { isExecutable } from "../cluster/executable.ts";
 import { isBuilt } from "../cluster/go-build.ts";
+import { whyNoGuest } from "../guest/guest.ts";
 import { hasTestImages } from "./images/test-images.ts";
 import type { ProxyName } from "./options.ts";
 
@@ -29,18 +30,33 @@ export function whyNoCluster(): string | undefined {
   return `not installed: ${missing.map(([, name]) => name).join(", ")} (Debian packages)`;
 }
 
-/** Returns the reason why a proxy cannot serve nodes on this machine, whose kernel they share; undefined if it can. */
-export function whyNoProxy(proxy: ProxyName): string | undefined {
+/**
+ * Returns the reason why a proxy cannot serve nodes on this machine, whose kernel they share, nor in a guest; undefined
+ * if it can.
+ */
+export function whyNoProxy(proxy: ProxyName, { isRecovery }: { readonly isRecovery: boolean }): string | undefined {
   if (proxy === "ebpf" && !existsSync("/sys/fs/cgroup/unified/cgroup.procs")) {
     // Programs attached to the root would serve the processes of this machine, too.
     return "--backend ebpf needs a cgroup of version 2 for each node, in /sys/fs/cgroup/unified";
   }
-  if (!proxy.endsWith("ipvs")) return undefined;
+  if (!needsGuest(proxy)) return undefined;
+  const reason = `--backend ${proxy} needs IPVS in the kernel of this machine (module ip_vs): ${whyNoIpvs()}`;
+  if (isRecovery) return reason;
+  // The guest of Debian's kernel is too slow: its nodes are not ready within minutes.
+  if (process.env.KPNG_GUEST_KERNEL === undefined) return `${reason}; or KPNG_GUEST_KERNEL, the kernel of a guest`;
+  return whyNoGuest();
+}
+
+/** Whether a proxy runs in a guest, because the kernel of this machine lacks IPVS. */
+export function needsGuest(proxy: ProxyName): boolean {
+  return proxy.endsWith("ipvs") && whyNoIpvs() !== undefined;
+}
+
+function whyNoIpvs(): string | undefined {
   const { error, status, stderr } = spawnSync("ipvsadm", ["-S", "-n"], { encoding: "utf8" });
   if (status === 0) return undefined;
   const lines = stderr.trim().split("\n");
-  const said = error?.message ?? lines.find((line) => line.startsWith("Can't")) ?? `exit ${status}`;
-  return `--backend ${proxy} needs IPVS in the kernel of this machine (module ip_vs): ${said}`;
+  return error?.message ?? lines.find((line) => line.startsWith("Can't")) ?? `exit ${status}`;
 }
 
 /** Finds or builds the programs. *Cost:* a quarter of an hour the first time, on two cores. */

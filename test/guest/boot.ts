@@ -12,6 +12,8 @@ export interface GuestOptions {
   readonly environment?: Readonly<Record<string, string>> | undefined;
   /** Memory of the guest. Default 1024. */
   readonly memoryMiB?: number | undefined;
+  /** CPUs of user-mode Linux, if it has support for several and for seccomp. Default 1. QEMU always has 2. */
+  readonly cpus?: number | undefined;
   readonly timeoutMs: number;
 }
 

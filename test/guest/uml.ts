@@ -25,7 +25,7 @@ export function whyNoUml(): string | undefined {
  * The commands `iptables` are those of iptables-legacy there: the kernel's nf_tables has no NAT.
  */
 export async function bootUml(options: GuestOptions): Promise<GuestEnd> {
-  const { folder, memoryMiB = 1_024 } = options;
+  const { folder, memoryMiB = 1_024, cpus } = options;
   // A clone in /tmp would be hidden by the guest's own file system there.
   const hiddenFolders = ["/run/", "/tmp/", "/dev/shm/"].some((at) => process.cwd().startsWith(at))
     ? [process.cwd()]
@@ -44,6 +44,7 @@ mount --bind /usr/sbin/xtables-legacy-multi "$(readlink -f /usr/sbin/iptables)"`
     ...["con=null", "con0=fd:0,fd:1"],
     // System calls without ptrace, since Linux 6.16; older kernels ignore it.
     "seccomp=auto",
+    ...(cpus === undefined ? [] : [`ncpus=${cpus}`]),
   ];
   const environment = { TMPDIR: memoryFolder(folder, memoryMiB) };
   return bootMachine({ name: "user-mode Linux", command: [program, ...args], environment }, options);

@@ -1,26 +1,21 @@
-import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { isAlive } from "../../cluster/child.ts";
-import { testCache } from "../../cluster/test-cache.ts";
 import { until } from "../../cluster/until.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { type Addresses, addressesOf, type Families } from "./addresses.ts";
 import { makeControlGroups, removeControlGroups } from "./control-groups.ts";
 import { type ControlPlane, makeControlPlane } from "./control-plane.ts";
 import { makeDns } from "./dns.ts";
-import { copyImageStore, importArchives, keepImageStore } from "./image-store.ts";
+import { type ImageSource, makeImageStore } from "./image-store.ts";
 import { Kubectl } from "./kubectl.ts";
 import { addControlPlane } from "./network.ts";
 import { ClusterNode } from "./node.ts";
+import { makeRunFolder, removeAllButLogs } from "./run-folder.ts";
 
 export interface ClusterOptions {
   readonly paths: ProgramPaths;
-  /**
-   * Archives of the images that containerd has from the start. No image can be pulled. The proxy's images change
-   * with the sources, and are not kept in the cache.
-   */
-  readonly archives: { readonly tests: readonly string[]; readonly proxy: readonly string[] };
+  readonly images: ImageSource;
   readonly families: Families;
   /** At most 9. */
   readonly nodeCount: number;
@@ -68,8 +63,7 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
     else rmSync(folder, { recursive: true, force: true });
   };
   try {
-    await copyImageStore(await keepImageStore(options.archives.tests), imageStore);
-    if (options.archives.proxy.length > 0) await importArchives(imageStore, options.archives.proxy);
+    await makeImageStore(options.images, imageStore);
     await addControlPlane(laboratory, addresses);
     const controlPlane = makeControlPlane({
       laboratory,
@@ -138,26 +132,4 @@ function makeNodeObject(node: Addresses["nodes"][number]): object {
     },
     spec: { podCIDR: node.podCIDRs[0], podCIDRs: node.podCIDRs },
   };
-}
-
-const folderPrefix = "run-";
-
-/** Creates a folder for one cluster next to the image store, and removes what killed processes have left. */
-function makeRunFolder(): string {
-  const cache = testCache("e2e");
-  mkdirSync(cache, { recursive: true });
-  for (const name of readdirSync(cache)) {
-    const pid = new RegExp(`^${folderPrefix}(\\d+)-`).exec(name)?.[1];
-    if (pid === undefined || isAlive(Number(pid))) continue;
-    rmSync(join(cache, name), { recursive: true, force: true });
-  }
-  return mkdtempSync(join(cache, `${folderPrefix}${process.pid}-`));
-}
-
-function removeAllButLogs(folder: string): void {
-  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
-    if (entry.isDirectory() && ["containerd", "etcd", "images"].includes(entry.name)) {
-      rmSync(join(entry.parentPath, entry.name), { recursive: true, force: true });
-    }
-  }
 }

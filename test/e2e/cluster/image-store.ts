@@ -7,8 +7,21 @@ import { testCache } from "../../cluster/test-cache.ts";
 import { keepUsed } from "../cache.ts";
 import { makeContainerdConfig } from "./node-files.ts";
 
+/**
+ * Images that containerd has from the start; no image can be pulled. Either archives, of which the proxy's change with
+ * the sources and are not kept in the cache, or the path of a store that has all of them.
+ */
+export type ImageSource = { readonly tests: readonly string[]; readonly proxy: readonly string[] } | string;
+
 /** Longest duration of an import on a busy machine; usually it takes some seconds for each archive. */
 const importTimeoutMs = 300_000;
+
+/** Makes a store with all images at `to`, a folder in the cache of test/e2e. */
+export async function makeImageStore(images: ImageSource, to: string): Promise<void> {
+  if (typeof images === "string") return copyImageStore(images, to);
+  await copyImageStore(await keepImageStore(images.tests), to);
+  if (images.proxy.length > 0) await importArchives(to, images.proxy);
+}
 
 /**
  * Returns a folder with the data of a containerd that has imported the archives. It is kept in the cache while it is
@@ -16,7 +29,7 @@ const importTimeoutMs = 300_000;
  *
  * Errors: those of containerd and `ctr`; no folder is left.
  */
-export async function keepImageStore(archives: readonly string[]): Promise<string> {
+async function keepImageStore(archives: readonly string[]): Promise<string> {
   const cache = testCache("e2e");
   mkdirSync(cache, { recursive: true });
   const store = join(cache, `store-${await identityOf(archives)}`);
@@ -47,7 +60,7 @@ export async function copyImageStore(from: string, to: string): Promise<void> {
 }
 
 /** Imports archives into a store, which may not exist yet. Errors: those of containerd and `ctr`. */
-export async function importArchives(store: string, archives: readonly string[]): Promise<void> {
+async function importArchives(store: string, archives: readonly string[]): Promise<void> {
   const configuration = `${store}.toml`;
   writeFileSync(configuration, makeContainerdConfig(store));
   const script = `

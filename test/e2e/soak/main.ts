@@ -60,8 +60,8 @@ async function main(): Promise<void> {
   const { backend, seed, hasPrevious, keep } = options;
   process.stdout.write(`soak: cluster with kpng-${backend}, --seed ${seed}${hasPrevious ? " --previous" : ""}\n`);
   const earlier = hasPrevious ? await buildPreviousImages(backend) : [];
-  const archives = { tests: await makeTestImages(paths), proxy: [...(await buildImages(backend)), ...earlier] };
-  const cluster = await startCluster({ paths, archives, families: ["ipv4"], nodeCount: 3, keepsLogs: keep });
+  const images = { tests: await makeTestImages(paths), proxy: [...(await buildImages(backend)), ...earlier] };
+  const cluster = await startCluster({ paths, images, families: ["ipv4"], nodeCount: 3, keepsLogs: keep });
   try {
     if (keep) process.stderr.write(`soak: files in ${cluster.folder}\n`);
     await installProxy(backend, cluster, paths);
