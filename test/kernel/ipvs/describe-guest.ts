@@ -54,7 +54,7 @@ export function describeGuest(title: string, { program, names, whyNot, memoryMiB
           XDG_CACHE_HOME: join(testCache("control-plane"), "../.."),
           // What must happen may take long on one emulated CPU.
           KPNG_ANSWER_MS: "30000",
-          KPNG_PATIENCE_MS: "120000",
+          KPNG_PATIENCE_MS: "240000",
           [bundlesVariable]: folder,
           ...environment,
         },
