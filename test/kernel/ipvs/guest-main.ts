@@ -25,6 +25,7 @@ const start = async (settings: Settings, state: State): Promise<void> => {
 await reportScenarios(results, world, {
   proxy: "ipvs",
   answersHealthChecks: false,
+  isStartedForUpdates: false,
   start,
   apply: async (state) => {
     present = { ...present, state };

@@ -8,5 +8,11 @@ import { reportScenarios } from "./report-scenarios.ts";
 
 const world = await buildTwoNodes();
 const backend = await kubeProxy(world, undefined, "ipvs");
-await reportScenarios(new GuestResults(process.argv), world, { ...backend, answersHealthChecks: true });
+await reportScenarios(new GuestResults(process.argv), world, {
+  ...backend,
+  answersHealthChecks: true,
+  // kube-proxy 1.36.3 forgets no draining endpoint when it deletes the virtual server, whose successor then goes on to
+  // serve that endpoint: in "the target port changes" after another update.
+  isStartedForUpdates: true,
+});
 process.exit(0);

@@ -12,6 +12,8 @@ import type { GuestResults } from "./guest-results.ts";
 export interface GuestBackend extends Pick<Backend, "proxy" | "start" | "apply" | "restart" | "loseRules"> {
   /** Whether it answers health checks, which need the program's server. */
   readonly answersHealthChecks: boolean;
+  /** Whether each update begins with a new process, because the last one remembers the update before. */
+  readonly isStartedForUpdates: boolean;
 }
 
 /** Runs the wanted scenarios and updates. `guest-main.ts` calls it for kpng-ipvs, `oracle-main.ts` for kube-proxy. */
@@ -32,7 +34,8 @@ export async function reportScenarios(results: GuestResults, world: TwoNodes, ba
   for (const update of updates) {
     await results.report(update.name, async () => {
       await firewall.put(world, undefined);
-      if (settings !== settingsKey(update.before)) await backend.start({}, update.before.state);
+      if (backend.isStartedForUpdates || settings !== settingsKey(update.before))
+        await backend.start({}, update.before.state);
       settings = settingsKey(update.before);
       return await checkUpdate(world, backend, update);
     });
