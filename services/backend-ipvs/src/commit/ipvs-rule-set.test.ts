@@ -1,5 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
 import { frontend, routesOf, webPlan } from "../testing/plans.ts";
 import { openRuleSet, planOf, planOfServices, stages } from "../testing/rule-sets.ts";
@@ -93,6 +95,34 @@ test("node ports follow the addresses of the node in the next sync of any Servic
     "del KPNGIPVS-MASQ 192.0.2.1,udp:30080",
   ]);
 });
+
+test.each([["ns/a"], ["ns/z"]] as const)(
+  "the external IP of %s, an address of the node, goes before a node port of the same number",
+  async (key) => {
+    useTools({ ...allWork, "ip6tables-save": "", "ip6tables-restore": "" });
+    const rules = openRuleSet({ localAddresses: () => ({ v4: ["192.0.2.1", "192.0.2.2"], v6: [] }) });
+    const parts = { port: 30_080, routes: routesOf.external };
+    const nodePort = webPlan([frontend({ ...parts, kind: "nodePort", address: undefined })]);
+    const external = (address: string): ServicePlan => {
+      const sets = { cluster: [{ address: "10.1.3.9", port: 9090 }], local: [] };
+      return { ...webPlan([frontend({ ...parts, kind: "externalIP", address })], { sets }), key };
+    };
+    const sync = async (plans: readonly ServicePlan[], touched: "all" | ReadonlySet<ServiceKey>) => {
+      const change = await rules.sync(planOfServices("v4", plans), touched, stages);
+      const reals = rules.desired.lines().filter((line) => line.startsWith("real"));
+      return [change.mode, ...reals.map((line) => line.replace(/^.*\.(\d):30080 -r (\S+) -w 1$/, "$1 $2"))];
+    };
+    const ofNodePort = (host: number) => [`${host} 10.1.1.7:8080`, `${host} 10.1.2.8:8080`];
+    const first = ["1 10.1.3.9:9090", ...ofNodePort(2)];
+    const second = [...ofNodePort(1), "2 10.1.3.9:9090"];
+    const plans = (address: string) => [nodePort, external(address)].toSorted((a, b) => (a.key < b.key ? -1 : 1));
+    expect(await sync(plans("192.0.2.1"), "all")).toEqual(["full", ...first]);
+    expect(await sync(plans("192.0.2.2"), new Set([key]))).toEqual(["partial", ...second]);
+    expect(await sync([nodePort], new Set([key]))).toEqual(["partial", ...ofNodePort(1), ...ofNodePort(2)]);
+    expect(await sync(plans("192.0.2.1"), new Set([key]))).toEqual(["partial", ...first]);
+    expect(await sync([external("192.0.2.1")], new Set(["ns/web"]))).toEqual(["partial", "1 10.1.3.9:9090"]);
+  },
+);
 
 test("the sync after a failure reads the kernel", async () => {
   const ipvsadm =

@@ -21,6 +21,7 @@ import { type ReadObjects, readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { FirewallMarks } from "../render/firewall-marks.ts";
 import { finishing, type ObjectKind, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
+import { NodePlaces } from "../render/node-places.ts";
 import { type ObjectNames, setCreation, setName, setRoles } from "../render/object-names.ts";
 import { recordIn, recordObjects } from "../render/record-element.ts";
 import { renderFrame } from "../render/render-frame.ts";
@@ -77,6 +78,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   readonly #nowMs: () => number;
   #objects = new ServiceObjects();
   #marks: FirewallMarks;
+  #nodePlaces = new NodePlaces([]);
   /** The objects in the kernel, while they are known; else the next call reads them. */
   #installed: InstalledObjects | undefined;
   /** As the kernel was read last. If one appears later, a commit fails, and the next call reads the kernel again. */
@@ -168,7 +170,10 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return findDamage(await readObjects(runTool, names, this.family), names);
   }
 
-  /** Renders the touched Services, or all if the node or its addresses changed. */
+  /**
+   * Renders the touched Services, or all if the node or its addresses changed; afterwards those whose node ports gain
+   * or lose a place by that.
+   */
   async #render(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
     const { schedulers, localAddresses } = this.#options;
     // Each pod may bring a link with a link-local address, which must not render all Services again.
@@ -182,24 +187,30 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     if (isAll) {
       this.#objects = new ServiceObjects();
       this.#marks = new FirewallMarks(this.#options.names.markRange);
+      this.#nodePlaces = new NodePlaces(nodePortAddresses);
       for (const [kind, ofKind] of this.#installed ?? [])
         for (const key of ofKind.keys()) this.#objects.touch(kind, key);
     }
     const common = {
       node: plan.node,
       nodePortAddresses,
+      nodePlaces: this.#nodePlaces,
       localAddresses: new Set(local),
       marks: this.#marks,
     };
     let count = 0;
-    for (const key of isAll ? plan.keys() : touched) {
-      const service = plan.service(key);
-      this.#marks.release(key);
-      const view = plan.view?.(key);
-      const scheduler = await schedulers.schedulerOf(view);
-      const context: RenderContext = { ...common, view, scheduler };
-      this.#objects.put(key, service === undefined ? undefined : renderService(service, context));
-      if (++count % servicesPerTurn === 0) await nextTurn();
+    const again = new Set<ServiceKey>();
+    for (const keys of [isAll ? plan.keys() : touched, again]) {
+      for (const key of keys) {
+        const service = plan.service(key);
+        for (const other of this.#nodePlaces.put(key, service)) again.add(other);
+        this.#marks.release(key);
+        const view = plan.view?.(key);
+        const scheduler = await schedulers.schedulerOf(view);
+        const context: RenderContext = { ...common, view, scheduler };
+        this.#objects.put(key, service === undefined ? undefined : renderService(service, context));
+        if (++count % servicesPerTurn === 0) await nextTurn();
+      }
     }
     this.#objects.put("record", plan.record === undefined ? undefined : recordObjects(plan.record));
   }

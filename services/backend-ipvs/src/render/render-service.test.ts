@@ -5,6 +5,7 @@ import { expect, test } from "vitest";
 import { frontend, routesOf, webPlan } from "../testing/plans.ts";
 import { FirewallMarks } from "./firewall-marks.ts";
 import { markElement } from "./kernel-objects.ts";
+import { NodePlaces } from "./node-places.ts";
 import { type RenderContext, renderService } from "./render-service.ts";
 
 /** Returns the objects as lines. */
@@ -12,6 +13,7 @@ function render(plan: ServicePlan, scheduler = "rr", parts: Partial<RenderContex
   const objects = renderService(plan, {
     node: nodePlan(),
     nodePortAddresses: ["192.0.2.1"],
+    nodePlaces: new NodePlaces([]),
     localAddresses: new Set(["192.0.2.1", "198.51.100.99"]),
     scheduler,
     marks: new FirewallMarks(0x6b),

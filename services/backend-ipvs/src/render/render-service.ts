@@ -20,12 +20,15 @@ import {
   realKey,
   type ServerId,
 } from "./kernel-objects.ts";
+import type { NodePlaces } from "./node-places.ts";
 
 /** Inputs of the objects of a Service in one family, besides its plan. */
 export interface RenderContext {
   readonly node: NodePlan;
   /** Addresses that serve node ports; `all` of the plan is resolved. */
   readonly nodePortAddresses: readonly string[];
+  /** Tells at which of these addresses another frontend has the port. */
+  readonly nodePlaces: Pick<NodePlaces, "isTaken">;
   /** Addresses of the node's other interfaces: packets to them reach IPVS without an address on ours. */
   readonly localAddresses: ReadonlySet<string>;
   /** The Service as the view has it, with endpoints that only finish their UDP flows. */
@@ -62,7 +65,11 @@ function renderFrontend(
   const { address } = frontend;
   if (address === undefined) {
     // Never on our interface, even if the node has just lost the address: another node may have it by now.
-    for (const each of context.nodePortAddresses) renderPlace(objects, port, frontend, each, context);
+    const { protocol, port: number } = frontend;
+    for (const each of context.nodePortAddresses) {
+      if (context.nodePlaces.isTaken(portElement(each, protocol, number))) continue;
+      renderPlace(objects, port, frontend, each, context);
+    }
     return;
   }
   if (!context.localAddresses.has(address)) {

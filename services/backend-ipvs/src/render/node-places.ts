@@ -1,0 +1,68 @@
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import { portElement } from "./kernel-objects.ts";
+
+interface ServicePlaces {
+  /** Frontends with addresses of the node. *Shape:* `192.0.2.1,tcp:30080` → `TCP 30080`. */
+  readonly taken: ReadonlyMap<string, string>;
+  /** *Shape:* `TCP 30080`. */
+  readonly nodePorts: readonly string[];
+}
+
+const noPlaces: ServicePlaces = { taken: new Map(), nodePorts: [] };
+
+/**
+ * The places (address, protocol and port) of the node at which a Service answers with an external IP or load-balancer
+ * IP. A node port with the same number does not answer there, as in kube-proxy, whose rules for node ports come last.
+ *
+ * `IpvsRuleSet` puts each Service before it renders it. Separate from the kit's `FrontendClaims`, which does not know
+ * the addresses of node ports: with rules, their order decides, but a virtual server mixes the endpoints of both.
+ *
+ * *Bound:* the node ports, and the frontends at addresses of the node.
+ */
+export class NodePlaces {
+  readonly #addresses: ReadonlySet<string>;
+  readonly #byService = new Map<ServiceKey, ServicePlaces>();
+  readonly #taken = new Map<string, ServiceKey>();
+  readonly #nodePorts = new Map<string, ServiceKey>();
+
+  /** `addresses` are those that serve node ports. */
+  constructor(addresses: readonly string[]) {
+    this.#addresses = new Set(addresses);
+  }
+
+  /** True if node ports do not answer at the place. *Shape of `element`:* `192.0.2.1,tcp:30080`. */
+  isTaken(element: string): boolean {
+    return this.#taken.has(element);
+  }
+
+  /** Replaces the places of a Service. Returns the Services whose node ports gain or lose a place by that. */
+  put(key: ServiceKey, plan: ServicePlan | undefined): readonly ServiceKey[] {
+    const before = this.#byService.get(key) ?? noPlaces;
+    const after = this.#placesOf(plan);
+    // Services that exchange a frontend may be put in any order.
+    for (const element of before.taken.keys()) if (this.#taken.get(element) === key) this.#taken.delete(element);
+    for (const port of before.nodePorts) if (this.#nodePorts.get(port) === key) this.#nodePorts.delete(port);
+    for (const element of after.taken.keys()) this.#taken.set(element, key);
+    for (const port of after.nodePorts) this.#nodePorts.set(port, key);
+    if (after.taken.size + after.nodePorts.length === 0) this.#byService.delete(key);
+    else this.#byService.set(key, after);
+    return [...new Map([...before.taken, ...after.taken])].flatMap(([element, port]) => {
+      const other = this.#nodePorts.get(port);
+      const isChanged = before.taken.has(element) !== after.taken.has(element);
+      return isChanged && other !== undefined ? [other] : [];
+    });
+  }
+
+  #placesOf(plan: ServicePlan | undefined): ServicePlaces {
+    const taken = new Map<string, string>();
+    const nodePorts: string[] = [];
+    for (const frontend of plan?.ports.flatMap(({ frontends }) => frontends) ?? []) {
+      const { address, protocol, port } = frontend;
+      const id = `${protocol} ${port}`;
+      if (address === undefined) nodePorts.push(id);
+      else if (this.#addresses.has(address)) taken.set(portElement(address, protocol, port), id);
+    }
+    return { taken, nodePorts };
+  }
+}
