@@ -220,7 +220,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     this.#installed = undefined;
     const foreign = new ForeignServers(this.#options.excludedCIDRs);
     const isWanted = (server: string): boolean => this.#isOfService(server) && !foreign.keeps(server);
-    const read = await readObjects(runTool, names, this.family, isWanted);
+    const read = await readObjects(runTool, names, this.family, { isWanted });
     this.#foreign = foreign;
     this.#draining.forgetUnless((real) => read.objects.get("real")?.has(real) === true);
     this.#finishDraining();

@@ -7,22 +7,23 @@ import { removeObjects } from "./remove-objects.ts";
 
 const names = objectNames("");
 const options = { names, runTool: new RunTool(30_000), log: createLog("error", () => undefined) };
-const ipvsadm = `case "$1" in -S) echo "-A -t 10.96.0.1:80 -s rr
+const twoServers = `case "$1" in -S) echo "-A -t 10.96.0.1:80 -s rr
 -A -f 1795162113 -s rr" ;; esac`;
 const rules = (text: string) => ({ "iptables-save": `echo "${text}"`, "ip6tables-save": "exit 0" });
 
-function useKernel(record: string, iptables: string) {
+function useKernel(record: string, iptables: string, ipvsadm = twoServers) {
   const ipset = `case "$1" in save) echo 'create KPNGIPVS-SERVERS hash:ip,port family inet
 add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
 create KPNGIPVS-MARKS hash:ip family inet
 add KPNGIPVS-MARKS 107.0.0.1
 create KPNGIPVS-RECORD hash:ip family inet comment
-add KPNGIPVS-RECORD 0.0.0.1 comment "${record}"' ;; esac`;
-  return useTools({ ...rules(iptables), ip: "exit 0", ipset, ipvsadm });
+add KPNGIPVS-RECORD 0.0.0.1 comment "${record}"
+create KPNGIPVS-HAIRPIN hash:net,net family inet' ;; esac`;
+  return useTools({ ...rules(iptables), "iptables-restore": "", ip: "exit 0", ipset, ipvsadm });
 }
 
 const kubeProxyRules = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -s 127.0.0.0/8 -j RETURN\nCOMMIT";
-const sets = ["SERVERS", "MARKS", "RECORD"].map((role) => `destroy KPNGIPVS-${role}`);
+const sets = ["SERVERS", "MARKS", "RECORD", "HAIRPIN"].map((role) => `destroy KPNGIPVS-${role}`);
 
 test.each([
   ["boot=1,plans=0123456789abcdef", ["-D -t 10.96.0.1:80", "-D -f 1795162113"]],
@@ -40,10 +41,34 @@ test("a cleanup after a hand-over changes nothing until kube-proxy has rules", a
 });
 
 test("a cleanup that cannot read what a family has does not say that the family is removed", async () => {
-  const tools = useTools({ ...rules(""), ip: "exit 0", ipset: "exit 0", ipvsadm: "echo no >&2; exit 2" });
+  const tools = useTools({ ...rules(""), ip: "exit 0", ipset: "echo no >&2; exit 1", ipvsadm: "exit 0" });
   const lines: string[] = [];
   const log = createLog("info", (line) => void lines.push(line));
   await expect(removeObjects({ ...options, log })).rejects.toMatchObject({ code: "READ_FAILED" });
   expect(lines.join()).not.toContain("family removed");
   expect(tools.readInputs()).toEqual([]);
+});
+
+const notReadable = (reason: string) => `echo "Can't initialize ipvs: ${reason}
+Are you sure that IP Virtual Server is built in the kernel or as module?" >&2; exit 2`;
+const kernelRules = "*nat\n:KPNGIPVS-SERVICES - [0:0]\n-A PREROUTING -j KPNGIPVS-SERVICES\nCOMMIT";
+const removedRules = [
+  ...["*nat", ":KPNGIPVS-SERVICES - [0:0]", "-D PREROUTING -j KPNGIPVS-SERVICES", "-X KPNGIPVS-SERVICES"],
+  "COMMIT",
+];
+
+test("a cleanup where the kernel has no IPVS removes rules and all ipsets", async () => {
+  const tools = useKernel("boot=1", kernelRules, notReadable("Protocol not available"));
+  await removeObjects(options);
+  expect(tools.readInputs()).toEqual([...removedRules, ...sets]);
+});
+
+test("a cleanup that cannot read virtual servers keeps only the ipsets that record them, and fails", async () => {
+  const tools = useKernel("handed-over", kubeProxyRules, notReadable("Permission denied (you must be root)"));
+  const lines: string[] = [];
+  const log = createLog("info", (line) => void lines.push(line));
+  await expect(removeObjects({ ...options, log })).rejects.toMatchObject({ code: "READ_FAILED" });
+  expect(tools.readInputs()).toEqual(["destroy KPNGIPVS-HAIRPIN"]);
+  expect(lines.join()).toContain("the ipsets that record them stay");
+  expect(lines.join()).not.toContain("family removed");
 });

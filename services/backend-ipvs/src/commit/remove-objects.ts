@@ -1,8 +1,8 @@
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type Family, families } from "@kpng/model/address.ts";
-import type { Log } from "@kpng/process/log.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { iptablesTool } from "../read/installed-frame.ts";
-import { parseLink, type ReadObjects, readObjects } from "../read/read-objects.ts";
+import { parseLink, type ReadObjects, readObjects, readServers } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
 import { parseServer } from "../render/kernel-objects.ts";
@@ -10,6 +10,9 @@ import { type ObjectNames, type SetRole, setName } from "../render/object-names.
 import { handedOver, recordIn } from "../render/record-element.ts";
 import { destroySets } from "./destroy-sets.ts";
 import { removeChains } from "./remove-chains.ts";
+
+/** RECORD says whether virtual servers at addresses belong to kube-proxy. */
+const serverRecords: ReadonlySet<SetRole> = new Set(["SERVERS", "MARKS", "RECORD"]);
 
 interface RemoveOptions {
   readonly names: ObjectNames;
@@ -27,13 +30,14 @@ interface RemoveOptions {
  *
  * Errors: MOVE_TOO_EARLY after `handOver`, while kube-proxy has no rules; then nothing has changed. Otherwise it goes
  * on after a failure, logs each and throws the first: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. Another cleanup
- * removes the rest.
+ * removes the rest: the ipsets that record virtual servers stay with them. A kernel without IPVS is no failure.
  */
 export async function removeObjects({ names, runTool, log }: RemoveOptions): Promise<void> {
   const failures = new CleanupFailures(log);
   const reads = new Map<Family, ReadObjects>();
+  const installed = await failures.attempt(() => readServersOrNone(runTool));
   for (const family of families) {
-    const read = await failures.attempt(() => readObjects(runTool, names, family));
+    const read = await failures.attempt(() => readObjects(runTool, names, family, { servers: installed ?? "" }));
     if (read !== undefined) reads.set(family, read);
   }
   const isHandedOver = [...reads.values()].some(({ objects }) => recordIn(objects) === handedOver);
@@ -47,12 +51,12 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
     const hasNoServers = await failures.attempt(async () => {
       const lines = servers.map((server) => `-D ${server}`);
       if (lines.length > 0) await runTool.write(["ipvsadm", "-R"], lines);
-      return true;
+      return installed !== undefined;
     });
     const isOwn = (chain: string): boolean => chain.startsWith(`${names.prefix}-`);
     const rules = await failures.attempt(() => removeChains(runTool, family, isOwn));
     // Another cleanup needs these records to know which virtual servers are ours.
-    const isKept = (role: SetRole): boolean => hasNoServers !== true && (role === "SERVERS" || role === "MARKS");
+    const isKept = (role: SetRole): boolean => hasNoServers !== true && serverRecords.has(role);
     const sets = [...(read?.sets ?? [])].filter((role) => !isKept(role));
     await destroySets(
       runTool,
@@ -60,9 +64,22 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
       sets.map((role) => setName(names, family, role)),
     );
     if (read === undefined) continue;
-    log.info("family removed", { family, virtualServers: servers.length, rules, sets: sets.length });
+    if (hasNoServers !== true)
+      log.error("virtual servers and the ipsets that record them stay: clean up again", { family });
+    else log.info("family removed", { family, virtualServers: servers.length, rules, sets: sets.length });
   }
   failures.end();
+}
+
+/** Returns the virtual servers as text; none if the kernel has no IPVS. Errors: READ_FAILED, TOOL_MISSING. */
+async function readServersOrNone(runTool: RunTool): Promise<string> {
+  try {
+    return await readServers(runTool);
+  } catch (error) {
+    // The words of ipvsadm for ENOPROTOOPT. Where it only lacks rights, it says so instead.
+    if (/Can't initialize ipvs: Protocol not available/.test(reasonOf(error))) return "";
+    throw error;
+  }
 }
 
 /**

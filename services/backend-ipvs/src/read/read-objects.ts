@@ -14,6 +14,13 @@ export interface ReadObjects {
   readonly isInterfaceUp: boolean;
 }
 
+interface ReadOptions {
+  /** True for virtual servers at the address and port of a Service. Default: none. */
+  readonly isWanted?: (server: ServerId) => boolean;
+  /** Output of {@link readServers}. Default: it is called. */
+  readonly servers?: string | Promise<string>;
+}
+
 /**
  * Reads the objects of one family that belong to this instance: addresses of its interface, elements of its ipsets,
  * virtual servers that the sets SERVERS and MARKS record as ours, and those that `isWanted` names, because two programs
@@ -26,20 +33,25 @@ export async function readObjects(
   runTool: RunTool,
   names: ObjectNames,
   family: Family,
-  isWanted: (server: ServerId) => boolean = () => false,
+  { isWanted = () => false, servers = readServers(runTool) }: ReadOptions = {},
 ): Promise<ReadObjects> {
-  const [saved, links, addresses, servers] = await Promise.all([
+  const [saved, links, addresses, savedServers] = await Promise.all([
     runTool.read(["ipset", "save"]),
     runTool.read(["ip", "-o", "link", "show"]),
     runTool.read(["ip", "-o", family === "v4" ? "-4" : "-6", "address", "show"]),
-    runTool.read(["ipvsadm", "-S", "-n"]),
+    servers,
   ]);
   const sets = parseSets(withoutDottedIPv6(saved), names, family);
   const isOurs = (server: ServerId): boolean => isRecorded(server, sets, family) || isWanted(server);
   const objects = new Map<ObjectKind, Map<string, string>>(sets);
   objects.set("address", parseAddresses(withoutDottedIPv6(addresses), names));
-  for (const [kind, ofKind] of parseServers(withoutDottedIPv6(servers), isOurs)) objects.set(kind, ofKind);
+  for (const [kind, ofKind] of parseServers(withoutDottedIPv6(savedServers), isOurs)) objects.set(kind, ofKind);
   return { objects, sets: new Set(sets.keys()), isInterfaceUp: parseLink(links, names.interfaceName) === "up" };
+}
+
+/** Returns the virtual servers of both families as ipvsadm saves them. Errors: READ_FAILED, TOOL_MISSING. */
+export async function readServers(runTool: RunTool): Promise<string> {
+  return await runTool.read(["ipvsadm", "-S", "-n"]);
 }
 
 /**
