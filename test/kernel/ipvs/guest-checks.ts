@@ -1,8 +1,9 @@
 import { wantedSysctls } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
-import { publicAddress, web } from "../../scenario/build.ts";
+import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
+import { named, publicAddress, together, web } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import { addressOf, clusterIP, loadBalancerIP, outside, pod } from "../../scenario/packet.ts";
-import type { Family } from "../../scenario/places.ts";
+import { type Family, hosts } from "../../scenario/places.ts";
 import { programFile } from "../backend/program-file.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import type { NodeUnderTest } from "./node-under-test.ts";
@@ -177,20 +178,42 @@ export const guestChecks: Readonly<Record<string, Check>> = {
 
   "the node's own ports cannot be reached through service addresses": async (world, node) => {
     await node.ask({ kind: "start", settings: {}, state: both });
+    // An agent of the network listens at the addresses of its host alone; this one at all addresses of the node.
+    const port = 8444;
+    await AgentClient.start(world.laboratory, "n1", [port], ["::"]);
     const wrong: string[] = [];
-    // Port 8443 is served by the agent of n1 on all addresses of the node.
     for (const [sender, name] of [
       [outside, "outside"],
       [pod("a"), "pod a"],
     ] as const) {
-      for (const address of ["10.96.0.11", "198.51.100.10", "fd00:10:96::11"]) {
-        const answers = await world
-          .agentOf(sender)
-          .askOnce({ protocol: "tcp", address, port: 8443, timeoutMs: 30_000 });
-        if (answers.kind !== "refused") wrong.push(`${name} → ${address} port 8443: ${JSON.stringify(answers)}`);
+      for (const [address, expected] of [
+        [hosts.n1.v4, "answer"],
+        ["10.96.0.11", "refused"],
+        ["198.51.100.10", "refused"],
+        ["fd00:10:96::11", "refused"],
+      ] as const) {
+        const answer = await world.agentOf(sender).askOnce({ protocol: "tcp", address, port, timeoutMs: 30_000 });
+        if (answer.kind !== expected) wrong.push(`${name} → ${address} port ${port}: ${JSON.stringify(answer)}`);
       }
     }
     return wrong;
+  },
+
+  "an external IP that is the node's own goes before a node port of the same number": async (world, node) => {
+    const nodePort = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
+    const external = named("ip", { number: 78, ports: [{ port: 30_080 }], externalIPs: [hosts.n1] }, ["c"]);
+    const agent = world.agentOf(outside);
+    const names: string[] = [];
+    await node.ask({ kind: "start", settings: {}, state: nodePort });
+    for (const state of [together(nodePort, external), nodePort]) {
+      await node.ask({ kind: "apply", state });
+      // Round robin: two connections of a family reach both endpoints of a virtual server.
+      for (const address of [hosts.n1.v4, hosts.n1.v4, hosts.n1.v6, hosts.n1.v6]) {
+        const answer = await agent.askOnce({ protocol: "tcp", address, port: 30_080, timeoutMs: 30_000 });
+        names.push(answer.kind === "answer" ? answer.name : answer.kind);
+      }
+    }
+    return expectTrue(names.join("") === "ccccbbbb", `answers came from ${names.join()}`);
   },
 
   "a connection to an address that is missing is served as soon as the address is back": async (world, node) => {
