@@ -53,11 +53,27 @@ COMMIT
 -A INPUT -j KUBE-FIREWALL
 COMMIT`;
 
-function useKernel(addresses: string, destroy = "true") {
+interface Kernel {
+  readonly save?: string;
+  readonly list?: string;
+  readonly remove?: string;
+  /** Ipset that a rule of another program uses. */
+  readonly usedSet?: string;
+}
+
+function useKernel(addresses: string, kernel: Kernel = {}) {
+  const { save = `echo "${sets}"`, list = `echo "${servers}"`, remove = "true", usedSet = "none" } = kernel;
   return useTools({
     ip: `case "$*" in *address*) echo "${addresses}" ;; *link*) echo "5: kube-ipvs0: <BROADCAST,NOARP> mtu 1500" ;; esac`,
-    ipset: `if [ "$1" = save ]; then echo "${sets}"; else ${destroy}; fi`,
-    ipvsadm: `[ "$1" != -S ] || echo "${servers}"`,
+    // As the real one, it ends at the first line that fails.
+    ipset: `touch "$0.gone"; case "$1" in save) ${save} ;;
+list) echo "${sets}" | sed -n 's/^create \\([^ ]*\\) .*/\\1/p' | grep -vxFf "$0.gone" ;;
+restore) while read -r _ set; do
+  [ "$set" != ${usedSet} ] || { echo "$set is in use" >&2; exit 1; }
+  ! grep -qx "$set" "$0.gone" || { echo "$set does not exist" >&2; exit 1; }
+  echo "$set" >> "$0.gone"
+done < "$INPUT" ;; esac`,
+    ipvsadm: `if [ "$1" = -S ]; then ${list}; else ${remove}; fi`,
     "iptables-save": `cat << 'E'\n${rules}\nE`,
     "ip6tables-save": "exit 0",
     "iptables-restore": "exit 0",
@@ -97,9 +113,39 @@ test.each([
   expect(tools.readInputs()).toEqual([]);
 });
 
-test("an ipset that another program uses keeps no other one from being destroyed", async () => {
-  const tools = useKernel(`${ours}\n${theirs}`, '! grep -q "destroy KUBE-CLUSTER-IP" "$INPUT"');
-  await expect(removeKubeProxy(options)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
-  const destroyed = tools.readInputs().filter((line) => line.startsWith("destroy "));
-  expect(destroyed.slice(2, 4)).toEqual(["destroy KUBE-CLUSTER-IP", "destroy KUBE-NODE-PORT-TCP"]);
+test.each([
+  { what: "ipsets", kernel: { save: "exit 1" } },
+  { what: "virtual servers", kernel: { list: "exit 1" } },
+])("nothing goes if the $what cannot be read", async ({ kernel }) => {
+  const tools = useKernel(`${ours}\n${theirs}`, kernel);
+  await expect(removeKubeProxy(options)).rejects.toMatchObject({ code: "READ_FAILED" });
+  expect(tools.readInputs()).toEqual([]);
+});
+
+test("ipsets stay if a virtual server cannot be deleted, so that another cleanup finds it", async () => {
+  const tools = useKernel(`${ours}\n${theirs}`, { remove: "echo busy >&2" });
+  const logged: string[] = [];
+  const log = createLog("info", (line) => void logged.push(line));
+  await expect(removeKubeProxy({ ...options, log })).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  expect(logged.filter((line) => line.includes("kube-proxy removed")).join()).not.toContain('"v4"');
+  const lines = tools.readInputs();
+  expect(lines).toContain("-X KUBE-SERVICES");
+  expect(lines.filter((line) => /^destroy KUBE-(?!6-)/.test(line))).toEqual([]);
+});
+
+test("an ipset that another program uses keeps no other one from being destroyed, and is the only failure", async () => {
+  const tools = useKernel(`${ours}\n${theirs}`, { usedSet: "KUBE-NODE-PORT-TCP" });
+  const lines: string[] = [];
+  const log = createLog("error", (line) => void lines.push(line));
+  await expect(removeKubeProxy({ ...options, log })).rejects.toThrow("KUBE-NODE-PORT-TCP is in use");
+  expect(lines).toHaveLength(1);
+  expect(tools.readInputs()).toContain("destroy KUBE-6-LOAD-BALANCER-SOURCE-CID");
+});
+
+test("all ipsets of a family but the one in use are destroyed, whatever their order", async () => {
+  const tools = useKernel(`${ours}\n${theirs}`, { usedSet: "KUBE-CLUSTER-IP" });
+  await expect(removeKubeProxy(options)).rejects.toThrow("KUBE-CLUSTER-IP is in use");
+  const destroyed = tools.readInputs().filter((line) => line === "destroy KUBE-NODE-PORT-TCP");
+  // In one run with the other ipset, which ended there, and alone.
+  expect(destroyed).toHaveLength(2);
 });

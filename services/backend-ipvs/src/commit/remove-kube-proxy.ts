@@ -27,15 +27,16 @@ interface RemoveKubeProxyOptions {
  *
  * `--cleanup-kube-proxy` runs it, while kpng-ipvs serves. Separate from `removeObjects`, which removes our own objects.
  *
- * Errors: MOVE_TOO_EARLY if kpng-ipvs has no addresses yet; then nothing has changed. Otherwise it goes on after a
- * failure and throws the first one, as `removeObjects` does.
+ * Errors: MOVE_TOO_EARLY if kpng-ipvs has no addresses yet, READ_FAILED; then nothing has changed. Afterwards it goes
+ * on after a failure and throws the first one, as `removeObjects` does.
  */
 export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<void> {
   const { names, runTool, log, localAddresses, excludedCIDRs } = options;
   const serviceAddresses = await readServedAddresses(options);
+  // Without the ipsets, all virtual servers that kpng-ipvs has taken over would seem to be kube-proxy's.
+  const saved = await runTool.read(["ipset", "save"]);
+  const servers = await runTool.read(["ipvsadm", "-S", "-n"]);
   const failures = new CleanupFailures(log);
-  const saved = await failures.attempt(() => runTool.read(["ipset", "save"]));
-  const servers = await failures.attempt(() => runTool.read(["ipvsadm", "-S", "-n"]));
   // First the addresses: afterwards no packet reaches the node's own ports through them.
   await failures.attempt(async () => {
     if (parseLink(await runTool.read(["ip", "-o", "link", "show"]), kubeProxyInterface) === "missing") return;
@@ -43,20 +44,19 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
   });
   for (const family of families) {
     const left = kubeProxyServers({
-      ...{ servers: servers ?? "", sets: saved ?? "", names, family, serviceAddresses, excludedCIDRs },
+      ...{ servers, sets: saved, names, family, serviceAddresses, excludedCIDRs },
       localAddresses: localAddresses[family],
     });
-    if (left.length > 0) {
-      await failures.attempt(() =>
-        runTool.write(
-          ["ipvsadm", "-R"],
-          left.map((server) => `-D ${server}`),
-        ),
-      );
-    }
+    const isDeleted = await failures.attempt(async () => {
+      const lines = left.map((server) => `-D ${server}`);
+      if (lines.length > 0) await runTool.write(["ipvsadm", "-R"], lines);
+      return true;
+    });
     const rules = await failures.attempt(() => removeChains(runTool, family, isKubeProxyChain));
-    const sets = kubeProxySets.map((set) => kubeProxySetName(family, set)).filter((set) => hasSet(saved ?? "", set));
+    // Another cleanup needs these ipsets to know which virtual servers are kube-proxy's.
+    const sets = isDeleted === true ? setsIn(saved, family) : [];
     await destroySets(runTool, failures, sets);
+    if (isDeleted === undefined || rules === undefined) continue;
     log.info("kube-proxy removed", { family, virtualServers: left.length, rules, sets: sets.length });
   }
   failures.end();
@@ -78,6 +78,7 @@ async function readServedAddresses({ names, runTool }: RemoveKubeProxyOptions): 
   throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
 }
 
-function hasSet(saved: string, name: string): boolean {
-  return saved.includes(`create ${name} `);
+/** Returns the names of kube-proxy's ipsets that the output of `ipset save` has. */
+function setsIn(saved: string, family: Family): readonly string[] {
+  return kubeProxySets.map((set) => kubeProxySetName(family, set)).filter((name) => saved.includes(`create ${name} `));
 }

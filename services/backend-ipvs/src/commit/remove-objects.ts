@@ -66,7 +66,8 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
     if (read === undefined) continue;
     if (hasNoServers !== true)
       log.error("virtual servers and the ipsets that record them stay: clean up again", { family });
-    else log.info("family removed", { family, virtualServers: servers.length, rules, sets: sets.length });
+    else if (rules !== undefined)
+      log.info("family removed", { family, virtualServers: servers.length, rules, sets: sets.length });
   }
   failures.end();
 }
