@@ -2,7 +2,7 @@ import type { EndpointAddress, ServicePlan } from "@kpng/service-plan/service-pl
 import { expect, test } from "vitest";
 import { frontend, webPlan } from "../testing/plans.ts";
 import { openRuleSet, planOfServices, stages } from "../testing/rule-sets.ts";
-import { useKernel } from "../testing/use-tools.ts";
+import { useKernel, useTools } from "../testing/use-tools.ts";
 
 function serviceAt(name: string, address: string, endpoints: readonly string[]): ServicePlan {
   const cluster = endpoints.map((each): EndpointAddress => ({ address: each, port: 8080 }));
@@ -70,3 +70,54 @@ test("more addresses than are tried at once are left out, too", async () => {
   await rules.sync(plan, "all", stages);
   expect(rules.installed.lines().filter((line) => line.startsWith("address"))).toHaveLength(10);
 });
+
+test("refused endpoints take turns, so that all that the kernel accepts later are added", async () => {
+  const { readInputs } = useKernel("-r 192.0.2.");
+  const rules = openRuleSet();
+  const endpoints = Array.from({ length: 70 }, (_, at) => `192.0.2.${at}`);
+  const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["10.1.1.7", ...endpoints])]);
+  for (let attempt = 1; attempt <= 2; attempt++) {
+    await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  }
+  await rules.sync(plan, "all", stages);
+  const before = readInputs().length;
+  for (let round = 1; round <= 2; round++) await rules.sync(plan, "all", stages);
+  const tried = new Set(
+    readInputs()
+      .slice(before)
+      .filter((line) => line.startsWith("-a ")),
+  );
+  expect(tried.size).toBe(70);
+});
+
+test.each([
+  {
+    tool: "iptables-restore",
+    script: "echo 'iptables-restore: Invalid argument' >&2; exit 1",
+    says: "iptables-restore",
+  },
+  {
+    tool: "ipvsadm",
+    // A virtual server is refused, and its real servers follow.
+    script: `[ "$1" = -S ] || ! grep -q -e '^-A' "$INPUT" || { echo "Invalid operation" >&2; exit 0; }
+[ "$1" = -S ] || ! grep -q -e '^-a' "$INPUT" || echo "Service not defined" >&2`,
+    says: "Invalid operation",
+  },
+])(
+  "a failure of $tool stays the reason in every sync, whatever fails for lack of it",
+  async ({ tool, script, says }) => {
+    const tools = {
+      ip: `case "$*" in *link*) echo "4: kpng-ipvs0: <NOARP,UP>" ;; esac`,
+      ipset: "exit 0",
+      ipvsadm: `[ "$1" = -S ] || echo "Service not defined" >&2`,
+      "iptables-save": "exit 0",
+      "iptables-restore": "exit 0",
+    };
+    useTools({ ...tools, [tool]: script });
+    const rules = openRuleSet();
+    const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["10.1.1.7"])]);
+    for (let attempt = 1; attempt <= 3; attempt++) {
+      await expect(rules.sync(plan, "all", stages)).rejects.toThrow(says);
+    }
+  },
+);

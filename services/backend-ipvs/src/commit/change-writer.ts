@@ -28,7 +28,7 @@ interface Written {
   readonly done: readonly ObjectChange[];
 }
 
-/** Additions that a call tries one by one, each with a process of its own. */
+/** Additions that a call tries one by one, each with a process of its own; and as many that were refused before. */
 const mostAlone = 64;
 
 /**
@@ -39,11 +39,11 @@ const mostAlone = 64;
  * endpoint at a broadcast address of this node. One such Service would fail a batch in every sync. The tools do not
  * name the line of a virtual server that failed, but they go on after it. So the sync after a failure, which reads the
  * kernel, finds little more than the refused additions, and tries the first ones alone. Additions that are refused
- * again are logged and left out. Every later sync that still needs them tries them again, also alone.
+ * again are logged and left out. Every later sync that still needs them tries some of them again, also alone.
  */
 export class ChangeWriter {
   readonly #options: ChangeWriterOptions;
-  /** Additions that were refused alone. *Shape:* `address ff05::1`. */
+  /** Additions that were refused alone, the last one at the end. *Shape:* `address ff05::1`. */
   readonly #refused = new Set<string>();
   /** Whether the kernel refused a line of the last batches. */
   #isSuspicious = false;
@@ -74,11 +74,9 @@ export class ChangeWriter {
   #split(changes: readonly ObjectChange[], isAll: boolean): Record<"together" | "alone", readonly ObjectChange[]> {
     if (!this.#isSuspicious && this.#refused.size === 0) return { together: changes, alone: [] };
     const additions = changes.filter(isRefusable);
-    const refused = additions.filter((change) => this.#refused.has(nameOf(change)));
-    if (isAll) {
-      const needed = new Set(refused.map(nameOf));
-      for (const name of this.#refused) if (!needed.has(name)) this.#refused.delete(name);
-    }
+    const byName = new Map(additions.map((change) => [nameOf(change), change]));
+    const refused = [...this.#refused].flatMap((name) => byName.get(name) ?? []);
+    if (isAll) for (const name of this.#refused) if (!byName.has(name)) this.#refused.delete(name);
     const others = additions.filter((change) => !this.#refused.has(nameOf(change)));
     const suspects = this.#isSuspicious ? others.slice(0, mostAlone) : [];
     const apart = new Set([...refused, ...suspects]);
@@ -98,11 +96,13 @@ export class ChangeWriter {
       try {
         await this.#options.runTool.write(command, lines);
       } catch (error) {
-        this.#isSuspicious = isRefusal(error);
+        // No addition is to blame for a line of ipset or iptables-restore.
+        this.#isSuspicious = (command[0] === "ipvsadm" || command[0] === "ip") && isRefusal(error);
         // An address must wait for its virtual servers, which are in force if the batch of addresses is the one that
         // failed.
         const mayTry = ({ kind }: ObjectChange): boolean => kind === "real" || command[0] === "ip";
-        if (this.#isSuspicious) await this.#tryAlone(suspects.filter(mayTry));
+        // Another error may follow from this one, e.g. "Service not defined", and would hide it.
+        if (this.#isSuspicious) await this.#tryAlone(suspects.filter(mayTry)).catch(() => undefined);
         throw error;
       }
     }
@@ -123,6 +123,8 @@ export class ChangeWriter {
         if (!this.#refused.has(name)) {
           log.error("refused by the kernel: a Service is served without it", { family, name, reason: reasonOf(error) });
         }
+        // At the end, so that those beyond the first ones get their turn.
+        this.#refused.delete(name);
         this.#refused.add(name);
       }
     }
