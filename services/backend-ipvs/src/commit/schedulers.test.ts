@@ -45,6 +45,15 @@ test("an annotation with a scheduler that the kernel lacks, or with more than a 
   expect(rejected).toEqual(["nosuch", "lc\n-C"]);
 });
 
+test("a scheduler that the kernel lacks is found, also while another one is tried", async () => {
+  const exists = '[ ! -e "$0.trial" ] || { echo "Service already exists" >&2; exit 0; }';
+  const add = `${exists}; grep -q nosuch "$INPUT" && echo "Scheduler or persistence engine not found" >&2 || touch "$0.trial"`;
+  useTools({ ipvsadm: `if grep -q -e "^-A" "$INPUT"; then ${add}; else rm -f "$0.trial"; fi; exit 0` });
+  const known = new Schedulers({ runTool: new RunTool(30_000), standard: "rr", log: createLog("off"), mayTry: true });
+  const names = ["lc", "nosuch"].map((name) => known.schedulerOf(withAnnotation(name)));
+  expect(await Promise.all(names)).toEqual(["lc", "rr"]);
+});
+
 test("without leave to try, every name counts as available", async () => {
   const { known, tried } = schedulers(false);
   expect(await known.schedulerOf(withAnnotation("mh"))).toBe("mh");

@@ -11,7 +11,7 @@ export function isSchedulerName(text: string): boolean {
 }
 
 /** A virtual server that exists only while a scheduler is tried, at an address that no host has (RFC 5737). */
-const trial = "-u 192.0.2.0:9";
+const trialServer = "-u 192.0.2.0:9";
 
 const noName = "it is not the name of a scheduler";
 
@@ -40,6 +40,8 @@ interface SchedulersOptions {
 export class Schedulers {
   readonly #options: SchedulersOptions;
   readonly #faults = new Map<string, Promise<string | undefined>>();
+  /** The last trial; never rejects. Both families ask at the same time, and there is one virtual server for trials. */
+  #lastTrial: Promise<unknown> = Promise.resolve();
 
   constructor(options: SchedulersOptions) {
     this.#options = options;
@@ -60,7 +62,9 @@ export class Schedulers {
   faultOf(name: string): Promise<string | undefined> {
     const known = this.#faults.get(name);
     if (known !== undefined) return known;
-    const fault = this.#try(name).then((reason) => {
+    const trial = this.#lastTrial.then(() => this.#try(name));
+    this.#lastTrial = trial;
+    const fault = trial.then((reason) => {
       const { log, standard } = this.#options;
       if (reason !== undefined)
         log.error("scheduler not available: its Services use another one", { scheduler: name, used: standard, reason });
@@ -80,7 +84,7 @@ export class Schedulers {
     // A run that was killed may have left its trial.
     await this.#deleteTrial();
     try {
-      await runTool.write(["ipvsadm", "-R"], [`-A ${trial} -s ${name}`]);
+      await runTool.write(["ipvsadm", "-R"], [`-A ${trialServer} -s ${name}`]);
     } catch (error) {
       const reason = reasonOf(error);
       // Another instance tries a scheduler at this moment.
@@ -91,6 +95,6 @@ export class Schedulers {
   }
 
   async #deleteTrial(): Promise<void> {
-    await this.#options.runTool.write(["ipvsadm", "-R"], [`-D ${trial}`]).catch(() => undefined);
+    await this.#options.runTool.write(["ipvsadm", "-R"], [`-D ${trialServer}`]).catch(() => undefined);
   }
 }
