@@ -126,13 +126,14 @@ export function parseWholeNumber(name: string, min: number, max: number): (text:
 
 /**
  * Returns a parser of a number of bytes, at least 1 MiB: less is most likely a number of mebibytes. `name` is for its
- * message.
+ * message. `max` defaults to the largest safe integer.
  */
-export function parseMemory(name: string): (text: string) => number {
+export function parseMemory(name: string, max = Number.MAX_SAFE_INTEGER): (text: string) => number {
   return (text) => {
-    const bytes = parseWholeNumber(name, 0, Number.MAX_SAFE_INTEGER)(text);
-    if (bytes >= 1_048_576) return bytes;
-    throw new InvalidArgumentError(`${name} is a number of bytes, at least 1048576 (1 MiB)`);
+    const bytes = Number(text);
+    if (/^\d+$/.test(text) && bytes >= 1_048_576 && bytes <= max) return bytes;
+    const most = max < Number.MAX_SAFE_INTEGER ? `, at most ${max}` : "";
+    throw new InvalidArgumentError(`${name} is a whole number of bytes, at least 1048576 (1 MiB)${most}`);
   };
 }
 

@@ -3,8 +3,8 @@ import {
   nodeNameOption,
   type OptionSpec,
   parseDurationMs,
+  parseMemory,
   parseProxyName,
-  parseWholeNumber,
   statusServerOptions,
 } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
@@ -20,7 +20,7 @@ export const maxMessageOption: OptionSpec = {
   flags: "--max-msg-size <bytes>",
   description:
     "maximum size of a message from the watcher (default: 64 MiB, at most a 128th of the memory limit, at least 2 MiB)",
-  parse: parseWholeNumber("--max-msg-size", 1, 0xffff_ffff),
+  parse: parseMemory("--max-msg-size", 0xffff_ffff),
 };
 
 /**
@@ -49,7 +49,7 @@ export const connectionOptions: readonly OptionSpec[] = [
     flags: "--max-view-size <bytes>",
     description:
       "maximum memory that the node's view may take, and each batch of changes (default: a third of the memory limit)",
-    parse: parseWholeNumber("--max-view-size", 1, Number.MAX_SAFE_INTEGER),
+    parse: parseMemory("--max-view-size"),
   },
 ];
 
