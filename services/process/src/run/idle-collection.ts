@@ -49,7 +49,7 @@ export interface IdleState {
   readonly wasBusy: boolean;
   /** Share of the last seconds in which the event loop was busy. */
   readonly utilization: number;
-  /** Memory in use, garbage included. */
+  /** Memory in use, garbage and free pages included. */
   readonly bytes: number;
   /** The least memory in use since the last collection, or since the start. */
   readonly liveBytes: number;
@@ -78,12 +78,13 @@ const busyShare = 0.1;
 const minGrowthBytes = 8 * 1_024 * 1_024;
 
 /**
- * Objects in V8's old generation and the buffers of all objects, in bytes; both with garbage. The young generation is
- * left out: V8 collects it by itself, and what it holds depends on when it last did.
+ * Memory of V8's old generation and the buffers of all objects, in bytes. It includes garbage, and pages that V8 keeps
+ * free after a collection of its own. The young generation is left out: V8 collects it by itself, and what it holds
+ * depends on when it last did.
  */
 function memoryInUse(): number {
   const old = getHeapSpaceStatistics().filter(({ space_name: name }) => !name.startsWith("new_"));
-  return old.reduce((sum, { space_used_size: bytes }) => sum + bytes, getHeapStatistics().external_memory);
+  return old.reduce((sum, { physical_space_size: bytes }) => sum + bytes, getHeapStatistics().external_memory);
 }
 
 /**
