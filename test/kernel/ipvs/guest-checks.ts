@@ -199,23 +199,6 @@ export const guestChecks: Readonly<Record<string, Check>> = {
     return wrong;
   },
 
-  "an external IP that is the node's own goes before a node port of the same number": async (world, node) => {
-    const nodePort = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
-    const external = named("ip", { number: 78, ports: [{ port: 30_080 }], externalIPs: [hosts.n1] }, ["c"]);
-    const agent = world.agentOf(outside);
-    const names: string[] = [];
-    await node.ask({ kind: "start", settings: {}, state: nodePort });
-    for (const state of [together(nodePort, external), nodePort]) {
-      await node.ask({ kind: "apply", state });
-      // Round robin: two connections of a family reach both endpoints of a virtual server.
-      for (const address of [hosts.n1.v4, hosts.n1.v4, hosts.n1.v6, hosts.n1.v6]) {
-        const answer = await agent.askOnce({ protocol: "tcp", address, port: 30_080, timeoutMs: 30_000 });
-        names.push(answer.kind === "answer" ? answer.name : answer.kind);
-      }
-    }
-    return expectTrue(names.join("") === "ccccbbbb", `answers came from ${names.join()}`);
-  },
-
   "a connection to an address that is missing is served as soon as the address is back": async (world, node) => {
     await node.ask({ kind: "start", settings: {}, state: both });
     await node.ask({ kind: "shell", command: "ip link delete kpng-ipvs0" });
@@ -393,6 +376,23 @@ export const guestChecks: Readonly<Record<string, Check>> = {
       ...expectTrue(/ -m -w 0$/m.test(output), `${name} does not drain: ${output}`),
       ...expectTrue(JSON.stringify(answer).includes(`"${other}"`), `instead of ${other}: ${JSON.stringify(answer)}`),
     ];
+  },
+
+  "an external IP that is the node's own goes before a node port of the same number": async (world, node) => {
+    const nodePort = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
+    const external = named("ip", { number: 78, ports: [{ port: 30_080 }], externalIPs: [hosts.n1] }, ["c"]);
+    const agent = world.agentOf(outside);
+    const names: string[] = [];
+    await node.ask({ kind: "start", settings: {}, state: nodePort });
+    for (const state of [together(nodePort, external), nodePort]) {
+      await node.ask({ kind: "apply", state });
+      // Round robin: two connections of a family reach both endpoints of a virtual server.
+      for (const address of [hosts.n1.v4, hosts.n1.v4, hosts.n1.v6, hosts.n1.v6]) {
+        const answer = await agent.askOnce({ protocol: "tcp", address, port: 30_080, timeoutMs: 30_000 });
+        names.push(answer.kind === "answer" ? answer.name : answer.kind);
+      }
+    }
+    return expectTrue(names.join("") === "ccccbbbb", `answers came from ${names.join()}`);
   },
 };
 
