@@ -1,7 +1,6 @@
-import { parseLinkAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { families } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { parseLink, parseSets } from "../read/read-objects.ts";
+import { addressesOn, parseLink, parseSets } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { kubeProxyInterface } from "../render/kube-proxy-names.ts";
 import { type ObjectNames, setName } from "../render/object-names.ts";
@@ -29,10 +28,8 @@ export async function handOver({ names, runTool, log }: HandOverOptions): Promis
   if (parseLink(links, names.interfaceName) === "missing") {
     return log.info("nothing to hand over", { interface: names.interfaceName });
   }
-  const all = parseLinkAddresses(await runTool.read(["ip", "-o", "address", "show"]));
-  const addressesOf = (link: string): ReadonlySet<string> =>
-    new Set(all.flatMap(([each, address]) => (each === link && !address.startsWith("fe80:") ? [address] : [])));
-  const missing = addressesOf(names.interfaceName).difference(addressesOf(kubeProxyInterface));
+  const all = await runTool.read(["ip", "-o", "address", "show"]);
+  const missing = addressesOn(all, names.interfaceName).difference(addressesOn(all, kubeProxyInterface));
   const adds = [...missing].map(
     (address) => `address add ${address}/${address.includes(":") ? 128 : 32} dev ${kubeProxyInterface}`,
   );

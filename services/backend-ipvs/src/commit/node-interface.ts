@@ -1,3 +1,4 @@
+import { parseLink } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 
 /**
@@ -22,4 +23,13 @@ export async function createInterface(runTool: RunTool, name: string): Promise<v
     if (!(error instanceof Error) || !error.message.includes("File exists")) throw error;
   }
   await runTool.write(["ip", "-batch", "-"], [up]);
+}
+
+/**
+ * Deletes an interface with its addresses, if it exists: ours in `removeObjects`, that of kube-proxy in
+ * `removeKubeProxy`. Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING.
+ */
+export async function deleteInterface(runTool: RunTool, name: string): Promise<void> {
+  if (parseLink(await runTool.read(["ip", "-o", "link", "show"]), name) === "missing") return;
+  await runTool.write(["ip", "-batch", "-"], [`link delete ${name}`]);
 }

@@ -1,14 +1,14 @@
-import { parseLinkAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type AddressSet, type Family, families } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { kubeProxyServers } from "../read/kube-proxy-servers.ts";
-import { parseLink } from "../read/read-objects.ts";
+import { addressesOn, readServers } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
 import { isKubeProxyChain, kubeProxyInterface, kubeProxySetName, kubeProxySets } from "../render/kube-proxy-names.ts";
 import type { ObjectNames } from "../render/object-names.ts";
 import { destroySets } from "./destroy-sets.ts";
+import { deleteInterface } from "./node-interface.ts";
 import { removeChains } from "./remove-chains.ts";
 
 interface RemoveKubeProxyOptions {
@@ -35,13 +35,10 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
   const serviceAddresses = await readServedAddresses(options);
   // Without the ipsets, all virtual servers that kpng-ipvs has taken over would seem to be kube-proxy's.
   const saved = await runTool.read(["ipset", "save"]);
-  const servers = await runTool.read(["ipvsadm", "-S", "-n"]);
+  const servers = await readServers(runTool);
   const failures = new CleanupFailures(log);
   // First the addresses: afterwards no packet reaches the node's own ports through them.
-  await failures.attempt(async () => {
-    if (parseLink(await runTool.read(["ip", "-o", "link", "show"]), kubeProxyInterface) === "missing") return;
-    await runTool.write(["ip", "-batch", "-"], [`link delete ${kubeProxyInterface}`]);
-  });
+  await failures.attempt(() => deleteInterface(runTool, kubeProxyInterface));
   for (const family of families) {
     const left = kubeProxyServers({
       ...{ servers, sets: saved, names, family, serviceAddresses, excludedCIDRs },
@@ -67,13 +64,11 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
  * families: a sync adds its addresses last, all at once.
  */
 async function readServedAddresses({ names, runTool }: RemoveKubeProxyOptions): Promise<ReadonlySet<string>> {
-  const all = parseLinkAddresses(await runTool.read(["ip", "-o", "address", "show"]));
-  const addressesOf = (link: string): readonly string[] =>
-    all.flatMap(([each, address]) => (each === link && !address.startsWith("fe80:") ? [address] : []));
-  const familiesOf = (addresses: readonly string[]): ReadonlySet<Family> =>
-    new Set(addresses.map((address) => (address.includes(":") ? "v6" : "v4")));
-  const [ours, theirs] = [addressesOf(names.interfaceName), addressesOf(kubeProxyInterface)];
-  if (ours.length > 0 && familiesOf(theirs).isSubsetOf(familiesOf(ours))) return new Set(theirs);
+  const all = await runTool.read(["ip", "-o", "address", "show"]);
+  const familiesOf = (addresses: ReadonlySet<string>): ReadonlySet<Family> =>
+    new Set([...addresses].map((address) => (address.includes(":") ? "v6" : "v4")));
+  const [ours, theirs] = [addressesOn(all, names.interfaceName), addressesOn(all, kubeProxyInterface)];
+  if (ours.size > 0 && familiesOf(theirs).isSubsetOf(familiesOf(ours))) return theirs;
   const reason = `${names.interfaceName} lacks the service addresses, so kpng-ipvs does not serve yet`;
   throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
 }

@@ -2,13 +2,14 @@ import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { iptablesTool } from "../read/installed-frame.ts";
-import { parseLink, type ReadObjects, readObjects, readServers } from "../read/read-objects.ts";
+import { type ReadObjects, readObjects, readServers } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
 import { parseServer } from "../render/kernel-objects.ts";
 import { type ObjectNames, type SetRole, setName } from "../render/object-names.ts";
 import { handedOver, recordIn } from "../render/record-element.ts";
 import { destroySets } from "./destroy-sets.ts";
+import { deleteInterface } from "./node-interface.ts";
 import { removeChains } from "./remove-chains.ts";
 
 /** RECORD says whether virtual servers at addresses belong to kube-proxy. */
@@ -43,7 +44,7 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
   const isHandedOver = [...reads.values()].some(({ objects }) => recordIn(objects) === handedOver);
   if (isHandedOver) await checkKubeProxyServes(runTool, reads);
   // First the addresses: afterwards no packet reaches the node's own ports through them.
-  await failures.attempt(() => removeInterface(runTool, names));
+  await failures.attempt(() => deleteInterface(runTool, names.interfaceName));
   for (const family of families) {
     const read = reads.get(family);
     const own = [...(read?.objects.get("server")?.keys() ?? [])];
@@ -93,10 +94,4 @@ async function checkKubeProxyServes(runTool: RunTool, reads: ReadonlyMap<Family,
     const reason = `virtual servers were handed over to kube-proxy, which has no rules for ${family} yet`;
     throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
   }
-}
-
-async function removeInterface(runTool: RunTool, { interfaceName }: ObjectNames): Promise<void> {
-  const links = await runTool.read(["ip", "-o", "link", "show"]);
-  if (parseLink(links, interfaceName) === "missing") return;
-  await runTool.write(["ip", "-batch", "-"], [`link delete ${interfaceName}`]);
 }

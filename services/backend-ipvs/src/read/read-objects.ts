@@ -104,10 +104,15 @@ export function parseSets(text: string, names: ObjectNames, family: Family): Map
 
 /** Parses the output of `ip -o address show`: the addresses of our interface without link-local ones. */
 export function parseAddresses(text: string, { interfaceName }: ObjectNames): Map<string, string> {
+  return new Map([...addressesOn(text, interfaceName)].map((address) => [address, ""]));
+}
+
+/** Returns the addresses of an interface in the output of `ip -o address show`, without link-local ones. */
+export function addressesOn(text: string, interfaceName: string): ReadonlySet<string> {
   const own = parseLinkAddresses(text).filter(
     ([link, address]) => link === interfaceName && !address.startsWith("fe80:"),
   );
-  return new Map(own.map(([, address]) => [address, ""]));
+  return new Set(own.map(([, address]) => address));
 }
 
 /**
