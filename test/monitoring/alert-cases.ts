@@ -172,6 +172,11 @@ export const alertCases: readonly AlertCase[] = [
     silent: { [`kpng_backend_health_checks_not_listening{${on}}`]: "1x28 0x60" },
   },
   {
+    alert: "KpngObjectsRefused",
+    fires: { [`kpng_ipvs_refused_objects{${v4}}`]: "0x5 1x60" },
+    silent: { [`kpng_ipvs_refused_objects{${v4}}`]: "1x28 0x60" },
+  },
+  {
     alert: "KpngViewNotSaved",
     fires: { [`kpng_backend_view_writes_total{${on},result="failed"}`]: "0+1x60" },
     silent: { [`kpng_backend_view_writes_total{${on},result="ok"}`]: "0+1x60" },

@@ -18,10 +18,10 @@ const ofNfacct = [
 ];
 
 /** Metrics of backends that are not scraped: many kernels of test machines have no IPVS, or no right to use BPF. */
-const notScraped = ["ipvs", "ebpf"].flatMap((name) => [
-  `kpng_${name}_repairs_total`,
-  `kpng_${name}_drift_checks_total`,
-]);
+const notScraped = [
+  ...["ipvs", "ebpf"].flatMap((name) => [`kpng_${name}_repairs_total`, `kpng_${name}_drift_checks_total`]),
+  "kpng_ipvs_refused_objects",
+];
 
 await describeScrapes("the metrics of the dashboard and the alert rules", (scrapes) => {
   /** Samples by the name in a query. */

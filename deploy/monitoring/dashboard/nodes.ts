@@ -81,6 +81,13 @@ export const nodesRow: Row = {
       queries: [worst(rate("kpng_nft_affinity_not_remembered_total", node), "{{instance}} {{ip_family}}")],
     },
     {
+      title: "Refused objects",
+      description: "kpng-ipvs: addresses and endpoints that the kernel refuses; the log names each with its Service.",
+      unit: "short",
+      redFrom: 1,
+      queries: [worst(`kpng_ipvs_refused_objects{${node}}`, "{{instance}} {{ip_family}}")],
+    },
+    {
       title: "Stale flows",
       description: "Deleted UDP flows of endpoints that are gone, and failed scans of the conntrack table.",
       unit: "ops",

@@ -6,6 +6,7 @@ import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { IpvsChange } from "./commit/ipvs-change.ts";
 import { IpvsRuleSet } from "./commit/ipvs-rule-set.ts";
+import { observeRefused } from "./commit/observe-refused.ts";
 import { checkKernel, setKernel } from "./commit/prepare-kernel.ts";
 import { removeObjects } from "./commit/remove-objects.ts";
 import { Schedulers } from "./commit/schedulers.ts";
@@ -83,7 +84,9 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
         throw new BackendIpvsError("IPVS_UNAVAILABLE", `the kernel has no scheduler ${standard} (${module}): ${fault}`);
       }
       if (isKernel) await setKernel(settings, { ...host, runTool });
-      return { ruleSets: nodeFamilies().map((family) => openOne(family, schedulers, host)) };
+      const ruleSets = nodeFamilies().map((family) => openOne(family, schedulers, host));
+      observeRefused(host.metrics, ruleSets);
+      return { ruleSets };
     },
     cleanUp: ({ log }) => removeObjects({ names, runTool, log }),
   };

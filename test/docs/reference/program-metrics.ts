@@ -1,6 +1,7 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import { observeCounters } from "@kpng/backend-iptables/commit/observe-counters.ts";
 import { observeRules } from "@kpng/backend-iptables/commit/observe-rules.ts";
+import { observeRefused } from "@kpng/backend-ipvs/commit/observe-refused.ts";
 import { observeBackend } from "@kpng/backend-kit/backend/observe-backend.ts";
 import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner.ts";
 import { ViewKeeper } from "@kpng/backend-kit/disk/view-keeper.ts";
@@ -112,6 +113,7 @@ const groups: Readonly<Record<string, Register>> = {
     registerDriftCheck("userspace", registry);
   },
   ipvs: (registry) => {
+    observeRefused(registry, []);
     countRepairs("ipvs", registry, []);
     registerDriftCheck("ipvs", registry);
   },

@@ -1,8 +1,10 @@
 import type { EndpointAddress, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { frontend, webPlan } from "../testing/plans.ts";
 import { openRuleSet, planOfServices, stages } from "../testing/rule-sets.ts";
 import { useKernel, useTools } from "../testing/use-tools.ts";
+import { observeRefused } from "./observe-refused.ts";
 
 function serviceAt(name: string, address: string, endpoints: readonly string[]): ServicePlan {
   const cluster = endpoints.map((each): EndpointAddress => ({ address: each, port: 8080 }));
@@ -26,6 +28,49 @@ test("an address that the kernel refuses keeps no other change from being made",
   expect(readInputs().slice(before)).toContain(added("fd00::2"));
   expect(await rules.repair()).toMatchObject({ mode: "none" });
   expect(logLines).toHaveLength(1);
+});
+
+test("an address that the kernel refuses is no damage to a later run that knows no view", async () => {
+  const { readInputs } = useKernel("add ff05::1/");
+  const open = () => openRuleSet({ family: "v6", localAddresses: () => ({ v4: [], v6: [] }) });
+  const plan = planOfServices("v6", [serviceAt("a", "ff05::1", ["fd01::7"]), serviceAt("b", "fd00::1", ["fd01::7"])]);
+  const first = open();
+  await expect(first.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  // It was killed before it knew what the kernel refuses.
+  const second = open();
+  await expect(second.repairFrame(plan, stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  await second.repairFrame(plan, stages);
+  expect(await second.findDamage()).toBeUndefined();
+
+  await second.sync(plan, "all", stages);
+  const before = readInputs().length;
+  expect(await second.repair()).toMatchObject({ mode: "none" });
+  expect(
+    readInputs()
+      .slice(before)
+      .filter((line) => line.includes("ADDRESSES")),
+  ).toEqual([]);
+  const third = open();
+  expect(await third.repairFrame(plan, stages)).toMatchObject({ puts: 0, deletes: 0 });
+  expect(await third.findDamage()).toBeUndefined();
+});
+
+test("the objects that the kernel refuses are counted, and marked in the list of desired ones, until none needs them", async () => {
+  useKernel("-r 192.0.2.255:");
+  const logLines: string[] = [];
+  const rules = openRuleSet({ logLines });
+  const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["192.0.2.255", "10.1.1.7"])]);
+  await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  await rules.sync(plan, "all", stages);
+  expect(JSON.parse(logLines.at(-1) ?? "")).toMatchObject({ service: "ns/a" });
+  const registry = new Registry();
+  observeRefused(registry, [rules]);
+  const metric = 'kpng_ipvs_refused_objects{ip_family="IPv4"}';
+  expect(await registry.metrics()).toContain(`${metric} 1`);
+  const marked = rules.desired.linesOf?.("ns/a").filter((line) => line.endsWith("# refused by the kernel"));
+  expect(marked).toEqual(["real -t 10.96.0.1:80 -r 192.0.2.255:8080 -w 1 # refused by the kernel"]);
+  await rules.sync(planOfServices("v4", []), new Set(["ns/a"]), stages);
+  expect(await registry.metrics()).toContain(`${metric} 0`);
 });
 
 test("endpoints that the kernel refuses are left out, also more than are tried at once", async () => {

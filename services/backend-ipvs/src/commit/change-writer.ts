@@ -3,6 +3,7 @@ import type { Family } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type Batch, formatBatches, makeBatches } from "../diff/batches.ts";
 import type { ObjectChange } from "../diff/diff-objects.ts";
+import type { ObjectId, ObjectOwner } from "../diff/service-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
 import type { ObjectNames } from "../render/object-names.ts";
@@ -12,6 +13,8 @@ interface ChangeWriterOptions {
   readonly names: ObjectNames;
   readonly runTool: RunTool;
   readonly log: Log;
+  /** Services that need an object, for the log. */
+  readonly ownersOf: (...id: ObjectId) => readonly ObjectOwner[];
   /** Receives the batches in place of the kernel. */
   readonly print?: ((text: string) => void) | undefined;
 }
@@ -24,7 +27,7 @@ interface WriteOptions {
 
 interface Written {
   readonly batches: readonly Batch[];
-  /** The changes that are in force now: all but the additions that the kernel refused. */
+  /** The changes that are in force now: without the additions that the kernel refused, and with what they undid. */
   readonly done: readonly ObjectChange[];
 }
 
@@ -39,17 +42,29 @@ const mostAlone = 64;
  * endpoint at a broadcast address of this node. One such Service would fail a batch in every sync. The tools do not
  * name the line of a virtual server that failed, but they go on after it. So the sync after a failure, which reads the
  * kernel, finds little more than the refused additions, and tries the first ones alone. Additions that are refused
- * again are logged and left out. Every later sync that still needs them tries some of them again, also alone.
+ * again are logged and left out. Every later sync that still needs them tries some of them again, also alone. The ipset
+ * ADDRESSES does not keep a refused address: its rules would refuse and drop packets of others to that address, and a
+ * restart would take the missing address for damage.
  */
 export class ChangeWriter {
   readonly #options: ChangeWriterOptions;
-  /** Additions that were refused alone, the last one at the end. *Shape:* `address ff05::1`. */
-  readonly #refused = new Set<string>();
+  /** Additions that were refused alone by name, the last one at the end. *Shape of a name:* `address ff05::1`. */
+  readonly #refused = new Map<string, ObjectId>();
   /** Whether the kernel refused a line of the last batches. */
   #isSuspicious = false;
 
   constructor(options: ChangeWriterOptions) {
     this.#options = options;
+  }
+
+  /** Objects that the kernel has refused, also those that no Service has needed since the last comparison. */
+  get refused(): Iterable<ObjectId> {
+    return this.#refused.values();
+  }
+
+  /** Whether the kernel has refused an object. */
+  isRefused(kind: ObjectChange["kind"], key: string): boolean {
+    return this.#refused.has(nameOf({ kind, key }));
   }
 
   /**
@@ -75,15 +90,19 @@ export class ChangeWriter {
     if (!this.#isSuspicious && this.#refused.size === 0) return { together: changes, alone: [] };
     const additions = changes.filter(isRefusable);
     const byName = new Map(additions.map((change) => [nameOf(change), change]));
-    const refused = [...this.#refused].flatMap((name) => byName.get(name) ?? []);
-    if (isAll) for (const name of this.#refused) if (!byName.has(name)) this.#refused.delete(name);
+    const refused = [...this.#refused.keys()].flatMap((name) => byName.get(name) ?? []);
+    if (isAll) for (const name of this.#refused.keys()) if (!byName.has(name)) this.#refused.delete(name);
     const others = additions.filter((change) => !this.#refused.has(nameOf(change)));
     const suspects = this.#isSuspicious ? others.slice(0, mostAlone) : [];
     const apart = new Set([...refused, ...suspects]);
     return {
-      together: changes.filter((change) => !apart.has(change)),
+      together: changes.filter((change) => !apart.has(change) && !this.#isRecordOfRefused(change)),
       alone: [...suspects, ...refused.slice(0, mostAlone)],
     };
+  }
+
+  #isRecordOfRefused({ kind, key, after }: ObjectChange): boolean {
+    return kind === "ADDRESSES" && after !== undefined && this.isRefused("address", key);
   }
 
   /**
@@ -108,28 +127,50 @@ export class ChangeWriter {
     }
   }
 
-  /** Returns the additions that the kernel accepts. */
+  /** Returns the changes that are in force afterwards. */
   async #tryAlone(additions: readonly ObjectChange[]): Promise<readonly ObjectChange[]> {
-    const { names, family, runTool, log } = this.#options;
-    const accepted: ObjectChange[] = [];
-    for (const change of additions) {
-      const name = nameOf(change);
+    const done: ObjectChange[] = [];
+    for (const addition of additions) {
+      const { kind, key } = addition;
+      const name = nameOf(addition);
       try {
-        for (const { command, lines } of makeBatches([change], names, family)) await runTool.write(command, lines);
-        this.#refused.delete(name);
-        accepted.push(change);
+        await this.#runAlone([addition]);
+        // ADDRESSES has each address that was not refused before.
+        const record = this.#refused.delete(name) && kind === "address" ? [recordOf(key, "")] : [];
+        await this.#runAlone(record);
+        done.push(addition, ...record);
       } catch (error) {
         if (!isRefusal(error)) throw error;
-        if (!this.#refused.has(name)) {
-          log.error("refused by the kernel: a Service is served without it", { family, name, reason: reasonOf(error) });
-        }
+        if (!this.#refused.has(name)) done.push(...(await this.#leaveOut(addition, error)));
         // At the end, so that those beyond the first ones get their turn.
         this.#refused.delete(name);
-        this.#refused.add(name);
+        this.#refused.set(name, [kind, key]);
       }
     }
-    return accepted;
+    return done;
   }
+
+  /** Returns the changes that undo what an earlier batch has done for an addition. */
+  async #leaveOut(addition: ObjectChange, error: unknown): Promise<readonly ObjectChange[]> {
+    const { family, log, ownersOf } = this.#options;
+    const { kind, key } = addition;
+    const [service] = ownersOf(kind, key);
+    const fields = { family, name: nameOf(addition), service, reason: reasonOf(error) };
+    log.error("refused by the kernel: a Service is served without it", fields);
+    const undoing = kind === "address" ? [recordOf(key, undefined)] : [];
+    await this.#runAlone(undoing);
+    return undoing;
+  }
+
+  async #runAlone(changes: readonly ObjectChange[]): Promise<void> {
+    const { names, family, runTool } = this.#options;
+    for (const { command, lines } of makeBatches(changes, names, family)) await runTool.write(command, lines);
+  }
+}
+
+/** Returns the change that puts an address into the ipset of service addresses, or removes it. */
+function recordOf(address: string, after: "" | undefined): ObjectChange {
+  return { kind: "ADDRESSES", key: address, before: after === undefined ? "" : undefined, after };
 }
 
 /** True for additions that may be left out. Without a virtual server, packets would reach the node's own ports. */
@@ -146,6 +187,6 @@ function isRefusal(error: unknown): boolean {
   );
 }
 
-function nameOf({ kind, key }: ObjectChange): string {
+function nameOf({ kind, key }: Pick<ObjectChange, "kind" | "key">): string {
   return `${kind} ${key}`;
 }

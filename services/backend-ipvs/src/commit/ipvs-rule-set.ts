@@ -92,7 +92,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   constructor(options: IpvsRuleSetOptions) {
     this.#options = options;
     this.#frame = new NodeFrame(options);
-    this.#writer = new ChangeWriter(options);
+    this.#writer = new ChangeWriter({ ...options, ownersOf: (kind, key) => this.#objects.ownersOf(kind, key) });
     this.#draining = new Draining({ limitMs: options.drainMs });
     this.#nowMs = options.nowMs ?? realClock.nowMs;
     this.#marks = new FirewallMarks(options.names.markRange);
@@ -109,7 +109,13 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return listOf(
       (kind) => expected(this.#objects.ofKind(kind)),
       (service) => (kind) => expected(this.#objects.ofService(service).get(kind) ?? []),
+      (kind, key) => (this.#writer.isRefused(kind, key) ? "# refused by the kernel" : ""),
     );
+  }
+
+  /** Number of objects that Services need and that the kernel refuses. */
+  get refusedCount(): number {
+    return [...this.#writer.refused].filter(([kind, key]) => this.#objects.valueOf(kind, key) !== undefined).length;
   }
 
   get installed(): RuleList {
@@ -343,10 +349,20 @@ function addressesForNodePorts({ nodePortAddresses }: NodePlan, local: readonly 
 
 type ObjectsOfKind = (kind: ObjectKind) => Iterable<readonly [key: string, value: string]>;
 
-/** Lists objects, all of them and those of a Service. *Shape of a line:* `server -t 10.96.0.1:80 -s rr`. */
-function listOf(ofKind: ObjectsOfKind, ofService: (service: ServiceKey) => ObjectsOfKind): RuleList {
+/**
+ * Lists objects, all of them and those of a Service; `remark` is added to a line. *Shape of a line:* `server -t
+ * 10.96.0.1:80 -s rr`.
+ */
+function listOf(
+  ofKind: ObjectsOfKind,
+  ofService: (service: ServiceKey) => ObjectsOfKind,
+  remark: (kind: ObjectKind, key: string) => string = () => "",
+): RuleList {
+  const lineOf = (...words: readonly string[]): string => words.filter((word) => word !== "").join(" ");
   const linesOf = (objects: ObjectsOfKind): readonly string[] =>
-    objectKinds.flatMap((kind) => [...objects(kind)].map(([key, value]) => `${kind} ${key} ${value}`.trimEnd()));
+    objectKinds.flatMap((kind) =>
+      [...objects(kind)].map(([key, value]) => lineOf(kind, key, value, remark(kind, key))),
+    );
   return {
     count: () => linesOf(ofKind).length,
     lines: () => linesOf(ofKind).toSorted(),

@@ -66,6 +66,11 @@ export class ServiceObjects {
     return this.#entries.get(kind)?.get(key)?.value;
   }
 
+  /** Owners of an object. *Cost:* O(owners): for rare cases. */
+  ownersOf(kind: ObjectKind, key: string): readonly ObjectOwner[] {
+    return [...this.#byOwner].flatMap(([owner, objects]) => (objects.get(kind)?.has(key) === true ? [owner] : []));
+  }
+
   ofService(service: ServiceKey): ObjectMap {
     return this.#byOwner.get(service) ?? new Map();
   }

@@ -33,7 +33,7 @@ export function useTools(scripts: Readonly<Record<string, string>>): { readonly 
 
 /**
  * Puts tools before those of the machine that keep what they are given, in the form in which the real ones print it,
- * and refuse lines that contain `refused` as the kernel does. They add and do not delete.
+ * and refuse lines that contain `refused` as the kernel does. They add, and delete only elements of ipsets.
  */
 export function useKernel(refused: string): ReturnType<typeof useTools> {
   const kept = `grep -v -F -e '${refused}' "$INPUT" >> "$0.state"`;
@@ -43,7 +43,8 @@ export function useKernel(refused: string): ReturnType<typeof useTools> {
   return useTools({
     ip: `case "$*" in *-batch*) ${kept}; ${isRefused} && echo "Error: ipv6: Invalid address." >&2 && exit 1 ;;
 *link*) echo "4: kpng-ipvs0: <NOARP,UP>" ;; *) ${saved} | sed -nE '${address}' ;; esac; exit 0`,
-    ipset: `case "$1" in save) ${saved} ;; *) ${kept} ;; esac; exit 0`,
+    ipset: `case "$1" in save) ${saved} ;; *) ${kept}; sed -n 's/^del/add/p' "$INPUT" > "$0.gone"
+grep -v -x -F -f "$0.gone" "$0.state" > "$0.left"; mv "$0.left" "$0.state" ;; esac; exit 0`,
     ipvsadm: `case "$1" in -S) ${saved} ;; *) ${kept}; ${isRefused} && echo "Invalid operation" >&2 ;; esac; exit 0`,
     ...{ "iptables-save": "exit 0", "iptables-restore": "exit 0" },
     ...{ "ip6tables-save": "exit 0", "ip6tables-restore": "exit 0" },
