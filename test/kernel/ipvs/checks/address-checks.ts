@@ -1,0 +1,146 @@
+import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
+import { named, publicAddress, together, web } from "../../../scenario/build.ts";
+import { addressOf, loadBalancerIP, outside, pod } from "../../../scenario/packet.ts";
+import { type Family, hosts } from "../../../scenario/places.ts";
+import { both, type Checks, expectTrue, options } from "./check.ts";
+
+/** Addresses of the node and of Services: what answers at them, and those that are left out. */
+export const addressChecks: Checks = {
+  "the node's own ports cannot be reached through service addresses": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: both });
+    // An agent of the network listens at the addresses of its host alone; this one at all addresses of the node.
+    const port = 8444;
+    await AgentClient.start(world.laboratory, "n1", [port], ["::"]);
+    const wrong: string[] = [];
+    for (const [sender, name] of [
+      [outside, "outside"],
+      [pod("a"), "pod a"],
+    ] as const) {
+      for (const [address, expected] of [
+        [hosts.n1.v4, "answer"],
+        ["10.96.0.11", "refused"],
+        ["198.51.100.10", "refused"],
+        ["fd00:10:96::11", "refused"],
+      ] as const) {
+        const answer = await world.agentOf(sender).askOnce({ protocol: "tcp", address, port, timeoutMs: 30_000 });
+        if (answer.kind !== expected) wrong.push(`${name} → ${address} port ${port}: ${JSON.stringify(answer)}`);
+      }
+    }
+    return wrong;
+  },
+
+  "node ports answer at an address that the node gains, after the next check, and not at one it loses": async (
+    _world,
+    node,
+  ) => {
+    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
+    const servers = () => shell("ipvsadm -S -n | grep -F -- '-A -t 192.0.2.77:30080' || true");
+    await node.ask({ kind: "start", settings: {}, state: both });
+    await shell("ip address add 192.0.2.77/32 dev lo");
+    await node.ask({ kind: "repair" });
+    const gained = await servers();
+    await shell("ip address delete 192.0.2.77/32 dev lo");
+    // Its endpoints have no connections, so they drain until the second check.
+    await node.ask({ kind: "repair" });
+    await node.ask({ kind: "repair" });
+    return [...expectTrue(gained !== "", "not served"), ...expectTrue((await servers()) === "", "still served")];
+  },
+
+  "a foreign virtual server at an excluded address stays, and the rest of the Service is served": async (_w, node) => {
+    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
+    await node.ask({ kind: "start", settings: {}, state: web({ ...options, number: 77 }, ["b"]) });
+    await shell("ipvsadm -A -t 10.96.0.12:80 -s lc");
+    const state = web({ ...options, number: 12 }, ["b"]);
+    await node.ask({ kind: "start", settings: {}, state, excludedCIDRs: ["10.96.0.12/32"] });
+    const servers = await shell("ipvsadm -S -n | grep 10.96.0.12");
+    // The endpoints of the Service of before drain until this sync, which finds them without connections.
+    const drained = await node.ask({ kind: "apply", state });
+    const before = await shell("ipvsadm -S -n | grep -F 10.96.0.77 || true");
+    const again = await node.ask({ kind: "apply", state });
+    const checked = await node.ask({ kind: "repair" });
+    await node.ask({ kind: "start", settings: {}, state });
+    const taken = await shell("ipvsadm -S -n | grep -F -- '-t 10.96.0.12:80'");
+    return [
+      ...expectTrue(servers.includes("-A -t 10.96.0.12:80 -s lc\n"), `excluded: ${servers}`),
+      ...expectTrue(before === "", `left of the Service of before: ${before}; drained: ${drained.changes}`),
+      ...again.changes.map((change) => `with an excluded address, a sync without a change changes ${change}`),
+      ...checked.changes.map((change) => `with an excluded address, the check changes ${change}`),
+      ...expectTrue(!servers.includes("-a -t 10.96.0.12:80"), `excluded: ${servers}`),
+      ...expectTrue(servers.includes("-a -u 10.96.0.12:80 -r 10.1.1.12:8080"), `excluded: ${servers}`),
+      ...expectTrue(taken.includes("-s rr") && taken.includes("-r 10.1.1.12:8080"), `not excluded: ${taken}`),
+    ];
+  },
+
+  "addresses and endpoints that the kernel refuses are left out, and everything else is served": async (_w, node) => {
+    const externalIPs = [
+      publicAddress(20),
+      { v4: "239.1.1.1", v6: "ff05::1" },
+      { v4: "203.0.113.5", v6: "::ffff:1.2.3.4" },
+    ];
+    const { services, slices } = web({ ...options, externalIPs, number: 78 }, ["b", "c"]);
+    const refused = { IPv4: "255.255.255.255", IPv6: "ff05::7" } as const;
+    const state = {
+      services,
+      slices: slices.map((slice) => ({
+        ...slice,
+        endpoints: slice.endpoints.flatMap((one) => [one, { ...one, addresses: [refused[slice.addressType]] }]),
+      })),
+    };
+    // The kernel refuses a batch, and the next sync looks for the reason.
+    const first = await node.ask({ kind: "start", settings: {}, state }).catch((error: unknown) => String(error));
+    await node.ask({ kind: "apply", state });
+    const { output } = await node.ask({ kind: "shell", command: "ip -o address show dev kpng-ipvs0; ipvsadm -S -n" });
+    const again = await node.ask({ kind: "repair" });
+    const other = await node.ask({ kind: "apply", state: both });
+    return [
+      ...expectTrue(String(first).includes("COMMIT_REJECTED"), `the first sync says ${JSON.stringify(first)}`),
+      ...["198.51.100.20/32", "2001:db8:100::20/128", "-a -t 198.51.100.20:80 -r 10.1.2.13:8080"].flatMap((text) =>
+        expectTrue(output.includes(text), `no ${text} in ${output}`),
+      ),
+      ...expectTrue(!/255\.255\.255\.255:|ff05::7|ff05::1\/128/.test(output), `not refused: ${output}`),
+      ...again.changes.map((change) => `the check changes ${change}`),
+      ...expectTrue(other.changes.length > 0, "the next state changes nothing"),
+    ];
+  },
+
+  "an external IP that is the node's own goes before a node port of the same number": async (world, node) => {
+    const nodePort = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
+    const external = named("ip", { number: 78, ports: [{ port: 30_080 }], externalIPs: [hosts.n1] }, ["c"]);
+    const agent = world.agentOf(outside);
+    const names: string[] = [];
+    await node.ask({ kind: "start", settings: {}, state: nodePort });
+    for (const state of [together(nodePort, external), nodePort]) {
+      await node.ask({ kind: "apply", state });
+      // Round robin: two connections of a family reach both endpoints of a virtual server.
+      for (const address of [hosts.n1.v4, hosts.n1.v4, hosts.n1.v6, hosts.n1.v6]) {
+        const answer = await agent.askOnce({ protocol: "tcp", address, port: 30_080, timeoutMs: 30_000 });
+        names.push(answer.kind === "answer" ? answer.name : answer.kind);
+      }
+    }
+    return expectTrue(names.join("") === "ccccbbbb", `answers came from ${names.join()}`);
+  },
+
+  "a connection to an address that is missing is served as soon as the address is back": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: both });
+    // Addresses of the check before that drain are deleted now, while there is an interface.
+    await node.ask({ kind: "apply", state: both });
+    await node.ask({ kind: "shell", command: "ip link delete kpng-ipvs0" });
+    const agent = world.agentOf(outside);
+    // Round robin gives two connections of a family to both endpoints.
+    const flows = ["v4", "v4", "v6", "v6"].map((family, at) => ({ family: family as Family, id: 900_010 + at }));
+    for (const { family, id } of flows) {
+      const address = addressOf(both, loadBalancerIP("web"), family);
+      await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80 });
+    }
+    await node.ask({ kind: "repair" });
+    const wrong: string[] = [];
+    const deadlineMs = performance.now() + 30_000;
+    for (const { family, id } of flows) {
+      let { name } = await agent.send({ kind: "look", id });
+      while (name === undefined && performance.now() < deadlineMs) ({ name } = await agent.send({ kind: "look", id }));
+      if (name === undefined) wrong.push(`${family}: no answer`);
+      await agent.send({ kind: "end", id });
+    }
+    return wrong;
+  },
+};

@@ -1,0 +1,33 @@
+import { publicAddress, web } from "../../../scenario/build.ts";
+import type { State } from "../../../scenario/manifest.ts";
+import type { TwoNodes } from "../../laboratory/two-nodes.ts";
+import type { NodeUnderTest } from "../node-under-test.ts";
+
+/** Runs a check on a node with kpng-ipvs, and returns what is wrong: a line for each failure. */
+type Check = (world: TwoNodes, node: NodeUnderTest) => Promise<readonly string[]>;
+
+/** Checks by name. Each begins with a state of its own. */
+export type Checks = Readonly<Record<string, Check>>;
+
+/** Options of the Service that most checks use: port 80, a node port and a load-balancer IP. */
+export const options = { ports: [{ port: 80, nodePort: 30_080 }], loadBalancerIPs: [publicAddress(10)] };
+
+/** Cluster state with that Service, and its endpoints b and c. */
+export const both = web(options, ["b", "c"]);
+
+/** Cluster state with that Service, and endpoint c alone. */
+export const onlyC = web(options, ["c"]);
+
+/** Returns the state with an annotation for the scheduler of all Services. */
+export function withScheduler(state: State, scheduler: string): State {
+  const annotations = { "kpng.io/ipvs-scheduler": scheduler };
+  return {
+    ...state,
+    services: state.services.map((one) => ({ ...one, metadata: { ...one.metadata, annotations } })),
+  };
+}
+
+/** Returns a line if a condition does not hold. */
+export function expectTrue(condition: boolean, said: string): readonly string[] {
+  return condition ? [] : [said];
+}

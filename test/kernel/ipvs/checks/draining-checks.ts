@@ -1,0 +1,116 @@
+import { web } from "../../../scenario/build.ts";
+import { addressOf, clusterIP, pod } from "../../../scenario/packet.ts";
+import { both, type Checks, expectTrue, onlyC, options, withScheduler } from "./check.ts";
+
+/** Endpoints that drain: they keep their connections and get no new ones. */
+export const drainingChecks: Checks = {
+  "a removed endpoint keeps its connection until it ends, also over a restart": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: web(options, ["b"]) });
+    const agent = world.agentOf(pod("a"));
+    const id = 900_001;
+    const address = addressOf(both, clusterIP("web"), "v4");
+    await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80, from: undefined });
+    const wrong: string[] = [];
+    const look = async (when: string): Promise<void> => {
+      const deadlineMs = performance.now() + 30_000;
+      for (;;) {
+        const { answered, name } = await agent.send({ kind: "look", id });
+        if (answered > 0 && name === "b") return;
+        if (performance.now() > deadlineMs) {
+          wrong.push(`${when}: the connection gets ${answered} answers of ${name}`);
+          return;
+        }
+      }
+    };
+    const weights = async (): Promise<string> =>
+      (await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep '^-a -t 10.96.0.11:80' || true" })).output;
+    await look("before");
+    await node.ask({ kind: "apply", state: onlyC });
+    await look("after the removal");
+    wrong.push(...expectTrue((await weights()).includes("10.1.1.11") === false, "pod a is an endpoint"));
+    wrong.push(
+      ...expectTrue(/10\.1\.1\.12:8080 -m -w 0/.test(await weights()), `b has no weight 0: ${await weights()}`),
+    );
+    await node.ask({ kind: "start", settings: {}, state: onlyC });
+    await look("after a restart");
+    wrong.push(...expectTrue(/10\.1\.1\.12:8080 -m -w 0/.test(await weights()), "b is gone after a restart"));
+    await node.ask({ kind: "apply", state: web(options, []) });
+    await look("after the removal of all endpoints");
+    await node.ask({ kind: "apply", state: both });
+    await look("after its return");
+    wrong.push(
+      ...expectTrue(/10\.1\.1\.12:8080 -m -w 1/.test(await weights()), `b has no weight 1: ${await weights()}`),
+    );
+    await node.ask({ kind: "apply", state: onlyC });
+    await agent.send({ kind: "end", id });
+    // A closed connection counts for two minutes; this ends it now.
+    await node.ask({ kind: "shell", command: "ipvsadm --set 1 1 1" });
+    return wrong;
+  },
+
+  "a removed endpoint without connections is deleted, and a deleted Service leaves nothing": async (_world, node) => {
+    const other = { ...options, number: 77 };
+    const servers = async (): Promise<string> =>
+      (await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep 10.96.0.77 || true" })).output;
+    await node.ask({ kind: "start", settings: {}, state: web(other, ["b", "c"]) });
+    await node.ask({ kind: "apply", state: web(other, ["c"]) });
+    const first = await servers();
+    await node.ask({ kind: "apply", state: web(other, ["c"]) });
+    const second = await servers();
+    await node.ask({ kind: "apply", state: both });
+    await node.ask({ kind: "apply", state: both });
+    const third = await servers();
+    const { output: rest } = await node.ask({ kind: "shell", command: "ip address; ipset save" });
+    return [
+      ...expectTrue(/-t 10\.96\.0\.77:80 -r 10\.1\.1\.12:8080 -m -w 0/.test(first), `b has no weight 0: ${first}`),
+      ...expectTrue(!second.includes("10.1.1.12") && second.includes("10.1.2.13"), `b is not deleted: ${second}`),
+      ...expectTrue(third === "" && !rest.includes("10.96.0.77"), `the deleted Service left ${third}${rest}`),
+    ];
+  },
+
+  "a client that uses its port again leaves an endpoint that drains": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: web(options, ["b"]) });
+    const agent = world.agentOf(pod("a"));
+    const id = 900_020;
+    const address = addressOf(both, clusterIP("web"), "v4");
+    await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80 });
+    // The endpoint says its name, and the client resets the connection, so that its port is free.
+    const client = `
+      const socket = require("node:net").connect({ host: "${address}", port: 80, localPort: 45678, timeout: 30000 });
+      socket.on("data", (data) => { process.stdout.write(data); socket.resetAndDestroy(); });
+      socket.on("timeout", () => socket.destroy());
+      socket.on("error", ({ code }) => process.stdout.write(code));`;
+    const ask = () => world.laboratory.run(agent.name, [process.execPath, "-e", client]);
+    const first = await ask();
+    await node.ask({ kind: "apply", state: onlyC });
+    const second = await ask();
+    const weights = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -- '-a -t 10.96.0.11:80'" });
+    await agent.send({ kind: "end", id });
+    return [
+      ...expectTrue(first.includes('"b"'), `the only endpoint answers ${first}`),
+      ...expectTrue(second.includes('"c"'), `while b drains, ${second} answers`),
+      ...expectTrue(/10\.1\.1\.12:8080 -m -w 0/.test(weights.output), `b does not drain: ${weights.output}`),
+    ];
+  },
+
+  "with the scheduler sh, a client of an endpoint that drains is served by another one": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: withScheduler(both, "sh") });
+    const agent = world.agentOf(pod("a"));
+    const id = 900_030;
+    const address = addressOf(both, clusterIP("web"), "v4");
+    await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80 });
+    const deadlineMs = performance.now() + 30_000;
+    let { name } = await agent.send({ kind: "look", id });
+    while (name === undefined && performance.now() < deadlineMs) ({ name } = await agent.send({ kind: "look", id }));
+    const other = name === "b" ? "c" : "b";
+    await node.ask({ kind: "apply", state: withScheduler(web(options, [other]), "sh") });
+    const { output } = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -- '-t 10.96.0.11:80'" });
+    const answer = await agent.askOnce({ protocol: "tcp", address, port: 80, timeoutMs: 30_000 });
+    await agent.send({ kind: "end", id });
+    return [
+      ...expectTrue(output.includes("-A -t 10.96.0.11:80 -s sh -b sh-fallback\n"), `virtual servers are ${output}`),
+      ...expectTrue(/ -m -w 0$/m.test(output), `${name} does not drain: ${output}`),
+      ...expectTrue(JSON.stringify(answer).includes(`"${other}"`), `instead of ${other}: ${JSON.stringify(answer)}`),
+    ];
+  },
+};

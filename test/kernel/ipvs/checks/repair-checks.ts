@@ -1,0 +1,88 @@
+import { web } from "../../../scenario/build.ts";
+import { programFile } from "../../backend/program-file.ts";
+import { both, type Checks, expectTrue, options } from "./check.ts";
+
+const program = programFile("backend-ipvs");
+
+/** Repairs of what other programs did, and what `--cleanup` removes. */
+export const repairChecks: Checks = {
+  "a second sync changes nothing, and a restart changes nothing": async (_world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const again = await node.ask({ kind: "apply", state: both });
+    const checked = await node.ask({ kind: "repair" });
+    const restarted = await node.ask({ kind: "start", settings: {}, state: both });
+    return [...again.changes, ...checked.changes, ...restarted.changes];
+  },
+
+  "what another program deletes is repaired, and its own virtual servers stay": async (_world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const damages = [
+      "ipvsadm -d -u '[fd00:10:96::11]:80' -r '[fd00:10:1:2::13]:8080'",
+      "ip link delete kpng-ipvs0",
+      "iptables -t mangle -F KPNGIPVS-OUTPUT",
+      "ip6tables -D INPUT -m comment --comment 'kpng ipvs' -j KPNGIPVS-INPUT",
+    ];
+    await node.ask({ kind: "shell", command: "ipvsadm -A -t 203.0.113.9:80 -s lc" });
+    const wrong: string[] = [];
+    for (const command of damages) {
+      await node.ask({ kind: "shell", command });
+      const { changes } = await node.ask({ kind: "repair" });
+      if (changes.length === 0) wrong.push(`not noticed: ${command}`);
+      const after = await node.ask({ kind: "repair" });
+      wrong.push(...after.changes.map((change) => `after ${command}, the second repair changes ${change}`));
+    }
+    await node.ask({ kind: "apply", state: web(options, []) });
+    const { output } = await node.ask({ kind: "shell", command: "ipvsadm -S -n" });
+    await node.ask({ kind: "shell", command: "ipvsadm -D -t 203.0.113.9:80" });
+    return [...wrong, ...expectTrue(output.includes("203.0.113.9:80 -s lc"), "the foreign virtual server is gone")];
+  },
+
+  "damage is seen without a view; links are set up, and replaced rules written at a start": async (_world, node) => {
+    const damage = async (command: string): Promise<string> => {
+      await node.ask({ kind: "shell", command });
+      return (await node.ask({ kind: "damage" })).output;
+    };
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const signs = [await damage("true"), await damage("ipvsadm -C"), await damage("ip link set kpng-ipvs0 down")];
+    await node.ask({ kind: "repair" });
+    const { output: link } = await node.ask({ kind: "shell", command: "ip -o address show dev kpng-ipvs0 up" });
+    const again = await node.ask({ kind: "repair" });
+    const rules = "iptables -t mangle -S KPNGIPVS-OUTPUT";
+    const { output: before } = await node.ask({ kind: "shell", command: rules });
+    await node.ask({ kind: "shell", command: "iptables -t mangle -R KPNGIPVS-OUTPUT 1 -j ACCEPT" });
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const { output: after } = await node.ask({ kind: "shell", command: rules });
+    return [
+      ...expectTrue(signs[0] === "", `damage: ${signs[0]}`),
+      ...expectTrue(signs[1]?.includes("no virtual server") === true, `after ipvsadm -C: ${signs[1]}`),
+      ...expectTrue(signs[2]?.includes("missing or down") === true, `with a link that is down: ${signs[2]}`),
+      ...expectTrue(link.includes("10.96.0.11/32") && link.includes("fd00:10:96::11/128"), `not up: ${link}`),
+      ...again.changes.map((change) => `the second repair changes ${change}`),
+      ...expectTrue(after === before, `the rules are ${after}`),
+    ];
+  },
+
+  "a firewall mark of another program stays, and --cleanup removes all that is ours": async (_world, node) => {
+    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
+    const cleanUp = () => shell(`'${process.execPath}' '${program}' --cleanup 2>&1; echo "exit status $?"`);
+    const ours = "ipset save; ip address; iptables-save; ip6tables-save";
+    await node.ask({ kind: "start", settings: {}, state: web({ ...options, external: "Local" }, ["b", "c"]) });
+    await shell("ipvsadm -A -f 1795162113 -s lc; iptables -A FORWARD -m set --match-set KPNGIPVS-MASQ src -j ACCEPT");
+    await node.ask({ kind: "repair" });
+    const marked = await shell("ipvsadm -S -n");
+    // A set in use cannot be destroyed, and everything else is removed.
+    const first = [await cleanUp(), await shell(ours)];
+    await shell("iptables -D FORWARD -m set --match-set KPNGIPVS-MASQ src -j ACCEPT");
+    const second = [await cleanUp(), await shell(ours)];
+    const servers = await shell("ipvsadm -S -n; ipvsadm -D -f 1795162113");
+    const left = (text = "") => text.split("\n").filter((line) => /kpng-?ipvs/i.test(line));
+    return [
+      ...expectTrue((marked.match(/^-A -f /gm) ?? []).length > 1, `no virtual servers with marks: ${marked}`),
+      ...expectTrue(first[0]?.includes("exit status 1") === true, `with a set in use: ${first[0]}`),
+      ...left(first[1]).filter((line) => !line.includes("KPNGIPVS-MASQ ")),
+      ...expectTrue(second[0]?.includes("exit status 0") === true, `without: ${second[0]}`),
+      ...left(second[1]),
+      ...expectTrue(servers.trim() === "-A -f 1795162113 -s lc", `virtual servers are ${servers}`),
+    ];
+  },
+};
