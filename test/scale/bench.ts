@@ -17,6 +17,8 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "userspace-pairs": ["node", "test/scale/carry/open-pairs.ts"],
   // Sets its rules in a new network namespace.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
+  // Adds addresses in a new network namespace.
+  "local-addresses": ["unshare", "--net", "node", "services/backend-kit/src/testing/bench-addresses.ts"],
   "packet-path": ["node", "test/scale/proxies/packet-path.ts"],
   "nft-load": ["node", "test/scale/proxies/nft-load.ts"],
   "nft-patch": ["node", "test/scale/proxies/nft-patch.ts"],

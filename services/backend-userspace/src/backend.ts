@@ -52,7 +52,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     rulesName: settings.entry === "map" ? undefined : name,
     wantsLoopbackNodePorts: false,
     carriesTraffic: true,
-    openRuleSets: async ({ destination, requests, log, metrics }) => {
+    openRuleSets: async ({ destination, requests, localAddresses, log, metrics }) => {
       if (destination.kind !== "kernel") {
         const print = destination.kind === "print" ? destination.print : () => undefined;
         return { ruleSets: nodeFamilies().map((family) => new PrintedRuleSet(family, print)) };
@@ -61,7 +61,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
       const handover = await Handover.open();
       const entries = await chooseEntries({ ...settings, print, log, keepsInterface: handover.hasPredecessor });
       const runtime = new UserspaceRuntime(settings.traffic, log, metrics, handover);
-      const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, requests }));
+      const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, requests, localAddresses }));
       return { ruleSets, serviceCounts: () => serviceCountsOf(runtime.table) };
     },
     cleanUp: ({ log }) => removeEntries(name, log),

@@ -5,7 +5,7 @@ import { type KernelSettings, setKernel } from "@kpng/backend-ipvs/commit/prepar
 import { Schedulers } from "@kpng/backend-ipvs/commit/schedulers.ts";
 import { RunTool } from "@kpng/backend-ipvs/read/run-tool.ts";
 import { objectNames } from "@kpng/backend-ipvs/render/object-names.ts";
-import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import { RecentAddresses } from "@kpng/backend-kit/node-addresses/recent-addresses.ts";
 import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
@@ -53,7 +53,7 @@ const names = objectNames("");
 const runTool = new RunTool(120_000);
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 const requests = new SyncRequests();
-const localAddresses = readLocalAddresses;
+const { read: localAddresses, forget: forgetAddresses } = new RecentAddresses();
 const kernel = { sysctls: new Sysctls(), runTool, log: silent };
 let ruleSets: readonly IpvsRuleSet[] = [];
 let rules: RuleSets | undefined;
@@ -71,6 +71,7 @@ function open(settings: Settings, excludedCIDRs: readonly string[] = []): RuleSe
   return new RuleSets<RuleChange>({
     ruleSets,
     localAddresses,
+    forgetAddresses,
     log: silent,
     settings: proxySettingsOf({ ...settings, localhostNodePorts: false }),
     onOutcome: ({ family, result }) => {

@@ -33,9 +33,17 @@ fd080000000000000000000000000003 03 40 00 88       v0
 fe8000000000000044f856fffef0f972 02 40 20 80      br9
 `;
   expect(parseIfInet6(table)).toEqual([
-    "fd08:0000:0000:0000:0000:0000:0000:0001",
-    "fe80:0000:0000:0000:44f8:56ff:fef0:f972",
+    ["v0", "fd08:0000:0000:0000:0000:0000:0000:0001"],
+    ["br9", "fe80:0000:0000:0000:44f8:56ff:fef0:f972"],
   ]);
+  expect(parseIfInet6("")).toBeUndefined();
+});
+
+test("IPv6 addresses of Services are left out", () => {
+  const lines = ["kpng-ipvs0", "kpngv-0123abcd", "kube-ipvs0", "kpng-ipvs01"].map(
+    (link, at) => `fd08000000000000000000000000000${at} 03 80 00 a2 ${link}\n`,
+  );
+  expect(parseIfInet6(lines.join(""))).toEqual([["kpng-ipvs01", "fd08:0000:0000:0000:0000:0000:0000:0003"]]);
 });
 
 test("the addresses of a link are known from ip, also those of a link with a peer", () => {

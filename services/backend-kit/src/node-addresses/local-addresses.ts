@@ -12,8 +12,8 @@ const serviceInterfaces = /^(?:kpng-ipvs0|kpngv-[0-9a-f]{8}|kube-ipvs0)$/;
 
 /**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
- * They decide where node ports answer: `proxyBackend` reads them for service plans and health checks, as do the backend
- * `healthchecks`, shadow mode and kpng-userspace. Separate from the service plans, which are pure.
+ * They decide where node ports answer: service proxies read them through `RecentAddresses` for service plans and health
+ * checks; the backend `healthchecks` and shadow mode read them, too. Separate from the service plans, which are pure.
  *
  * Node.js omits links without carrier, although the kernel accepts packets for their addresses from every other link.
  * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.
@@ -21,7 +21,8 @@ const serviceInterfaces = /^(?:kpng-ipvs0|kpngv-[0-9a-f]{8}|kube-ipvs0)$/;
  * Addresses of {@link serviceInterfaces} are left out unless another interface has them too: they belong to Services,
  * so node ports do not answer there.
  *
- * *Cost:* a family is read when it is first accessed. 5 000 IPv4 routes take 11 ms.
+ * *Cost:* a family is read when it is first accessed. 5 000 IPv4 addresses of Services take 28 ms, because the kernel
+ * lists local routes without their interfaces; 5 000 of IPv6 take 3 ms (`npm run bench -- local-addresses`).
  */
 export function readLocalAddresses(): AddressSet {
   const known = new Map<Family, readonly string[]>();
@@ -41,36 +42,47 @@ export function readLocalAddresses(): AddressSet {
 }
 
 function readFamily(family: Family): readonly string[] {
-  const [path, parse] = family === "v4" ? (["fib_trie", parseFibTrie] as const) : (["if_inet6", parseIfInet6] as const);
-  const addresses = toAddressSet(parse(readTable(path) ?? "") ?? interfaceAddresses()).set[family];
-  const links = [...(readTable("dev") ?? "").matchAll(/^ *([^\s:]+):/gm)].map(([, name = ""]) => name);
-  const ofServices = links.filter((name) => serviceInterfaces.test(name));
-  if (ofServices.length === 0) return addresses;
-  const excluded = addressesOnlyOf(ofServices);
-  return addresses.filter((address) => !excluded.has(address));
+  return family === "v4" ? readV4() : readV6();
 }
 
-/** Returns the addresses that only these interfaces have. */
-function addressesOnlyOf(names: readonly string[]): ReadonlySet<string> {
-  const [own, others]: [string[], string[]] = [[], []];
-  for (const [each, address] of linkAddresses(names)) (names.includes(each) ? own : others).push(address);
-  const taken = toAddressSet(others).set;
-  const isTaken = new Set([...taken.v4, ...taken.v6]);
-  const { v4, v6 } = toAddressSet(own).set;
-  return new Set([...v4, ...v6].filter((address) => !isTaken.has(address)));
+function readV4(): readonly string[] {
+  const addresses = parseFibTrie(readTable("fib_trie") ?? "");
+  if (addresses === undefined) return ofOtherLinks("v4", nodeLinkAddresses("v4"));
+  const links = [...(readTable("dev") ?? "").matchAll(/^ *([^\s:]+):/gm)].map(([, name = ""]) => name);
+  const ofServices = links.filter(isOfServices);
+  if (ofServices.length === 0) return addresses;
+  const known = ipv4OfLinks(ofServices);
+  const taken = new Set(ofOtherLinks("v4", known));
+  const excluded = new Set(known.filter(([link]) => isOfServices(link)).map(([, address]) => address));
+  return addresses.filter((address) => !excluded.has(address) || taken.has(address));
+}
+
+/** The kernel lists IPv6 addresses with their interfaces, so those of Services are not even parsed. */
+function readV6(): readonly string[] {
+  return ofOtherLinks("v6", parseIfInet6(readTable("if_inet6") ?? "") ?? nodeLinkAddresses("v6"));
+}
+
+function isOfServices(link: string): boolean {
+  return serviceInterfaces.test(link);
+}
+
+/** An address, and the name of the interface that has it. */
+type LinkAddress = readonly [link: string, address: string];
+
+/** Returns the addresses of one family that interfaces have besides those of Services. */
+function ofOtherLinks(family: Family, addresses: readonly LinkAddress[]): readonly string[] {
+  return toAddressSet(addresses.filter(([link]) => !isOfServices(link)).map(([, address]) => address)).set[family];
 }
 
 /**
- * Returns the addresses of all links. Node.js omits links that are down, as that of kube-proxy always is, but the
- * kernel keeps the local routes of their IPv4 addresses. So the program `ip` is asked if the list of Node.js lacks one
+ * Returns the IPv4 addresses of all links. Node.js omits links that are down, as that of kube-proxy always is, but the
+ * kernel keeps the local routes of their addresses. So the program `ip` is asked if the list of Node.js lacks one
  * of `names`.
  */
-function linkAddresses(names: readonly string[]): readonly (readonly [link: string, address: string])[] {
-  const known = Object.entries(networkInterfaces());
-  if (names.every((name) => known.some(([each]) => each === name))) {
-    return known.flatMap(([each, list = []]) => list.map(({ address }) => [each, address] as const));
-  }
-  const { stdout } = spawnSync("ip", ["-o", "address", "show"], {
+function ipv4OfLinks(names: readonly string[]): readonly LinkAddress[] {
+  const known = networkInterfaces();
+  if (names.every((name) => known[name] !== undefined)) return nodeLinkAddresses("v4", known);
+  const { stdout } = spawnSync("ip", ["-o", "-4", "address", "show"], {
     encoding: "utf8",
     env: toolEnvironment(),
     timeout: 30_000,
@@ -79,11 +91,18 @@ function linkAddresses(names: readonly string[]): readonly (readonly [link: stri
   return parseLinkAddresses(stdout ?? "");
 }
 
+function nodeLinkAddresses(family: Family, known = networkInterfaces()): readonly LinkAddress[] {
+  const name = family === "v4" ? "IPv4" : "IPv6";
+  return Object.entries(known).flatMap(([link, list = []]) =>
+    list.flatMap((one) => (one.family === name ? [[link, one.address.replace(/%.*$/, "")] as const] : [])),
+  );
+}
+
 /**
  * Parses the output of `ip -o address show`, also for kpng-ipvs. *Shape of a line:* `4: kpng-ipvs0    inet 10.96.0.1/32
  * scope host …`. Pure.
  */
-export function parseLinkAddresses(text: string): readonly (readonly [link: string, address: string])[] {
+export function parseLinkAddresses(text: string): readonly LinkAddress[] {
   const lines = text.matchAll(/^\d+: ([^\s@]+)\S*\s+inet6? ([0-9a-f.:]+)/gm);
   return [...lines].map(([, link = "", address = ""]) => [link, address]);
 }
@@ -112,16 +131,17 @@ export function parseFibTrie(text: string): readonly string[] | undefined {
 const unusableFlags = 0x48;
 
 /**
- * Returns the usable IPv6 addresses; undefined if there is none. *Shape of a line:*
- * `fd080000000000000000000000000001 03 40 00 82 eth0`, where the fifth word holds the flags. Pure.
+ * Returns the usable IPv6 addresses of interfaces; undefined if the text has none. Addresses of {@link
+ * serviceInterfaces} are left out before their text is converted. *Shape of a line:* `fd080000000000000000000000000001
+ * 03 40 00 82 eth0`, where the fifth word holds the flags. Pure.
  */
-export function parseIfInet6(text: string): readonly string[] | undefined {
-  const lines = [...text.matchAll(/^([0-9a-f]{32}) \S+ \S+ \S+ ([0-9a-f]+) /gm)];
-  const usable = lines.filter(([, , flags = ""]) => (Number.parseInt(flags, 16) & unusableFlags) === 0);
-  return usable.length === 0 ? undefined : usable.map(([, digits = ""]) => digits.match(/.{4}/g)?.join(":") ?? "");
-}
-
-function interfaceAddresses(): readonly string[] {
-  const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
-  return all.map(({ address }) => address.replace(/%.*$/, ""));
+export function parseIfInet6(text: string): readonly LinkAddress[] | undefined {
+  const lines = text.split("\n").filter((line) => line !== "");
+  if (lines.length === 0) return undefined;
+  return lines.flatMap((line) => {
+    if (isOfServices(line.slice(line.lastIndexOf(" ") + 1))) return [];
+    const [, digits = "", flags = "", link = ""] = /^([0-9a-f]{32}) \S+ \S+ \S+ ([0-9a-f]+) +(\S+)$/.exec(line) ?? [];
+    if (link === "" || (Number.parseInt(flags, 16) & unusableFlags) !== 0) return [];
+    return [[link, digits.match(/.{4}/g)?.join(":") ?? ""] as const];
+  });
 }

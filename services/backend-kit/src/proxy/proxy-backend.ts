@@ -4,8 +4,8 @@ import type { Task } from "@kpng/process/task.ts";
 import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
 import { conntrackOptions } from "../conntrack/conntrack-settings.ts";
 import { readStateOptions, stateOptions } from "../disk/state-folder.ts";
-import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import { nodePortAddressesOption } from "../node-addresses/node-port-addresses.ts";
+import { RecentAddresses } from "../node-addresses/recent-addresses.ts";
 import { SyncRequests } from "../sync/sync-requests.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
@@ -117,8 +117,10 @@ function makeTask<Change extends RuleChange>(
   const { log, metrics } = context;
   const sysctls = new Sysctls(textOption(options, "procSys"));
   const requests = new SyncRequests();
+  const addresses = new RecentAddresses();
   const host = (destination: Destination): ProxyHost => ({
-    ...{ destination, settings, sysctls, localAddresses: readLocalAddresses, requests, log, metrics },
+    ...{ destination, settings, sysctls, requests, log, metrics },
+    ...{ localAddresses: addresses.read, forgetAddresses: addresses.forget },
   });
   if (options.cleanup === true) {
     return { name: `backend/${name}/cleanup`, run: () => proxy.cleanUp(host({ kind: "kernel" })) };

@@ -25,8 +25,10 @@ export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;
   readonly sysctls: Sysctls;
-  /** Reads the node's own addresses, without those of Services. */
+  /** Returns the node's own addresses, without those of Services, as they were read lately; see `RecentAddresses`. */
   readonly localAddresses: () => AddressSet;
+  /** Makes `localAddresses` read them again. */
+  readonly forgetAddresses: () => void;
   /** Accepts requests of a rule set, such as a partial sync for work that is due later. */
   readonly requests: SyncRequests;
   readonly log: Log;

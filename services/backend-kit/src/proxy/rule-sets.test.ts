@@ -4,6 +4,7 @@ import { endpoint, port, type ServiceParts, service, view } from "@kpng/model/te
 import { planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import { expect, test } from "vitest";
+import { RecentAddresses } from "../node-addresses/recent-addresses.ts";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
@@ -108,6 +109,33 @@ test("a change of the node's addresses syncs all Services, also in a repair", as
   await rules.repair();
   await rules.repair();
   expect(v4.touched).toEqual(["all", [], "all", []]);
+});
+
+test("a full sync and a repair read the node's addresses, and a partial sync uses a reading", async () => {
+  let readings = 0;
+  const read = () => ({ v4: ++readings > 0 ? ["192.168.0.2"] : [], v6: [] });
+  // The clock shows the number of readings, so each takes a millisecond.
+  const recent = new RecentAddresses({ read, nowMs: () => readings });
+  const rules = new RuleSets({
+    settings: readProxySettings({ nodeportAddresses: ["192.168.0.0/16"] }, true),
+    ...{ ruleSets: [new MemoryRuleSet("v4")], onOutcome: () => undefined, log: createReadableLog().log },
+    ...{ localAddresses: recent.read, forgetAddresses: recent.forget },
+  });
+  const state = view([at("a/web")]);
+  const works = [
+    () => rules.sync(state, "all", stages),
+    () => rules.sync(state, "different", stages),
+    () => rules.repair(),
+    () => rules.useSaved(state, stages),
+    () => rules.repair(),
+  ];
+  const counts: number[] = [];
+  for (const work of works) {
+    await work();
+    counts.push(readings);
+    if (work !== works[3]) await rules.sync(state, new Set(), stages);
+  }
+  expect([counts, readings]).toEqual([[1, 2, 3, 4, 5], 5]);
 });
 
 test("a failed family does not prevent the other's sync, and is synced in full next time", async () => {

@@ -27,6 +27,8 @@ export interface RuleSetsOptions<Change extends RuleChange> {
   readonly log: Log;
   /** Default: the addresses of this machine's interfaces. */
   readonly localAddresses?: (() => AddressSet) | undefined;
+  /** Called before each full sync and each repair, which must not use addresses of an earlier reading. */
+  readonly forgetAddresses?: (() => void) | undefined;
   /** Default: that of this machine. */
   readonly bootId?: string | undefined;
 }
@@ -41,6 +43,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #ruleSets: readonly RuleSet<Change>[];
   readonly #members: readonly FamilyRules<Change>[];
   readonly #clashes: ClashLog;
+  readonly #forgetAddresses: () => void;
   /** The newest view. */
   #view: NodeView | undefined;
   /** Whether `#view` is a saved view, because no watcher has answered yet. */
@@ -49,6 +52,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   constructor(options: RuleSetsOptions<Change>) {
     const { ruleSets, localAddresses = readLocalAddresses, bootId = readBootId() } = options;
     this.#ruleSets = ruleSets;
+    this.#forgetAddresses = options.forgetAddresses ?? (() => undefined);
     this.#clashes = new ClashLog(options.log);
     this.#members = ruleSets.map((ruleSet) => new FamilyRules({ ...options, ruleSet, localAddresses, bootId }));
   }
@@ -65,6 +69,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   ): Promise<RulesOutcomes> {
     this.#view = view;
     this.#isSaved = false;
+    if (touched === "all" || touched === "different") this.#forgetAddresses();
     return this.#each((member) => member.sync(view, touched, progress));
   }
 
@@ -72,6 +77,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   useSaved(view: NodeView, progress: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
     this.#isSaved = true;
+    this.#forgetAddresses();
     return this.#each((member) => member.useSaved(view, "sync", progress));
   }
 
@@ -88,6 +94,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
     const view = this.#view;
     if (view === undefined) return undefined;
     const isSaved = this.#isSaved;
+    this.#forgetAddresses();
     return this.#each((member) => (isSaved ? member.useSaved(view, "repair") : member.repair(view)));
   }
 

@@ -80,6 +80,7 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
     },
     log,
     localAddresses: host.localAddresses,
+    forgetAddresses: host.forgetAddresses,
   });
   proxyHealth?.setFamilies(families);
   proxyHealth?.setDamageLimit(checkMs);

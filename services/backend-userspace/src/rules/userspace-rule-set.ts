@@ -1,9 +1,8 @@
-import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
-import type { Family } from "@kpng/model/address.ts";
+import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import type { Entry } from "../entry/entry.ts";
@@ -18,6 +17,8 @@ interface UserspaceRuleSetOptions {
   readonly entry: Entry;
   readonly runtime: UserspaceRuntime;
   readonly requests: Pick<SyncRequests, "request">;
+  /** The node's addresses. */
+  readonly localAddresses: () => AddressSet;
 }
 
 const openAtOnce = 64;
@@ -108,7 +109,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
 
   /** Takes the node's addresses; returns whether listeners must move. */
   #useNode(plan: FamilyPlan): boolean {
-    const localAddresses = readLocalAddresses()[this.family];
+    const localAddresses = this.#options.localAddresses()[this.family];
     this.#senders.update(plan.node, localAddresses);
     return this.#options.entry.useNode({ plan: plan.node, localAddresses });
   }

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
+import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { createReadableLog } from "@kpng/backend-kit/testing/steps.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -72,7 +73,7 @@ export class RunningService implements AsyncDisposable {
   constructor(given: Partial<TrafficSettings> = {}, entry: Entry = mapEntry()) {
     this.runtime = new UserspaceRuntime({ ...settings, ...given }, this.log.log, this.metrics);
     const requests = { request: (_mode: string, reason: string) => void this.requested.push(reason) };
-    this.ruleSet = new UserspaceRuleSet({ entry, runtime: this.runtime, requests });
+    this.ruleSet = new UserspaceRuleSet({ entry, runtime: this.runtime, requests, localAddresses: readLocalAddresses });
   }
 
   /** Begins to serve. */
