@@ -44,14 +44,17 @@ export function findFrontend(
     if (matching.some(({ address }) => address === destination)) byAddress.push(service);
     else if (isToNode && matching.some(({ kind }) => kind === "nodePort")) byNodePort.push(service);
   }
-  const isByAddress = byAddress.length > 0;
-  const address = isByAddress ? destination : undefined;
-  const claimants = isByAddress ? byAddress : byNodePort;
-  const found = findOwner(snapshot, nodeName, claimants, node, { address, protocol, port: number });
-  if (found !== undefined) {
-    const isServed = isByAddress || servesNodePorts(destination, node);
-    return { frontend: { ...found, isServed, isToNode } };
+  const place = { protocol, port: number };
+  const atAddress = findOwner(snapshot, nodeName, byAddress, node, { address: destination, ...place });
+  if (atAddress !== undefined && (hasEndpoints(atAddress.planned) || byNodePort.length === 0)) {
+    return { frontend: { ...atAddress, isServed: true, isToNode } };
   }
+  const atNodePort = findOwner(snapshot, nodeName, byNodePort, node, { address: undefined, ...place });
+  const isServed = servesNodePorts(destination, node);
+  // At an address of the node, without endpoints: the rules for node ports, which come last, get the packet.
+  const isForNodePort = atNodePort !== undefined && isServed && hasEndpoints(atNodePort.planned);
+  if (atAddress !== undefined && !isForNodePort) return { frontend: { ...atAddress, isServed: true, isToNode } };
+  if (atNodePort !== undefined) return { frontend: { ...atNodePort, isServed, isToNode } };
   if (isToNode) {
     return { none: `${destination} is an address of the node, and no Service has node port ${number}/${protocol}.` };
   }
@@ -124,6 +127,10 @@ function findOwner(
     }
   }
   return undefined;
+}
+
+function hasEndpoints({ routes: { pod, node, outside } }: Frontend): boolean {
+  return [pod, node, outside].some(({ kind }) => kind === "balance");
 }
 
 function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend): boolean {
