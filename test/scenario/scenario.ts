@@ -40,6 +40,8 @@ export interface Scenario {
   readonly state: State;
   readonly packets: readonly Packet[];
   readonly healthChecks?: readonly HealthCheck[] | undefined;
+  /** Proxies with other results in each run, and the reason: they do not run it. Default: none. */
+  readonly variesWith?: Readonly<Record<"kube-proxy-ipvs", string>> | undefined;
 }
 
 /** Fate of a flow during a change. */

@@ -1,12 +1,24 @@
-import { web } from "../build.ts";
+import { named, together, web } from "../build.ts";
 import { notOnLoopback, refusedByNftables } from "../everywhere.ts";
 import { bridgeAddress, clusterIP, localhost, n1, nodeAddress, outside, pod, stranger } from "../packet.ts";
-import { ranges } from "../places.ts";
+import { hosts, ranges } from "../places.ts";
 import type { Scenario } from "../scenario.ts";
 
 const state = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b", "c"]);
 const served = { port: 30_080, goesTo: ["b", "c"], source: "masqueraded" } as const;
 const untouched = { port: 30_080, verdict: "untouched" } as const;
+
+/** Another Service, with an external IP that is an address of the node and the number of the node port as its port. */
+const atNodeAddress = { number: 12, ports: [{ port: 30_080 }], externalIPs: [hosts.n1] };
+const toC = { port: 30_080, goesTo: ["c"], source: "masqueraded" } as const;
+
+const refused = { verdict: "refused", because: "the place is that of the Service with the address" } as const;
+/** Backends for which the Service with the address goes before a node port even if it has no endpoint. */
+const refusedByOwner = { except: { userspace: refused, ipvs: refused, ebpf: refused } } as const;
+
+const anyOfBoth = {
+  "kube-proxy-ipvs": "both Services have one virtual server, with the endpoints of the last in a map",
+};
 
 /** Node ports, from every sender and with each option. */
 export const nodePortScenarios: readonly Scenario[] = [
@@ -33,6 +45,38 @@ export const nodePortScenarios: readonly Scenario[] = [
     name: "a pod reaches itself through a node port",
     state: web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["a"]),
     packets: [{ from: pod("a"), to: nodeAddress, port: 30_080, goesTo: ["a"], source: "masqueraded" }],
+  },
+  {
+    name: "an external IP of the node, with the number of another Service's node port",
+    state: together(state, named("ip", atNodeAddress, ["c"])),
+    variesWith: anyOfBoth,
+    packets: [
+      { from: outside, to: nodeAddress, ...toC },
+      { from: pod("a"), to: nodeAddress, ...toC },
+      { from: n1, to: nodeAddress, ...toC },
+      { from: outside, to: bridgeAddress, ...served },
+      { from: pod("a"), to: bridgeAddress, ...served },
+    ],
+  },
+  {
+    name: "the same while the Service with the external IP has no endpoint",
+    state: together(state, named("ip", atNodeAddress, [])),
+    variesWith: anyOfBoth,
+    packets: [
+      { from: outside, to: nodeAddress, ...served, ...refusedByOwner },
+      { from: pod("a"), to: nodeAddress, ...served, ...refusedByOwner },
+      { from: n1, to: nodeAddress, ...served, ...refusedByOwner },
+      { from: outside, to: bridgeAddress, ...served },
+      { from: pod("a"), to: clusterIP("ip"), port: 30_080, verdict: "refused" },
+    ],
+  },
+  {
+    name: "a node port after an external IP with its number has gone",
+    state,
+    packets: [
+      { from: outside, to: nodeAddress, ...served },
+      { from: outside, to: bridgeAddress, ...served },
+    ],
   },
   {
     name: "node ports on some of the node's addresses",

@@ -9,7 +9,8 @@ import { serviceSettings } from "./service-settings.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
 /** Returns the id of a frontend. *Shape:* `TCP 10.96.0.1 80`, `UDP * 30053`. */
-const idOf = ({ address, protocol, port }: Frontend): string => `${protocol} ${address ?? "*"} ${port}`;
+const idOf = ({ address, protocol, port }: Pick<Frontend, "address" | "protocol" | "port">): string =>
+  `${protocol} ${address ?? "*"} ${port}`;
 
 /**
  * The frontends and balancers of one family, as the last plan has them. SCTP has no sockets in Node.js; its frontends
@@ -43,9 +44,15 @@ export class FrontendTable {
     return this.#balancersByService.has(service);
   }
 
+  /** Returns the frontend that a Service has at an address of its own, and not as a node port. */
+  at(address: string, { protocol, port }: Pick<Frontend, "protocol" | "port">): ServedFrontend | undefined {
+    const found = this.#frontends.get(idOf({ address, protocol, port }));
+    return found?.isWanted === true ? found : undefined;
+  }
+
   /**
-   * Takes the plans of these Services. Returns the frontends that may have to be opened or closed. A frontend that
-   * passes to another Service stays open.
+   * Takes the plans of these Services. Returns the frontends that may have to be opened or closed, including node ports
+   * that may gain or lose an address. A frontend that passes to another Service stays open.
    */
   update(plan: FamilyPlan, keys: Iterable<ServiceKey>): readonly ServedFrontend[] {
     const wanted = new Map<string, { readonly frontend: Frontend; readonly owner: FrontendOwner }>();
@@ -76,6 +83,12 @@ export class FrontendTable {
       known?.update(frontend, owner);
       this.#frontends.set(id, served);
       changed.add(served);
+    }
+    for (const { frontend } of [...changed]) {
+      const { address, protocol, port } = frontend;
+      const nodePort =
+        address === undefined ? undefined : this.#frontends.get(idOf({ address: undefined, protocol, port }));
+      if (nodePort !== undefined) changed.add(nodePort);
     }
     return [...changed];
   }

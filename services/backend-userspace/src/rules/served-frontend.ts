@@ -78,6 +78,11 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     return this.#listeners.length;
   }
 
+  /** Where it accepts connections or datagrams. */
+  get listensAt(): readonly { readonly address: string; readonly port: number }[] {
+    return this.#listeners.map(({ place }) => place);
+  }
+
   /** Whether connections of closed listeners are still open. */
   get isDraining(): boolean {
     return this.#closing > 0;
@@ -89,7 +94,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     const { verdict } = this;
     if (verdict !== "serve") return { kind: verdict };
     if (this.#listeners.length === 0) return { kind: "none" };
-    return { kind: "open", places: this.#listeners.map(({ place }) => place) };
+    return { kind: "open", places: this.listensAt };
   }
 
   /** Whether nothing has to be opened, closed or published. */

@@ -5,7 +5,7 @@ import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
-import type { Entry } from "../entry/entry.ts";
+import type { Entry, Place } from "../entry/entry.ts";
 import { BackendUserspaceError } from "../entry/userspace-error.ts";
 import { Senders } from "../listen/senders.ts";
 import { FrontendTable } from "./frontend-table.ts";
@@ -122,12 +122,12 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
   ): Promise<UserspaceChange> {
     const { entry, runtime } = this.#options;
     const wanted = frontends.filter(({ isWanted }) => isWanted);
-    const placesOf = (frontend: ServedFrontend) =>
-      frontend.isWanted && frontend.verdict === "serve" ? entry.placesOf(frontend) : [];
+    const placesOf = (frontend: ServedFrontend) => this.#placesOf(frontend);
     const isSettled = repaired.length === 0 && frontends.every((one) => one.isSettledAt(placesOf(one)));
     if (!isSettled) stages?.committing();
     await entry.prepare(wanted);
     const before = new Map(frontends.map((frontend) => [frontend, frontend.describe()]));
+    const freed = await this.#freePlaces(frontends);
     const opened: string[] = [];
     const changed = new Set<ServedFrontend>();
     for (let start = 0; start < frontends.length; start += openAtOnce) {
@@ -150,18 +150,66 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     for (const frontend of frontends) {
       const isClosed = frontend.closeExcept(placesOf(frontend), () => this.#onDrained(frontend));
       isAnyClosed ||= isClosed;
-      if (isClosed && !changed.has(frontend)) closed.push(before.get(frontend) ?? frontend.id);
+      if ((isClosed || freed.has(frontend)) && !changed.has(frontend)) closed.push(before.get(frontend) ?? frontend.id);
       if (!frontend.isWanted && !frontend.isDraining) this.#drained.add(frontend);
     }
     for (const frontend of frontends) frontend.setPublished();
-    // Then and in two turns of the event loop, a listener without connections has closed: its address can go now, and
-    // its port is free for the next sync.
-    if (isAnyClosed) await runtime.relay.workers?.settled();
-    for (let turn = 0; isAnyClosed && turn < 2; turn++) await nextTurn();
+    // Its address can go now.
+    if (isAnyClosed) await this.#listenersClosed();
     await this.#releaseDrained();
     const failed = this.#wanted().flatMap(({ failure }) => (failure === undefined ? [] : [failure]));
     this.#requireListener(failed);
     return makeUserspaceChange(this.family, mode, { opened, closed, repaired, failed });
+  }
+
+  /**
+   * Where a frontend listens. At an address of the node, a Service that has this address as an external IP or
+   * load-balancer IP goes before a node port of the same number, also without endpoints. With entries by redirection,
+   * the order of the rules decides that.
+   */
+  #placesOf(frontend: ServedFrontend): readonly Place[] {
+    const { entry } = this.#options;
+    if (!frontend.isWanted || frontend.verdict !== "serve") return [];
+    const places = entry.placesOf(frontend);
+    if (entry.kind !== "address" || frontend.frontend.address !== undefined) return places;
+    return places.filter(({ address }) => {
+      const owner = this.#table.at(address, frontend.frontend);
+      return owner === undefined || entry.placesOf(owner).length === 0;
+    });
+  }
+
+  /**
+   * Closes listeners at places where another frontend is about to listen: a node port that yields to an external IP,
+   * and the other way round. Returns the frontends that had them.
+   */
+  async #freePlaces(frontends: readonly ServedFrontend[]): Promise<ReadonlySet<ServedFrontend>> {
+    const freed = new Set<ServedFrontend>();
+    if (this.#options.entry.kind !== "address") return freed;
+    const keyOf = ({ frontend: { protocol, port } }: ServedFrontend, address: string) =>
+      `${protocol} ${address} ${port}`;
+    const owners = new Map(
+      frontends.flatMap((one) => this.#placesOf(one).map(({ address }) => [keyOf(one, address), one] as const)),
+    );
+    for (const frontend of frontends) {
+      const open = frontend.listensAt;
+      const kept = open.filter(({ address }) => (owners.get(keyOf(frontend, address)) ?? frontend) === frontend);
+      if (kept.length === open.length) continue;
+      frontend.closeExcept(
+        kept.map(({ address, port }) => ({ address, ports: [port] })),
+        () => this.#onDrained(frontend),
+      );
+      freed.add(frontend);
+    }
+    if (freed.size > 0) await this.#listenersClosed();
+    return freed;
+  }
+
+  /**
+   * Waits until listeners have closed, so that their ports are free: two turns of the event loop, longer with workers.
+   */
+  async #listenersClosed(): Promise<void> {
+    await this.#options.runtime.relay.workers?.settled();
+    for (let turn = 0; turn < 2; turn++) await nextTurn();
   }
 
   #onDrained(frontend: ServedFrontend): void {
