@@ -1,6 +1,7 @@
 import { addressChecks } from "./checks/address-checks.ts";
 import type { Checks } from "./checks/check.ts";
 import { drainingChecks } from "./checks/draining-checks.ts";
+import { ownPortChecks } from "./checks/own-port-checks.ts";
 import { repairChecks } from "./checks/repair-checks.ts";
 import { settingChecks } from "./checks/setting-checks.ts";
 
@@ -8,7 +9,13 @@ import { settingChecks } from "./checks/setting-checks.ts";
  * Checks beyond the scenarios, by name, in the order in which a guest runs them. Checks that leave closed connections
  * come last: endpoints with such connections go on draining, and other checks expect a sync without changes.
  */
-export const guestChecks: Checks = { ...repairChecks, ...settingChecks, ...addressChecks, ...drainingChecks };
+export const guestChecks: Checks = {
+  ...repairChecks,
+  ...settingChecks,
+  ...ownPortChecks,
+  ...addressChecks,
+  ...drainingChecks,
+};
 
 /** Names of all checks. */
 export const guestCheckNames: readonly string[] = Object.keys(guestChecks);

@@ -2,7 +2,7 @@ import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type Batch, formatBatches, makeBatches } from "../diff/batches.ts";
-import type { ObjectChange } from "../diff/diff-objects.ts";
+import type { InstalledObjects, ObjectChange } from "../diff/diff-objects.ts";
 import type { ObjectId, ObjectOwner } from "../diff/service-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
@@ -20,6 +20,8 @@ interface ChangeWriterOptions {
 }
 
 interface WriteOptions {
+  /** Objects in the kernel before the changes. */
+  readonly installed: InstalledObjects;
   readonly before?: readonly Batch[] | undefined;
   readonly isAll: boolean;
   readonly stages: SyncStages | undefined;
@@ -72,10 +74,11 @@ export class ChangeWriter {
    * differences from the kernel if `isAll`. Errors: COMMIT_REJECTED, after which some changes may be in force;
    * TOOL_MISSING.
    */
-  async write(changes: readonly ObjectChange[], { before = [], isAll, stages }: WriteOptions): Promise<Written> {
+  async write(changes: readonly ObjectChange[], options: WriteOptions): Promise<Written> {
     const { names, family, print } = this.#options;
+    const { before = [], installed, isAll, stages } = options;
     const { together, alone } = this.#split(changes, isAll);
-    const batches = [...before, ...makeBatches(together, names, family)];
+    const batches = [...before, ...makeBatches(together, installed, names, family)];
     if (batches.length > 0) stages?.committing();
     if (print !== undefined) {
       if (batches.length > 0) print(formatBatches(batches));
@@ -164,7 +167,8 @@ export class ChangeWriter {
 
   async #runAlone(changes: readonly ObjectChange[]): Promise<void> {
     const { names, family, runTool } = this.#options;
-    for (const { command, lines } of makeBatches(changes, names, family)) await runTool.write(command, lines);
+    for (const { command, lines } of makeBatches(changes, new Map(), names, family))
+      await runTool.write(command, lines);
   }
 }
 

@@ -277,7 +277,9 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
       ...missing.map((role) => `ipset ${setName(names, family, role)}`),
       ...(frameKind === "different" ? ["rules"] : []),
     ];
-    const { batches, done } = await this.#writer.write(changes, { before: creations, isAll: true, stages });
+    const { batches, done } = await this.#writer.write(changes, {
+      ...{ before: creations, installed: read.objects, isAll: true, stages },
+    });
     if (writesFrame && this.#options.print === undefined) await this.#frame.installed(frame);
     return { change: makeIpvsChange("full", { objects: done, batches, parts }), done };
   }
@@ -288,7 +290,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const changes = this.#diff(installed, this.#objects.takeTouched());
     // After a failure, the next call reads the kernel.
     this.#installed = undefined;
-    const { batches, done } = await this.#writer.write(changes, { isAll: false, stages });
+    const { batches, done } = await this.#writer.write(changes, { installed, isAll: false, stages });
     this.#apply(installed, done);
     return makeIpvsChange("partial", { objects: done, batches, parts: [] });
   }

@@ -1,6 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import { type ObjectNames, type SetRole, setName } from "../render/object-names.ts";
-import type { ObjectChange } from "./diff-objects.ts";
+import type { InstalledObjects, ObjectChange } from "./diff-objects.ts";
+import { guardedElements } from "./guarded-elements.ts";
 
 /** Input of one run of a tool. */
 export interface Batch {
@@ -17,11 +18,17 @@ const [ipset, ipvsadm, ip] = [
 
 /**
  * Returns the runs of tools that make changes, in their order. A new address is added after its virtual servers have
- * their real servers, and deleted before them. Until then, packets go where they went before. Pure.
+ * their real servers, and deleted before them. Until then, packets go where they went before. While a frontend begins
+ * or ends at an address that stays, it is refused; see `guardedElements`. Pure.
  *
  * `IpvsRuleSet` runs the batches, or prints them. Separate from `diffObjects`, which knows neither tools nor an order.
  */
-export function makeBatches(changes: readonly ObjectChange[], names: ObjectNames, family: Family): readonly Batch[] {
+export function makeBatches(
+  changes: readonly ObjectChange[],
+  installed: InstalledObjects,
+  names: ObjectNames,
+  family: Family,
+): readonly Batch[] {
   const of = (kind: ObjectChange["kind"]) => changes.filter((change) => change.kind === kind);
   const sets = changes.filter(({ kind }) => kind !== "server" && kind !== "real" && kind !== "address");
   const [servers, reals, addresses] = [of("server"), of("real"), of("address")];
@@ -31,8 +38,16 @@ export function makeBatches(changes: readonly ObjectChange[], names: ObjectNames
     const name = setName(names, family, kind as SetRole);
     return after === undefined ? `del ${name} ${key}` : `add ${name} ${key} ${after}`.trimEnd();
   };
+  const { beginning, ending } = guardedElements(changes, installed);
+  const guard = (verb: "add" | "del") => (element: string) => `${verb} ${setName(names, family, "REFUSED")} ${element}`;
   const batches: readonly Batch[] = [
-    { command: ipset, lines: sets.filter((change) => !isDelete(change)).map(setLine) },
+    {
+      command: ipset,
+      lines: [
+        ...[...beginning, ...ending].map(guard("add")),
+        ...sets.filter((change) => !isDelete(change)).map(setLine),
+      ],
+    },
     {
       command: ipvsadm,
       lines: [
@@ -42,9 +57,10 @@ export function makeBatches(changes: readonly ObjectChange[], names: ObjectNames
         ...reals.filter((one) => isDelete(one) && !isDeletedWithServer(one)).map((one) => `-d ${one.key}`),
       ],
     },
+    { command: ipset, lines: beginning.map(guard("del")) },
     { command: ip, lines: addresses.toSorted(deletesFirst).map((change) => addressLine(change, names, family)) },
     { command: ipvsadm, lines: [...deletedServers].map((key) => `-D ${key}`) },
-    { command: ipset, lines: sets.filter(isDelete).map(setLine) },
+    { command: ipset, lines: [...sets.filter(isDelete).map(setLine), ...ending.map(guard("del"))] },
   ];
   return batches.filter(({ lines }) => lines.length > 0);
 }

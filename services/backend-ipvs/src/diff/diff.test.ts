@@ -31,7 +31,7 @@ function batches(
   const desired = new ServiceObjects();
   desired.put("ns/web", wanted);
   const changes = diffObjects(allIds(kinds, desired, installed), desired, installed, draining, nowMs);
-  return formatBatches(makeBatches(changes, objectNames(""), "v4"));
+  return formatBatches(makeBatches(changes, installed, objectNames(""), "v4"));
 }
 
 test("a new Service gets its address last", () => {
@@ -43,6 +43,50 @@ add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
 -a ${real(1)} -m -w 1
 # ip -force -batch -
 address add 10.96.0.1/32 dev kpng-ipvs0 scope host
+`);
+});
+
+/** Adds a frontend that has only an element: its virtual server is not what the test is about. */
+function withElement(kind: ObjectKind, element: string, base = objects(1)): Map<ObjectKind, Map<string, string>> {
+  return base.set(kind, new Map([...(base.get(kind) ?? []), [element, ""]]));
+}
+
+test("a port of an address that stays is refused from before SERVERS has it until its virtual server exists", () => {
+  const wanted = withElement("SERVERS", "10.96.0.1,tcp:81");
+  wanted.get("server")?.set("-t 10.96.0.1:81", "-s rr");
+  expect(batches(objects(1), wanted)).toBe(`# ipset -exist restore
+add KPNGIPVS-REFUSED 10.96.0.1,tcp:81
+add KPNGIPVS-SERVERS 10.96.0.1,tcp:81
+# ipvsadm -R
+-A -t 10.96.0.1:81 -s rr
+# ipset -exist restore
+del KPNGIPVS-REFUSED 10.96.0.1,tcp:81
+`);
+  expect(batches(wanted, objects(1))).toBe(`# ipset -exist restore
+add KPNGIPVS-REFUSED 10.96.0.1,tcp:81
+# ipvsadm -R
+-D -t 10.96.0.1:81
+# ipset -exist restore
+del KPNGIPVS-SERVERS 10.96.0.1,tcp:81
+del KPNGIPVS-REFUSED 10.96.0.1,tcp:81
+`);
+});
+
+test.each([
+  ["a mark that a frontend begins with", withElement("NODE-MARKS", "10.96.0.1,tcp:81"), true],
+  ["a mark beside a virtual server", withElement("NODE-MARKS", "10.96.0.1,tcp:80"), false],
+  ["a node port", withElement("SERVERS", "192.0.2.1,tcp:30080"), false],
+  ["a frontend that is refused anyway", withElement("REFUSED", "10.96.0.1,tcp:81"), false],
+])("of frontends at an address that stays, only one that begins is refused meanwhile: %s", (_, wanted, isGuarded) => {
+  expect(batches(objects(1), wanted).includes("del KPNGIPVS-REFUSED")).toBe(isGuarded);
+});
+
+test("a frontend that was refused is so until its virtual server exists, without another run of ipset", () => {
+  const refused = withElement("REFUSED", "10.96.0.1,tcp:81");
+  expect(batches(refused, withElement("SERVERS", "10.96.0.1,tcp:81"))).toBe(`# ipset -exist restore
+add KPNGIPVS-SERVERS 10.96.0.1,tcp:81
+# ipset -exist restore
+del KPNGIPVS-REFUSED 10.96.0.1,tcp:81
 `);
 });
 

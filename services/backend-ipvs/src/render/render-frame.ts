@@ -68,10 +68,8 @@ export function renderFrame({ names, family, node, masqueradeBit }: FrameOptions
   ];
   const outOfRange = `${inSet("RANGED")} ${notIn("SOURCES", "dst,dst,src")} -j DROP`;
   const dropped = `${inSet("DROPPED")} -j DROP`;
-  const refused = [
-    `${isNew} ${inSet("ADDRESSES", "dst")} ${notIn("SERVERS")} -j REJECT`,
-    `${isNew} ${inSet("REFUSED")} -j REJECT`,
-  ];
+  const refused = `${isNew} ${inSet("REFUSED")} -j REJECT`;
+  const unknown = `${isNew} ${inSet("ADDRESSES", "dst")} ${notIn("SERVERS")} -j REJECT`;
   const masquerade = "-j MASQUERADE --random-fully";
   const chain = (table: FrameTable, suffix: string, rules: readonly string[]): FrameChain => ({
     table,
@@ -111,13 +109,15 @@ export function renderFrame({ names, family, node, masqueradeBit }: FrameOptions
       masquerade,
     ]),
     chain("filter", "INPUT", [
+      // Also packets with a mark, whose virtual server may not exist yet.
+      refused,
       `-m mark --mark ${marks.all} -j ACCEPT`,
-      ...refused,
+      unknown,
       // Without IPVS these packets would be forwarded, and the firewall's INPUT would not see them.
       `${inSet("SERVERS")} -j ACCEPT`,
       `-p tcp ${inSet("HEALTH", "dst")} -j ACCEPT`,
     ]),
-    chain("filter", "OUTPUT", refused),
+    chain("filter", "OUTPUT", [refused, unknown]),
     chain("filter", "FORWARD", [
       "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
       // The address is not on our interface yet, or was deleted by another program. Connection tracking would keep a
