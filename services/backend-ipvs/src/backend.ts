@@ -4,10 +4,11 @@ import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import type { Family } from "@kpng/model/address.ts";
+import { checkKernel } from "./commit/check-kernel.ts";
 import type { IpvsChange } from "./commit/ipvs-change.ts";
 import { IpvsRuleSet } from "./commit/ipvs-rule-set.ts";
 import { observeRefused } from "./commit/observe-refused.ts";
-import { checkKernel, setKernel } from "./commit/prepare-kernel.ts";
+import { setKernel } from "./commit/prepare-kernel.ts";
 import { removeObjects } from "./commit/remove-objects.ts";
 import { Schedulers } from "./commit/schedulers.ts";
 import { ipvsOptions, readIpvsSettings } from "./ipvs-settings.ts";
@@ -75,7 +76,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     wantsLoopbackNodePorts: false,
     openRuleSets: async (host) => {
       const isKernel = host.destination.kind === "kernel";
-      await checkKernel(runTool);
+      await checkKernel({ names, runTool });
       const { scheduler: standard } = settings;
       const schedulers = new Schedulers({ runTool, standard, log: host.log, mayTry: isKernel });
       const fault = await schedulers.faultOf(standard);

@@ -1,5 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { createInterface } from "node:readline";
+import { checkKernel } from "@kpng/backend-ipvs/commit/check-kernel.ts";
 import { IpvsRuleSet } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
 import { type KernelSettings, setKernel } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
 import { Schedulers } from "@kpng/backend-ipvs/commit/schedulers.ts";
@@ -32,6 +33,8 @@ export type NodeRequest =
   | { readonly kind: "repair" }
   /** Sets sysctls and timeouts as a start with `--ipvs-strict-arp`, and `--ipvs-tcp-timeout` and so on, does. */
   | { readonly kind: "settings"; readonly timeouts: KernelSettings["timeouts"] }
+  /** Checks what the kernel has, as a start does; `output` names what is missing. */
+  | { readonly kind: "check" }
   /** Puts a folder before the others of PATH; without one, PATH is as at the beginning. */
   | { readonly kind: "tools"; readonly folder?: string | undefined }
   /** Looks for damage that can be seen without a view; `output` has a line for each family that has any. */
@@ -102,6 +105,7 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
       case "tools":
         process.env.PATH = [request.folder, ownPath].filter((part) => part !== undefined).join(":");
         return undefined;
+      case "check":
       case "damage":
       case "shell":
         return undefined;
@@ -113,6 +117,7 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
 
 async function outputOf(request: NodeRequest): Promise<string> {
   if (request.kind === "shell") return execFileSync("sh", ["-c", request.command], { encoding: "utf8", stdio: "pipe" });
+  if (request.kind === "check") return await checkKernel({ names, runTool }).then(() => "", String);
   if (request.kind !== "damage") return "";
   const signs = await Promise.all(ruleSets.map((each) => each.findDamage()));
   return signs.filter((sign) => sign !== undefined).join("\n");

@@ -1,47 +1,12 @@
 import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { RunTool } from "../read/run-tool.ts";
-import { BackendIpvsError } from "../render/ipvs-error.ts";
 
 /** Settings of IPVS that hold for the whole node. */
 export interface KernelSettings {
   readonly isStrictArp: boolean;
   /** In milliseconds; 0 keeps the kernel's value. */
   readonly timeouts: { readonly tcpMs: number; readonly tcpFinMs: number; readonly udpMs: number };
-}
-
-/** Parts of the kernel that are needed, and a command that fails without them. */
-const neededParts = [
-  { part: "IPVS (module ip_vs)", command: ["ipvsadm", "-S", "-n"] },
-  { part: "ipsets (module ip_set)", command: ["ipset", "-t", "save"] },
-  { part: "the table mangle of iptables", command: ["iptables-save", "-t", "mangle"] },
-] as const;
-
-/**
- * Checks that the tools are installed and that the kernel has what they ask for; it changes no rules. `backend.ts`
- * calls it before it opens rule sets. Separate from `IpvsRuleSet`, because both functions of this file concern the
- * whole node.
- *
- * The kernel loads a module when a tool first asks for it, with the modprobe of the host: ip_vs for the commands of
- * this function; schedulers, `dummy` and the types of ipsets when they are first used. So a container needs neither
- * modprobe nor CAP_SYS_MODULE.
- *
- * Errors: IPVS_UNAVAILABLE, which names everything that is missing; TOOL_MISSING.
- */
-export async function checkKernel(runTool: RunTool): Promise<void> {
-  await runTool.read(["ip", "-o", "link", "show"]);
-  const missing: string[] = [];
-  for (const { part, command } of neededParts) {
-    try {
-      await runTool.read(command);
-    } catch (error) {
-      if (!(error instanceof BackendIpvsError) || error.code === "TOOL_MISSING") throw error;
-      missing.push(`${part}: ${error.message.replace(/^\[\w+\] /, "")}`);
-    }
-  }
-  if (missing.length > 0) {
-    throw new BackendIpvsError("IPVS_UNAVAILABLE", `the node's kernel gives no access to ${missing.join("; ")}`);
-  }
 }
 
 /**

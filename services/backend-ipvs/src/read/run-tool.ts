@@ -31,6 +31,15 @@ export class RunTool {
     await this.#inTurn(command, lines.map((line) => `${line}\n`).join(""), "COMMIT_REJECTED");
   }
 
+  /**
+   * Returns what a tool says on its standard error, whatever its exit status; for runs that change nothing. Errors:
+   * TOOL_MISSING.
+   */
+  async complaintsOf(command: readonly string[], lines: readonly string[]): Promise<string> {
+    const end = await this.#end(command, lines.map((line) => `${line}\n`).join(""));
+    return end.stderr.trim();
+  }
+
   #inTurn(command: readonly string[], stdin: string, code: BackendIpvsErrorCode): Promise<string> {
     if (command[0] !== "ipvsadm") return this.#run(command, stdin, code);
     const run = this.#ipvsadm.then(() => this.#run(command, stdin, code));
@@ -39,10 +48,7 @@ export class RunTool {
   }
 
   async #run(command: readonly string[], stdin: string, code: BackendIpvsErrorCode): Promise<string> {
-    const end = await runProgram(command, { timeoutMs: this.#timeoutMs, stdin, env: toolEnvironment() });
-    if (end.kind === "not-started") {
-      throw new BackendIpvsError("TOOL_MISSING", `${command[0]} cannot be started`, { cause: end.cause });
-    }
+    const end = await this.#end(command, stdin);
     // `ipvsadm -R` goes on after an error and exits with 0.
     const isFailed = command[0] === "ipvsadm" && end.stderr.trim() !== "";
     if (end.kind === "exited" && end.exitCode === 0 && !isFailed) return end.stdout;
@@ -52,5 +58,11 @@ export class RunTool {
       code,
       `${command.join(" ")} failed${count} (${describeEnd(end, this.#timeoutMs)}): ${said}`,
     );
+  }
+
+  async #end(command: readonly string[], stdin: string) {
+    const end = await runProgram(command, { timeoutMs: this.#timeoutMs, stdin, env: toolEnvironment() });
+    if (end.kind !== "not-started") return end;
+    throw new BackendIpvsError("TOOL_MISSING", `${command[0]} cannot be started`, { cause: end.cause });
   }
 }

@@ -4,8 +4,24 @@ import { both, type Checks, expectTrue, withScheduler } from "./check.ts";
 
 const program = programFile("backend-ipvs");
 
-/** Schedulers and settings of the kernel. */
+/** Parts of the kernel that a start needs, schedulers, and settings. */
 export const settingChecks: Checks = {
+  "a start finds everything that it needs in the kernel, and changes nothing to find it": async (_world, node) => {
+    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
+    const state =
+      "ip link; ipvsadm -S -n; ipset save; iptables-save | grep -v '^[#:]'; ip6tables-save | grep -v '^[#:]'";
+    const before = await shell(state);
+    const first = (await node.ask({ kind: "check" })).output;
+    const after = await shell(state);
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const second = (await node.ask({ kind: "check" })).output;
+    return [
+      ...expectTrue(first === "", `before the first sync: ${first}`),
+      ...expectTrue(after === before, `changed: ${before} → ${after}`),
+      ...expectTrue(second === "", `after a sync: ${second}`),
+    ];
+  },
+
   "a Service has the scheduler of its annotation, and one that the kernel lacks stops nothing": async (_w, node) => {
     const servers = async (): Promise<string> =>
       (await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -F -- '-A -t 10.96.0.11:80'" })).output.trim();
