@@ -4,7 +4,8 @@ import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 /**
  * Logs Services that have the same frontend (address, port and protocol), of which only one can be served. Each clash
  * is logged once, and again if it returns after it was resolved. `RuleSets` reports all clashes after each sync.
- * Separate from `FamilyPlanner`, which finds the clashes of one family: this class remembers what was logged, for both.
+ * Separate from `FamilyPlanner` and the rule sets, which find the clashes of one family: this class remembers what was
+ * logged, for both.
  */
 export class ClashLog {
   readonly #log: Log;

@@ -76,7 +76,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   get clashes(): readonly Clash[] {
-    return this.#planner.clashes;
+    return [...this.#planner.clashes, ...(this.#options.ruleSet.clashes ?? [])];
   }
 
   /** How the saved view was used at first; undefined if none was. */

@@ -2,6 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { LogFields } from "@kpng/process/log.ts";
+import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { GuardedSysctl } from "../sysctl/guarded-sysctl.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
@@ -72,6 +73,11 @@ export interface RuleSet<Change extends RuleChange = RuleChange> {
    * must not be repaired, because they may be newer than any known view. Default: no sign is known.
    */
   findDamage?(): Promise<string | undefined>;
+  /**
+   * Clashes beyond those that the plan leaves out, because they depend on the node's addresses: node ports that do not
+   * answer at an address where another Service has their port. Each is logged once. Default: none.
+   */
+  readonly clashes?: readonly Clash[] | undefined;
   /** Rules of the last plan, for inspection. */
   readonly desired: RuleList;
   /** Rules that were read or committed last, for inspection. */

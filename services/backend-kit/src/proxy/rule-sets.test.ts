@@ -75,6 +75,18 @@ test("a clash is logged again if it returns after it was resolved", async () => 
   expect(await sync(at("a/web"), at("b/web"))).toHaveLength(1);
 });
 
+test("a clash that only the rule set knows is logged once, and again if it returns", async () => {
+  const { sync, v4 } = start();
+  const clash = { frontend: "192.168.0.2:30080/TCP", served: "a/web", shadowed: "b/web" } as const;
+  v4.clashes = [clash];
+  expect(await sync(at("a/web"))).toEqual([["error", ...Object.values(clash)]]);
+  expect(await sync(at("a/web"))).toEqual([]);
+  v4.clashes = [];
+  expect(await sync(at("a/web"))).toEqual([]);
+  v4.clashes = [clash];
+  expect(await sync(at("a/web"))).toHaveLength(1);
+});
+
 test("Services with different ports, protocols or addresses, or without endpoints, do not clash", async () => {
   const { sync } = start();
   const parts = { protocol: "UDP" } as const;

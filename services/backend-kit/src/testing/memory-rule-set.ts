@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { frontendId } from "@kpng/service-plan/frontend-claims.ts";
+import { type Clash, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { InstalledState } from "../proxy/rule-record.ts";
 import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "../proxy/rule-set.ts";
@@ -25,6 +25,8 @@ export class MemoryRuleSet implements RuleSet {
   record: string | undefined;
   /** Set by a test: the damage that is visible without a plan. */
   damage: string | undefined;
+  /** Set by a test: clashes that only this rule set knows. */
+  clashes: readonly Clash[] = [];
   /** Number of calls of `repairFrame`. */
   frameRepairs = 0;
   #wanted = new Map<ServiceKey, string>();
