@@ -6,6 +6,9 @@ import { openRuleSet, planOfServices, stages } from "../testing/rule-sets.ts";
 import { useKernel, useTools } from "../testing/use-tools.ts";
 import { observeRefused } from "./observe-refused.ts";
 
+/** Additions that a call tries one by one, for tests with more of them: each takes a process. */
+const mostAlone = 8;
+
 function serviceAt(name: string, address: string, endpoints: readonly string[]): ServicePlan {
   const cluster = endpoints.map((each): EndpointAddress => ({ address: each, port: 8080 }));
   return { ...webPlan([frontend({ address })], { sets: { cluster, local: [] } }), key: `ns/${name}` };
@@ -75,18 +78,16 @@ test("the objects that the kernel refuses are counted, and marked in the list of
 
 test("endpoints that the kernel refuses are left out, also more than are tried at once", async () => {
   const { readInputs } = useKernel("-r 192.0.2.255:");
-  const rules = openRuleSet();
-  const many = Array.from({ length: 100 }, (_, at) =>
-    serviceAt(`s${at}`, `10.96.0.${at}`, ["192.0.2.255", "10.1.1.7"]),
-  );
+  const rules = openRuleSet({ mostAlone });
+  const many = Array.from({ length: 12 }, (_, at) => serviceAt(`s${at}`, `10.96.0.${at}`, ["192.0.2.255", "10.1.1.7"]));
   const plan = planOfServices("v4", many);
   for (let attempt = 1; attempt <= 2; attempt++) {
     await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
   }
   await rules.sync(plan, "all", stages);
   const installed = rules.installed.lines();
-  expect(installed.filter((line) => line.startsWith("real"))).toHaveLength(100);
-  expect(installed.filter((line) => line.startsWith("address"))).toHaveLength(100);
+  expect(installed.filter((line) => line.startsWith("real"))).toHaveLength(12);
+  expect(installed.filter((line) => line.startsWith("address"))).toHaveLength(12);
   const before = readInputs().length;
   const { mode } = await rules.sync(plan, new Set(["ns/s1"]), stages);
   expect([mode, ...readInputs().slice(before)]).toEqual(["none", "-a -t 10.96.0.1:80 -r 192.0.2.255:8080 -m -w 1"]);
@@ -104,22 +105,22 @@ test("a virtual server is never left out: packets would reach the node's own por
 
 test("more addresses than are tried at once are left out, too", async () => {
   useKernel("add ff05::");
-  const rules = openRuleSet({ family: "v6", localAddresses: () => ({ v4: [], v6: [] }) });
+  const rules = openRuleSet({ family: "v6", mostAlone, localAddresses: () => ({ v4: [], v6: [] }) });
   const plan = planOfServices(
     "v6",
-    Array.from({ length: 80 }, (_, at) => serviceAt(`s${at}`, at < 70 ? `ff05::${at}` : `fd00::${at}`, ["fd01::7"])),
+    Array.from({ length: 15 }, (_, at) => serviceAt(`s${at}`, at < 10 ? `ff05::${at}` : `fd00::${at}`, ["fd01::7"])),
   );
   for (let attempt = 1; attempt <= 2; attempt++) {
     await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
   }
   await rules.sync(plan, "all", stages);
-  expect(rules.installed.lines().filter((line) => line.startsWith("address"))).toHaveLength(10);
+  expect(rules.installed.lines().filter((line) => line.startsWith("address"))).toHaveLength(5);
 });
 
 test("refused endpoints take turns, so that all that the kernel accepts later are added", async () => {
   const { readInputs } = useKernel("-r 192.0.2.");
-  const rules = openRuleSet();
-  const endpoints = Array.from({ length: 70 }, (_, at) => `192.0.2.${at}`);
+  const rules = openRuleSet({ mostAlone });
+  const endpoints = Array.from({ length: 10 }, (_, at) => `192.0.2.${at}`);
   const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["10.1.1.7", ...endpoints])]);
   for (let attempt = 1; attempt <= 2; attempt++) {
     await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
@@ -127,12 +128,10 @@ test("refused endpoints take turns, so that all that the kernel accepts later ar
   await rules.sync(plan, "all", stages);
   const before = readInputs().length;
   for (let round = 1; round <= 2; round++) await rules.sync(plan, "all", stages);
-  const tried = new Set(
-    readInputs()
-      .slice(before)
-      .filter((line) => line.startsWith("-a ")),
-  );
-  expect(tried.size).toBe(70);
+  const tried = readInputs()
+    .slice(before)
+    .filter((line) => line.startsWith("-a "));
+  expect([tried.length, new Set(tried).size]).toEqual([2 * mostAlone, 10]);
 });
 
 test.each([

@@ -17,6 +17,11 @@ interface ChangeWriterOptions {
   readonly ownersOf: (...id: ObjectId) => readonly ObjectOwner[];
   /** Receives the batches in place of the kernel. */
   readonly print?: ((text: string) => void) | undefined;
+  /**
+   * Additions that a call tries one by one, each with a process of its own; and as many that were refused before.
+   * Default 64.
+   */
+  readonly mostAlone?: number | undefined;
 }
 
 interface WriteOptions {
@@ -32,9 +37,6 @@ interface Written {
   /** The changes that are in force now: without the additions that the kernel refused, and with what they undid. */
   readonly done: readonly ObjectChange[];
 }
-
-/** Additions that a call tries one by one, each with a process of its own; and as many that were refused before. */
-const mostAlone = 64;
 
 /**
  * Writes changes of one family to the kernel. `IpvsRuleSet` calls it in each sync and repair. Separate from it, because
@@ -91,6 +93,7 @@ export class ChangeWriter {
   /** Refused additions beyond the first ones are in neither list. */
   #split(changes: readonly ObjectChange[], isAll: boolean): Record<"together" | "alone", readonly ObjectChange[]> {
     if (!this.#isSuspicious && this.#refused.size === 0) return { together: changes, alone: [] };
+    const { mostAlone = 64 } = this.#options;
     const additions = changes.filter(isRefusable);
     const byName = new Map(additions.map((change) => [nameOf(change), change]));
     const refused = [...this.#refused.keys()].flatMap((name) => byName.get(name) ?? []);

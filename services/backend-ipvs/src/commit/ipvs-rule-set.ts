@@ -51,6 +51,8 @@ interface IpvsRuleSetOptions {
   readonly print?: ((text: string) => void) | undefined;
   /** Monotonic time in milliseconds. Default that of `realClock`. */
   readonly nowMs?: (() => number) | undefined;
+  /** See `ChangeWriter`. Default 64. */
+  readonly mostAlone?: number | undefined;
   /** Default: the connections in the kernel. */
   readonly readConnections?: (() => ReadonlyMap<string, number>) | undefined;
 }

@@ -18,6 +18,7 @@ interface Parts {
   readonly excludedCIDRs: readonly string[];
   readonly requests: SyncRequests;
   readonly nowMs: () => number;
+  readonly mostAlone: number;
   /** Default: real servers have no connections. */
   readonly readConnections: () => ReadonlyMap<string, number>;
 }
@@ -28,13 +29,13 @@ export const stages = { committing: () => undefined };
 export function openRuleSet(parts: Partial<Parts> = {}): IpvsRuleSet {
   const { family = "v4", localAddresses = () => ({ v4: ["192.0.2.1"], v6: [] }), logLines = [] } = parts;
   const { excludedCIDRs = [], requests = new SyncRequests() } = parts;
-  const { nowMs, readConnections } = { readConnections: () => new Map(), ...parts };
+  const { nowMs, mostAlone, readConnections } = { readConnections: () => new Map(), ...parts };
   const log = createLog("error", (line) => void logLines.push(line));
   const runTool = new RunTool(30_000);
   return new IpvsRuleSet({
     ...{ family, names: objectNames(""), runTool, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
     schedulers: new Schedulers({ runTool, standard: "rr", log, mayTry: false }),
-    ...{ localAddresses, log, nowMs, readConnections, requests },
+    ...{ localAddresses, log, nowMs, mostAlone, readConnections, requests },
   });
 }
 
