@@ -4,6 +4,7 @@ import type { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
+import { type Clash, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import type { Entry, Place } from "../entry/entry.ts";
 import { BackendUserspaceError } from "../entry/userspace-error.ts";
@@ -69,6 +70,21 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
 
   get installed(): RuleList {
     return this.#list(({ failure }) => failure === undefined);
+  }
+
+  get clashes(): readonly Clash[] {
+    const { entry } = this.#options;
+    if (entry.kind !== "address") return [];
+    const nodePorts = this.#wanted().filter(
+      ({ frontend, verdict }) => frontend.address === undefined && verdict === "serve",
+    );
+    return nodePorts.flatMap((nodePort) =>
+      entry.placesOf(nodePort).flatMap(({ address }) => {
+        const owner = this.#ownerAt(address, nodePort);
+        if (owner === undefined || owner.service === nodePort.service) return [];
+        return [{ frontend: frontendId(owner.frontend), served: owner.service, shadowed: nodePort.service }];
+      }),
+    );
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<UserspaceChange> {
@@ -172,10 +188,13 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     if (!frontend.isWanted || frontend.verdict !== "serve") return [];
     const places = entry.placesOf(frontend);
     if (entry.kind !== "address" || frontend.frontend.address !== undefined) return places;
-    return places.filter(({ address }) => {
-      const owner = this.#table.at(address, frontend.frontend);
-      return owner === undefined || entry.placesOf(owner).length === 0;
-    });
+    return places.filter(({ address }) => this.#ownerAt(address, frontend) === undefined);
+  }
+
+  /** Returns the frontend to which a node port yields at an address. */
+  #ownerAt(address: string, { frontend }: ServedFrontend): ServedFrontend | undefined {
+    const owner = this.#table.at(address, frontend);
+    return owner === undefined || this.#options.entry.placesOf(owner).length === 0 ? undefined : owner;
   }
 
   /**
