@@ -7,9 +7,12 @@ import { checkKernel } from "./check-kernel.ts";
 const works = "exit 0";
 // With all modules, the tools refuse what the check asks for.
 const refuses = 'case "$*" in *batch*) echo "RTNETLINK answers: Cannot assign requested address" >&2; exit 1 ;; esac';
+const noNumber = `[ "$1" != restore ] || { echo "Syntax error: 'none' is invalid as number" >&2; exit 1; }`;
+const noType = `[ "$1" != restore ] || ! grep -q hash:net,net "$INPUT" ||
+{ echo "ipset v7.17: Error in line 1: Kernel error received: set type not supported" >&2; exit 1; }`;
 const lacksSet = `grep -q match-set "$INPUT" && { echo "Set KPNGIPVS-ADDRESSES doesn't exist." >&2; exit 2; }; exit 0`;
 const allWork = {
-  ...{ ip: refuses, ipvsadm: works, ipset: works },
+  ...{ ip: refuses, ipvsadm: works, ipset: noNumber },
   ...{ "iptables-restore": lacksSet, "ip6tables-restore": lacksSet },
 };
 
@@ -44,14 +47,15 @@ const noExtension = (name: string) =>
   `grep -q -e ' ${name} *' "$INPUT" && echo "Warning: Extension ${name} revision 0 not supported, missing kernel module?" >&2; exit 0`;
 
 test.each([
-  [{ ip: 'case "$*" in *batch*) echo "Error: Unknown device type." >&2; exit 1 ;; esac' }, "(module dummy)"],
-  [{ "iptables-restore": unknown("nat") }, "the table nat of iptables (module iptable_nat)"],
-  [{ "ip6tables-restore": unknown("mangle") }, "the table mangle of ip6tables (module ip6table_mangle)"],
-  [{ "iptables-restore": noExtension("set") }, "set of iptables (module xt_set)"],
-  [{ "ip6tables-restore": noExtension("REJECT") }, "REJECT of ip6tables (module ip6t_REJECT)"],
-  [{ "iptables-restore": noExtension("MASQUERADE") }, "MASQUERADE of iptables (module xt_MASQUERADE)"],
-  [{ "iptables-restore": noExtension("conntrack") }, "conntrack of iptables (module xt_conntrack)"],
-])("with %j, the check names what is missing and nothing else: %s", async (tools, part) => {
+  ["(module dummy)", { ip: 'case "$*" in *batch*) echo "Error: Unknown device type." >&2; exit 1 ;; esac' }],
+  ["ipsets of type hash:net,net (module ip_set_hash_netnet)", { ipset: noType }],
+  ["the table nat of iptables (module iptable_nat)", { "iptables-restore": unknown("nat") }],
+  ["the table mangle of ip6tables (module ip6table_mangle)", { "ip6tables-restore": unknown("mangle") }],
+  ["set of iptables (module xt_set)", { "iptables-restore": noExtension("set") }],
+  ["REJECT of ip6tables (module ip6t_REJECT)", { "ip6tables-restore": noExtension("REJECT") }],
+  ["MASQUERADE of iptables (module xt_MASQUERADE)", { "iptables-restore": noExtension("MASQUERADE") }],
+  ["conntrack of iptables (module xt_conntrack)", { "iptables-restore": noExtension("conntrack") }],
+])("the check names what is missing, and nothing else: %s", async (part, tools) => {
   const said = await check(tools);
   expect(said).toContain(part);
   expect(said.match(/\(module/g)).toHaveLength(1);

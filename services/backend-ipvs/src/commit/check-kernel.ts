@@ -3,7 +3,7 @@ import type { Family } from "@kpng/model/address.ts";
 import { iptablesTool } from "../read/installed-frame.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
-import { type ObjectNames, setName } from "../render/object-names.ts";
+import { type ObjectNames, setName, setTypeNames } from "../render/object-names.ts";
 
 interface CheckOptions {
   readonly names: ObjectNames;
@@ -17,8 +17,7 @@ interface CheckOptions {
  * it before it opens rule sets. Separate from `setKernel`, which changes settings.
  *
  * The kernel loads a module when a tool first asks for it, with the modprobe of the host: for the commands of this
- * function those of IPVS, ipsets, tables, matches and targets, and `dummy`; schedulers and the types of ipsets when
- * they are first used. So a container needs neither modprobe nor CAP_SYS_MODULE.
+ * function all but schedulers. So a container needs neither modprobe nor CAP_SYS_MODULE.
  *
  * Errors: IPVS_UNAVAILABLE, which names everything that is missing with its module; TOOL_MISSING.
  */
@@ -29,7 +28,8 @@ export async function checkKernel({ names, runTool, families = nodeFamilies() }:
     const fault = await faultOfRead(runTool, command);
     if (fault !== undefined) missing.push(`${part}: ${fault}`);
   }
-  for (const { part, command, lines, lacking } of [interfaceTrial(names), ...families.flatMap(ruleTrials(names))]) {
+  const trials = [interfaceTrial(names), ...setTypeNames.map(setTrial(names)), ...families.flatMap(ruleTrials(names))];
+  for (const { part, command, lines, lacking } of trials) {
     const said = await runTool.complaintsOf(command, lines);
     if (lacking.test(said)) missing.push(`${part(said)}: ${said.split("\n")[0]}`);
   }
@@ -72,6 +72,16 @@ function interfaceTrial({ interfaceName }: ObjectNames): Trial {
     lines: [`link add ${interfaceName} address 01:00:00:00:00:00 type dummy`],
     lacking: /unknown device type|operation not supported/i,
   };
+}
+
+/** `ipset` asks the kernel for the type of a set before it refuses a limit that is no number. */
+function setTrial({ prefix }: ObjectNames): (type: string) => Trial {
+  return (type) => ({
+    part: () => `ipsets of type ${type} (module ip_set_${type.replace(":", "_").replaceAll(",", "")})`,
+    command: ["ipset", "restore"],
+    lines: [`create ${prefix}-CHECK ${type} ${type.startsWith("bitmap") ? "range" : "maxelem"} none`],
+    lacking: /set type not supported/,
+  });
 }
 
 /**
