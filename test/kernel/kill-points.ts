@@ -1,6 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -148,6 +148,9 @@ export async function killRepeatedly(
 
 /** Waits for the process of the program itself, a child of the commands that enter its namespace. */
 async function programOf(child: ChildProcess): Promise<number> {
+  if (!existsSync(`/proc/self/task/${process.pid}/children`)) {
+    throw new Error("the kernel does not list the children of a process: it needs CONFIG_PROC_CHILDREN");
+  }
   for (;;) {
     const [program] = childrenOf(child.pid ?? 0);
     if (program !== undefined && nameOf(program).startsWith("node")) return program;
