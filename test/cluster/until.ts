@@ -10,7 +10,7 @@ export async function until<T>(
   what: string,
   check: () => Promise<T | undefined | false> | T | undefined | false,
   timeoutMs = 15_000,
-  details: () => string = () => "",
+  details: () => Promise<string> | string = () => "",
 ): Promise<T> {
   const deadlineMs = performance.now() + timeoutMs;
   let last = "the check returned false";
@@ -24,7 +24,7 @@ export async function until<T>(
       last = reasonOf(error);
     }
     if (performance.now() > deadlineMs)
-      throw new Error(`timeout after ${timeoutMs} ms: ${what} (${last})\n${details()}`);
+      throw new Error(`timeout after ${timeoutMs} ms: ${what} (${last})\n${await details()}`);
     // What is awaited needs the CPU, too, above all in a guest, which has only one.
     await sleep(Math.max(25, performance.now() - startMs));
   }

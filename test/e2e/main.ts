@@ -1,14 +1,13 @@
 import { setPriority } from "node:os";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { Cluster } from "./cluster/cluster.ts";
-import { runProxyInGuest } from "./guest/run-in-guest.ts";
 import { makeTestImages } from "./images/test-images.ts";
 import { help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
 import { backends } from "./proxy/images.ts";
 import { archivesFor } from "./proxy/install.ts";
 import { recover } from "./recovery/recovery.ts";
-import { findPrograms, needsGuest, whyNoCluster, whyNoProxy } from "./requirements.ts";
+import { findPrograms, whyNoCluster, whyNoProxy } from "./requirements.ts";
 import { type ProxyRun, runProxy, withCluster } from "./run-proxy.ts";
 import { keepResults, keptResults } from "./suite/kept-results.ts";
 import type { TestResult } from "./suite/report.ts";
@@ -22,8 +21,7 @@ import { formatTable, summarize } from "./suite/table.ts";
 async function main(): Promise<void> {
   const options = parseOptions(process.argv.slice(2));
   if (options === undefined) return void process.stdout.write(help);
-  const reason =
-    whyNoCluster() ?? options.proxies.map((proxy) => whyNoProxy(proxy, options)).find((why) => why !== undefined);
+  const reason = whyNoCluster() ?? options.proxies.map(whyNoProxy).find((why) => why !== undefined);
   if (reason !== undefined) throw new Error(reason);
   // The cluster and its tests use all cores for minutes, and somebody may work on this machine.
   setPriority(5);
@@ -41,7 +39,7 @@ async function main(): Promise<void> {
   const results = new Map<ProxyName, readonly TestResult[]>();
   for (const proxy of options.proxies) {
     const run = await prepare(proxy, paths, options);
-    const own = await (needsGuest(proxy) ? runProxyInGuest(run, process.argv.slice(2)) : runProxy(run));
+    const own = await runProxy(run);
     process.stderr.write(`e2e: ${proxy}: ${summarize(own)}\n`);
     if (options.isComplete) keepResults(family, proxy, own);
     results.set(proxy, own);

@@ -34,17 +34,16 @@ export function whyNoCluster(): string | undefined {
  * Returns the reason why a proxy cannot serve nodes on this machine, whose kernel they share, nor in a guest; undefined
  * if it can.
  */
-export function whyNoProxy(proxy: ProxyName, { isRecovery }: { readonly isRecovery: boolean }): string | undefined {
+export function whyNoProxy(proxy: ProxyName): string | undefined {
   if (proxy === "ebpf" && !existsSync("/sys/fs/cgroup/unified/cgroup.procs")) {
     // Programs attached to the root would serve the processes of this machine, too.
     return "--backend ebpf needs a cgroup of version 2 for each node, in /sys/fs/cgroup/unified";
   }
   if (!needsGuest(proxy)) return undefined;
-  const reason = `--backend ${proxy} needs IPVS in the kernel of this machine (module ip_vs): ${whyNoIpvs()}`;
-  if (isRecovery) return reason;
+  if (process.env.KPNG_GUEST_KERNEL !== undefined) return whyNoGuest();
   // The guest of Debian's kernel is too slow: its nodes are not ready within minutes.
-  if (process.env.KPNG_GUEST_KERNEL === undefined) return `${reason}; or KPNG_GUEST_KERNEL, the kernel of a guest`;
-  return whyNoGuest();
+  const needed = `--backend ${proxy} needs IPVS in the kernel of this machine (module ip_vs): ${whyNoIpvs()}`;
+  return `${needed}; or KPNG_GUEST_KERNEL, the kernel of a guest`;
 }
 
 /** Whether a proxy runs in a guest, because the kernel of this machine lacks IPVS. */

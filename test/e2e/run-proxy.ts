@@ -3,6 +3,7 @@ import type { ImageSource } from "./cluster/image-store.ts";
 import type { Options, ProxyName } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
 import { installProxy } from "./proxy/install.ts";
+import { needsGuest } from "./requirements.ts";
 import type { TestResult } from "./suite/report.ts";
 import { runTests } from "./suite/run-tests.ts";
 
@@ -14,12 +15,12 @@ export interface ProxyRun {
   readonly options: Options;
 }
 
-/**
- * Runs Kubernetes' tests with one proxy on a new cluster, `testsPerCore` at the same time. Default 4, because they
- * mostly wait.
- */
-export function runProxy(run: ProxyRun, testsPerCore = 4): Promise<readonly TestResult[]> {
+/** Runs Kubernetes' tests with one proxy on a new cluster. */
+export function runProxy(run: ProxyRun): Promise<readonly TestResult[]> {
   const { selection } = run.options;
+  // They mostly wait. Everything takes longer in a guest, and more tests at the same time would reach their time
+  // limits.
+  const testsPerCore = needsGuest(run.proxy) ? 2 : 4;
   return withCluster(run, (cluster) => runTests(cluster, run.paths, { selection, testsPerCore }));
 }
 
@@ -29,7 +30,14 @@ export async function withCluster<T>(
   work: (cluster: Cluster) => Promise<T>,
 ): Promise<T> {
   const startedMs = performance.now();
-  const cluster = await startCluster({ paths, images, families, nodeCount, keepsLogs: keep });
+  const cluster = await startCluster({
+    paths,
+    images,
+    families,
+    nodeCount,
+    keepsLogs: keep,
+    inGuest: needsGuest(proxy),
+  });
   try {
     const startMs = performance.now() - startedMs;
     process.stderr.write(

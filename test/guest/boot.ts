@@ -1,4 +1,4 @@
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -12,9 +12,16 @@ export interface GuestOptions {
   readonly environment?: Readonly<Record<string, string>> | undefined;
   /** Memory of the guest. Default 1024. */
   readonly memoryMiB?: number | undefined;
-  /** CPUs of user-mode Linux, if it has support for several and for seccomp. Default 1. QEMU always has 2. */
-  readonly cpus?: number | undefined;
   readonly timeoutMs: number;
+  /** A network that the guest is connected to. Default: none. */
+  readonly network?: GuestNetwork | undefined;
+}
+
+/** A TAP device in another network namespace, which becomes `vec0` of user-mode Linux. QEMU has none. */
+export interface GuestNetwork {
+  readonly tap: string;
+  /** Starts a command in that namespace. */
+  readonly start: (command: readonly string[], environment: Readonly<Record<string, string>>) => ChildProcess;
 }
 
 /** How a run in a guest ended. */
@@ -29,23 +36,20 @@ interface Machine {
   /** *Shape:* `user-mode Linux`. */
   readonly name: string;
   readonly command: readonly string[];
-  readonly environment?: Readonly<Record<string, string>> | undefined;
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 /**
  * Runs a machine until it powers off. Its process 1 executes the file `init` of the shared folder, whose text
  * `initScript` makes. Both kinds of guests use it.
  */
-export async function bootMachine(machine: Machine, { folder, timeoutMs }: GuestOptions): Promise<GuestEnd> {
-  const [program = "", ...args] = machine.command;
-  const child = spawn(program, args, {
-    stdio: ["ignore", "pipe", "pipe"],
-    env: { ...process.env, ...machine.environment },
-    detached: true,
-  });
+export async function bootMachine(machine: Machine, options: GuestOptions): Promise<GuestEnd> {
+  const { folder, timeoutMs, network } = options;
+  const child = (network?.start ?? start)(machine.command, machine.environment ?? {});
+  child.stdin?.end();
   let console = "";
   for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding("utf8").on("data", (text: string) => {
+    stream?.setEncoding("utf8").on("data", (text: string) => {
       console = (console + text).slice(-20_000);
     });
   }
@@ -75,6 +79,13 @@ export async function bootMachine(machine: Machine, { folder, timeoutMs }: Guest
   }
   const words = console.trim().split("\n").slice(-6).join(" | ");
   return { kind: "not-booted", reason: `${machine.name} does not boot on this machine: ${words}` };
+}
+
+function start(
+  [program = "", ...args]: readonly string[],
+  environment: Readonly<Record<string, string>>,
+): ChildProcess {
+  return spawn(program, args, { env: { ...process.env, ...environment }, detached: true });
 }
 
 /**

@@ -33,6 +33,7 @@ export function whyNoQemu(): string | undefined {
  */
 export async function bootQemu(options: GuestOptions): Promise<GuestEnd> {
   const { folder, memoryMiB = 1_024 } = options;
+  if (options.network !== undefined) return { kind: "not-booted", reason: "QEMU: guests have no network" };
   const kernel = await findKernel().catch((error: unknown) => ({ reason: reasonOf(error) }));
   if (typeof kernel !== "string") return { kind: "not-booted", reason: `no kernel for QEMU: ${kernel.reason}` };
   const version = readFileSync(join(kernel, "version"), "utf8").trim();

@@ -25,7 +25,7 @@ export function whyNoUml(): string | undefined {
  * The commands `iptables` are those of iptables-legacy there: the kernel's nf_tables has no NAT.
  */
 export async function bootUml(options: GuestOptions): Promise<GuestEnd> {
-  const { folder, memoryMiB = 1_024, cpus } = options;
+  const { folder, memoryMiB = 1_024, network } = options;
   // A clone in /tmp would be hidden by the guest's own file system there.
   const hiddenFolders = ["/run/", "/tmp/", "/dev/shm/"].some((at) => process.cwd().startsWith(at))
     ? [process.cwd()]
@@ -34,7 +34,7 @@ export async function bootUml(options: GuestOptions): Promise<GuestEnd> {
     options,
     // libuv's rings of io_uring corrupt the memory of Linux 7.2.
     `(echo 2 > /proc/sys/kernel/io_uring_disabled) 2> /dev/null
-for at in /run /tmp /dev/shm; do mount -t tmpfs tmpfs $at; done
+for at in /run /tmp /dev/shm; do mkdir -p $at; mount -t tmpfs tmpfs $at; done
 for at in ${[folder, ...hiddenFolders].map(quote).join(" ")}; do mkdir -p "$at"; mount -t hostfs -o "$at" none "$at"; done
 ${ownKernel === undefined ? loadModules() : ""}
 mount --bind /usr/sbin/xtables-legacy-multi "$(readlink -f /usr/sbin/iptables)"`,
@@ -44,7 +44,7 @@ mount --bind /usr/sbin/xtables-legacy-multi "$(readlink -f /usr/sbin/iptables)"`
     ...["con=null", "con0=fd:0,fd:1"],
     // System calls without ptrace, since Linux 6.16; older kernels ignore it.
     "seccomp=auto",
-    ...(cpus === undefined ? [] : [`ncpus=${cpus}`]),
+    ...(network === undefined ? [] : [`vec0:transport=tap,ifname=${network.tap}`]),
   ];
   const environment = { TMPDIR: memoryFolder(folder, memoryMiB) };
   return bootMachine({ name: "user-mode Linux", command: [program, ...args], environment }, options);

@@ -1,12 +1,19 @@
+import { once } from "node:events";
 import { kernelSettings } from "@kpng/laboratory/kernel-settings.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { runCommand } from "@kpng/laboratory/run-command.ts";
 import { type Addresses, isIPv6, type NodeAddresses, prefixOf } from "./addresses.ts";
 
 /** Namespace of the control plane and of the tests. */
 export const controlPlaneName = "cp";
 
-/** Adds the namespace of the control plane, with the bridge that the nodes are connected to. */
-export async function addControlPlane(laboratory: Laboratory, addresses: Addresses): Promise<void> {
+/** TAP device that becomes `vec0` of a guest. */
+export const guestTap = "guest";
+
+/**
+ * Adds the namespace of the control plane, with the bridge that the nodes are connected to and routes to their pods.
+ */
+export async function addControlPlane(laboratory: Laboratory, { controlPlane, nodes }: Addresses): Promise<void> {
   await laboratory.add(controlPlaneName);
   await laboratory.run(controlPlaneName, [
     "sh",
@@ -14,17 +21,41 @@ export async function addControlPlane(laboratory: Laboratory, addresses: Address
     [
       kernelSettings(false),
       "ip link add lan type bridge",
-      ...addresses.controlPlane.map((address) => `ip address add ${address}/${prefixOf(address)} dev lan nodad`),
+      ...controlPlane.map((address) => `ip address add ${address}/${prefixOf(address)} dev lan nodad`),
       "ip link set lan up",
+      ...nodes.flatMap(routesToPods),
       // Rules of the nodes are tested, not rules of this bridge.
       bridgeCallsRules(0),
     ].join("\n"),
   ]);
 }
 
+/** Adds the TAP device that connects a guest to the bridge. */
+export async function addGuestTap(laboratory: Laboratory): Promise<void> {
+  const commands = [
+    `ip tuntap add mode tap ${guestTap}`,
+    // Packets longer than its buffers corrupt the memory of user-mode Linux 7.2.
+    `ip link set ${guestTap} gso_max_segs 1`,
+    `ip link set ${guestTap} master lan up`,
+  ];
+  await laboratory.run(controlPlaneName, ["sh", "-ec", commands.join("\n")]);
+}
+
+/** Adds the bridge inside a guest, in the namespace that the control plane would have, and connects `vec0` to it. */
+export async function addGuestBridge(laboratory: Laboratory, addresses: Addresses): Promise<void> {
+  await addControlPlane(laboratory, { ...addresses, controlPlane: [], nodes: [] });
+  // A link moves to the namespace of a process, and this process does not see the namespaces of a laboratory.
+  const inside = laboratory.start(controlPlaneName, ["sh", "-c", "read -r pid _ </proc/self/stat; echo $pid; cat"]);
+  const [pid] = (await once(inside.stdout ?? inside, "data")) as [Buffer];
+  const { exitCode, stderr } = await runCommand(["ip", "link", "set", "vec0", "netns", String(pid).trim()]);
+  inside.stdin?.end();
+  if (exitCode !== 0) throw new Error(`cannot move vec0: ${stderr.trim()}`);
+  await laboratory.run(controlPlaneName, ["ip", "link", "set", "vec0", "master", "lan", "up"]);
+}
+
 /**
- * Adds the namespace of a node, connects it, and adds the routes to its pods. A second call replaces the namespace by a
- * new one without any rules, as a restarted machine has it.
+ * Adds the namespace of a node, connects it, and adds routes to the pods of the others. A second call replaces the
+ * namespace by a new one without any rules, as a restarted machine has it.
  */
 export async function addNode(laboratory: Laboratory, addresses: Addresses, node: NodeAddresses): Promise<void> {
   const { name } = node;
@@ -52,7 +83,6 @@ export async function addNode(laboratory: Laboratory, addresses: Addresses, node
       bridgeCallsRules(1),
     ].join("\n"),
   ]);
-  await laboratory.run(controlPlaneName, ["sh", "-ec", routesToPods(node).join("\n")]);
 }
 
 function routesToPods({ addresses, podCIDRs }: NodeAddresses): readonly string[] {

@@ -5,11 +5,13 @@ import { type CommandResult, runCommand } from "@kpng/laboratory/run-command.ts"
 import { isAlive } from "../../cluster/child.ts";
 import { until } from "../../cluster/until.ts";
 import type { Addresses, NodeAddresses } from "./addresses.ts";
+import { makeControlGroups } from "./control-groups.ts";
 import { Daemon } from "./daemon.ts";
 import { copyImageStore } from "./image-store.ts";
 import { addNode } from "./network.ts";
 import { makeNodeFiles } from "./node-files.ts";
 
+/** Options of a node, and what it shares with the others of its cluster. */
 export interface NodeOptions {
   readonly laboratory: Laboratory;
   readonly addresses: Addresses;
@@ -22,15 +24,31 @@ export interface NodeOptions {
   readonly kubeconfig: string;
 }
 
+/** Node of a cluster, on this machine (`LocalNode`) or in a guest (`guest-nodes.ts`). */
+export interface ClusterNode {
+  readonly name: string;
+  readonly addresses: readonly string[];
+  /** Folder with the node's files, as the node sees it; `static-pods` in it has the manifests of its static pods. */
+  readonly folder: string;
+  /** Starts the node in a new network namespace, without rules. The API server notices it later. */
+  start(): Promise<void>;
+  /** Ends all processes of the node at once, as a power failure does. Its files stay. */
+  kill(): Promise<void>;
+  /** Runs a command as a process of the node, also of its cgroup, and returns its output and exit status. */
+  run(command: readonly string[], timeoutMs?: number): Promise<CommandResult>;
+  /** Returns the last lines of its logs, for the message of a failure. */
+  tail(): Promise<string>;
+}
+
 /** Script that runs its arguments in the node's cgroup of version 2, if `node.sh` has made one. */
 const inCgroup =
   '[ ! -e /sys/fs/cgroup/unified/cgroup.procs ] || echo 0 >/sys/fs/cgroup/unified/cgroup.procs; exec "$@"';
 
 /**
- * Node of a cluster: containerd and kubelet in namespaces of their own, with the machine's file system except for the
- * folders that they write to. `node.sh` is its process 1.
+ * Node on this machine: containerd and kubelet in namespaces of their own, with the machine's file system except for
+ * the folders that they write to. `node.sh` is its process 1.
  */
-export class ClusterNode {
+export class LocalNode implements ClusterNode {
   readonly name: string;
   readonly addresses: readonly string[];
   readonly #options: NodeOptions;
@@ -44,7 +62,7 @@ export class ClusterNode {
   }
 
   /** Writes the files of a node. It does not run yet. */
-  static async make(options: NodeOptions): Promise<ClusterNode> {
+  static async make(options: NodeOptions): Promise<LocalNode> {
     const { laboratory, addresses, node, folder, imageStore } = options;
     mkdirSync(folder);
     const store = join(folder, "containerd");
@@ -60,13 +78,9 @@ export class ClusterNode {
     const isolated = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"];
     const command = [...isolated, ...script];
     const logFile = join(folder, "node.log");
-    return new ClusterNode(
-      options,
-      new Daemon({ name: node.name, laboratory, namespace: node.name, command, logFile }),
-    );
+    return new LocalNode(options, new Daemon({ name: node.name, laboratory, namespace: node.name, command, logFile }));
   }
 
-  /** Starts the node in a new network namespace, without rules. The API server notices it later. */
   async start(): Promise<void> {
     const { laboratory, addresses, node } = this.#options;
     await addNode(laboratory, addresses, node);
@@ -80,7 +94,6 @@ export class ClusterNode {
     );
   }
 
-  /** Ends all processes of the node at once, as a power failure does. Its files stay. */
   async kill(): Promise<void> {
     const pid = this.#processId();
     // With process 1 of a namespace, the kernel ends all others.
@@ -88,19 +101,16 @@ export class ClusterNode {
     await until(`${this.name} has ended`, () => !isAlive(pid) && !this.#daemon.isRunning, 30_000);
   }
 
-  /** Folder with the node's files; `static-pods` in it has the manifests of its static pods. */
   get folder(): string {
     return this.#options.folder;
   }
 
-  /** Runs a command as a process of the node, also of its cgroup, and returns its output and exit status. */
   async run(command: readonly string[], timeoutMs?: number): Promise<CommandResult> {
     const inNamespaces = ["nsenter", "--target", String(this.#processId()), "--all", "--"];
     return runCommand([...inNamespaces, "sh", "-c", inCgroup, "sh", ...command], "", timeoutMs);
   }
 
-  /** Returns the last lines of its logs, for the message of a failure. */
-  tail(): string {
+  async tail(): Promise<string> {
     const logs = ["kubelet.log", "containerd.log"].map((name) => join(this.#options.folder, "log", name));
     const lines = logs.filter((path) => existsSync(path)).map((path) => readFileSync(path, "utf8").slice(-2_000));
     return [this.#daemon.tail(), ...lines].join("\n");
@@ -114,4 +124,14 @@ export class ClusterNode {
   get #pidFile(): string {
     return join(this.#options.folder, "pid");
   }
+}
+
+/** Makes nodes on this machine, each with a folder in `folder`. They do not run yet. */
+export async function makeLocalNodes(
+  options: Omit<NodeOptions, "node" | "folder">,
+  folder: string,
+): Promise<readonly LocalNode[]> {
+  const { nodes } = options.addresses;
+  makeControlGroups(nodes.length);
+  return Promise.all(nodes.map((node) => LocalNode.make({ ...options, node, folder: join(folder, node.name) })));
 }

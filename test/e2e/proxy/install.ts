@@ -37,7 +37,7 @@ export async function installProxy(
   paths: ProgramPaths,
 ): Promise<InstallationTimes> {
   const startedMs = performance.now();
-  if (isKubeProxy(proxy)) startKubeProxy(cluster, pathOf(paths, "kube-proxy"), kubeProxyModes[proxy]);
+  if (isKubeProxy(proxy)) await startKubeProxy(cluster, pathOf(paths, "kube-proxy"), kubeProxyModes[proxy]);
   else await applyKpng(cluster, proxy);
   await untilNodesReachServices(cluster);
   const nodesMs = performance.now() - startedMs;

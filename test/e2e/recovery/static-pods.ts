@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
 import { nodeFolder } from "../../../deploy/static-pods/static-pod.ts";
 import { until } from "../../cluster/until.ts";
@@ -35,9 +35,11 @@ export async function useStaticPods(cluster: Cluster, backend: Backend): Promise
 
   const daemonSet = await kubectl.run(["kustomize", join(manifests, "overlays/replace-kube-proxy", backend)]);
   const config = await kubectl.run(["get", "configmap", "kpng", kubeSystem, "--output=yaml"]);
+  const manifestFile = join(folder, "static-pod.yaml");
   const manifest = execFileSync(process.execPath, [join(repository, "deploy/static-pods/main.ts")], {
     input: `${daemonSet}\n---\n${config}`,
   });
+  writeFileSync(manifestFile, manifest);
   await kubectl.run(["delete", "daemonset", `kpng-${backend}`, kubeSystem]);
   const certificates = join(folder, "certificates");
   for (const node of nodes) {
@@ -50,9 +52,9 @@ export async function useStaticPods(cluster: Cluster, backend: Backend): Promise
       await runOn(node, ["cp", join(certificates, `${node.name}.${end}`), join(nodeFolder, `node.${end}`)]);
     }
     // Renamed, because a kubelet reads a file as soon as it appears.
-    const file = join(node.folder, `kpng-${backend}.yaml`);
-    writeFileSync(file, manifest);
-    renameSync(file, join(node.folder, "static-pods", `kpng-${backend}.yaml`));
+    const unfinished = join(node.folder, `kpng-${backend}.yaml`);
+    await runOn(node, ["cp", manifestFile, unfinished]);
+    await runOn(node, ["mv", unfinished, join(node.folder, "static-pods")]);
   }
   await until(
     "the static pods are ready",
