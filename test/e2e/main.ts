@@ -1,12 +1,12 @@
 import { setPriority } from "node:os";
 import { reasonOf } from "@kpng/process/log.ts";
-import type { Cluster } from "./cluster/cluster.ts";
 import { makeTestImages } from "./images/test-images.ts";
-import { help, type Options, type ProxyName, parseOptions } from "./options.ts";
+import { installKubeProxyPods } from "./move/kube-proxy-pods.ts";
+import { moveAll } from "./move/move.ts";
+import { backendOf, help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
-import { backends } from "./proxy/images.ts";
 import { archivesFor } from "./proxy/install.ts";
-import { recover } from "./recovery/recovery.ts";
+import { type Measurement, recover } from "./recovery/recovery.ts";
 import { findPrograms, whyNoCluster, whyNoProxy } from "./requirements.ts";
 import { type ProxyRun, runProxy, withCluster } from "./run-proxy.ts";
 import { keepResults, keptResults } from "./suite/kept-results.ts";
@@ -15,8 +15,8 @@ import { formatTable, summarize } from "./suite/table.ts";
 
 /**
  * `npm run e2e`: runs Kubernetes' own tests with one proxy after the other, each on a new cluster, and prints a table;
- * or the recovery test. `help` in options.ts describes the command line. The exit status is 1 if a test failed, and 2
- * if they could not run.
+ * or measurements instead. `help` in options.ts describes the command line. The exit status is 1 if a test failed, and
+ * 2 if they could not run.
  */
 async function main(): Promise<void> {
   const options = parseOptions(process.argv.slice(2));
@@ -28,10 +28,12 @@ async function main(): Promise<void> {
   const programs = await findPrograms();
   if (programs.kind === "missing") throw new Error(programs.reason);
   const { paths } = programs;
-  if (options.isRecovery) {
+  if (options.instead !== "nothing") {
     for (const proxy of options.proxies) {
       const run = await prepare(proxy, paths, options);
-      await withCluster(run, (cluster) => printRecovery(cluster, proxy, options));
+      if (options.instead === "move")
+        await withCluster(run, (cluster) => print(moveAll(cluster)), installKubeProxyPods);
+      else await withCluster(run, (cluster) => print(recover(cluster, backendOf(proxy), options.withoutWatchersMs)));
     }
     return;
   }
@@ -53,12 +55,8 @@ async function prepare(proxy: ProxyName, paths: ProgramPaths, options: Options):
   return { proxy, paths, options, images: { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) } };
 }
 
-async function printRecovery(cluster: Cluster, proxy: ProxyName, { withoutWatchersMs }: Options): Promise<void> {
-  const backend = backends.find((name) => name === proxy);
-  if (backend === undefined) throw new Error(`--recovery is for ${backends.join(", ")}, not for ${proxy}`);
-  for await (const { step, measured } of recover(cluster, backend, withoutWatchersMs)) {
-    process.stdout.write(`${proxy}: ${step}: ${measured}\n`);
-  }
+async function print(measurements: AsyncGenerator<Measurement>): Promise<void> {
+  for await (const { step, measured } of measurements) process.stdout.write(`${step}: ${measured}\n`);
 }
 
 try {

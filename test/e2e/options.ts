@@ -1,6 +1,6 @@
 import { parseArgs } from "node:util";
 import type { Families } from "./cluster/addresses.ts";
-import { backends } from "./proxy/images.ts";
+import { type Backend, backends } from "./proxy/images.ts";
 import type { Selection } from "./suite/report.ts";
 import { selectTests } from "./suite/selection.ts";
 
@@ -14,8 +14,8 @@ export interface Options {
   readonly families: Families;
   readonly nodeCount: number;
   readonly keep: boolean;
-  /** Whether to run the recovery test instead of Kubernetes' tests. */
-  readonly isRecovery: boolean;
+  /** What to run instead of Kubernetes' tests: the recovery test, or moves from kube-proxy and back. */
+  readonly instead: "nothing" | "recovery" | "move";
   /** How long the recovery test runs without a watcher, in milliseconds. */
   readonly withoutWatchersMs: number;
   /** Whether all tests were selected, so that the results are comparable with those of other proxies. */
@@ -41,6 +41,8 @@ first time.
   --focus REGEXP   only the tests whose full name matches
   --quick          only a few tests, as \`npm test\` does
   --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work
+  --move           instead of these tests, with ipvs: move all nodes from kube-proxy's ipvs mode to kpng-ipvs and back,
+                   with the commands of docs/install.md, and check that all connections succeed
   --without-watchers SECONDS
                    duration of the first step of --recovery, in which no watcher runs (default 30)
   --family NAME    addresses of the cluster: ipv4, ipv6 or dual (default ipv4)
@@ -58,6 +60,7 @@ export function parseOptions(args: readonly string[]): Options | undefined {
       focus: { type: "string" },
       quick: { type: "boolean", default: false },
       recovery: { type: "boolean", default: false },
+      move: { type: "boolean", default: false },
       "without-watchers": { type: "string", default: "30" },
       family: { type: "string", default: "ipv4" },
       nodes: { type: "string", default: "3" },
@@ -71,6 +74,8 @@ export function parseOptions(args: readonly string[]): Options | undefined {
   if (values.recovery && proxies.some((name) => name.startsWith("kube-proxy"))) {
     throw new Error("--recovery is for the backends of kpng");
   }
+  if (values.move && proxies.some((name) => name !== "ipvs")) throw new Error("--move is for ipvs");
+  if (values.move && values.recovery) throw new Error("--move and --recovery need a cluster each");
   const families = familiesByName[values.family];
   if (families === undefined) throw new Error(`--family ${values.family}: expected ipv4, ipv6 or dual`);
   const nodeCount = Number(values.nodes);
@@ -87,10 +92,17 @@ export function parseOptions(args: readonly string[]): Options | undefined {
     families,
     nodeCount,
     keep: values.keep,
-    isRecovery: values.recovery,
+    instead: values.move ? "move" : values.recovery ? "recovery" : "nothing",
     withoutWatchersMs,
     isComplete: values.focus === undefined && !values.quick,
   };
+}
+
+/** Returns the backend of kpng that a proxy is. Errors: it is kube-proxy. */
+export function backendOf(proxy: ProxyName): Backend {
+  const backend = backends.find((name) => name === proxy);
+  if (backend === undefined) throw new Error(`--recovery is for ${backends.join(", ")}, not for ${proxy}`);
+  return backend;
 }
 
 function parseProxyName(text: string): ProxyName {

@@ -2,7 +2,7 @@ import { type Cluster, startCluster } from "./cluster/cluster.ts";
 import type { ImageSource } from "./cluster/image-store.ts";
 import type { Options, ProxyName } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
-import { installProxy } from "./proxy/install.ts";
+import { type InstallationTimes, installProxy } from "./proxy/install.ts";
 import { needsGuest } from "./requirements.ts";
 import type { TestResult } from "./suite/report.ts";
 import { runTests } from "./suite/run-tests.ts";
@@ -24,10 +24,14 @@ export function runProxy(run: ProxyRun): Promise<readonly TestResult[]> {
   return withCluster(run, (cluster) => runTests(cluster, run.paths, { selection, testsPerCore }));
 }
 
+/** Installs a proxy, and returns how long it took until Services worked. */
+type Install = (proxy: ProxyName, cluster: Cluster, paths: ProgramPaths) => Promise<InstallationTimes>;
+
 /** Runs `work` on a new cluster with the proxy installed. */
 export async function withCluster<T>(
   { proxy, paths, images, options: { families, nodeCount, keep } }: ProxyRun,
   work: (cluster: Cluster) => Promise<T>,
+  install: Install = installProxy,
 ): Promise<T> {
   const startedMs = performance.now();
   const cluster = await startCluster({
@@ -43,7 +47,7 @@ export async function withCluster<T>(
     process.stderr.write(
       `e2e: ${proxy}: ${nodeCount} nodes are ready after ${inSeconds(startMs)}; files in ${cluster.folder}\n`,
     );
-    const { nodesMs, dnsMs } = await installProxy(proxy, cluster, paths);
+    const { nodesMs, dnsMs } = await install(proxy, cluster, paths);
     const times = `Services ${inSeconds(nodesMs)}, DNS ${inSeconds(dnsMs)}`;
     process.stderr.write(`e2e: ${proxy}: from the beginning of the installation until they worked: ${times}\n`);
     return await work(cluster);

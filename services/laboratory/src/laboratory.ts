@@ -66,9 +66,9 @@ export class Laboratory {
     return this.#run([...this.#inside(name), ...command], input);
   }
 
-  /** Runs a command in a namespace and returns its output and exit status, whatever it is. */
-  async tryRun(name: string, command: readonly string[], input?: string): Promise<CommandResult> {
-    return runCommand(["nsenter", ...this.#enter, "--", ...this.#inside(name), ...command], input);
+  /** Runs a command in a namespace and returns its output and exit status, whatever it is. Default limit: a minute. */
+  async tryRun(name: string, command: readonly string[], input?: string, timeoutMs?: number): Promise<CommandResult> {
+    return runCommand(["nsenter", ...this.#enter, "--", ...this.#inside(name), ...command], input, timeoutMs);
   }
 
   /** Starts a command in a namespace. The laboratory kills it when it closes. */

@@ -39,6 +39,11 @@ export async function installProxy(
   const startedMs = performance.now();
   if (isKubeProxy(proxy)) await startKubeProxy(cluster, pathOf(paths, "kube-proxy"), kubeProxyModes[proxy]);
   else await applyKpng(cluster, proxy);
+  return untilServicesWork(cluster, startedMs);
+}
+
+/** Waits until Services work, and returns how long that took since `startedMs`. */
+export async function untilServicesWork(cluster: Cluster, startedMs: number): Promise<InstallationTimes> {
   await untilNodesReachServices(cluster);
   const nodesMs = performance.now() - startedMs;
   await untilDnsIsReady(cluster);

@@ -15,12 +15,17 @@ export const watcherPort = 12090;
 export const watcherCount = 2;
 
 /**
- * Applies kpng's manifests to a cluster, in the steps of docs/install.md, without changes to any of them. What a
- * cluster's administrator decides is here: which nodes run watchers, the addresses, and the certificate.
+ * Applies kpng's manifests to a cluster, in the steps of docs/install.md, without changes to any of them.
  *
  * Returns when everything is applied; the pods start then.
  */
 export async function applyKpng(cluster: Cluster, backend: Backend): Promise<void> {
+  await prepareCluster(cluster);
+  await cluster.kubectl.run(["apply", "--kustomize", join(manifests, "overlays/replace-kube-proxy", backend)]);
+}
+
+/** Applies what a cluster's administrator decides: which nodes run watchers, the addresses, and the certificate. */
+export async function prepareCluster(cluster: Cluster): Promise<void> {
   const { kubectl, addresses, controlPlane } = cluster;
   const watchers = addresses.nodes.slice(0, watcherCount);
   for (const { name } of watchers) await kubectl.run(["label", "node", name, "node-role.kubernetes.io/kpng-watcher="]);
@@ -39,7 +44,6 @@ export async function applyKpng(cluster: Cluster, backend: Backend): Promise<voi
   const names = watchers.flatMap((node) => node.addresses);
   const certificate = await makeCertificate(join(cluster.folder, "certificates"), names);
   await kubectl.run(["apply", "--server-side", "--filename", "-"], certificate);
-  await kubectl.run(["apply", "--kustomize", join(manifests, "overlays/replace-kube-proxy", backend)]);
 }
 
 /** Returns the manifest of the watchers' certificate, with the command of docs/install.md. */

@@ -75,12 +75,13 @@ export class Probe {
   }
 
   /**
-   * Opens new connections to the Service from every node for `durationMs`. Each is accompanied by one to a pod's own
-   * address, at the same time: if both get no answer, the machine is too busy, not the Service broken.
+   * Opens new connections to the Service from every node for `durationMs`, or until `signal` is aborted. Each is
+   * accompanied by one to a pod's own address, at the same time: if both get no answer, the machine is too busy, not
+   * the Service broken.
    *
    * A long load is a light one, so that other work can use the machine.
    */
-  async load(durationMs: number): Promise<Load> {
+  async load(durationMs: number, signal?: AbortSignal): Promise<Load> {
     const podAddresses = await this.#podAddresses();
     const endMs = performance.now() + durationMs;
     const pauseMs = durationMs > 60_000 ? 1000 : 0;
@@ -91,7 +92,7 @@ export class Probe {
         () => false,
       );
     const askAlways = async (nodeName: string): Promise<void> => {
-      while (performance.now() < endMs) {
+      while (performance.now() < endMs && signal?.aborted !== true) {
         const podAddress = podAddresses[load.asked % podAddresses.length] ?? "";
         load.asked++;
         const [throughService, directly] = await Promise.all([

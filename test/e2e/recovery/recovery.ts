@@ -5,8 +5,8 @@ import { patternOf, runOn, signalOn } from "../proxy/processes.ts";
 import { Probe } from "./probe.ts";
 import { useStaticPods } from "./static-pods.ts";
 
-/** A step of the recovery test and what was measured. */
-export interface Recovery {
+/** A step and what was measured. */
+export interface Measurement {
   readonly step: string;
   readonly measured: string;
 }
@@ -21,7 +21,7 @@ export async function* recover(
   cluster: Cluster,
   backend: Backend,
   withoutWatchersMs: number,
-): AsyncGenerator<Recovery> {
+): AsyncGenerator<Measurement> {
   const { kubectl, controlPlane, nodes } = cluster;
   const probe = await Probe.create(cluster, "probe");
   const [first] = nodes;

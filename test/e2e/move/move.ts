@@ -1,0 +1,132 @@
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { until } from "../../cluster/until.ts";
+import { readBlocks } from "../../documents/blocks.ts";
+import type { Cluster } from "../cluster/cluster.ts";
+import { manifests } from "../proxy/kpng.ts";
+import { runOn } from "../proxy/processes.ts";
+import { Probe } from "../recovery/probe.ts";
+import type { Measurement } from "../recovery/recovery.ts";
+
+/** Limit for a step that documents say to repeat. */
+const repeatMs = 240_000;
+
+/** Longest duration of all moves. */
+const loadMs = 3_600_000;
+
+/**
+ * Moves every node of a cluster from kube-proxy's ipvs mode to kpng-ipvs and back, with the commands of
+ * docs/install.md, while new connections are opened from every node. kube-proxy runs as a DaemonSet, and the cluster is
+ * prepared for kpng.
+ *
+ * Errors: a step that does not succeed, connections that failed, or what a proxy has left behind.
+ */
+export async function* moveAll(cluster: Cluster): AsyncGenerator<Measurement> {
+  const { kubectl, nodes } = cluster;
+  const document = new MoveDocument(cluster);
+  const probe = await Probe.create(cluster, "probe");
+  await kubectl.run(["apply", "--kustomize", join(manifests, "watcher")]);
+  await kubectl.type("kubectl --namespace kube-system rollout status deployment/kpng-watcher --timeout 2m");
+  await kubectl.type(document.patchOfKubeProxy);
+  await kubectl.type("kubectl --namespace kube-system rollout status daemonset/kube-proxy --timeout 2m");
+  await kubectl.run(["apply", "--kustomize", document.kustomization]);
+  const end = new AbortController();
+  const load = probe.load(loadMs, end.signal);
+  try {
+    for (const { name } of nodes) {
+      const startedMs = performance.now();
+      for (const command of document.move(name)) await typeUntilNotEarly(cluster, command);
+      yield { step: `${name} moved to kpng-ipvs`, measured: seconds(performance.now() - startedMs) };
+    }
+    await expectObjects(cluster, { present: "kpng-ipvs0", absent: ["kube-ipvs0", "KUBE-"] });
+    await Probe.create(cluster, "moved");
+    for (const { name } of nodes) {
+      const startedMs = performance.now();
+      for (const command of document.moveBack(name)) await typeUntilNotEarly(cluster, command);
+      yield { step: `${name} moved back to kube-proxy`, measured: seconds(performance.now() - startedMs) };
+    }
+    await expectObjects(cluster, { present: "kube-ipvs0", absent: ["kpng-ipvs0", "KPNGIPVS-"] });
+    await Probe.create(cluster, "back");
+  } finally {
+    end.abort();
+  }
+  const { asked, failed, failedAlsoDirectly } = await load;
+  if (failed > 0) throw new Error(`${failed} of ${asked} connections failed`);
+  const starved = `${failedAlsoDirectly} without an answer from the pod's own address either`;
+  yield { step: "new connections in the meantime", measured: `${asked}, none failed; ${starved}` };
+}
+
+/** The commands of docs/install.md. */
+class MoveDocument {
+  readonly patchOfKubeProxy: string;
+  /** Folder with the kustomization that the document describes. */
+  readonly kustomization: string;
+  readonly #move: readonly string[];
+
+  /** Errors: the document has other commands than these. */
+  constructor({ folder }: Cluster) {
+    const blocks = readBlocks().filter(({ path }) => path === "docs/install.md");
+    const blockWith = (text: string) =>
+      blocks.map(({ commands }) => commands).find((commands) => commands.some((command) => command.includes(text)));
+    const [patch, move] = [blockWith('"key":"kpng.example/proxy"'), blockWith("--cleanup-kube-proxy")];
+    const yaml = /```yaml\n( *patches:\n[\s\S]*?name: kpng-ipvs\n[\s\S]*?)```/.exec(
+      readFileSync("docs/install.md", "utf8"),
+    );
+    if (patch === undefined || move === undefined || yaml?.[1] === undefined) {
+      throw new Error("docs/install.md: no commands for a move from kube-proxy's ipvs mode");
+    }
+    this.patchOfKubeProxy = patch.join("\n");
+    // The image of this repository has no registry.
+    this.#move = move.map((command) => command.replace("registry.example/kpng/", "docker.io/library/"));
+    this.kustomization = join(folder, "my-cluster");
+    mkdirSync(this.kustomization);
+    const overlay = relative(this.kustomization, join(manifests, "overlays/replace-kube-proxy/ipvs"));
+    const patches = yaml[1].replace(/^ {3}/gm, "");
+    writeFileSync(join(this.kustomization, "kustomization.yaml"), `resources: [${overlay}]\n${patches}`);
+  }
+
+  /** Commands that move a node to kpng-ipvs. */
+  move(node: string): readonly string[] {
+    return this.#move.filter((command) => command !== "node=n1").map((command) => `node=${node}; ${command}`);
+  }
+
+  /** Commands that move a node back: the document has them in words. */
+  moveBack(node: string): readonly string[] {
+    const debug = this.#move.at(-1) ?? "";
+    const run = (option: string): string => `node=${node}; ${debug.replace("--cleanup-kube-proxy", option)}`;
+    return [
+      `kubectl label --overwrite node ${node} kpng.example/proxy=none`,
+      run("--hand-over-to-kube-proxy"),
+      `kubectl label node ${node} kpng.example/proxy-`,
+      run("--cleanup"),
+    ];
+  }
+}
+
+async function typeUntilNotEarly({ kubectl }: Cluster, command: string): Promise<void> {
+  const isDone = async (): Promise<boolean> => {
+    const output = await kubectl.type(command);
+    if (output.includes("MOVE_TOO_EARLY")) throw new Error(output);
+    if (/"level":"error"|^Error/m.test(output)) throw new Error(output);
+    return true;
+  };
+  await until(command, isDone, repeatMs);
+}
+
+/** Checks what the proxies have on every node: interfaces, ipsets and chains. Errors: with what is wrong. */
+async function expectObjects(
+  { nodes }: Cluster,
+  { present, absent }: { readonly present: string; readonly absent: readonly string[] },
+): Promise<void> {
+  const all = "ip -oneline link; ipset list -name; iptables-save; ip6tables-save";
+  for (const node of nodes) {
+    const text = await runOn(node, ["sh", "-c", all]);
+    if (!text.includes(present)) throw new Error(`${node.name} has no ${present}`);
+    const left = text.split("\n").filter((line) => absent.some((name) => line.includes(name)));
+    if (left.length > 0) throw new Error(`${node.name} still has: ${left.join("; ")}`);
+  }
+}
+
+function seconds(durationMs: number): string {
+  return `${(durationMs / 1000).toFixed(1)} s`;
+}
