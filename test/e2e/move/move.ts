@@ -38,7 +38,10 @@ export async function* moveAll(cluster: Cluster): AsyncGenerator<Measurement> {
       for (const command of document.move(name)) await typeUntilNotEarly(cluster, command);
       yield { step: `${name} moved to kpng-ipvs`, measured: seconds(performance.now() - startedMs) };
     }
-    await expectObjects(cluster, { present: "kpng-ipvs0", absent: ["kube-ipvs0", "KUBE-"] });
+    await expectObjects(cluster, {
+      present: "kpng-ipvs0",
+      absent: ["kube-ipvs0", "KUBE-CLUSTER-IP", "KUBE-SERVICES", "KUBE-IPVS"],
+    });
     await Probe.create(cluster, "moved");
     for (const { name } of nodes) {
       const startedMs = performance.now();
@@ -103,11 +106,23 @@ class MoveDocument {
   }
 }
 
+/**
+ * Types a command, again while it comes too early. `kubectl debug` does not report how its command has ended, and
+ * prints nothing if that was too soon, so its pod is asked.
+ */
 async function typeUntilNotEarly({ kubectl }: Cluster, command: string): Promise<void> {
+  const columns = '--output=jsonpath={range .items[*]}{.metadata.name} {.status.phase}{"\\n"}{end}';
+  const endOfDebugger = async (): Promise<{ readonly name: string; readonly phase: string } | undefined> => {
+    const pods = await kubectl.run(["get", "pods", columns]);
+    const [, name = "", phase = ""] = /^(node-debugger\S*) (Succeeded|Failed)$/m.exec(pods) ?? [];
+    return name === "" ? undefined : { name, phase };
+  };
   const isDone = async (): Promise<boolean> => {
     const output = await kubectl.type(command);
-    if (output.includes("MOVE_TOO_EARLY")) throw new Error(output);
-    if (/"level":"error"|^Error/m.test(output)) throw new Error(output);
+    if (!command.includes("kubectl debug")) return true;
+    const { name, phase } = await until("the command on the node has ended", endOfDebugger, 60_000);
+    await kubectl.run(["delete", "pod", name]);
+    if (phase !== "Succeeded") throw new Error(output);
     return true;
   };
   await until(command, isDone, repeatMs);

@@ -1,10 +1,11 @@
 import type { Family } from "@kpng/model/address.ts";
-import { iptablesTool } from "../read/installed-frame.ts";
+import { readVariants } from "../read/installed-frame.ts";
 import type { RunTool } from "../read/run-tool.ts";
 
 /**
- * Deletes the chains of one family that `isOwn` accepts, and the rules of other chains that jump to them. All other
- * rules stay, also those that another program adds meanwhile. Returns the number of deleted rules.
+ * Deletes the chains of one family that `isOwn` accepts, and the rules of other chains that jump to them, from all
+ * variants of iptables. All other rules stay, also those that another program adds meanwhile. Returns the number of
+ * deleted rules.
  *
  * `removeObjects` removes our own chains with it, and `removeKubeProxy` those of kube-proxy. Errors: READ_FAILED,
  * COMMIT_REJECTED, TOOL_MISSING.
@@ -14,9 +15,13 @@ export async function removeChains(
   family: Family,
   isOwn: (chain: string) => boolean,
 ): Promise<number> {
-  const { count, lines } = chainRemoval(await runTool.read([iptablesTool(family, "save")]), isOwn);
-  if (lines.length > 0) await runTool.write([iptablesTool(family, "restore"), "--noflush", "--wait", "5"], lines);
-  return count;
+  let total = 0;
+  for await (const { saved, restore } of readVariants(runTool, family)) {
+    const { count, lines } = chainRemoval(saved, isOwn);
+    if (lines.length > 0) await runTool.write([restore, "--noflush", "--wait", "5"], lines);
+    total += count;
+  }
+  return total;
 }
 
 /** Returns the number of rules that go, and the input of iptables-restore. `saved` is the output of iptables-save. */

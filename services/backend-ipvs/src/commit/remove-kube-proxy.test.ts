@@ -104,6 +104,17 @@ test("what kube-proxy has left goes, except virtual servers that are recorded as
   ]);
 });
 
+test("the rules of a kube-proxy that uses the other variant of iptables go, too", async () => {
+  useKernel(`${ours}\n${theirs}`);
+  const tools = useTools({
+    "iptables-save": "exit 0",
+    "iptables-legacy-save": `cat << 'E'\n${rules}\nE`,
+    "iptables-legacy-restore": "exit 0",
+  });
+  await removeKubeProxy(options);
+  expect(tools.readInputs()).toContain("-X KUBE-SERVICES");
+});
+
 test.each([
   ["no address", theirs],
   ["no IPv6 address", `${ours}\n${theirs}\n5: kube-ipvs0    inet6 fd00:10:96::1/128 scope global`],

@@ -40,6 +40,12 @@ test("a cleanup after a hand-over changes nothing until kube-proxy has rules", a
   expect(tools.readInputs()).toEqual([]);
 });
 
+test("a cleanup after a hand-over finds kube-proxy's rules in the other variant of iptables", async () => {
+  useKernel("handed-over", "*nat\nCOMMIT");
+  useTools({ "iptables-legacy-save": `echo "${kubeProxyRules}"` });
+  await expect(removeObjects(options)).resolves.toBeUndefined();
+});
+
 test("a cleanup that cannot read what a family has does not say that the family is removed", async () => {
   const tools = useTools({ ...rules(""), ip: "exit 0", ipset: "echo no >&2; exit 1", ipvsadm: "exit 0" });
   const lines: string[] = [];

@@ -1,7 +1,7 @@
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { iptablesTool } from "../read/installed-frame.ts";
+import { readVariants } from "../read/installed-frame.ts";
 import { type ReadObjects, readObjects, readServers } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
@@ -90,8 +90,15 @@ async function readServersOrNone(runTool: RunTool): Promise<string> {
 async function checkKubeProxyServes(runTool: RunTool, reads: ReadonlyMap<Family, ReadObjects>): Promise<void> {
   for (const [family, { objects }] of reads) {
     if ((objects.get("SERVERS")?.size ?? 0) === 0) continue;
-    if (/^-A KUBE-SERVICES /m.test(await runTool.read([iptablesTool(family, "save")]))) continue;
+    if (await hasKubeProxyRules(runTool, family)) continue;
     const reason = `virtual servers were handed over to kube-proxy, which has no rules for ${family} yet`;
     throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
   }
+}
+
+async function hasKubeProxyRules(runTool: RunTool, family: Family): Promise<boolean> {
+  for await (const { saved } of readVariants(runTool, family)) {
+    if (/^-A KUBE-SERVICES /m.test(saved)) return true;
+  }
+  return false;
 }

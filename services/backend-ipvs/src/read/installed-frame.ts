@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import { BackendIpvsError } from "../render/ipvs-error.ts";
 import type { ObjectNames } from "../render/object-names.ts";
 import { digestComment, type Frame, type FrameJump } from "../render/render-frame.ts";
 import type { RunTool } from "./run-tool.ts";
@@ -12,9 +13,32 @@ export interface InstalledFrame {
   readonly rules: readonly string[];
 }
 
-/** Returns the name of a tool of a family. *Shape:* `ip6tables-save`. */
-export function iptablesTool(family: Family, action: "save" | "restore"): string {
-  return `${family === "v4" ? "iptables" : "ip6tables"}-${action}`;
+/** Variants of iptables that may be installed beside the one without a name. Each shows only its own rules. */
+const variants = ["nft", "legacy"] as const;
+
+/** Returns the name of a tool of a family. *Shape:* `ip6tables-save`, `ip6tables-legacy-save`. */
+export function iptablesTool(family: Family, action: "save" | "restore", variant?: (typeof variants)[number]): string {
+  return [family === "v4" ? "iptables" : "ip6tables", ...(variant === undefined ? [] : [variant]), action].join("-");
+}
+
+/**
+ * Reads the rules of one variant of iptables after the other, with the name of the program that restores them.
+ * kube-proxy, or an earlier version of our image, may use another variant than we do. A variant that two names mean
+ * comes twice.
+ *
+ * Errors: READ_FAILED, TOOL_MISSING.
+ */
+export async function* readVariants(
+  runTool: RunTool,
+  family: Family,
+): AsyncGenerator<{ readonly saved: string; readonly restore: string }> {
+  for (const variant of [undefined, ...variants]) {
+    const saved = await runTool.read([iptablesTool(family, "save", variant)]).catch((error: unknown) => {
+      const isOther = variant !== undefined && error instanceof BackendIpvsError && error.code === "TOOL_MISSING";
+      if (!isOther) throw error;
+    });
+    if (saved !== undefined) yield { saved, restore: iptablesTool(family, "restore", variant) };
+  }
 }
 
 /** Reads our rules. Errors: READ_FAILED, TOOL_MISSING. */
