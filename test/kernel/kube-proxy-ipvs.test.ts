@@ -9,7 +9,7 @@ const varying = new Set(scenarios.flatMap(({ name, variesWith }) => (variesWith 
 // The oracle for kpng-ipvs: the real kube-proxy in ipvs mode on the same kernel. kube-proxy starts about 60 programs in
 // each sync of a family, and a scenario takes minutes in a guest, so it runs only when it is asked for.
 if (process.env.KPNG_IPVS_SCENARIOS === undefined) {
-  test.skip("kube-proxy in ipvs mode (skipped: takes an hour; KPNG_IPVS_SCENARIOS=. runs all scenarios)", () =>
+  test.skip("kube-proxy in ipvs mode (skipped: takes half an hour; KPNG_IPVS_SCENARIOS=. runs all scenarios)", () =>
     undefined);
 } else {
   describeGuest("scenarios and updates: kube-proxy in ipvs mode", {
