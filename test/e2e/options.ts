@@ -14,7 +14,7 @@ export interface Options {
   readonly families: Families;
   readonly nodeCount: number;
   readonly keep: boolean;
-  /** What to run instead of Kubernetes' tests: the recovery test, or moves from kube-proxy and back. */
+  /** A run in place of Kubernetes' tests: the recovery test, or moves from kube-proxy and back. */
   readonly instead: "nothing" | "recovery" | "move";
   /** How long the recovery test runs without a watcher, in milliseconds. */
   readonly withoutWatchersMs: number;

@@ -9,9 +9,7 @@ import type { Addresses } from "./addresses.ts";
 import { addGuestTap, controlPlaneName, guestTap } from "./network.ts";
 import type { ClusterNode, NodeOptions } from "./node.ts";
 
-/**
- * What a guest makes nodes of, as JSON in the file `nodes.json` of its folder. `folder` is for the files of the nodes.
- */
+/** Options of the nodes in a guest, as JSON in the file `nodes.json` of the folder that it shares with the machine. */
 export type GuestCluster = Omit<NodeOptions, "laboratory" | "node">;
 
 /** A call of a method of a node in the guest, as JSON in a file of its own. */
@@ -21,7 +19,7 @@ export interface GuestCall {
   readonly parameters: readonly unknown[];
 }
 
-/** Its result, or the message of its error. */
+/** Result of a call, or the message of its error. */
 export type GuestAnswer = { readonly result?: unknown } | { readonly error: string };
 
 /** Longest duration of a guest. */
