@@ -31,6 +31,9 @@ const memoryMiB = 8_192;
 /** Limit for its boot and the copy of the images. */
 const startLimitMs = 300_000;
 
+/** Limit for its end, and for an answer: longer than any command of a test. */
+const [stopLimitMs, callLimitMs] = [60_000, 600_000];
+
 /**
  * Folder in the guest for what the nodes write, below an empty folder that each machine has. Nodes hide /run and /tmp
  * (node.sh).
@@ -108,21 +111,21 @@ export class GuestNodes {
         how.kind === "not-booted" ? how.reason : `the guest has ended (${how.kind}):\n${how.output.slice(-4_000)}`,
       String,
     );
-    const guest = new GuestNodes(folder, addresses.nodes, exit);
-    await until("the guest has started", () => guest.#isReady(), startLimitMs);
-    return guest;
+    const hasEnded = exit.then((reason) => {
+      throw new Error(reason);
+    });
+    const isReady = until("the guest has started", () => existsSync(join(folder, "ready")), startLimitMs);
+    await Promise.race([isReady, hasEnded]);
+    return new GuestNodes(folder, addresses.nodes, exit);
   }
 
-  /** Ends the guest; its nodes leave their logs in the shared folder. */
+  /**
+   * Ends the guest; its nodes leave their logs in the shared folder. A guest that does not answer is left to
+   * `Laboratory`.
+   */
   async stop(): Promise<void> {
-    if (this.#ended !== undefined) return;
     writeFileSync(join(this.#folder, "stop"), "");
-    await this.#exit;
-  }
-
-  #isReady(): boolean {
-    if (this.#ended !== undefined) throw new Error(this.#ended);
-    return existsSync(join(this.#folder, "ready"));
+    await Promise.race([this.#exit, sleep(stopLimitMs, undefined, { ref: false })]);
   }
 
   async #call(call: GuestCall): Promise<unknown> {
@@ -131,8 +134,10 @@ export class GuestNodes {
     writeFileSync(unfinished, JSON.stringify(call));
     renameSync(unfinished, file);
     const answerFile = join(this.#folder, "answers", name);
+    const deadlineMs = performance.now() + callLimitMs;
     while (!existsSync(answerFile)) {
       if (this.#ended !== undefined) throw new Error(this.#ended);
+      if (performance.now() > deadlineMs) throw new Error(`the guest does not answer: ${JSON.stringify(call)}`);
       await sleep(20);
     }
     const answer = JSON.parse(readFileSync(answerFile, "utf8")) as GuestAnswer;

@@ -20,10 +20,10 @@ export class Kubectl {
   }
 
   /**
-   * Types a command of a document in a shell, and returns what it prints. Errors: an exit status other than 0, or no
+   * Runs a command of a document in a shell, and returns what it prints. Errors: an exit status other than 0, or no
    * end after 3 minutes.
    */
-  async type(command: string): Promise<string> {
+  async runInShell(command: string): Promise<string> {
     const script = `KUBECONFIG='${this.kubeconfig}'; export KUBECONFIG; kubectl() { '${this.path}' "$@"; }; ${command}`;
     const shell = ["bash", "-ec", script];
     const { exitCode, stdout, stderr } = await this.#laboratory.tryRun(controlPlaneName, shell, "", 180_000);

@@ -26,16 +26,16 @@ export async function* moveAll(cluster: Cluster): AsyncGenerator<Measurement> {
   const document = new MoveDocument(cluster);
   const probe = await Probe.create(cluster, "probe");
   await kubectl.run(["apply", "--kustomize", join(manifests, "watcher")]);
-  await kubectl.type("kubectl --namespace kube-system rollout status deployment/kpng-watcher --timeout 2m");
-  await kubectl.type(document.patchOfKubeProxy);
-  await kubectl.type("kubectl --namespace kube-system rollout status daemonset/kube-proxy --timeout 2m");
+  await kubectl.runInShell("kubectl --namespace kube-system rollout status deployment/kpng-watcher --timeout 2m");
+  await kubectl.runInShell(document.patchOfKubeProxy);
+  await kubectl.runInShell("kubectl --namespace kube-system rollout status daemonset/kube-proxy --timeout 2m");
   await kubectl.run(["apply", "--kustomize", document.kustomization]);
   const end = new AbortController();
   const load = probe.load(loadMs, end.signal);
   try {
     for (const { name } of nodes) {
       const startedMs = performance.now();
-      for (const command of document.move(name)) await typeUntilNotEarly(cluster, command);
+      for (const command of document.move(name)) await runUntilNotEarly(cluster, command);
       yield { step: `${name} moved to kpng-ipvs`, measured: seconds(performance.now() - startedMs) };
     }
     await expectObjects(cluster, {
@@ -45,7 +45,7 @@ export async function* moveAll(cluster: Cluster): AsyncGenerator<Measurement> {
     await Probe.create(cluster, "moved");
     for (const { name } of nodes) {
       const startedMs = performance.now();
-      for (const command of document.moveBack(name)) await typeUntilNotEarly(cluster, command);
+      for (const command of document.moveBack(name)) await runUntilNotEarly(cluster, command);
       yield { step: `${name} moved back to kube-proxy`, measured: seconds(performance.now() - startedMs) };
     }
     await expectObjects(cluster, { present: "kube-ipvs0", absent: ["kpng-ipvs0", "KPNGIPVS-"] });
@@ -107,25 +107,26 @@ class MoveDocument {
 }
 
 /**
- * Types a command, again while it comes too early. `kubectl debug` does not report how its command has ended, and
- * prints nothing if that was too soon, so its pod is asked.
+ * Runs a command of the document, again while it comes too early. `kubectl debug` does not report how its command has
+ * ended, and prints nothing if that was too soon, so its pod is asked.
  */
-async function typeUntilNotEarly({ kubectl }: Cluster, command: string): Promise<void> {
+async function runUntilNotEarly({ kubectl }: Cluster, command: string): Promise<void> {
+  if (!command.includes("kubectl debug")) return void (await kubectl.runInShell(command));
   const columns = '--output=jsonpath={range .items[*]}{.metadata.name} {.status.phase}{"\\n"}{end}';
   const endOfDebugger = async (): Promise<{ readonly name: string; readonly phase: string } | undefined> => {
     const pods = await kubectl.run(["get", "pods", columns]);
     const [, name = "", phase = ""] = /^(node-debugger\S*) (Succeeded|Failed)$/m.exec(pods) ?? [];
     return name === "" ? undefined : { name, phase };
   };
-  const isDone = async (): Promise<boolean> => {
-    const output = await kubectl.type(command);
-    if (!command.includes("kubectl debug")) return true;
-    const { name, phase } = await until("the command on the node has ended", endOfDebugger, 60_000);
+  const endMs = performance.now() + repeatMs;
+  for (;;) {
+    await kubectl.runInShell(command);
+    const { name, phase } = await until(`${command} has ended`, endOfDebugger, repeatMs);
+    const log = await kubectl.run(["logs", name]);
     await kubectl.run(["delete", "pod", name]);
-    if (phase !== "Succeeded") throw new Error(output);
-    return true;
-  };
-  await until(command, isDone, repeatMs);
+    if (phase === "Succeeded") return;
+    if (!log.includes("MOVE_TOO_EARLY") || performance.now() > endMs) throw new Error(`${command}: ${log}`);
+  }
 }
 
 /** Checks what the proxies have on every node: interfaces, ipsets and chains. Errors: with what is wrong. */
@@ -133,7 +134,8 @@ async function expectObjects(
   { nodes }: Cluster,
   { present, absent }: { readonly present: string; readonly absent: readonly string[] },
 ): Promise<void> {
-  const all = "ip -oneline link; ipset list -name; iptables-save; ip6tables-save";
+  const rules = ["iptables", "ip6tables"].flatMap((name) => [`${name}-nft-save`, `${name}-legacy-save`]);
+  const all = ["ip -oneline link", "ipset list -name", ...rules].join("; ");
   for (const node of nodes) {
     const text = await runOn(node, ["sh", "-c", all]);
     if (!text.includes(present)) throw new Error(`${node.name} has no ${present}`);
