@@ -52,14 +52,15 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     rulesName: settings.entry === "map" ? undefined : name,
     wantsLoopbackNodePorts: false,
     carriesTraffic: true,
-    openRuleSets: async ({ destination, requests, localAddresses, log, metrics }) => {
+    openRuleSets: async ({ destination, requests, localAddresses, forgetAddresses, log, metrics }) => {
       if (destination.kind !== "kernel") {
         const print = destination.kind === "print" ? destination.print : () => undefined;
         return { ruleSets: nodeFamilies().map((family) => new PrintedRuleSet(family, print)) };
       }
       const print = (line: string): void => void process.stdout.write(line);
       const handover = await Handover.open();
-      const entries = await chooseEntries({ ...settings, print, log, keepsInterface: handover.hasPredecessor });
+      const keepsInterface = handover.hasPredecessor;
+      const entries = await chooseEntries({ ...settings, print, log, keepsInterface, forgetAddresses });
       const runtime = new UserspaceRuntime(settings.traffic, log, metrics, handover);
       const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, requests, localAddresses }));
       return { ruleSets, serviceCounts: () => serviceCountsOf(runtime.table) };

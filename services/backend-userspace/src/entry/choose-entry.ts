@@ -20,6 +20,8 @@ interface EntryOptions {
   readonly name: string;
   /** Whether another process serves with the interface, and will hand it over. Default false. */
   readonly keepsInterface?: boolean;
+  /** Called whenever an entry has added addresses to the node, or removed them. */
+  readonly forgetAddresses: () => void;
   readonly print: (line: string) => void;
   readonly log: Log;
 }
@@ -73,8 +75,9 @@ async function openAddress({
   log,
   addressExternalIPs,
   keepsInterface = false,
+  forgetAddresses,
 }: EntryOptions): Promise<readonly Entry[]> {
-  const device = await OwnInterface.open(name, keepsInterface);
+  const device = await OwnInterface.open(name, keepsInterface, forgetAddresses);
   // A table of an earlier run would redirect packets to ports at which nothing listens.
   await removeTables(name, log);
   const { kind } = device;

@@ -16,19 +16,22 @@ export class OwnInterface {
   readonly name: string;
   readonly kind: "dummy" | "bridge" | "loopback";
   readonly #own = new Set<string>();
+  readonly #onChange: () => void;
   #users = 0;
 
-  private constructor(name: string, kind: OwnInterface["kind"]) {
+  private constructor(name: string, kind: OwnInterface["kind"], onChange: () => void) {
     this.name = name;
     this.kind = kind;
+    this.#onChange = onChange;
   }
 
   /**
    * Creates the interface. One of an earlier run is deleted first, or, with `isKept`, taken over with its addresses.
+   * `onChange` is called whenever addresses were added or removed, also if that failed: some of them may have changed.
    * Errors: ENTRY_FAILED if this process may not configure interfaces.
    */
-  static async open(name: string, isKept = false): Promise<OwnInterface> {
-    const kept = isKept ? await OwnInterface.#find(name) : undefined;
+  static async open(name: string, isKept = false, onChange: () => void = () => undefined): Promise<OwnInterface> {
+    const kept = isKept ? await OwnInterface.#find(name, onChange) : undefined;
     if (kept !== undefined) return kept;
     await OwnInterface.delete(name);
     for (const kind of kinds) {
@@ -38,19 +41,19 @@ export class OwnInterface {
         continue;
       }
       await runTool(["ip", "link", "set", name, "up"]);
-      return new OwnInterface(name, kind);
+      return new OwnInterface(name, kind, onChange);
     }
     // Fails without the right to configure interfaces.
     await runTool(["ip", "link", "set", "lo", "up"]);
-    return new OwnInterface("lo", "loopback");
+    return new OwnInterface("lo", "loopback", onChange);
   }
 
   /** Returns an interface that exists, with all its addresses as own ones. */
-  static async #find(name: string): Promise<OwnInterface | undefined> {
+  static async #find(name: string, onChange: () => void): Promise<OwnInterface | undefined> {
     const text = await runTool(["ip", "-details", "link", "show", name]).catch(() => "");
     const kind = kinds.find((one) => new RegExp(`^\\s+${one}\\b`, "m").test(text));
     if (kind === undefined) return undefined;
-    const found = new OwnInterface(name, kind);
+    const found = new OwnInterface(name, kind, onChange);
     for (const address of await found.#installed()) found.#own.add(address);
     return found;
   }
@@ -121,7 +124,7 @@ export class OwnInterface {
     return new Set([...text.matchAll(/inet6? ([0-9a-f.:]+)\//g)].map(([, address = ""]) => address));
   }
 
-  #change(verb: "replace" | "delete", addresses: readonly string[]): Promise<string> {
+  async #change(verb: "replace" | "delete", addresses: readonly string[]): Promise<void> {
     const lines = addresses.map((address) =>
       address.includes(":")
         ? `address ${verb} ${address}/128 dev ${this.name}${verb === "replace" ? " nodad" : ""}`
@@ -129,7 +132,11 @@ export class OwnInterface {
     );
     // A deletion that fails must not keep the others from being made.
     const force = verb === "delete" ? ["-force"] : [];
-    return runTool(["ip", ...force, "-batch", "-"], `${lines.join("\n")}\n`);
+    try {
+      await runTool(["ip", ...force, "-batch", "-"], `${lines.join("\n")}\n`);
+    } finally {
+      this.#onChange();
+    }
   }
 }
 

@@ -115,7 +115,7 @@ const choice = { mapAddresses: {}, localPorts: { first: 20_000, last: 29_999 }, 
 const lines: Record<string, unknown>[] = [];
 const log = createLog("info", (line) => lines.push(JSON.parse(line)));
 const choose = (entry: "auto" | "redirect" | "address") =>
-  chooseEntries({ ...choice, entry, name: "kpng-test", print: () => undefined, log });
+  chooseEntries({ ...choice, entry, name: "kpng-test", print: () => undefined, forgetAddresses: () => undefined, log });
 run(`nft add table ${ip} kpng-test`);
 const byAddress = await choose("address");
 steps.tablesBesideAddress = run("nft list tables").trim();
