@@ -1,6 +1,7 @@
 import type { EndpointAddress, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
+import { RunTool } from "../read/run-tool.ts";
 import { frontend, webPlan } from "../testing/plans.ts";
 import { openRuleSet, planOfServices, stages } from "../testing/rule-sets.ts";
 import { useKernel, useTools } from "../testing/use-tools.ts";
@@ -74,6 +75,22 @@ test("the objects that the kernel refuses are counted, and marked in the list of
   expect(marked).toEqual(["real -t 10.96.0.1:80 -r 192.0.2.255:8080 -w 1 # refused by the kernel"]);
   await rules.sync(planOfServices("v4", []), new Set(["ns/a"]), stages);
   expect(await registry.metrics()).toContain(`${metric} 0`);
+});
+
+test("a new port is not refused for longer than one sync, however long an endpoint of another Service fails syncs", async () => {
+  useKernel("-r 192.0.2.");
+  const rules = openRuleSet({ mostAlone });
+  const ports = (...all: readonly number[]): ServicePlan => {
+    const frontends = all.map((port) => frontend({ address: "10.96.0.1", port }));
+    return { ...serviceAt("a", "10.96.0.1", []), ports: webPlan(frontends).ports };
+  };
+  await rules.sync(planOfServices("v4", [ports(80)]), "all", stages);
+  const endpoints = Array.from({ length: 4 * mostAlone }, (_, at) => `192.0.2.${at}`);
+  const plan = planOfServices("v4", [ports(80, 81), serviceAt("b", "10.96.0.2", endpoints)]);
+  for (let attempt = 1; attempt <= 2; attempt++) {
+    await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  }
+  expect(await new RunTool(30_000).read(["ipset", "save"])).not.toContain("add KPNGIPVS-REFUSED 10.96.0.1,tcp:81");
 });
 
 test("endpoints that the kernel refuses are left out, also more than are tried at once", async () => {

@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import { type ObjectNames, type SetRole, setName } from "../render/object-names.ts";
 import type { InstalledObjects, ObjectChange } from "./diff-objects.ts";
-import { guardedElements } from "./guarded-elements.ts";
+import { guardedElements, servedElements } from "./guarded-elements.ts";
 
 /** Input of one run of a tool. */
 export interface Batch {
@@ -19,7 +19,8 @@ const [ipset, ipvsadm, ip] = [
 /**
  * Returns the runs of tools that make changes, in their order. A new address is added after its virtual servers have
  * their real servers, and deleted before them. Until then, packets go where they went before. While a frontend begins
- * or ends at an address that stays, it is refused; see `guardedElements`. Pure.
+ * or ends at an address that stays, it is refused; see `guardedElements`; an element of REFUSED goes first if IPVS
+ * serves it already. Pure.
  *
  * `IpvsRuleSet` runs the batches, or prints them. Separate from `diffObjects`, which knows neither tools nor an order.
  */
@@ -39,6 +40,9 @@ export function makeBatches(
     return after === undefined ? `del ${name} ${key}` : `add ${name} ${key} ${after}`.trimEnd();
   };
   const { beginning, ending } = guardedElements(changes, installed);
+  const served = servedElements(changes, installed, family);
+  const isServed = ({ kind, key }: ObjectChange): boolean => kind === "REFUSED" && served.has(key);
+  const deletedElements = sets.filter(isDelete);
   const guard = (verb: "add" | "del") => (element: string) => `${verb} ${setName(names, family, "REFUSED")} ${element}`;
   const batches: readonly Batch[] = [
     {
@@ -46,6 +50,7 @@ export function makeBatches(
       lines: [
         ...[...beginning, ...ending].map(guard("add")),
         ...sets.filter((change) => !isDelete(change)).map(setLine),
+        ...deletedElements.filter(isServed).map(setLine),
       ],
     },
     {
@@ -60,7 +65,10 @@ export function makeBatches(
     { command: ipset, lines: beginning.map(guard("del")) },
     { command: ip, lines: addresses.toSorted(deletesFirst).map((change) => addressLine(change, names, family)) },
     { command: ipvsadm, lines: [...deletedServers].map((key) => `-D ${key}`) },
-    { command: ipset, lines: [...sets.filter(isDelete).map(setLine), ...ending.map(guard("del"))] },
+    {
+      command: ipset,
+      lines: [...deletedElements.filter((change) => !isServed(change)).map(setLine), ...ending.map(guard("del"))],
+    },
   ];
   return batches.filter(({ lines }) => lines.length > 0);
 }
