@@ -61,6 +61,19 @@ test.each([
   expect(said.match(/\(module/g)).toHaveLength(1);
 });
 
+test("the check names all extensions that the kernel lacks, each once, with the line that says so", async () => {
+  const warnings = ["# Warning: iptables-legacy tables present, use iptables-legacy-save to see them"];
+  for (const name of ["conntrack", "conntrack", "REJECT"]) {
+    warnings.push(`Warning: Extension ${name} revision 0 not supported, missing kernel module?`);
+  }
+  const script = `grep -q '^.filter' "$INPUT" && echo "${warnings.join("\n")}" >&2; exit 0`;
+  const said = await check({ "iptables-restore": script });
+  expect(said).toContain("(module xt_conntrack): Warning: Extension conntrack revision 0 not supported");
+  expect(said).toContain("(module ipt_REJECT): Warning: Extension REJECT revision 0 not supported");
+  expect(said.match(/\(module/g)).toHaveLength(2);
+  expect(said).not.toContain("tables present");
+});
+
 test("a tool that another program keeps from working is not taken for a part that the kernel lacks", async () => {
   const isLocked = 'echo "Another app is currently holding the xtables lock" >&2; exit 4';
   expect(await check({ "iptables-restore": isLocked, "ip6tables-restore": isLocked })).toBe("");

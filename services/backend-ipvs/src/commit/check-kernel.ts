@@ -30,8 +30,14 @@ export async function checkKernel({ names, runTool, families = nodeFamilies() }:
   }
   const trials = [interfaceTrial(names), ...setTypeNames.map(setTrial(names)), ...families.flatMap(ruleTrials(names))];
   for (const { part, command, lines, lacking } of trials) {
-    const said = await runTool.complaintsOf(command, lines);
-    if (lacking.test(said)) missing.push(`${part(said)}: ${said.split("\n")[0]}`);
+    const said = await runTool.stderrOf(command, lines);
+    const faults = new Map<string, string>();
+    // Some lines are only warnings about something else, or name a part again.
+    for (const line of said.split("\n").filter((each) => lacking.test(each))) {
+      const name = part(line);
+      if (!faults.has(name)) faults.set(name, line);
+    }
+    for (const [name, line] of faults) missing.push(`${name}: ${line}`);
   }
   if (missing.length > 0) {
     throw new BackendIpvsError("IPVS_UNAVAILABLE", `the node's kernel gives no access to ${missing.join("; ")}`);
@@ -56,11 +62,11 @@ async function faultOfRead(runTool: RunTool, command: readonly string[]): Promis
 
 /** A run of a tool that changes nothing, and that says so if the kernel lacks something. */
 interface Trial {
-  /** Returns the name of the part that is missing, with its module. */
-  readonly part: (said: string) => string;
+  /** Returns the name of the part that is missing by a line that matches `lacking`, with its module. */
+  readonly part: (line: string) => string;
   readonly command: readonly string[];
   readonly lines: readonly string[];
-  /** Matches what the tool says then. It may say something else, e.g. that another program holds a lock. */
+  /** Matches each line that names a missing part. The tool may say something else, e.g. that a lock is held. */
   readonly lacking: RegExp;
 }
 
@@ -102,7 +108,7 @@ function ruleTrials(names: ObjectNames): (family: Family) => readonly Trial[] {
     };
     const command = [iptablesTool(family, "restore"), "--test", "--noflush", "--wait", "5"];
     return Object.entries(rules).map(([table, lines]) => ({
-      part: (said) => nameOfPart(family, table, said),
+      part: (line) => nameOfPart(family, table, line),
       command,
       lines: [`*${table}`, ...lines.map((line) => `-A OUTPUT ${line}`), "COMMIT"],
       lacking: /unable to initialize table|missing kernel module|Couldn't load|Can't open socket|Permission denied/,
@@ -110,9 +116,9 @@ function ruleTrials(names: ObjectNames): (family: Family) => readonly Trial[] {
   };
 }
 
-function nameOfPart(family: Family, table: string, said: string): string {
+function nameOfPart(family: Family, table: string, line: string): string {
   const tables = family === "v4" ? "iptables" : "ip6tables";
-  const [, extension] = /(?:Extension|Couldn't load (?:match|target)) [`']?(\w+)/.exec(said) ?? [];
+  const [, extension] = /(?:Extension|Couldn't load (?:match|target)) [`']?(\w+)/.exec(line) ?? [];
   if (extension === undefined) return `the table ${table} of ${tables} (module ${tables.slice(0, -1)}_${table})`;
   const ownModule = family === "v4" ? "ipt_REJECT" : "ip6t_REJECT";
   const shared = extension === "MASQUERADE" ? "xt_MASQUERADE" : `xt_${extension.toLowerCase()}`;

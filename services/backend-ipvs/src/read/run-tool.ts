@@ -35,7 +35,7 @@ export class RunTool {
    * Returns what a tool says on its standard error, whatever its exit status; for runs that change nothing. Errors:
    * TOOL_MISSING.
    */
-  async complaintsOf(command: readonly string[], lines: readonly string[]): Promise<string> {
+  async stderrOf(command: readonly string[], lines: readonly string[]): Promise<string> {
     const end = await this.#end(command, lines.map((line) => `${line}\n`).join(""));
     return end.stderr.trim();
   }
