@@ -46,6 +46,24 @@ test("a cleanup after a hand-over finds kube-proxy's rules in the other variant 
   await expect(removeObjects(options)).resolves.toBeUndefined();
 });
 
+test.each([
+  "iptables-nft-save/1.8.9 Failed to initialize nft: Protocol not supported",
+  "iptables-nft-save v1.8.9 (nf_tables): Could not fetch rule set generation id: Invalid argument",
+  "ip6tables-save: Cannot initialize: Table does not exist (do you need to insmod?)",
+])("a cleanup takes a variant of iptables that the kernel does not support for one without rules: %s", async (said) => {
+  useKernel("handed-over", "*nat\nCOMMIT");
+  const fails = `echo "${said}" >&2; exit 1`;
+  const other = { "iptables-nft-save": fails, "ip6tables-nft-save": fails };
+  useTools({ ...other, "iptables-legacy-save": `echo "${kubeProxyRules}"` });
+  await expect(removeObjects(options)).resolves.toBeUndefined();
+});
+
+test("a cleanup that may not read a variant of iptables fails", async () => {
+  useKernel("boot=1", "*nat\nCOMMIT");
+  useTools({ "iptables-nft-save": 'echo "Could not fetch rule set generation id: Permission denied" >&2; exit 4' });
+  await expect(removeObjects(options)).rejects.toMatchObject({ code: "READ_FAILED" });
+});
+
 test("a cleanup that cannot read what a family has does not say that the family is removed", async () => {
   const tools = useTools({ ...rules(""), ip: "exit 0", ipset: "echo no >&2; exit 1", ipvsadm: "exit 0" });
   const lines: string[] = [];

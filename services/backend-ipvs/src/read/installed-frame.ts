@@ -23,8 +23,9 @@ export function iptablesTool(family: Family, action: "save" | "restore", variant
 
 /**
  * Reads the rules of one variant of iptables after the other, with the name of the program that restores them.
- * kube-proxy, or an earlier version of our image, may use another variant than we do. A variant that two names mean
- * comes twice.
+ * kube-proxy, or an earlier version of our image, may use another variant than we do. The variant without a name may be
+ * yielded twice. A named variant that is not installed, or that the kernel does not support, is skipped: it has no
+ * rules.
  *
  * Errors: READ_FAILED, TOOL_MISSING.
  */
@@ -34,11 +35,19 @@ export async function* readVariants(
 ): AsyncGenerator<{ readonly saved: string; readonly restore: string }> {
   for (const variant of [undefined, ...variants]) {
     const saved = await runTool.read([iptablesTool(family, "save", variant)]).catch((error: unknown) => {
-      const isOther = variant !== undefined && error instanceof BackendIpvsError && error.code === "TOOL_MISSING";
-      if (!isOther) throw error;
+      if (variant === undefined || !isAbsent(error)) throw error;
     });
     if (saved !== undefined) yield { saved, restore: iptablesTool(family, "restore", variant) };
   }
+}
+
+/** True if a tool is not installed, or if the kernel does not have what it reads. A lack of rights is another error. */
+function isAbsent(error: unknown): boolean {
+  if (!(error instanceof BackendIpvsError)) return false;
+  if (error.code === "TOOL_MISSING") return true;
+  return /(?:Protocol|Operation) not (?:supported|available)|generation id: Invalid argument|need to insmod/.test(
+    error.message,
+  );
 }
 
 /** Reads our rules. Errors: READ_FAILED, TOOL_MISSING. */
