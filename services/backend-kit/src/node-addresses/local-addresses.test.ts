@@ -1,5 +1,8 @@
-import { expect, test } from "vitest";
-import { parseFibTrie, parseIfInet6, parseLinkAddresses, readLocalAddresses } from "./local-addresses.ts";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { ipv4OfLinks, parseFibTrie, parseIfInet6, parseLinkAddresses, readLocalAddresses } from "./local-addresses.ts";
 
 test("this machine has its loopback address", () => {
   expect(readLocalAddresses().v4).toContain("127.0.0.1");
@@ -56,4 +59,23 @@ test("the addresses of a link are known from ip, also those of a link with a pee
     ["kpng-ipvs0", "10.96.0.1"],
     ["kpng-ipvs0", "fd00::1"],
   ]);
+});
+
+test.each([
+  { status: 0, failures: 0 },
+  { status: 1, failures: 1 },
+])("if ip ends with status $status for a link that is down, $failures failures are reported", async (given) => {
+  const folder = await mkdtemp(join(tmpdir(), "kpng-ip-"));
+  vi.stubEnv("PATH", `${folder}:${process.env.PATH}`);
+  onTestFinished(async () => {
+    vi.unstubAllEnvs();
+    await rm(folder, { recursive: true });
+  });
+  const program = join(folder, "ip");
+  await writeFile(program, `#!/bin/sh\necho '4: kube-ipvs0    inet 10.96.0.1/32 scope host'\nexit ${given.status}\n`);
+  await chmod(program, 0o755);
+  const onFailure = vi.fn();
+  // Node.js does not list this link.
+  expect(ipv4OfLinks(["kube-ipvs0-absent"], onFailure)).toEqual([["kube-ipvs0", "10.96.0.1"]]);
+  expect(onFailure).toHaveBeenCalledTimes(given.failures);
 });

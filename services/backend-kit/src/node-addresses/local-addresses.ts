@@ -19,15 +19,16 @@ const serviceInterfaces = /^(?:kpng-ipvs0|kpngv-[0-9a-f]{8}|kube-ipvs0)$/;
  * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.
  *
  * Addresses of {@link serviceInterfaces} are left out unless another interface has them too: they belong to Services,
- * so node ports do not answer there.
+ * so node ports do not answer there. `onFailure` is called if some of them may be in the result, because the program
+ * `ip` failed, which lists the addresses of a link that is down.
  *
  * *Cost:* a family is read when it is first accessed. 5 000 IPv4 addresses of Services take 28 ms, because the kernel
  * lists local routes without their interfaces; 5 000 of IPv6 take 3 ms (`npm run bench -- local-addresses`).
  */
-export function readLocalAddresses(): AddressSet {
+export function readLocalAddresses(onFailure: () => void = () => undefined): AddressSet {
   const known = new Map<Family, readonly string[]>();
   const read = (family: Family): readonly string[] => {
-    const addresses = known.get(family) ?? readFamily(family);
+    const addresses = known.get(family) ?? (family === "v4" ? readV4(onFailure) : readV6());
     known.set(family, addresses);
     return addresses;
   };
@@ -41,17 +42,13 @@ export function readLocalAddresses(): AddressSet {
   };
 }
 
-function readFamily(family: Family): readonly string[] {
-  return family === "v4" ? readV4() : readV6();
-}
-
-function readV4(): readonly string[] {
+function readV4(onFailure: () => void): readonly string[] {
   const addresses = parseFibTrie(readTable("fib_trie") ?? "");
   if (addresses === undefined) return ofOtherLinks("v4", nodeLinkAddresses("v4"));
   const links = [...(readTable("dev") ?? "").matchAll(/^ *([^\s:]+):/gm)].map(([, name = ""]) => name);
   const ofServices = links.filter(isOfServices);
   if (ofServices.length === 0) return addresses;
-  const known = ipv4OfLinks(ofServices);
+  const known = ipv4OfLinks(ofServices, onFailure);
   const taken = new Set(ofOtherLinks("v4", known));
   const excluded = new Set(known.filter(([link]) => isOfServices(link)).map(([, address]) => address));
   return addresses.filter((address) => !excluded.has(address) || taken.has(address));
@@ -77,17 +74,19 @@ function ofOtherLinks(family: Family, addresses: readonly LinkAddress[]): readon
 /**
  * Returns the IPv4 addresses of all links. Node.js omits links that are down, as that of kube-proxy always is, but the
  * kernel keeps the local routes of their addresses. So the program `ip` is asked if the list of Node.js lacks one
- * of `names`.
+ * of `names`, and `onFailure` is called if it fails: the result then lacks addresses.
  */
-function ipv4OfLinks(names: readonly string[]): readonly LinkAddress[] {
+export function ipv4OfLinks(names: readonly string[], onFailure: () => void): readonly LinkAddress[] {
   const known = networkInterfaces();
   if (names.every((name) => known[name] !== undefined)) return nodeLinkAddresses("v4", known);
-  const { stdout } = spawnSync("ip", ["-o", "-4", "address", "show"], {
+  const { status, stdout } = spawnSync("ip", ["-o", "-4", "address", "show"], {
     encoding: "utf8",
     env: toolEnvironment(),
     timeout: 30_000,
     maxBuffer: 64 * 1024 * 1024,
   });
+  // The status is null if it was not started, or was ended after the timeout.
+  if (status !== 0) onFailure();
   return parseLinkAddresses(stdout ?? "");
 }
 

@@ -8,12 +8,14 @@ async function start(costMs: number) {
   const clock = new ManualClock();
   const present: Record<Family, string[]> = { v4: ["192.0.2.1"], v6: ["2001:db8::1"] };
   let spentMs = 0;
+  const tool = { fails: false };
   const take = (family: Family): readonly string[] => {
     spentMs += costMs;
     return [...present[family]];
   };
-  const read = (): AddressSet => ({
+  const read = (onFailure: () => void): AddressSet => ({
     get v4() {
+      if (tool.fails) onFailure();
       return take("v4");
     },
     get v6() {
@@ -21,7 +23,7 @@ async function start(costMs: number) {
     },
   });
   const recent = new RecentAddresses({ read, nowMs: () => clock.nowMs() + spentMs });
-  return { clock, present, recent, spentMs: () => spentMs };
+  return { clock, present, recent, tool, spentMs: () => spentMs };
 }
 
 test("a reading is used for 20 times as long as it took", async () => {
@@ -32,6 +34,32 @@ test("a reading is used for 20 times as long as it took", async () => {
   expect(recent.read().v4).toEqual(["192.0.2.1"]);
   await clock.advance(1);
   expect(recent.read().v4).toEqual(["192.0.2.1", "192.0.2.2"]);
+});
+
+test("a reading is used for a second at most, however long it took", async () => {
+  const { clock, present, recent } = await start(60_000);
+  recent.read().v4;
+  present.v4.length = 0;
+  await clock.advance(999);
+  expect(recent.read().v4).toEqual(["192.0.2.1"]);
+  await clock.advance(1);
+  expect(recent.read().v4).toEqual([]);
+});
+
+test("a reading that failed is not used, unless there is no other, and is not kept", async () => {
+  const { present, recent, tool } = await start(10);
+  tool.fails = true;
+  expect(recent.read().v4).toEqual(["192.0.2.1"]);
+  tool.fails = false;
+  present.v4 = ["192.0.2.2"];
+  expect(recent.read().v4).toEqual(["192.0.2.2"]);
+  tool.fails = true;
+  present.v4 = ["192.0.2.2", "10.96.0.1"];
+  recent.forget();
+  expect(recent.read().v4).toEqual(["192.0.2.2"]);
+  tool.fails = false;
+  present.v4 = ["192.0.2.3"];
+  expect(recent.read().v4).toEqual(["192.0.2.3"]);
 });
 
 test("readings take at most a twentieth of the time, however often addresses are needed", async () => {

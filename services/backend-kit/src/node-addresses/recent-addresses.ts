@@ -5,10 +5,13 @@ import { readLocalAddresses } from "./local-addresses.ts";
 /** Time for which a reading is used, as a multiple of the time that it took. */
 const usesPerReading = 20;
 
+/** The longest time for which a reading is used. A process that was stopped meanwhile measures minutes. */
+const mostValidMs = 1_000;
+
 /** Options of {@link RecentAddresses}. */
 export interface RecentAddressesOptions {
-  /** Default: `readLocalAddresses`. */
-  readonly read?: (() => AddressSet) | undefined;
+  /** Calls `onFailure` if the addresses may be wrong. Default: `readLocalAddresses`. */
+  readonly read?: ((onFailure: () => void) => AddressSet) | undefined;
   /** Monotonic time in milliseconds. Default that of `realClock`. */
   readonly nowMs?: (() => number) | undefined;
 }
@@ -18,8 +21,10 @@ export interface RecentAddressesOptions {
  *
  * Separate from `readLocalAddresses`, whose cost grows with the addresses of Services on an interface: with 10 000 of
  * them it takes longer than a sync of one Service. So a sync of a few Services uses the last reading for 20 times as
- * long as that reading took, and readings take at most a twentieth of a CPU. `RuleSets` calls `forget` before each full
- * sync and each check, so a new address is used after the next check at the latest, as on a node without changes.
+ * long as that reading took, but for a second at most: readings of less than 50 ms take at most a twentieth of a CPU. A
+ * reading that failed is not used; the one before it is, if there is one, and the next access reads again. `RuleSets`
+ * calls `forget` before each full sync and each check, so a new address is used after the next check at the latest, as
+ * on a node without changes.
  *
  * *Bound:* the node's own addresses.
  */
@@ -44,17 +49,27 @@ export class RecentAddresses {
     };
   };
 
-  /** Makes the next access read the addresses. */
-  readonly forget = (): void => this.#readings.clear();
+  /** Makes the next access read the addresses. The last ones stay, in case that reading fails. */
+  readonly forget = (): void => {
+    for (const [family, { addresses }] of this.#readings) {
+      this.#readings.set(family, { addresses, untilMs: Number.NEGATIVE_INFINITY });
+    }
+  };
 
   #ofFamily(family: Family): readonly string[] {
     const { read = readLocalAddresses, nowMs = realClock.nowMs } = this.#options;
     const startMs = nowMs();
     const last = this.#readings.get(family);
     if (last !== undefined && startMs < last.untilMs) return last.addresses;
-    const addresses = read()[family];
+    let hasFailed = false;
+    const onFailure = () => {
+      hasFailed = true;
+    };
+    const addresses = read(onFailure)[family];
+    if (hasFailed) return last?.addresses ?? addresses;
     const endMs = nowMs();
-    this.#readings.set(family, { addresses, untilMs: endMs + usesPerReading * (endMs - startMs) });
+    const validMs = Math.min(usesPerReading * (endMs - startMs), mostValidMs);
+    this.#readings.set(family, { addresses, untilMs: endMs + validMs });
     return addresses;
   }
 }
