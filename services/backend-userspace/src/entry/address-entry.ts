@@ -24,7 +24,7 @@ export class AddressEntry implements Entry {
   /** Ids of the frontends at each address, while they exist or have connections. */
   readonly #users = new Map<string, Set<string>>();
   #node: EntryNode | undefined;
-  #nodePortPlaces = "";
+  #nodePortAddresses: readonly string[] = [];
 
   constructor(family: Family, device: OwnInterface, hasExternalIPs: boolean) {
     this.family = family;
@@ -34,9 +34,9 @@ export class AddressEntry implements Entry {
 
   useNode(node: EntryNode): boolean {
     this.#node = node;
-    const before = this.#nodePortPlaces;
-    this.#nodePortPlaces = this.#placesOfNodePorts().join();
-    return before !== this.#nodePortPlaces;
+    const before = this.#nodePortAddresses;
+    this.#nodePortAddresses = nodePortPlaces(node, (address) => this.#device.has(address));
+    return before.join() !== this.#nodePortAddresses.join();
   }
 
   async prepare(frontends: readonly EntryFrontend[]): Promise<void> {
@@ -53,7 +53,7 @@ export class AddressEntry implements Entry {
   placesOf({ frontend }: EntryFrontend): readonly Place[] {
     if (!this.#isServed(frontend)) return [];
     const ports = [frontend.port];
-    const addresses = frontend.address === undefined ? this.#placesOfNodePorts() : [frontend.address];
+    const addresses = frontend.address === undefined ? this.#nodePortAddresses : [frontend.address];
     return addresses.map((address) => ({ address, ports }));
   }
 
@@ -83,10 +83,5 @@ export class AddressEntry implements Entry {
 
   #isServed({ kind }: Frontend): boolean {
     return this.#hasExternalIPs || kind === "clusterIP" || kind === "nodePort";
-  }
-
-  #placesOfNodePorts(): readonly string[] {
-    const isOwn = (address: string): boolean => this.#device.has(address);
-    return this.#node === undefined ? [] : nodePortPlaces(this.#node, isOwn);
   }
 }

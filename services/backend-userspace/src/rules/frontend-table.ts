@@ -46,8 +46,12 @@ export class FrontendTable {
 
   /** Returns the frontend that a Service has at an address of its own, and not as a node port. */
   at(address: string, { protocol, port }: Pick<Frontend, "protocol" | "port">): ServedFrontend | undefined {
-    const found = this.#frontends.get(idOf({ address, protocol, port }));
-    return found?.isWanted === true ? found : undefined;
+    return this.#wanted({ address, protocol, port });
+  }
+
+  /** Returns the node port of a number. */
+  nodePort({ protocol, port }: Pick<Frontend, "protocol" | "port">): ServedFrontend | undefined {
+    return this.#wanted({ address: undefined, protocol, port });
   }
 
   /**
@@ -96,6 +100,11 @@ export class FrontendTable {
   /** Forgets a frontend that no plan has and that has no connections. */
   delete(frontend: ServedFrontend): void {
     if (this.#frontends.get(frontend.id) === frontend) this.#frontends.delete(frontend.id);
+  }
+
+  #wanted(place: Pick<Frontend, "address" | "protocol" | "port">): ServedFrontend | undefined {
+    const found = this.#frontends.get(idOf(place));
+    return found?.isWanted === true ? found : undefined;
   }
 
   #updateBalancers(plan: FamilyPlan, key: ServiceKey): readonly (readonly [ServicePortPlan, Balancer])[] {

@@ -11,7 +11,7 @@ const [first, second] = ["127.0.0.2", "127.0.0.3"];
 const port = 31_000 + (process.pid % 1_500);
 
 /** Listens as `AddressEntry` does, at addresses that this machine has anyway. External IPs are served if `isServed`. */
-function entryAt(isServed = true): Entry {
+function entryAt(isServed = true, onQuestion: () => void = () => undefined): Entry {
   const addressesOf = ({ address, kind }: Frontend): readonly string[] => {
     if (address === undefined) return [first, second];
     return kind === "externalIP" && !isServed ? [] : [address];
@@ -20,7 +20,10 @@ function entryAt(isServed = true): Entry {
     ...{ kind: "address", family: "v4" },
     useNode: () => false,
     prepare: async () => undefined,
-    placesOf: ({ frontend }) => addressesOf(frontend).map((address) => ({ address, ports: [frontend.port] })),
+    placesOf: ({ frontend }) => {
+      onQuestion();
+      return addressesOf(frontend).map((address) => ({ address, ports: [frontend.port] }));
+    },
     publish: async () => undefined,
     captures: () => false,
     release: async () => undefined,
@@ -30,11 +33,15 @@ function entryAt(isServed = true): Entry {
 }
 
 /** Plan of a Service with an endpoint, or without, at a node port or an external IP. */
-function plan(key: ServiceKey, endpoint: TestEndpoint | undefined, place: Pick<Frontend, "kind" | "address">) {
+function plan(
+  key: ServiceKey,
+  endpoint: TestEndpoint | undefined,
+  place: Pick<Frontend, "kind" | "address"> & Partial<Frontend>,
+) {
   const service = servicePlan({ endpoints: endpoint === undefined ? [] : [endpoint.at] });
   const ports = service.ports.map((one) => ({
     ...{ ...one, name: `${key}:p` },
-    frontends: one.frontends.map((frontend) => ({ ...frontend, ...place, port })),
+    frontends: one.frontends.map((frontend) => ({ ...frontend, port, ...place })),
   }));
   return [key, { ...service, key, ports }] as const;
 }
@@ -80,4 +87,20 @@ test("a node port answers also at an external IP that is not served", async () =
   ];
   await running.ruleSet.sync(familyPlan(new Map(plans)), "all", stages);
   expect([await ask(first), running.ruleSet.clashes]).toEqual(["web", []]);
+});
+
+test("clashes are found without asking for the places of each node port", async () => {
+  await using web = await TestEndpoint.open((socket) => socket.end("web"));
+  let questions = 0;
+  const entry = entryAt(true, () => questions++);
+  await using running = new RunningService({}, entry);
+  const nodePorts = Array.from({ length: 20 }, (_, at) =>
+    plan(`b/web${at}`, web, { kind: "nodePort", address: undefined, port: port + 1 + at }),
+  );
+  const external = plan("a/ip", web, { kind: "externalIP", address: second, port: port + 20 });
+  await running.ruleSet.sync(familyPlan(new Map([...nodePorts, external])), "all", stages);
+  questions = 0;
+  const clash = { frontend: `${second}:${port + 20}/TCP`, served: "a/ip", shadowed: "b/web19" };
+  expect(running.ruleSet.clashes).toEqual([clash]);
+  expect(questions).toBeLessThan(nodePorts.length);
 });

@@ -74,17 +74,18 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
 
   get clashes(): readonly Clash[] {
     const { entry } = this.#options;
-    if (entry.kind !== "address") return [];
-    const nodePorts = this.#wanted().filter(
-      ({ frontend, verdict }) => frontend.address === undefined && verdict === "serve",
-    );
-    return nodePorts.flatMap((nodePort) =>
-      entry.placesOf(nodePort).flatMap(({ address }) => {
-        const owner = this.#ownerAt(address, nodePort);
-        if (owner === undefined || owner.service === nodePort.service) return [];
-        return [{ frontend: frontendId(owner.frontend), served: owner.service, shadowed: nodePort.service }];
-      }),
-    );
+    const wanted = this.#wanted();
+    const anyNodePort = wanted.find(({ frontend }) => frontend.address === undefined);
+    if (entry.kind !== "address" || anyNodePort === undefined) return [];
+    // All node ports answer at the same addresses.
+    const addresses = new Set(entry.placesOf(anyNodePort).map(({ address }) => address));
+    return wanted.flatMap((owner) => {
+      const { address } = owner.frontend;
+      if (address === undefined || !addresses.has(address) || entry.placesOf(owner).length === 0) return [];
+      const nodePort = this.#table.nodePort(owner.frontend);
+      if (nodePort?.verdict !== "serve" || nodePort.service === owner.service) return [];
+      return [{ frontend: frontendId(owner.frontend), served: owner.service, shadowed: nodePort.service }];
+    });
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<UserspaceChange> {
