@@ -16,11 +16,12 @@ export function frontendId({ address, protocol, port }: Pick<Frontend, "address"
   return [address === undefined ? `node port ${port}` : addressAndPort(address, port), protocol].join("/");
 }
 
-/** Two Services with endpoints that claim the same frontend. */
+/** Two Services that claim the same frontend, although the one that does not get it has endpoints. */
 export interface Clash {
   readonly frontend: FrontendId;
+  /** The Service that keeps the frontend. It may have no endpoints, if the other one has it as a node port. */
   readonly served: ServiceKey;
-  /** The Service that gets no packets at the frontend. */
+  /** The Service with endpoints that gets no packets at the frontend. */
   readonly shadowed: ServiceKey;
 }
 

@@ -2,7 +2,7 @@ import type { Log } from "@kpng/process/log.ts";
 import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 
 /**
- * Logs Services that have the same frontend (address, port and protocol), of which only one can be served. Each clash
+ * Logs Services that have the same frontend (address, port and protocol), of which only one can have it. Each clash
  * is logged once, and again if it returns after it was resolved. `RuleSets` reports all clashes after each sync.
  * Separate from `FamilyPlanner` and the rule sets, which find the clashes of one family: this class remembers what was
  * logged, for both.
@@ -25,7 +25,10 @@ export class ClashLog {
       now.add(key);
       if (this.#reported.has(key)) continue;
       const fields = { frontend, served, shadowed };
-      this.#log.error("two Services have the same address and port: only one of them is served there", fields);
+      this.#log.error(
+        "two Services have the same address and port: one keeps the place, the other gets no packets",
+        fields,
+      );
     }
     this.#reported = now;
   }
