@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
-import { addresses, endpoint, node, service, slice } from "../../testing/build.ts";
+import { addresses, endpoint, node, service, servicePort, slice } from "../../testing/build.ts";
 import { explainPacket } from "./explain-packet.ts";
 import type { ProxySettings } from "./packet.ts";
 
@@ -75,4 +75,32 @@ test("of two Services with the same frontend, the first with endpoints answers",
   );
   expect(frontend?.service.name).toBe("web");
   expect(verdict).toBe("forward");
+});
+
+test.each([
+  { name: "without endpoints", owners: [], answers: "web", isSaid: true },
+  { name: "with an endpoint", owners: [endpoint("10.1.0.2")], answers: "ip", isSaid: false },
+])("a node port at an external IP of a Service $name: $answers answers", ({ owners, answers, isSaid }) => {
+  const both = new Store();
+  const at = { clusterIP: "10.96.0.2", externalIPs: addresses("192.0.2.1"), ports: [servicePort({ port: 30_080 })] };
+  const nodePort = { type: "NodePort", ports: [servicePort({ nodePort: 30_080 })] } as const;
+  both.replace({
+    services: [service({ name: "ip", ...at }), service(nodePort)],
+    slices: [slice([endpoint("10.1.0.1")]), slice(owners, { name: "ip-1", serviceName: "ip" })],
+    nodes: [node("n1")],
+  });
+  const place = { destination: "192.0.2.1", port: 30_080 };
+  const { frontend, verdict, steps } = explainPacket(
+    both.snapshot,
+    "n1",
+    "",
+    { family: "v4", protocol: "TCP", source: "outside", sourceAddress: undefined, ...place },
+    {
+      ...{ clusterCIDRs: [], isMasqueradeAll: false, nodePortAddresses: [], isLocalhostNodePorts: true },
+      moreNodeAddresses: ["192.0.2.1"],
+    },
+  );
+  expect([frontend?.service.name, verdict]).toEqual([answers, "forward"]);
+  const said = "192.0.2.1:30080 is also a place of ns/ip, which has no endpoint: kpng-ipvs, kpng-ebpf and";
+  expect(steps.some(({ text }) => text.includes(said))).toBe(isSaid);
 });

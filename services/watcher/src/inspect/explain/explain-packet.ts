@@ -1,3 +1,4 @@
+import { addressAndPort } from "@kpng/model/address.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { isAllowed, meetsVerdict } from "@kpng/service-plan/outcomes.ts";
@@ -60,7 +61,7 @@ export function explainPacket(
   };
   const isFiltered = meetsVerdict(planned, packet.source === "node", frontend.isToNode);
   const bypass = `Packets from the node itself to an external address are not filtered, so the node's routes decide.`;
-  step("service", `${describeFrontend(frontend, packet)}.`);
+  step("service", `${describeFrontend(frontend, packet)}.${describeEmptyOwner(frontend, packet)}`);
   if (policy.route.kind === "refuse") {
     step("endpoints", "The Service has no usable endpoint of this address family in the cluster.");
     if (!isFiltered) return end("untouched", bypass);
@@ -143,6 +144,13 @@ function describeFrontend({ planned, service, port }: ExplainedFrontend, { desti
     nodePort: `${port.nodePort}/${port.protocol} is a node port`,
   }[planned.kind];
   return `${what} of ${name}`;
+}
+
+function describeEmptyOwner({ emptyOwner }: ExplainedFrontend, { destination, port }: Packet): string {
+  if (emptyOwner === undefined) return "";
+  const place = addressAndPort(destination, port);
+  const proxies = "kpng-ipvs, kpng-ebpf and kpng-userspace refuse the packet for that reason; other proxies do not";
+  return ` ${place} is also a place of ${serviceKey(emptyOwner)}, which has no endpoint: ${proxies}.`;
 }
 
 function describeEndpoints(used: readonly Decision[], all: readonly Decision[], { set }: PacketPolicy): string {

@@ -54,7 +54,9 @@ export function findFrontend(
   // At an address of the node, without endpoints: the rules for node ports, which come last, get the packet.
   const isForNodePort = atNodePort !== undefined && isServed && hasEndpoints(atNodePort.planned);
   if (atAddress !== undefined && !isForNodePort) return { frontend: { ...atAddress, isServed: true, isToNode } };
-  if (atNodePort !== undefined) return { frontend: { ...atNodePort, isServed, isToNode } };
+  if (atNodePort !== undefined) {
+    return { frontend: { ...atNodePort, isServed, isToNode, emptyOwner: atAddress?.service } };
+  }
   if (isToNode) {
     return { none: `${destination} is an address of the node, and no Service has node port ${number}/${protocol}.` };
   }
@@ -96,6 +98,11 @@ export interface ExplainedFrontend {
   readonly isServed: boolean;
   /** Whether the packet's destination is an address of the node. */
   readonly isToNode: boolean;
+  /**
+   * For a node port: the Service without endpoints that has the same place with an address of its own. kpng-ipvs,
+   * kpng-ebpf and kpng-userspace refuse the packet for it, instead of leaving it to the node port.
+   */
+  readonly emptyOwner?: Service | undefined;
 }
 
 /** The frontend of a packet, or a sentence why it has none. */
