@@ -3,7 +3,7 @@ import { realClock } from "@kpng/process/clock.ts";
 import { readLocalAddresses } from "./local-addresses.ts";
 
 /** Time for which a reading is used, as a multiple of the time that it took. */
-const usesPerReading = 20;
+const validityFactor = 20;
 
 /** The longest time for which a reading is used. A process that was stopped meanwhile measures minutes. */
 const mostValidMs = 1_000;
@@ -17,14 +17,15 @@ export interface RecentAddressesOptions {
 }
 
 /**
- * The node's own addresses, as they were read lately. `proxyBackend` makes one for all parts of a service proxy.
+ * The node's own addresses, as of the last reading. `proxyBackend` makes one for all parts of a service proxy.
  *
  * Separate from `readLocalAddresses`, whose cost grows with the addresses of Services on an interface: with 10 000 of
  * them it takes longer than a sync of one Service. So a sync of a few Services uses the last reading for 20 times as
  * long as that reading took, but for a second at most: readings of less than 50 ms take at most a twentieth of a CPU. A
  * reading that failed is not used; the one before it is, if there is one, and the next access reads again. `RuleSets`
- * calls `forget` before each full sync and each check, so a new address is used after the next check at the latest, as
- * on a node without changes.
+ * calls `forget` before each check, and before each sync except those of given Services; such a sync uses the last
+ * reading, also if `FamilyRules` makes it a full one. So a new address is used after the next check at the latest, as
+ * on a node without changes. kpng-userspace calls `forget` after it has added or removed addresses.
  *
  * *Bound:* the node's own addresses.
  */
@@ -68,7 +69,7 @@ export class RecentAddresses {
     const addresses = read(onFailure)[family];
     if (hasFailed) return last?.addresses ?? addresses;
     const endMs = nowMs();
-    const validMs = Math.min(usesPerReading * (endMs - startMs), mostValidMs);
+    const validMs = Math.min(validityFactor * (endMs - startMs), mostValidMs);
     this.#readings.set(family, { addresses, untilMs: endMs + validMs });
     return addresses;
   }

@@ -25,7 +25,7 @@ export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;
   readonly sysctls: Sysctls;
-  /** Returns the node's own addresses, without those of Services, as they were read lately; see `RecentAddresses`. */
+  /** Returns the node's own addresses, without those of Services, as of the last reading; see `RecentAddresses`. */
   readonly localAddresses: () => AddressSet;
   /** Makes `localAddresses` read them again. */
   readonly forgetAddresses: () => void;

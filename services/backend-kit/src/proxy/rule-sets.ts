@@ -27,7 +27,7 @@ export interface RuleSetsOptions<Change extends RuleChange> {
   readonly log: Log;
   /** Default: the addresses of this machine's interfaces. */
   readonly localAddresses?: (() => AddressSet) | undefined;
-  /** Called before each full sync and each repair, which must not use addresses of an earlier reading. */
+  /** Called before each repair and each sync except one of given Services: they must not use an earlier reading. */
   readonly forgetAddresses?: (() => void) | undefined;
   /** Default: that of this machine. */
   readonly bootId?: string | undefined;
