@@ -59,6 +59,18 @@ test("an address that the kernel refuses is no damage to a later run that knows 
   expect(await third.findDamage()).toBeUndefined();
 });
 
+test("a repair of the frame does not forget which endpoints the kernel refuses", async () => {
+  useKernel("-r 192.0.2.255:");
+  const logLines: string[] = [];
+  const rules = openRuleSet({ logLines });
+  const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["192.0.2.255", "10.1.1.7"])]);
+  await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  await rules.sync(plan, "all", stages);
+  await rules.repairFrame(plan, stages);
+  await rules.sync(plan, "all", stages);
+  expect(logLines).toHaveLength(1);
+});
+
 test("the objects that the kernel refuses are counted, and marked in the list of desired ones, until none needs them", async () => {
   useKernel("-r 192.0.2.255:");
   const logLines: string[] = [];

@@ -24,10 +24,12 @@ interface ChangeWriterOptions {
   readonly mostAlone?: number | undefined;
 }
 
-interface WriteOptions {
+/** Context of the changes that `ChangeWriter` writes. */
+export interface WriteOptions {
   /** Objects in the kernel before the changes. */
   readonly installed: InstalledObjects;
   readonly before?: readonly Batch[] | undefined;
+  /** Whether the changes are all differences from the kernel: then no other object is refused any more. */
   readonly isAll: boolean;
   readonly stages: SyncStages | undefined;
 }
@@ -72,9 +74,8 @@ export class ChangeWriter {
   }
 
   /**
-   * Runs the batches `before`, and then those of the changes; prints them with `--dry-run`. `changes` are all
-   * differences from the kernel if `isAll`. Errors: COMMIT_REJECTED, after which some changes may be in force;
-   * TOOL_MISSING.
+   * Runs the batches `before`, and then those of the changes; prints them with `--dry-run`. Errors: COMMIT_REJECTED,
+   * after which some changes may be in force; TOOL_MISSING.
    */
   async write(changes: readonly ObjectChange[], options: WriteOptions): Promise<Written> {
     const { names, family, print } = this.#options;

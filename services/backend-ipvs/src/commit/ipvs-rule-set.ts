@@ -27,7 +27,7 @@ import { type ObjectNames, setCreation, setName, setRoles } from "../render/obje
 import { recordIn, recordObjects } from "../render/record-element.ts";
 import { renderFrame } from "../render/render-frame.ts";
 import { type RenderContext, renderService } from "../render/render-service.ts";
-import { ChangeWriter } from "./change-writer.ts";
+import { ChangeWriter, type WriteOptions } from "./change-writer.ts";
 import { type IpvsChange, makeIpvsChange } from "./ipvs-change.ts";
 import { NodeFrame } from "./node-frame.ts";
 import { createInterface, interfaceLines } from "./node-interface.ts";
@@ -175,7 +175,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const lost = [...(read.objects.get("ADDRESSES")?.keys() ?? [])]
       .filter((key) => present?.has(key) !== true)
       .map((key) => ({ kind: "address", key, before: undefined, after: "" }) as const);
-    return (await this.#writeAll(node, read, lost, stages)).change;
+    return (await this.#writeAll(node, read, lost, { isAll: false, stages })).change;
   }
 
   async findDamage(): Promise<string | undefined> {
@@ -239,7 +239,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     this.#finishDraining();
     this.#objects.takeTouched();
     const changes = this.#diff(read.objects, allIds(objectKinds, this.#objects, read.objects));
-    const { change, done } = await this.#writeAll(node, read, changes, stages);
+    const { change, done } = await this.#writeAll(node, read, changes, { isAll: true, stages });
     this.#apply(read.objects, done);
     return change;
   }
@@ -259,7 +259,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     node: NodePlan,
     read: ReadObjects,
     changes: readonly ObjectChange[],
-    stages: SyncStages | undefined,
+    { isAll, stages }: Pick<WriteOptions, "isAll" | "stages">,
   ): Promise<{ readonly change: IpvsChange; readonly done: readonly ObjectChange[] }> {
     const { names, masqueradeBit } = this.#options;
     const { family } = this;
@@ -285,7 +285,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
       ...(frameKind === "different" ? ["rules"] : []),
     ];
     const { batches, done } = await this.#writer.write(changes, {
-      ...{ before: creations, installed: read.objects, isAll: true, stages },
+      ...{ before: creations, installed: read.objects, isAll, stages },
     });
     if (writesFrame && this.#options.print === undefined) await this.#frame.installed(frame);
     return { change: makeIpvsChange("full", { objects: done, batches, parts }), done };
