@@ -59,6 +59,32 @@ test("an address that the kernel refuses is no damage to a later run that knows 
   expect(await third.findDamage()).toBeUndefined();
 });
 
+test("each Service that needs a refused address is logged once, also if it comes later or is created again", async () => {
+  useKernel("add ff05::1/");
+  const logLines: string[] = [];
+  const rules = openRuleSet({ family: "v6", logLines, localAddresses: () => ({ v4: [], v6: [] }) });
+  const logged = () => logLines.splice(0).map((line): unknown => JSON.parse(line).services);
+  const services = (...names: readonly string[]) =>
+    planOfServices(
+      "v6",
+      names.map((name, at) => {
+        const plan = webPlan([frontend({ address: "ff05::1", port: 80 + at })]);
+        return { ...plan, key: `ns/${name}` };
+      }),
+    );
+  const first = services("a", "b");
+  await expect(rules.sync(first, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  await rules.sync(first, "all", stages);
+  expect(logged()).toEqual([["ns/a", "ns/b"]]);
+  await rules.sync(services("a", "b", "c"), new Set(["ns/c"]), stages);
+  expect(logged()).toEqual([["ns/c"]]);
+  await rules.sync(services("a", "b", "c"), new Set(["ns/c"]), stages);
+  expect(logged()).toEqual([]);
+  await rules.sync(services(), new Set(["ns/a", "ns/b", "ns/c"]), stages);
+  await rules.sync(services("a"), new Set(["ns/a"]), stages);
+  expect(logged()).toEqual([["ns/a"]]);
+});
+
 test("a repair of the frame does not forget which endpoints the kernel refuses", async () => {
   useKernel("-r 192.0.2.255:");
   const logLines: string[] = [];
@@ -78,7 +104,7 @@ test("the objects that the kernel refuses are counted, and marked in the list of
   const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["192.0.2.255", "10.1.1.7"])]);
   await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
   await rules.sync(plan, "all", stages);
-  expect(JSON.parse(logLines.at(-1) ?? "")).toMatchObject({ service: "ns/a" });
+  expect(JSON.parse(logLines.at(-1) ?? "")).toMatchObject({ services: ["ns/a"] });
   const registry = new Registry();
   observeRefused(registry, [rules]);
   const metric = 'kpng_ipvs_refused_objects{ip_family="IPv4"}';

@@ -36,8 +36,18 @@ export interface WriteOptions {
 
 interface Written {
   readonly batches: readonly Batch[];
-  /** The changes that are in force now: without the additions that the kernel refused, and with what they undid. */
+  /**
+   * The changes that are in force now: without the additions that the kernel refused, and with the changes that remove
+   * the records of refused addresses.
+   */
   readonly done: readonly ObjectChange[];
+}
+
+/** An object that the kernel refused. */
+interface Refusal {
+  readonly id: ObjectId;
+  /** Owners that the log has named. */
+  readonly logged: ReadonlySet<ObjectOwner>;
 }
 
 /**
@@ -55,7 +65,7 @@ interface Written {
 export class ChangeWriter {
   readonly #options: ChangeWriterOptions;
   /** Additions that were refused alone by name, the last one at the end. *Shape of a name:* `address ff05::1`. */
-  readonly #refused = new Map<string, ObjectId>();
+  readonly #refused = new Map<string, Refusal>();
   /** Whether the kernel refused a line of the last batches. */
   #isSuspicious = false;
 
@@ -63,9 +73,20 @@ export class ChangeWriter {
     this.#options = options;
   }
 
-  /** Objects that the kernel has refused, also those that no Service has needed since the last comparison. */
-  get refused(): Iterable<ObjectId> {
-    return this.#refused.values();
+  /** Objects that the kernel has refused, including objects that no Service needs since the last full comparison. */
+  get refused(): readonly ObjectId[] {
+    return [...this.#refused.values()].map(({ id }) => id);
+  }
+
+  /**
+   * Notes that no Service needs these objects any more, so that the log names the next one that does. A refused object
+   * stays known until the next full comparison: in a batch with others, it would fail a sync again.
+   */
+  forgetOwners(ids: readonly ObjectId[]): void {
+    for (const [kind, key] of ids) {
+      const refusal = this.#refused.get(nameOf({ kind, key }));
+      if (refusal !== undefined) this.#refused.set(nameOf({ kind, key }), { id: refusal.id, logged: new Set() });
+    }
   }
 
   /** Whether the kernel has refused an object. */
@@ -140,6 +161,7 @@ export class ChangeWriter {
     for (const addition of additions) {
       const { kind, key } = addition;
       const name = nameOf(addition);
+      const known = this.#refused.get(name);
       try {
         await this.#runAlone([addition]);
         // ADDRESSES has each address that was not refused before.
@@ -148,22 +170,30 @@ export class ChangeWriter {
         done.push(addition, ...record);
       } catch (error) {
         if (!isRefusal(error)) throw error;
-        if (!this.#refused.has(name)) done.push(...(await this.#leaveOut(addition, error)));
+        const logged = this.#logRefusal(addition, known, error);
+        if (known === undefined) done.push(...(await this.#undo(addition)));
         // At the end, so that those beyond the first ones get their turn.
         this.#refused.delete(name);
-        this.#refused.set(name, [kind, key]);
+        this.#refused.set(name, { id: [kind, key], logged });
       }
     }
     return done;
   }
 
-  /** Returns the changes that undo what an earlier batch has done for an addition. */
-  async #leaveOut(addition: ObjectChange, error: unknown): Promise<readonly ObjectChange[]> {
+  /** Logs owners of a refused object that the log has not named yet. Returns all owners. */
+  #logRefusal(addition: ObjectChange, known: Refusal | undefined, error: unknown): ReadonlySet<ObjectOwner> {
     const { family, log, ownersOf } = this.#options;
-    const { kind, key } = addition;
-    const [service] = ownersOf(kind, key);
-    const fields = { family, name: nameOf(addition), service, reason: reasonOf(error) };
-    log.error("refused by the kernel: a Service is served without it", fields);
+    const owners = new Set(ownersOf(addition.kind, addition.key));
+    const services = [...owners].filter((owner) => known?.logged.has(owner) !== true);
+    if (known === undefined || services.length > 0) {
+      const fields = { family, name: nameOf(addition), services, reason: reasonOf(error) };
+      log.error("refused by the kernel: Services are served without it", fields);
+    }
+    return owners;
+  }
+
+  /** Returns the changes that undo what an earlier batch has done for an addition. */
+  async #undo({ kind, key }: ObjectChange): Promise<readonly ObjectChange[]> {
     const undoing = kind === "address" ? [recordOf(key, undefined)] : [];
     await this.#runAlone(undoing);
     return undoing;

@@ -122,7 +122,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
 
   /** Number of objects that Services need and that the kernel refuses. */
   get refusedCount(): number {
-    return [...this.#writer.refused].filter(([kind, key]) => this.#objects.valueOf(kind, key) !== undefined).length;
+    return this.#writer.refused.filter(([kind, key]) => this.#objects.valueOf(kind, key) !== undefined).length;
   }
 
   get installed(): RuleList {
@@ -294,7 +294,9 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   /** Changes the objects that were touched, and deletes real servers without connections. */
   async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<IpvsChange> {
     this.#finishDraining();
-    const changes = this.#diff(installed, this.#objects.takeTouched());
+    const touched = this.#objects.takeTouched();
+    this.#writer.forgetOwners(touched.filter(([kind, key]) => this.#objects.valueOf(kind, key) === undefined));
+    const changes = this.#diff(installed, touched);
     // After a failure, the next call reads the kernel.
     this.#installed = undefined;
     const { batches, done } = await this.#writer.write(changes, { installed, isAll: false, stages });
