@@ -19,8 +19,8 @@ const [ipset, ipvsadm, ip] = [
 /**
  * Returns the runs of tools that make changes, in their order. A new address is added after its virtual servers have
  * their real servers, and deleted before them. Until then, packets go where they went before. While a frontend begins
- * or ends at an address that stays, it is refused; see `guardedElements`; an element of REFUSED goes first if IPVS
- * serves it already. Pure.
+ * or ends at an address that stays, it is refused; see `guardedElements`. Elements of REFUSED that IPVS serves already
+ * are deleted first; see `servedElements`. Pure.
  *
  * `IpvsRuleSet` runs the batches, or prints them. Separate from `diffObjects`, which knows neither tools nor an order.
  */

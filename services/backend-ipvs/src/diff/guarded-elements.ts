@@ -47,6 +47,8 @@ export function servedElements(
   installed: InstalledObjects,
   family: Family,
 ): ReadonlySet<string> {
+  const unrefused = changes.filter(({ kind, after }) => kind === "REFUSED" && after === undefined);
+  if (unrefused.length === 0) return new Set();
   const laterValue = valuesAfter(changes, installed);
   const serverOf = (kind: ObjectKind, element: string, value: string): string =>
     kind === "SERVERS" ? serverOfElement(element) : markServer(Number(value.replace("skbmark ", "")), family);
@@ -59,7 +61,6 @@ export function servedElements(
       installed.get("server")?.has(server) === true && laterValue("server", server) !== undefined;
     return servers.length > 0 && servers.every(stays);
   };
-  const unrefused = changes.filter(({ kind, after }) => kind === "REFUSED" && after === undefined);
   return new Set(unrefused.map(({ key }) => key).filter(isServed));
 }
 

@@ -23,9 +23,9 @@ export function iptablesTool(family: Family, action: "save" | "restore", variant
 
 /**
  * Reads the rules of one variant of iptables after the other, with the name of the program that restores them.
- * kube-proxy, or an earlier version of our image, may use another variant than we do. The variant without a name may be
- * yielded twice. A named variant that is not installed, or that the kernel does not support, is skipped: it has no
- * rules.
+ * kube-proxy, or an earlier version of our image, may use another variant than we do. The rules of the variant without
+ * a name may be yielded twice. A named variant that is not installed, or that the kernel does not support, is skipped:
+ * it has no rules.
  *
  * Errors: READ_FAILED, TOOL_MISSING.
  */
