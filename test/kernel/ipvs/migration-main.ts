@@ -45,7 +45,9 @@ await results.report(migrationChecks.kubeProxy, async () => {
   // Both proxies read the same API server, so either serves the marker of `apply`.
   const applied = theirs.apply(movingState);
   ours.start([process.execPath, ...source, ...more]);
-  await applied;
+  await applied.catch((cause: unknown) => {
+    throw new Error(`kpng-ipvs does not serve: ${ours.log()}`, { cause });
+  });
   await node.after("kpng-ipvs has taken over", "ipvs");
   await node.type(cleanupKubeProxy);
   await node.after("kube-proxy has been removed", "ipvs");

@@ -50,7 +50,7 @@ test("link-local addresses, which come and go with pods, do not render all Servi
 test("connections that take long to read are read rarely while endpoints drain", async () => {
   useTools(allWork);
   let [nowMs, reads] = [0, 0];
-  const readConnections = () => {
+  const readConnections = async () => {
     reads++;
     nowMs += 100;
     return new Map();
@@ -140,7 +140,7 @@ test("a deleted Service is looked at again until its connections have ended, and
   const requests = new SyncRequests();
   const connections = new Map([7, 8].map((host) => [`-t 10.96.0.1:80 -r 10.1.${host - 6}.${host}:8080`, 1]));
   let nowMs = 0;
-  const rules = openRuleSet({ requests, readConnections: () => connections, nowMs: () => nowMs });
+  const rules = openRuleSet({ requests, readConnections: async () => connections, nowMs: () => nowMs });
   await rules.sync(planOfServices("v4", [webPlan([frontend()])]), "all", stages);
   expect(requests.nextAtMs).toBe(Number.POSITIVE_INFINITY);
   const none = planOfServices("v4", []);

@@ -54,7 +54,7 @@ interface IpvsRuleSetOptions {
   /** See `ChangeWriter`. Default 64. */
   readonly mostAlone?: number | undefined;
   /** Default: the connections in the kernel. */
-  readonly readConnections?: (() => ReadonlyMap<string, number>) | undefined;
+  readonly readConnections?: typeof readConnectionCounts | undefined;
 }
 
 const objectKinds: readonly ObjectKind[] = ["server", "real", "address", ...setRoles];
@@ -236,7 +236,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const read = await readObjects(runTool, names, this.family, { isWanted });
     this.#foreign = foreign;
     this.#draining.forgetUnless((real) => read.objects.get("real")?.has(real) === true);
-    this.#finishDraining();
+    await this.#finishDraining();
     this.#objects.takeTouched();
     const changes = this.#diff(read.objects, allIds(objectKinds, this.#objects, read.objects));
     const { change, done } = await this.#writeAll(node, read, changes, { isAll: true, stages });
@@ -293,7 +293,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
 
   /** Changes the objects that were touched, and deletes real servers without connections. */
   async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<IpvsChange> {
-    this.#finishDraining();
+    await this.#finishDraining();
     const touched = this.#objects.takeTouched();
     this.#writer.forgetOwners(touched.filter(([kind, key]) => this.#objects.valueOf(kind, key) === undefined));
     const changes = this.#diff(installed, touched);
@@ -316,11 +316,11 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return diffObjects(own, this.#objects, installed, this.#draining, this.#nowMs());
   }
 
-  #finishDraining(): void {
-    const { print, readConnections = readConnectionCounts } = this.#options;
+  async #finishDraining(): Promise<void> {
+    const { print, runTool, readConnections = readConnectionCounts } = this.#options;
     const startMs = this.#nowMs();
     if (this.#draining.size === 0 || startMs < this.#nextLookMs || print !== undefined) return;
-    const connections = readConnections();
+    const connections = await readConnections(runTool);
     const endMs = this.#nowMs();
     this.#nextLookMs = endMs + lookPause * (endMs - startMs);
     for (const real of this.#draining.finish(connections, endMs)) {

@@ -1,39 +1,25 @@
-import { readFileSync } from "node:fs";
 import { parseAddress } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { familyOfMark } from "../render/firewall-marks.ts";
 import { addressServer, markServer, realKey, type ServerId } from "../render/kernel-objects.ts";
-
-/** Attempts to read the connections while virtual servers change. */
-const mostReads = 5;
+import type { RunTool } from "./run-tool.ts";
 
 /**
- * Returns the number of connections of each real server in the kernel, closing ones included. It reads a file of /proc,
- * because that is cheaper than a process.
+ * Returns the number of connections of each real server in the kernel, closing ones included.
  *
- * The kernel gives the file in pages. Between two of them the other family may add or delete virtual servers: then
- * lines are skipped, and real servers seem to belong to another virtual server. So two successive reads must list the
- * same real servers. Returns nothing if none of five do.
+ * It runs a program, although /proc/net/ip_vs has the same numbers: where other network namespaces have virtual
+ * servers, too, the kernel leaves out some lines of that file, the same ones each time.
  *
  * `IpvsRuleSet` calls it to find the real servers that have drained. Separate from `readObjects`, which reads no
- * connections and is called less often.
+ * connections and is called less often. Errors: READ_FAILED, TOOL_MISSING.
  */
-export function readConnectionCounts(
-  read: () => string = () => readFileSync("/proc/net/ip_vs", "utf8"),
-): ReadonlyMap<string, number> {
-  let before: string | undefined;
-  for (let count = 0; count < mostReads; count++) {
-    const counts = parseConnectionCounts(read());
-    const keys = [...counts.keys()].join("\n");
-    if (keys === before) return counts;
-    before = keys;
-  }
-  return new Map();
+export async function readConnectionCounts(runTool: RunTool): Promise<ReadonlyMap<string, number>> {
+  return parseConnectionCounts(await runTool.read(["ipvsadm", "-L", "-n"]));
 }
 
 /**
- * Parses /proc/net/ip_vs. *Shape:* a line `TCP  0A600001:0050 rr` for a virtual server, followed by lines `  ->
- * 0A010107:1F90 Masq 1 3 2` for its real servers: weight, active and inactive connections. Pure.
+ * Parses the output of `ipvsadm -L -n`. *Shape:* a line `TCP  10.96.0.1:80 rr` for a virtual server, followed by lines
+ * `  -> 10.1.1.7:8080  Masq  1  3  2` for its real servers: weight, active and inactive connections. Pure.
  */
 export function parseConnectionCounts(text: string): ReadonlyMap<string, number> {
   const counts = new Map<string, number>();
@@ -50,19 +36,15 @@ export function parseConnectionCounts(text: string): ReadonlyMap<string, number>
 }
 
 function parseServerLine(protocol: string, place: string): ServerId | undefined {
-  if (protocol === "FWM") {
-    const mark = Number.parseInt(place, 16);
-    return markServer(mark, familyOfMark(mark));
-  }
+  if (protocol === "FWM") return markServer(Number(place), familyOfMark(Number(place)));
   const at = parsePlace(place);
   if (at === undefined || (protocol !== "TCP" && protocol !== "UDP" && protocol !== "SCTP")) return undefined;
   return addressServer(at.address, protocol satisfies Protocol, at.port);
 }
 
-/** *Shape:* `0A600001:0050` or `[fd00:…]:0050`. */
+/** *Shape:* `10.96.0.1:80` or `[fd00::1]:80`. */
 function parsePlace(text: string): { readonly address: string; readonly port: number } | undefined {
-  const [, digits, colons, port = ""] = /^(?:([0-9A-F]{8})|\[([0-9a-f:]+)\]):([0-9A-F]{4})$/.exec(text) ?? [];
-  const v4 = digits?.match(/../g)?.map((byte) => Number.parseInt(byte, 16));
-  const address = parseAddress(v4?.join(".") ?? colons ?? "")?.address;
-  return address === undefined ? undefined : { address, port: Number.parseInt(port, 16) };
+  const [, v6, v4 = "", port] = /^(?:\[(.*)\]|(.*)):(\d+)$/.exec(text) ?? [];
+  const address = parseAddress(v6 ?? v4)?.address;
+  return address === undefined ? undefined : { address, port: Number(port) };
 }

@@ -7,6 +7,7 @@ import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { IpvsRuleSet } from "../commit/ipvs-rule-set.ts";
 import { Schedulers } from "../commit/schedulers.ts";
+import type { readConnectionCounts } from "../read/connection-counts.ts";
 import { RunTool } from "../read/run-tool.ts";
 import { objectNames } from "../render/object-names.ts";
 import { frontend, webPlan } from "./plans.ts";
@@ -20,7 +21,7 @@ interface Parts {
   readonly nowMs: () => number;
   readonly mostAlone: number;
   /** Default: real servers have no connections. */
-  readonly readConnections: () => ReadonlyMap<string, number>;
+  readonly readConnections: typeof readConnectionCounts;
 }
 
 export const stages = { committing: () => undefined };
@@ -29,7 +30,7 @@ export const stages = { committing: () => undefined };
 export function openRuleSet(parts: Partial<Parts> = {}): IpvsRuleSet {
   const { family = "v4", localAddresses = () => ({ v4: ["192.0.2.1"], v6: [] }), logLines = [] } = parts;
   const { excludedCIDRs = [], requests = new SyncRequests() } = parts;
-  const { nowMs, mostAlone, readConnections } = { readConnections: () => new Map(), ...parts };
+  const { nowMs, mostAlone, readConnections } = { readConnections: async () => new Map<string, number>(), ...parts };
   const log = createLog("error", (line) => void logLines.push(line));
   const runTool = new RunTool(30_000);
   return new IpvsRuleSet({

@@ -1,4 +1,4 @@
-import { web } from "../../../scenario/build.ts";
+import { named, together, web } from "../../../scenario/build.ts";
 import { addressOf, clusterIP, pod } from "../../../scenario/packet.ts";
 import { both, type Checks, expectTrue, onlyC, options, withScheduler } from "./check.ts";
 
@@ -66,6 +66,20 @@ export const drainingChecks: Checks = {
       ...expectTrue(!second.includes("10.1.1.12") && second.includes("10.1.2.13"), `b is not deleted: ${second}`),
       ...expectTrue(third === "" && !rest.includes("10.96.0.77"), `the deleted Service left ${third}${rest}`),
     ];
+  },
+
+  "endpoints drain although another network namespace has virtual servers": async (world, node) => {
+    const numbers = Array.from({ length: 60 }, (_, at) => 100 + at);
+    const state = (endpoints: readonly ("b" | "c")[]) =>
+      together(...numbers.map((number) => named(`drained-${number}`, { number }, endpoints)));
+    await world.laboratory.add("other");
+    const servers = numbers.map((number) => `-A -t 10.97.0.${number}:80 -s rr\n`);
+    await world.laboratory.run("other", ["ipvsadm", "-R"], servers.join(""));
+    await node.ask({ kind: "start", settings: {}, state: state(["b", "c"]) });
+    for (let sync = 0; sync < 2; sync++) await node.ask({ kind: "apply", state: state(["c"]) });
+    const { output } = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -- '-w 0' || true" });
+    await world.laboratory.run("other", ["ipvsadm", "-C"]);
+    return expectTrue(output === "", `not deleted: ${output}`);
   },
 
   "a client that uses its port again leaves an endpoint that drains": async (world, node) => {
