@@ -42,12 +42,13 @@ await results.report(migrationChecks.kubeProxy, async () => {
 
   await theirs.stop();
   await node.typeTooEarly(cleanupKubeProxy);
-  // Both proxies read the same API server, so either serves the marker of `apply`.
-  const applied = theirs.apply(movingState);
   ours.start([process.execPath, ...source, ...more]);
-  await applied.catch((cause: unknown) => {
-    throw new Error(`kpng-ipvs does not serve: ${ours.log()}`, { cause });
-  });
+  // kube-proxy's virtual server of a marker that kpng-ipvs has not seen would answer until the cleanup.
+  const addresses = "ip -o address show dev kpng-ipvs0 2>&1 || true";
+  const isServing = async (): Promise<boolean> => (await node.type(addresses)).includes("inet6 fd00:10:96::");
+  await until("kpng-ipvs has addresses", isServing, 240_000, () => ours.log());
+  // Both proxies read the same API server, so either serves the marker of `apply`.
+  await theirs.apply(movingState);
   await node.after("kpng-ipvs has taken over", "ipvs");
   await node.type(cleanupKubeProxy);
   await node.after("kube-proxy has been removed", "ipvs");
