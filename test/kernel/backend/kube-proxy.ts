@@ -68,8 +68,9 @@ export async function kubeProxy(
     let isInstalled = true;
     do {
       await api.apply(together(state, marker.next()));
-      // ipvs mode writes its ipsets and rules after new virtual servers, and deletes old ones last.
-      if (mode === "ipvs") isInstalled = await marker.waitForEnd(() => proxy.log());
+      // ipvs mode writes its ipsets and rules after new virtual servers, and deletes old ones last. While kube-proxy is
+      // stopped, another proxy serves the marker.
+      if (mode === "ipvs" && proxy.isStarted) isInstalled = await marker.waitForEnd(() => proxy.log());
       else await marker.wait(() => proxy.log());
     } while (!isInstalled);
   };
