@@ -1,3 +1,4 @@
+import { saysUnsupported } from "@kpng/backend-kit/exec/unsupported-iptables.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { BackendError } from "@kpng/backend-kit/types/backend-error.ts";
@@ -22,7 +23,7 @@ interface RemoveOptions extends RestoreLimits {
  * Removes everything that kpng-iptables installed on the node, for `--cleanup`: all chains with our prefix and all
  * jumps to them, of both families, from iptables-nft and iptables-legacy, because a node may have changed from one to
  * the other. Then it deletes the packet counters of the rules. If kpng set the sysctl route_localnet, it resets the
- * sysctl first. Variants that are not installed are skipped.
+ * sysctl first. Variants that are not installed, or that the kernel lacks, are skipped.
  *
  * `proxyBackend` of backend-kit calls it through `cleanUp` of `iptablesBackend`. Separate from `IptablesRuleSet`,
  * which knows one variant of iptables and needs the Services of a view: a cleanup has neither.
@@ -84,7 +85,15 @@ async function readAll(
       }
       if (found.some((other) => other.family === family && other.variant === tools.variant)) continue;
       found.push(tools);
-      const text = await failures.attempt(() => readRules(tools, runTool, timeoutMs));
+      const text = await failures.attempt(async () => {
+        try {
+          return await readRules(tools, runTool, timeoutMs);
+        } catch (error) {
+          if (variant === "auto" || !saysUnsupported(reasonOf(error))) throw error;
+          log.debug("the kernel lacks this variant of iptables", { family, variant, reason: reasonOf(error) });
+          return undefined;
+        }
+      });
       if (text !== undefined) saved.set(tools, text);
     }
   }

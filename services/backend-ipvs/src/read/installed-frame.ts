@@ -1,3 +1,4 @@
+import { saysUnsupported } from "@kpng/backend-kit/exec/unsupported-iptables.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
 import type { ObjectNames } from "../render/object-names.ts";
@@ -45,9 +46,7 @@ export async function* readVariants(
 function isAbsent(error: unknown): boolean {
   if (!(error instanceof BackendIpvsError)) return false;
   if (error.code === "TOOL_MISSING") return true;
-  return /(?:Protocol|Operation) not (?:supported|available)|generation id: Invalid argument|need to insmod/.test(
-    error.message,
-  );
+  return saysUnsupported(error.message);
 }
 
 /** Reads our rules. Errors: READ_FAILED, TOOL_MISSING. */
