@@ -37,7 +37,12 @@ export async function bootUml(options: GuestOptions): Promise<GuestEnd> {
 for at in /run /tmp /dev/shm; do mkdir -p $at; mount -t tmpfs tmpfs $at; done
 for at in ${[folder, ...hiddenFolders].map(quote).join(" ")}; do mkdir -p "$at"; mount -t hostfs -o "$at" none "$at"; done
 ${ownKernel === undefined ? loadModules() : ""}
-mount --bind /usr/sbin/xtables-legacy-multi "$(readlink -f /usr/sbin/iptables)"`,
+# As \`update-alternatives --set\` does, because the machine's files are read-only.
+cp -a /etc/alternatives /run/alternatives
+for tool in iptables ip6tables; do for end in "" -save -restore; do
+  ln -sfn /usr/sbin/$tool-legacy$end /run/alternatives/$tool$end
+done; done
+mount --bind /run/alternatives /etc/alternatives`,
   );
   const args = [
     ...[`mem=${memoryMiB}M`, "rootfstype=hostfs", "rootflags=/", "ro", `init=${init}`],
