@@ -320,7 +320,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { print, runTool, readConnections = readConnectionCounts } = this.#options;
     const startMs = this.#nowMs();
     if (this.#draining.size === 0 || startMs < this.#nextLookMs || print !== undefined) return;
-    const connections = await readConnections(runTool);
+    const connections = await readConnections(runTool, this.#draining.reals);
     const endMs = this.#nowMs();
     this.#nextLookMs = endMs + lookPause * (endMs - startMs);
     for (const real of this.#draining.finish(connections, endMs)) {
