@@ -85,25 +85,26 @@ test("each Service that needs a refused address is logged once, also if it comes
   expect(logged()).toEqual([["ns/a"]]);
 });
 
-test("a repair of the frame does not forget which endpoints the kernel refuses", async () => {
+/** Syncs a Service with an endpoint that the kernel refuses, until the rest of it is served. */
+async function syncWithRefusedEndpoint() {
   useKernel("-r 192.0.2.255:");
   const logLines: string[] = [];
   const rules = openRuleSet({ logLines });
   const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["192.0.2.255", "10.1.1.7"])]);
   await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
   await rules.sync(plan, "all", stages);
+  return { rules, plan, logLines };
+}
+
+test("a repair of the frame does not forget which endpoints the kernel refuses", async () => {
+  const { rules, plan, logLines } = await syncWithRefusedEndpoint();
   await rules.repairFrame(plan, stages);
   await rules.sync(plan, "all", stages);
   expect(logLines).toHaveLength(1);
 });
 
 test("the objects that the kernel refuses are counted, and marked in the list of desired ones, until none needs them", async () => {
-  useKernel("-r 192.0.2.255:");
-  const logLines: string[] = [];
-  const rules = openRuleSet({ logLines });
-  const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["192.0.2.255", "10.1.1.7"])]);
-  await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
-  await rules.sync(plan, "all", stages);
+  const { rules, logLines } = await syncWithRefusedEndpoint();
   expect(JSON.parse(logLines.at(-1) ?? "")).toMatchObject({ services: ["ns/a"] });
   const registry = new Registry();
   observeRefused(registry, [rules]);

@@ -43,9 +43,9 @@ function readFromProc(read: () => string = () => readFileSync("/proc/net/ip_vs",
 }
 
 /**
- * Parses /proc/net/ip_vs, whose numbers are hexadecimal, or the output of `ipvsadm -L -n`. *Shape:* a line `TCP
- * 0A600001:0050 rr` or `TCP  10.96.0.1:80 rr` for a virtual server, followed by lines `  -> 0A010107:1F90 Masq 1 3 2`
- * for its real servers: weight, active and inactive connections. Pure.
+ * Parses /proc/net/ip_vs, whose places and marks are hexadecimal, or the output of `ipvsadm -L -n`. *Shape:* a line
+ * `TCP 0A600001:0050 rr` or `TCP  10.96.0.1:80 rr` for a virtual server, followed by lines `  -> 0A010107:1F90 Masq 1 3
+ * 2` for its real servers: weight, active and inactive connections. Pure.
  */
 export function parseConnectionCounts(text: string, radix: 10 | 16): ReadonlyMap<string, number> {
   const counts = new Map<string, number>();
