@@ -3,7 +3,7 @@
 //   node deploy/development/run.mjs [--tools a,b,c] SCRIPT [ARGUMENT...]
 //
 // Plain JavaScript without packages: it runs before packages are installed, on the Node.js (≥ 20) of the machine.
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { accessSync, constants, existsSync, readFileSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -31,7 +31,12 @@ const debianPackages = {
   modprobe: "kmod",
   ipvsadm: "ipvsadm",
   ipset: "ipset",
+  "qemu-system-x86_64": "qemu-system-x86",
+  xz: "xz-utils",
 };
+
+/** Boots the guests of tests where user-mode Linux does not, as on CPUs with AMX. See test/guest. */
+const emulator = "qemu-system-x86_64";
 
 function say(text) {
   process.stderr.write(`setup: ${text}\n`);
@@ -77,6 +82,30 @@ function installNpmPackages() {
   say("installing npm packages, including Node.js 24 (about a minute)");
   // Without warnings: npm would warn for each package that this Node.js is too old, but the packages run on Node.js 24.
   execFileSync("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
+}
+
+/** Whether user-mode Linux starts a process on this CPU. Takes a second. */
+function bootsUserModeLinux() {
+  const args = ["mem=64M", "rootfstype=hostfs", "rootflags=/", "ro", "init=/bin/busybox", "con=null", "con0=fd:0,fd:1"];
+  const child = spawn("linux.uml", [...args, "--", "poweroff", "-f"], { stdio: "ignore", detached: true });
+  return new Promise((resolve) => {
+    const end = (boots) => {
+      clearTimeout(timer);
+      // After a panic, some of its processes go on. All are in its process group.
+      if (child.pid !== undefined && !boots) spawnSync("kill", ["-KILL", "--", `-${child.pid}`], { stdio: "ignore" });
+      resolve(boots);
+    };
+    const timer = setTimeout(() => end(false), 60_000);
+    child.once("error", () => end(false)).once("exit", (code) => end(code === 0));
+  });
+}
+
+/** Installs QEMU if tests need a guest and user-mode Linux does not boot. */
+async function installEmulator(tools) {
+  if (!tools.includes("linux.uml") || process.getuid?.() !== 0 || isOnPath(emulator)) return;
+  if (!isOnPath("linux.uml") || (await bootsUserModeLinux())) return;
+  say("user-mode Linux does not boot on this CPU; tests of IPVS will use QEMU");
+  installSystemPackages([emulator, "xz"]);
 }
 
 /** Installs missing commands on Debian as root. Elsewhere it only names them; tests that need one fail and name it. */
@@ -127,5 +156,6 @@ const tools = args[0] === "--tools" ? args.splice(0, 2)[1].split(",") : [];
 const [script, ...rest] = args;
 installNpmPackages();
 installSystemPackages(tools);
+await installEmulator(tools);
 checkNode();
 run(script, rest);

@@ -9,6 +9,8 @@ export interface GuestOptions {
   readonly folder: string;
   /** The command and its arguments. */
   readonly command: readonly string[];
+  /** The command in QEMU, where programs take ten times as long. Default: `command`. */
+  readonly emulatedCommand?: readonly string[] | undefined;
   readonly environment?: Readonly<Record<string, string>> | undefined;
   /** Memory of the guest. Default 1024. */
   readonly memoryMiB?: number | undefined;
@@ -25,7 +27,13 @@ export interface GuestNetwork {
 }
 
 /** How a run in a guest ended. */
-export type GuestEnd =
+export type GuestEnd = MachineEnd & {
+  /** True in QEMU. */
+  readonly isEmulated: boolean;
+};
+
+/** How a run of `bootMachine` ended. */
+export type MachineEnd =
   | { readonly kind: "exited"; readonly exitCode: number; readonly output: string }
   /** The guest's kernel did not start on this machine; `reason` has its last words. */
   | { readonly kind: "not-booted"; readonly reason: string }
@@ -43,7 +51,7 @@ interface Machine {
  * Runs a machine until it powers off. Its process 1 executes the file `init` of the shared folder, whose text
  * `initScript` makes. Both kinds of guests use it.
  */
-export async function bootMachine(machine: Machine, options: GuestOptions): Promise<GuestEnd> {
+export async function bootMachine(machine: Machine, options: GuestOptions): Promise<MachineEnd> {
   const { folder, timeoutMs, network } = options;
   const child = (network?.start ?? start)(machine.command, machine.environment ?? {});
   child.stdin?.end();

@@ -27,12 +27,12 @@ export function whyNoGuest(): string | undefined {
  */
 export async function runInGuest(options: GuestOptions): Promise<GuestEnd> {
   const reasons: string[] = [];
-  for (const { whyNot, boot } of ways) {
+  for (const { name, whyNot, boot } of ways) {
     const missing = whyNot();
     const end = missing === undefined ? await boot(options) : ({ kind: "not-booted", reason: missing } as const);
-    if (end.kind !== "not-booted") return end;
+    if (end.kind !== "not-booted") return { ...end, isEmulated: name === "qemu" };
     reasons.push(end.reason);
     for (const file of ["out.txt", "status"]) await rm(join(options.folder, file), { force: true });
   }
-  return { kind: "not-booted", reason: reasons.join("; ") };
+  return { kind: "not-booted", reason: reasons.join("; "), isEmulated: false };
 }

@@ -3,6 +3,7 @@
 # vmlinux, initrd.img, lib/modules and version. Debian's kernel is unpacked there on first use (70 MB to download, 500 MB
 # on disk) and never installed.
 set -euo pipefail
+apt-cache show linux-image-amd64 > /dev/null 2>&1 || apt-get -qq update >&2
 package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ {print $2; exit}')
 version=${package#linux-image-}
 folder=$1/$version

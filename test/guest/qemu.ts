@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { reasonOf } from "@kpng/process/log.ts";
 import { withLock } from "../cluster/lock.ts";
 import { testCache } from "../cluster/test-cache.ts";
-import { bootMachine, type GuestEnd, type GuestOptions, quote, writeInit } from "./boot.ts";
+import { bootMachine, type GuestOptions, type MachineEnd, quote, writeInit } from "./boot.ts";
 import { guestModules } from "./modules.ts";
 
 const run = promisify(execFile);
@@ -31,14 +31,14 @@ export function whyNoQemu(): string | undefined {
  * Boots Debian's own kernel in QEMU's software emulation, on a copy-on-write view of this machine's files. It is slower
  * than user-mode Linux by an order of magnitude, and boots on every CPU.
  */
-export async function bootQemu(options: GuestOptions): Promise<GuestEnd> {
+export async function bootQemu(options: GuestOptions): Promise<MachineEnd> {
   const { folder, memoryMiB = 1_024 } = options;
   if (options.network !== undefined) return { kind: "not-booted", reason: "QEMU: guests have no network" };
   const kernel = await findKernel().catch((error: unknown) => ({ reason: reasonOf(error) }));
   if (typeof kernel !== "string") return { kind: "not-booted", reason: `no kernel for QEMU: ${kernel.reason}` };
   const version = readFileSync(join(kernel, "version"), "utf8").trim();
   await writeInit(
-    options,
+    { ...options, command: options.emulatedCommand ?? options.command },
     `for at in /run /dev/shm; do mkdir -p $at; mount -t tmpfs tmpfs $at; done
 mkdir -p /lib/modules; ln -sfn ${quote(join(kernel, "lib/modules", version))} /lib/modules/
 for module in ${guestModules.join(" ")}; do modprobe $module || echo "no module $module" >&2; done`,

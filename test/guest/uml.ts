@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, statfsSync } from "node:fs";
 import { join } from "node:path";
-import { bootMachine, type GuestEnd, type GuestOptions, quote, writeInit } from "./boot.ts";
+import { bootMachine, type GuestOptions, type MachineEnd, quote, writeInit } from "./boot.ts";
 import { guestModules } from "./modules.ts";
 
 const modulesFolder = "/usr/lib/uml/modules";
@@ -24,7 +24,7 @@ export function whyNoUml(): string | undefined {
  *
  * The commands `iptables` are those of iptables-legacy there: the kernel's nf_tables has no NAT.
  */
-export async function bootUml(options: GuestOptions): Promise<GuestEnd> {
+export async function bootUml(options: GuestOptions): Promise<MachineEnd> {
   const { folder, memoryMiB = 1_024, network } = options;
   // A clone in /tmp would be hidden by the guest's own file system there.
   const hiddenFolders = ["/run/", "/tmp/", "/dev/shm/"].some((at) => process.cwd().startsWith(at))

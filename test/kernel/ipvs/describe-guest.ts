@@ -13,6 +13,8 @@ interface GuestChecks {
   /** Program inside the guest, which writes `GuestResults`. *Shape:* `test/kernel/ipvs/guest-main.ts`. */
   readonly program: string;
   readonly names: readonly string[];
+  /** The checks that run in QEMU, where each takes ten times as long; the others are skipped. Default: `names`. */
+  readonly emulatedNames?: readonly string[] | undefined;
   /** Reason why the checks cannot run, besides those of a guest. Default: none. */
   readonly whyNot?: string | undefined;
   /** Memory of the guest, in MiB. Default 1024. */
@@ -29,7 +31,8 @@ const guestMs = Number(process.env.KPNG_GUEST_MS ?? 1_200_000);
  *
  * Without the packages of a guest the tests are skipped with the reason; under CI=true they fail.
  */
-export function describeGuest(title: string, { program, names, whyNot, memoryMiB, environment }: GuestChecks): void {
+export function describeGuest(title: string, { program, names, emulatedNames = names, ...others }: GuestChecks): void {
+  const { whyNot, memoryMiB, environment } = others;
   describe(`${title}, with the kernel of a guest`, () => {
     const missing = whyNoGuest() ?? whyNot;
     if (missing !== undefined) {
@@ -39,6 +42,7 @@ export function describeGuest(title: string, { program, names, whyNot, memoryMiB
     }
     let folder: string;
     let whyNotBooted: string | undefined;
+    let isEmulated = false;
     let output = "";
     let results: ReadonlyMap<string, GuestResult> = new Map();
 
@@ -49,6 +53,7 @@ export function describeGuest(title: string, { program, names, whyNot, memoryMiB
       const end = await runInGuest({
         folder,
         command: [process.execPath, program, file, JSON.stringify(names)],
+        emulatedCommand: [process.execPath, program, file, JSON.stringify(emulatedNames)],
         environment: {
           NODE_COMPILE_CACHE: "/tmp/node-compile",
           XDG_CACHE_HOME: join(testCache("control-plane"), "../.."),
@@ -65,6 +70,7 @@ export function describeGuest(title: string, { program, names, whyNot, memoryMiB
       else {
         // Seeds and counts, also of a run that succeeds.
         process.stdout.write(end.output);
+        isEmulated = end.isEmulated;
         output = `${end.kind}: ${end.output.slice(-4_000)}`;
       }
       const lines = (await readFile(file, "utf8").catch(() => "")).split("\n").filter((line) => line !== "");
@@ -77,6 +83,7 @@ export function describeGuest(title: string, { program, names, whyNot, memoryMiB
         if (whyNotBooted !== undefined && process.env.CI === "true") expect.fail(whyNotBooted);
         if (whyNotBooted !== undefined) skip(whyNotBooted);
         const result = results.get(name);
+        if (isEmulated && !emulatedNames.includes(name)) return skip("takes too long in QEMU");
         if (result === undefined) expect.fail(`no result: the guest ended early: ${output}`);
         expect(result.wrong).toEqual([]);
       });
