@@ -1,3 +1,4 @@
+import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { FamilyFlags } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
@@ -22,31 +23,30 @@ import type { Item } from "./item.ts";
  */
 export class ItemCache {
   readonly #service: Service;
-  readonly #endpoints: readonly MergedEndpoint[];
-  /** By the index of the endpoint. */
-  readonly #variants: (CachedVariant | undefined)[];
+  readonly #slices: readonly EndpointSlice[];
+  /** By the index of the slice, and of the endpoint in it. */
+  readonly #variants: readonly (CachedVariant | undefined)[][];
   #serviceVariants: CachedVariant | undefined;
 
-  constructor(service: Service, endpoints: readonly MergedEndpoint[], before?: ItemCache) {
+  constructor(service: Service, slices: readonly EndpointSlice[], before?: ItemCache) {
     this.#service = service;
-    this.#endpoints = endpoints;
-    if (before === undefined || before.#service !== service) {
-      this.#variants = new Array<undefined>(endpoints.length);
-    } else {
-      this.#variants = before.#variantsOf(endpoints);
-      this.#serviceVariants = before.#serviceVariants;
-    }
+    this.#slices = slices;
+    const isSame = before !== undefined && before.#service === service;
+    this.#variants = slices.map((slice) => {
+      return (isSame ? before.#variantsOf(slice) : undefined) ?? new Array<undefined>(slice.endpoints.length);
+    });
+    if (isSame) this.#serviceVariants = before.#serviceVariants;
   }
 
   /** Returns what is cached for the same endpoints. The store keeps the identity of an unchanged endpoint. */
-  #variantsOf(endpoints: readonly MergedEndpoint[]): (CachedVariant | undefined)[] {
-    const indexes = new Map(this.#endpoints.map(({ endpoint, index }) => [endpoint, index]));
-    return endpoints.map(({ endpoint, slice }) => {
-      const index = indexes.get(endpoint) ?? -1;
-      const old = this.#endpoints[index]?.slice;
-      // The paths of the items depend on both fields of the slice.
-      return old?.name === slice.name && old.hasPodKeys === slice.hasPodKeys ? this.#variants[index] : undefined;
-    });
+  #variantsOf(slice: EndpointSlice): (CachedVariant | undefined)[] | undefined {
+    const sameAt = this.#slices.indexOf(slice);
+    if (sameAt >= 0) return this.#variants[sameAt];
+    // The paths of the items depend on both fields of the slice.
+    const at = this.#slices.findIndex(({ name, hasPodKeys }) => name === slice.name && hasPodKeys === slice.hasPodKeys);
+    const variants = this.#variants[at];
+    const indexes = new Map(this.#slices[at]?.endpoints.map((endpoint, index) => [endpoint, index]));
+    return variants && slice.endpoints.map((endpoint) => variants[indexes.get(endpoint) ?? -1]);
   }
 
   /**
@@ -54,15 +54,16 @@ export class ItemCache {
    * encoded items are not cached, and the caller must not keep them.
    */
   ofEndpoint(one: MergedEndpoint, uses: Uses, variant: EndpointVariant, isKept = true): readonly Item[] {
-    const first = this.#variants[one.index];
+    const variants = this.#variants[this.#slices.indexOf(one.slice)];
+    const first = variants?.[one.index];
     const key = endpointVariantKey(uses, variant);
     const cached = find(first, key);
     if (cached !== undefined) return cached;
     const encoded = makeEndpointItems(this.#service, one, uses, variant, isKept);
-    if (!isKept) return encoded;
+    if (!isKept || variants === undefined) return encoded;
     // A copy without spare capacity: an array that has grown has room for 16 more, and there is one per endpoint.
     const items = encoded.slice();
-    this.#variants[one.index] = { key, items, next: first };
+    variants[one.index] = { key, items, next: first };
     return items;
   }
 

@@ -28,8 +28,8 @@ const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, bef
   return byNode.withAll(entries);
 });
 
-/** The nodes for which a Service has own endpoints: `snapshotDelta` finds the nodes that need own changes with it. */
-export function ownersOf(snapshot: Snapshot, key: string): ReadonlyMap<string, unknown> {
+/** The nodes for which a Service has own endpoints. */
+function ownersOf(snapshot: Snapshot, key: string): ReadonlyMap<string, unknown> {
   return serviceStates(snapshot).get(key)?.own.byNode ?? noOwners;
 }
 

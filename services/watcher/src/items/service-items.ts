@@ -30,6 +30,27 @@ export function sortByPath(items: readonly Item[]): readonly Item[] {
   return items.length < 2 ? items : items.toSorted((a, b) => compareText(a.path, b.path));
 }
 
+/**
+ * Returns the items without `removed` and with `added`, where an item that is in both stays.
+ *
+ * *Cost:* O(items), without comparing them, and a search for each added item.
+ */
+export function editItems({ items }: ServiceItems, removed: readonly Item[], added: readonly Item[]): ServiceItems {
+  const gone = new Set(removed);
+  const fresh = sortByPath(added.filter((item) => !gone.delete(item)));
+  const kept = gone.size === 0 ? items : items.filter((item) => !gone.has(item));
+  const edited: Item[] = [];
+  let from = 0;
+  let hasClashes = false;
+  for (const item of fresh) {
+    const to = lowerBound(kept.length, (index) => (kept[index]?.path ?? "") < item.path);
+    for (; from < to; from += 1) edited.push(kept[from] as Item);
+    hasClashes ||= kept[to]?.path === item.path || edited.at(-1)?.path === item.path;
+    edited.push(item);
+  }
+  return { items: fresh.length === 0 ? kept : [...edited, ...kept.slice(from)], hasClashes };
+}
+
 /** Returns the item at a path. `items` ascend by path. O(log items). */
 export function findItem(items: readonly Item[], path: string): Item | undefined {
   const found = items[lowerBound(items.length, (index) => (items[index]?.path ?? "") < path)];

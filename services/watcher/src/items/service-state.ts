@@ -5,11 +5,12 @@ import { changedServices, derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { type ClassChoice, chooseForClass, findOwn, type OwnEndpoints } from "../view/class-choice.ts";
-import { type MergedSlices, mergeSlices, type PortGroup } from "../view/merge-slices.ts";
+import { type MergedEndpoint, type MergedSlices, mergeSlices, type PortGroup } from "../view/merge-slices.ts";
 import type { Item } from "./item.ts";
 import { ItemCache } from "./item-cache.ts";
 import {
   type Edits,
+  editItems,
   editsBetween,
   makeServiceItems,
   noEdits,
@@ -35,16 +36,39 @@ export class ServiceState {
   readonly items: ItemCache;
   /** Each node's own endpoints. */
   readonly own: OwnEndpoints;
-  readonly #byClass = new Map<string, ClassItems>();
+  readonly #byClass = new Map<string, CachedClass>();
 
   /** `before` is the previous state of the Service with the same key. */
   constructor(service: Service, slices: readonly EndpointSlice[], before?: ServiceState) {
     const same = before?.slices === slices ? before : undefined;
     this.service = service;
     this.slices = slices;
-    this.merged = same?.merged ?? mergeSlices(slices);
-    this.items = new ItemCache(service, this.merged.endpoints, before?.items);
+    this.merged = same?.merged ?? mergeSlices(slices, before?.merged);
+    this.items = new ItemCache(service, slices, before?.items);
     this.own = same?.own ?? findOwn(this.merged);
+    if (before !== undefined) this.#takeOver(before);
+  }
+
+  /**
+   * Makes the shared items of the classes for which those of `before` were requested, from the slices that differ:
+   * while one slice of a hundred changes, the other endpoints are neither encoded nor sorted again.
+   */
+  #takeOver(before: ServiceState): void {
+    if (before.service !== this.service || before.own.hasZoneHints !== this.own.hasZoneHints) return;
+    const { removed, added } = differingParts(before, this);
+    for (const [key, old] of before.#byClass) {
+      const { viewClass, isRequested, items, choice } = old;
+      if (!isRequested || viewClass === undefined || items.hasClashes) continue;
+      const nodeClass = { zone: viewClass.zone, namedGroups: noGroups };
+      const next = chooseForClass(this.service, this.merged, nodeClass);
+      if (!next.isSame(choice)) continue;
+      const variant = { isExtended: viewClass.isExtended, isOnNode: false };
+      const gone = removed.flatMap((one) => before.items.ofEndpoint(one, choice.usesOf(one), variant));
+      const come = added.flatMap((one) => this.items.ofEndpoint(one, next.usesOf(one), variant));
+      const edited = editItems(items, gone, come);
+      if (edited.hasClashes) continue;
+      this.#byClass.set(key, { items: edited, choice: next, edits: noEdits, viewClass, isRequested: false });
+    }
   }
 
   /** The items that a node without own endpoints receives. */
@@ -60,12 +84,16 @@ export class ServiceState {
       namedGroups.length === 0
         ? sharedKey(isExtended, zoneHinted)
         : JSON.stringify([isExtended, zoneHinted, ...namedGroups]);
-    return getOrMake(this.#byClass, key, () => {
+    const found = getOrMake(this.#byClass, key, (): CachedClass => {
       const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups });
       const items = this.#makeItems(choice, isExtended);
-      if (namedGroups.length === 0) return { items, choice, edits: noEdits };
-      return { items, choice, edits: editsBetween(this.sharedItems({ isExtended, zone }), items) };
+      const viewClass = { isExtended, zone: zoneHinted };
+      if (namedGroups.length === 0) return { items, choice, edits: noEdits, viewClass, isRequested: true };
+      const edits = editsBetween(this.sharedItems(viewClass), items);
+      return { items, choice, edits, viewClass: undefined, isRequested: true };
     });
+    found.isRequested = true;
+    return found;
   }
 
   /**
@@ -99,6 +127,60 @@ export interface ClassItems {
   readonly choice: ClassChoice;
   /** Difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes. */
   readonly edits: Edits;
+}
+
+interface CachedClass extends ClassItems {
+  /** Undefined for nodes that hints name. */
+  readonly viewClass: Pick<ViewClass, "isExtended" | "zone"> | undefined;
+  /** False if only {@link ServiceState} needed it so far. */
+  isRequested: boolean;
+}
+
+/** The endpoints of the slices that only one of two states has. */
+function differingParts(before: ServiceState, after: ServiceState) {
+  const [old, now] = [new Set(before.merged.parts), new Set(after.merged.parts)];
+  const removed = before.merged.parts.filter((part) => !now.has(part)).flatMap(({ endpoints }) => endpoints);
+  const added = after.merged.parts.filter((part) => !old.has(part)).flatMap(({ endpoints }) => endpoints);
+  return { removed, added };
+}
+
+/**
+ * Returns the nodes whose overlays of a Service may differ between two of its states, for a class: those that have one
+ * of the endpoints that differ, as long as all others are used as before.
+ */
+export function changedOwners(
+  before: ServiceState | undefined,
+  after: ServiceState | undefined,
+  viewClass: ViewClass,
+): Iterable<string> {
+  const isComparable =
+    before?.service === after?.service &&
+    before?.own.hintedGroups.size === 0 &&
+    after?.own.hintedGroups.size === 0 &&
+    before.own.hasZoneHints === after.own.hasZoneHints;
+  if (isComparable) {
+    const [old, now] = [before.ofClass(viewClass, noGroups), after.ofClass(viewClass, noGroups)];
+    if (!old.items.hasClashes && !now.items.hasClashes && now.choice.isSame(old.choice)) {
+      const { removed, added } = differingParts(before, after);
+      const differing = new Map(removed.map((one) => [one.endpoint, one]));
+      for (const one of added) {
+        if (isSamePlace(differing.get(one.endpoint), one)) differing.delete(one.endpoint);
+        else differing.set(one.endpoint, one);
+      }
+      // An endpoint that was changed has another object, so both are here.
+      return new Set([...differing.keys()].flatMap(({ nodeName, hintedNodes }) => [nodeName, ...hintedNodes]));
+    }
+  }
+  return new Set([...(before?.own.byNode.keys() ?? []), ...(after?.own.byNode.keys() ?? [])]);
+}
+
+/** True if the same endpoint has the same items in both states. */
+function isSamePlace(a: MergedEndpoint | undefined, b: MergedEndpoint): boolean {
+  return (
+    a?.slice.name === b.slice.name &&
+    a.slice.hasPodKeys === b.slice.hasPodKeys &&
+    a.portEndpoints.every((one, index) => (one === undefined) === (b.portEndpoints[index] === undefined))
+  );
 }
 
 function sharedKey(isExtended: boolean, zone: string): string {

@@ -1,10 +1,10 @@
+import { assertNever } from "@kpng/model/assert-never.ts";
 import type { Endpoint } from "@kpng/model/endpoint.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 
 /**
- * Chooses the endpoints of one service port and family that a node uses. `makeServiceView` calls it for one node,
- * `chooseForClass` for a class of nodes, and `kpng explain` through `explainService`, so all agree. Separate from these
- * because it knows only a list of candidates, as kube-proxy's function does.
+ * Chooses the endpoints of one service port and family that a node uses. `makeServiceView` calls it for
+ * one node, and `kpng explain` through `explainService`; `chooseForClass` uses the same rules for a class of nodes.
  *
  * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
  *   and still serve, regardless of hints.
@@ -18,23 +18,61 @@ export function chooseEndpoints<C extends Candidate>(
   node: ChoosingNode,
   needed: NeededSets,
 ): Choice<C> {
-  const ready = candidates.filter((candidate) => candidate.conditions.ready);
-  const draining = candidates.filter(isDraining);
-  const isLocal = (candidate: C): boolean => isOnNode(candidate, node);
-  const forCluster = needed.cluster ? orElse(matchHints(ready, node), draining) : notNeeded;
-  const forLocal = needed.local
-    ? orElse({ rule: "ready", members: ready.filter(isLocal) }, draining.filter(isLocal))
-    : notNeeded;
-  const cluster = new Set<C>(forCluster.members);
-  const local = new Set<C>(forLocal.members);
+  const rules = {
+    cluster: needed.cluster ? clusterRule(candidates, node) : "not-needed",
+    local: needed.local ? anyRule(candidates.filter((candidate) => isOnNode(candidate, node))) : "not-needed",
+  } as const;
   const uses = new Map<C, EndpointUse>();
   for (const candidate of candidates) {
-    if (cluster.has(candidate) || local.has(candidate)) {
-      uses.set(candidate, { cluster: cluster.has(candidate), local: local.has(candidate) });
-    }
+    const cluster = isChosen(rules.cluster, candidate, node);
+    const local = isOnNode(candidate, node) && isChosen(rules.local, candidate, node);
+    if (cluster || local) uses.set(candidate, { cluster, local });
   }
-  const rules = { cluster: forCluster.rule, local: forLocal.rule };
-  return { uses, rules, hasEndpoints: ready.length > 0 || draining.length > 0 };
+  return { uses, rules, hasEndpoints: anyRule(candidates) !== "none" };
+}
+
+/** Returns the rule that decides which candidates are in set "cluster" of a node. */
+export function clusterRule(candidates: readonly Candidate[], { name, zone }: ChoosingNode): SetRule {
+  const rule = anyRule(candidates);
+  if (rule !== "ready") return rule;
+  // Hints count only if all ready endpoints have them and one names this node: otherwise, following them could leave
+  // the node without endpoints. A node without a zone is in zone "", as in kube-proxy. An empty hint names no node.
+  let [allNameNodes, allNameZones, isNamed, isZoneNamed] = [true, true, false, false];
+  for (const { conditions, hintedNodes, hintedZones } of candidates) {
+    if (!conditions.ready) continue;
+    if (hintedNodes.length === 0) allNameNodes = false;
+    else isNamed ||= name !== "" && hintedNodes.includes(name);
+    if (hintedZones.length === 0) allNameZones = false;
+    else isZoneNamed ||= hintedZones.includes(zone);
+    if (!allNameNodes && !allNameZones) return "ready";
+  }
+  if (allNameNodes && isNamed) return "node-hints";
+  return allNameZones && isZoneNamed ? "zone-hints" : "ready";
+}
+
+/** Returns the rule for candidates without regard to hints. */
+function anyRule(candidates: readonly Candidate[]): "ready" | "draining" | "none" {
+  if (candidates.some(({ conditions }) => conditions.ready)) return "ready";
+  return candidates.some(isDraining) ? "draining" : "none";
+}
+
+/** True if a rule puts the candidate in its set. For set "local", the candidate must also be on the node. */
+export function isChosen(rule: SetRule, candidate: Candidate, { name, zone }: ChoosingNode): boolean {
+  switch (rule) {
+    case "node-hints":
+      return candidate.conditions.ready && candidate.hintedNodes.includes(name);
+    case "zone-hints":
+      return candidate.conditions.ready && candidate.hintedZones.includes(zone);
+    case "ready":
+      return candidate.conditions.ready;
+    case "draining":
+      return isDraining(candidate);
+    case "none":
+    case "not-needed":
+      return false;
+    default:
+      return assertNever(rule);
+  }
 }
 
 /** The fields of an endpoint on which the choice depends. */
@@ -80,13 +118,6 @@ export interface Choice<C extends Candidate> {
   readonly hasEndpoints: boolean;
 }
 
-interface ChosenSet<C> {
-  readonly rule: SetRule;
-  readonly members: readonly C[];
-}
-
-const notNeeded: ChosenSet<never> = { rule: "not-needed", members: [] };
-
 /** True if the endpoint runs on the node. An endpoint without a node runs on none, even if the node has no name. */
 export function isOnNode(candidate: Pick<Candidate, "nodeName">, node: Pick<ChoosingNode, "name">): boolean {
   return candidate.nodeName !== "" && candidate.nodeName === node.name;
@@ -95,28 +126,4 @@ export function isOnNode(candidate: Pick<Candidate, "nodeName">, node: Pick<Choo
 /** True if the endpoint is not ready, but serving and terminating. */
 export function isDraining({ conditions }: Pick<Candidate, "conditions">): boolean {
   return !conditions.ready && conditions.serving && conditions.terminating;
-}
-
-/**
- * Returns the endpoints whose hints name the node or its zone. Returns all if an endpoint has no hint, or no hint names
- * this node: then following hints could leave the node without endpoints.
- *
- * A node without a zone is in zone "", as in kube-proxy, so only a hint for zone "" can name its zone.
- */
-function matchHints<C extends Candidate>(ready: readonly C[], node: ChoosingNode): ChosenSet<C> {
-  // An empty hint names no node.
-  const forNode = ready.filter(({ hintedNodes }) => node.name !== "" && hintedNodes.includes(node.name));
-  if (forNode.length > 0 && ready.every((candidate) => candidate.hintedNodes.length > 0)) {
-    return { rule: "node-hints", members: forNode };
-  }
-  const forZone = ready.filter((candidate) => candidate.hintedZones.includes(node.zone));
-  if (forZone.length > 0 && ready.every((candidate) => candidate.hintedZones.length > 0)) {
-    return { rule: "zone-hints", members: forZone };
-  }
-  return { rule: "ready", members: ready };
-}
-
-function orElse<C>(first: ChosenSet<C>, draining: readonly C[]): ChosenSet<C> {
-  if (first.members.length > 0) return first;
-  return { rule: draining.length > 0 ? "draining" : "none", members: draining };
 }

@@ -1,7 +1,7 @@
 import type { EndpointUse, FamilyFlags } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { shareUse } from "@kpng/model/shared-values.ts";
-import { chooseEndpoints, isDraining, isOnNode, type NeededSets } from "./choose-endpoints.ts";
+import { clusterRule, isChosen, isDraining, isOnNode, type NeededSets, type SetRule } from "./choose-endpoints.ts";
 import type { MergedEndpoint, MergedSlices, PortEndpoint, PortGroup } from "./merge-slices.ts";
 import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
 import { portFlags } from "./service-view.ts";
@@ -18,25 +18,32 @@ import type { Uses } from "./view-endpoints.ts";
  *   nodes: there, it contains only own endpoints.
  * - Set "local" contains only own endpoints.
  *
- * `ServiceState` computes from it the items that the class shares, and `serviceOverlay` those of one node. Separate
- * from `chooseEndpoints`, which knows only one node. `makeServiceView` computes the same result for one node, without
- * classes; both must agree.
+ * `ServiceState` computes from it the items that the class shares, and `serviceOverlay` those of one node.
+ * `makeServiceView` computes the same result for one node, without classes; both must agree.
  */
 export class ClassChoice {
   /** One element for each port of the Service: whether any node can use an endpoint. */
   readonly portHasEndpoints: readonly FamilyFlags[];
   readonly #service: Service;
   readonly #needed: NeededSets;
-  readonly #namedGroups: readonly PortGroup[];
-  /** Port endpoints that are not in set "cluster". Usually most are in it, so this is the smaller set. */
-  readonly #outside: ReadonlySet<PortEndpoint>;
+  readonly #class: NodeClass;
+  /** Which port endpoints of each group are in set "cluster" of a node without own endpoints. */
+  readonly #rules: ReadonlyMap<PortGroup, SetRule>;
 
-  constructor(service: Service, needed: NeededSets, namedGroups: readonly PortGroup[], chosen: ChosenGroups) {
-    this.portHasEndpoints = portFlags(service, chosen.usable);
+  constructor(service: Service, rules: ReadonlyMap<PortGroup, SetRule>, nodeClass: NodeClass) {
+    const usable = [...rules].flatMap(([group, rule]) => (rule === "none" ? [] : [group]));
+    this.portHasEndpoints = portFlags(service, new Set(usable));
     this.#service = service;
-    this.#needed = needed;
-    this.#namedGroups = namedGroups;
-    this.#outside = chosen.outside.length === 0 ? noPortEndpoints : new Set(chosen.outside);
+    this.#needed = neededSets(service);
+    this.#class = nodeClass;
+    this.#rules = rules;
+  }
+
+  /** True if both choices use each endpoint in the same way, for the same class and the same Service. */
+  isSame(other: ClassChoice): boolean {
+    if (other.#service !== this.#service || other.#rules.size !== this.#rules.size) return false;
+    for (const [group, rule] of this.#rules) if (other.#rules.get(group) !== rule) return false;
+    return true;
   }
 
   /** How the nodes of the class use an endpoint that is not their own. */
@@ -57,11 +64,17 @@ export class ClassChoice {
   }
 
   #isNamed({ group }: PortEndpoint): boolean {
-    return this.#namedGroups.includes(group);
+    return this.#class.namedGroups.includes(group);
   }
 
   #isInCluster(candidate: PortEndpoint): boolean {
-    return this.#needed.cluster && !this.#isNamed(candidate) && !this.#outside.has(candidate);
+    const { group } = candidate;
+    const rule = this.#rules.get(group) ?? "none";
+    return (
+      this.#needed.cluster &&
+      !this.#isNamed(candidate) &&
+      isChosen(rule, candidate, { name: "", zone: this.#class.zone })
+    );
   }
 
   #isHintedTo(candidate: PortEndpoint, nodeName: string): boolean {
@@ -82,29 +95,14 @@ export interface NodeClass {
   readonly namedGroups: readonly PortGroup[];
 }
 
-const noPortEndpoints: ReadonlySet<PortEndpoint> = new Set();
-
-interface ChosenGroups {
-  /** Port endpoints that are not in set "cluster". */
-  readonly outside: readonly PortEndpoint[];
-  /** The port groups with an endpoint that some node can use. */
-  readonly usable: ReadonlySet<PortGroup>;
-}
-
 /**
  * Chooses the endpoints of a Service for the nodes of a class; `ServiceState` calls it. Pure; O(endpoints of the
- * Service × ports).
+ * Service × ports), and quick: it looks for one ready endpoint in each group, unless endpoints have hints.
  */
-export function chooseForClass(service: Service, merged: MergedSlices, { zone, namedGroups }: NodeClass): ClassChoice {
-  const needed = neededSets(service);
-  const outside: PortEndpoint[] = [];
-  const usable = new Set<PortGroup>();
-  for (const [group, portEndpoints] of merged.groups) {
-    const { uses, hasEndpoints } = chooseEndpoints(portEndpoints, { name: "", zone }, { ...needed, local: false });
-    if (hasEndpoints) usable.add(group);
-    if (needed.cluster) for (const candidate of portEndpoints) if (!uses.has(candidate)) outside.push(candidate);
-  }
-  return new ClassChoice(service, needed, namedGroups, { outside, usable });
+export function chooseForClass(service: Service, { groups }: MergedSlices, nodeClass: NodeClass): ClassChoice {
+  const node = { name: "", zone: nodeClass.zone };
+  const rules = [...groups].map(([group, candidates]) => [group, clusterRule(candidates, node)] as const);
+  return new ClassChoice(service, new Map(rules), nodeClass);
 }
 
 function readyGroups(own: readonly MergedEndpoint[], nodeName: string): ReadonlySet<PortGroup> {

@@ -11,27 +11,24 @@ import type { Candidate } from "./choose-endpoints.ts";
  * address of a terminating pod may already belong to the next pod. Then a ready endpoint wins, then a serving one, then
  * the first by slice name, where kube-proxy takes any. A pod that moves between slices is in both for a moment.
  *
- * Pure; O(endpoints × ports).
- *
- * Called by `ServiceState` for streams, by `makeServiceView`, and by `explainService`. Separate, because all three need
- * it.
+ * Pure. *Cost:* O(endpoints × ports). With `before`, the result for earlier slices of the same Service, the slices that
+ * are the same objects cost a look-up of each address.
  */
-export function mergeSlices(slices: readonly EndpointSlice[]): MergedSlices {
-  const groups = new Map<PortGroup, Map<string, Claim>>();
-  const endpoints: MergedEndpoint[] = [];
-  const names: GroupNames = { v4: new Map(), v6: new Map() };
-  for (const slice of slices) {
-    for (const endpoint of slice.endpoints) {
-      const portEndpoints: (PortEndpoint | undefined)[] = portEndpointsOf(endpoint, slice, names);
-      for (const [index, portEndpoint] of portEndpoints.entries())
-        if (portEndpoint !== undefined) take({ portEndpoint, portEndpoints, index }, groups);
-      endpoints.push({ endpoint, slice, index: endpoints.length, portEndpoints });
+export function mergeSlices(slices: readonly EndpointSlice[], before?: MergedSlices): MergedSlices {
+  const whole = before?.parts.filter((part) => !part.hasLosers) ?? [];
+  const known = new Map(whole.map((part) => [part.slice, part]));
+  const parts = slices.map((slice) => known.get(slice) ?? makePart(slice));
+  const fresh = parts.filter((part) => !known.has(part.slice));
+  const isQuick = whole.length === before?.parts.length && fresh.length * 8 < parts.length;
+  const losers = isQuick && fresh.every((part) => hasOwnAddresses(part, parts)) ? noLosers : findLosers(parts);
+  const merged = losers.size === 0 ? parts : parts.map((part) => withoutLosers(part, losers));
+  const groups = new Map<PortGroup, PortEndpoint[]>();
+  for (const { endpoints } of merged) {
+    for (const { portEndpoints } of endpoints) {
+      for (const one of portEndpoints) if (one !== undefined) getOrMake(groups, one.group, () => []).push(one);
     }
   }
-  const portEndpointsByGroup = [...groups].map(
-    ([group, claims]) => [group, [...claims.values()].map(({ portEndpoint }) => portEndpoint)] as const,
-  );
-  return { endpoints, groups: new Map(portEndpointsByGroup) };
+  return { parts: merged, endpoints: merged.flatMap(({ endpoints }) => endpoints), groups };
 }
 
 /** One endpoint for one port in one family: the unit in which endpoints are chosen. */
@@ -51,14 +48,25 @@ export type PortGroup = string;
 export interface MergedEndpoint {
   readonly endpoint: Endpoint;
   readonly slice: EndpointSlice;
-  /** Index among all endpoints of the Service, from 0. */
+  /** Position in the slice. */
   readonly index: number;
   /** By family and port; undefined if another endpoint with the same address and port replaces it. */
   readonly portEndpoints: readonly (PortEndpoint | undefined)[];
 }
 
+/** The endpoints of one slice. */
+export interface MergedPart {
+  readonly slice: EndpointSlice;
+  readonly endpoints: readonly MergedEndpoint[];
+  /** True if an endpoint of another slice replaces a port endpoint of this one. */
+  readonly hasLosers: boolean;
+  addresses?: ReadonlySet<string> | undefined;
+}
+
 /** The merged slices of a Service. */
 export interface MergedSlices {
+  /** One for each slice. Two states of a Service share the parts of unchanged slices without losers. */
+  readonly parts: readonly MergedPart[];
   /** In the order of the slices. */
   readonly endpoints: readonly MergedEndpoint[];
   readonly groups: ReadonlyMap<PortGroup, readonly PortEndpoint[]>;
@@ -69,11 +77,12 @@ export function portGroup(family: Family, port: EndpointPort | undefined): PortG
   return port === undefined ? family : `${family} ${port.protocol ?? ""} ${port.name}`;
 }
 
-/** A port endpoint that claims an address and port, and its position in the list of its endpoint. */
-interface Claim {
-  readonly portEndpoint: PortEndpoint;
-  readonly portEndpoints: (PortEndpoint | undefined)[];
-  readonly index: number;
+function makePart(slice: EndpointSlice): MergedPart {
+  const names: GroupNames = { v4: new Map(), v6: new Map() };
+  const endpoints = slice.endpoints.map((endpoint, index) => {
+    return { endpoint, slice, index, portEndpoints: portEndpointsOf(endpoint, slice, names) };
+  });
+  return { slice, endpoints, hasLosers: false };
 }
 
 /** Cached group names by port: the endpoints of a slice share their port objects. */
@@ -95,17 +104,56 @@ function portEndpointsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupN
 
 const noPort = [undefined] as const;
 
-/** Adds a port endpoint to its group. Of two with the same address and port, removes one. */
-function take(claim: Claim, groups: Map<PortGroup, Map<string, Claim>>): void {
-  const { portEndpoint } = claim;
-  const claims = groups.get(portEndpoint.group) ?? new Map<string, Claim>();
-  groups.set(portEndpoint.group, claims);
-  // Only the first address of an endpoint is used, as in kube-proxy.
-  const key = `${portEndpoint.endpoint.addresses[portEndpoint.family][0]} ${portEndpoint.port?.port ?? ""}`;
-  const other = claims.get(key);
-  const loser = other !== undefined && rank(portEndpoint.endpoint) <= rank(other.portEndpoint.endpoint) ? claim : other;
-  if (loser !== claim) claims.set(key, claim);
-  if (loser !== undefined) loser.portEndpoints[loser.index] = undefined;
+const noLosers: ReadonlySet<PortEndpoint> = new Set();
+
+/** True if no address of a part occurs twice in the parts, so that none of its port endpoints loses or wins. */
+function hasOwnAddresses(part: MergedPart, parts: readonly MergedPart[]): boolean {
+  const own = addressesOf(part);
+  const count = part.slice.endpoints.reduce((sum, { addresses }) => sum + addresses.v4.length + addresses.v6.length, 0);
+  return own.size === count && parts.every((other) => other === part || own.isDisjointFrom(addressesOf(other)));
+}
+
+/** All addresses of a part. Kept with it: a slice of a large Service is compared at each change of another. */
+function addressesOf(part: MergedPart): ReadonlySet<string> {
+  part.addresses ??= new Set(part.slice.endpoints.flatMap(({ addresses }) => [...addresses.v4, ...addresses.v6]));
+  return part.addresses;
+}
+
+/** Returns all but the best of the port endpoints with the same group, address and port. */
+function findLosers(parts: readonly MergedPart[]): ReadonlySet<PortEndpoint> {
+  const losers = new Set<PortEndpoint>();
+  const claims = new Map<PortGroup, Map<number | undefined, Map<string, PortEndpoint>>>();
+  for (const { endpoints } of parts) {
+    let last: PortEndpoint | undefined;
+    let byAddress = new Map<string, PortEndpoint>();
+    for (const { portEndpoints } of endpoints) {
+      for (const one of portEndpoints) {
+        if (one === undefined) continue;
+        if (one.group !== last?.group || one.port !== last.port) {
+          const byPort = getOrMake(claims, one.group, () => new Map<number | undefined, Map<string, PortEndpoint>>());
+          byAddress = getOrMake(byPort, one.port?.port, () => new Map<string, PortEndpoint>());
+        }
+        last = one;
+        // Only the first address of an endpoint is used, as in kube-proxy.
+        const address = one.endpoint.addresses[one.family][0] ?? "";
+        const other = byAddress.get(address);
+        const isBetter = other === undefined || rank(one.endpoint) > rank(other.endpoint);
+        if (isBetter) byAddress.set(address, one);
+        if (other !== undefined) losers.add(isBetter ? other : one);
+      }
+    }
+  }
+  return losers;
+}
+
+function withoutLosers(part: MergedPart, losers: ReadonlySet<PortEndpoint>): MergedPart {
+  const isLoser = (one: PortEndpoint | undefined): boolean => one !== undefined && losers.has(one);
+  if (!part.endpoints.some(({ portEndpoints }) => portEndpoints.some(isLoser))) return part;
+  const endpoints = part.endpoints.map((merged) => ({
+    ...merged,
+    portEndpoints: merged.portEndpoints.map((one) => (isLoser(one) ? undefined : one)),
+  }));
+  return { ...part, endpoints, hasLosers: true };
 }
 
 function rank({ conditions }: Endpoint): number {

@@ -9,14 +9,15 @@ import { snapshotDelta } from "./snapshot-delta.ts";
  * Returns the overlays of a node that differ between two snapshots in which its view target is the same. An overlay is
  * the difference between the items of a Service that a class of nodes shares and those of one node.
  *
- * *Cost:* the node's own endpoints of the Services that changed; next to nothing for a node without any.
+ * *Cost:* the node's own endpoints of the Services of which one of them changed, or the use of all of them; next to
+ * nothing for other nodes.
  *
  * `nodeProjection` calls it, passes the result to `nodeDelta`, and computes the digest of the view from it. Separate
  * from `nodeDelta`, because the digest needs the same result.
  */
 export function overlayDeltas(before: Snapshot, snapshot: Snapshot, target: ViewTarget): readonly OverlayDelta[] {
   const { node, request } = target;
-  const keys = snapshotDelta(before, snapshot).keysByNode.get(node.name);
+  const keys = snapshotDelta(before, snapshot).forClass(target.viewClass).keysByNode.get(node.name);
   const hasNode = request.wantsNode && isNodeChanged(before, snapshot, node.name);
   if (keys === undefined && !hasNode) return noDeltas;
   const deltas: OverlayDelta[] = [];

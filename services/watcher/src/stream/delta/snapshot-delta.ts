@@ -2,9 +2,8 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { deleteFrame, type Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
 import { nodeViewOrder } from "../../items/node-view-items.ts";
-import { ownersOf } from "../../items/own-services.ts";
 import { diffSorted, type ItemsDiff } from "../../items/service-items.ts";
-import { sharedItemsAt } from "../../items/service-state.ts";
+import { changedOwners, serviceAt, sharedItemsAt } from "../../items/service-state.ts";
 import { type ViewClass, viewClassOf } from "../../items/view-target.ts";
 import { between, changedServices } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
@@ -22,14 +21,14 @@ import { type Changes, noChanges } from "./projection.ts";
 export interface SnapshotDelta {
   /** The Services that changed. */
   readonly keys: readonly string[];
-  /** For each node, those of these Services that have endpoints of its own in one of the snapshots. */
-  readonly keysByNode: ReadonlyMap<string, readonly string[]>;
   /** The changes that a node without such endpoints receives. */
   forClass(viewClass: ViewClass): ClassDelta;
 }
 
 /** The changes that the subscribers of a class share. */
 export interface ClassDelta {
+  /** For each node, the Services of which it may need other changes than its class; see changedOwners. */
+  readonly keysByNode: ReadonlyMap<string, readonly string[]>;
   /** One element for each phase of the order. */
   readonly opsByPhase: readonly EncodedOps[];
   /** All operations as one frame buffer. */
@@ -51,30 +50,32 @@ export const snapshotDelta = between(makeDelta);
 
 function makeDelta(before: Snapshot, snapshot: Snapshot): SnapshotDelta {
   const keys = changedServices(before, snapshot);
-  const keysByNode = new Map<string, string[]>();
-  for (const key of keys) {
-    const old = ownersOf(before, key);
-    for (const name of old.keys()) getOrMake(keysByNode, name, () => []).push(key);
-    for (const name of ownersOf(snapshot, key).keys()) {
-      if (!old.has(name)) getOrMake(keysByNode, name, () => []).push(key);
-    }
-  }
   const byClass = new Map<string, ClassDelta>();
   const diffFor = (viewClass: ViewClass, key: string): ItemsDiff =>
     diffSorted(sharedItemsAt(before, key, viewClass).items, sharedItemsAt(snapshot, key, viewClass).items);
   const dependsOnZone = keys.some((key) => hasZoneHints(before, key) || hasZoneHints(snapshot, key));
   return {
     keys,
-    keysByNode,
     forClass(viewClass) {
       // Without zone hints, all zones share what is encoded.
       const { key } = dependsOnZone ? viewClass : viewClassOf(viewClass, "");
-      return getOrMake(byClass, key, () => classDelta(keys.map((one) => diffFor(viewClass, one))));
+      return getOrMake(byClass, key, () => {
+        const keysByNode = new Map<string, string[]>();
+        for (const one of keys) {
+          const owners = changedOwners(
+            serviceAt(before, one, viewClass),
+            serviceAt(snapshot, one, viewClass),
+            viewClass,
+          );
+          for (const name of owners) getOrMake(keysByNode, name, () => []).push(one);
+        }
+        return { keysByNode, ...encodeDiffs(keys.map((one) => diffFor(viewClass, one))) };
+      });
     },
   };
 }
 
-function classDelta(diffs: readonly ItemsDiff[]): ClassDelta {
+function encodeDiffs(diffs: readonly ItemsDiff[]): Omit<ClassDelta, "keysByNode"> {
   const puts = diffs.flatMap((diff) => diff.puts);
   const deletes = diffs.flatMap((diff) => diff.deletes);
   const opsByPhase = nodeViewOrder.phases.map(({ kind, section }) => {

@@ -27,21 +27,6 @@ export const lanes = {
 export type Work = (typeof lanes)[keyof typeof lanes]["kinds"][number];
 
 /**
- * Highest cost of a piece of work that its lane is charged, as a multiple of the lane's mean. The first view after a
- * start also builds the parts that all views share; without the limit, the views after it would wait for that.
- */
-const maxOutlier = 8;
-
-/** Weight of the newest piece of work in the mean cost. */
-const newestShare = 0.1;
-
-/** Mean cost of a lane before its first work, in milliseconds. */
-const firstMeanMs = 5;
-
-/** Lowest mean cost of a lane, in milliseconds. */
-const minMeanMs = 1;
-
-/**
  * The waiting work of one lane, and the time that it was charged. `Scheduler` is its only user. Separate from it
  * because a lane knows nothing about turns of the event loop.
  */
@@ -49,7 +34,6 @@ export class Lane {
   readonly kinds: readonly Work[];
   readonly #queues: ReadonlyMap<Work, Queue<() => void>>;
   readonly #share: number;
-  #meanMs = firstMeanMs;
   /** Charged time divided by the share, in milliseconds; `Scheduler` chooses the lane with the lowest position. */
   position = 0;
   size = 0;
@@ -91,9 +75,7 @@ export class Lane {
   }
 
   charge(costMs: number): void {
-    const chargedMs = Math.min(costMs, this.#meanMs * maxOutlier);
-    this.#meanMs = Math.max(minMeanMs, this.#meanMs + (chargedMs - this.#meanMs) * newestShare);
-    this.position += chargedMs / this.#share;
+    this.position += costMs / this.#share;
   }
 
   /** Charges so many milliseconds for each piece of work that was taken since the last turn. */

@@ -1,15 +1,11 @@
-import type { ServiceKey } from "@kpng/model/service.ts";
 import { changedServices, deriveAll } from "../../store/derived.ts";
-import { emptySnapshot, type Snapshot, slicesOf } from "../../store/snapshot.ts";
+import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import { snapshotSteps } from "../../store/snapshot-steps.ts";
 import type { Store } from "../../store/store.ts";
 import { scheduler } from "./scheduler.ts";
 
-/**
- * Changes of more Services, or of Services with more endpoints, are prepared in steps. Fewer take some milliseconds.
- */
+/** Changes of more Services are prepared in steps. Fewer take some milliseconds. */
 const maxServices = 256;
-const maxEndpoints = 1_024;
 
 /**
  * The newest snapshot of a store from which views can be computed in short pieces: everything that views derive from a
@@ -17,8 +13,7 @@ const maxEndpoints = 1_024;
  * snapshots.
  *
  * After a list that changes thousands of Services, the snapshot before it remains the newest one for about a second,
- * and the event loop turns between the steps. Changes meanwhile wait for the end of the steps. A change to a Service
- * with thousands of endpoints has one step for each derived value.
+ * and the event loop turns between the steps. Changes meanwhile wait for the end of the steps.
  *
  * *Bound:* the values of one further snapshot.
  *
@@ -45,11 +40,6 @@ export class PreparedSnapshots {
     this.#snapshot = emptySnapshot;
   }
 
-  /** True while a newer snapshot is being prepared. */
-  get isPreparing(): boolean {
-    return this.#isPreparing;
-  }
-
   /** Returns the newest prepared snapshot, and starts to prepare the newest one of the store. */
   newest(): Snapshot {
     const { snapshot } = this.#store;
@@ -61,14 +51,12 @@ export class PreparedSnapshots {
 
   #advance(target: Snapshot): void {
     const keys = changedServices(this.#snapshot, target);
-    const isLong = keys.length > maxServices;
-    if (!isLong && countEndpoints(target, keys) <= maxEndpoints) {
+    if (keys.length <= maxServices) {
       this.#snapshot = target;
       return;
     }
-    const steps = isLong ? snapshotSteps(this.#snapshot, target) : [target];
     this.#isPreparing = true;
-    this.#prepare(derivedInSteps(steps)[Symbol.iterator](), target);
+    this.#prepare(derivedInSteps(snapshotSteps(this.#snapshot, target))[Symbol.iterator](), target);
   }
 
   #prepare(pieces: Iterator<undefined>, target: Snapshot): void {
@@ -86,9 +74,4 @@ export class PreparedSnapshots {
 
 function* derivedInSteps(steps: Iterable<Snapshot>): Iterable<undefined> {
   for (const step of steps) yield* deriveAll(step);
-}
-
-function countEndpoints(snapshot: Snapshot, keys: readonly string[]): number {
-  const slices = keys.flatMap((key) => slicesOf(snapshot, key as ServiceKey));
-  return slices.reduce((sum, { endpoints }) => sum + endpoints.length, 0);
 }

@@ -31,12 +31,14 @@ export class Rounds {
     if (this.#waiting.waitingCount > 0) this.#begin();
   };
   #snapshot: Snapshot;
+  /** The snapshot of the last round. */
+  #begun: Snapshot | undefined;
   #isInProgress = false;
 
   constructor(store: Store) {
     this.#store = store;
     this.#snapshot = store.snapshot;
-    this.#prepared = new PreparedSnapshots(store, () => this.#onStored());
+    this.#prepared = new PreparedSnapshots(store, this.#onStored);
   }
 
   /** Prepares snapshots for views of nodes; see PreparedSnapshots. Called for each stream of a node. */
@@ -64,8 +66,10 @@ export class Rounds {
   #begin(): void {
     if (this.#isInProgress) return;
     const snapshot = this.#prepared.newest();
-    // Otherwise, the round begins when the snapshot is prepared.
-    if (this.#prepared.isPreparing) return;
+    // Otherwise, the round begins when a newer snapshot is prepared. It does not wait for the newest one of the store:
+    // while that keeps changing, no round would ever begin.
+    if (snapshot === this.#begun) return;
+    this.#begun = snapshot;
     this.#snapshot = snapshot;
     this.#isInProgress = true;
     this.#waiting.wake();

@@ -127,23 +127,6 @@ describe("the scheduler", () => {
     expect(begin / query).toBeCloseTo(4, 0);
   });
 
-  test("charges a slow first view, which builds shared parts, like the others", async () => {
-    let isFirst = true;
-    let nowMs = 0;
-    const slow = new Scheduler(() => nowMs);
-    const order: string[] = [];
-    const piece = (name: string) => () => {
-      nowMs += isFirst ? 1_000 : 1;
-      isFirst = false;
-      order.push(name);
-    };
-    const begins = Array.from({ length: 20 }, () => slow.run("begin", piece("b")));
-    const updates = Array.from({ length: 1_000 }, () => slow.run("update", piece("u")));
-    await Promise.all([...begins, ...updates]);
-    // Charged completely, the first view would hold back the second for 4 s of updates.
-    expect(order.indexOf("b", 1)).toBeLessThan(200);
-  });
-
   test("completes a round of updates that has begun before subscribers that resume are next", async () => {
     const { scheduler, work, done } = recorder();
     const all: Promise<unknown>[] = [];
