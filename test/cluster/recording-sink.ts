@@ -1,13 +1,6 @@
-import type { BrakeOptions } from "@kpng/model/brake.ts";
 import { sliceKey } from "@kpng/model/endpoint.ts";
 import { serviceKey } from "@kpng/model/service.ts";
-import type {
-  ClusterObjects,
-  ClusterSink,
-  HeldBack,
-  ObjectChange,
-  Origin,
-} from "../../services/watcher/src/source/source.ts";
+import type { ClusterObjects, ClusterSink, ObjectChange, Origin } from "../../services/watcher/src/source/source.ts";
 import { Store } from "../../services/watcher/src/store/store.ts";
 
 /** Summary of one call of a sink. */
@@ -17,26 +10,21 @@ export type Given =
 
 /** Store that records every call and checks a rule on the state after each of them. */
 export class RecordingSink implements ClusterSink {
-  readonly store: Store;
+  readonly store = new Store();
   readonly calls: Given[] = [];
   /** Violations of the rule, one entry per call that caused one. */
   readonly violations: string[] = [];
   /** Returns the problem of the state, or undefined. */
   rule: (sink: RecordingSink) => string | undefined = () => undefined;
 
-  constructor(brake?: BrakeOptions) {
-    this.store = new Store({ brake });
-  }
-
   apply(changes: readonly ObjectChange[]): void {
     this.store.apply(changes);
     this.#called({ kind: "apply", changes });
   }
 
-  replace(objects: ClusterObjects, origin?: Origin): HeldBack | undefined {
-    const held = this.store.replace(objects, origin);
+  replace(objects: ClusterObjects, origin?: Origin): void {
+    this.store.replace(objects, origin);
     this.#called({ kind: "replace", objects });
-    return held;
   }
 
   /** Keys of the Services: `namespace/name`, sorted. */

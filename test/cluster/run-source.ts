@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import type { BrakeOptions } from "@kpng/model/brake.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
@@ -10,14 +9,12 @@ import type { KubeConnection } from "../../services/watcher/src/source/kube/clie
 import { kubeSource } from "../../services/watcher/src/source/kube/kube-source.ts";
 import type { ReflectorTiming } from "../../services/watcher/src/source/kube/reflector/reflector-options.ts";
 import type { Kind } from "../../services/watcher/src/source/source.ts";
-import { observeBrake } from "../../services/watcher/src/store/observe-brake.ts";
 import { RecordingSink } from "./recording-sink.ts";
 import { until } from "./until.ts";
 
 export interface RunOptions {
   readonly kubeconfig: string;
   readonly timing?: ReflectorTiming | undefined;
-  readonly brake?: BrakeOptions | undefined;
   readonly proxyNames?: readonly string[] | undefined;
   /** Wraps the connection of the source. */
   readonly intercept?: ((connection: KubeConnection) => KubeConnection) | undefined;
@@ -25,7 +22,7 @@ export interface RunOptions {
 
 /** Kubernetes source that feeds a recording sink, with its log, health and metrics. */
 export class RunningSource {
-  readonly sink: RecordingSink;
+  readonly sink = new RecordingSink();
   readonly health = new Health();
   readonly metrics = new Registry();
   /** Parsed lines of its log. */
@@ -33,10 +30,8 @@ export class RunningSource {
   readonly #stop = new AbortController();
   readonly #done: Promise<void>;
 
-  constructor({ kubeconfig, timing, brake, proxyNames, intercept = (same) => same }: RunOptions) {
+  constructor({ kubeconfig, timing, proxyNames, intercept = (same) => same }: RunOptions) {
     const log = createLog("debug", (line) => this.lines.push(JSON.parse(line)));
-    this.sink = new RecordingSink(brake);
-    observeBrake(this.sink.store, { log, health: this.health, metrics: this.metrics });
     const source = kubeSource({
       connection: intercept(connectKube({ kubeconfig })),
       sink: this.sink,
@@ -72,8 +67,7 @@ export class RunningSource {
 
   /** Waits until the health of a kind has a matching reason, and checks that the log contains it. */
   async untilFailing(kind: Kind, reason: RegExp, timeoutMs = 10_000): Promise<void> {
-    const reasonOf = (one: Kind): string =>
-      this.health.parts.get(`brake/${one}`)?.reason || this.health.parts.get(`source/kube/${one}`)?.reason || "";
+    const reasonOf = (one: Kind): string => this.health.parts.get(`source/kube/${one}`)?.reason ?? "";
     const isSaid = (): boolean => reason.test(reasonOf(kind));
     await until(`the health of ${kind} reports ${reason}`, isSaid, timeoutMs, () => this.describe());
     const isLogged = this.lines.some(

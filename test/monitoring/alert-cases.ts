@@ -65,10 +65,10 @@ export const alertCases: readonly AlertCase[] = [
   },
   {
     alert: "KpngDeletionsHeld",
-    fires: { [`kpng_brake_held_objects{${on},kind="slices"}`]: "0x29 950x60" },
+    fires: { [`kpng_source_lists_total{${on},kind="slices",result="braked"}`]: "0x20 1x60" },
     silent: {
-      [`kpng_brake_held_objects{${on},kind="slices"}`]: "950x20 0x60",
-      [`kpng_brake_holds_total{${on}}`]: "1x60",
+      [`kpng_source_lists_total{${on},kind="slices",result="braked"}`]: "1x60",
+      [`kpng_source_lists_total{${on},kind="slices",result="ok"}`]: "0x20 1x60",
     },
   },
   {

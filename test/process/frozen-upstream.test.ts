@@ -29,7 +29,7 @@ test("a relay reports an upstream that is stopped, keeps serving, and goes on wh
   const upstream = programs.start(kpngMain, ["file", "-i", path, ...listen(upstreamPort)]);
   await upstream.said('"msg":"listening"');
   const health = ["--healthz-bind-address", `127.0.0.1:${healthPort}`];
-  const api = ["api", "--api", `127.0.0.1:${upstreamPort}`, "--brake-hold", "0"];
+  const api = ["api", "--api", `127.0.0.1:${upstreamPort}`];
   const relay = programs.start(kpngMain, [...api, ...listen(relayPort), ...health]);
   const node1 = programs.start(kpngMain, [
     ...["local", "--api", `127.0.0.1:${relayPort}`, "to-json", "--node-name", "n1"],

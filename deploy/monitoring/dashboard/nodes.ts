@@ -35,12 +35,6 @@ export const nodesRow: Row = {
       ],
     },
     {
-      title: "Kept Services",
-      description: "Services that the view of another watcher lacks, and that nodes keep until it is confirmed.",
-      unit: "short",
-      queries: [worst(`kpng_backend_kept_services{${node}}`)],
-    },
-    {
       title: "Revision spread",
       description: "Difference between the most and the least advanced node; meaningless with several watchers.",
       unit: "short",

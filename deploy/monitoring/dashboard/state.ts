@@ -66,16 +66,6 @@ export const state: Row = {
       ],
     },
     {
-      title: "Held deletions",
-      description: "Objects whose deletion the brake holds, and how often it held and released deletions.",
-      unit: "short",
-      queries: [
-        each("kpng_brake_held_objects", watcher, "kind"),
-        { expr: rate("kpng_brake_holds_total", watcher), legend: "{{instance}} {{kind}} held" },
-        { expr: rate("kpng_brake_releases_total", watcher), legend: "{{instance}} {{kind}} {{reason}}" },
-      ],
-    },
-    {
       title: "Failed lists and watches",
       description: "Lists and watches by result, without the successful ones.",
       unit: "ops",

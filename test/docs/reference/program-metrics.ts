@@ -30,7 +30,6 @@ import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
 import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/reflector/source-metrics.ts";
-import { observeBrake } from "@kpng/watcher/store/observe-brake.ts";
 import { observeCurrency } from "@kpng/watcher/store/observe-currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
@@ -53,7 +52,6 @@ const groups: Readonly<Record<string, Register>> = {
     const store = new Store();
     observeStore(store, registry);
     observeCurrency(store, { log, health: new Health(), metrics: registry });
-    observeBrake(store, { log, health: new Health(), metrics: registry });
     observeConvergence(store, new Subscribers(registry), registry);
     makeConnectionMetrics(registry, () => 0);
     new Refusals(log, registry);

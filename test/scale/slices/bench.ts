@@ -209,7 +209,7 @@ async function measure(shape: Shape): Promise<void> {
     api.expire("endpointslices");
     while (api.listCount === before) await sleep(20);
     await sleep(2_000);
-    await mark("list held by the brake");
+    await mark("list whose deletions are held");
     await mark("after full collections", "collect");
     await load.stop();
     await sleep(1_000);

@@ -36,8 +36,6 @@ export interface BackendContext {
   readonly firstViewLimitMs?: number | undefined;
   /** How long states that are older than the one before are refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;
-  /** How long to keep Services that the view of another watcher lacks, in milliseconds. Default 0: not at all. */
-  readonly brakeHoldMs?: number | undefined;
   /** Name of the watcher in error messages, e.g. its address. Default: "the watcher of this process". */
   readonly watcher?: string | undefined;
   /** Path of the unix socket for `--inspect-socket`; undefined for none. */

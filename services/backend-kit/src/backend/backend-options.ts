@@ -87,13 +87,6 @@ export const followOptions: readonly OptionSpec[] = [
     default: 60_000,
     parse: parseDurationMs,
   },
-  {
-    flags: "--view-brake-hold <duration>",
-    description:
-      "if another watcher's view lacks 90 % of the Services (10 or more), keep them until a further watcher confirms it, at most this long (0: delete at once)",
-    default: 300_000,
-    parse: parseDurationMs,
-  },
   { flags: "--once", description: "exit after the first successful sync" },
   watcherTimeoutOption,
   {
@@ -123,7 +116,6 @@ export function readFollowOptions(
   | "nodeName"
   | "serviceProxyName"
   | "acceptOlderAfterMs"
-  | "brakeHoldMs"
   | "maxMessageBytes"
   | "maxViewBytes"
   | "errorDelayMs"
@@ -139,7 +131,6 @@ export function readFollowOptions(
     maxViewBytes: Number(options.maxViewSize ?? defaultViewBytes(memoryBytes)),
     errorDelayMs: Number(options.errorDelay),
     acceptOlderAfterMs: Number(options.acceptOlderAfter),
-    brakeHoldMs: Number(options.viewBrakeHold),
     isOnce: options.once === true,
     firstViewLimitMs: Number(options.watcherTimeout),
     inspectSocket: textOption(options, "inspectSocket"),

@@ -42,11 +42,6 @@ export function createBackendMetrics(registry: Registry) {
       help: "States of watchers that were refused because they were older than the state before",
       registers,
     }),
-    keptServices: new Gauge({
-      name: "kpng_backend_kept_services",
-      help: "Services that the view of another watcher lacks and that are kept (--view-brake-hold)",
-      registers,
-    }),
     epochs: new Counter({
       name: "kpng_backend_epochs_total",
       help: "Older states that were accepted, because no watcher offered a newer one for --accept-older-after",

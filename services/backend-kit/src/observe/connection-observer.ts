@@ -4,7 +4,6 @@ import type { ConnectionState } from "../receive/follow-view.ts";
 import type { BackendMetrics } from "./backend-metrics.ts";
 
 const part = "stream";
-const brakePart = "brake";
 
 /**
  * Reports the connection to the watcher in health (part "stream"), metrics and log. `backendTask` passes it each
@@ -36,12 +35,6 @@ export class ConnectionObserver {
   report(state: ConnectionState): void {
     if (state.kind === "diverged") {
       this.#metrics.divergences.inc();
-      return;
-    }
-    if (state.kind === "kept") {
-      this.#metrics.keptServices.set(state.count);
-      const reason = `keeping ${state.count} Services that another watcher's view lacks (--view-brake-hold)`;
-      this.#health.set(brakePart, { isHealthy: true, isReady: true, reason: state.count === 0 ? "" : reason });
       return;
     }
     if (state.kind === "older") {

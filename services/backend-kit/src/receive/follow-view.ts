@@ -1,7 +1,6 @@
 import { Reconnect } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
-import { ViewBrake } from "../state/view-brake.ts";
 import { ViewState } from "../state/view-state.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
@@ -18,11 +17,6 @@ export interface FollowOptions extends WatchOptions {
   readonly onConnection?: ((state: ConnectionState) => void) | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
-  /**
-   * How long to keep Services that the view of another watcher lacks, if it lacks nearly all, in milliseconds. Default
-   * 0: not at all.
-   */
-  readonly brakeHoldMs?: number | undefined;
   /** Returns a number from 0 up to but not including 1. Default Math.random. */
   readonly random?: (() => number) | undefined;
 }
@@ -38,8 +32,6 @@ export type ConnectionState =
   | { readonly kind: "diverged" }
   /** A state older than the one before was accepted, because no watcher offered a newer one. */
   | { readonly kind: "older" }
-  /** Number of Services that the view of another watcher lacks and that are kept; see ViewBrake. */
-  | { readonly kind: "kept"; readonly count: number }
   /** The watcher asked the client to reconnect to another replica (moved), or is busy (refused). Neither is a fault. */
   | { readonly kind: "moved" | "refused"; readonly reason: string }
   /** The watcher offered a state that is older than the one before. It is not applied; another watcher is tried. */
@@ -61,27 +53,12 @@ export type ConnectionState =
 export async function* followView(options: FollowOptions, signal: AbortSignal): AsyncGenerator<ViewUpdate, void, void> {
   const { log, errorDelayMs = 1_000, onConnection, wait = waitMs, random } = options;
   const reconnect = new Reconnect({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs), random });
-  const brake = new ViewBrake({ holdMs: options.brakeHoldMs ?? 0 });
-  const state = new ViewState(options.nodeName, brake);
+  const state = new ViewState(options.nodeName);
   const held = new HeldItems();
-  let keptCount = 0;
-  const reportKept = (): void => {
-    if (brake.kept.size === keptCount) return;
-    keptCount = brake.kept.size;
-    onConnection?.({ kind: "kept", count: keptCount });
-    if (keptCount === 0) log.info("kept Services are listed again, or deleted");
-    else log.error("another watcher's view lacks most Services: keeping them", { count: keptCount });
-  };
   while (!signal.aborted) {
     reconnect.opening();
     try {
-      for await (const batch of untilDue(watchBatches({ ...options, held }, signal), () => brake.remainingMs)) {
-        if (batch === undefined) {
-          const released = state.release();
-          reportKept();
-          if (released !== undefined) yield released;
-          continue;
-        }
+      for await (const batch of watchBatches({ ...options, held }, signal)) {
         if (batch.isDigestWrong === true) {
           onConnection?.({ kind: "diverged" });
           log.error("watcher sent a whole view with a wrong digest: using the view, ignoring further digests", {
@@ -97,7 +74,6 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
         batch.applied?.();
         reconnect.progressed();
         onConnection?.({ kind: "synced", revision: batch.revision });
-        reportKept();
         yield update;
       }
     } catch (error) {
@@ -114,45 +90,5 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
       log[kind === "lost" ? "error" : "info"](`stream ${kind}`, { reason, delayMs });
       await wait(delayMs, signal);
     }
-  }
-}
-
-/**
- * Yields the values of a generator, and after the first one undefined whenever `remainingMs` has passed before the next
- * one. A value that arrives meanwhile is not lost.
- */
-async function* untilDue<T>(
-  values: AsyncGenerator<T, void, void>,
-  remainingMs: () => number | undefined,
-): AsyncGenerator<T | undefined, void, void> {
-  try {
-    // Before its first batch, a stream may have reached no watcher, and the newest view must not apply.
-    let hasBatch = false;
-    for (let next = values.next(); ; ) {
-      const delayMs = hasBatch ? remainingMs() : undefined;
-      let result = delayMs === undefined ? await next : await firstOf(next, delayMs);
-      if (result === undefined) {
-        yield undefined;
-        continue;
-      }
-      if (result.done === true) return;
-      hasBatch = true;
-      yield result.value;
-      // While it waits, a generator keeps its variables, and the first batch is the whole view.
-      result = undefined;
-      next = values.next();
-    }
-  } finally {
-    await values.return();
-  }
-}
-
-async function firstOf<T>(promise: Promise<T>, delayMs: number): Promise<T | undefined> {
-  const due = Promise.withResolvers<undefined>();
-  const timer = setTimeout(() => due.resolve(undefined), delayMs);
-  try {
-    return await Promise.race([promise, due.promise]);
-  } finally {
-    clearTimeout(timer);
   }
 }

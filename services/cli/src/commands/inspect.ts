@@ -18,7 +18,6 @@ import { withRequestErrors } from "../inspect/query/inspect-client.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 import { progressTransport } from "../inspect/query/progress-transport.ts";
 import { recordCommand } from "../inspect/record/record.ts";
-import { releaseCommand } from "../inspect/release.ts";
 import { statusCommand } from "../inspect/status.ts";
 import { topCommand } from "../inspect/top.ts";
 import { topServicesCommand } from "../inspect/top-services.ts";
@@ -27,7 +26,7 @@ import { makeGroup, makeInspectCommand, type WithTransport } from "./inspect-tre
 import { dialRemote, remoteOptions } from "./remote-options.ts";
 
 /**
- * `kpng get|describe|explain|status|analyze|trace|top|record|bug-report|release`: query a remote watcher, or a backend
+ * `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: query a remote watcher, or a backend
  * of this node.
  *
  * `makeKpng` and `makeQueries` add them. Separate from the folder `inspect/`, whose files each have one command and do
@@ -56,7 +55,6 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
     make(topCommand).addCommand(make(topServicesCommand, "top ")),
     make(recordCommand),
     make(bugReportCommand),
-    make(releaseCommand),
   ];
 }
 

@@ -1,16 +1,9 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
-import {
-  addOptions,
-  logLevelOption,
-  type OptionSpec,
-  parseDurationMs,
-  statusServerOptions,
-} from "@kpng/process/options.ts";
+import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
-import { observeBrake } from "@kpng/watcher/store/observe-brake.ts";
 import { observeCurrency } from "@kpng/watcher/store/observe-currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
@@ -36,11 +29,7 @@ import { makeInspectSource } from "./inspect-source.ts";
  * such a command: this file combines them.
  */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
-  const command = addOptions(new Command(source.name), [
-    ...source.options,
-    proxyNameOption,
-    brakeOption(source.brakeHoldMs ?? 0),
-  ])
+  const command = addOptions(new Command(source.name), [...source.options, proxyNameOption])
     .description(source.description)
     .addHelpText("after", source.examples);
   for (const sink of [toApi, toFile]) command.addCommand(makeSink(source, sink, [], signal));
@@ -52,18 +41,6 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
   command.addCommand(local);
   for (const one of makeInspectSource(source, signal)) command.addCommand(one);
   return command;
-}
-
-/** The option of every source that limits how long suspicious deletions are held. */
-function brakeOption(defaultMs: number): OptionSpec {
-  return {
-    flags: "--brake-hold <duration>",
-    description:
-      "if a list would delete 90 % of a kind (10 objects or more), hold these deletions until a later list confirms " +
-      "them, at most this long (0: delete at once)",
-    parse: parseDurationMs,
-    default: defaultMs,
-  };
 }
 
 function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly string[], signal: AbortSignal): Command {
@@ -82,12 +59,8 @@ function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly strin
 function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
   return withContext(options, "kpng-watcher", async (context) => {
     const { tracing, health, metrics } = context;
-    const store = new Store({
-      trace: tracing && traceRevisions(tracing),
-      brake: { holdMs: options.brakeHold as number },
-    });
+    const store = new Store({ trace: tracing && traceRevisions(tracing) });
     observeStore(store, metrics);
-    observeBrake(store, context);
     observeCurrency(store, context);
     // Both are made before either runs, so that an invalid option has no effect.
     const { connect } = source;

@@ -9,7 +9,7 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { type OptionSpec, parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import { waitMs } from "@kpng/process/wait.ts";
-import { formatAge, formatClock, formatCount, formatEnum, timestampMs } from "./print/format.ts";
+import { formatAge, formatCount, formatEnum, timestampMs } from "./print/format.ts";
 import { printScreen } from "./print/screen.ts";
 import { formatTable } from "./print/table.ts";
 import { inspectClient } from "./query/inspect-client.ts";
@@ -99,10 +99,6 @@ function formatTop(
       formatCount(status.nodeCount, "node"),
     ].join(", ")}`,
     `streams    ${streams.length === 0 ? "none" : streams.join(", ")}`,
-    ...status.heldDeletions.map(
-      ({ kind, heldCount, currentCount, releaseAt }) =>
-        `held       deletion of ${heldCount} of ${currentCount} ${kind}, until ${formatClock(releaseAt)} (kpng release)`,
-    ),
   ];
   const tables = [
     nodes.length === 0

@@ -18,7 +18,6 @@ export const apiCommand: SourceCommand = {
   name: "api",
   description: "read the cluster from another watcher (a relay)",
   asksServer: true,
-  brakeHoldMs: 300_000,
   options: [
     {
       flags: "--api <address>",

@@ -15,7 +15,6 @@ export const kubeCommand: SourceCommand = {
   name: "kube",
   description: "watch the API server of the cluster",
   asksServer: true,
-  brakeHoldMs: 300_000,
   options: [
     {
       flags: "--kubeconfig <file>",

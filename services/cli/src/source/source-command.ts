@@ -15,8 +15,6 @@ export interface SourceCommand {
   readonly examples: string;
   /** True if the objects come from a server, which may be unreachable. Default false. */
   readonly asksServer?: boolean | undefined;
-  /** Default of --brake-hold, in milliseconds. Default 0: no brake. */
-  readonly brakeHoldMs?: number | undefined;
   /** Makes another connection to the API server that the source reads from; undefined if it reads no API server. */
   readonly connect?: ((options: Options) => Promise<KubeConnection>) | undefined;
   make(options: Options, sink: ClusterSink, context: CommandContext): Source;

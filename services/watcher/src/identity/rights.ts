@@ -81,12 +81,6 @@ export function checkInspectionRight(rights: Rights, nodeName: string | undefine
   if (rights.nodes !== "all" && !rights.nodes.has(nodeName)) throw refusal(rights, `inspect node "${nodeName}"`);
 }
 
-/** Allows a call that changes what the watcher serves. Errors: PERMISSION_DENIED. */
-export function checkControlRight({ hasControl = false }: Rights): void {
-  if (!hasControl)
-    throw new ConnectError("only a client of a unix socket may release deletions", Code.PermissionDenied);
-}
-
 function refusal({ identity, tokenProblem }: Rights, what: string): ConnectError {
   if (tokenProblem !== undefined) {
     const { code, message } = tokenProblem;

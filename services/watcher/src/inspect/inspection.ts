@@ -1,8 +1,6 @@
 import type { ConnectRouter } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { checkControlRight } from "../identity/rights.ts";
-import { rightsKey } from "../stream/serve/peer.ts";
 import type { MoreService } from "../stream/serve/routes.ts";
 import type { WatchContext } from "../stream/session/open-watch.ts";
 import { RecentChanges } from "./changes/recent-changes.ts";
@@ -43,10 +41,6 @@ export function inspection({ store, subscribers, proxyNames, version = "" }: Ins
           ...watchMethods(context),
           explain: (request) => explainMethod(context, request),
           listTraffic: (request, { signal }) => trafficMethod(context, request, signal),
-          releaseDeletions: (_request, { values }) => {
-            checkControlRight(values.get(rightsKey));
-            return { releasedCount: store.brake.release() };
-          },
         },
         { interceptors: [inspectionRights] },
       ),

@@ -12,7 +12,6 @@ import type {
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
-import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { countObjects } from "../store/count-objects.ts";
 import { slicesOf } from "../store/snapshot.ts";
 import { readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
@@ -52,12 +51,6 @@ export function listMethods(context: InspectContext): Lists {
         subscribers: countSubscribers(context, snapshot.revision),
         startedAt: timestampOf(startedAtMs),
         version,
-        heldDeletions: [...store.brake.held].map(([kind, held]) => ({
-          kind,
-          heldCount: held.keys.size,
-          currentCount: held.currentCount,
-          releaseAt: timestampOf(wallClockMs() + store.brake.remainingMs(held)),
-        })),
       });
     },
 

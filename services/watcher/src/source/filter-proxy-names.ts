@@ -27,7 +27,7 @@ export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[
     },
     replace: (objects, origin) => {
       const services = objects.services?.filter(({ proxyName }) => names.has(proxyName));
-      return sink.replace({ ...objects, services }, origin);
+      sink.replace({ ...objects, services }, origin);
     },
   };
 }

@@ -21,10 +21,9 @@ export interface ClusterSink {
   /** Applies changes in their order. */
   apply(changes: readonly ObjectChange[], origin?: Origin): void;
   /**
-   * Replaces all objects of the given kinds and marks these kinds as synced. Returns the deletions that the brake of
-   * the sink holds; undefined if there are none.
+   * Replaces all objects of the given kinds and marks these kinds as synced.
    */
-  replace(objects: ClusterObjects, origin?: Origin): HeldBack | undefined;
+  replace(objects: ClusterObjects, origin?: Origin): void;
   /** Where the source reports how far the state is known to be current. Default nowhere. */
   readonly currency?: CurrencySink | undefined;
 }
@@ -54,12 +53,6 @@ export interface CurrencySink {
  */
 export type Verify = (needed: Position, isNewEpoch: boolean) => Promise<boolean>;
 
-/** Deletions of a list that the brake holds, because the list lacks `deletedCount` of `currentCount` objects. */
-export interface HeldBack {
-  readonly currentCount: number;
-  readonly deletedCount: number;
-}
-
 /** Kinds of objects that a source delivers. All three must be listed before anything is served. */
 export type Kind = "services" | "slices" | "nodes";
 
@@ -87,11 +80,6 @@ export interface Origin {
   readonly source: string;
   /** When the first of the changes reached this process, in milliseconds since 1970, with fractions. */
   readonly receivedAtMs: number;
-  /**
-   * True if a complete list confirms the deletions of an earlier one, which the brake holds: it was read from a quorum
-   * or a new stream. Default false.
-   */
-  readonly isConfirming?: boolean | undefined;
   /** Resource versions of the events or lists, if the source is an API server. */
   readonly versions?: Versions | undefined;
   /** Position of the state after the changes, if the upstream watcher knows it. */

@@ -19,7 +19,7 @@ const names = Array.from({ length: 20 }, (_, index) => `s${index}`);
 
 /** A store whose source listed everything at version 10, and asks its server as `verify` does. */
 function setUp(verify: Verify = () => Promise.resolve(false)) {
-  const store = new Store({ brake: { holdMs: 600_000 } });
+  const store = new Store();
   const services = names.map((name) => service({ name }));
   store.replace({ services, slices: [], nodes: [node("n1")] }, { source: "kube", receivedAtMs: 0, versions: all(10n) });
   const currency = new Currency(store, 0);
@@ -76,24 +76,4 @@ test.each([
   prepare(set);
   expect(await set.currency.covers(needed)).toBe(false);
   expect(set.asked).toEqual([]);
-});
-
-test("while the brake holds deletions of a kind, the state does not cover the version of the list", async () => {
-  const { store, currency } = setUp(() => Promise.resolve(true));
-  store.replace({ services: [] }, { source: "kube", receivedAtMs: 0, versions: { services: 30n } });
-  currency.known({ services: 30n });
-  expect(await currency.covers(at(10n, { services: 30n }))).toBe(false);
-  expect(await currency.covers(at(10n))).toBe(true);
-  store.brake.release();
-  expect(await currency.covers(at(10n, { services: 30n }))).toBe(true);
-});
-
-test("a later epoch is adopted once new lists prove that the state is current, and not while deletions are held", async () => {
-  const { store, currency } = setUp((_needed, isNewEpoch) => Promise.resolve(isNewEpoch));
-  store.replace({ services: [] }, { source: "kube", receivedAtMs: 0, versions: { services: 10n } });
-  expect(await currency.covers(at(10n, { epoch: 1n }))).toBe(false);
-  expect(store.position.epoch).toBe(0n);
-  store.brake.release();
-  expect(await currency.covers(at(10n, { epoch: 1n }))).toBe(true);
-  expect(store.position.epoch).toBe(1n);
 });

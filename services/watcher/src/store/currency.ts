@@ -90,9 +90,7 @@ export class Currency implements CurrencySink {
     if (waitMs > 0) await new Promise((resolve) => setTimeout(resolve, waitMs).unref());
     const isVerified = await verify(needed, needed.epoch > this.#state.position.epoch);
     const covers = isVerified && this.#hasVersions(needed);
-    // While the brake holds deletions, the state is not the one of the new lists.
-    const isWhole = !positionKinds.some((kind) => this.#state.held.has(kind));
-    if (covers && isWhole && needed.epoch > this.#state.position.epoch) this.#state.adoptEpoch(needed.epoch);
+    if (covers && needed.epoch > this.#state.position.epoch) this.#state.adoptEpoch(needed.epoch);
     this.#askedAtMs = performance.now();
     this.#tell({ kind: "asked", covers });
   }
@@ -104,12 +102,10 @@ export class Currency implements CurrencySink {
   }
 
   #hasVersions(needed: Position): boolean {
-    const { position, held } = this.#state;
-    return positionKinds.every((kind) => {
-      if (position[kind] >= needed[kind]) return true;
-      // While the brake holds deletions, the state is not the one of the newest list.
-      return !held.has(kind) && (this.#known.get(kind) ?? 0n) >= needed[kind];
-    });
+    const { position } = this.#state;
+    return positionKinds.every(
+      (kind) => position[kind] >= needed[kind] || (this.#known.get(kind) ?? 0n) >= needed[kind],
+    );
   }
 
   #tell(event: CurrencyEvent): void {
@@ -120,8 +116,6 @@ export class Currency implements CurrencySink {
 /** The part of a store that {@link Currency} compares with needed positions. */
 export interface CurrencyState {
   readonly position: Position;
-  /** Kinds of which the brake holds deletions. */
-  readonly held: { has(kind: PositionKind): boolean };
   /** Assigns the current state to a new epoch. */
   adoptEpoch(epoch: bigint): void;
 }

@@ -6,7 +6,7 @@ import { Store } from "./store.ts";
 const kube = (versions: Versions) => ({ source: "kube", receivedAtMs: 0, versions });
 
 function listedStore(): Store {
-  const store = new Store({ brake: { holdMs: 60_000, minCount: 1 } });
+  const store = new Store();
   store.replace({ services: [service()] }, kube({ services: 10n }));
   store.replace({ slices: [] }, kube({ slices: 11n }));
   store.replace({ nodes: [node("n1")] }, kube({ nodes: 12n }));
@@ -30,15 +30,6 @@ test("versions that go back begin an epoch", () => {
   const store = listedStore();
   store.replace({ nodes: [node("n1"), node("n2")] }, kube({ nodes: 5n }));
   expect(store.position).toMatchObject({ epoch: 1n, services: 10n, nodes: 5n });
-});
-
-test("while deletions of a kind are held, its version stays; then it is that of the list", () => {
-  const store = listedStore();
-  store.replace({ services: [] }, kube({ services: 30n }));
-  store.apply([{ kind: "put-node", node: node("n3") }], kube({ nodes: 31n }));
-  expect(store.position).toMatchObject({ services: 10n, nodes: 31n });
-  store.brake.release();
-  expect(store.position).toMatchObject({ services: 30n, nodes: 31n });
 });
 
 test("without versions, the position is the revision of the instance", () => {

@@ -24,21 +24,14 @@ export class PositionTracker {
     this.#instance = instance;
   }
 
-  /** Records what the source said about an update. `held`: kinds of which the brake holds deletions. */
-  update(
-    before: Snapshot,
-    next: Snapshot,
-    origin: Origin | undefined,
-    held: { has(kind: PositionKind): boolean },
-  ): void {
+  /** Records what the source said about an update. */
+  update(before: Snapshot, next: Snapshot, origin: Origin | undefined): void {
     for (const kind of positionKinds) {
-      const seen = origin?.versions?.[kind] ?? this.#seen.get(kind);
+      const seen = origin?.versions?.[kind];
       if (seen === undefined) continue;
       // The server lost data: its versions from now on mean something else.
       if (seen < (this.#seen.get(kind) ?? 0n)) this.#lossCount += 1n;
       this.#seen.set(kind, seen);
-      // The state is not the one that the list had.
-      if (held.has(kind)) continue;
       const needed = this.#needed.get(kind);
       if (needed === undefined || seen < needed || isChanged(before, next, kind)) this.#needed.set(kind, seen);
     }

@@ -1,12 +1,10 @@
 import { randomUUID } from "node:crypto";
-import type { BrakeOptions } from "@kpng/model/brake.ts";
 import type { Position } from "@kpng/model/forward/position.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { ClusterObjects, ClusterSink, HeldBack, Kind, ObjectChange, Origin } from "../source/source.ts";
+import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Origin } from "../source/source.ts";
 import { applyChange, replaceObjects } from "./change-snapshot.ts";
 import { Currency } from "./currency.ts";
-import { ListBrake } from "./list-brake.ts";
 import { PositionTracker } from "./position-tracker.ts";
 import { emptySnapshot, maxTraces, type Snapshot, type TracedRevision } from "./snapshot.ts";
 import type { Cause, Update } from "./update.ts";
@@ -19,14 +17,12 @@ import type { Cause, Update } from "./update.ts";
  * they need it. A reader that waits for the next state ({@link next}) gets only the newest one. Observers are called
  * for every revision ({@link observe}).
  *
- * It only keeps the newest snapshot and informs readers: `change-snapshot.ts` computes snapshots, `ListBrake` holds
- * deletions, and `PositionTracker` and `Currency` judge how new the state is.
+ * It only keeps the newest snapshot and informs readers: `change-snapshot.ts` computes snapshots, and `PositionTracker`
+ * and `Currency` judge how new the state is.
  */
 export class Store implements ClusterSink {
   /** Random identity of this store: revisions of different processes must not be compared. */
   readonly instance = randomUUID();
-  /** Holds the deletions of suspicious lists. */
-  readonly brake: ListBrake;
   /** How far the state is known to be current. */
   readonly currency: Currency;
   readonly #changed = new Wakeup();
@@ -37,9 +33,8 @@ export class Store implements ClusterSink {
   #snapshot: Snapshot = emptySnapshot;
   #isWaking = false;
 
-  constructor({ trace, brake = { holdMs: 0 } }: StoreOptions = {}) {
+  constructor({ trace }: StoreOptions = {}) {
     this.#trace = trace;
-    this.brake = new ListBrake(brake, (changes) => this.apply(changes));
     this.currency = new Currency(this);
   }
 
@@ -49,11 +44,6 @@ export class Store implements ClusterSink {
 
   get position(): Position {
     return this.#snapshot.position;
-  }
-
-  /** Kinds of which the brake holds deletions. */
-  get held(): ReadonlyMap<Kind, unknown> {
-    return this.brake.held;
   }
 
   /** Assigns the current state to a new epoch, in a new revision without a change. */
@@ -98,23 +88,20 @@ export class Store implements ClusterSink {
 
   apply(changes: readonly ObjectChange[], origin?: Origin): void {
     const beganAtMs = wallClockMs();
-    this.brake.changed(changes);
     this.#publish(changes.reduce(applyChange, this.#snapshot), { origin, beganAtMs });
   }
 
-  replace(listed: ClusterObjects, origin?: Origin): HeldBack | undefined {
+  replace(objects: ClusterObjects, origin?: Origin): void {
     const beganAtMs = wallClockMs();
-    const { objects, held } = this.brake.list(this.#snapshot, listed, origin?.isConfirming ?? false);
     let next = replaceObjects(this.#snapshot, objects);
     for (const kind of kinds) if (objects[kind] !== undefined) this.#missingKinds.delete(kind);
     if (this.#missingKinds.size === 0 && !next.isSynced) next = { ...next, isSynced: true };
     this.#publish(next, { origin, beganAtMs });
-    return held;
   }
 
   #publish(state: Snapshot, update: Cause, adopted?: Position): void {
     const before = this.#snapshot;
-    this.#positions.update(before, state, update.origin, this.brake.held);
+    this.#positions.update(before, state, update.origin);
     if (state === before) return;
     const revision = before.revision + 1;
     const position = adopted ?? this.#positions.position(before.position, revision, update.origin);
@@ -141,8 +128,6 @@ export class Store implements ClusterSink {
 const kinds: readonly Kind[] = ["services", "slices", "nodes"];
 
 interface StoreOptions {
-  /** When the deletions of a list are held. Default: never. */
-  readonly brake?: BrakeOptions | undefined;
   /**
    * Called for each revision before readers can see it. Returns the trace of the revision, or undefined if it is not
    * traced. Must not throw.

@@ -1,6 +1,6 @@
 import { type Endpoint, ProtocolSchema, type Service } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { formatAge, formatClock, formatEnum, timestampMs } from "../print/format.ts";
+import { formatAge, formatEnum, timestampMs } from "../print/format.ts";
 import type { WatcherState } from "./read-state.ts";
 
 /** Something that is probably wrong, and what to do about it. */
@@ -51,10 +51,6 @@ function* watcherFindings({ status }: WatcherState): Generator<Finding> {
   if (status.isSynced && status.serviceCount === 0) {
     const remedy = "is the source the right one, and does --service-proxy-name select too little?";
     yield { severity: "warning", subject, text: "it holds no Service", remedy };
-  }
-  for (const { kind, heldCount, currentCount, releaseAt } of status.heldDeletions) {
-    const text = `the newest list lacks ${heldCount} of ${currentCount} ${kind}; they are kept until ${formatClock(releaseAt)}`;
-    yield { severity: "error", subject, text, remedy: "if they are really gone, run kpng release on its machine" };
   }
 }
 

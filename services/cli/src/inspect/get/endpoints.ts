@@ -40,7 +40,6 @@ Examples:
 `,
   run: runList({
     noun: "endpoint",
-    heldKind: "slices",
     table: endpointTable,
     filterOf: (endpoint = "", options) => ({ ...splitService(options), node: String(options.node), endpoint }),
     list: (client, request) => client.listEndpoints(request),

@@ -3,7 +3,6 @@ import type { CallOptions } from "@connectrpc/connect";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Options } from "../../context/command-context.ts";
-import { formatClock } from "../print/format.ts";
 import { printRows, readOutputOptions, type TableSpec, WatchPrinter } from "../print/output.ts";
 import { type InspectClient, inspectClient, pageSize, readPages } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
@@ -16,8 +15,6 @@ interface List<D extends DescMessage, F, P, W> {
   readonly noun: string;
   readonly table: TableSpec<D>;
   readonly filterOf: (argument: string | undefined, options: Options) => F;
-  /** Kind of object whose deletion the brake of a watcher may hold: then the list has more rows than the source. */
-  readonly heldKind?: "services" | "slices" | "nodes" | undefined;
   /** Checks options that only the watcher can judge. Errors: BAD_OPTION. */
   readonly check?: ((client: InspectClient, options: Options) => Promise<void>) | undefined;
   readonly list: (
@@ -43,7 +40,7 @@ export function runList<
   F extends object,
   P extends { readonly nextPageToken: string },
   W extends { readonly revision: bigint; readonly deleted?: readonly (string | bigint)[] },
->({ noun, table, heldKind, filterOf, check, list, watch, rowsOf, keyOf }: List<D, F, P, W>): InspectCommand["run"] {
+>({ noun, table, filterOf, check, list, watch, rowsOf, keyOf }: List<D, F, P, W>): InspectCommand["run"] {
   return async (transport, words, options, signal) => {
     const client = inspectClient(transport);
     const output = await readOutputOptions(options);
@@ -73,22 +70,11 @@ export function runList<
     const all = lists.flatMap((one) => one.rows);
     const rows = selection.keep(all);
     const missing = lists.flatMap(({ word, rows: found }) => (word !== undefined && found.length === 0 ? [word] : []));
-    if (heldKind !== undefined) await warnHeld(client, heldKind);
     if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
     if (missing.length > 0) throw new ProcessError("REQUEST_FAILED", describeMissing(noun, missing, options));
     if (rows.length === 0) warnEmpty(noun);
     if (rows.length === 0 && selection.hasLabels && !all.some(hasLabel)) warnNoLabels(noun);
   };
-}
-
-/** Warns on standard error if the watcher keeps objects that its newest list lacks. */
-async function warnHeld(client: InspectClient, heldKind: string): Promise<void> {
-  const { heldDeletions } = await client.getStatus({});
-  for (const { kind, heldCount, currentCount, releaseAt } of heldDeletions) {
-    if (kind !== heldKind) continue;
-    const text = `the newest list of the source lacks ${heldCount} of ${currentCount} ${kind}`;
-    process.stderr.write(`warning: ${text}; they are kept until ${formatClock(releaseAt)} (kpng release)\n`);
-  }
 }
 
 /** Returns an error text in kubectl's words: `Service "web" not found in namespace "shop"`. */

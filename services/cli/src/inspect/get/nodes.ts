@@ -33,7 +33,6 @@ Examples:
 `,
   run: runList({
     noun: "node",
-    heldKind: "nodes",
     table: nodeTable,
     filterOf: (name = "", options) => ({ name, ...applyFilterOf(options) }),
     check: checkRevision,

@@ -30,7 +30,6 @@ Examples:
 `,
   run: runList({
     noun: "Service",
-    heldKind: "services",
     table: serviceTable,
     filterOf: splitName,
     list: (client, request) => client.listServices(request),

@@ -58,7 +58,7 @@ export interface OverviewParts {
 
 function warnings({ status }: PageState): readonly Html[] {
   if (status === undefined) return [];
-  const { states, isSynced, missingKinds, held } = status;
+  const { states, isSynced, missingKinds } = status;
   const ofNodes = (count: number, text: string, state: string): Html | false =>
     count > 0 &&
     html`<li class="${state}"><a href="#/nodes?state=${state}">${count} ${count === 1 ? "node" : "nodes"}</a> ${text}</li>`;
@@ -72,6 +72,5 @@ function warnings({ status }: PageState): readonly Html[] {
     ),
     ofNodes(states.absent, "without a connected proxy", "absent"),
     ofNodes(states.unknown, "connected under a name that the cluster does not have", "unknown"),
-    ...held.map((text) => html`<li class="warning">Deletion of ${text} is held: see kpng release</li>`),
   ].filter((one) => one !== false);
 }

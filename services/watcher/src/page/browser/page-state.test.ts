@@ -18,7 +18,6 @@ const status: LiveStatus = {
   relayCount: 0,
   observerCount: 0,
   maxLagMs: 0,
-  held: [],
 };
 
 function frame(fields: Partial<LiveFrame>, revision = 1): LiveFrame {

@@ -45,8 +45,6 @@ export interface LiveStatus {
   readonly observerCount: number;
   /** Longest time for which a node has not applied a batch; 0 if nothing is pending. */
   readonly maxLagMs: number;
-  /** Deletions that are held. *Shape:* "120 of 130 services". */
-  readonly held: readonly string[];
 }
 
 /** The state of a node: `ApplyState` of the inspect API, as a word. */

@@ -118,7 +118,6 @@ export class LiveState {
       relayCount,
       observerCount,
       maxLagMs: Math.round(maxLagMs),
-      held: [...store.brake.held].map(([kind, held]) => `${held.keys.size} of ${held.currentCount} ${kind}`),
     };
   }
 }

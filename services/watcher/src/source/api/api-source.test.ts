@@ -121,13 +121,22 @@ describe("a relay", () => {
     await expect.poll(isConnected).toBe(true);
   });
 
-  test("holds deletions if its upstream returns nearly empty, until a later stream confirms them", async () => {
+  test("has its upstream's position only together with its upstream's state, also when nearly everything goes", async () => {
     const ended = new AbortController();
     const upstream = new Store();
-    const services = Array.from({ length: 20 }, (_, index) => service({ name: `s${index}` }));
-    upstream.replace({ services, slices: [], nodes: [] });
+    const show = (version: bigint, names: readonly string[]): void => {
+      const versions = { services: version, slices: version, nodes: version };
+      const services = names.map((name) => service({ name }));
+      upstream.replace({ services, slices: [], nodes: [] }, { source: "kube", receivedAtMs: 0, versions });
+    };
+    show(
+      10n,
+      Array.from({ length: 20 }, (_, index) => `s${index}`),
+    );
     let server = await serveStore(upstream);
-    const store = new Store({ brake: { holdMs: 600_000, confirmAfterMs: 0 } });
+    const store = new Store();
+    const states: string[] = [];
+    store.observe(({ next }) => states.push(`${next.services.size} at ${next.position.services}`));
     const relay = apiSource({
       transport: dial({ api: server.address }),
       sink: store,
@@ -137,21 +146,17 @@ describe("a relay", () => {
       backoff: { minMs: 10, maxMs: 20 },
     }).run(ended.signal);
     await expect.poll(() => store.snapshot.services.size).toBe(20);
-    const restart = async (): Promise<void> => {
-      const { address } = server;
-      await server.stop();
-      const empty = new Store();
-      empty.replace({ services: [service({ name: "new" })], slices: [], nodes: [] });
-      server = await serveStore(empty, { listen: [`tcp://${address}`] });
-    };
-    await restart();
-    await expect.poll(() => store.snapshot.services.size).toBe(21);
-    expect(store.brake.held.get("services")?.keys.size).toBe(20);
-    await restart();
-    await expect.poll(() => store.snapshot.services.size).toBe(1);
+    const { address } = server;
+    await server.stop();
+    show(30n, ["new"]);
+    server = await serveStore(upstream, { listen: [`tcp://${address}`] });
+    await expect.poll(() => store.snapshot.services.get("ns/new")).toBeDefined();
+    show(40n, []);
+    await expect.poll(() => store.position.services).toBe(40n);
     ended.abort();
     await relay;
     await server.stop();
+    expect(states).toEqual(["20 at 10", "1 at 30", "0 at 40"]);
   });
 
   test.each([

@@ -192,8 +192,6 @@ function originOf(mark: SyncMark | undefined): Origin {
   return {
     source: "api",
     receivedAtMs: wallClockMs(),
-    // Only the first batch of a stream is a complete list.
-    isConfirming: true,
     upstream: mark,
     position: mark?.position,
   };

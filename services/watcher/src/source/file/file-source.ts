@@ -148,7 +148,7 @@ class FileFollower {
     for (const skipped of result.skipped.slice(0, maxProblems)) {
       warn("invalid part skipped", { at: formatLocation(skipped), problem: skipped.problem });
     }
-    sink.replace(result.objects, { source: "file", receivedAtMs, isConfirming: true });
+    sink.replace(result.objects, { source: "file", receivedAtMs });
     health.setReady(part);
     const { services, slices, nodes } = result.objects;
     if (!services?.length && !slices?.length && !nodes?.length) {

@@ -50,7 +50,7 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
     if (batchCount > 0 && speed > 0) await waitMs((line.atMs - playedMs) / speed, signal);
     if (signal.aborted) return;
     playedMs = line.atMs;
-    items.deliverTo(sink, { source: "replay", receivedAtMs: wallClockMs(), isConfirming: true });
+    items.deliverTo(sink, { source: "replay", receivedAtMs: wallClockMs() });
     batchCount += 1;
     health.setReady(part);
   }

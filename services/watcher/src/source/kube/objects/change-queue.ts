@@ -1,5 +1,5 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { ClusterObjects, ClusterSink, HeldBack, Kind, ObjectChange, Versions } from "../../source.ts";
+import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Versions } from "../../source.ts";
 import { versionOf } from "../reflector/resource-version.ts";
 
 /**
@@ -48,18 +48,12 @@ export class ChangeQueue {
 
   /**
    * Replaces all objects of a kind. `receivedAtMs` is when the first object of the list arrived, by default now.
-   * `isConfirming` and `versions`: see `Origin`.
+   * `versions`: see `Origin`.
    */
-  replace(
-    objects: ClusterObjects,
-    receivedAtMs: number = wallClockMs(),
-    isConfirming = false,
-    versions: Versions = {},
-  ): HeldBack | undefined {
+  replace(objects: ClusterObjects, receivedAtMs: number = wallClockMs(), versions: Versions = {}): void {
     this.flush();
-    const held = this.#sink.replace(objects, { source: "kube", receivedAtMs, isConfirming, versions });
+    this.#sink.replace(objects, { source: "kube", receivedAtMs, versions });
     this.#sink.currency?.known(versions);
-    return held;
   }
 
   flush(): void {

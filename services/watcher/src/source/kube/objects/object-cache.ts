@@ -1,7 +1,7 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { type FieldProblem, showPath } from "../../decode/decoded.ts";
 import type { ObjectChange } from "../../source.ts";
-import type { CollectionHandler, IncomingList } from "../reflector/collection-handler.ts";
+import type { CollectionHandler, HeldBack, IncomingList } from "../reflector/collection-handler.ts";
 import type { ReflectorObserver } from "../reflector/reflector-observer.ts";
 import { versionOf } from "../reflector/resource-version.ts";
 import { rawMetadata } from "../request/raw-object.ts";
@@ -18,10 +18,12 @@ import { ReportedTexts } from "./reported-texts.ts";
  * needed by any proxy, the old value is deleted. Invalid parts of an object are skipped, logged once and counted. An
  * object that is invalid as a whole keeps its last valid value.
  *
- * *Cost:* a map entry per object. The values are shared with the store.
+ * A list that lacks nearly all objects may come from an API server on an empty etcd. Applied at once, it would remove
+ * every Service from every node within a second. Its deletions are held; everything else in it applies. The reflector
+ * lists again 31 s later, and that list applies as a whole. Until then the kind keeps the version that it had before,
+ * so that the mixture never counts as newer than the state of another watcher, here or behind a relay.
  *
- * `kubeSource` makes one for each kind and passes it to the reflector as its handler. Separate from the reflector,
- * which knows versions and requests, but no objects.
+ * *Cost:* a map entry per object. The values are shared with the store.
  */
 export class ObjectCache<T> implements CollectionHandler {
   readonly #kind: ObjectKind<T>;
@@ -29,6 +31,8 @@ export class ObjectCache<T> implements CollectionHandler {
   readonly #observer: ReflectorObserver;
   #objects = new Map<string, T>();
   readonly #reported = new ReportedTexts();
+  /** True while the cache holds deletions, so that its objects are not those of any version of the server. */
+  #isHolding = false;
 
   constructor(kind: ObjectKind<T>, queue: ChangeQueue, observer: ReflectorObserver) {
     this.#kind = kind;
@@ -50,22 +54,28 @@ export class ObjectCache<T> implements CollectionHandler {
       },
       complete: (isConfirming, resourceVersion) => {
         this.#reported.keepOnly(keys);
+        const missing = [...this.#objects].filter(([key]) => !listed.has(key));
+        const counts = { currentCount: this.#objects.size, deletedCount: missing.length };
+        this.#isHolding = !isConfirming && isMassDeletion(counts);
+        if (this.#isHolding) for (const [key, value] of missing) listed.set(key, value);
         this.#objects = listed;
         const objects = this.#kind.toClusterObjects([...listed.values()]);
-        const version = versionOf(resourceVersion);
+        const version = this.#isHolding ? undefined : versionOf(resourceVersion);
         const versions = version === undefined ? {} : { [this.#kind.kind]: version };
-        return this.#queue.replace(objects, receivedAtMs, isConfirming, versions);
+        this.#queue.replace(objects, receivedAtMs, versions);
+        return this.#isHolding ? counts : undefined;
       },
     };
   }
 
   apply(events: readonly WatchEvent[], receivedAtMs: number): void {
     const changes = events.flatMap((event) => this.#changesOf(event));
-    this.#queue.push(changes, receivedAtMs, this.#kind.kind, events.at(-1)?.resourceVersion ?? "");
+    const version = this.#isHolding ? "" : (events.at(-1)?.resourceVersion ?? "");
+    this.#queue.push(changes, receivedAtMs, this.#kind.kind, version);
   }
 
   progressed(resourceVersion: string): void {
-    this.#queue.progressed(this.#kind.kind, resourceVersion);
+    if (!this.#isHolding) this.#queue.progressed(this.#kind.kind, resourceVersion);
   }
 
   #changesOf(event: WatchEvent): readonly ObjectChange[] {
@@ -109,6 +119,11 @@ export class ObjectCache<T> implements CollectionHandler {
       }
     }
   }
+}
+
+/** True if a list would delete nine tenths of the objects, and at least ten. */
+function isMassDeletion({ currentCount, deletedCount }: HeldBack): boolean {
+  return deletedCount >= 10 && deletedCount >= 0.9 * currentCount;
 }
 
 function describe({ path, problem }: FieldProblem): string {

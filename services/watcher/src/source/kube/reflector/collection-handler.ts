@@ -1,4 +1,3 @@
-import type { HeldBack } from "../../source.ts";
 import type { WatchEvent } from "../request/watch-once.ts";
 
 /**
@@ -22,8 +21,15 @@ export interface CollectionHandler {
 export interface IncomingList {
   add(object: unknown): void;
   /**
-   * Ends the list and applies it. Returns the deletions that the brake (`ListBrake`) does not apply yet. With
-   * `isConfirming`, the list was read from a quorum, so it may confirm them. `resourceVersion` is that of the list.
+   * Ends the list and applies it. Returns the deletions that it holds, if the list would delete nearly everything.
+   * `isConfirming`: deletions are held, and this list was read from etcd to confirm or refute them, so all of it
+   * applies. `resourceVersion` is that of the list.
    */
   complete(isConfirming: boolean, resourceVersion: string): HeldBack | undefined;
+}
+
+/** Deletions that are held, because a list lacks `deletedCount` of `currentCount` objects. */
+export interface HeldBack {
+  readonly currentCount: number;
+  readonly deletedCount: number;
 }

@@ -1,8 +1,8 @@
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
-import type { HeldBack } from "../../source.ts";
 import { describeFailure, type RequestFailure } from "../client/request-failure.ts";
 import type { KubeKind } from "../request/resource.ts";
+import type { HeldBack } from "./collection-handler.ts";
 import { beginSeries, type RelistReason, type SourceMetrics } from "./source-metrics.ts";
 
 /**
@@ -18,7 +18,7 @@ export interface ReflectorObserver {
   /** The server does not support streamed lists. */
   watchListRefused(failure: RequestFailure): void;
   relisting(reason: RelistReason): void;
-  /** A list would delete most objects. Its deletions are held until a later list, after `retryMs`, confirms them. */
+  /** A list would delete most objects. Its deletions are held until the list after `retryMs` confirms them. */
   heldBack(list: HeldBack, retryMs: number): void;
   /** The server sent something: a number of changes, a bookmark, or the start of a watch. */
   progressed(changes: Readonly<Record<"put" | "delete", number>>): void;
@@ -100,7 +100,9 @@ export function observeReflector({
     },
     heldBack: ({ currentCount, deletedCount }, retryMs) => {
       metrics.lists.inc({ kind, result: "braked" });
-      log.info("listing again later to confirm deletions", { deletedCount, currentCount, retryMs });
+      const reason = `a list would delete ${deletedCount} of ${currentCount} ${kind}; listing again to confirm it`;
+      health.set(part, { isHealthy: false, isReady: true, reason });
+      log.error("deletions held: a list would delete most objects", { reason, retryMs });
     },
     progressed: (changes) => {
       metrics.lastProgress.set({ kind }, Date.now() / 1000);

@@ -216,8 +216,59 @@ test("an invalid object keeps its last valid value and is counted", async () => 
   await done;
 });
 
+test("a list that began before another one was requested does not count as the requested one", async () => {
+  const finish: (() => void)[] = [];
+  const server = new FakeServer(({ searchParams }) =>
+    searchParams.has("watch") ? open : nodeList(String(10 + finish.length), names),
+  );
+  const get = server.get.bind(server);
+  server.get = async (path, signal) => {
+    const response = await get(path, signal);
+    if (!path.includes("watch")) await new Promise<void>((resolve) => finish.push(resolve));
+    return response;
+  };
+  const listsBegun = async (count: number): Promise<void> => {
+    for (let turn = 0; finish.length < count; turn++) {
+      assert.ok(turn < 2_000, `list ${count} did not begin`);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  };
+  const stop = new AbortController();
+  const { reflector, run } = setUp(server, { usesWatchList: false });
+  const done = run(stop.signal);
+  await listsBegun(1);
+  reflector.requestList("went-back");
+  finish[0]?.();
+  await listsBegun(2);
+  finish[1]?.();
+  stop.abort();
+  await done;
+});
+
+test("while deletions are held, the kind keeps its version, whatever the watch brings; then it has that of the list", async () => {
+  const server = new FakeServer((_url, count) => {
+    if (count === 0) return nodeList("10", names);
+    if (count === 1) return { lines: [status(410, "too old")] };
+    if (count === 2) return nodeList("20", ["node-0"]);
+    if (count === 3) return { lines: [watchEvent("ADDED", rawNode("new", "21")), bookmark("22")], after: "hang" };
+    return count === 4 ? nodeList("30", ["new"]) : open;
+  });
+  const stop = new AbortController();
+  const { store, run } = setUp(server, { usesWatchList: false, confirmMs: 50 });
+  const states: string[] = [];
+  store.observe(({ next }) => states.push(`${next.nodes.size} at ${next.position.nodes}`));
+  const done = run(stop.signal);
+  for (let turn = 0; states.length < 3; turn++) {
+    assert.ok(turn < 5_000, `states: ${states}`);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  assert.deepEqual(states, ["20 at 10", "21 at 10", "1 at 30"]);
+  stop.abort();
+  await done;
+});
+
 function setUp(server: FakeServer, timing: ReflectorTiming) {
-  const store = new Store({ brake: { holdMs: 600_000, confirmAfterMs: 0 } });
+  const store = new Store();
   const health = new Health();
   const metrics = new Registry();
   const lines: string[] = [];
@@ -229,14 +280,13 @@ function setUp(server: FakeServer, timing: ReflectorTiming) {
     if (revision > counts.length) counts.push(nodes.size);
   };
   const queue = new ChangeQueue({
-    apply: (changes) => {
-      store.apply(changes);
+    apply: (changes, origin) => {
+      store.apply(changes, origin);
       count();
     },
-    replace: (objects) => {
-      const held = store.replace(objects, { source: "kube", receivedAtMs: 0, isConfirming: true });
+    replace: (objects, origin) => {
+      store.replace(objects, origin);
       count();
-      return held;
     },
   });
   const kind = nodeKind(makeDecodeOptions());
@@ -249,7 +299,8 @@ function setUp(server: FakeServer, timing: ReflectorTiming) {
     handler: new ObjectCache(kind, queue, observer),
     observer,
   });
-  return { store, health, metrics, lines, counts: () => counts, run: (signal: AbortSignal) => reflector.run(signal) };
+  const run = (signal: AbortSignal): Promise<void> => reflector.run(signal);
+  return { store, reflector, health, metrics, lines, counts: () => counts, run };
 }
 
 function describeRequest(url: URL): string {

@@ -31,9 +31,12 @@ export class Reflector {
   #usesWatchList: boolean;
   /** False after a paged list expired between two pages: the next list is requested in one response. */
   #usesPages = true;
-  /** A list from etcd is needed, although the watch can continue. */
+  /** A list from etcd is needed, although the watch can continue. Only a list that begins later satisfies it. */
   #mustList = false;
+  /** Set while the handler holds deletions, until the list that confirms or refutes them begins. */
   #confirmTimer: NodeJS.Timeout | undefined;
+  /** The next list confirms or refutes the held deletions. */
+  #mustConfirm = false;
   /** Ends the current watch. */
   #stopWatch: AbortController | undefined;
   /** The connection failed, so the server may have been replaced by one with an older state. */
@@ -90,6 +93,8 @@ export class Reflector {
     const { connection, handler, resource, observer, confirmMs = 31_000 } = this.#options;
     const { pageSize = 500, listSilenceMs: silenceMs = 60_000, backoff } = this.#options;
     const startedMs = performance.now();
+    const [isRequested, isConfirming] = [this.#mustList, this.#mustConfirm];
+    [this.#mustList, this.#mustConfirm] = [false, false];
     const list = handler.beginList();
     let objectCount = 0;
     const receive = (object: unknown): void => {
@@ -97,27 +102,36 @@ export class Reflector {
       objectCount += 1;
     };
     const pages = { pageSize: this.#usesPages ? pageSize : undefined, retryMs: backoff?.minMs };
-    const isStreamed = this.#usesWatchList && !this.#mustList;
+    const isStreamed = this.#usesWatchList && !isRequested;
     const request = { ...resource, ...pages, silenceMs };
     const end = await (isStreamed ? streamList : listPages)(connection, request, receive, signal);
     if (signal.aborted) return;
-    if (end.kind !== "listed") return this.#listFailed(end, isStreamed, signal);
+    if (end.kind !== "listed") {
+      this.#mustList ||= isRequested;
+      this.#mustConfirm ||= isConfirming;
+      return this.#listFailed(end, isStreamed, signal);
+    }
     this.#usesPages = true;
     this.#mustCheckVersion = false;
     this.#lostStreams = 0;
     this.#failedWatches = 0;
-    this.#mustList = false;
-    clearTimeout(this.#confirmTimer);
-    const held = list.complete(!isStreamed, end.resourceVersion);
+    const held = list.complete(isConfirming, end.resourceVersion);
     this.#resourceVersion = end.resourceVersion;
     this.listCount += 1;
     this.failure = undefined;
     this.progress.wake();
     observer.listed(objectCount, performance.now() - startedMs);
-    if (held === undefined) return;
+    if (held === undefined) {
+      clearTimeout(this.#confirmTimer);
+      [this.#confirmTimer, this.#mustConfirm] = [undefined, false];
+      return;
+    }
     observer.heldBack(held, confirmMs);
-    // Meanwhile the watch goes on: additions and updates are not held.
-    this.#confirmTimer = setTimeout(() => this.requestList("braked"), confirmMs);
+    // Meanwhile the watch goes on: additions and updates are not held. Another list before then confirms nothing.
+    this.#confirmTimer ??= setTimeout(() => {
+      this.#mustConfirm = true;
+      this.requestList("braked");
+    }, confirmMs);
   }
 
   async #listFailed(failure: RequestFailure, isStreamed: boolean, signal: AbortSignal): Promise<void> {

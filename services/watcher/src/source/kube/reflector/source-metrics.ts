@@ -73,7 +73,7 @@ export function makeSourceMetrics(registry: Registry): SourceMetrics {
 
 /** Results of failed requests; `RequestFailure` explains each. */
 const failureKinds = ["refused", "expired", "lost", "silent", "garbled"] as const satisfies RequestFailure["kind"][];
-/** Results of a list. "braked": the list was complete, but held back because it would delete nearly all objects. */
+/** Results of a list. "braked", besides "ok": deletions of the list are held, because they are nearly all objects. */
 const listResults = ["ok", ...failureKinds, "braked"] as const;
 /**
  * Results of a watch. "closed": the server ended it without an error, as it regularly does. "watch-list-refused": the
@@ -88,7 +88,7 @@ const watchResults = ["closed", ...failureKinds, "watch-list-refused"] as const;
  * - refused: consecutive watches failed, the last one for any other reason.
  * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd.
  * - behind: a node holds a newer state than ours, and the server has it.
- * - braked: the previous list was held back, and a second one must confirm it.
+ * - braked: the deletions of the previous list are held, and a second one must confirm them.
  */
 const relistReasons = ["expired", "silent", "refused", "went-back", "behind", "braked"] as const;
 

@@ -28,7 +28,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/inspect.proto.
  */
 export const file_kpng_inspect_v1_inspect: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3QimAMKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI2Cg5oZWxkX2RlbGV0aW9ucxgMIAMoCzIeLmtwbmcuaW5zcGVjdC52MS5IZWxkRGVsZXRpb25zEg8KB3ZlcnNpb24YDSABKAkieAoNSGVsZERlbGV0aW9ucxIMCgRraW5kGAEgASgJEhIKCmhlbGRfY291bnQYAiABKA0SFQoNY3VycmVudF9jb3VudBgDIAEoDRIuCgpyZWxlYXNlX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJSChJMaXN0VHJhZmZpY1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEbm9kZRgDIAEoCRINCgVsaW1pdBgEIAEoDSKQAQoTTGlzdFRyYWZmaWNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBISCgpub2RlX2NvdW50GAIgASgNEikKB3RyYWZmaWMYAyADKAsyGC5rcG5nLmluc3BlY3QudjEuVHJhZmZpYxIoCgZvdGhlcnMYBCABKAsyGC5rcG5nLmluc3BlY3QudjEuVHJhZmZpYyIZChdSZWxlYXNlRGVsZXRpb25zUmVxdWVzdCIyChhSZWxlYXNlRGVsZXRpb25zUmVzcG9uc2USFgoOcmVsZWFzZWRfY291bnQYASABKA0iewoPU3Vic2NyaWJlckNvdW50Ei0KBGtpbmQYASABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSKgoFc3RhdGUYAiABKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRINCgVjb3VudBgDIAEoDSJdChNMaXN0U2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJIm0KFExpc3RTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIjcKFFdhdGNoU2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJInsKFVdhdGNoU2VydmljZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIqCghzZXJ2aWNlcxgCIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgigQEKFExpc3RFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkicAoVTGlzdEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiWwoVV2F0Y2hFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkifgoWV2F0Y2hFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIsCgllbmRwb2ludHMYAiADKAsyGS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnQSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCKSAQoQTGlzdE5vZGVzUmVxdWVzdBIMCgRuYW1lGAEgASgJEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAIgASgEEisKBnN0YXRlcxgDIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhEKCXBhZ2Vfc2l6ZRgEIAEoDRISCgpwYWdlX3Rva2VuGAUgASgJImQKEUxpc3ROb2Rlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiQKBW5vZGVzGAIgAygLMhUua3BuZy5pbnNwZWN0LnYxLk5vZGUSFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJImwKEVdhdGNoTm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAiABKAQSKwoGc3RhdGVzGAMgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUicgoSV2F0Y2hOb2Rlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiQKBW5vZGVzGAIgAygLMhUua3BuZy5pbnNwZWN0LnYxLk5vZGUSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCLHAQoWTGlzdFN1YnNjcmliZXJzUmVxdWVzdBIMCgRub2RlGAEgASgJEi0KBGtpbmQYAiABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAyABKAQSKwoGc3RhdGVzGAQgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkidgoXTGlzdFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkioQEKF1dhdGNoU3Vic2NyaWJlcnNSZXF1ZXN0EgwKBG5vZGUYASABKAkSLQoEa2luZBgCIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgDIAEoBBIrCgZzdGF0ZXMYBCADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSKEAQoYV2F0Y2hTdWJzY3JpYmVyc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEjAKC3N1YnNjcmliZXJzGAIgAygLMhsua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXISDwoHZGVsZXRlZBgDIAMoBBITCgtpc19jb21wbGV0ZRgEIAEoCCJ3ChJMaXN0Q2hhbmdlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSFgoOc2luY2VfcmV2aXNpb24YAyABKAQSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAkiagoTTGlzdENoYW5nZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIoCgdjaGFuZ2VzGAIgAygLMhcua3BuZy5pbnNwZWN0LnYxLkNoYW5nZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiUQoTV2F0Y2hDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIWCg5zaW5jZV9yZXZpc2lvbhgDIAEoBCJnChRXYXRjaENoYW5nZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIoCgdjaGFuZ2VzGAIgAygLMhcua3BuZy5pbnNwZWN0LnYxLkNoYW5nZRITCgtpc19jb21wbGV0ZRgDIAEoCCK7AQoYTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0EhEKCW5vZGVfbmFtZRgBIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYAiABKAkSEQoJbmFtZXNwYWNlGAMgASgJEg8KB3NlcnZpY2UYBCABKAkSEAoIZW5kcG9pbnQYBSABKAkSEwoLb25seV91bnVzZWQYBiABKAgSEQoJcGFnZV9zaXplGAcgASgNEhIKCnBhZ2VfdG9rZW4YCCABKAkikwEKGUxpc3ROb2RlRW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSFQoNaXNfbm9kZV9rbm93bhgCIAEoCBI0CglkZWNpc2lvbnMYAyADKAsyIS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnREZWNpc2lvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YBCABKAkiiwIKDkV4cGxhaW5SZXF1ZXN0EhEKCW5vZGVfbmFtZRgBIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYAiABKAkSFgoOc291cmNlX2FkZHJlc3MYAyABKAkSMAoLc291cmNlX2tpbmQYBCABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBITCgtkZXN0aW5hdGlvbhgFIAEoCRIMCgRwb3J0GAYgASgNEisKCHByb3RvY29sGAcgASgOMhkua3BuZy5pbnNwZWN0LnYxLlByb3RvY29sEjAKCHNldHRpbmdzGAggASgLMh4ua3BuZy5pbnNwZWN0LnYxLlByb3h5U2V0dGluZ3Mi4AMKD0V4cGxhaW5SZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjAKC3NvdXJjZV9raW5kGAMgASgOMhsua3BuZy5pbnNwZWN0LnYxLlNvdXJjZUtpbmQSGwoTZGVzdGluYXRpb25fYWRkcmVzcxgEIAEoCRIMCgRwb3J0GAUgASgNEisKCHByb3RvY29sGAYgASgOMhkua3BuZy5pbnNwZWN0LnYxLlByb3RvY29sEhEKCW5hbWVzcGFjZRgHIAEoCRIPCgdzZXJ2aWNlGAggASgJEhEKCXBvcnRfbmFtZRgJIAEoCRIvCghmcm9udGVuZBgKIAEoDjIdLmtwbmcuaW5zcGVjdC52MS5Gcm9udGVuZEtpbmQSKQoHdmVyZGljdBgLIAEoDjIYLmtwbmcuaW5zcGVjdC52MS5WZXJkaWN0EhYKDmlzX21hc3F1ZXJhZGVkGAwgASgIEiQKBXN0ZXBzGA0gAygLMhUua3BuZy5pbnNwZWN0LnYxLlN0ZXASNAoJZW5kcG9pbnRzGA4gAygLMiEua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50RGVjaXNpb24SEwoLYXNzdW1wdGlvbnMYDyADKAkyyQsKDkluc3BlY3RTZXJ2aWNlElcKCUdldFN0YXR1cxIhLmtwbmcuaW5zcGVjdC52MS5HZXRTdGF0dXNSZXF1ZXN0GiIua3BuZy5pbnNwZWN0LnYxLkdldFN0YXR1c1Jlc3BvbnNlIgOQAgESYAoMTGlzdFNlcnZpY2VzEiQua3BuZy5pbnNwZWN0LnYxLkxpc3RTZXJ2aWNlc1JlcXVlc3QaJS5rcG5nLmluc3BlY3QudjEuTGlzdFNlcnZpY2VzUmVzcG9uc2UiA5ACARJgCg1XYXRjaFNlcnZpY2VzEiUua3BuZy5pbnNwZWN0LnYxLldhdGNoU2VydmljZXNSZXF1ZXN0GiYua3BuZy5pbnNwZWN0LnYxLldhdGNoU2VydmljZXNSZXNwb25zZTABEmMKDUxpc3RFbmRwb2ludHMSJS5rcG5nLmluc3BlY3QudjEuTGlzdEVuZHBvaW50c1JlcXVlc3QaJi5rcG5nLmluc3BlY3QudjEuTGlzdEVuZHBvaW50c1Jlc3BvbnNlIgOQAgESYwoOV2F0Y2hFbmRwb2ludHMSJi5rcG5nLmluc3BlY3QudjEuV2F0Y2hFbmRwb2ludHNSZXF1ZXN0Gicua3BuZy5pbnNwZWN0LnYxLldhdGNoRW5kcG9pbnRzUmVzcG9uc2UwARJXCglMaXN0Tm9kZXMSIS5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVzUmVxdWVzdBoiLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZXNSZXNwb25zZSIDkAIBElcKCldhdGNoTm9kZXMSIi5rcG5nLmluc3BlY3QudjEuV2F0Y2hOb2Rlc1JlcXVlc3QaIy5rcG5nLmluc3BlY3QudjEuV2F0Y2hOb2Rlc1Jlc3BvbnNlMAESaQoPTGlzdFN1YnNjcmliZXJzEicua3BuZy5pbnNwZWN0LnYxLkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QaKC5rcG5nLmluc3BlY3QudjEuTGlzdFN1YnNjcmliZXJzUmVzcG9uc2UiA5ACARJpChBXYXRjaFN1YnNjcmliZXJzEigua3BuZy5pbnNwZWN0LnYxLldhdGNoU3Vic2NyaWJlcnNSZXF1ZXN0Gikua3BuZy5pbnNwZWN0LnYxLldhdGNoU3Vic2NyaWJlcnNSZXNwb25zZTABEl0KC0xpc3RDaGFuZ2VzEiMua3BuZy5pbnNwZWN0LnYxLkxpc3RDaGFuZ2VzUmVxdWVzdBokLmtwbmcuaW5zcGVjdC52MS5MaXN0Q2hhbmdlc1Jlc3BvbnNlIgOQAgESXQoMV2F0Y2hDaGFuZ2VzEiQua3BuZy5pbnNwZWN0LnYxLldhdGNoQ2hhbmdlc1JlcXVlc3QaJS5rcG5nLmluc3BlY3QudjEuV2F0Y2hDaGFuZ2VzUmVzcG9uc2UwARJvChFMaXN0Tm9kZUVuZHBvaW50cxIpLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QaKi5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZSIDkAIBElEKB0V4cGxhaW4SHy5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlcXVlc3QaIC5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlc3BvbnNlIgOQAgESXQoLTGlzdFRyYWZmaWMSIy5rcG5nLmluc3BlY3QudjEuTGlzdFRyYWZmaWNSZXF1ZXN0GiQua3BuZy5pbnNwZWN0LnYxLkxpc3RUcmFmZmljUmVzcG9uc2UiA5ACARJnChBSZWxlYXNlRGVsZXRpb25zEigua3BuZy5pbnNwZWN0LnYxLlJlbGVhc2VEZWxldGlvbnNSZXF1ZXN0Gikua3BuZy5pbnNwZWN0LnYxLlJlbGVhc2VEZWxldGlvbnNSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_subscriber, file_kpng_inspect_v1_traffic]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3Qi9gIKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd2ZXJzaW9uGA0gASgJSgQIDBANUg5oZWxkX2RlbGV0aW9ucyJSChJMaXN0VHJhZmZpY1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEbm9kZRgDIAEoCRINCgVsaW1pdBgEIAEoDSKQAQoTTGlzdFRyYWZmaWNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBISCgpub2RlX2NvdW50GAIgASgNEikKB3RyYWZmaWMYAyADKAsyGC5rcG5nLmluc3BlY3QudjEuVHJhZmZpYxIoCgZvdGhlcnMYBCABKAsyGC5rcG5nLmluc3BlY3QudjEuVHJhZmZpYyJ7Cg9TdWJzY3JpYmVyQ291bnQSLQoEa2luZBgBIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIqCgVzdGF0ZRgCIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEg0KBWNvdW50GAMgASgNIl0KE0xpc3RTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkibQoUTGlzdFNlcnZpY2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIc2VydmljZXMYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuU2VydmljZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiNwoUV2F0Y2hTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkiewoVV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCKBAQoUTGlzdEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJwChVMaXN0RW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLAoJZW5kcG9pbnRzGAIgAygLMhkua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50EhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJbChVXYXRjaEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCSJ+ChZXYXRjaEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIpIBChBMaXN0Tm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAiABKAQSKwoGc3RhdGVzGAMgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAkiZAoRTGlzdE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkibAoRV2F0Y2hOb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgCIAEoBBIrCgZzdGF0ZXMYAyADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSJyChJXYXRjaE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIscBChZMaXN0U3Vic2NyaWJlcnNSZXF1ZXN0EgwKBG5vZGUYASABKAkSLQoEa2luZBgCIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgDIAEoBBIrCgZzdGF0ZXMYBCADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJ2ChdMaXN0U3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSKhAQoXV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRItCgRraW5kGAIgASgOMh8ua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJLaW5kEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAMgASgEEisKBnN0YXRlcxgEIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlIoQBChhXYXRjaFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIPCgdkZWxldGVkGAMgAygEEhMKC2lzX2NvbXBsZXRlGAQgASgIIncKEkxpc3RDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIWCg5zaW5jZV9yZXZpc2lvbhgDIAEoBBIRCglwYWdlX3NpemUYBCABKA0SEgoKcGFnZV90b2tlbhgFIAEoCSJqChNMaXN0Q2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJRChNXYXRjaENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEhYKDnNpbmNlX3JldmlzaW9uGAMgASgEImcKFFdhdGNoQ2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhMKC2lzX2NvbXBsZXRlGAMgASgIIrsBChhMaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIRCgluYW1lc3BhY2UYAyABKAkSDwoHc2VydmljZRgEIAEoCRIQCghlbmRwb2ludBgFIAEoCRITCgtvbmx5X3VudXNlZBgGIAEoCBIRCglwYWdlX3NpemUYByABKA0SEgoKcGFnZV90b2tlbhgIIAEoCSKTAQoZTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjQKCWRlY2lzaW9ucxgDIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSKLAgoORXhwbGFpblJlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIWCg5zb3VyY2VfYWRkcmVzcxgDIAEoCRIwCgtzb3VyY2Vfa2luZBgEIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhMKC2Rlc3RpbmF0aW9uGAUgASgJEgwKBHBvcnQYBiABKA0SKwoIcHJvdG9jb2wYByABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSMAoIc2V0dGluZ3MYCCABKAsyHi5rcG5nLmluc3BlY3QudjEuUHJveHlTZXR0aW5ncyLgAwoPRXhwbGFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSMAoLc291cmNlX2tpbmQYAyABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBIbChNkZXN0aW5hdGlvbl9hZGRyZXNzGAQgASgJEgwKBHBvcnQYBSABKA0SKwoIcHJvdG9jb2wYBiABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSEQoJbmFtZXNwYWNlGAcgASgJEg8KB3NlcnZpY2UYCCABKAkSEQoJcG9ydF9uYW1lGAkgASgJEi8KCGZyb250ZW5kGAogASgOMh0ua3BuZy5pbnNwZWN0LnYxLkZyb250ZW5kS2luZBIpCgd2ZXJkaWN0GAsgASgOMhgua3BuZy5pbnNwZWN0LnYxLlZlcmRpY3QSFgoOaXNfbWFzcXVlcmFkZWQYDCABKAgSJAoFc3RlcHMYDSADKAsyFS5rcG5nLmluc3BlY3QudjEuU3RlcBI0CgllbmRwb2ludHMYDiADKAsyIS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnREZWNpc2lvbhITCgthc3N1bXB0aW9ucxgPIAMoCTLgCgoOSW5zcGVjdFNlcnZpY2USVwoJR2V0U3RhdHVzEiEua3BuZy5pbnNwZWN0LnYxLkdldFN0YXR1c1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVzcG9uc2UiA5ACARJgCgxMaXN0U2VydmljZXMSJC5rcG5nLmluc3BlY3QudjEuTGlzdFNlcnZpY2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXNwb25zZSIDkAIBEmAKDVdhdGNoU2VydmljZXMSJS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1JlcXVlc3QaJi5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlMAESYwoNTGlzdEVuZHBvaW50cxIlLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVzcG9uc2UiA5ACARJjCg5XYXRjaEVuZHBvaW50cxImLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1JlcXVlc3QaJy5rcG5nLmluc3BlY3QudjEuV2F0Y2hFbmRwb2ludHNSZXNwb25zZTABElcKCUxpc3ROb2RlcxIhLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZXNSZXF1ZXN0GiIua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1Jlc3BvbnNlIgOQAgESVwoKV2F0Y2hOb2RlcxIiLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVxdWVzdBojLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVzcG9uc2UwARJpCg9MaXN0U3Vic2NyaWJlcnMSJy5rcG5nLmluc3BlY3QudjEuTGlzdFN1YnNjcmliZXJzUmVxdWVzdBooLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXNwb25zZSIDkAIBEmkKEFdhdGNoU3Vic2NyaWJlcnMSKC5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QaKS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1Jlc3BvbnNlMAESXQoLTGlzdENoYW5nZXMSIy5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXF1ZXN0GiQua3BuZy5pbnNwZWN0LnYxLkxpc3RDaGFuZ2VzUmVzcG9uc2UiA5ACARJdCgxXYXRjaENoYW5nZXMSJC5rcG5nLmluc3BlY3QudjEuV2F0Y2hDaGFuZ2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXNwb25zZTABEm8KEUxpc3ROb2RlRW5kcG9pbnRzEikua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVxdWVzdBoqLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZUVuZHBvaW50c1Jlc3BvbnNlIgOQAgESUQoHRXhwbGFpbhIfLmtwbmcuaW5zcGVjdC52MS5FeHBsYWluUmVxdWVzdBogLmtwbmcuaW5zcGVjdC52MS5FeHBsYWluUmVzcG9uc2UiA5ACARJdCgtMaXN0VHJhZmZpYxIjLmtwbmcuaW5zcGVjdC52MS5MaXN0VHJhZmZpY1JlcXVlc3QaJC5rcG5nLmluc3BlY3QudjEuTGlzdFRyYWZmaWNSZXNwb25zZSIDkAIBYgZwcm90bzM", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_subscriber, file_kpng_inspect_v1_traffic]);
 
 /**
  * Request for the counts.
@@ -129,13 +129,6 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
   startedAt?: Timestamp | undefined;
 
   /**
-   * Kinds with deletions that are held.
-   *
-   * @generated from field: repeated kpng.inspect.v1.HeldDeletions held_deletions = 12;
-   */
-  heldDeletions: HeldDeletions[];
-
-  /**
    * Version of the watcher's program; "" if unknown: a watcher inside another program, or an older one.
    *
    * @generated from field: string version = 13;
@@ -149,48 +142,6 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
  */
 export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE__*/
   messageDesc(file_kpng_inspect_v1_inspect, 1);
-
-/**
- * Deletions of objects of one kind, which are held because a list lacked nearly all objects of the kind.
- *
- * @generated from message kpng.inspect.v1.HeldDeletions
- */
-export type HeldDeletions = Message<"kpng.inspect.v1.HeldDeletions"> & {
-  /**
-   * "services", "slices" or "nodes".
-   *
-   * @generated from field: string kind = 1;
-   */
-  kind: string;
-
-  /**
-   * Number of objects that are kept, although the newest list lacks them.
-   *
-   * @generated from field: uint32 held_count = 2;
-   */
-  heldCount: number;
-
-  /**
-   * Number of objects of the kind before the first such list.
-   *
-   * @generated from field: uint32 current_count = 3;
-   */
-  currentCount: number;
-
-  /**
-   * Time at which they are deleted at the latest.
-   *
-   * @generated from field: google.protobuf.Timestamp release_at = 4;
-   */
-  releaseAt?: Timestamp | undefined;
-};
-
-/**
- * Describes the message kpng.inspect.v1.HeldDeletions.
- * Use `create(HeldDeletionsSchema)` to create a new message.
- */
-export const HeldDeletionsSchema: GenMessage<HeldDeletions> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 2);
 
 /**
  * Selection of traffic.
@@ -232,7 +183,7 @@ export type ListTrafficRequest = Message<"kpng.inspect.v1.ListTrafficRequest"> &
  * Use `create(ListTrafficRequestSchema)` to create a new message.
  */
 export const ListTrafficRequestSchema: GenMessage<ListTrafficRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 3);
+  messageDesc(file_kpng_inspect_v1_inspect, 2);
 
 /**
  * The Services with the most traffic.
@@ -275,43 +226,7 @@ export type ListTrafficResponse = Message<"kpng.inspect.v1.ListTrafficResponse">
  * Use `create(ListTrafficResponseSchema)` to create a new message.
  */
 export const ListTrafficResponseSchema: GenMessage<ListTrafficResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 4);
-
-/**
- * Request for the deletion of all objects whose deletion is held.
- *
- * @generated from message kpng.inspect.v1.ReleaseDeletionsRequest
- */
-export type ReleaseDeletionsRequest = Message<"kpng.inspect.v1.ReleaseDeletionsRequest"> & {
-};
-
-/**
- * Describes the message kpng.inspect.v1.ReleaseDeletionsRequest.
- * Use `create(ReleaseDeletionsRequestSchema)` to create a new message.
- */
-export const ReleaseDeletionsRequestSchema: GenMessage<ReleaseDeletionsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 5);
-
-/**
- * Result of a release.
- *
- * @generated from message kpng.inspect.v1.ReleaseDeletionsResponse
- */
-export type ReleaseDeletionsResponse = Message<"kpng.inspect.v1.ReleaseDeletionsResponse"> & {
-  /**
-   * Number of objects deleted.
-   *
-   * @generated from field: uint32 released_count = 1;
-   */
-  releasedCount: number;
-};
-
-/**
- * Describes the message kpng.inspect.v1.ReleaseDeletionsResponse.
- * Use `create(ReleaseDeletionsResponseSchema)` to create a new message.
- */
-export const ReleaseDeletionsResponseSchema: GenMessage<ReleaseDeletionsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 6);
+  messageDesc(file_kpng_inspect_v1_inspect, 3);
 
 /**
  * Number of open streams of one kind and state.
@@ -346,7 +261,7 @@ export type SubscriberCount = Message<"kpng.inspect.v1.SubscriberCount"> & {
  * Use `create(SubscriberCountSchema)` to create a new message.
  */
 export const SubscriberCountSchema: GenMessage<SubscriberCount> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 7);
+  messageDesc(file_kpng_inspect_v1_inspect, 4);
 
 /**
  * Selection of Services.
@@ -388,7 +303,7 @@ export type ListServicesRequest = Message<"kpng.inspect.v1.ListServicesRequest">
  * Use `create(ListServicesRequestSchema)` to create a new message.
  */
 export const ListServicesRequestSchema: GenMessage<ListServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 8);
+  messageDesc(file_kpng_inspect_v1_inspect, 5);
 
 /**
  * Page of Services.
@@ -423,7 +338,7 @@ export type ListServicesResponse = Message<"kpng.inspect.v1.ListServicesResponse
  * Use `create(ListServicesResponseSchema)` to create a new message.
  */
 export const ListServicesResponseSchema: GenMessage<ListServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 9);
+  messageDesc(file_kpng_inspect_v1_inspect, 6);
 
 /**
  * Selection of Services.
@@ -451,7 +366,7 @@ export type WatchServicesRequest = Message<"kpng.inspect.v1.WatchServicesRequest
  * Use `create(WatchServicesRequestSchema)` to create a new message.
  */
 export const WatchServicesRequestSchema: GenMessage<WatchServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 10);
+  messageDesc(file_kpng_inspect_v1_inspect, 7);
 
 /**
  * Created, changed and deleted Services.
@@ -493,7 +408,7 @@ export type WatchServicesResponse = Message<"kpng.inspect.v1.WatchServicesRespon
  * Use `create(WatchServicesResponseSchema)` to create a new message.
  */
 export const WatchServicesResponseSchema: GenMessage<WatchServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 11);
+  messageDesc(file_kpng_inspect_v1_inspect, 8);
 
 /**
  * Selection of endpoints.
@@ -549,7 +464,7 @@ export type ListEndpointsRequest = Message<"kpng.inspect.v1.ListEndpointsRequest
  * Use `create(ListEndpointsRequestSchema)` to create a new message.
  */
 export const ListEndpointsRequestSchema: GenMessage<ListEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 12);
+  messageDesc(file_kpng_inspect_v1_inspect, 9);
 
 /**
  * Page of endpoints.
@@ -584,7 +499,7 @@ export type ListEndpointsResponse = Message<"kpng.inspect.v1.ListEndpointsRespon
  * Use `create(ListEndpointsResponseSchema)` to create a new message.
  */
 export const ListEndpointsResponseSchema: GenMessage<ListEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 13);
+  messageDesc(file_kpng_inspect_v1_inspect, 10);
 
 /**
  * Selection of endpoints.
@@ -626,7 +541,7 @@ export type WatchEndpointsRequest = Message<"kpng.inspect.v1.WatchEndpointsReque
  * Use `create(WatchEndpointsRequestSchema)` to create a new message.
  */
 export const WatchEndpointsRequestSchema: GenMessage<WatchEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 14);
+  messageDesc(file_kpng_inspect_v1_inspect, 11);
 
 /**
  * Created, changed and deleted endpoints.
@@ -668,7 +583,7 @@ export type WatchEndpointsResponse = Message<"kpng.inspect.v1.WatchEndpointsResp
  * Use `create(WatchEndpointsResponseSchema)` to create a new message.
  */
 export const WatchEndpointsResponseSchema: GenMessage<WatchEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 15);
+  messageDesc(file_kpng_inspect_v1_inspect, 12);
 
 /**
  * Selection of nodes.
@@ -718,7 +633,7 @@ export type ListNodesRequest = Message<"kpng.inspect.v1.ListNodesRequest"> & {
  * Use `create(ListNodesRequestSchema)` to create a new message.
  */
 export const ListNodesRequestSchema: GenMessage<ListNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 16);
+  messageDesc(file_kpng_inspect_v1_inspect, 13);
 
 /**
  * Page of nodes.
@@ -753,7 +668,7 @@ export type ListNodesResponse = Message<"kpng.inspect.v1.ListNodesResponse"> & {
  * Use `create(ListNodesResponseSchema)` to create a new message.
  */
 export const ListNodesResponseSchema: GenMessage<ListNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 17);
+  messageDesc(file_kpng_inspect_v1_inspect, 14);
 
 /**
  * Selection of nodes.
@@ -788,7 +703,7 @@ export type WatchNodesRequest = Message<"kpng.inspect.v1.WatchNodesRequest"> & {
  * Use `create(WatchNodesRequestSchema)` to create a new message.
  */
 export const WatchNodesRequestSchema: GenMessage<WatchNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 18);
+  messageDesc(file_kpng_inspect_v1_inspect, 15);
 
 /**
  * Created, changed and deleted nodes, and nodes that no longer match.
@@ -830,7 +745,7 @@ export type WatchNodesResponse = Message<"kpng.inspect.v1.WatchNodesResponse"> &
  * Use `create(WatchNodesResponseSchema)` to create a new message.
  */
 export const WatchNodesResponseSchema: GenMessage<WatchNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 19);
+  messageDesc(file_kpng_inspect_v1_inspect, 16);
 
 /**
  * Selection of streams.
@@ -886,7 +801,7 @@ export type ListSubscribersRequest = Message<"kpng.inspect.v1.ListSubscribersReq
  * Use `create(ListSubscribersRequestSchema)` to create a new message.
  */
 export const ListSubscribersRequestSchema: GenMessage<ListSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 20);
+  messageDesc(file_kpng_inspect_v1_inspect, 17);
 
 /**
  * Page of streams.
@@ -921,7 +836,7 @@ export type ListSubscribersResponse = Message<"kpng.inspect.v1.ListSubscribersRe
  * Use `create(ListSubscribersResponseSchema)` to create a new message.
  */
 export const ListSubscribersResponseSchema: GenMessage<ListSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 21);
+  messageDesc(file_kpng_inspect_v1_inspect, 18);
 
 /**
  * Selection of streams.
@@ -963,7 +878,7 @@ export type WatchSubscribersRequest = Message<"kpng.inspect.v1.WatchSubscribersR
  * Use `create(WatchSubscribersRequestSchema)` to create a new message.
  */
 export const WatchSubscribersRequestSchema: GenMessage<WatchSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 22);
+  messageDesc(file_kpng_inspect_v1_inspect, 19);
 
 /**
  * Started, changed and ended streams, and streams that no longer match.
@@ -1005,7 +920,7 @@ export type WatchSubscribersResponse = Message<"kpng.inspect.v1.WatchSubscribers
  * Use `create(WatchSubscribersResponseSchema)` to create a new message.
  */
 export const WatchSubscribersResponseSchema: GenMessage<WatchSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 23);
+  messageDesc(file_kpng_inspect_v1_inspect, 20);
 
 /**
  * Selection of changes.
@@ -1054,7 +969,7 @@ export type ListChangesRequest = Message<"kpng.inspect.v1.ListChangesRequest"> &
  * Use `create(ListChangesRequestSchema)` to create a new message.
  */
 export const ListChangesRequestSchema: GenMessage<ListChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 24);
+  messageDesc(file_kpng_inspect_v1_inspect, 21);
 
 /**
  * Page of changes.
@@ -1089,7 +1004,7 @@ export type ListChangesResponse = Message<"kpng.inspect.v1.ListChangesResponse">
  * Use `create(ListChangesResponseSchema)` to create a new message.
  */
 export const ListChangesResponseSchema: GenMessage<ListChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 25);
+  messageDesc(file_kpng_inspect_v1_inspect, 22);
 
 /**
  * Selection of changes.
@@ -1124,7 +1039,7 @@ export type WatchChangesRequest = Message<"kpng.inspect.v1.WatchChangesRequest">
  * Use `create(WatchChangesRequestSchema)` to create a new message.
  */
 export const WatchChangesRequestSchema: GenMessage<WatchChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 26);
+  messageDesc(file_kpng_inspect_v1_inspect, 23);
 
 /**
  * New changes, and changes with new counts.
@@ -1159,7 +1074,7 @@ export type WatchChangesResponse = Message<"kpng.inspect.v1.WatchChangesResponse
  * Use `create(WatchChangesResponseSchema)` to create a new message.
  */
 export const WatchChangesResponseSchema: GenMessage<WatchChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 27);
+  messageDesc(file_kpng_inspect_v1_inspect, 24);
 
 /**
  * Selection of decisions.
@@ -1229,7 +1144,7 @@ export type ListNodeEndpointsRequest = Message<"kpng.inspect.v1.ListNodeEndpoint
  * Use `create(ListNodeEndpointsRequestSchema)` to create a new message.
  */
 export const ListNodeEndpointsRequestSchema: GenMessage<ListNodeEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 28);
+  messageDesc(file_kpng_inspect_v1_inspect, 25);
 
 /**
  * Page of decisions.
@@ -1271,7 +1186,7 @@ export type ListNodeEndpointsResponse = Message<"kpng.inspect.v1.ListNodeEndpoin
  * Use `create(ListNodeEndpointsResponseSchema)` to create a new message.
  */
 export const ListNodeEndpointsResponseSchema: GenMessage<ListNodeEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 29);
+  messageDesc(file_kpng_inspect_v1_inspect, 26);
 
 /**
  * A packet that reaches a node.
@@ -1341,7 +1256,7 @@ export type ExplainRequest = Message<"kpng.inspect.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 30);
+  messageDesc(file_kpng_inspect_v1_inspect, 27);
 
 /**
  * Path of a packet.
@@ -1461,7 +1376,7 @@ export type ExplainResponse = Message<"kpng.inspect.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 31);
+  messageDesc(file_kpng_inspect_v1_inspect, 28);
 
 /**
  * Inspects the cluster, its nodes and its changes.
@@ -1615,17 +1530,6 @@ export const InspectService: GenService<{
     methodKind: "unary";
     input: typeof ListTrafficRequestSchema;
     output: typeof ListTrafficResponseSchema;
-  },
-  /**
-   * Deletes the objects whose deletion the watcher holds, because a list lacked nearly all objects of a kind. Only for
-   * clients of a unix socket. Errors: PERMISSION_DENIED for all others.
-   *
-   * @generated from rpc kpng.inspect.v1.InspectService.ReleaseDeletions
-   */
-  releaseDeletions: {
-    methodKind: "unary";
-    input: typeof ReleaseDeletionsRequestSchema;
-    output: typeof ReleaseDeletionsResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_kpng_inspect_v1_inspect, 0);
