@@ -7,8 +7,7 @@ import { fileURLToPath } from "node:url";
  * `npm run soak -- cluster` disturbs a whole cluster instead: see test/e2e/soak. `npm run soak -- replicas` plays
  * random histories of replicas that are frozen, restarted and restored, SEEDS of them (1 000); `npm test` plays 10.
  * `npm run soak -- userspace` opens, resets and ends connections through kpng-userspace for five minutes, or for the
- * seconds that follow; `npm test` does so for 30 s. `npm run soak -- userspace-kills` kills processes of it under
- * traffic for two minutes, or for the seconds that follow, with the seed that follows.
+ * seconds that follow; `npm test` does so for 30 s.
  * `npm run soak -- ipvs` kills kpng-ipvs 60 times in a guest, opens 100 000 short connections through it, and moves a
  * node from kube-proxy in ipvs mode to it and back; KPNG_KILL_POINTS and KPNG_SHORT_CONNECTIONS set other numbers.
  */
@@ -29,10 +28,6 @@ if (name === "ipvs") {
     env: { ...numbers, KPNG_GUEST_MS: "3600000", ...process.env },
   });
   process.exit(status ?? 1);
-}
-if (name === "userspace-kills") {
-  const program = fileURLToPath(new URL("../scale/carry/kills.ts", import.meta.url));
-  process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
 }
 if (name === "replicas") {
   const { status } = spawnSync(

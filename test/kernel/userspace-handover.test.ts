@@ -12,22 +12,16 @@ describePackets("a restart of kpng-userspace by SIGUSR2", () => {
   afterAll(() => laboratory?.close());
 
   // test/process/userspace-handover.test.ts has --entry map.
-  test.each([
-    ["redirect", 0],
-    ["redirect", 2],
-    ["address", 0],
-    ["address", 2],
-  ])(
-    "refuses and breaks no connection to a cluster IP with --entry %s --workers %d",
+  test.each(["redirect", "address"])(
+    "refuses and breaks no connection to a cluster IP with --entry %s",
     {
       timeout: 240_000,
     },
-    async (entry, workers) => {
-      const name = `${entry}-${workers}`;
-      await laboratory.add(name);
+    async (entry) => {
+      await laboratory.add(entry);
       const driver = resolve(import.meta.dirname, "userspace-handover.ts");
       // `run` has a time limit that a busy machine may exceed.
-      const child = laboratory.start(name, [process.execPath, driver, laboratory.folder, entry, String(workers)]);
+      const child = laboratory.start(entry, [process.execPath, driver, laboratory.folder, entry]);
       const ended = once(child, "close");
       const [text, errors] = await Promise.all([child.stdout, child.stderr].map((stream) => stream?.toArray()));
       await ended;

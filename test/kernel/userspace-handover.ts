@@ -9,9 +9,9 @@ import { until } from "@kpng/backend-userspace/testing/running-service.ts";
 import { oneService } from "../process/one-service.ts";
 
 // Restarts kpng-userspace with --handover in the network namespace of this process, while connections to a cluster IP
-// begin without a pause, and prints what happened as JSON: `userspace-handover.ts FOLDER ENTRY WORKERS`.
+// begin without a pause, and prints what happened as JSON: `userspace-handover.ts FOLDER ENTRY`.
 
-const [folder = "", entry = "", workerCount = "0"] = process.argv.slice(2);
+const [folder = "", entry = ""] = process.argv.slice(2);
 const service = { host: "10.96.0.1", port: 80 };
 const nodeAddress = "192.0.2.1";
 
@@ -43,17 +43,17 @@ const endpoint = createServer({ allowHalfOpen: true }, (socket) => {
   socket.pipe(socket);
 }).listen(0, nodeAddress);
 await once(endpoint, "listening");
-const state = join(folder, `${entry}-${workerCount}.json`);
+const state = join(folder, `${entry}.json`);
 const { port } = endpoint.address() as AddressInfo;
 writeFileSync(state, JSON.stringify(oneService(port, { addresses: [nodeAddress] })));
 const start = (main: string, args: readonly string[]) =>
   startProgram(pathToFileURL(resolve(import.meta.dirname, "../..", main)), args);
-const api = `unix://${join(folder, `${entry}-${workerCount}.sock`)}`;
+const api = `unix://${join(folder, `${entry}.sock`)}`;
 const watcher = start("services/cli/src/main.ts", ["file", "-i", state, "to-api", "--listen", api]);
 const ports = ["--healthz-bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"];
 const options = ["--api", api, "--node-name", "n1", "--state-dir", "none", "--error-delay", "50ms", ...ports];
 const main = "services/backend-userspace/src/main.ts";
-const program = start(main, ["--handover", "--entry", entry, "--workers", workerCount, ...options]);
+const program = start(main, ["--handover", "--entry", entry, ...options]);
 let answer = "";
 const deadlineMs = performance.now() + 40_000;
 while (answer !== "question" && performance.now() < deadlineMs) answer = await ask(500);

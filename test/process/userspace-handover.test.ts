@@ -1,9 +1,7 @@
-import { execFileSync, spawn } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
-import { resolve } from "node:path";
 import { until } from "@kpng/backend-userspace/testing/running-service.ts";
 import { expect, test } from "vitest";
 import { oneService } from "./one-service.ts";
@@ -14,14 +12,14 @@ const { at, start } = usePrograms();
 const main = "services/backend-userspace/src/main.ts";
 
 /** Starts a watcher and kpng-userspace for a Service whose endpoint echoes, and waits until it is served. */
-async function startServing(target: AddressInfo, workers = 0) {
+async function startServing(target: AddressInfo) {
   const state = at("state.json");
   writeFileSync(state, JSON.stringify(oneService(target.port, { protocols: ["TCP", "UDP"] })));
   const api = `unix://${at("api.sock")}`;
   start(kpngMain, ["file", "-i", state, "to-api", "--listen", api]);
   const ports = ["--healthz-bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"];
   const options = ["--api", api, "--node-name", "n1", "--state-dir", "none", "--map", "127.0.0.1", ...ports];
-  const program = start(main, ["--handover", "--workers", String(workers), "--error-delay", "50ms", ...options]);
+  const program = start(main, ["--handover", "--error-delay", "50ms", ...options]);
   const portsOf = (protocol: string): readonly number[] =>
     [...program.stdout().matchAll(new RegExp(` ${protocol} \\S+ -> 127\\.0\\.0\\.1:(\\d+)\\n`, "g"))].map(([, port]) =>
       Number(port),
@@ -60,27 +58,6 @@ async function received(socket: Socket): Promise<string> {
   return text;
 }
 
-/** Opens connections until each of so many processes has some. */
-async function connectToEach(port: number, processes: number): Promise<readonly Socket[]> {
-  const clients: Socket[] = [];
-  const owners = (): ReadonlySet<string> => {
-    const text = execFileSync("ss", ["-tnpH", "state", "established", `sport = :${port}`], { encoding: "utf8" });
-    return new Set(text.match(/pid=\d+/g));
-  };
-  for (const endMs = performance.now() + 60_000; owners().size < processes && performance.now() < endMs; ) {
-    const some = Array.from({ length: 8 }, () => connect(port, "127.0.0.1"));
-    clients.push(...some);
-    await Promise.all(
-      some.map(async (client) => {
-        client.write("before");
-        await once(client, "data");
-      }),
-    );
-  }
-  expect(owners().size).toBe(processes);
-  return clients;
-}
-
 function childrenOf(pid: number | undefined): readonly number[] {
   const list = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim();
   return list === "" ? [] : list.split(" ").map(Number);
@@ -92,9 +69,6 @@ function onlyChildOf(pid: number | undefined): number {
   if (child === undefined || others.length > 0) throw new Error(`process ${pid} has not one child: ${childrenOf(pid)}`);
   return child;
 }
-
-/** Whether a process runs. A zombie, which its parent has not waited for yet, has no `exe`. */
-const isRunning = (pid: number): boolean => existsSync(`/proc/${pid}/exe`);
 
 /** A server that sends back what it receives, for TCP and UDP at one port. */
 async function echo() {
@@ -113,38 +87,34 @@ async function echo() {
   return { target, [Symbol.asyncDispose]: close };
 }
 
-test.each([0, 2])(
-  "a restart by SIGUSR2 with --workers %d refuses and breaks no connection, and ports stay the same",
-  {
-    timeout: 120_000,
-  },
-  async (workers) => {
-    await using endpoint = await echo();
-    const { program, portsOf } = await startServing(endpoint.target, workers);
-    const [port = 0] = portsOf("TCP");
-    const old = await connectToEach(port, 1 + workers);
-    const load = connectWithoutEnd(port);
-    for (let restart = 1; restart <= 2; restart++) {
-      program.signal("SIGUSR2");
-      const count = (): number => program.stderr().split("another process serves now").length - 1;
-      await until("the handover", () => count() === restart);
-      const { answered } = load.results;
-      await until("connections after it", () => load.results.answered > answered + 20);
-    }
-    expect((await load.stop()).failures).toEqual([]);
-    expect(portsOf("TCP")).toEqual([port, port, port]);
-    expect(new Set(portsOf("UDP")).size).toBe(1);
-    for (const client of old) {
-      client.write("after");
-      const [data] = await once(client, "data");
-      expect(String(data)).toBe("after");
-      client.destroy();
-    }
-    await until("the end of the old processes", () => childrenOf(program.pid).length === 1);
-    program.stop();
-    expect(await program.ended).toBe(0);
-  },
-);
+test("a restart by SIGUSR2 refuses and breaks no connection, and ports stay the same", {
+  timeout: 120_000,
+}, async () => {
+  await using endpoint = await echo();
+  const { program, portsOf } = await startServing(endpoint.target);
+  const [port = 0] = portsOf("TCP");
+  const old = connect(port, "127.0.0.1");
+  old.write("before");
+  await once(old, "data");
+  const load = connectWithoutEnd(port);
+  for (let restart = 1; restart <= 2; restart++) {
+    program.signal("SIGUSR2");
+    const count = (): number => program.stderr().split("another process serves now").length - 1;
+    await until("the handover", () => count() === restart);
+    const { answered } = load.results;
+    await until("connections after it", () => load.results.answered > answered + 20);
+  }
+  expect((await load.stop()).failures).toEqual([]);
+  expect(portsOf("TCP")).toEqual([port, port, port]);
+  expect(new Set(portsOf("UDP")).size).toBe(1);
+  old.write("after");
+  const [data] = await once(old, "data");
+  expect(String(data)).toBe("after");
+  old.destroy();
+  await until("the end of the old processes", () => childrenOf(program.pid).length === 1);
+  program.stop();
+  expect(await program.ended).toBe(0);
+});
 
 test("SIGTERM ends the program, also when a restart has just begun", { timeout: 120_000 }, async () => {
   await using endpoint = await echo();
@@ -172,28 +142,4 @@ test("a process that is killed is started again, and serves at the same port; co
   expect(failures).toContainEqual(expect.stringContaining("ECONNREFUSED"));
   expect(portsOf("TCP")).toEqual([port, port]);
   expect(program.stderr()).toContain("starting it again");
-});
-
-test("workers end with the process that decides, also when it is killed", { timeout: 120_000 }, async () => {
-  await using endpoint = await echo();
-  const { program, portsOf } = await startServing(endpoint.target, 2);
-  const serving = onlyChildOf(program.pid);
-  await until("two workers", () => childrenOf(serving).length === 2);
-  const workers = childrenOf(serving);
-  process.kill(serving, "SIGKILL");
-  await until("the workers' end", () => !workers.some(isRunning));
-  await until("the mapping", () => portsOf("TCP").length === 2);
-  program.stop();
-  expect(await program.ended).toBe(0);
-});
-
-// `npm run soak -- userspace-kills` plays two minutes.
-test("kills in random order for 15 s fail only connections that were open, or came while no process served", {
-  timeout: 240_000,
-}, async () => {
-  const program = resolve(import.meta.dirname, "../scale/carry/kills.ts");
-  const child = spawn(process.execPath, [program, "15"], { stdio: ["ignore", "pipe", "pipe"] });
-  const [out, errors] = await Promise.all([child.stdout, child.stderr].map((stream) => stream.toArray()));
-  if (child.exitCode === null) await once(child, "exit");
-  expect(child.exitCode, `${(out ?? []).join("")}${(errors ?? []).join("")}`).toBe(0);
 });

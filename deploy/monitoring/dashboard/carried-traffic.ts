@@ -59,11 +59,5 @@ export const carriedTraffic: Row = {
       redFrom: 1,
       queries: [each("kpng_userspace_closed_frontends", node)],
     },
-    {
-      title: "Workers",
-      description: "Processes that carry beside the one with the plan, and how many ended by themselves.",
-      unit: "short",
-      queries: [each("kpng_userspace_workers", node), each("kpng_userspace_worker_exits_total", node)],
-    },
   ],
 };

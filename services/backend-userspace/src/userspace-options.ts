@@ -130,13 +130,6 @@ export const userspaceOptions: readonly OptionSpec[] = [
     parse: parseWholeNumber("--max-affinity-clients", 1, 100_000_000),
   },
   {
-    flags: "--workers <count>",
-    description:
-      "processes that carry TCP connections beside this one, e.g. one less than cores; each takes 40 MB and a descriptor for each listener",
-    default: 0,
-    parse: parseWholeNumber("--workers", 0, 64),
-  },
-  {
     flags: "--handover",
     description:
       "keep the listening sockets in a process of its own, so that SIGUSR2 restarts the one that serves without a refused connection",
@@ -210,8 +203,6 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
       maxFlows: number("maxUdpFlows"),
       maxPerService: number("maxConnectionsPerService"),
       maxAffinityClients: number("maxAffinityClients"),
-      workers: number("workers"),
-      workerProgram: process.argv[1] ?? "",
       accessLog: typeof options.accessLog === "string" ? options.accessLog : undefined,
     },
   };

@@ -10,10 +10,6 @@ if (import.meta.url.endsWith("/services/cli/src/main.ts")) {
   enableCompileCache(fileURLToPath(new URL("../../../node_modules/.cache/kpng", import.meta.url)));
 }
 
-// Loaded on demand, after the cache is on. `to-userspace --workers` starts this program again.
-const { isWorkerCall } = await import("@kpng/backend-userspace/workers/worker-call.ts");
-if (isWorkerCall()) await import("@kpng/backend-userspace/workers/worker.ts");
-else {
-  const { startKpng } = await import("./start.ts");
-  await startKpng(process.argv);
-}
+// Loaded on demand, after the cache is on.
+const { startKpng } = await import("./start.ts");
+await startKpng(process.argv);

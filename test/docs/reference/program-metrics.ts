@@ -105,7 +105,7 @@ const groups: Readonly<Record<string, Register>> = {
   },
   userspace: (registry) => {
     const limit = new TrafficLimit({ total: 0, perService: 0 });
-    const counts = { closedFrontends: () => 0, openSockets: () => 0, workers: () => 0, workerExits: () => 0 };
+    const counts = { closedFrontends: () => 0, openSockets: () => 0 };
     registerTrafficMetrics(registry, { table: new TrafficTable(), connections: limit, flows: limit, ...counts });
     countRepairs("userspace", registry, []);
     registerDriftCheck("userspace", registry);

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { usageOf } from "../proc.ts";
@@ -6,8 +6,8 @@ import { type Carrier, maxConnections, startEndpoint, startHaproxy, startKpng } 
 import { download, keepOpen, shortConnections, upload } from "./load.ts";
 import { profileOf } from "./profile.ts";
 
-// The benchmark of kpng-userspace without workers, with one and with two: against Debian's HAProxy with one thread and
-// a direct connection, in the same run, over loopback. Each figure is per second of the proxy's own CPU time, because
+// The benchmark of kpng-userspace against Debian's HAProxy with one thread and a direct connection, in the same run,
+// over loopback. Each figure is per second of the proxy's own CPU time, because
 // the client and the endpoint share the cores with it, and in parentheses per second of elapsed time. With `--rounds
 // N`, all are measured in turn N times. Needs the package haproxy. Up to 10 000 connections are kept open at the same
 // time, fewer if the limit of open files does not allow them.
@@ -21,8 +21,6 @@ const print = (text: string): void => void process.stdout.write(`${text}\n`);
 interface Rate {
   readonly perCpuSecond: number;
   readonly perSecond: number;
-  /** The part of the CPU time that the process with the plan took, without its workers. */
-  readonly ownShare: number;
 }
 
 interface Figures {
@@ -31,20 +29,13 @@ interface Figures {
   readonly upload: Rate;
 }
 
-function workersOf(pid: number): readonly number[] {
-  return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
-}
-
 /** Runs a load, and returns its rates; a direct connection has only that of elapsed time. */
 async function rate({ pid }: Carrier, load: () => Promise<number>): Promise<Rate> {
-  const cpuMs = (): readonly number[] =>
-    pid === undefined ? [] : [pid, ...workersOf(pid)].map((one) => usageOf(one).cpuMs);
+  const cpuMs = (): number => (pid === undefined ? 0 : usageOf(pid).cpuMs);
   const [startMs, before] = [performance.now(), cpuMs()];
   const amount = await load();
-  const used = cpuMs().map((after, index) => after - (before[index] ?? 0));
-  const total = used.reduce((sum, one) => sum + one, 0);
   const perSecond = amount / ((performance.now() - startMs) / 1_000);
-  return { perSecond, perCpuSecond: amount / (total / 1_000), ownShare: (used[0] ?? 0) / total };
+  return { perSecond, perCpuSecond: amount / ((cpuMs() - before) / 1_000) };
 }
 
 async function measure(carrier: Carrier): Promise<Figures> {
@@ -72,8 +63,7 @@ async function measureOpen(carrier: Carrier): Promise<string> {
 }
 
 const endpoint = await startEndpoint();
-const carriers = [endpoint, await startHaproxy(endpoint.port)];
-for (const workers of [0, 1, 2]) carriers.push(await startKpng(endpoint.port, { workers }));
+const carriers = [endpoint, await startHaproxy(endpoint.port), await startKpng(endpoint.port)];
 const figures = new Map<Carrier, Figures[]>(carriers.map((carrier) => [carrier, []]));
 try {
   for (let round = 0; round < Number(values.rounds); round++) {
@@ -82,13 +72,11 @@ try {
   print("| Proxy | Short connections per CPU-s | Download per CPU-s | Upload per CPU-s | Open connections |");
   print("|---|---|---|---|---|");
   for (const [carrier, measured] of figures) {
-    const hasWorkers = carrier.pid !== undefined && workersOf(carrier.pid).length > 0;
     const cell = (rates: readonly Rate[], unit: number, name: string): string => {
       const list = (of: (rate: Rate) => number): string => rates.map((one) => Math.round(of(one))).join("; ");
       const elapsed = `${list(({ perSecond }) => perSecond / unit)}${name} per s`;
       if (carrier.pid === undefined) return `(${elapsed})`;
-      const own = hasWorkers ? `; ${list(({ ownShare }) => ownShare * 100)} % in the process with the plan` : "";
-      return `${list(({ perCpuSecond }) => perCpuSecond / unit)}${name} (${elapsed}${own})`;
+      return `${list(({ perCpuSecond }) => perCpuSecond / unit)}${name} (${elapsed})`;
     };
     const row = [
       cell(
@@ -106,7 +94,7 @@ try {
         1e6,
         " MB",
       ),
-      hasWorkers ? "" : await measureOpen(carrier),
+      await measureOpen(carrier),
     ];
     print(`| ${[carrier.name, ...row].join(" | ")} |`);
   }

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, renameSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
@@ -26,10 +26,10 @@ export async function startEndpoint(): Promise<Carrier> {
   return carrier("direct", child, Number(await firstLine(child, /(\d+)/)), true);
 }
 
-/** Starts kpng-userspace with a watcher in the same process, at a local port, and waits for its workers. */
+/** Starts kpng-userspace with a watcher in the same process, at a local port. */
 export async function startKpng(
   target: number,
-  { nodeOptions = [], workers = 0 }: { readonly nodeOptions?: readonly string[]; readonly workers?: number } = {},
+  { nodeOptions = [] }: { readonly nodeOptions?: readonly string[] } = {},
 ): Promise<Carrier> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-carry-"));
   let hasSecond = false;
@@ -47,13 +47,11 @@ export async function startKpng(
     String(maxConnections()),
     "--max-connections-per-service",
     String(maxConnections()),
-    ...["--workers", String(workers)],
   ];
   const child = start([process.execPath, ...nodeOptions, main, "file", "-i", folder, ...sink, ...limits]);
   const port = Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/));
-  while (workers > 0 && listenersAt(port) <= workers) await sleep(50);
   return {
-    ...carrier(workers === 0 ? "kpng-userspace" : `kpng-userspace --workers ${workers}`, child, port, false),
+    ...carrier("kpng-userspace", child, port, false),
     update: () => {
       hasSecond = !hasSecond;
       write();
@@ -116,12 +114,6 @@ async function firstLine(child: ChildProcess, pattern: RegExp): Promise<string> 
     return found;
   }
   throw new Error(`the program ended: ${text}`);
-}
-
-/** Number of processes that listen at a port. */
-function listenersAt(port: number): number {
-  const { stdout } = spawnSync("ss", ["-ltnpH", `sport = :${port}`], { encoding: "utf8" });
-  return stdout.match(/pid=/g)?.length ?? 0;
 }
 
 function isListening(port: number): Promise<boolean> {

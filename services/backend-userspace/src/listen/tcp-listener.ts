@@ -1,17 +1,12 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { addressAndPort } from "@kpng/model/address.ts";
 import type { Balancer } from "../balance/balancer.ts";
-import { Connection, listenBacklog, type RelayContext, relayServerOptions } from "../relay/connection.ts";
-import { type PassageContext, PlannedPassage } from "../relay/planned-passage.ts";
+import { type Admitted, Connection, type RelayContext } from "../relay/connection.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
-import type { SharedListener, Workers } from "../workers/workers.ts";
 import type { Gate } from "./gate.ts";
 
-/** State that all TCP listeners of the process share. */
-export interface TcpContext extends RelayContext, PassageContext {
-  /** Processes that accept from the same sockets; undefined without `--workers`. */
-  readonly workers: Workers | undefined;
-}
+/** Connections that may wait to be accepted; the kernel's own limit (net.core.somaxconn) may be lower. */
+const backlog = 4_096;
 
 /** The frontend that a listener serves. */
 export interface ServedPort {
@@ -26,55 +21,51 @@ export interface ServedPort {
  * `ServedFrontend` opens one for each place of a TCP frontend. Separate from `Connection`, which lives longer: a closed
  * listener's connections go on.
  */
-export class TcpListener implements SharedListener {
-  readonly server: Server;
+export class TcpListener {
+  readonly #server: Server;
   readonly #served: ServedPort;
-  readonly #context: TcpContext;
-  /** Resolves when no worker has the socket, nor connections of it. */
-  #unshare: (() => Promise<void>) | undefined;
+  readonly #context: RelayContext;
 
-  private constructor(served: ServedPort, context: TcpContext) {
+  private constructor(served: ServedPort, context: RelayContext) {
     this.#served = served;
     this.#context = context;
-    this.server = createServer(relayServerOptions, (client) => this.#accept(client));
+    // A client is not read until its endpoint is connected.
+    const options = { allowHalfOpen: true, pauseOnConnect: true, noDelay: true };
+    this.#server = createServer(options, (client) => this.#accept(client));
   }
 
   /** Listens at an address. Rejects with the system's error, e.g. EADDRINUSE. */
   static async open(
     served: ServedPort,
     place: { readonly address: string; readonly port: number },
-    context: TcpContext,
+    context: RelayContext,
   ): Promise<TcpListener> {
     const listener = new TcpListener(served, context);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const { server } = listener;
+    const server = listener.#server;
     server.once("error", reject);
-    server.listen({ host: place.address, port: place.port, backlog: listenBacklog, ipv6Only: true }, resolve);
+    server.listen({ host: place.address, port: place.port, backlog, ipv6Only: true }, resolve);
     await promise;
     server.removeListener("error", reject);
-    server.on("error", () => listener.failed());
-    listener.#unshare = context.workers?.share(listener);
+    // A connection could not be accepted, e.g. because of too many open files: it is lost, and the next may succeed.
+    server.on("error", () => served.balancer.traffic.end("limit"));
     return listener;
   }
 
   /** Accepts no more connections; open ones go on. Resolves when they have ended. */
-  async close(): Promise<void> {
-    const closed = new Promise<void>((resolve) => this.server.close(() => resolve()));
-    await Promise.all([closed, this.#unshare?.()]);
+  close(): Promise<void> {
+    return new Promise((resolve) => this.#server.close(() => resolve()));
   }
 
-  admit(address: string | undefined, port: number): PlannedPassage | ConnectionEnd {
+  /** Decides about a client; returns the reason if it is refused. Without an address, the client has gone already. */
+  #admit(address: string | undefined, port: number): Admitted | ConnectionEnd {
     const { gate, balancer } = this.#served;
     const { traffic } = balancer;
     traffic.total++;
     const set = address === undefined ? "client-reset" : gate.admit(address);
     if (set !== "cluster" && set !== "local") return this.#refuse(address, port, set);
     if (!this.#context.limit.tryTake(traffic)) return this.#refuse(address, port, "limit");
-    return new PlannedPassage({ address: address ?? "", port, balancer, set, frontend: gate.frontend }, this.#context);
-  }
-
-  failed(): void {
-    this.#served.balancer.traffic.end("limit");
+    return { address: address ?? "", port, balancer, set, frontend: gate.frontend };
   }
 
   #accept(client: Socket): void {
@@ -82,9 +73,9 @@ export class TcpListener implements SharedListener {
     const { plan } = balancer.settings;
     const needsAddress =
       gate.needsAddress || plan.affinitySeconds !== undefined || this.#context.accessLog !== undefined;
-    const passage = needsAddress ? this.admit(client.remoteAddress, client.remotePort ?? 0) : this.admit("", 0);
-    if (typeof passage !== "string") {
-      new Connection(client, passage, this.#context);
+    const admitted = needsAddress ? this.#admit(client.remoteAddress, client.remotePort ?? 0) : this.#admit("", 0);
+    if (typeof admitted !== "string") {
+      new Connection(client, admitted, this.#context);
       return;
     }
     client.on("error", () => undefined);

@@ -1,34 +1,46 @@
 import { Socket } from "node:net";
+import { addressAndPort } from "@kpng/model/address.ts";
+import type { EndpointSetName } from "@kpng/service-plan/service-plan.ts";
+import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
+import type { AccessLog } from "../traffic/access-log.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
-import type { Destination, Passage } from "./passage.ts";
+import type { TrafficLimit } from "../traffic/traffic-limits.ts";
 import { proxyHeader } from "./proxy-header.ts";
 import type { ReadBuffer } from "./read-buffer.ts";
 import type { ReadGarbage } from "./read-garbage.ts";
 
-/** Connections that may wait to be accepted; the kernel's own limit (net.core.somaxconn) may be lower. */
-export const listenBacklog = 4_096;
-
-/** Options of each server whose clients get a {@link Connection}, which reads nothing before its endpoint is there. */
-export const relayServerOptions = { allowHalfOpen: true, pauseOnConnect: true, noDelay: true } as const;
-
 /** State that all connections of the process share. */
 export interface RelayContext {
+  readonly limit: TrafficLimit;
   /** The open connections, for `sweep`. */
   readonly open: Set<Connection>;
   readonly buffer: ReadBuffer;
-  /** Told of all data from clients, which has memory of its own. */
+  /** Is told of all data from clients, which has memory of its own. */
   readonly garbage: ReadGarbage;
   /** Time limit of the first attempt to connect, in milliseconds; it doubles with each further attempt. */
   readonly connectTimeoutMs: number;
+  /** Number of attempts to connect, at least 1. */
+  readonly connectAttempts: number;
+  readonly accessLog: AccessLog | undefined;
+}
+
+/** A client that was let through, and where it may go. */
+export interface Admitted {
+  /** "" unless affinity or an option needs it. */
+  readonly address: string;
+  readonly port: number;
+  readonly balancer: Balancer;
+  readonly set: EndpointSetName;
+  /** Where the client connected to, for the PROXY protocol; the socket's own address if undefined. */
+  readonly frontend: { readonly address: string | undefined; readonly port: number };
 }
 
 /**
- * A client's connection and the one to its endpoint. `TcpListener` makes one for each accepted connection that it lets
- * through, and so does a worker. Separate from them, because a connection outlives a closed listener: it ends by itself
- * or by `sweep`. Decisions and counters are in its {@link Passage}.
+ * A client's connection and the one to its endpoint. It outlives the listener that accepted it: it ends by itself or by
+ * `sweep`.
  *
- * 1. Connecting: nothing is read from the client. An attempt that fails is followed by one to another endpoint, with
- *    twice the time limit; after the last, the client is reset.
+ * 1. Connecting: nothing is read from the client. The balancer chooses an endpoint; after an attempt that fails, it
+ *    chooses another one, and the time limit doubles. After the last attempt, the client is reset.
  * 2. Relaying: each side is read only while the other side takes the data, so a slow reader holds back its own sender
  *    and at most two pieces of 64 KiB wait in each direction. An end of data is passed on and the other direction goes
  *    on; a reset is passed on as a reset.
@@ -39,25 +51,32 @@ export interface RelayContext {
  */
 export class Connection {
   readonly #client: Socket;
-  readonly #passage: Passage;
+  readonly #admitted: Admitted;
   readonly #context: RelayContext;
-  #attempts = 0;
+  readonly #startMs = performance.now();
   #upstream: Socket | undefined;
+  /** The endpoint that was chosen last. */
+  #endpoint: BalancedEndpoint | undefined;
+  /** The endpoint that counts this connection as open. */
+  #counted: BalancedEndpoint | undefined;
+  /** Endpoints to which an attempt to connect has failed. */
+  readonly #tried: BalancedEndpoint[] = [];
   /** Undefined after the last attempt to connect. */
   #timer: NodeJS.Timeout | undefined;
   #openSockets = 1;
   #end: ConnectionEnd | undefined;
-  #bytes = 0;
+  #bytesFromClient = 0;
+  #bytesToClient = 0;
   #seenBytes = 0;
   #idleSweeps = 0;
   #hasKeepAlive = false;
   /** Whether one side has ended its data. */
   isHalfClosed = false;
 
-  /** Begins to connect. */
-  constructor(client: Socket, passage: Passage, context: RelayContext) {
+  /** Begins to connect. The connection's place in `context.limit` must be taken already. */
+  constructor(client: Socket, admitted: Admitted, context: RelayContext) {
     this.#client = client;
-    this.#passage = passage;
+    this.#admitted = admitted;
     this.#context = context;
     context.open.add(this);
     client.on("error", () => this.reset("client-reset"));
@@ -67,7 +86,7 @@ export class Connection {
 
   /** When the endpoint left the plan, in milliseconds; undefined if it did not. */
   get removedMs(): number | undefined {
-    return this.#passage.removedMs;
+    return this.#endpoint?.removedMs;
   }
 
   /** Resets both sides; without effect on a connection that has ended. */
@@ -83,8 +102,9 @@ export class Connection {
    * keepalive, which finds peers that vanished; short connections are spared the system calls.
    */
   sweep(keepAliveMs: number): number {
-    this.#idleSweeps = this.#bytes === this.#seenBytes ? this.#idleSweeps + 1 : 0;
-    this.#seenBytes = this.#bytes;
+    const bytes = this.#bytesFromClient + this.#bytesToClient;
+    this.#idleSweeps = bytes === this.#seenBytes ? this.#idleSweeps + 1 : 0;
+    this.#seenBytes = bytes;
     if (!this.#hasKeepAlive && this.#timer === undefined && this.#upstream !== undefined) {
       this.#hasKeepAlive = true;
       for (const socket of [this.#client, this.#upstream]) socket.setKeepAlive(true, keepAliveMs);
@@ -93,13 +113,30 @@ export class Connection {
   }
 
   #connectNext(): void {
-    this.#passage.next((to) => {
-      if (typeof to === "string") this.reset(to);
-      else if (!this.#client.destroyed) this.#connect(to);
-    });
+    const next = this.#choose();
+    if (typeof next === "string") this.reset(next);
+    else if (!this.#client.destroyed) this.#connect(next);
   }
 
-  #connect(to: Destination): void {
+  /** Returns the endpoint for the next attempt to connect, or the reason why there is none. */
+  #choose(): BalancedEndpoint | ConnectionEnd {
+    const { balancer, set, address } = this.#admitted;
+    if (this.#endpoint !== undefined) {
+      this.#leaveEndpoint();
+      this.#tried.push(this.#endpoint);
+      if (this.#tried.length >= this.#context.connectAttempts) return "connect-failed";
+      balancer.traffic.retries++;
+    }
+    const endpoint = balancer.choose(set, address, performance.now(), this.#tried);
+    // Without endpoints, the last one was removed after the connection was accepted.
+    if (endpoint === undefined) return balancer.has(set) ? "loop" : "connect-failed";
+    endpoint.open++;
+    this.#endpoint = endpoint;
+    this.#counted = endpoint;
+    return endpoint;
+  }
+
+  #connect(to: BalancedEndpoint): void {
     const { buffer, connectTimeoutMs } = this.#context;
     const upstream = new Socket({
       allowHalfOpen: true,
@@ -109,14 +146,14 @@ export class Connection {
     let isConnected = false;
     upstream.once("connect", () => {
       isConnected = true;
-      this.#relay(upstream, to);
+      this.#relay(upstream);
     });
     upstream.on("error", () => {
       if (isConnected) this.reset("endpoint-reset");
     });
     upstream.once("close", () => {
       if (isConnected) {
-        this.#passage.leave();
+        this.#leaveEndpoint();
         this.#onClose();
       } else if (this.#end === undefined) {
         clearTimeout(this.#timer);
@@ -124,12 +161,13 @@ export class Connection {
         this.#connectNext();
       }
     });
-    this.#timer = setTimeout(() => upstream.destroy(), connectTimeoutMs * 2 ** this.#attempts++);
+    this.#timer = setTimeout(() => upstream.destroy(), connectTimeoutMs * 2 ** this.#tried.length);
     upstream.connect({ host: to.address, port: to.port });
   }
 
-  #relay(upstream: Socket, { header }: Destination): void {
+  #relay(upstream: Socket): void {
     const client = this.#client;
+    const { traffic } = this.#admitted.balancer;
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#openSockets++;
@@ -138,10 +176,10 @@ export class Connection {
       return;
     }
     upstream.setNoDelay(true);
-    if (header !== undefined) this.#writeProxyHeader(upstream, header);
+    this.#writeProxyHeader(upstream);
     client.on("data", (data: Buffer) => {
-      this.#bytes += data.length;
-      this.#passage.carried(data.length, 0);
+      this.#bytesFromClient += data.length;
+      traffic.bytesFromClients += data.length;
       this.#context.garbage.add(data.length);
       if (!upstream.write(data)) client.pause();
     });
@@ -161,26 +199,50 @@ export class Connection {
   /** Returns false if the endpoint must not be read until the client has taken the data. */
   #toClient(length: number, memory: Uint8Array): boolean {
     const client = this.#client;
-    this.#bytes += length;
-    this.#passage.carried(0, length);
+    this.#bytesToClient += length;
+    this.#admitted.balancer.traffic.bytesToClients += length;
     const isTaken = client.write(memory.subarray(0, length));
     if (client.writableLength > 0) this.#context.buffer.replace();
     return isTaken;
   }
 
-  #writeProxyHeader(upstream: Socket, { version, address: frontend, port }: NonNullable<Destination["header"]>): void {
+  #writeProxyHeader(upstream: Socket): void {
+    const { balancer, frontend } = this.#admitted;
+    const { proxyProtocol: version } = balancer.settings;
     const { remoteAddress, remotePort, localAddress } = this.#client;
+    if (version === "none") return;
     if (remoteAddress === undefined || remotePort === undefined || localAddress === undefined) return;
     // The header has no place for the zone of a link-local address.
-    const [clientAddress = "", address = ""] = [remoteAddress, frontend ?? localAddress].map(withoutZone);
-    upstream.write(proxyHeader(version, { clientAddress, clientPort: remotePort, address, port }));
+    const [clientAddress = "", address = ""] = [remoteAddress, frontend.address ?? localAddress].map(withoutZone);
+    upstream.write(proxyHeader(version, { clientAddress, clientPort: remotePort, address, port: frontend.port }));
+  }
+
+  #leaveEndpoint(): void {
+    if (this.#counted !== undefined) this.#counted.open--;
+    this.#counted = undefined;
   }
 
   #onClose(): void {
     if (--this.#openSockets > 0) return;
-    if (!this.#context.open.delete(this)) return;
+    const { open, limit, accessLog } = this.#context;
+    if (!open.delete(this)) return;
+    const { address, port, balancer } = this.#admitted;
+    const { traffic, settings } = balancer;
+    const end = this.#end ?? "closed";
     clearTimeout(this.#timer);
-    this.#passage.end(this.#end ?? "closed");
+    this.#leaveEndpoint();
+    limit.release(traffic);
+    traffic.end(end);
+    accessLog?.write({
+      service: settings.plan.name,
+      protocol: "TCP",
+      client: address === "" ? "" : addressAndPort(address, port),
+      endpoint: this.#endpoint?.name ?? "",
+      end,
+      durationMs: Math.round(performance.now() - this.#startMs),
+      bytesFromClient: this.#bytesFromClient,
+      bytesToClient: this.#bytesToClient,
+    });
   }
 }
 

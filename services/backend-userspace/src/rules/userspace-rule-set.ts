@@ -224,11 +224,8 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return freed;
   }
 
-  /**
-   * Waits until listeners have closed, so that their ports are free: two turns of the event loop, longer with workers.
-   */
+  /** Waits until listeners have closed, so that their ports are free: two turns of the event loop. */
   async #listenersClosed(): Promise<void> {
-    await this.#options.runtime.relay.workers?.settled();
     for (let turn = 0; turn < 2; turn++) await nextTurn();
   }
 

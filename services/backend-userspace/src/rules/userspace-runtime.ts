@@ -4,23 +4,15 @@ import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/servic
 import type { Registry } from "prom-client";
 import type { BalancedEndpoint } from "../balance/balancer.ts";
 import type { Handover } from "../handover/handover.ts";
-import type { TcpContext } from "../listen/tcp-listener.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
-import type { Connection } from "../relay/connection.ts";
+import type { Connection, RelayContext } from "../relay/connection.ts";
 import { ReadBuffer } from "../relay/read-buffer.ts";
 import { ReadGarbage } from "../relay/read-garbage.ts";
 import { type SweepLimits, sweep, sweepIntervalMs } from "../relay/sweeper.ts";
 import { AccessLog } from "../traffic/access-log.ts";
 import { TrafficTable } from "../traffic/service-traffic.ts";
-import {
-  limitsFor,
-  readMemoryLimit,
-  readOpenFilesLimit,
-  TrafficLimit,
-  workerBytes,
-} from "../traffic/traffic-limits.ts";
+import { limitsFor, readMemoryLimit, readOpenFilesLimit, TrafficLimit } from "../traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "../traffic/traffic-metrics.ts";
-import { Workers } from "../workers/workers.ts";
 import type { ServiceSettings } from "./service-settings.ts";
 
 /** Settings of the traffic, from the options of the backend. Times in milliseconds. */
@@ -39,10 +31,6 @@ export interface TrafficSettings extends ServiceSettings {
   readonly maxAffinityClients: number;
   /** File of the access log, "-" for standard output; undefined for none. */
   readonly accessLog: string | undefined;
-  /** Processes that carry TCP connections beside this one. */
-  readonly workers: number;
-  /** File of the program that they run. */
-  readonly workerProgram: string;
 }
 
 interface ListenersOfFamily {
@@ -62,7 +50,7 @@ interface ListenersOfFamily {
 export class UserspaceRuntime {
   readonly settings: TrafficSettings;
   readonly table = new TrafficTable();
-  readonly relay: TcpContext;
+  readonly relay: RelayContext;
   readonly udp: UdpContext;
   readonly log: Log;
   /** The process before and after this one; undefined for none. */
@@ -77,7 +65,7 @@ export class UserspaceRuntime {
   #timer: NodeJS.Timeout | undefined;
 
   constructor(settings: TrafficSettings, log: Log, metrics: Registry, handover?: Handover) {
-    const { connectTimeoutMs, connectAttempts, tcp, workers: count, workerProgram } = settings;
+    const { connectTimeoutMs, connectAttempts } = settings;
     const limits = this.#limits(settings);
     const accessLog =
       settings.accessLog === undefined
@@ -89,7 +77,6 @@ export class UserspaceRuntime {
     this.log = log;
     this.handover = handover;
     if (handover !== undefined) handover.places = () => [...this.#listening];
-    const workers = count === 0 ? undefined : new Workers(count, workerProgram, { connectTimeoutMs, tcp }, log);
     this.relay = {
       limit: connections,
       open: this.#connections,
@@ -98,15 +85,12 @@ export class UserspaceRuntime {
       connectTimeoutMs,
       connectAttempts,
       accessLog,
-      workers,
     };
     this.udp = { limit: flows, listeners: this.#udpListeners, accessLog };
     registerTrafficMetrics(metrics, {
       ...{ table: this.table, connections, flows },
       closedFrontends: () => this.#families.reduce((total, { closedCount }) => total + closedCount, 0),
       openSockets: () => this.#listening.size,
-      workers: () => workers?.running.length ?? 0,
-      workerExits: () => workers?.exits ?? 0,
     });
   }
 
@@ -120,7 +104,6 @@ export class UserspaceRuntime {
     const flows = { answered: sweeps(udpIdleMs), unanswered: sweeps(udpUnansweredMs) };
     this.#timer ??= setInterval(() => {
       sweep(this.#connections, tcp, intervalMs, performance.now());
-      this.relay.workers?.resetDrained(tcp.drainMs, performance.now());
       for (const listener of this.#udpListeners) listener.sweep(flows);
     }, intervalMs).unref();
   }
@@ -153,11 +136,9 @@ export class UserspaceRuntime {
   }
 
   #limits(settings: TrafficSettings): ReturnType<typeof limitsFor> {
-    const { maxConnections, maxFlows, maxPerService, workers } = settings;
+    const { maxConnections, maxFlows, maxPerService } = settings;
     const given = { connections: maxConnections, flows: maxFlows, perService: maxPerService };
-    const memoryBytes = readMemoryLimit() - workers * workerBytes;
-    // A worker has as many descriptors, and may happen to carry all connections.
-    return limitsFor({ openFiles: this.#openFiles - this.#listening.size, memoryBytes }, given);
+    return limitsFor({ openFiles: this.#openFiles - this.#listening.size, memoryBytes: readMemoryLimit() }, given);
   }
 
   /**
@@ -187,15 +168,11 @@ export class UserspaceRuntime {
     this.#families.splice(this.#families.indexOf(family), 1);
     if (this.#families.length > 0) return;
     if (this.handover?.isSucceeded === true) {
-      const { limit, workers } = this.relay;
-      // Connections that a worker has just accepted are not counted yet.
-      const isDrained = (): boolean => workers?.isSettled !== false && limit.open === 0;
-      await this.handover.drained(isDrained, this.settings.tcp.drainMs);
+      await this.handover.drained(() => this.relay.limit.open === 0, this.settings.tcp.drainMs);
     }
     clearInterval(this.#timer);
     for (const connection of this.#connections) connection.reset("stopped");
     for (const listener of this.#udpListeners) void listener.close("stopped");
-    await this.relay.workers?.stop();
   }
 }
 

@@ -1,6 +1,5 @@
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
-import { join } from "node:path";
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { createReadableLog } from "@kpng/backend-kit/testing/steps.ts";
@@ -29,8 +28,6 @@ const settings: TrafficSettings = {
   maxPerService: 1_000,
   maxAffinityClients: 1_000,
   accessLog: undefined,
-  workers: 0,
-  workerProgram: join(import.meta.dirname, "../main.ts"),
 };
 
 /** A Service with one port, as a test wants it. */

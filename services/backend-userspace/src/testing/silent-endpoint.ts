@@ -8,8 +8,7 @@ const script =
   'require("net").createServer().listen({port:0,host:"127.0.0.1",backlog:1},function(){console.log(this.address().port)})';
 
 /**
- * An endpoint of a test that answers no SYN: a process that is stopped accepts nothing, and its queue is full. Tests of
- * `relay/` and `workers/` use it.
+ * An endpoint of a test that answers no SYN: a process that is stopped accepts nothing, and its queue is full.
  */
 export class SilentEndpoint implements AsyncDisposable {
   readonly at: EndpointAddress;

@@ -12,7 +12,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
  * - limit: a limit of connections or flows was reached.
  * - source: the client is outside the source ranges.
  * - policy: the traffic policies give this client no endpoint on this node.
- * - stopped: this process, or the worker that carried it, ended.
+ * - stopped: this process ended.
  */
 export type ConnectionEnd =
   | "closed"

@@ -51,8 +51,6 @@ export class TrafficLimit {
 const reservedFiles = 1_024;
 /** Memory of the process without connections. */
 const baseBytes = 150 * 1_048_576;
-/** Memory of a worker without connections, beside the pages of `node`, which all processes share. */
-export const workerBytes = 40 * 1_048_576;
 /** Memory of a connection whose peers read slowly now and then; an idle one takes less. */
 const bytesPerConnection = 48 * 1_024;
 /** Smallest default limit, so that something works even with few descriptors or little memory. */

@@ -44,8 +44,6 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
     kpng_userspace_max_flows: 30,
     kpng_userspace_listeners: 1,
     kpng_userspace_closed_frontends: 0,
-    kpng_userspace_workers: 0,
-    kpng_userspace_worker_exits_total: 0,
   });
   for (const client of held) client.destroy();
   await until("the gauges go back", () => service.runtime.relay.limit.open === 0);

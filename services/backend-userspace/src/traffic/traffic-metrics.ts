@@ -9,10 +9,6 @@ interface TrafficSources {
   /** Number of frontends that could not be opened. */
   readonly closedFrontends: () => number;
   readonly openSockets: () => number;
-  /** Number of workers that accept connections. */
-  readonly workers: () => number;
-  /** Number of workers that ended by themselves. */
-  readonly workerExits: () => number;
 }
 
 /**
@@ -93,14 +89,4 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
     "Frontends that could not be opened, e.g. because another program uses the port",
     () => sources.closedFrontends(),
   );
-  gauge("kpng_userspace_workers", "Running workers (--workers)", () => sources.workers());
-  new Counter({
-    name: "kpng_userspace_worker_exits_total",
-    help: "Workers that ended by themselves, and their connections with them",
-    registers,
-    collect() {
-      this.reset();
-      this.inc(sources.workerExits());
-    },
-  });
 }
