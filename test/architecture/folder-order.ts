@@ -45,7 +45,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-iptables": ["render", "read", "diff", "commit"],
   "backend-json": [],
   "backend-nft": ["layout", "netlink", "render", "elements", "read", "commit"],
-  "backend-userspace": ["handover", "traffic", "balance", "relay", "listen", "entry", "rules"],
+  "backend-userspace": ["traffic", "balance", "relay", "listen", "entry", "rules"],
   cli: [
     ...["context", "source", "sink", "demo", "certificates"],
     ...[

@@ -3,7 +3,6 @@ import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { chooseEntries, removeEntries } from "./entry/choose-entry.ts";
-import { Handover } from "./handover/handover.ts";
 import { PrintedRuleSet } from "./rules/printed-rule-set.ts";
 import type { UserspaceChange } from "./rules/userspace-change.ts";
 import { UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
@@ -58,10 +57,8 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
         return { ruleSets: nodeFamilies().map((family) => new PrintedRuleSet(family, print)) };
       }
       const print = (line: string): void => void process.stdout.write(line);
-      const handover = await Handover.open();
-      const keepsInterface = handover.hasPredecessor;
-      const entries = await chooseEntries({ ...settings, print, log, keepsInterface, forgetAddresses });
-      const runtime = new UserspaceRuntime(settings.traffic, log, metrics, handover);
+      const entries = await chooseEntries({ ...settings, print, log, forgetAddresses });
+      const runtime = new UserspaceRuntime(settings.traffic, log, metrics);
       const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, requests, localAddresses }));
       return { ruleSets, serviceCounts: () => serviceCountsOf(runtime.table) };
     },

@@ -1,4 +1,3 @@
-import cluster from "node:cluster";
 import { createHash } from "node:crypto";
 import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
@@ -130,11 +129,6 @@ export const userspaceOptions: readonly OptionSpec[] = [
     parse: parseWholeNumber("--max-affinity-clients", 1, 100_000_000),
   },
   {
-    flags: "--handover",
-    description:
-      "keep the listening sockets in a process of its own, so that SIGUSR2 restarts the one that serves without a refused connection",
-  },
-  {
     flags: "--access-log <file>",
     description:
       "file to which a line of JSON is appended for each connection and UDP flow that ends; - for standard output",
@@ -167,12 +161,6 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
   }
   if (options.once === true && options.dryRun !== true) {
     throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process: use it with --dry-run");
-  }
-  if (options.handover === true && !cluster.isWorker) {
-    throw new ProcessError("BAD_OPTION", "--handover is an option of the program kpng-userspace alone");
-  }
-  if (options.handover === true && options.inspectSocket !== undefined) {
-    throw new ProcessError("BAD_OPTION", "--handover and --inspect-socket: two processes cannot have the same socket");
   }
   const number = (name: string): number => Number(options[name]);
   const udpIdleMs = number("udpIdleTimeout");

@@ -18,8 +18,6 @@ interface EntryOptions {
   readonly addressExternalIPs: boolean;
   /** Name of the table and of the interface. */
   readonly name: string;
-  /** Whether another process serves with the interface, and will hand it over. Default false. */
-  readonly keepsInterface?: boolean;
   /** Called whenever an entry has added addresses to the node, or removed them. */
   readonly forgetAddresses: () => void;
   readonly print: (line: string) => void;
@@ -74,10 +72,9 @@ async function openAddress({
   name,
   log,
   addressExternalIPs,
-  keepsInterface = false,
   forgetAddresses,
 }: EntryOptions): Promise<readonly Entry[]> {
-  const device = await OwnInterface.open(name, keepsInterface, forgetAddresses);
+  const device = await OwnInterface.open(name, forgetAddresses);
   // A table of an earlier run would redirect packets to ports at which nothing listens.
   await removeTables(name, log);
   const { kind } = device;

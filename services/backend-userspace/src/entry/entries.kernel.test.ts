@@ -39,7 +39,6 @@ describePackets("entries in the kernel", () => {
         missing: [expect.stringContaining(`address ${serviceIP} was missing on `)],
         lostInterface: 1,
         addressReturned: true,
-        takenOver: true,
         external: [],
         addressOfOther: true,
         addressIsLeft: false,

@@ -25,7 +25,7 @@ test("a reading of the node's addresses is not used after an address of a Servic
   const read = () => ({ v4: [`192.0.2.${++readings}`], v6: [] });
   // Each reading is used for long.
   const recent = new RecentAddresses({ read, nowMs: () => readings / 1_000 });
-  const device = await OwnInterface.open("kpng-x", false, recent.forget);
+  const device = await OwnInterface.open("kpng-x", recent.forget);
   const counts: number[] = [];
   for (const change of [
     () => device.add(["10.96.0.1"], []),

@@ -26,13 +26,11 @@ export class OwnInterface {
   }
 
   /**
-   * Creates the interface. One of an earlier run is deleted first, or, with `isKept`, taken over with its addresses.
+   * Creates the interface. One of an earlier run is deleted first.
    * `onChange` is called whenever addresses were added or removed, also if that failed: some of them may have changed.
    * Errors: ENTRY_FAILED if this process may not configure interfaces.
    */
-  static async open(name: string, isKept = false, onChange: () => void = () => undefined): Promise<OwnInterface> {
-    const kept = isKept ? await OwnInterface.#find(name, onChange) : undefined;
-    if (kept !== undefined) return kept;
+  static async open(name: string, onChange: () => void = () => undefined): Promise<OwnInterface> {
     await OwnInterface.delete(name);
     for (const kind of kinds) {
       try {
@@ -46,16 +44,6 @@ export class OwnInterface {
     // Fails without the right to configure interfaces.
     await runTool(["ip", "link", "set", "lo", "up"]);
     return new OwnInterface("lo", "loopback", onChange);
-  }
-
-  /** Returns an interface that exists, with all its addresses as own ones. */
-  static async #find(name: string, onChange: () => void): Promise<OwnInterface | undefined> {
-    const text = await runTool(["ip", "-details", "link", "show", name]).catch(() => "");
-    const kind = kinds.find((one) => new RegExp(`^\\s+${one}\\b`, "m").test(text));
-    if (kind === undefined) return undefined;
-    const found = new OwnInterface(name, kind, onChange);
-    for (const address of await found.#installed()) found.#own.add(address);
-    return found;
   }
 
   /** Deletes an interface of this name, which an earlier run left behind; without effect if there is none. */

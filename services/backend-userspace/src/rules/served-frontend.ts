@@ -162,10 +162,9 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   }
 
   async #openFirst(address: string, ports: PortList): Promise<OpenListener> {
-    if (this.#runtime.handover?.isHolding === true) throw new Error("another process is about to serve");
     let reason = new Error("all ports to listen at are used by other frontends");
     for (const port of ports) {
-      if (this.#runtime.isTaken(this.frontend.protocol, { address, port }, this.id)) continue;
+      if (this.#runtime.isListening(this.frontend.protocol, { address, port })) continue;
       try {
         return await this.#open({ address, port });
       } catch (error) {
@@ -179,20 +178,20 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   async #open(place: OpenListener["place"]): Promise<OpenListener> {
     const { relay, udp } = this.#runtime;
     const { protocol } = this.frontend;
-    // Before the first wait: the process that takes over must know of each place.
-    this.#runtime.setListening(protocol, place, this.id);
+    // Before the first wait: no other frontend may take the place meanwhile.
+    this.#runtime.setListening(protocol, place, true);
     let listener: TcpListener | UdpListener;
     try {
       listener =
         protocol === "TCP" ? await TcpListener.open(this, place, relay) : await UdpListener.open(this, place, udp);
     } catch (error) {
-      this.#runtime.setListening(protocol, place, undefined);
+      this.#runtime.setListening(protocol, place, false);
       throw error;
     }
     return {
       place,
       close: () => {
-        this.#runtime.setListening(protocol, place, undefined);
+        this.#runtime.setListening(protocol, place, false);
         return listener.close();
       },
     };

@@ -96,7 +96,6 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     const isAll = touched === "all" || isNodeChanged;
     const change = await this.#apply(isAll ? [...this.#table.all] : changed, isAll ? "full" : "partial", stages);
     this.#options.runtime.prune();
-    this.#options.runtime.setSynced(this);
     return change;
   }
 
@@ -114,14 +113,12 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
   async close(): Promise<void> {
     this.#isClosed = true;
     const { entry, runtime } = this.#options;
-    // First, so that no packet is sent to a closed listener. The next process has the entry already.
-    if (runtime.handover?.isSucceeded !== true) {
-      await entry.close().catch((error: unknown) => {
-        runtime.log.error("entry not removed", { family: this.family, reason: String(error) });
-      });
-    }
+    // First, so that no packet is sent to a closed listener.
+    await entry.close().catch((error: unknown) => {
+      runtime.log.error("entry not removed", { family: this.family, reason: String(error) });
+    });
     for (const frontend of this.#table.all) frontend.closeExcept([], () => undefined);
-    await runtime.remove(this);
+    runtime.remove(this);
   }
 
   /** Takes the node's addresses; returns whether listeners must move. */

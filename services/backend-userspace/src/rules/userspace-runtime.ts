@@ -3,7 +3,6 @@ import type { Log } from "@kpng/process/log.ts";
 import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { Registry } from "prom-client";
 import type { BalancedEndpoint } from "../balance/balancer.ts";
-import type { Handover } from "../handover/handover.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
 import type { Connection, RelayContext } from "../relay/connection.ts";
 import { ReadBuffer } from "../relay/read-buffer.ts";
@@ -53,18 +52,15 @@ export class UserspaceRuntime {
   readonly relay: RelayContext;
   readonly udp: UdpContext;
   readonly log: Log;
-  /** The process before and after this one; undefined for none. */
-  readonly handover: Handover | undefined;
   readonly #connections = new Set<Connection>();
   readonly #udpListeners = new Set<UdpListener>();
-  /** Ids of frontends by place. *Shape of a place:* `TCP 192.0.2.1 20173`. */
-  readonly #listening = new Map<string, string>();
-  readonly #synced = new Set<ListenersOfFamily>();
+  /** Places with a listener. *Shape:* `TCP 192.0.2.1 20173`. */
+  readonly #listening = new Set<string>();
   readonly #families: ListenersOfFamily[] = [];
   readonly #openFiles = readOpenFilesLimit();
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(settings: TrafficSettings, log: Log, metrics: Registry, handover?: Handover) {
+  constructor(settings: TrafficSettings, log: Log, metrics: Registry) {
     const { connectTimeoutMs, connectAttempts } = settings;
     const limits = this.#limits(settings);
     const accessLog =
@@ -75,8 +71,6 @@ export class UserspaceRuntime {
     const flows = new TrafficLimit(limits.flows);
     this.settings = settings;
     this.log = log;
-    this.handover = handover;
-    if (handover !== undefined) handover.places = () => [...this.#listening];
     this.relay = {
       limit: connections,
       open: this.#connections,
@@ -108,20 +102,10 @@ export class UserspaceRuntime {
     }, intervalMs).unref();
   }
 
-  /** Notes that a listener was opened for a frontend, or (undefined) is being closed. */
-  setListening(protocol: Protocol, place: EndpointAddress, frontend: string | undefined): void {
-    if (frontend === undefined) this.#listening.delete(keyOf(protocol, place));
-    else this.#listening.set(keyOf(protocol, place), frontend);
-  }
-
-  /** Whether a frontend must not listen at a place, because another one of this process or the one before it does. */
-  isTaken(protocol: Protocol, place: EndpointAddress, frontend: string): boolean {
-    return this.isListening(protocol, place) || this.handover?.isOfOther(keyOf(protocol, place), frontend) === true;
-  }
-
-  setSynced(family: ListenersOfFamily): void {
-    this.#synced.add(family);
-    if (this.#synced.size === this.#families.length) this.handover?.reportServing();
+  /** Notes that a listener is opened at a place, or is closed. */
+  setListening(protocol: Protocol, place: EndpointAddress, isListening: boolean): void {
+    if (isListening) this.#listening.add(keyOf(protocol, place));
+    else this.#listening.delete(keyOf(protocol, place));
   }
 
   isListening(protocol: Protocol, place: EndpointAddress): boolean {
@@ -162,14 +146,11 @@ export class UserspaceRuntime {
 
   /**
    * Removes the listeners of a family. After the last family, resets all connections: a regular end would tell clients
-   * that they have all data. If another process serves now, connections may first go on for `--drain-timeout`.
+   * that they have all data.
    */
-  async remove(family: ListenersOfFamily): Promise<void> {
+  remove(family: ListenersOfFamily): void {
     this.#families.splice(this.#families.indexOf(family), 1);
     if (this.#families.length > 0) return;
-    if (this.handover?.isSucceeded === true) {
-      await this.handover.drained(() => this.relay.limit.open === 0, this.settings.tcp.drainMs);
-    }
     clearInterval(this.#timer);
     for (const connection of this.#connections) connection.reset("stopped");
     for (const listener of this.#udpListeners) void listener.close("stopped");

@@ -90,7 +90,6 @@ steps.missing = await addresses.repair();
 run(`ip link delete ${device.name}`);
 steps.lostInterface = (await addresses.repair()).length;
 steps.addressReturned = shown();
-steps.takenOver = (await OwnInterface.open("kpng-test", true)).has(serviceIP);
 steps.external = addresses.placesOf({ ...web, frontend: { ...web.frontend, kind: "externalIP" } });
 await addresses.release(web);
 steps.addressOfOther = shown();
