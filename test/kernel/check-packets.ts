@@ -20,8 +20,6 @@ import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** Time limit for an expected answer. Only a failing test waits that long; an emulated machine needs more. */
 export const answerMs = Number(process.env.KPNG_ANSWER_MS ?? 3_000);
-/** Time limit for a verdict that may come later. */
-const laterMs = 30_000;
 /** Time to wait for an answer that must not arrive. */
 const silenceMs = 300;
 
@@ -35,7 +33,7 @@ export async function checkPackets(world: TwoNodes, scenario: Scenario, proxy: P
   const checks = packets.map(async (concrete) => {
     const { packet, family, protocol, address } = concrete;
     const wrong =
-      "goesTo" in packet ? await checkAnswers(world, concrete, packet) : await checkVerdictUntil(world, concrete);
+      "goesTo" in packet ? await checkAnswers(world, concrete, packet) : await checkVerdict(world, concrete);
     const said = `${family} ${protocol} ${describePacket(packet)} (${address})`;
     return wrong === undefined ? [] : [`${said}: should be ${describeOutcome(packet)}; ${wrong}`];
   });
@@ -110,15 +108,6 @@ function isAsSaid(answer: Answer, concrete: ConcretePacket, packet: Extract<Pack
   return packet.isSticky === true || answer.from === senderAddress(packet.from, concrete.family)
     ? !isMasqueraded
     : false;
-}
-
-async function checkVerdictUntil(world: TwoNodes, concrete: ConcretePacket): Promise<string | undefined> {
-  const deadlineMs = performance.now() + (concrete.isLater ? laterMs : 0);
-  for (;;) {
-    const wrong = await checkVerdict(world, concrete);
-    if (wrong === undefined || performance.now() >= deadlineMs) return wrong;
-    await sleep(100);
-  }
 }
 
 async function checkVerdict(world: TwoNodes, concrete: ConcretePacket): Promise<string | undefined> {

@@ -4,5 +4,5 @@ import { describeBackend } from "./describe-backend.ts";
 describeBackend({
   name: "kpng-userspace",
   whyNot: undefined,
-  start: (world) => kpngUserspace(world, "redirect"),
+  start: kpngUserspace,
 });

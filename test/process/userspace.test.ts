@@ -60,7 +60,7 @@ test("without any rights, Services answer at local ports, whose mapping is print
   const portOf = (protocol: string): number =>
     Number(new RegExp(` ${protocol} \\S+ -> 127\\.0\\.0\\.1:(\\d+)\\n`).exec(program.text.out)?.[1]);
   await program.until("the mapping", () => portOf("TCP") > 0 && portOf("UDP") > 0);
-  expect(program.text.log).toMatch(/"entry":"map","reason":"redirect is not possible: .*address is not possible: /);
+  expect(program.text.log).toMatch(/"entry":"map","reason":"redirect is not possible: /);
   const client = connect(portOf("TCP"), "127.0.0.1");
   const [answer] = await once(client, "data");
   expect(String(answer)).toBe("tcp");
@@ -102,13 +102,11 @@ test("/healthz fails while nothing listens, and succeeds when the port is free",
 });
 
 test("an entry that is forced without the rights for it ends the program, with the reason", async () => {
-  for (const entry of ["redirect", "address"]) {
-    await using program = serve(oneService(1), ["--entry", entry]);
-    const [status] = await program.ended;
-    expect(status, program.text.log).toBe(1);
-    expect(program.text.log).toContain("ENTRY_UNAVAILABLE");
-    expect(program.text.log).toContain(`--entry ${entry} is not possible: `);
-  }
+  await using program = serve(oneService(1), ["--entry", "redirect"]);
+  const [status] = await program.ended;
+  expect(status, program.text.log).toBe(1);
+  expect(program.text.log).toContain("ENTRY_UNAVAILABLE");
+  expect(program.text.log).toContain("--entry redirect is not possible: ");
 });
 
 test.each([

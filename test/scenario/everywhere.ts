@@ -16,7 +16,6 @@ export const refusedByNftables = {
   except: {
     nft: { verdict: "refused", because: "known cluster IP, unknown port" },
     ipvs: { verdict: "refused", because: "the cluster IP is an address of the node" },
-    "userspace-address": { verdict: "refused", because: "an address of the node, and no program listens at the port" },
   },
 } as const;
 
@@ -24,20 +23,18 @@ export const refusedByNftables = {
 export const refusedAtOwnAddress = {
   except: {
     ipvs: { verdict: "refused", because: "the address is one of the node" },
-    "userspace-address": { verdict: "refused", because: "an address of the node, and no program listens at the port" },
   },
 } as const;
 
 /**
- * No address of a Service, but the Service of the scenario before may have had it. It stays while connections end: with
- * IPVS in the guest for minutes, with kpng-userspace for as long as a busy machine needs to close them.
+ * No address of a Service, but the Service of the scenario before may have had it. With IPVS
+ * it stays while connections end, in the guest for minutes.
  */
 export const refusedWhileDraining = {
   except: {
     ipvs: { verdict: "refused", because: "the address of a deleted Service stays until its connections have ended" },
     "kube-proxy-ipvs": { verdict: "untouched", because: "the addresses of a deleted Service go with it" },
   },
-  later: { "userspace-address": "the address of a deleted Service stays until its connections have ended" },
 } as const;
 
 /**
@@ -79,13 +76,6 @@ export const lostByOneServer = {
 export const resetByUserspace = {
   except: {
     userspace: { verdict: "reset", because: "a process can turn away only a connection that it has accepted" },
-  },
-} as const;
-
-/** No client of the frontend has an endpoint on this node. */
-export const refusedWithoutFilter = {
-  except: {
-    "userspace-address": { verdict: "refused", because: "without a packet filter, nothing can be dropped" },
   },
 } as const;
 

@@ -83,8 +83,6 @@ export type Packet = Outcome & {
   readonly family?: Family | undefined;
   /** Backends with another outcome. *Shape:* `{ nft: { verdict: "silent", because: "…" } }`. Default: none. */
   readonly except?: Readonly<Partial<Record<Exclude<ProxyName, "kube-proxy">, Exception>>> | undefined;
-  /** Backends whose verdict comes later, with the reason: the check repeats for up to 30 s. Default: none. */
-  readonly later?: Readonly<Partial<Record<Exclude<ProxyName, "kube-proxy">, string>>> | undefined;
 };
 
 /** Packet of one protocol and family. */
@@ -97,8 +95,6 @@ export interface ConcretePacket {
   readonly port: number;
   /** Port of the pod that must answer; undefined if no pod must. */
   readonly targetPort: number | undefined;
-  /** Whether the verdict may come later. */
-  readonly isLater: boolean;
 }
 
 const defaultProtocols: readonly Protocol[] = ["tcp", "udp"];
@@ -109,7 +105,6 @@ const allFamilies: readonly Family[] = ["v4", "v6"];
  */
 export function concretePackets(state: State, given: Packet, proxy: ProxyName): readonly ConcretePacket[] {
   const packet = expectedWith(proxy, given);
-  const isLater = recordOf(given.later, proxy) !== undefined;
   return allFamilies
     .filter((family) => family === (packet.family ?? family))
     .flatMap((family) =>
@@ -120,7 +115,6 @@ export function concretePackets(state: State, given: Packet, proxy: ProxyName): 
         address: addressOf(state, packet.to, family),
         port: packet.port,
         targetPort: "goesTo" in packet ? targetPortOf(state, packet, protocol) : undefined,
-        isLater,
       })),
     );
 }

@@ -1,7 +1,6 @@
 /**
  * A service proxy that scenarios are run with: kube-proxy in iptables mode ("kube-proxy"), nftables mode
- * ("kube-proxy-nft") or ipvs mode ("kube-proxy-ipvs"), or one of our backends. kpng-userspace has two ways in: by
- * redirection ("userspace"), and by addresses of its own.
+ * ("kube-proxy-nft") or ipvs mode ("kube-proxy-ipvs"), or one of our backends.
  */
 export type ProxyName =
   | "kube-proxy"
@@ -11,14 +10,12 @@ export type ProxyName =
   | "nft"
   | "ipvs"
   | "userspace"
-  | "userspace-address"
   | "ebpf";
 
 /** Variants of a proxy: what is recorded for the other proxy holds for them, too. */
 const variantOf: Readonly<Partial<Record<ProxyName, ProxyName>>> = {
   "kube-proxy-nft": "nft",
   "kube-proxy-ipvs": "ipvs",
-  "userspace-address": "userspace",
 };
 
 /**
@@ -36,7 +33,7 @@ export function recordOf<Value>(
 /**
  * Proxies that carry the traffic: endpoints see connections of the node, whatever source address a scenario records.
  */
-export const carryingProxies: ReadonlySet<ProxyName> = new Set(["userspace", "userspace-address"]);
+export const carryingProxies: ReadonlySet<ProxyName> = new Set(["userspace"]);
 
 /**
  * Proxies that serve the sockets of the node: a pod's socket connects to the endpoint itself, from the pod's address,

@@ -2,7 +2,7 @@ import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts"
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { chooseEntries, removeEntries } from "./entry/choose-entry.ts";
+import { chooseEntries, removeTables } from "./entry/choose-entry.ts";
 import { PrintedRuleSet } from "./rules/printed-rule-set.ts";
 import type { UserspaceChange } from "./rules/userspace-change.ts";
 import { UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
@@ -35,7 +35,7 @@ Examples:
   # print the frontends that would be opened
   COMMAND --node-name n1 --once --dry-run
 
-  # after a kill: delete the table and the interface
+  # after a kill: delete the table
   COMMAND --cleanup
 
 Services are not served while the program does not run: its listeners end with it.
@@ -45,23 +45,23 @@ Services are not served while the program does not run: its listeners end with i
 
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<UserspaceChange> {
   const settings = readUserspaceSettings(options, serviceProxyName);
-  const { name } = settings;
+  const { tableName } = settings;
   return {
     // With --entry map, several instances may run beside each other.
-    rulesName: settings.entry === "map" ? undefined : name,
+    rulesName: settings.entry === "map" ? undefined : tableName,
     wantsLoopbackNodePorts: false,
     carriesTraffic: true,
-    openRuleSets: async ({ destination, requests, localAddresses, forgetAddresses, log, metrics }) => {
+    openRuleSets: async ({ destination, localAddresses, log, metrics }) => {
       if (destination.kind !== "kernel") {
         const print = destination.kind === "print" ? destination.print : () => undefined;
         return { ruleSets: nodeFamilies().map((family) => new PrintedRuleSet(family, print)) };
       }
       const print = (line: string): void => void process.stdout.write(line);
-      const entries = await chooseEntries({ ...settings, print, log, forgetAddresses });
+      const entries = await chooseEntries({ ...settings, print, log });
       const runtime = new UserspaceRuntime(settings.traffic, log, metrics);
-      const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, requests, localAddresses }));
+      const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, localAddresses }));
       return { ruleSets, serviceCounts: () => serviceCountsOf(runtime.table) };
     },
-    cleanUp: ({ log }) => removeEntries(name, log),
+    cleanUp: ({ log }) => removeTables(tableName, log),
   };
 }

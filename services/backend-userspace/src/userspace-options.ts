@@ -17,9 +17,9 @@ import { algorithms, proxyProtocols } from "./rules/service-settings.ts";
 import type { TrafficSettings } from "./rules/userspace-runtime.ts";
 
 /** How packets reach the listeners; "auto" takes the first that the process has the rights for. */
-type EntryChoice = "auto" | "redirect" | "address" | "map";
+type EntryChoice = "auto" | "redirect" | "map";
 
-const entryChoices: readonly EntryChoice[] = ["auto", "redirect", "address", "map"];
+const entryChoices: readonly EntryChoice[] = ["auto", "redirect", "map"];
 
 /**
  * Options of this backend alone. `userspaceBackend` in `backend.ts` passes them to `proxyBackend`. Separate from it,
@@ -29,7 +29,7 @@ export const userspaceOptions: readonly OptionSpec[] = [
   {
     flags: "--entry <way>",
     description:
-      "how packets reach the listeners: redirect (nftables), address (addresses of Services on an interface), map (local ports, no rights needed), or auto: the first of them that is possible",
+      "how packets reach the listeners: redirect (nftables), map (local ports, no rights needed), or auto: redirect if it is possible, otherwise map",
     default: "auto",
     parse: oneOf("--entry", entryChoices),
   },
@@ -44,15 +44,10 @@ export const userspaceOptions: readonly OptionSpec[] = [
     parse: portRange,
   },
   {
-    flags: "--address-external-ips",
+    flags: "--table-name <name>",
     description:
-      "with --entry address, serve external and load-balancer IPs too: each becomes an address of the node, so authors of Services can cut the node off from any address",
-  },
-  {
-    flags: "--interface <name>",
-    description:
-      "name of the nftables table, or of the interface (default: kpng-user, with a hash under --service-proxy-name)",
-    parse: interfaceName,
+      "name of the nftables table, one per family (default: kpng-user, with a hash under --service-proxy-name)",
+    parse: parseTableName,
   },
   {
     flags: "--balance <algorithm>",
@@ -141,16 +136,14 @@ interface UserspaceSettings {
   /** Address to listen at for --entry map. */
   readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
   readonly localPorts: PortRange;
-  /** Whether --entry address serves external and load-balancer IPs. */
-  readonly addressExternalIPs: boolean;
-  /** Name of the table and of the interface. */
-  readonly name: string;
+  /** Name of the nftables table. */
+  readonly tableName: string;
   readonly traffic: TrafficSettings;
 }
 
 /**
- * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own table or
- * interface: `kpng-user`, or `kpng-` and a hash of the service proxy name. Errors: BAD_OPTION.
+ * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own table:
+ * `kpng-user`, or `kpng-` and a hash of the service proxy name. Errors: BAD_OPTION.
  */
 export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
@@ -168,10 +161,9 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
     entry: given.length > 0 ? "map" : chosen,
     mapAddresses: given.length === 0 ? { v4: "127.0.0.1" } : mapAddresses(given),
     localPorts: (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 },
-    addressExternalIPs: options.addressExternalIps === true,
-    name:
-      typeof options.interface === "string"
-        ? options.interface
+    tableName:
+      typeof options.tableName === "string"
+        ? options.tableName
         : serviceProxyName === ""
           ? "kpng-user"
           : `kpng-${hash}`,
@@ -216,7 +208,7 @@ function portRange(text: string): PortRange {
   return range;
 }
 
-function interfaceName(text: string): string {
+function parseTableName(text: string): string {
   if (/^[A-Za-z][A-Za-z0-9_-]{0,14}$/.test(text)) return text;
   throw new InvalidArgumentError("a name begins with a letter and has at most 15 letters, digits, - and _");
 }

@@ -1,20 +1,10 @@
 import { draining, forNode, forZoneOf, gone, unready, web } from "../build.ts";
-import {
-  balancer,
-  elsewhere,
-  everywhere,
-  inside,
-  nodePort,
-  oneServer,
-  refusedWithoutFilter,
-  resetByUserspace,
-} from "../everywhere.ts";
+import { balancer, elsewhere, everywhere, inside, nodePort, oneServer, resetByUserspace } from "../everywhere.ts";
 import { clusterIP, loadBalancerIP, n1, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
 /** Internal policy Local without an endpoint on the node; these are on another one. */
-const noneHere = (...others: readonly ("c" | "d")[]) =>
-  ({ verdict: "silent", except: { ...refusedWithoutFilter.except, ...elsewhere(others, "kept").except } }) as const;
+const noneHere = (...others: readonly ("c" | "d")[]) => ({ verdict: "silent", ...elsewhere(others, "kept") }) as const;
 
 /** Choice of endpoints: readiness, termination and hints. */
 export const conditionScenarios: readonly Scenario[] = [

@@ -104,7 +104,6 @@ export const firewallScenarios: readonly Scenario[] = [
         ...{ from: outside, to: nodeAddress, port: 30_080, ...refusedEarly },
         except: {
           ...refusedEarly.except,
-          "userspace-address": { verdict: "silent", because: "the firewall drops the packet first" },
           "kube-proxy-ipvs": { verdict: "silent", because: "the firewall drops the packet first" },
         },
       },

@@ -1,12 +1,5 @@
 import { publicAddress, type ServiceOptions, web } from "../build.ts";
-import {
-  elsewhere,
-  lostByOneServer,
-  notOnLoopback,
-  oneServer,
-  refusedWithoutFilter,
-  resetByUserspace,
-} from "../everywhere.ts";
+import { elsewhere, lostByOneServer, notOnLoopback, oneServer, resetByUserspace } from "../everywhere.ts";
 import {
   clusterIP,
   externalIP,
@@ -44,7 +37,7 @@ function onEach(make: (frontend: { readonly to: Frontend; readonly port: number 
 const noneHere = (source: "kept" | "masqueraded") =>
   ({
     verdict: "silent",
-    except: { ...refusedWithoutFilter.except, ...elsewhere(["c", "d"], source).except },
+    ...elsewhere(["c", "d"], source),
   }) as const;
 
 /** Traffic policy Local, internal and external. */

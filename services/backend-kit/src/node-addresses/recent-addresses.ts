@@ -25,7 +25,7 @@ export interface RecentAddressesOptions {
  * reading that failed is not used; the one before it is, if there is one, and the next access reads again. `RuleSets`
  * calls `forget` before each check, and before each sync except those of given Services; such a sync uses the last
  * reading, also if `FamilyRules` makes it a full one. So a new address is used after the next check at the latest, as
- * on a node without changes. kpng-userspace calls `forget` after it has added or removed addresses.
+ * on a node without changes.
  *
  * *Bound:* the node's own addresses.
  */

@@ -17,7 +17,7 @@ interface Request {
 /**
  * Requests of a backend to its sync loop:
  *
- * - The rule sets of IPVS and userspace request a partial sync for work that is due later.
+ * - The rule sets of IPVS request a partial sync for work that is due later.
  * - `backendTask` requests a full sync for the first view of a watcher after a saved view.
  * - `SyncLoop` requests each periodic check; `driftCheck` requests another one after a check that failed.
  *

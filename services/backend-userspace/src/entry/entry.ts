@@ -1,12 +1,11 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
+import type { Protocol } from "@kpng/model/service.ts";
 import type { EndpointAddress, Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
 
 /** A frontend of a Service, as an entry sees it. */
 export interface EntryFrontend {
   /** Unique within a family. *Shape:* `TCP 10.96.0.1 80`, or `TCP * 30080` for a node port. */
   readonly id: string;
-  readonly service: ServiceKey;
   /** Name of the service port. */
   readonly name: string;
   readonly frontend: Frontend;
@@ -25,9 +24,9 @@ export interface Place {
   readonly ports: PortList;
 }
 
-/** State of a frontend for packets: given to listeners, refused, dropped, or left alone. */
+/** State of a frontend for packets: given to its listener, refused, dropped, or left alone. */
 export type EntryState =
-  | { readonly kind: "open"; readonly places: readonly { readonly address: string; readonly port: number }[] }
+  | { readonly kind: "open"; readonly at: EndpointAddress }
   | { readonly kind: "refuse" }
   | { readonly kind: "drop" }
   | { readonly kind: "none" };
@@ -46,22 +45,17 @@ export interface EntryNode {
 }
 
 /**
- * How packets to Services reach the listeners of this process, in one family. `UserspaceRuleSet` calls it in this order
- * for each sync: `useNode`, `prepare`, listen at `placesOf`, `publish`, close other listeners, and `release` when the
- * last connection of a closed listener has ended. Calls do not overlap.
- *
- * Separate from the implementations `RedirectEntry`, `AddressEntry` and `MapEntry`, so that callers do not depend on
- * one.
+ * How packets to Services reach the listeners of this process, in one family: by redirection ({@link RedirectEntry}) or
+ * because clients are told the local ports ({@link MapEntry}). Each sync calls `useNode`, listens at `placeOf`, calls
+ * `publish`, and closes old listeners. Calls do not overlap.
  */
 export interface Entry {
   readonly family: Family;
-  readonly kind: "redirect" | "address" | "map";
+  readonly kind: "redirect" | "map";
   /** Takes the state of the node; returns whether places of known frontends may differ now. */
   useNode(node: EntryNode): boolean;
-  /** Makes it possible to listen for these frontends. */
-  prepare(frontends: readonly EntryFrontend[]): Promise<void>;
-  /** Where to listen for a frontend; empty if this entry does not serve it. */
-  placesOf(at: EntryFrontend): readonly Place[];
+  /** Where to listen for a frontend; undefined if this entry does not serve it. */
+  placeOf(at: EntryFrontend): Place | undefined;
   /** Puts changes into effect. Rejects if nothing was changed. */
   publish(changes: readonly EntryChange[]): Promise<void>;
   /**
@@ -69,8 +63,6 @@ export interface Entry {
    * listener's own address and port: `UserspaceRuntime` knows those.
    */
   captures(protocol: Protocol, to: EndpointAddress): boolean;
-  /** A frontend is gone, and its last connection has ended. */
-  release(at: EntryFrontend): Promise<void>;
   /** Compares what is installed with what was published, and repairs it. Returns a line for each difference. */
   repair(): Promise<readonly string[]>;
   /** Removes what was installed. */

@@ -16,9 +16,6 @@ interface MapEntryOptions {
  * a port-forward to all Services at once, e.g. for a developer's machine. Several frontends of a service port lead to
  * the same endpoints, so only the first is mapped.
  *
- * `chooseEntries` makes one for each family, and `UserspaceRuleSet` calls it. Each kind of entry is a file of its own;
- * see `Entry`.
- *
  * *Shape of a line:* `default/web:http TCP 10.96.0.1:80 -> 127.0.0.1:20173`.
  */
 export class MapEntry implements Entry {
@@ -38,18 +35,16 @@ export class MapEntry implements Entry {
     return false;
   }
 
-  async prepare(): Promise<void> {}
-
-  placesOf({ isFirst, name, frontend }: EntryFrontend): readonly Place[] {
+  placeOf({ isFirst, name, frontend }: EntryFrontend): Place | undefined {
     const { address, ports } = this.#options;
-    return isFirst ? [{ address, ports: localPorts(`${name} ${frontend.protocol}`, ports) }] : [];
+    return isFirst ? { address, ports: localPorts(`${name} ${frontend.protocol}`, ports) } : undefined;
   }
 
   async publish(changes: readonly EntryChange[]): Promise<void> {
     for (const { at, state } of changes) {
       const { id, name, isFirst, frontend } = at;
-      const to = state.kind === "open" ? state.places.map(({ address, port }) => addressAndPort(address, port)) : [];
-      const text = to.length > 0 ? to.join(" ") : state.kind === "refuse" && isFirst ? "no endpoint" : "not served";
+      const unserved = state.kind === "refuse" && isFirst ? "no endpoint" : "not served";
+      const text = state.kind === "open" ? addressAndPort(state.at.address, state.at.port) : unserved;
       if ((this.#printed.get(id) ?? "not served") === text) continue;
       if (text === "not served") this.#printed.delete(id);
       else this.#printed.set(id, text);
@@ -61,8 +56,6 @@ export class MapEntry implements Entry {
   captures(): boolean {
     return false;
   }
-
-  async release(): Promise<void> {}
 
   async repair(): Promise<readonly string[]> {
     return [];

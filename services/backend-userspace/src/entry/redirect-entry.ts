@@ -3,7 +3,6 @@ import type { Protocol } from "@kpng/model/service.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import type { Entry, EntryChange, EntryFrontend, EntryNode, Place } from "./entry.ts";
 import { localPorts, type PortRange } from "./local-ports.ts";
-import { nodePortPlaces } from "./node-port-places.ts";
 import { type Elements, elementsOf, type FrontendElements, setNames, skeleton, tableOf } from "./redirect-table.ts";
 import { runTool } from "./run-tool.ts";
 
@@ -22,8 +21,7 @@ interface RedirectEntryOptions {
  * The local address is fixed, so that the kernel recognizes the answers to datagrams. With `redirect` in the rules, the
  * kernel would choose it.
  *
- * `chooseEntries` makes one for each family, and `UserspaceRuleSet` calls it. Separate from `redirect-table.ts`, which
- * has the rules and elements as text: this class runs nft and keeps the state.
+ * `redirect-table.ts` has the rules and elements as text.
  */
 export class RedirectEntry implements Entry {
   readonly kind = "redirect";
@@ -48,18 +46,16 @@ export class RedirectEntry implements Entry {
     const before = `${this.#address} ${this.#nodePortMode} ${this.#nodePortAddresses}`;
     this.#node = node;
     this.#address = listenAddress(node);
-    this.#nodePortAddresses = node.plan.nodePortAddresses === "all" ? [] : nodePortPlaces(node, () => false);
+    this.#nodePortAddresses = node.plan.nodePortAddresses === "all" ? [] : nodePortAddresses(node);
     const isChanged = before !== `${this.#address} ${this.#nodePortMode} ${this.#nodePortAddresses}`;
     // The rules for node ports may have to change.
     if (isChanged) this.#installedRules = undefined;
     return isChanged;
   }
 
-  async prepare(): Promise<void> {}
-
-  placesOf({ id }: EntryFrontend): readonly Place[] {
+  placeOf({ id }: EntryFrontend): Place | undefined {
     const address = this.#address;
-    return address === undefined ? [] : [{ address, ports: localPorts(id, this.#options.ports) }];
+    return address === undefined ? undefined : { address, ports: localPorts(id, this.#options.ports) };
   }
 
   async publish(changes: readonly EntryChange[]): Promise<void> {
@@ -103,10 +99,8 @@ export class RedirectEntry implements Entry {
   captures(protocol: Protocol, { address, port }: EndpointAddress): boolean {
     if (this.#published.get(`${protocol} ${address} ${port}`)?.set === "frontends") return true;
     if (this.#published.get(`${protocol} * ${port}`)?.set !== "nodePorts" || this.#node === undefined) return false;
-    return nodePortPlaces(this.#node, () => false).includes(address);
+    return nodePortAddresses(this.#node).includes(address);
   }
-
-  async release(): Promise<void> {}
 
   async repair(): Promise<readonly string[]> {
     if (this.#node === undefined) return [];
@@ -183,15 +177,22 @@ export class RedirectEntry implements Entry {
   }
 }
 
+/** Returns the addresses at which node ports answer; loopback and link-local ones never do. */
+function nodePortAddresses({ plan, localAddresses }: EntryNode): readonly string[] {
+  const chosen = plan.nodePortAddresses === "all" ? localAddresses : plan.nodePortAddresses;
+  return chosen.filter(isUsable);
+}
+
+/** Whether an address is neither loopback nor link-local. */
+const isUsable = (address: string): boolean => !/^(127\.|fe80:|::1$)/.test(address);
+
 function listOf(map: ReadonlyMap<string, string>): readonly string[] {
   return [...map].map(([key, value]) => (value === "" ? key : `${key} : ${value}`));
 }
 
 /** Returns the address to listen at: the Node's, or else the first that is neither loopback nor link-local. */
 function listenAddress({ plan, localAddresses }: EntryNode): string | undefined {
-  const usable = localAddresses.filter(
-    (address) => !address.startsWith("127.") && address !== "::1" && !address.startsWith("fe80:"),
-  );
+  const usable = localAddresses.filter(isUsable);
   const { nodeAddress } = plan;
   return nodeAddress !== undefined && usable.includes(nodeAddress) ? nodeAddress : usable.toSorted()[0];
 }

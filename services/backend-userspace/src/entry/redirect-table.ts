@@ -100,10 +100,9 @@ export function elementsOf({ frontend }: EntryFrontend, state: EntryState): Fron
       return { set: address === undefined ? "nodePortVerdicts" : "verdicts", key, value, localPort: undefined };
     }
     case "open": {
-      const [place] = state.places;
-      if (place === undefined) return undefined;
-      const value = `${place.address} . ${place.port}`;
-      const localPort = `${place.address} . ${name} . ${place.port}`;
+      const { at } = state;
+      const value = `${at.address} . ${at.port}`;
+      const localPort = `${at.address} . ${name} . ${at.port}`;
       return { set: address === undefined ? "nodePorts" : "frontends", key, value, localPort };
     }
   }

@@ -4,8 +4,7 @@ import { BackendUserspaceError } from "./userspace-error.ts";
 const timeoutMs = 60_000;
 
 /**
- * Runs `nft` or `ip` and returns its output. The entries and `OwnInterface` call it. Separate, so that all of them
- * throw the same error: ENTRY_FAILED with the program's own words.
+ * Runs `nft` and returns its output. Errors: ENTRY_FAILED with the program's own words.
  */
 export async function runTool(command: readonly string[], stdin = ""): Promise<string> {
   const end = await runProgram(command, { timeoutMs, stdin });

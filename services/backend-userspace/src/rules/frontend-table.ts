@@ -44,19 +44,9 @@ export class FrontendTable {
     return this.#balancersByService.has(service);
   }
 
-  /** Returns the frontend that a Service has at an address of its own, and not as a node port. */
-  at(address: string, { protocol, port }: Pick<Frontend, "protocol" | "port">): ServedFrontend | undefined {
-    return this.#wanted({ address, protocol, port });
-  }
-
-  /** Returns the node port of a number. */
-  nodePort({ protocol, port }: Pick<Frontend, "protocol" | "port">): ServedFrontend | undefined {
-    return this.#wanted({ address: undefined, protocol, port });
-  }
-
   /**
-   * Takes the plans of these Services. Returns the frontends that may have to be opened or closed, including node ports
-   * that may gain or lose an address. A frontend that passes to another Service stays open.
+   * Takes the plans of these Services. Returns the frontends that may have to be opened or closed. A frontend that
+   * passes to another Service stays open.
    */
   update(plan: FamilyPlan, keys: Iterable<ServiceKey>): readonly ServedFrontend[] {
     const wanted = new Map<string, { readonly frontend: Frontend; readonly owner: FrontendOwner }>();
@@ -68,7 +58,7 @@ export class FrontendTable {
         for (const [at, frontend] of port.frontends.entries()) {
           const id = idOf(frontend);
           ids.add(id);
-          wanted.set(id, { frontend, owner: { service: key, name: port.name, isFirst: at === 0, balancer } });
+          wanted.set(id, { frontend, owner: { name: port.name, isFirst: at === 0, balancer } });
         }
       }
       if (ids.size === 0) this.#idsByService.delete(key);
@@ -88,23 +78,12 @@ export class FrontendTable {
       this.#frontends.set(id, served);
       changed.add(served);
     }
-    for (const { frontend } of [...changed]) {
-      const { address, protocol, port } = frontend;
-      const nodePort =
-        address === undefined ? undefined : this.#frontends.get(idOf({ address: undefined, protocol, port }));
-      if (nodePort !== undefined) changed.add(nodePort);
-    }
     return [...changed];
   }
 
-  /** Forgets a frontend that no plan has and that has no connections. */
+  /** Forgets a frontend that no plan has. */
   delete(frontend: ServedFrontend): void {
-    if (this.#frontends.get(frontend.id) === frontend) this.#frontends.delete(frontend.id);
-  }
-
-  #wanted(place: Pick<Frontend, "address" | "protocol" | "port">): ServedFrontend | undefined {
-    const found = this.#frontends.get(idOf(place));
-    return found?.isWanted === true ? found : undefined;
+    this.#frontends.delete(frontend.id);
   }
 
   #updateBalancers(plan: FamilyPlan, key: ServiceKey): readonly (readonly [ServicePortPlan, Balancer])[] {

@@ -1,46 +1,45 @@
 import { addressAndPort } from "@kpng/model/address.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import type { Frontend } from "@kpng/service-plan/service-plan.ts";
+import type { EndpointAddress, Frontend } from "@kpng/service-plan/service-plan.ts";
 import type { Balancer } from "../balance/balancer.ts";
-import type { EntryFrontend, EntryState, Place, PortList } from "../entry/entry.ts";
+import type { EntryFrontend, EntryState, Place } from "../entry/entry.ts";
 import { Gate, type Verdict, verdictOf } from "../listen/gate.ts";
 import type { Senders } from "../listen/senders.ts";
 import { type ServedPort, TcpListener } from "../listen/tcp-listener.ts";
 import { UdpListener } from "../listen/udp-listener.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
-/** The Service that a frontend belongs to. */
+/** The service port that a frontend belongs to. */
 export interface FrontendOwner {
-  readonly service: ServiceKey;
   readonly name: string;
   readonly isFirst: boolean;
   readonly balancer: Balancer;
 }
 
 interface OpenListener {
-  readonly place: { readonly address: string; readonly port: number };
+  readonly at: EndpointAddress;
   close(): Promise<void>;
 }
 
 /**
- * A frontend with its listeners. `FrontendTable` keeps one for each frontend of the plan, and `UserspaceRuleSet` opens
- * and closes its listeners. Separate from both, because it lasts as long as its listeners: it may pass to another
- * Service, and it stays until the last connection of a removed frontend has ended.
+ * A frontend of the plan with its listener. It may pass to another Service, and keeps its listener then.
+ *
+ * A listener that must move, or is no longer wanted, is replaced in two steps, so that no packet meets a closed port:
+ * {@link openAt} opens the new one and keeps the old one; after the entry has been published, {@link closeReplaced}
+ * closes the old one. Connections of a closed listener go on.
  */
 export class ServedFrontend implements EntryFrontend, ServedPort {
   readonly id: string;
   readonly gate: Gate;
   readonly #runtime: UserspaceRuntime;
   #owner: FrontendOwner;
-  #listeners: readonly OpenListener[] = [];
+  #listener: OpenListener | undefined;
+  #replaced: OpenListener[] = [];
   /** The state that the entry put into effect last, as JSON. */
   #published = "";
-  /** Listeners that accept nothing any more, but whose connections are open. */
-  #closing = 0;
   /** Whether the current plan has it. */
   isWanted = true;
-  /** Why it is not open at all places; undefined if it is. */
+  /** Why it has no listener although it needs one; undefined otherwise. */
   failure: string | undefined;
 
   constructor(id: string, frontend: Frontend, owner: FrontendOwner, senders: Senders, runtime: UserspaceRuntime) {
@@ -48,10 +47,6 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     this.gate = new Gate(frontend, senders);
     this.#owner = owner;
     this.#runtime = runtime;
-  }
-
-  get service(): ServiceKey {
-    return this.#owner.service;
   }
 
   get name(): string {
@@ -74,18 +69,8 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     return verdictOf(this.frontend);
   }
 
-  get socketCount(): number {
-    return this.#listeners.length;
-  }
-
-  /** Where it accepts connections or datagrams. */
-  get listensAt(): readonly { readonly address: string; readonly port: number }[] {
-    return this.#listeners.map(({ place }) => place);
-  }
-
-  /** Whether connections of closed listeners are still open. */
-  get isDraining(): boolean {
-    return this.#closing > 0;
+  get isListening(): boolean {
+    return this.#listener !== undefined;
   }
 
   /** State for the entry. */
@@ -93,16 +78,13 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     if (!this.isWanted) return { kind: "none" };
     const { verdict } = this;
     if (verdict !== "serve") return { kind: verdict };
-    if (this.#listeners.length === 0) return { kind: "none" };
-    return { kind: "open", places: this.listensAt };
+    return this.#listener === undefined ? { kind: "none" } : { kind: "open", at: this.#listener.at };
   }
 
   /** Whether nothing has to be opened, closed or published. */
-  isSettledAt(places: readonly Place[]): boolean {
-    const isOpen = ({ address, ports }: Place): boolean =>
-      this.#listeners.some(({ place }) => place.address === address && ports.includes(place.port));
-    const isSame = this.#listeners.length === places.length && places.every(isOpen);
-    return isSame && this.isWanted && this.#published === JSON.stringify(this.state);
+  isSettledAt(place: Place | undefined): boolean {
+    const isSettled = this.#isAt(place) && this.#replaced.length === 0 && this.isWanted;
+    return isSettled && this.#published === JSON.stringify(this.state);
   }
 
   /** Notes that the entry has put the current state into effect. */
@@ -118,50 +100,57 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   }
 
   /**
-   * Opens listeners at places that have none. Listeners elsewhere stay until {@link closeExcept}. A place that cannot
-   * be opened is named in {@link failure}. Returns whether a listener was opened.
+   * Opens a listener at a place, or none if it is undefined. The previous listener stays open until
+   * {@link closeReplaced}. Sets {@link failure} if that is not possible. Returns whether a listener was opened.
    */
-  async openAt(places: readonly Place[]): Promise<boolean> {
-    const failures: string[] = [];
-    let isChanged = false;
-    for (const { address, ports } of places) {
-      if (this.#listeners.some(({ place }) => place.address === address && ports.includes(place.port))) continue;
-      try {
-        this.#listeners = [...this.#listeners, await this.#openFirst(address, ports)];
-        isChanged = true;
-      } catch (error) {
-        const [first = 0] = ports;
-        failures.push(`${addressAndPort(address, first)}: ${reasonOf(error)}`);
-      }
+  async openAt(place: Place | undefined): Promise<boolean> {
+    if (this.#isAt(place)) {
+      this.failure = undefined;
+      return false;
     }
-    this.failure = failures.length === 0 ? undefined : failures.join("; ");
-    return isChanged;
+    if (this.#listener !== undefined) this.#replaced.push(this.#listener);
+    this.#listener = undefined;
+    try {
+      this.#listener = place === undefined ? undefined : await this.#openFirst(place);
+      this.failure = undefined;
+    } catch (error) {
+      const [first = 0] = place?.ports ?? [];
+      this.failure = `${addressAndPort(place?.address ?? "", first)}: ${reasonOf(error)}`;
+    }
+    return this.#listener !== undefined;
   }
 
-  /** Closes the listeners at other places. Calls `onDrained` when the last connection of them all has ended. */
-  closeExcept(places: readonly Place[], onDrained: () => void): boolean {
-    const isKept = ({ place }: OpenListener): boolean =>
-      places.some(({ address, ports }) => place.address === address && ports.includes(place.port));
-    const closed = this.#listeners.filter((listener) => !isKept(listener));
-    this.#listeners = this.#listeners.filter(isKept);
-    this.#closing += closed.length;
-    for (const listener of closed) {
-      void listener.close().then(() => {
-        if (--this.#closing === 0) onDrained();
-      });
-    }
-    return closed.length > 0;
+  /** Closes the listeners that {@link openAt} has replaced. Returns whether there were any. */
+  closeReplaced(): boolean {
+    const replaced = this.#replaced;
+    this.#replaced = [];
+    for (const listener of replaced) void listener.close();
+    return replaced.length > 0;
+  }
+
+  /** Closes all listeners. */
+  close(): void {
+    if (this.#listener !== undefined) this.#replaced.push(this.#listener);
+    this.#listener = undefined;
+    this.closeReplaced();
   }
 
   /** Describes it in one line. *Shape:* `TCP 10.96.0.1:80 default/web serve at 192.0.2.1:20173`. */
   describe(): string {
     const { address, protocol, port } = this.frontend;
-    const at = this.#listeners.map(({ place }) => addressAndPort(place.address, place.port)).toSorted();
-    const served = at.length === 0 ? this.verdict : `serve at ${at.join(" ")}`;
+    const at = this.#listener?.at;
+    const served = at === undefined ? this.verdict : `serve at ${addressAndPort(at.address, at.port)}`;
     return `${protocol} ${addressAndPort(address ?? "*", port)} ${this.name} ${served}`;
   }
 
-  async #openFirst(address: string, ports: PortList): Promise<OpenListener> {
+  #isAt(place: Place | undefined): boolean {
+    const at = this.#listener?.at;
+    if (at === undefined || place === undefined) return at === place;
+    return at.address === place.address && place.ports.includes(at.port);
+  }
+
+  /** Listens at the first port of a place that is free. */
+  async #openFirst({ address, ports }: Place): Promise<OpenListener> {
     let reason = new Error("all ports to listen at are used by other frontends");
     for (const port of ports) {
       if (this.#runtime.isListening(this.frontend.protocol, { address, port })) continue;
@@ -175,23 +164,22 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     throw reason;
   }
 
-  async #open(place: OpenListener["place"]): Promise<OpenListener> {
+  async #open(at: EndpointAddress): Promise<OpenListener> {
     const { relay, udp } = this.#runtime;
     const { protocol } = this.frontend;
     // Before the first wait: no other frontend may take the place meanwhile.
-    this.#runtime.setListening(protocol, place, true);
+    this.#runtime.setListening(protocol, at, true);
     let listener: TcpListener | UdpListener;
     try {
-      listener =
-        protocol === "TCP" ? await TcpListener.open(this, place, relay) : await UdpListener.open(this, place, udp);
+      listener = protocol === "TCP" ? await TcpListener.open(this, at, relay) : await UdpListener.open(this, at, udp);
     } catch (error) {
-      this.#runtime.setListening(protocol, place, false);
+      this.#runtime.setListening(protocol, at, false);
       throw error;
     }
     return {
-      place,
+      at,
       close: () => {
-        this.#runtime.setListening(protocol, place, false);
+        this.#runtime.setListening(protocol, at, false);
         return listener.close();
       },
     };

@@ -4,10 +4,8 @@ import type { Family } from "@kpng/model/address.ts";
 import { createLog } from "@kpng/process/log.ts";
 import type { Frontend, Route } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
-import { AddressEntry } from "../entry/address-entry.ts";
 import { chooseEntries } from "../entry/choose-entry.ts";
 import type { EntryFrontend, EntryState } from "../entry/entry.ts";
-import { OwnInterface } from "../entry/own-interface.ts";
 import { RedirectEntry } from "../entry/redirect-entry.ts";
 
 // Changes the entries in the network namespace of this process, and prints what each step found. The kernel test of the
@@ -29,9 +27,9 @@ const routes = { pod: route, node: route, outside: route };
 const at = (kind: Frontend["kind"], protocol: "TCP" | "UDP", port: number): EntryFrontend => {
   const address = kind === "nodePort" ? undefined : serviceIP;
   const frontend: Frontend = { kind, address, protocol, port, sources: undefined, routes };
-  return { id: `${protocol} ${address ?? "*"} ${port}`, service: "ns/web", name: "ns/web", isFirst: true, frontend };
+  return { id: `${protocol} ${address ?? "*"} ${port}`, name: "ns/web", isFirst: true, frontend };
 };
-const open = (port: number): EntryState => ({ kind: "open", places: [{ address: own, port }] });
+const open = (port: number): EntryState => ({ kind: "open", at: { address: own, port } });
 const node = () => ({ plan: nodePlan({ family, nodeAddress: own }), localAddresses: readLocalAddresses()[family] });
 
 const redirect = new RedirectEntry({ family, table: "kpng-test", ports: { first: 20_000, last: 29_999 } });
@@ -44,7 +42,7 @@ await redirect.publish([
   { at: at("clusterIP", "TCP", 81), state: { kind: "refuse" } },
   { at: at("nodePort", "UDP", 30_081), state: { kind: "drop" } },
 ]);
-const steps: Record<string, unknown> = { places: redirect.placesOf(web).length, installed: await redirect.repair() };
+const steps: Record<string, unknown> = { place: redirect.placeOf(web)?.address, installed: await redirect.repair() };
 steps.captured = [
   redirect.captures("TCP", { address: serviceIP, port: 80 }),
   redirect.captures("TCP", { address: own, port: 30_080 }),
@@ -74,55 +72,13 @@ steps.afterwards = await redirect.repair();
 await redirect.close();
 steps.left = run("nft list tables").trim();
 
-const device = await OwnInterface.open("kpng-test");
-const addresses = new AddressEntry(family, device.share(), false);
-addresses.useNode(node());
-await addresses.prepare([
-  web,
-  at("clusterIP", "TCP", 81),
-  { ...web, id: "foreign", frontend: { ...web.frontend, address: own } },
-]);
-const shown = (): boolean => run(`ip address show dev ${device.name}`).includes(`${serviceIP}/`);
-steps.addressIsThere = shown();
-steps.noneMissing = await addresses.repair();
-run(`ip address delete ${serviceIP}/${family === "v4" ? 32 : 128} dev ${device.name}`);
-steps.missing = await addresses.repair();
-run(`ip link delete ${device.name}`);
-steps.lostInterface = (await addresses.repair()).length;
-steps.addressReturned = shown();
-steps.external = addresses.placesOf({ ...web, frontend: { ...web.frontend, kind: "externalIP" } });
-await addresses.release(web);
-steps.addressOfOther = shown();
-await addresses.release(at("clusterIP", "TCP", 81));
-steps.addressIsLeft = shown();
-// A node port is at each address of the node, also one that comes later.
-const second = family === "v4" ? "192.0.2.2" : "2001:db8::2";
-const nodePortPlaces = () =>
-  addresses
-    .placesOf(at("nodePort", "TCP", 30_080))
-    .map(({ address }) => address)
-    .toSorted();
-addresses.useNode(node());
-const nodePortsBefore = nodePortPlaces();
-run(`ip address add ${second}/${family === "v4" ? 32 : 128} dev lo`);
-steps.isNodePortMoved = addresses.useNode(node());
-steps.nodePortPlaces = [nodePortsBefore, nodePortPlaces()];
-await addresses.close();
-steps.ownIsKept = readLocalAddresses()[family].includes(own);
-
-const choice = { mapAddresses: {}, localPorts: { first: 20_000, last: 29_999 }, addressExternalIPs: false };
+const choice = { mapAddresses: {}, localPorts: { first: 20_000, last: 29_999 } };
 const lines: Record<string, unknown>[] = [];
 const log = createLog("info", (line) => lines.push(JSON.parse(line)));
-const choose = (entry: "auto" | "redirect" | "address") =>
-  chooseEntries({ ...choice, entry, name: "kpng-test", print: () => undefined, forgetAddresses: () => undefined, log });
-run(`nft add table ${ip} kpng-test`);
-const byAddress = await choose("address");
-steps.tablesBesideAddress = run("nft list tables").trim();
-steps.interfaceOfAddress = run("ip -o link show").includes("kpng-test");
+const choose = (entry: "auto" | "redirect") =>
+  chooseEntries({ ...choice, entry, tableName: "kpng-test", print: () => undefined, log });
 await choose("redirect");
-steps.interfaceBesideRedirect = run("ip -o link show").includes("kpng-test");
-// Whose interface is gone.
-for (const entry of byAddress) await entry.close();
 await choose("auto");
 steps.chosen = lines.filter(({ msg }) => msg === "entry chosen").map(({ entry, reason }) => `${entry}: ${reason}`);
+steps.chosenLeft = run("nft list tables").trim();
 process.stdout.write(`${JSON.stringify(steps)}\n`);

@@ -64,13 +64,10 @@ export class RunningService implements AsyncDisposable {
   readonly ruleSet: UserspaceRuleSet;
   readonly log = createReadableLog();
   readonly metrics = new Registry();
-  /** Work that the rule set requested. */
-  readonly requested: string[] = [];
 
   constructor(given: Partial<TrafficSettings> = {}, entry: Entry = mapEntry()) {
     this.runtime = new UserspaceRuntime({ ...settings, ...given }, this.log.log, this.metrics);
-    const requests = { request: (_mode: string, reason: string) => void this.requested.push(reason) };
-    this.ruleSet = new UserspaceRuleSet({ entry, runtime: this.runtime, requests, localAddresses: readLocalAddresses });
+    this.ruleSet = new UserspaceRuleSet({ entry, runtime: this.runtime, localAddresses: readLocalAddresses });
   }
 
   /** Begins to serve. */
