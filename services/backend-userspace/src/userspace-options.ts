@@ -12,8 +12,8 @@ import {
 } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
+import { algorithms } from "./balance/balancer.ts";
 import { type PortRange, parsePortRange } from "./entry/local-ports.ts";
-import { algorithms, proxyProtocols } from "./rules/service-settings.ts";
 import type { TrafficSettings } from "./rules/userspace-runtime.ts";
 
 /** How packets reach the listeners; "auto" takes the first that the process has the rights for. */
@@ -54,13 +54,6 @@ export const userspaceOptions: readonly OptionSpec[] = [
     description: "how endpoints are chosen: round-robin or least-connections; annotation kpng.io/balance of a Service",
     default: "round-robin",
     parse: oneOf("--balance", algorithms),
-  },
-  {
-    flags: "--proxy-protocol <version>",
-    description:
-      "PROXY protocol to endpoints of TCP ports: none, v1 or v2; annotation kpng.io/proxy-protocol of a Service",
-    default: "none",
-    parse: oneOf("--proxy-protocol", proxyProtocols),
   },
   {
     flags: "--connect-timeout <duration>",
@@ -169,7 +162,6 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
           : `kpng-${hash}`,
     traffic: {
       algorithm: algorithms.find((one) => one === options.balance) ?? "round-robin",
-      proxyProtocol: proxyProtocols.find((one) => one === options.proxyProtocol) ?? "none",
       connectTimeoutMs: number("connectTimeout"),
       connectAttempts: number("connectAttempts"),
       tcp: {

@@ -2,7 +2,7 @@ import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
 import { servicePlan } from "../testing/running-service.ts";
 import { ServiceTraffic } from "../traffic/service-traffic.ts";
-import { Balancer, type BalancerSettings } from "./balancer.ts";
+import { algorithmOf, Balancer, type BalancerSettings } from "./balancer.ts";
 
 const at = (...numbers: readonly number[]): readonly EndpointAddress[] =>
   numbers.map((number) => ({ address: `10.0.0.${number}`, port: 80 }));
@@ -17,7 +17,6 @@ function settings(
   return {
     plan,
     algorithm: "round-robin",
-    proxyProtocol: "none",
     draining: [],
     isLoop: () => false,
     ...parts,
@@ -97,4 +96,18 @@ test("an endpoint that left the plan is marked, and not if it returns or only dr
   one.close(4_000);
   expect(first.removedMs).toBe(4_000);
   expect(one.choose("cluster", "", 4_000)).toBeUndefined();
+});
+
+test.each([
+  [undefined, "round-robin"],
+  [{}, "round-robin"],
+  [{ "kpng.io/balance": "least-connections" }, "least-connections"],
+  [{ "kpng.io/balance": "random" }, "round-robin"],
+])("with round robin as the option, the annotations %j of a Service give %s", (annotations, algorithm) => {
+  const view = { service: { annotations } } as unknown as Parameters<typeof algorithmOf>[0];
+  expect(algorithmOf(view, "round-robin")).toBe(algorithm);
+});
+
+test("a Service that the view lacks has the algorithm of the option", () => {
+  expect(algorithmOf(undefined, "least-connections")).toBe("least-connections");
 });

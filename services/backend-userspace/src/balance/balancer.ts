@@ -1,10 +1,13 @@
 import { addressAndPort } from "@kpng/model/address.ts";
+import type { ServiceView } from "@kpng/model/node-view.ts";
 import type { EndpointAddress, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { ServiceTraffic } from "../traffic/service-traffic.ts";
 import { ClientAffinity } from "./client-affinity.ts";
 
 /** How an endpoint is chosen for a new connection: each in turn, or the one with the fewest open connections. */
-export type Algorithm = "round-robin" | "least-connections";
+export const algorithms = ["round-robin", "least-connections"] as const;
+/** One of {@link algorithms}. */
+export type Algorithm = (typeof algorithms)[number];
 
 /** An endpoint of a service port, as connections refer to it. */
 export interface BalancedEndpoint extends EndpointAddress {
@@ -22,8 +25,6 @@ export interface BalancedEndpoint extends EndpointAddress {
 export interface BalancerSettings {
   readonly plan: ServicePortPlan;
   readonly algorithm: Algorithm;
-  /** PROXY protocol towards the endpoints. */
-  readonly proxyProtocol: "none" | "v1" | "v2";
   /** Endpoints that get no new connections, but answer flows that began earlier. */
   readonly draining: readonly EndpointAddress[];
   /** Whether connections to an endpoint would come back to this process. Asked for each choice. */
@@ -31,11 +32,18 @@ export interface BalancerSettings {
 }
 
 /**
- * Chooses endpoints for the new connections of one service port in one family. `FrontendTable` keeps it for as long as
- * the port exists and updates it with each plan. `Connection` and `UdpListener` ask it for an endpoint.
- *
- * Separate from the listeners, because all frontends of the port share it: turns, open connections and affinity count
- * for the port as a whole.
+ * Returns the algorithm of a Service: the value of its annotation `kpng.io/balance` if that is an algorithm, otherwise
+ * `standard`. A source delivers annotations only if it is told to keep them (`--with-service-annotations 'kpng.io/*'`).
+ * Pure.
+ */
+export function algorithmOf(view: ServiceView | undefined, standard: Algorithm): Algorithm {
+  const annotation = view?.service.annotations?.["kpng.io/balance"];
+  return algorithms.find((one) => one === annotation) ?? standard;
+}
+
+/**
+ * Chooses endpoints for the new connections of one service port in one family. All frontends of the port share it, so
+ * turns, open connections and affinity count for the port as a whole. It exists for as long as the port.
  */
 export class Balancer {
   readonly traffic: ServiceTraffic;

@@ -65,7 +65,7 @@ export class TcpListener {
     const set = address === undefined ? "client-reset" : gate.admit(address);
     if (set !== "cluster" && set !== "local") return this.#refuse(address, port, set);
     if (!this.#context.limit.tryTake(traffic)) return this.#refuse(address, port, "limit");
-    return { address: address ?? "", port, balancer, set, frontend: gate.frontend };
+    return { address: address ?? "", port, balancer, set };
   }
 
   #accept(client: Socket): void {

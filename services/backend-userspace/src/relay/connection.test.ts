@@ -207,15 +207,6 @@ test("connections beyond a limit are reset, and one that ends makes room", async
   expect(String(data)).toBe("hello");
 });
 
-test("the endpoint gets the PROXY protocol header before the data", async () => {
-  await using endpoint = await TestEndpoint.open((socket) => {
-    socket.once("data", (data) => socket.end(data));
-  });
-  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { proxyProtocol: "v1" });
-  const client = await service.connect();
-  expect(await readAll(client)).toBe(`PROXY TCP4 127.0.0.1 10.96.0.1 ${client.localPort} 80\r\n`);
-});
-
 test("all connections are reset when the process stops", async () => {
   await using endpoint = await TestEndpoint.open((socket) => socket.write("hello"));
   const service = await RunningService.open({ endpoints: [endpoint.at] });

@@ -5,7 +5,6 @@ import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { AccessLog } from "../traffic/access-log.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
 import type { TrafficLimit } from "../traffic/traffic-limits.ts";
-import { proxyHeader } from "./proxy-header.ts";
 import type { ReadBuffer } from "./read-buffer.ts";
 import type { ReadGarbage } from "./read-garbage.ts";
 
@@ -31,8 +30,6 @@ export interface Admitted {
   readonly port: number;
   readonly balancer: Balancer;
   readonly set: EndpointSetName;
-  /** Where the client connected to, for the PROXY protocol; the socket's own address if undefined. */
-  readonly frontend: { readonly address: string | undefined; readonly port: number };
 }
 
 /**
@@ -176,7 +173,6 @@ export class Connection {
       return;
     }
     upstream.setNoDelay(true);
-    this.#writeProxyHeader(upstream);
     client.on("data", (data: Buffer) => {
       this.#bytesFromClient += data.length;
       traffic.bytesFromClients += data.length;
@@ -204,17 +200,6 @@ export class Connection {
     const isTaken = client.write(memory.subarray(0, length));
     if (client.writableLength > 0) this.#context.buffer.replace();
     return isTaken;
-  }
-
-  #writeProxyHeader(upstream: Socket): void {
-    const { balancer, frontend } = this.#admitted;
-    const { proxyProtocol: version } = balancer.settings;
-    const { remoteAddress, remotePort, localAddress } = this.#client;
-    if (version === "none") return;
-    if (remoteAddress === undefined || remotePort === undefined || localAddress === undefined) return;
-    // The header has no place for the zone of a link-local address.
-    const [clientAddress = "", address = ""] = [remoteAddress, frontend.address ?? localAddress].map(withoutZone);
-    upstream.write(proxyHeader(version, { clientAddress, clientPort: remotePort, address, port: frontend.port }));
   }
 
   #leaveEndpoint(): void {
@@ -251,5 +236,3 @@ function resetSocket(socket: Socket): void {
   if (socket.connecting) socket.destroy();
   else if (!socket.destroyed) socket.resetAndDestroy();
 }
-
-const withoutZone = (address: string): string => address.replace(/%.*/, "");

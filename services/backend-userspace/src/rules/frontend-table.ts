@@ -2,10 +2,9 @@ import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
 import type { Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
-import { type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
+import { algorithmOf, type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { Senders } from "../listen/senders.ts";
 import { type FrontendOwner, ServedFrontend } from "./served-frontend.ts";
-import { serviceSettings } from "./service-settings.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
 /** Returns the id of a frontend. *Shape:* `TCP 10.96.0.1 80`, `UDP * 30053`. */
@@ -98,7 +97,7 @@ export class FrontendTable {
       const id = `${port.protocol} ${port.name}`;
       const draining = drainingEndpoints(view, port, plan.node.family);
       const isLoop = (endpoint: BalancedEndpoint): boolean => this.#runtime.isLoop(port, endpoint);
-      const own = { plan: port, ...serviceSettings(view, settings), draining, isLoop };
+      const own = { plan: port, algorithm: algorithmOf(view, settings.algorithm), draining, isLoop };
       const known = before.get(id);
       known?.update(own, nowMs);
       const balancer = known ?? new Balancer(table.of(key), own, settings.maxAffinityClients, nowMs);

@@ -2,7 +2,7 @@ import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { Registry } from "prom-client";
-import type { BalancedEndpoint } from "../balance/balancer.ts";
+import type { Algorithm, BalancedEndpoint } from "../balance/balancer.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
 import type { Connection, RelayContext } from "../relay/connection.ts";
 import { ReadBuffer } from "../relay/read-buffer.ts";
@@ -12,10 +12,11 @@ import { AccessLog } from "../traffic/access-log.ts";
 import { TrafficTable } from "../traffic/service-traffic.ts";
 import { limitsFor, readMemoryLimit, readOpenFilesLimit, TrafficLimit } from "../traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "../traffic/traffic-metrics.ts";
-import type { ServiceSettings } from "./service-settings.ts";
 
 /** Settings of the traffic, from the options of the backend. Times in milliseconds. */
-export interface TrafficSettings extends ServiceSettings {
+export interface TrafficSettings {
+  /** How endpoints are chosen, for Services without an annotation of their own. */
+  readonly algorithm: Algorithm;
   readonly connectTimeoutMs: number;
   readonly connectAttempts: number;
   readonly tcp: SweepLimits;

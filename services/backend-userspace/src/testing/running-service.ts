@@ -17,7 +17,6 @@ export const key: ServiceKey = "default/web";
 
 const settings: TrafficSettings = {
   algorithm: "round-robin",
-  proxyProtocol: "none",
   connectTimeoutMs: 250,
   connectAttempts: 4,
   tcp: { idleMs: 0, halfClosedMs: 0, drainMs: 0 },
