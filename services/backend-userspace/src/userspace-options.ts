@@ -5,7 +5,6 @@ import { type Family, parseAddress } from "@kpng/model/address.ts";
 import {
   type OptionSpec,
   parseDurationMs,
-  parseNonEmptyText,
   parsePositiveDurationMs,
   parseWholeNumber,
   repeatable,
@@ -116,12 +115,6 @@ export const userspaceOptions: readonly OptionSpec[] = [
     default: 100_000,
     parse: parseWholeNumber("--max-affinity-clients", 1, 100_000_000),
   },
-  {
-    flags: "--access-log <file>",
-    description:
-      "file to which a line of JSON is appended for each connection and UDP flow that ends; - for standard output",
-    parse: parseNonEmptyText,
-  },
 ];
 
 interface UserspaceSettings {
@@ -175,7 +168,6 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
       maxFlows: number("maxUdpFlows"),
       maxPerService: number("maxConnectionsPerService"),
       maxAffinityClients: number("maxAffinityClients"),
-      accessLog: typeof options.accessLog === "string" ? options.accessLog : undefined,
     },
   };
 }

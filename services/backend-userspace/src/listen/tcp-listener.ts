@@ -1,5 +1,4 @@
 import { createServer, type Server, type Socket } from "node:net";
-import { addressAndPort } from "@kpng/model/address.ts";
 import type { Balancer } from "../balance/balancer.ts";
 import { type Admitted, Connection, type RelayContext } from "../relay/connection.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
@@ -17,9 +16,6 @@ export interface ServedPort {
 /**
  * Accepts TCP connections at one address and port, and begins a {@link Connection} for each. A client that the gate or
  * a limit refuses is reset, because a process can refuse only what it has accepted.
- *
- * `ServedFrontend` opens one for each place of a TCP frontend. Separate from `Connection`, which lives longer: a closed
- * listener's connections go on.
  */
 export class TcpListener {
   readonly #server: Server;
@@ -57,44 +53,28 @@ export class TcpListener {
     return new Promise((resolve) => this.#server.close(() => resolve()));
   }
 
-  /** Decides about a client; returns the reason if it is refused. Without an address, the client has gone already. */
-  #admit(address: string | undefined, port: number): Admitted | ConnectionEnd {
-    const { gate, balancer } = this.#served;
-    const { traffic } = balancer;
-    traffic.total++;
-    const set = address === undefined ? "client-reset" : gate.admit(address);
-    if (set !== "cluster" && set !== "local") return this.#refuse(address, port, set);
-    if (!this.#context.limit.tryTake(traffic)) return this.#refuse(address, port, "limit");
-    return { address: address ?? "", port, balancer, set };
-  }
-
   #accept(client: Socket): void {
-    const { gate, balancer } = this.#served;
-    const { plan } = balancer.settings;
-    const needsAddress =
-      gate.needsAddress || plan.affinitySeconds !== undefined || this.#context.accessLog !== undefined;
-    const admitted = needsAddress ? this.#admit(client.remoteAddress, client.remotePort ?? 0) : this.#admit("", 0);
+    const { traffic } = this.#served.balancer;
+    traffic.total++;
+    const admitted = this.#admit(client);
     if (typeof admitted !== "string") {
       new Connection(client, admitted, this.#context);
       return;
     }
+    traffic.end(admitted);
     client.on("error", () => undefined);
     client.resetAndDestroy();
   }
 
-  #refuse(address: string | undefined, port: number, end: ConnectionEnd): ConnectionEnd {
-    const { traffic, settings } = this.#served.balancer;
-    traffic.end(end);
-    this.#context.accessLog?.write({
-      service: settings.plan.name,
-      protocol: "TCP",
-      client: address === undefined ? "" : addressAndPort(address, port),
-      endpoint: "",
-      end,
-      durationMs: 0,
-      bytesFromClient: 0,
-      bytesToClient: 0,
-    });
-    return end;
+  /** Decides about a client; returns the reason if it is refused. */
+  #admit(client: Socket): Admitted | ConnectionEnd {
+    const { gate, balancer } = this.#served;
+    const needsAddress = gate.needsAddress || balancer.settings.plan.affinitySeconds !== undefined;
+    // To read it is a system call. There is none if the client has reset the connection already.
+    const address = needsAddress ? client.remoteAddress : "";
+    if (address === undefined) return "client-reset";
+    const set = gate.admit(address);
+    if (set !== "cluster" && set !== "local") return set;
+    return this.#context.limit.tryTake(balancer.traffic) ? { address, balancer, set } : "limit";
   }
 }

@@ -21,9 +21,6 @@ export class UdpFlow {
   readonly balancer: Balancer;
   readonly #socket: Socket;
   readonly #events: FlowEvents;
-  readonly startMs = performance.now();
-  bytesFromClient = 0;
-  bytesToClient = 0;
   hasAnswer = false;
   /** Sweeps in a row without a datagram. */
   idleSweeps = 0;
@@ -44,7 +41,6 @@ export class UdpFlow {
     socket.on("message", (data) => {
       this.idleSweeps = 0;
       this.hasAnswer = true;
-      this.bytesToClient += data.length;
       events.onAnswer(data);
     });
     socket.connect(endpoint.port, endpoint.address);
@@ -52,7 +48,6 @@ export class UdpFlow {
 
   send(data: Buffer): void {
     this.idleSweeps = 0;
-    this.bytesFromClient += data.length;
     try {
       this.#socket.send(data);
     } catch (error) {

@@ -1,7 +1,5 @@
 import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
 import { isIPv6 } from "node:net";
-import { addressAndPort } from "@kpng/model/address.ts";
-import type { AccessLog } from "../traffic/access-log.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
 import type { TrafficLimit } from "../traffic/traffic-limits.ts";
 import type { ServedPort } from "./tcp-listener.ts";
@@ -11,7 +9,6 @@ import { noLookup, UdpFlow } from "./udp-flow.ts";
 export interface UdpContext {
   readonly limit: TrafficLimit;
   readonly listeners: Set<UdpListener>;
-  readonly accessLog: AccessLog | undefined;
 }
 
 /** Limits of flows in sweeps, see {@link UdpListener.sweep}. */
@@ -136,21 +133,10 @@ export class UdpListener {
   #end(key: string, end: ConnectionEnd): void {
     const flow = this.#flows.get(key);
     if (flow === undefined) return;
-    const { traffic, settings } = flow.balancer;
+    const { traffic } = flow.balancer;
     this.#flows.delete(key);
     flow.close();
     this.#context.limit.release(traffic);
     traffic.end(end);
-    const [address = "", port = ""] = key.split(" ");
-    this.#context.accessLog?.write({
-      service: settings.plan.name,
-      protocol: "UDP",
-      client: addressAndPort(address, port),
-      endpoint: flow.endpoint.name,
-      end,
-      durationMs: Math.round(performance.now() - flow.startMs),
-      bytesFromClient: flow.bytesFromClient,
-      bytesToClient: flow.bytesToClient,
-    });
   }
 }

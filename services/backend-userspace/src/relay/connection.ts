@@ -1,8 +1,6 @@
 import { Socket } from "node:net";
-import { addressAndPort } from "@kpng/model/address.ts";
 import type { EndpointSetName } from "@kpng/service-plan/service-plan.ts";
 import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
-import type { AccessLog } from "../traffic/access-log.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
 import type { TrafficLimit } from "../traffic/traffic-limits.ts";
 import type { ReadBuffer } from "./read-buffer.ts";
@@ -20,14 +18,12 @@ export interface RelayContext {
   readonly connectTimeoutMs: number;
   /** Number of attempts to connect, at least 1. */
   readonly connectAttempts: number;
-  readonly accessLog: AccessLog | undefined;
 }
 
 /** A client that was let through, and where it may go. */
 export interface Admitted {
-  /** "" unless affinity or an option needs it. */
+  /** "" unless affinity needs it. */
   readonly address: string;
-  readonly port: number;
   readonly balancer: Balancer;
   readonly set: EndpointSetName;
 }
@@ -50,7 +46,6 @@ export class Connection {
   readonly #client: Socket;
   readonly #admitted: Admitted;
   readonly #context: RelayContext;
-  readonly #startMs = performance.now();
   #upstream: Socket | undefined;
   /** The endpoint that was chosen last. */
   #endpoint: BalancedEndpoint | undefined;
@@ -62,8 +57,7 @@ export class Connection {
   #timer: NodeJS.Timeout | undefined;
   #openSockets = 1;
   #end: ConnectionEnd | undefined;
-  #bytesFromClient = 0;
-  #bytesToClient = 0;
+  #bytes = 0;
   #seenBytes = 0;
   #idleSweeps = 0;
   #hasKeepAlive = false;
@@ -99,9 +93,8 @@ export class Connection {
    * keepalive, which finds peers that vanished; short connections are spared the system calls.
    */
   sweep(keepAliveMs: number): number {
-    const bytes = this.#bytesFromClient + this.#bytesToClient;
-    this.#idleSweeps = bytes === this.#seenBytes ? this.#idleSweeps + 1 : 0;
-    this.#seenBytes = bytes;
+    this.#idleSweeps = this.#bytes === this.#seenBytes ? this.#idleSweeps + 1 : 0;
+    this.#seenBytes = this.#bytes;
     if (!this.#hasKeepAlive && this.#timer === undefined && this.#upstream !== undefined) {
       this.#hasKeepAlive = true;
       for (const socket of [this.#client, this.#upstream]) socket.setKeepAlive(true, keepAliveMs);
@@ -174,7 +167,7 @@ export class Connection {
     }
     upstream.setNoDelay(true);
     client.on("data", (data: Buffer) => {
-      this.#bytesFromClient += data.length;
+      this.#bytes += data.length;
       traffic.bytesFromClients += data.length;
       this.#context.garbage.add(data.length);
       if (!upstream.write(data)) client.pause();
@@ -195,7 +188,7 @@ export class Connection {
   /** Returns false if the endpoint must not be read until the client has taken the data. */
   #toClient(length: number, memory: Uint8Array): boolean {
     const client = this.#client;
-    this.#bytesToClient += length;
+    this.#bytes += length;
     this.#admitted.balancer.traffic.bytesToClients += length;
     const isTaken = client.write(memory.subarray(0, length));
     if (client.writableLength > 0) this.#context.buffer.replace();
@@ -209,25 +202,13 @@ export class Connection {
 
   #onClose(): void {
     if (--this.#openSockets > 0) return;
-    const { open, limit, accessLog } = this.#context;
+    const { open, limit } = this.#context;
     if (!open.delete(this)) return;
-    const { address, port, balancer } = this.#admitted;
-    const { traffic, settings } = balancer;
-    const end = this.#end ?? "closed";
+    const { traffic } = this.#admitted.balancer;
     clearTimeout(this.#timer);
     this.#leaveEndpoint();
     limit.release(traffic);
-    traffic.end(end);
-    accessLog?.write({
-      service: settings.plan.name,
-      protocol: "TCP",
-      client: address === "" ? "" : addressAndPort(address, port),
-      endpoint: this.#endpoint?.name ?? "",
-      end,
-      durationMs: Math.round(performance.now() - this.#startMs),
-      bytesFromClient: this.#bytesFromClient,
-      bytesToClient: this.#bytesToClient,
-    });
+    traffic.end(this.#end ?? "closed");
   }
 }
 

@@ -8,7 +8,6 @@ import type { Connection, RelayContext } from "../relay/connection.ts";
 import { ReadBuffer } from "../relay/read-buffer.ts";
 import { ReadGarbage } from "../relay/read-garbage.ts";
 import { type SweepLimits, sweep, sweepIntervalMs } from "../relay/sweeper.ts";
-import { AccessLog } from "../traffic/access-log.ts";
 import { TrafficTable } from "../traffic/service-traffic.ts";
 import { limitsFor, readMemoryLimit, readOpenFilesLimit, TrafficLimit } from "../traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "../traffic/traffic-metrics.ts";
@@ -29,8 +28,6 @@ export interface TrafficSettings {
   readonly maxFlows: number;
   readonly maxPerService: number;
   readonly maxAffinityClients: number;
-  /** File of the access log, "-" for standard output; undefined for none. */
-  readonly accessLog: string | undefined;
 }
 
 interface ListenersOfFamily {
@@ -64,10 +61,6 @@ export class UserspaceRuntime {
   constructor(settings: TrafficSettings, log: Log, metrics: Registry) {
     const { connectTimeoutMs, connectAttempts } = settings;
     const limits = this.#limits(settings);
-    const accessLog =
-      settings.accessLog === undefined
-        ? undefined
-        : new AccessLog(settings.accessLog, (reason) => log.error("access log not written", { reason }));
     const connections = new TrafficLimit(limits.connections);
     const flows = new TrafficLimit(limits.flows);
     this.settings = settings;
@@ -79,9 +72,8 @@ export class UserspaceRuntime {
       garbage: new ReadGarbage(),
       connectTimeoutMs,
       connectAttempts,
-      accessLog,
     };
-    this.udp = { limit: flows, listeners: this.#udpListeners, accessLog };
+    this.udp = { limit: flows, listeners: this.#udpListeners };
     registerTrafficMetrics(metrics, {
       ...{ table: this.table, connections, flows },
       closedFrontends: () => this.#families.reduce((total, { closedCount }) => total + closedCount, 0),

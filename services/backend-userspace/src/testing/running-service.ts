@@ -26,7 +26,6 @@ const settings: TrafficSettings = {
   maxFlows: 1_000,
   maxPerService: 1_000,
   maxAffinityClients: 1_000,
-  accessLog: undefined,
 };
 
 /** A Service with one port, as a test wants it. */
