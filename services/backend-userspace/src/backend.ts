@@ -4,18 +4,14 @@ import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { chooseEntries, removeTables } from "./entry/choose-entry.ts";
 import { PrintedRuleSet } from "./rules/printed-rule-set.ts";
-import type { UserspaceChange } from "./rules/userspace-change.ts";
-import { UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
+import { type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
 import { UserspaceRuntime } from "./rules/userspace-runtime.ts";
-import { serviceCountsOf } from "./traffic/service-counts.ts";
+import { serviceCountsOf } from "./traffic/service-traffic.ts";
 import { readUserspaceSettings, userspaceOptions } from "./userspace-options.ts";
 
 /**
  * The backend that serves Services by listening for their clients and carrying the traffic in this process. The program
  * kpng-userspace (`main.ts`) runs it, and package cli runs it as `kpng SOURCE to-userspace`.
- *
- * Separate from `main.ts`, because cli loads it too. It only declares the backend and connects parts:
- * `UserspaceRuleSet` opens the listeners, and `userspace-options.ts` has the options.
  */
 export const userspaceBackend = proxyBackend<UserspaceChange>({
   name: "userspace",

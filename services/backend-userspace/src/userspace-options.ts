@@ -12,7 +12,7 @@ import {
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import { algorithms } from "./balance/balancer.ts";
-import { type PortRange, parsePortRange } from "./entry/local-ports.ts";
+import { type PortRange, parsePortRange } from "./entry/entry.ts";
 import type { TrafficSettings } from "./rules/userspace-runtime.ts";
 
 /** How packets reach the listeners; "auto" takes the first that the process has the rights for. */
@@ -20,10 +20,7 @@ type EntryChoice = "auto" | "redirect" | "map";
 
 const entryChoices: readonly EntryChoice[] = ["auto", "redirect", "map"];
 
-/**
- * Options of this backend alone. `userspaceBackend` in `backend.ts` passes them to `proxyBackend`. Separate from it,
- * because they are long.
- */
+/** Options of this backend alone. */
 export const userspaceOptions: readonly OptionSpec[] = [
   {
     flags: "--entry <way>",
@@ -128,7 +125,7 @@ interface UserspaceSettings {
 }
 
 /**
- * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own table:
+ * Returns the settings from parsed options. Each instance has its own table:
  * `kpng-user`, or `kpng-` and a hash of the service proxy name. Errors: BAD_OPTION.
  */
 export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {

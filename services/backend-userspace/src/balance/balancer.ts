@@ -2,7 +2,6 @@ import { addressAndPort } from "@kpng/model/address.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import type { EndpointAddress, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { ServiceTraffic } from "../traffic/service-traffic.ts";
-import { ClientAffinity } from "./client-affinity.ts";
 
 /** How an endpoint is chosen for a new connection: each in turn, or the one with the fewest open connections. */
 export const algorithms = ["round-robin", "least-connections"] as const;
@@ -157,5 +156,44 @@ export class Balancer {
     }
     this.#next[setName] = start + 1;
     return best ?? again;
+  }
+}
+
+/**
+ * Remembers which endpoint each client of a service port uses (session affinity ClientIP).
+ *
+ * *Bound:* `maxClients`; beyond it the client that was away for the longest time is forgotten.
+ */
+class ClientAffinity<Endpoint> {
+  /** In the order of last use, oldest first. */
+  readonly #clients = new Map<string, { readonly endpoint: Endpoint; readonly usedMs: number }>();
+  readonly #maxClients: number;
+
+  constructor(maxClients: number) {
+    this.#maxClients = maxClients;
+  }
+
+  /** Returns the endpoint of a client whose last connection is at most `timeoutMs` old. */
+  endpointOf(client: string, timeoutMs: number, nowMs: number): Endpoint | undefined {
+    const known = this.#clients.get(client);
+    return known !== undefined && nowMs - known.usedMs <= timeoutMs ? known.endpoint : undefined;
+  }
+
+  remember(client: string, endpoint: Endpoint, timeoutMs: number, nowMs: number): void {
+    this.#clients.delete(client);
+    for (const [oldest, { usedMs }] of this.#clients) {
+      if (nowMs - usedMs <= timeoutMs && this.#clients.size < this.#maxClients) break;
+      this.#clients.delete(oldest);
+    }
+    this.#clients.set(client, { endpoint, usedMs: nowMs });
+  }
+
+  /** Forgets a client, because its endpoint does not accept connections. */
+  forget(client: string): void {
+    this.#clients.delete(client);
+  }
+
+  clear(): void {
+    this.#clients.clear();
   }
 }

@@ -1,11 +1,9 @@
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import type { Entry } from "./entry.ts";
-import type { PortRange } from "./local-ports.ts";
+import type { Entry, PortRange } from "./entry.ts";
 import { MapEntry } from "./map-entry.ts";
-import { RedirectEntry } from "./redirect-entry.ts";
-import { runTool } from "./run-tool.ts";
+import { RedirectEntry, runTool } from "./redirect-entry.ts";
 import { BackendUserspaceError } from "./userspace-error.ts";
 
 interface EntryOptions {

@@ -54,7 +54,7 @@ export interface Entry {
   readonly kind: "redirect" | "map";
   /** Takes the state of the node; returns whether places of known frontends may differ now. */
   useNode(node: EntryNode): boolean;
-  /** Where to listen for a frontend; undefined if this entry does not serve it. */
+  /** The place to listen at for a frontend; undefined if this entry does not serve it. */
   placeOf(at: EntryFrontend): Place | undefined;
   /** Puts changes into effect. Rejects if nothing was changed. */
   publish(changes: readonly EntryChange[]): Promise<void>;
@@ -67,4 +67,34 @@ export interface Entry {
   repair(): Promise<readonly string[]>;
   /** Removes what was installed. */
   close(): Promise<void>;
+}
+
+/** A range of port numbers, first and last included. */
+export interface PortRange {
+  readonly first: number;
+  readonly last: number;
+}
+
+/**
+ * Returns the local ports to try for a listener: the first follows from its name, so that it is usually the same after
+ * a restart, and all others of the range come after it. Pure.
+ */
+export function localPorts(name: string, { first, last }: PortRange): PortList {
+  const size = last - first + 1;
+  // FNV-1a
+  let hash = 0x811c9dc5;
+  for (const letter of name) hash = Math.imul(hash ^ (letter.codePointAt(0) ?? 0), 0x01000193) >>> 0;
+  return {
+    includes: (port) => port >= first && port <= last,
+    *[Symbol.iterator]() {
+      for (let step = 0; step < size; step++) yield first + ((hash + step) % size);
+    },
+  };
+}
+
+/** Parses a range. *Shape:* `20000-29999`. Returns undefined for any other text. */
+export function parsePortRange(text: string): PortRange | undefined {
+  const [, first, last] = /^(\d{1,5})-(\d{1,5})$/.exec(text) ?? [];
+  const range = { first: Number(first), last: Number(last) };
+  return range.first >= 1 && range.first <= range.last && range.last <= 65_535 ? range : undefined;
 }

@@ -1,6 +1,5 @@
 import { addressAndPort, type Family } from "@kpng/model/address.ts";
-import type { Entry, EntryChange, EntryFrontend, Place } from "./entry.ts";
-import { localPorts, type PortRange } from "./local-ports.ts";
+import { type Entry, type EntryChange, type EntryFrontend, localPorts, type Place, type PortRange } from "./entry.ts";
 
 interface MapEntryOptions {
   readonly family: Family;

@@ -1,10 +1,18 @@
+import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
-import type { Entry, EntryChange, EntryFrontend, EntryNode, Place } from "./entry.ts";
-import { localPorts, type PortRange } from "./local-ports.ts";
+import {
+  type Entry,
+  type EntryChange,
+  type EntryFrontend,
+  type EntryNode,
+  localPorts,
+  type Place,
+  type PortRange,
+} from "./entry.ts";
 import { type Elements, elementsOf, type FrontendElements, setNames, skeleton, tableOf } from "./redirect-table.ts";
-import { runTool } from "./run-tool.ts";
+import { BackendUserspaceError } from "./userspace-error.ts";
 
 interface RedirectEntryOptions {
   readonly family: Family;
@@ -195,4 +203,17 @@ function listenAddress({ plan, localAddresses }: EntryNode): string | undefined 
   const usable = localAddresses.filter(isUsable);
   const { nodeAddress } = plan;
   return nodeAddress !== undefined && usable.includes(nodeAddress) ? nodeAddress : usable.toSorted()[0];
+}
+
+const timeoutMs = 60_000;
+
+/** Runs `nft` and returns its output. Errors: ENTRY_FAILED with the program's own words. */
+export async function runTool(command: readonly string[], stdin = ""): Promise<string> {
+  const end = await runProgram(command, { timeoutMs, stdin });
+  if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
+  const said = end.kind === "not-started" ? "" : `: ${end.stderr.trim().slice(0, 2_000)}`;
+  throw new BackendUserspaceError(
+    "ENTRY_FAILED",
+    `${command.join(" ")} failed (${describeEnd(end, timeoutMs)})${said}`,
+  );
 }

@@ -27,7 +27,7 @@ export const tableOf = (family: Family, name: string): string => `${family === "
 
 /**
  * Returns the commands that create the table of one family with its chains, without elements. They delete an older
- * table first, in the same transaction. `RedirectEntry` runs them. Separate from it, because this file is pure.
+ * table first, in the same transaction. Pure.
  *
  * - `pre` and `out` come before the redirection and refuse or drop what has no endpoint.
  * - `nat_pre` and `nat_out` redirect: a map from frontend to an address of the node with a local port.

@@ -1,9 +1,9 @@
 import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
 import { isIPv6 } from "node:net";
+import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
 import type { TrafficLimit } from "../traffic/traffic-limits.ts";
 import type { ServedPort } from "./tcp-listener.ts";
-import { noLookup, UdpFlow } from "./udp-flow.ts";
 
 /** State that all UDP listeners of the process share. */
 export interface UdpContext {
@@ -21,9 +21,6 @@ interface FlowSweeps {
  * Receives datagrams at one address and port, sends those of each client to one endpoint, and returns the answers. A
  * flow ends when it is idle, when its endpoint is gone, or when the endpoint refuses a datagram; the client's next
  * datagram then begins another one. Datagrams of clients that the gate or a limit refuses are ignored.
- *
- * `ServedFrontend` opens one for each place of a UDP frontend. Separate from `TcpListener`, because datagrams have no
- * connections: this class keeps the flows itself.
  *
  * *Bound:* `UdpContext.limit` flows, each with one socket. New clients are ignored when it is reached, because a flood
  * from many source ports must not end the flows of others.
@@ -139,4 +136,75 @@ export class UdpListener {
     this.#context.limit.release(traffic);
     traffic.end(end);
   }
+}
+
+interface FlowEvents {
+  onAnswer(data: Buffer): void;
+  /** The endpoint refused a datagram (ICMP), or the socket failed. */
+  onError(error: NodeJS.ErrnoException): void;
+}
+
+/**
+ * The way of one client's datagrams to one endpoint: a connected socket, so that the endpoint's answers come back to
+ * this client, and its refusals are reported.
+ *
+ * Nothing is reported before {@link start}, and errors may be reported during it.
+ */
+class UdpFlow {
+  readonly endpoint: BalancedEndpoint;
+  /** The service port that it belongs to. */
+  readonly balancer: Balancer;
+  readonly #socket: Socket;
+  readonly #events: FlowEvents;
+  hasAnswer = false;
+  /** Sweeps in a row without a datagram. */
+  idleSweeps = 0;
+
+  constructor(endpoint: BalancedEndpoint, balancer: Balancer, events: FlowEvents) {
+    this.endpoint = endpoint;
+    this.balancer = balancer;
+    endpoint.open++;
+    this.#socket = createSocket({ type: isIPv6(endpoint.address) ? "udp6" : "udp4", lookup: noLookup });
+    this.#events = events;
+  }
+
+  /** Connects the socket. Too many open files, or no route to the endpoint, is reported before it returns. */
+  start(): void {
+    const { endpoint } = this;
+    const [socket, events] = [this.#socket, this.#events];
+    socket.on("error", (error) => events.onError(error));
+    socket.on("message", (data) => {
+      this.idleSweeps = 0;
+      this.hasAnswer = true;
+      events.onAnswer(data);
+    });
+    socket.connect(endpoint.port, endpoint.address);
+  }
+
+  send(data: Buffer): void {
+    this.idleSweeps = 0;
+    try {
+      this.#socket.send(data);
+    } catch (error) {
+      // Not connected.
+      this.#events.onError(error as NodeJS.ErrnoException);
+    }
+  }
+
+  close(): void {
+    this.endpoint.open--;
+    this.#socket.close();
+  }
+}
+
+/**
+ * Takes the address as it is. Node.js asks the resolver even for addresses, and only a synchronous answer lets a socket
+ * bind, connect and send in one turn.
+ */
+function noLookup(
+  address: string,
+  _options: unknown,
+  callback: (error: NodeJS.ErrnoException | null, address: string, family: number) => void,
+): void {
+  callback(null, address, isIPv6(address) ? 6 : 4);
 }

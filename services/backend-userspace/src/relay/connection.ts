@@ -3,8 +3,7 @@ import type { EndpointSetName } from "@kpng/service-plan/service-plan.ts";
 import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
 import type { TrafficLimit } from "../traffic/traffic-limits.ts";
-import type { ReadBuffer } from "./read-buffer.ts";
-import type { ReadGarbage } from "./read-garbage.ts";
+import type { ReadBuffer, ReadGarbage } from "./read-memory.ts";
 
 /** State that all connections of the process share. */
 export interface RelayContext {
@@ -92,7 +91,7 @@ export class Connection {
    * Returns how many sweeps in a row found no new data, this one included. A connection that outlives a sweep gets TCP
    * keepalive, which finds peers that vanished; short connections are spared the system calls.
    */
-  sweep(keepAliveMs: number): number {
+  countIdleSweep(): number {
     this.#idleSweeps = this.#bytes === this.#seenBytes ? this.#idleSweeps + 1 : 0;
     this.#seenBytes = this.#bytes;
     if (!this.#hasKeepAlive && this.#timer === undefined && this.#upstream !== undefined) {
@@ -216,4 +215,44 @@ function resetSocket(socket: Socket): void {
   // A socket that is still connecting has no peer to reset, and Node.js would wait for the connection.
   if (socket.connecting) socket.destroy();
   else if (!socket.destroyed) socket.resetAndDestroy();
+}
+
+/** Time limits of connections. */
+export interface SweepLimits {
+  /** Time without data after which a connection is reset, in milliseconds; 0 for none. */
+  readonly idleMs: number;
+  /** The same for a connection of which one side has ended its data. */
+  readonly halfClosedMs: number;
+  /** Time after the removal of an endpoint at which its connections are reset, in milliseconds; 0 for none. */
+  readonly drainMs: number;
+}
+
+const maxIntervalMs = 30_000;
+const minIntervalMs = 50;
+/** Idle time after which a peer is asked whether it still exists. */
+const keepAliveMs = 120_000;
+
+/**
+ * Returns the time between two sweeps: a fifth of the smaller limit, so that limits are exceeded by at most that, from
+ * 50 ms to 30 s.
+ */
+export function sweepIntervalMs({ idleMs, halfClosedMs, drainMs }: SweepLimits): number {
+  const smallest = Math.min(...[idleMs, halfClosedMs, drainMs, maxIntervalMs * 5].filter((limit) => limit > 0));
+  return Math.max(minIntervalMs, Math.min(maxIntervalMs, smallest / 5));
+}
+
+/**
+ * Resets connections that reached a time limit. Must be called every `intervalMs`. Connections have no timers of their
+ * own: each piece of data would have to restart one, and a periodic look at all connections costs less.
+ */
+export function sweep(open: Iterable<Connection>, limits: SweepLimits, intervalMs: number, nowMs: number): void {
+  const { idleMs, halfClosedMs, drainMs } = limits;
+  const sweepsOf = (limitMs: number): number => (limitMs === 0 ? Infinity : Math.ceil(limitMs / intervalMs));
+  const [idleSweeps, halfClosedSweeps] = [sweepsOf(idleMs), sweepsOf(halfClosedMs)];
+  for (const connection of open) {
+    const count = connection.countIdleSweep();
+    const { removedMs } = connection;
+    if (count >= (connection.isHalfClosed ? halfClosedSweeps : idleSweeps)) connection.reset("idle");
+    else if (drainMs > 0 && removedMs !== undefined && nowMs - removedMs >= drainMs) connection.reset("drained");
+  }
 }

@@ -3,7 +3,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
 import type { Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { algorithmOf, type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
-import type { Senders } from "../listen/senders.ts";
+import type { Senders } from "../listen/gate.ts";
 import { type FrontendOwner, ServedFrontend } from "./served-frontend.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
@@ -14,9 +14,7 @@ const idOf = ({ address, protocol, port }: Pick<Frontend, "address" | "protocol"
 /**
  * The frontends and balancers of one family, as the last plan has them. SCTP has no sockets in Node.js; its frontends
  * are left out.
- *
- * `UserspaceRuleSet` updates it with each plan and opens or closes what changed. Separate from it, because this class
- * opens nothing: it only tells which frontends changed.
+ * It opens nothing: {@link update} tells which frontends changed.
  */
 export class FrontendTable {
   readonly #runtime: UserspaceRuntime;

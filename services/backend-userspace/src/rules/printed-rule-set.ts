@@ -2,12 +2,9 @@ import type { FamilyPlan, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { verdictOf } from "../listen/gate.ts";
-import { makeUserspaceChange, type UserspaceChange } from "./userspace-change.ts";
+import { makeUserspaceChange, type UserspaceChange } from "./userspace-rule-set.ts";
 
-/**
- * The rule set of `--dry-run`: prints the frontends that would be opened, and opens nothing. `backend.ts` makes one for
- * each family. Separate from `UserspaceRuleSet`, which needs an entry and listeners.
- */
+/** The rule set of `--dry-run`: prints the frontends that would be opened, and opens nothing. */
 export class PrintedRuleSet implements RuleSet<UserspaceChange> {
   readonly family: Family;
   readonly #print: (text: string) => void;

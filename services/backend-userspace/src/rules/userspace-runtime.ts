@@ -4,10 +4,8 @@ import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/servic
 import type { Registry } from "prom-client";
 import type { Algorithm, BalancedEndpoint } from "../balance/balancer.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
-import type { Connection, RelayContext } from "../relay/connection.ts";
-import { ReadBuffer } from "../relay/read-buffer.ts";
-import { ReadGarbage } from "../relay/read-garbage.ts";
-import { type SweepLimits, sweep, sweepIntervalMs } from "../relay/sweeper.ts";
+import { type Connection, type RelayContext, type SweepLimits, sweep, sweepIntervalMs } from "../relay/connection.ts";
+import { ReadBuffer, ReadGarbage } from "../relay/read-memory.ts";
 import { TrafficTable } from "../traffic/service-traffic.ts";
 import { limitsFor, readMemoryLimit, readOpenFilesLimit, TrafficLimit } from "../traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "../traffic/traffic-metrics.ts";
@@ -40,9 +38,7 @@ interface ListenersOfFamily {
 
 /**
  * State that all listeners and connections of the process share, for both families: limits, counters, time limits.
- *
- * `backend.ts` makes one, and `UserspaceRuleSet`, `FrontendTable` and `ServedFrontend` use it; the last rule set that
- * closes ends it. Separate from `UserspaceRuleSet`, which is there for each family.
+ * The last rule set that closes ends it.
  */
 export class UserspaceRuntime {
   readonly settings: TrafficSettings;

@@ -1,3 +1,4 @@
+import type { ReadServiceCounts } from "@kpng/backend-kit/traffic/traffic-reporter.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 
 /**
@@ -28,9 +29,8 @@ export type ConnectionEnd =
   | "stopped";
 
 /**
- * Counters of one Service. `Connection`, `TcpListener` and `UdpListener` increment them, and `registerTrafficMetrics`
- * reads them when metrics are collected. They are separate from the metrics and plain numbers, because a metric with
- * labels costs a microsecond for each chunk of data.
+ * Counters of one Service. They are plain numbers, from which metrics are read when they are collected: to increment a
+ * metric with labels takes a microsecond, for each chunk of data.
  *
  * Connections count TCP connections and UDP flows together; their protocol is known from the Service's port.
  */
@@ -82,4 +82,15 @@ export class TrafficTable {
       if (open === 0 && !isServed(service)) this.#byService.delete(service);
     }
   }
+}
+
+/**
+ * Returns the counters of all Services in the form in which the kit reports them to the watcher. Packets
+ * are 0, because this process relays bytes and sees no packets.
+ */
+export function serviceCountsOf(table: TrafficTable): ReturnType<ReadServiceCounts> {
+  return table.used.map(({ service, total, bytesFromClients, bytesToClients }) => [
+    service,
+    { connections: total, packetsFromClients: 0, bytesFromClients, packetsToClients: 0, bytesToClients },
+  ]);
 }

@@ -10,9 +10,7 @@ interface Limits {
 
 /**
  * Counts what is open against its limits, so that the process refuses new work instead of running out of descriptors or
- * memory. `UserspaceRuntime` creates one for TCP connections and one for UDP flows: a flood of datagrams must not use
- * up the connections. Listeners take a place before they begin either. Separate from them, because all share both
- * limits.
+ * memory. TCP connections and UDP flows have one each: a flood of datagrams must not use up the connections.
  */
 export class TrafficLimit {
   /** May be replaced. Lower limits end nothing that is open. */

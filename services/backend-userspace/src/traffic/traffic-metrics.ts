@@ -13,7 +13,6 @@ interface TrafficSources {
 
 /**
  * Registers the metrics of the traffic. They read the counters of {@link ServiceTraffic} when they are collected.
- * `UserspaceRuntime` calls it once. Separate from it, because the generated reference of the metrics calls it too.
  *
  * A Service has series only once it has had a connection: a node may serve thousands of Services, of which most have no
  * client here.

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { localPorts, parsePortRange } from "./local-ports.ts";
+import { localPorts, parsePortRange } from "./entry.ts";
 
 test("all ports of a range are tried, from one that follows from the name", () => {
   const range = { first: 20_000, last: 20_199 };

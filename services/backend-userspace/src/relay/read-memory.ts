@@ -1,6 +1,25 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
+const size = 65_536;
+
+/**
+ * The memory that all connections to endpoints read into. A connection reads, and writes to its client at once. Only if
+ * the client's kernel buffer did not take everything, the memory stays with that write, and the next read gets new
+ * memory. So the usual read allocates nothing.
+ */
+export class ReadBuffer {
+  #buffer = Buffer.allocUnsafeSlow(size);
+
+  /** The memory for the next read. */
+  readonly current = (): Buffer => this.#buffer;
+
+  /** Says that a write still refers to the current memory. */
+  replace(): void {
+    this.#buffer = Buffer.allocUnsafeSlow(size);
+  }
+}
+
 const collectAfterBytes = 4 * 1_048_576;
 
 /** The function `gc` of V8 (`--expose-gc`). */
@@ -16,9 +35,6 @@ type Collect = (options: { readonly type: "minor" }) => void;
  * ([0079](../../../../docs/decisions/0079-garbage-of-an-upload.md)).
  *
  * Where V8 has no function `gc`, or it fails, V8 is left to itself: uploads are slower, and nothing else changes.
- *
- * `UserspaceRuntime` creates one, and each `Connection` tells it what it reads. Separate from `ReadBuffer`, which makes
- * reads from endpoints do without garbage.
  */
 export class ReadGarbage {
   #collect = findCollect();

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { constants, type PerformanceEntry, PerformanceObserver } from "node:perf_hooks";
 import { expect, test } from "vitest";
 import { RunningService, readAll, TestEndpoint } from "../testing/running-service.ts";
-import { ReadGarbage } from "./read-garbage.ts";
+import { ReadGarbage } from "./read-memory.ts";
 
 test("an upload of 256 MiB makes V8 collect its young generation, and hardly ever the whole heap", async () => {
   const block = Buffer.alloc(1_048_576);
@@ -43,7 +43,7 @@ test("the function gc is not in the global object of the process", () => {
 });
 
 test("data from clients does not end the process if V8 has no function gc, or one that fails", async () => {
-  const module = JSON.stringify(new URL("read-garbage.ts", import.meta.url));
+  const module = JSON.stringify(new URL("read-memory.ts", import.meta.url));
   const script = (before: string): string =>
     `${before}; import(${module}).then(({ ReadGarbage }) => {
        const garbage = new ReadGarbage();
