@@ -122,7 +122,7 @@ await describeCluster("a node with two watchers", { hasControllers: false }, (cl
     await apiServer.kill();
     await etcd.restore();
     await apiServer.start();
-    await counts(other, "kpng_backend_epochs_total", metricsOfOther);
+    await counts(other, "kpng_backend_older_states_accepted_total", metricsOfOther);
     await prints(other, ".4", ".1");
     await setEndpoint(api, 5);
     await prints(other, ".4", ".1", ".5");

@@ -31,7 +31,7 @@ export const nodesRow: Row = {
       unit: "ops",
       queries: [
         worst(rate("kpng_backend_older_offers_total", node), "{{instance}} refused"),
-        worst(rate("kpng_backend_epochs_total", node), "{{instance}} accepted"),
+        worst(rate("kpng_backend_older_states_accepted_total", node), "{{instance}} accepted"),
       ],
     },
     {

@@ -12,15 +12,14 @@ export const state: Row = {
     },
     {
       title: "Stale",
-      description: "Watchers whose server does not answer; questions because a node had a newer state.",
+      description: "Watchers whose server does not answer, and relays that accepted an older state.",
       unit: "short",
       queries: [
         { expr: `kpng_source_stale{${watcher}}`, legend: "{{instance}} stale" },
         {
-          expr: `sum by (result) (${rate("kpng_source_position_checks_total", watcher)})`,
-          legend: "questions/s {{result}}",
+          expr: rate("kpng_source_older_states_accepted_total", watcher),
+          legend: "{{instance}} older states accepted/s",
         },
-        { expr: rate("kpng_source_epochs_total", watcher), legend: "{{instance}} older states accepted/s" },
       ],
     },
     {

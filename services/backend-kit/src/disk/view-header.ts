@@ -44,16 +44,16 @@ export function decodeHeader(json: string): ViewHeader {
   };
 }
 
-/** Formats a position for the header: JSON has no integers of 64 bits. *Shape:* `kube 0 100 205 198`. */
-export function formatPosition({ source, epoch, services, slices, nodes }: Position): string {
-  return [source, epoch, services, slices, nodes].join(" ");
+/** Formats a position for the header: JSON has no integers of 64 bits. *Shape:* `kube:9f… 100 205 198`. */
+export function formatPosition({ source, services, slices, nodes }: Position): string {
+  return [source, services, slices, nodes].join(" ");
 }
 
 function parsePosition(field: unknown): Position | undefined {
-  if (typeof field !== "string" || !/^\S+( \d+){4}$/.test(field)) return undefined;
+  if (typeof field !== "string" || !/^\S+( \d+){3}$/.test(field)) return undefined;
   const [source = "", ...numbers] = field.split(" ");
-  const [epoch = 0n, services = 0n, slices = 0n, nodes = 0n] = numbers.map(BigInt);
-  return { source, epoch, services, slices, nodes };
+  const [services = 0n, slices = 0n, nodes = 0n] = numbers.map(BigInt);
+  return { source, services, slices, nodes, current: { services, slices, nodes } };
 }
 
 /** Properties that a saved view must have to be used. */

@@ -42,8 +42,8 @@ export function createBackendMetrics(registry: Registry) {
       help: "States of watchers that were refused because they were older than the state before",
       registers,
     }),
-    epochs: new Counter({
-      name: "kpng_backend_epochs_total",
+    acceptedStates: new Counter({
+      name: "kpng_backend_older_states_accepted_total",
       help: "Older states that were accepted, because no watcher offered a newer one for --accept-older-after",
       registers,
     }),

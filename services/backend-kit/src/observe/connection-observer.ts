@@ -38,7 +38,7 @@ export class ConnectionObserver {
       return;
     }
     if (state.kind === "older") {
-      this.#metrics.epochs.inc();
+      this.#metrics.acceptedStates.inc();
       return;
     }
     if (state.kind !== "synced") {

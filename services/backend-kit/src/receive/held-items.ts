@@ -53,6 +53,11 @@ export class HeldItems {
     this.#staged = [];
   }
 
+  /** True if the current batch keeps every item, and puts and deletes none. */
+  get isUnchanged(): boolean {
+    return this.#staged.every((op) => op.kind === "keep" && this.#outside(op.buckets).length === 0);
+  }
+
   /** Discards the operations of an incomplete batch. */
   discard(): void {
     this.#staged = [];

@@ -2,13 +2,14 @@ import { create } from "@bufbuild/protobuf";
 import { type CallOptions, Code, ConnectError, createClient } from "@connectrpc/connect";
 import { assertNever } from "@kpng/model/assert-never.ts";
 import type { Admission } from "@kpng/model/forward/forward-gate.ts";
+import type { Position } from "@kpng/model/forward/position.ts";
 import { type OpItem, OpItemSchema, type Ref, Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/decode-local.ts";
+import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Batch } from "../types/batch.ts";
-import { admitState } from "./admit-state.ts";
 import type { HeldItems } from "./held-items.ts";
 import { checkItemSize, estimateOpBytes } from "./op-size.ts";
 import { unpackOps } from "./unpack-ops.ts";
@@ -19,7 +20,7 @@ import { WatchRequests } from "./watch-requests.ts";
 /**
  * Opens one stream to a watcher and yields its batches. `followView` calls it for one stream after another and keeps
  * what must outlive a stream. Its steps have files of their own: `unpackOps`, `checkItemSize`, `HeldItems`,
- * `admitState`, and `WatchRequests` for the sending half.
+ * and `WatchRequests` for the sending half.
  *
  * The caller sets the pace: at most 32 requested batches are outstanding (one with a watcher that ignores
  * `WatchReq.Count`). The watcher merges further changes.
@@ -34,13 +35,20 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   const stop = new AbortController();
   options.held?.discard();
   const requests = new WatchRequests(options);
-  const callOptions: CallOptions = { signal: AbortSignal.any([signal, stop.signal]) };
+  let isStale = false;
+  const callOptions: CallOptions = {
+    signal: AbortSignal.any([signal, stop.signal]),
+    onHeader: (headers) => {
+      isStale = headers.has(staleHeader);
+    },
+  };
   const received = createClient(Sets, options.transport).watch(requests.send(stop.signal), callOptions);
   const ops = unpackOps(received, options.maxMessageBytes);
   let isChecked = true;
   const nextBatch = async (isFirst: boolean): Promise<Batch> => {
     requests.next();
-    const admit = (mark: SyncMark): Promise<Admission> => admitState(mark, options, callOptions);
+    // A later batch shows that the server of the watcher answers again.
+    const admit = (mark: SyncMark): Admission => admitState(mark, options, isFirst && isStale);
     const { batch, mark, admission } = await readBatch(ops, isFirst, admit, options);
     requests.received(mark);
     const isDigestWrong = isChecked && isDiverged(mark, options.held);
@@ -66,7 +74,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
 async function readBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
-  admit: (mark: SyncMark) => Promise<Admission>,
+  admit: (mark: SyncMark) => Admission,
   { held, maxViewBytes = Number.POSITIVE_INFINITY }: WatchOptions,
 ): Promise<{ readonly batch: Batch; readonly mark: SyncMark; readonly admission: Admission }> {
   let isReset = false;
@@ -96,7 +104,7 @@ async function readBatch(
         if (isFirst && !isReset && !isResumed) {
           throw new BackendError("BAD_STREAM", "the watcher started the stream with neither Reset nor Keep");
         }
-        const admission = await admit(op.mark);
+        const admission = admit(op.mark);
         const isOlder = admission.verdict === "accept";
         // One by one: as many as the cluster has endpoints would be too many arguments for one call.
         for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
@@ -112,6 +120,26 @@ async function readBatch(
         assertNever(op);
     }
   }
+}
+
+/**
+ * Passes the state of a sync marker through the gate, before the batch takes effect. Errors: STATE_BEHIND if the gate
+ * refuses it.
+ */
+function admitState({ position }: SyncMark, { gate, held }: WatchOptions, isStale: boolean): Admission {
+  if (gate === undefined) return { verdict: "apply", applied: () => undefined };
+  const isUnchanged = held?.isUnchanged ?? false;
+  const admission = gate.admit({ position, isStale, isUnchanged });
+  if (admission.verdict !== "refuse") return admission;
+  const what = isStale ? "a state that may be out of date" : "an older state";
+  throw new BackendError("STATE_BEHIND", `the watcher offers ${what}: ${format(position)} after ${format(gate.held)}`);
+}
+
+function format(position: Position | undefined): string {
+  if (position === undefined) return "unknown";
+  const { source, services, slices, nodes, current } = position;
+  const versions = `services ${services}-${current.services}, slices ${slices}-${current.slices}`;
+  return `${source} ${versions}, nodes ${nodes}-${current.nodes}`;
 }
 
 function isDiverged({ digest }: SyncMark, held: HeldItems | undefined): boolean {

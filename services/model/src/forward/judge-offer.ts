@@ -1,28 +1,28 @@
-import { isAtLeastAsNew, isVouchedFor, type Position, type PositionAnswer, positionKinds, relate } from "./position.ts";
+import { type Position, positionKinds, relate } from "./position.ts";
 
-/**
- * Memory of a node or relay, with which it never goes back to an older state. `ForwardGate` keeps it between offers.
- */
+/** Memory of a node or relay, with which it never goes back to an older state. `ForwardGate` keeps it. */
 export interface ForwardState {
   /** Position of the held state; undefined if it is unknown or nothing is held. */
   readonly held: Position | undefined;
+  /** True if the held state is only known from the disk: this process has applied none yet. */
+  readonly isSaved: boolean;
   /** When the first offer was refused since a state was last applied, in milliseconds; undefined if none was. */
   readonly behindSinceMs: number | undefined;
-  /** Newest refused offer, and when it was made. */
-  readonly newest: { readonly position: Position; readonly atMs: number } | undefined;
+  /** Best refused offer, and when it was made. */
+  readonly best: { readonly offer: Offer; readonly atMs: number } | undefined;
 }
 
 /** State of a node that holds `held`. */
-export function forwardState(held?: Position): ForwardState {
-  return { held, behindSinceMs: undefined, newest: undefined };
+export function forwardState(held?: Position, isSaved = false): ForwardState {
+  return { held, isSaved, behindSinceMs: undefined, best: undefined };
 }
 
 /**
  * Decision about an offered state.
  *
  * - apply: it is not older, or nothing is known.
- * - refuse: it may be older; another watcher may have a newer one.
- * - accept: it is older, but no watcher has offered a newer one for some time. It begins a new epoch.
+ * - refuse: it is in doubt; another watcher may have a newer one.
+ * - accept: it is in doubt, but no watcher has offered a better one for some time.
  */
 export interface Judgement {
   readonly verdict: "apply" | "refuse" | "accept";
@@ -30,38 +30,27 @@ export interface Judgement {
 }
 
 /**
- * Judges a state that a watcher offers. `answer`: what the watcher says about the held position; undefined if it was
- * not asked, or did not answer. `acceptAfterMs`: for how long older offers are refused.
- *
- * Pure; `offeredAtMs` and `nowMs` are monotonic times in milliseconds. The answer may have taken the time between them.
- *
- * `ForwardGate` calls it. Separate because it is pure, so that tests can try every history.
+ * Judges a state that a watcher offers. `acceptAfterMs`: for how long states in doubt are refused. Pure; `nowMs` is
+ * monotonic, in milliseconds.
  */
-export function judgeOffer(
-  state: ForwardState,
-  { offered, answer, offeredAtMs, nowMs, acceptAfterMs }: Offer & Times & { readonly offeredAtMs: number },
-): Judgement {
-  const { held } = state;
-  if (offered === undefined || held === undefined || relate(offered, held) !== "behind") {
-    return { verdict: "apply", state: forwardState(offered) };
-  }
-  if (answer !== undefined && isVouchedFor(offered, held, answer)) {
-    // The epoch of the answer belongs to its versions. If these moved on meanwhile, the offer keeps its own epoch.
-    const now = answer.state;
-    const isSame = now !== undefined && positionKinds.every((kind) => now[kind] === offered[kind]);
-    const epoch = isSame ? now.epoch : offered.epoch;
-    return { verdict: "apply", state: forwardState({ ...offered, epoch }) };
-  }
-  const behindSinceMs = state.behindSinceMs ?? offeredAtMs;
+export function judgeOffer(state: ForwardState, offer: Offer, { nowMs, acceptAfterMs }: Times): Judgement {
+  const { held, isSaved } = state;
+  const { position, isStale = false, isUnchanged = false } = offer;
+  const relation = relate(position, held);
+  const isInDoubt =
+    relation === "behind" || (!isSaved && (relation === "foreign" || (relation === "covers" && isStale)));
+  if (!isInDoubt) return { verdict: "apply", state: forwardState(position) };
+  // The node has this state already. It keeps the higher position, so that a later, older state is still recognized.
+  if (isUnchanged) return { verdict: "apply", state: forwardState(held) };
+  const behindSinceMs = state.behindSinceMs ?? nowMs;
   const rival = recentOffer(state, { nowMs, acceptAfterMs });
-  const isNewest = rival === undefined || isAtLeastAsNew(offered, rival.position);
-  if (nowMs - behindSinceMs >= acceptAfterMs && isNewest) return { verdict: "accept", state: forwardState(offered) };
-  const newest = isNewest ? { position: offered, atMs: offeredAtMs } : rival;
-  return { verdict: "refuse", state: { held, behindSinceMs, newest } };
+  const isBest = rival === undefined || isAtLeastAsGood(offer, rival.offer, held);
+  if (nowMs - behindSinceMs >= acceptAfterMs && isBest) return { verdict: "accept", state: forwardState(position) };
+  return { verdict: "refuse", state: { held, isSaved, behindSinceMs, best: isBest ? { offer, atMs: nowMs } : rival } };
 }
 
 /**
- * Returns the time until the next offer can be accepted although it is older, in milliseconds: 0 from then on,
+ * Returns the time until the next offer can be accepted although it is in doubt, in milliseconds: 0 from then on,
  * undefined if no offer was refused recently. Pure. `ForwardGate` shortens delays between streams to it.
  */
 export function untilAcceptedMs(state: ForwardState, times: Times): number | undefined {
@@ -70,14 +59,29 @@ export function untilAcceptedMs(state: ForwardState, times: Times): number | und
 }
 
 /**
- * Newest refused offer, unless it was made long ago: its watcher may be gone. Twice the time, because delays between
+ * Best refused offer, unless it was made long ago: its watcher may be gone. Twice the time, because delays between
  * offers vary.
  */
-function recentOffer({ newest }: ForwardState, { nowMs, acceptAfterMs }: Times): ForwardState["newest"] {
-  return newest !== undefined && nowMs - newest.atMs <= 2 * acceptAfterMs ? newest : undefined;
+function recentOffer({ best }: ForwardState, { nowMs, acceptAfterMs }: Times): ForwardState["best"] {
+  return best !== undefined && nowMs - best.atMs <= 2 * acceptAfterMs ? best : undefined;
 }
 
-/** Monotonic time, and for how long older offers are refused, in milliseconds. */
+/**
+ * Orders offers that are all in doubt. A watcher that is current comes first: after a restore of etcd, it has lower
+ * versions than one that was cut off before. Then the cluster of the held state, then the higher versions.
+ */
+function isAtLeastAsGood(a: Offer, b: Offer, held: Position | undefined): boolean {
+  const rank = ({ position, isStale = false }: Offer): readonly bigint[] => [
+    BigInt(!isStale),
+    BigInt(relate(position, held) !== "foreign"),
+    positionKinds.reduce((sum, kind) => sum + (position?.current[kind] ?? 0n), 0n),
+  ];
+  const [ofA, ofB] = [rank(a), rank(b)];
+  const index = ofA.findIndex((part, at) => part !== ofB[at]);
+  return index === -1 || (ofA[index] ?? 0n) > (ofB[index] ?? 0n);
+}
+
+/** Monotonic time, and for how long states in doubt are refused, in milliseconds. */
 interface Times {
   readonly nowMs: number;
   readonly acceptAfterMs: number;
@@ -85,12 +89,9 @@ interface Times {
 
 /** State that a watcher offers. */
 export interface Offer {
-  readonly offered: Position | undefined;
-  readonly answer: PositionAnswer | undefined;
-}
-
-/** Position with which a node that held `held` begins a new epoch at `offered`. */
-export function beginEpoch(offered: Position, held: Position): Position {
-  const { epoch } = offered.epoch > held.epoch ? offered : held;
-  return { ...offered, epoch: epoch + 1n };
+  readonly position: Position | undefined;
+  /** The watcher does not know whether the state is current, because its own server does not answer. Default false. */
+  readonly isStale?: boolean | undefined;
+  /** The state is known to be the held one. Default false. */
+  readonly isUnchanged?: boolean | undefined;
 }

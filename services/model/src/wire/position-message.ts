@@ -2,25 +2,36 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Position } from "../forward/position.ts";
 import type { Position as PositionMessage, PositionSchema } from "../gen/localv1/api_pb.ts";
 
-/**
- * Encodes a position. The watcher calls it for sync markers and answers of its PositionService, backends and relays for
- * their questions to that service. Separate from the rules about positions (`forward/`), which know no messages.
- *
- * In a sync marker, whose instance is the argument `instance`, a source equal to it is left out.
- */
-export function encodePosition(position: Position, instance = ""): MessageInitShape<typeof PositionSchema> {
-  const { source, epoch, services, slices, nodes } = position;
-  const isOwn = source === instance;
-  return { Source: isOwn ? "" : source, Epoch: epoch, Services: services, Slices: slices, Nodes: nodes };
+/** Encodes the position in a sync marker of `instance`. A source equal to the instance is left out. */
+export function encodePosition(position: Position, instance: string): MessageInitShape<typeof PositionSchema> {
+  const { source, services, slices, nodes, current } = position;
+  return {
+    Source: source === instance ? "" : source,
+    Services: services,
+    Slices: slices,
+    Nodes: nodes,
+    CurrentServices: current.services,
+    CurrentSlices: current.slices,
+    CurrentNodes: current.nodes,
+  };
 }
 
-/**
- * Decodes a position; undefined if the message is absent or names no source. `instance` is the instance in the sync
- * marker that contains the position; "" for any other message.
- */
-export function decodePosition(message: PositionMessage | undefined, instance = ""): Position | undefined {
+/** Decodes the position in a sync marker of `instance`; undefined if there is none, or it names no source. */
+export function decodePosition(message: PositionMessage | undefined, instance: string): Position | undefined {
   if (message === undefined) return undefined;
   const source = message.Source || instance;
   if (source === "") return undefined;
-  return { source, epoch: message.Epoch, services: message.Services, slices: message.Slices, nodes: message.Nodes };
+  const { Services: services, Slices: slices, Nodes: nodes } = message;
+  const atLeast = (version: bigint, current: bigint): bigint => (current > version ? current : version);
+  return {
+    source,
+    services,
+    slices,
+    nodes,
+    current: {
+      services: atLeast(services, message.CurrentServices),
+      slices: atLeast(slices, message.CurrentSlices),
+      nodes: atLeast(nodes, message.CurrentNodes),
+    },
+  };
 }

@@ -46,7 +46,11 @@ const mark = {
   tracedNodes: 0.5,
   ackIntervalMs: 100,
   trafficIntervalMs: 2_000,
-  position: { source: "run", epoch: 1n, services: 7n, slices: 42n, nodes: 9n },
+  position: {
+    source: "run",
+    ...{ services: 7n, slices: 42n, nodes: 9n },
+    current: { services: 43n, slices: 44n, nodes: 45n },
+  },
 };
 const body = {
   Revision: 42n,
@@ -59,7 +63,11 @@ const body = {
   StoredAtMicros: 1_700_000_000_000_500n,
   Traceparents: [...mark.traceparents],
   TracedNodes: 0.5,
-  Position: { Source: "", Epoch: 1n, Services: 7n, Slices: 42n, Nodes: 9n },
+  Position: {
+    Source: "",
+    ...{ Services: 7n, Slices: 42n, Nodes: 9n },
+    ...{ CurrentServices: 43n, CurrentSlices: 44n, CurrentNodes: 45n },
+  },
 };
 const buckets = new Uint8Array(128).fill(5);
 const items = new Uint8Array(70_000).fill(6);

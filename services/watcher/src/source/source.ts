@@ -36,8 +36,6 @@ export type Versions = Partial<Readonly<Record<PositionKind, bigint>>>;
  * without a server (files, recordings) report nothing.
  */
 export interface CurrencySink {
-  /** Sets how the state is verified. */
-  verifyWith(verify: Verify): void;
   /** The state is current up to these versions, by events, lists or bookmarks. Called after the state is applied. */
   known(versions: Versions): void;
   /** The server of the source does not answer. */
@@ -45,13 +43,6 @@ export interface CurrencySink {
   /** The server of the source has answered. */
   fresh(): void;
 }
-
-/**
- * Asks the server of a source whether it has a position, and catches up with it. Resolves with true if the state is now
- * current; the new versions have then been reported. With `isNewEpoch` all kinds must be listed again, because their
- * versions say nothing. Never rejects.
- */
-export type Verify = (needed: Position, isNewEpoch: boolean) => Promise<boolean>;
 
 /** Kinds of objects that a source delivers. All three must be listed before anything is served. */
 export type Kind = "services" | "slices" | "nodes";
@@ -82,6 +73,8 @@ export interface Origin {
   readonly receivedAtMs: number;
   /** Resource versions of the events or lists, if the source is an API server. */
   readonly versions?: Versions | undefined;
+  /** Identity of the API server's cluster: the UID of its namespace kube-system; undefined if it is unknown. */
+  readonly clusterId?: string | undefined;
   /** Position of the state after the changes, if the upstream watcher knows it. */
   readonly position?: Position | undefined;
   /** Traces of the changes in the upstream watcher, if that is the source. */

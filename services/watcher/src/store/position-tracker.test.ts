@@ -3,7 +3,7 @@ import type { Versions } from "../source/source.ts";
 import { node, service, slice } from "../testing/build.ts";
 import { Store } from "./store.ts";
 
-const kube = (versions: Versions) => ({ source: "kube", receivedAtMs: 0, versions });
+const kube = (versions: Versions) => ({ source: "kube", receivedAtMs: 0, versions, clusterId: "c1" });
 
 function listedStore(): Store {
   const store = new Store();
@@ -14,7 +14,8 @@ function listedStore(): Store {
 }
 
 test("the first lists set the versions, also of a kind without objects", () => {
-  expect(listedStore().position).toEqual({ source: "kube", epoch: 0n, services: 10n, slices: 11n, nodes: 12n });
+  const versions = { services: 10n, slices: 11n, nodes: 12n };
+  expect(listedStore().position).toEqual({ source: "kube:c1", ...versions, current: versions });
 });
 
 test("only a change of the kind advances its version", () => {
@@ -26,25 +27,35 @@ test("only a change of the kind advances its version", () => {
   expect(store.position).toMatchObject({ services: 22n, slices: 21n });
 });
 
-test("versions that go back begin an epoch", () => {
+test("events, lists and bookmarks advance the versions up to which the state is current, from the next revision on", () => {
+  const store = listedStore();
+  store.replace({ services: [service()] }, kube({ services: 20n }));
+  store.currency.known({ nodes: 30n });
+  store.apply([{ kind: "put-slice", slice: slice([]) }], kube({ slices: 25n }));
+  expect(store.position).toEqual({
+    source: "kube:c1",
+    ...{ services: 10n, slices: 25n, nodes: 12n },
+    current: { services: 20n, slices: 25n, nodes: 30n },
+  });
+});
+
+test("versions that go back are taken over", () => {
   const store = listedStore();
   store.replace({ nodes: [node("n1"), node("n2")] }, kube({ nodes: 5n }));
-  expect(store.position).toMatchObject({ epoch: 1n, services: 10n, nodes: 5n });
+  expect(store.position).toMatchObject({ services: 10n, nodes: 5n, current: { services: 10n, nodes: 5n } });
 });
 
 test("without versions, the position is the revision of the instance", () => {
   const store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [] });
-  expect(store.position).toEqual({ source: store.instance, epoch: 0n, services: 1n, slices: 1n, nodes: 1n });
+  const versions = { services: 1n, slices: 1n, nodes: 1n };
+  expect(store.position).toEqual({ source: store.instance, ...versions, current: versions });
 });
 
-test("a relay passes the position of its upstream on, and keeps a later epoch", () => {
-  const position = { source: "kube", epoch: 0n, services: 1n, slices: 2n, nodes: 3n };
+test("a relay passes the position of its upstream on", () => {
+  const versions = { services: 1n, slices: 2n, nodes: 3n };
+  const position = { source: "kube:c1", ...versions, current: { ...versions, nodes: 9n } };
   const store = new Store();
   store.replace({ services: [], slices: [], nodes: [] }, { source: "api", receivedAtMs: 0, position });
   expect(store.position).toEqual(position);
-  store.adoptEpoch(2n);
-  const next = { ...position, services: 9n };
-  store.apply([{ kind: "put-service", service: service() }], { source: "api", receivedAtMs: 0, position: next });
-  expect(store.position).toEqual({ ...next, epoch: 2n });
 });

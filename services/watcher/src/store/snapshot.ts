@@ -47,7 +47,7 @@ export const emptySnapshot: Snapshot = {
   revision: 0,
   isSynced: false,
   storedAtMs: 0,
-  position: { source: "", epoch: 0n, services: 0n, slices: 0n, nodes: 0n },
+  position: { source: "", services: 0n, slices: 0n, nodes: 0n, current: { services: 0n, slices: 0n, nodes: 0n } },
   services: ShardedMap.empty(),
   slicesByService: ShardedMap.empty(),
   nodes: ShardedMap.empty(),

@@ -18,12 +18,12 @@ import type { Cause, Update } from "./update.ts";
  * for every revision ({@link observe}).
  *
  * It only keeps the newest snapshot and informs readers: `change-snapshot.ts` computes snapshots, and `PositionTracker`
- * and `Currency` judge how new the state is.
+ * says how new they are.
  */
 export class Store implements ClusterSink {
   /** Random identity of this store: revisions of different processes must not be compared. */
   readonly instance = randomUUID();
-  /** How far the state is known to be current. */
+  /** Whether the state is known to be current. */
   readonly currency: Currency;
   readonly #changed = new Wakeup();
   readonly #missingKinds = new Set<Kind>(kinds);
@@ -35,7 +35,7 @@ export class Store implements ClusterSink {
 
   constructor({ trace }: StoreOptions = {}) {
     this.#trace = trace;
-    this.currency = new Currency(this);
+    this.currency = new Currency((versions) => this.#positions.known(versions));
   }
 
   get snapshot(): Snapshot {
@@ -44,13 +44,6 @@ export class Store implements ClusterSink {
 
   get position(): Position {
     return this.#snapshot.position;
-  }
-
-  /** Assigns the current state to a new epoch, in a new revision without a change. */
-  adoptEpoch(epoch: bigint): void {
-    const { position } = this.#snapshot;
-    const cause = { origin: undefined, beganAtMs: wallClockMs() };
-    this.#publish({ ...this.#snapshot }, cause, { ...position, epoch });
   }
 
   /** Calls `observer` for each further revision, before readers can see it. It must be quick and not throw. */
@@ -99,12 +92,11 @@ export class Store implements ClusterSink {
     this.#publish(next, { origin, beganAtMs });
   }
 
-  #publish(state: Snapshot, update: Cause, adopted?: Position): void {
+  #publish(state: Snapshot, update: Cause): void {
     const before = this.#snapshot;
-    this.#positions.update(before, state, update.origin);
-    if (state === before) return;
     const revision = before.revision + 1;
-    const position = adopted ?? this.#positions.position(before.position, revision, update.origin);
+    const position = this.#positions.update(before, state, revision, update.origin);
+    if (state === before) return;
     const next = { ...state, revision, position, storedAtMs: wallClockMs() };
     const published = { ...update, before, next, instance: this.instance };
     for (const observer of this.#observers) observer(published);

@@ -1,6 +1,5 @@
 import { type PositionKind, positionKinds } from "@kpng/model/forward/position.ts";
 import type { ClusterObjects } from "../source/source.ts";
-import { Currency } from "../store/currency.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { Store } from "../store/store.ts";
 import { node, service, slice } from "./build.ts";
@@ -68,7 +67,6 @@ export class SimulatedReplica {
   };
   #isFrozen = false;
   store = new Store();
-  currency = this.#makeCurrency();
 
   constructor(cluster: SimulatedCluster) {
     this.#cluster = cluster;
@@ -76,9 +74,10 @@ export class SimulatedReplica {
   }
 
   set isFrozen(isFrozen: boolean) {
+    const wasFrozen = this.#isFrozen;
     this.#isFrozen = isFrozen;
-    if (isFrozen) this.currency.stale("the API server does not answer");
-    else this.currency.fresh();
+    // As `followServer` does: after a silence, a watch cannot simply go on.
+    if (wasFrozen && !isFrozen) for (const kind of positionKinds) this.list(kind);
   }
 
   get isFrozen(): boolean {
@@ -93,7 +92,6 @@ export class SimulatedReplica {
   restart(): void {
     if (this.#isFrozen) return;
     this.store = new Store();
-    this.currency = this.#makeCurrency();
     for (const kind of positionKinds) this.list(kind);
   }
 
@@ -102,7 +100,7 @@ export class SimulatedReplica {
     const { version, moments } = this.#cluster.now;
     this.#apply(kind, moments[kind], version);
     this.#watched[kind] = version;
-    this.currency.known({ [kind]: version });
+    this.store.currency.known({ [kind]: version });
   }
 
   /** The reflector compares versions when it connects, and lists again if the server lost data. */
@@ -117,7 +115,7 @@ export class SimulatedReplica {
     if (next === undefined) return;
     this.#apply(kind, next.moments[kind], next.version);
     this.#watched[kind] = next.version;
-    this.currency.known({ [kind]: next.version });
+    this.store.currency.known({ [kind]: next.version });
   }
 
   /** A bookmark arrives, which is only sent after all events. */
@@ -126,20 +124,7 @@ export class SimulatedReplica {
     if (this.#isFrozen) return;
     if (this.#cluster.next(kind, this.#watched[kind]) !== undefined) return;
     this.#watched[kind] = version;
-    this.currency.known({ [kind]: version });
-  }
-
-  #makeCurrency(): Currency {
-    const currency = new Currency(this.store, 0);
-    currency.verifyWith(async (needed, isNewEpoch) => {
-      if (this.#isFrozen) return false;
-      for (const kind of positionKinds) {
-        if (!isNewEpoch && this.#watched[kind] >= needed[kind]) continue;
-        if (isNewEpoch || this.#cluster.now.version >= needed[kind]) this.list(kind);
-      }
-      return true;
-    });
-    return currency;
+    this.store.currency.known({ [kind]: version });
   }
 
   #apply(kind: PositionKind, moment: number, version: bigint): void {

@@ -76,8 +76,8 @@ async function run(options: ApiSourceOptions, signal: AbortSignal): Promise<void
   const setConnected = (isConnected: boolean): void =>
     connected.set({ source: "api", kind: "all" }, Number(isConnected));
   setConnected(false);
-  const epochs = new Counter({
-    name: "kpng_source_epochs_total",
+  const accepted = new Counter({
+    name: "kpng_source_older_states_accepted_total",
     help: "Older states that were accepted, because the upstream watcher offered no newer one for a minute",
     registers: [options.metrics],
   });
@@ -89,7 +89,7 @@ async function run(options: ApiSourceOptions, signal: AbortSignal): Promise<void
     ...options,
     transport: () => transport,
     onOlder: () => {
-      epochs.inc();
+      accepted.inc();
       log.error("older state accepted: the upstream watcher offered no newer one");
     },
     onFrozen: (reason) => {
@@ -169,7 +169,7 @@ async function follow(
       if (!isComplete) continue;
       batchBytes = 0;
       const mark = op.Op.case === "Sync" ? decodeMark(op.Op.value) : undefined;
-      const admission = await relay.admit(mark?.position, mark?.instance ?? "", streamSignal);
+      const admission = relay.admit(mark?.position);
       if (admission.verdict === "refuse") throw new Error("the upstream watcher offers an older state");
       items.deliverTo(sink, originOf(mark));
       admission.applied();

@@ -1,14 +1,15 @@
-import type { Transport } from "@connectrpc/connect";
+import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { type Admission, ForwardGate } from "@kpng/model/forward/forward-gate.ts";
-import { isVouchedFor, type Position } from "@kpng/model/forward/position.ts";
+import type { Position } from "@kpng/model/forward/position.ts";
+import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
+import { reasonOf } from "@kpng/process/log.ts";
 import { probeServer } from "../probe-server.ts";
 import type { CurrencySink } from "../source.ts";
-import { askUpstream } from "./upstream-position.ts";
 
 /**
- * Keeps a relay from going back to an older state of its upstream watcher, and knows how current the relay is.
- * `apiSource` asks it about every batch of the upstream. Separate from `apiSource`, because it needs no stream: it only
- * compares positions and asks the upstream for its own.
+ * Keeps a relay from going back to an older state of its upstream watcher, and asks the upstream every few seconds
+ * whether its state is current. A relay has the positions of its upstream, and holds nothing else: it sends what its
+ * upstream would.
  */
 export class RelayCurrency {
   readonly #gate: ForwardGate;
@@ -24,11 +25,9 @@ export class RelayCurrency {
   }
 
   /** Decides about a batch; see {@link ForwardGate}. */
-  async admit(offered: Position | undefined, instance: string, signal: AbortSignal): Promise<Admission> {
-    const admission = await this.#gate.admit(offered, async (needed) => {
-      const answer = await askUpstream(this.#options.transport(), needed, checkLimitMs, signal);
-      return typeof answer === "object" && answer.instance === instance ? answer : undefined;
-    });
+  admit(position: Position | undefined): Admission {
+    // Also from an upstream that is stale: the relay is then stale itself, and its nodes decide.
+    const admission = this.#gate.admit({ position });
     if (admission.verdict === "accept") this.#options.onOlder();
     return admission;
   }
@@ -49,33 +48,28 @@ export class RelayCurrency {
     this.#failure = reason;
   }
 
-  /** Answers nodes that hold a newer state, and probes the upstream, until `signal` aborts. */
+  /** Probes the upstream until `signal` aborts. */
   async run(currency: CurrencySink, signal: AbortSignal): Promise<void> {
     const { transport, staleAfterMs, onFrozen } = this.#options;
-    currency.verifyWith(async (needed) => {
-      const answer = await askUpstream(transport(), needed, checkLimitMs, signal);
-      const held = this.#gate.held;
-      if (typeof answer !== "object" || held === undefined || !isVouchedFor(held, needed, answer)) return false;
-      currency.known(needed);
-      return true;
-    });
     const ask = async (limitMs: number): Promise<string | undefined> => {
       // The first batch is reported by the readiness of the process.
       if (!this.#hasState) return undefined;
       if (this.#failure !== undefined) return this.#failure;
-      const answer = await askUpstream(transport(), undefined, limitMs, signal);
-      if (typeof answer === "string") {
-        onFrozen(answer);
-        return `the upstream watcher does not answer: ${answer}`;
+      try {
+        const client = createClient(PositionService, transport());
+        const { isStale } = await client.check({}, { signal, timeoutMs: limitMs });
+        return isStale ? "the upstream watcher is stale" : undefined;
+      } catch (error) {
+        // An original KPNG does not know the call, but it has answered.
+        if (ConnectError.from(error).code === Code.Unimplemented) return undefined;
+        const reason = reasonOf(error);
+        onFrozen(reason);
+        return `the upstream watcher does not answer: ${reason}`;
       }
-      return answer?.isStale === true ? "the upstream watcher is stale" : undefined;
     };
     await probeServer({ ask, currency, staleAfterMs }, signal);
   }
 }
-
-/** How long the upstream may take to catch up before it counts as behind, in milliseconds. */
-const checkLimitMs = 25_000;
 
 /** Options of {@link RelayCurrency}. */
 export interface RelayCurrencyOptions {

@@ -5,7 +5,8 @@ import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import type { KubeConnection } from "./client/connection.ts";
-import { followCurrency } from "./kube-currency.ts";
+import { describeFailure, type RequestFailure } from "./client/request-failure.ts";
+import { followServer, identify } from "./follow-server.ts";
 import { ChangeQueue } from "./objects/change-queue.ts";
 import { ObjectCache } from "./objects/object-cache.ts";
 import { nodeKind, type ObjectKind, serviceCIDRResource, serviceKind, sliceKind } from "./objects/object-kinds.ts";
@@ -39,7 +40,7 @@ export interface KubeSourceOptions {
  * one step. Without `proxyNames` nothing is filtered, because several proxies with different selections are served from
  * one state.
  *
- * *Cost:* four watches and a read of one object every five seconds, regardless of the number of nodes.
+ * *Cost:* four watches, and a read of one namespace every five seconds, regardless of the number of nodes.
  *
  * `kpng kube` runs it. This file only connects its parts: for each kind a `Reflector`, an `ObjectCache` and an
  * observer.
@@ -61,8 +62,9 @@ export function kubeSource(options: KubeSourceOptions): Source {
     const observer = observe(kind.kind, false);
     return reflect(kind, new ObjectCache(kind, queue, observer), observer, false);
   };
+  const services = serviceKind(decode, proxyNames);
   const reflectors = {
-    services: reflectObjects(serviceKind(decode, proxyNames)),
+    services: reflectObjects(services),
     slices: reflectObjects(sliceKind(proxyNames)),
     nodes: reflectObjects(nodeKind(decode)),
   };
@@ -76,10 +78,15 @@ export function kubeSource(options: KubeSourceOptions): Source {
       const failed = new AbortController();
       const either = AbortSignal.any([signal, failed.signal]);
       try {
+        // Before the first list, so that no state of this cluster is without its identity.
+        const onFailure = (failure: RequestFailure): void =>
+          log.info("the cluster is not identified", { reason: describeFailure(failure) });
+        await identify({ connection, queue, onFailure }, identifyMs, either);
         const running = [...Object.values(reflectors), cidrs].map((reflector) => reflector.run(either));
         const { currency } = sink;
         if (currency !== undefined) {
-          running.push(followCurrency({ connection, currency, reflectors, staleAfterMs }, either));
+          const follow = { connection, currency, queue, services, staleAfterMs };
+          running.push(followServer({ ...follow, reflectors: Object.values(reflectors) }, either));
         }
         await Promise.all(running);
       } finally {
@@ -89,3 +96,6 @@ export function kubeSource(options: KubeSourceOptions): Source {
     },
   };
 }
+
+/** How long the first lists wait for the identity of the cluster, in milliseconds. It is read again every 5 s. */
+const identifyMs = 5_000;

@@ -7,7 +7,7 @@ import { isRecord } from "@kpng/model/is-record.ts";
  * (`request/`) return failures, and reflectors, logs and metrics read them.
  */
 export interface ApiRequest {
-  readonly verb: "list" | "watch";
+  readonly verb: "get" | "list" | "watch";
   /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
   readonly resource: string;
 }
@@ -27,7 +27,7 @@ export type RequestFailure =
 
 /**
  * Returns the text of a failure for logs and health. It names verb and resource: an admin grants permissions by them.
- * The observer of each reflector and `followCurrency` call it.
+ * The observer of each reflector and `followServer` call it.
  */
 export function describeFailure(failure: RequestFailure): string {
   const what = `${failure.verb} ${failure.resource}`;

@@ -12,6 +12,8 @@ import { versionOf } from "../reflector/resource-version.ts";
  * of several kinds.
  */
 export class ChangeQueue {
+  /** Identity of the cluster; undefined until it is known. */
+  clusterId: string | undefined;
   readonly #sink: ClusterSink;
   #queued: ObjectChange[] = [];
   /** Newest versions of the queued changes. */
@@ -52,8 +54,7 @@ export class ChangeQueue {
    */
   replace(objects: ClusterObjects, receivedAtMs: number = wallClockMs(), versions: Versions = {}): void {
     this.flush();
-    this.#sink.replace(objects, { source: "kube", receivedAtMs, versions });
-    this.#sink.currency?.known(versions);
+    this.#sink.replace(objects, { source: "kube", receivedAtMs, versions, clusterId: this.clusterId });
   }
 
   flush(): void {
@@ -61,7 +62,9 @@ export class ChangeQueue {
     this.#flush = undefined;
     const [changes, versions, known] = [this.#queued, this.#versions, this.#known];
     [this.#queued, this.#versions, this.#known] = [[], {}, {}];
-    if (changes.length > 0) this.#sink.apply(changes, { source: "kube", receivedAtMs: this.#receivedAtMs, versions });
+    const { clusterId } = this;
+    const origin = { source: "kube", receivedAtMs: this.#receivedAtMs, versions, clusterId };
+    if (changes.length > 0) this.#sink.apply(changes, origin);
     this.#sink.currency?.known(known);
   }
 }

@@ -1,12 +1,11 @@
 import { Backoff } from "@kpng/process/backoff.ts";
-import { Wakeup, waitMs } from "@kpng/process/wait.ts";
+import { waitMs } from "@kpng/process/wait.ts";
 import type { RequestFailure } from "../client/request-failure.ts";
 import { currentResourceVersion, listPages } from "../request/list-pages.ts";
-import type { Resource } from "../request/resource.ts";
 import { isWatchListRefusal, streamList } from "../request/stream-list.ts";
 import { type WatchEnd, type WatchEvent, watchOnce } from "../request/watch-once.ts";
 import type { ReflectorOptions } from "./reflector-options.ts";
-import { isOlder, versionOf } from "./resource-version.ts";
+import { isOlder } from "./resource-version.ts";
 import type { RelistReason } from "./source-metrics.ts";
 
 /**
@@ -26,8 +25,6 @@ import type { RelistReason } from "./source-metrics.ts";
 export class Reflector {
   readonly #options: ReflectorOptions;
   readonly #backoff: Backoff;
-  /** Start of the next watch; undefined if a list is needed. */
-  #resourceVersion: string | undefined;
   #usesWatchList: boolean;
   /** False after a paged list expired between two pages: the next list is requested in one response. */
   #usesPages = true;
@@ -50,21 +47,12 @@ export class Reflector {
     this.#usesWatchList = options.usesWatchList ?? true;
   }
 
-  /** Wakes after each list and after each event or bookmark. */
-  readonly progress = new Wakeup();
-  /** Number of completed lists. */
-  listCount = 0;
+  /** True once a list was complete. */
+  isListed = false;
+  /** The collection is applied up to this version; undefined while a list is needed. */
+  resourceVersion: string | undefined;
   /** Why the last request failed; undefined since a list or watch succeeded. */
   failure: RequestFailure | undefined;
-
-  get resource(): Resource {
-    return this.#options.resource;
-  }
-
-  /** The collection is applied up to this version; undefined while a list is needed, or if it cannot be compared. */
-  get version(): bigint | undefined {
-    return versionOf(this.#resourceVersion ?? "");
-  }
 
   /** Ends the current watch and lists again. The list is read from etcd: a streamed one would come from a cache. */
   requestList(reason: RelistReason): void {
@@ -73,19 +61,13 @@ export class Reflector {
     this.#stopWatch?.abort();
   }
 
-  /** Ends the current watch and starts another one, after a check that the server did not lose data. */
-  restartWatch(): void {
-    this.#mustCheckVersion = true;
-    this.#stopWatch?.abort();
-  }
-
   /** Runs until the signal aborts. Errors: only those that the handler throws. */
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => clearTimeout(this.#confirmTimer), { once: true });
     while (!signal.aborted) {
-      if (this.#resourceVersion === undefined || this.#mustList) await this.#list(signal);
-      else if (this.#mustCheckVersion) await this.#checkVersion(this.#resourceVersion, signal);
-      else await this.#watch(this.#resourceVersion, signal);
+      if (this.resourceVersion === undefined || this.#mustList) await this.#list(signal);
+      else if (this.#mustCheckVersion) await this.#checkVersion(this.resourceVersion, signal);
+      else await this.#watch(this.resourceVersion, signal);
     }
   }
 
@@ -116,10 +98,9 @@ export class Reflector {
     this.#lostStreams = 0;
     this.#failedWatches = 0;
     const held = list.complete(isConfirming, end.resourceVersion);
-    this.#resourceVersion = end.resourceVersion;
-    this.listCount += 1;
+    this.resourceVersion = end.resourceVersion;
+    this.isListed = true;
     this.failure = undefined;
-    this.progress.wake();
     observer.listed(objectCount, performance.now() - startedMs);
     if (held === undefined) {
       clearTimeout(this.#confirmTimer);
@@ -185,9 +166,9 @@ export class Reflector {
     const changes: WatchEvent[] = [];
     let isInOrder = true;
     for (const event of events) {
-      isInOrder = !isOlder(event.resourceVersion, this.#resourceVersion ?? "");
+      isInOrder = !isOlder(event.resourceVersion, this.resourceVersion ?? "");
       if (!isInOrder) break;
-      this.#resourceVersion = event.resourceVersion;
+      this.resourceVersion = event.resourceVersion;
       if (event.kind !== "bookmark") changes.push(event);
     }
     this.#failedWatches = 0;
@@ -195,8 +176,7 @@ export class Reflector {
     const deletedCount = changes.filter(({ kind }) => kind === "delete").length;
     observer.progressed({ put: changes.length - deletedCount, delete: deletedCount });
     if (changes.length > 0) handler.apply(changes, receivedAtMs);
-    if (this.#resourceVersion !== undefined) handler.progressed?.(this.#resourceVersion);
-    this.progress.wake();
+    if (this.resourceVersion !== undefined) handler.progressed?.(this.resourceVersion);
     if (!isInOrder) this.#relist("went-back");
     return isInOrder;
   }
@@ -218,7 +198,7 @@ export class Reflector {
   }
 
   #relist(reason: RelistReason): void {
-    this.#resourceVersion = undefined;
+    this.resourceVersion = undefined;
     this.#failedWatches = 0;
     this.#options.observer.relisting(reason);
   }

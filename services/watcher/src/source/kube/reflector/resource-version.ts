@@ -1,8 +1,7 @@
 /**
  * Returns a resource version as a number; undefined for a text that cannot be compared.
  *
- * `Reflector`, `catchUp`, `followCurrency` and the caches in `objects/` compare versions with the functions of this
- * file. Separate, because all of them need it.
+ * Used by `Reflector` and the caches in `objects/`.
  */
 export function versionOf(resourceVersion: string): bigint | undefined {
   return /^\d{1,19}$/.test(resourceVersion) ? BigInt(resourceVersion) : undefined;

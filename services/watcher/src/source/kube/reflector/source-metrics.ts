@@ -87,10 +87,10 @@ const watchResults = ["closed", ...failureKinds, "watch-list-refused"] as const;
  * - silent: consecutive watches failed, the last one because no data arrived.
  * - refused: consecutive watches failed, the last one for any other reason.
  * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd.
- * - behind: a node holds a newer state than ours, and the server has it.
+ * - stale: the server answers again after it did not for `--stale-after`, or is another cluster's.
  * - braked: the deletions of the previous list are held, and a second one must confirm them.
  */
-const relistReasons = ["expired", "silent", "refused", "went-back", "behind", "braked"] as const;
+const relistReasons = ["expired", "silent", "refused", "went-back", "stale", "braked"] as const;
 
 /** Reason why a kind is listed again after its first list. */
 export type RelistReason = (typeof relistReasons)[number];

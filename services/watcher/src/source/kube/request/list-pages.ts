@@ -72,8 +72,7 @@ const maxAttempts = 3;
  * Needed because a watch from a resourceVersion that the server has not reached yet does not fail: after an etcd
  * restore it is silent, and later delivers new events as if nothing were missing.
  *
- * The reflector calls it after a lost connection, `catchUp` when a node asks, and `followCurrency` to see whether the
- * server answers.
+ * The reflector calls it after a lost connection.
  */
 export async function currentResourceVersion(
   connection: KubeConnection,

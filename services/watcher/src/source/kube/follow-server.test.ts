@@ -1,0 +1,126 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import { WireType } from "@bufbuild/protobuf/wire";
+import { createClient } from "@connectrpc/connect";
+import { CheckRequestSchema, PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
+import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { Health } from "@kpng/process/health/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { serveStore } from "../../testing/serve-store.ts";
+import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { kubeSource } from "./kube-source.ts";
+import { type Answer, FakeServer, nodeList } from "./testing/fake-server.ts";
+
+// A store that is filled by a source from a scripted API server, whose watches deliver nothing.
+
+const patience = { timeout: 30_000 };
+
+/** State of the API server. `uid` is undefined if the watcher may not read it. */
+let cluster: { version: string; nodes: readonly string[]; isFrozen: boolean; uid: string | undefined };
+let server: FakeServer;
+let store: Store;
+let end: () => Promise<void>;
+
+beforeEach(() => {
+  cluster = { version: "10", nodes: ["n1"], isFrozen: false, uid: "a" };
+  server = new FakeServer(answer);
+  store = new Store();
+});
+
+afterEach(() => end());
+
+function answer({ pathname, searchParams }: URL): Answer {
+  const { version, nodes, isFrozen, uid } = cluster;
+  if (pathname.endsWith("/servicecidrs")) return { status: 404, lines: [{ code: 404 }] };
+  if (searchParams.has("watch") || isFrozen) return { lines: [], after: "hang" };
+  if (pathname.endsWith("/namespaces/kube-system")) {
+    return uid === undefined ? { status: 403, lines: [{ code: 403 }] } : { lines: [{ metadata: { uid } }] };
+  }
+  return nodeList(version, pathname.endsWith("/nodes") ? nodes : []);
+}
+
+/** `staleAfterMs`: the source reads from the server three times in it. */
+async function start(staleAfterMs = 600_000): Promise<void> {
+  const stop = new AbortController();
+  const source = kubeSource({
+    connection: server,
+    sink: store,
+    decode: makeDecodeOptions(),
+    metrics: new Registry(),
+    health: new Health(),
+    log: createLog("error", () => undefined),
+    timing: { usesWatchList: false, backoff: { minMs: 1, maxMs: 1 } },
+    staleAfterMs,
+  });
+  const running = source.run(stop.signal);
+  end = async () => {
+    stop.abort();
+    await running;
+  };
+  await expect.poll(() => store.snapshot.isSynced, patience).toBe(true);
+}
+
+function listCount(): number {
+  return server.requests.filter(({ searchParams }) => searchParams.get("limit") === "500").length;
+}
+
+test("the first states already name the cluster", async () => {
+  const sources: string[] = [];
+  store.observe(({ next }) => sources.push(next.position.source));
+  await start();
+  expect(new Set(sources)).toEqual(new Set(["kube:a"]));
+});
+
+test("a watcher that may not read the identity of the cluster serves it without one", async () => {
+  cluster.uid = undefined;
+  await start();
+  expect(store.position.source).toBe("kube");
+});
+
+test("no call of a client causes a request to the API server, whatever it says about positions", async () => {
+  await start();
+  const watcher = await serveStore(store);
+  const client = createClient(PositionService, dial({ api: watcher.address }));
+  const before = server.requests.length;
+  // A position that earlier versions of the call took: field 1, with an epoch far ahead.
+  const position = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Position: { Source: "kube", Services: 1_000n } }));
+  for (let count = 0; count < 20; count++) {
+    const request = create(CheckRequestSchema);
+    request.$unknown = [
+      { no: 1, wireType: WireType.LengthDelimited, data: new Uint8Array([position.length, ...position]) },
+    ];
+    expect((await client.check(request)).isStale).toBe(false);
+  }
+  expect(server.requests.length).toBe(before);
+  await watcher.stop();
+});
+
+test("a server whose versions went back makes the watcher list again", async () => {
+  await start(300);
+  Object.assign(cluster, { version: "5", nodes: ["old"] });
+  await expect.poll(() => [...store.snapshot.nodes.keys()], patience).toEqual(["old"]);
+  expect(store.position).toMatchObject({ source: "kube:a", nodes: 5n, current: { nodes: 5n } });
+});
+
+test("an API server that serves another cluster makes the watcher list again, also if its versions are higher", async () => {
+  await start(300);
+  Object.assign(cluster, { version: "20", nodes: ["other"], uid: "b" });
+  await expect.poll(() => [...store.snapshot.nodes.keys()], patience).toEqual(["other"]);
+  expect(store.position).toMatchObject({ source: "kube:b", nodes: 20n });
+});
+
+test("a frozen server makes the watcher stale until it answers; then everything is listed again", async () => {
+  await start(300);
+  expect(store.currency.staleReason).toBeUndefined();
+  cluster.isFrozen = true;
+  await expect.poll(() => store.currency.staleReason, patience).toContain("services");
+  const before = listCount();
+  // Restored meanwhile, and beyond the version at which the watches stopped.
+  Object.assign(cluster, { version: "20", nodes: ["restored"], isFrozen: false });
+  await expect.poll(() => store.currency.staleReason, patience).toBeUndefined();
+  await expect.poll(() => [...store.snapshot.nodes.keys()], patience).toEqual(["restored"]);
+  expect(listCount()).toBe(before + 3);
+});
