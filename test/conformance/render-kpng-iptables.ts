@@ -1,9 +1,8 @@
 import { IptablesRuleSet } from "@kpng/backend-iptables/commit/iptables-rule-set.ts";
 import { chainNames } from "@kpng/backend-iptables/render/chain-names.ts";
-import { familyPlan } from "@kpng/backend-kit/testing/family-plans.ts";
+import { FamilyPlanner } from "@kpng/backend-kit/proxy/family-planner.ts";
+import type { AddressSet } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import { planNode } from "@kpng/service-plan/plan-node.ts";
-import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { firewallText } from "../scenario/firewall.ts";
 import type { State } from "../scenario/manifest.ts";
 import { boundAddress, type Family, gateways, hosts } from "../scenario/places.ts";
@@ -43,15 +42,14 @@ async function renderFamily(view: NodeView, settings: Settings, family: Family):
     kernel,
     log: silent,
   });
-  await rules.sync(familyPlan(view, planOfNode(view, settings, family)), "all", { committing: () => undefined });
+  const planner = new FamilyPlanner(proxySettingsOf(settings), family);
+  const { plan } = await planner.plan(view, "all", localAddresses());
+  await rules.sync(plan, "all", { committing: () => undefined });
   return text;
 }
 
-/** Returns the plan of the process, with fixed node addresses instead of the machine's. */
-function planOfNode(view: NodeView, settings: Settings, family: Family): NodePlan {
+/** Addresses of the node's interfaces, in place of this machine's. */
+function localAddresses(): AddressSet {
   const local = (of: Family) => [hosts.n1[of], gateways.n1[of], boundAddress[of], of === "v4" ? "127.0.0.1" : "::1"];
-  return planNode(proxySettingsOf(settings), family, {
-    node: view.node,
-    localAddresses: { v4: local("v4"), v6: local("v6") },
-  });
+  return { v4: local("v4"), v6: local("v6") };
 }

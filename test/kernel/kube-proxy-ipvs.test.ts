@@ -1,10 +1,12 @@
 import { test } from "vitest";
-import { scenarios } from "../scenario/scenarios.ts";
+import { scenarios, scenariosOf } from "../scenario/scenarios.ts";
 import { whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { describeGuest } from "./ipvs/describe-guest.ts";
 import { scenarioNames, wantedNames } from "./ipvs/wanted-names.ts";
 
-const varying = new Set(scenarios.flatMap(({ name, variesWith }) => (variesWith === undefined ? [] : [name])));
+const varying = new Set(
+  scenarios.filter((each) => !scenariosOf("kube-proxy-ipvs").includes(each)).map(({ name }) => name),
+);
 
 // The oracle for kpng-ipvs: the real kube-proxy in ipvs mode on the same kernel. kube-proxy starts about 60 programs in
 // each sync of a family, and a scenario takes minutes in a guest, so it runs only when it is asked for.

@@ -1,3 +1,4 @@
+import { scenariosOf } from "../scenario/scenarios.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
 
@@ -7,4 +8,5 @@ describeBackend({
   name: "kube-proxy in nftables mode",
   whyNot: await whyNoKubeProxy(),
   start: (world) => kubeProxy(world, undefined, "nftables"),
+  scenarios: scenariosOf("kube-proxy-nft"),
 });

@@ -177,6 +177,11 @@ export const alertCases: readonly AlertCase[] = [
     silent: { [`kpng_ipvs_refused_objects{${v4}}`]: "1x28 0x60" },
   },
   {
+    alert: "KpngForeignClaims",
+    fires: { [`kpng_backend_refused_claims{${on},service="a/rival"}`]: "0x5 2x60" },
+    silent: { [`kpng_backend_refused_claims{${on},service="a/rival"}`]: "2x28 0x60" },
+  },
+  {
     alert: "KpngViewNotSaved",
     fires: { [`kpng_backend_view_writes_total{${on},result="failed"}`]: "0+1x60" },
     silent: { [`kpng_backend_view_writes_total{${on},result="ok"}`]: "0+1x60" },

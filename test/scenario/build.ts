@@ -42,6 +42,8 @@ export interface ServiceOptions {
   readonly affinitySeconds?: number | undefined;
   readonly healthCheckNodePort?: number | undefined;
   readonly labels?: Readonly<Record<string, string>> | undefined;
+  /** Time of its creation. *Shape:* `2024-01-01T00:00:00Z`. Default: unknown. */
+  readonly created?: string | undefined;
 }
 
 /** Endpoint on a host, by the name of the host: ready, or in the condition given. */
@@ -112,7 +114,10 @@ function makeService(name: string, options: ServiceOptions): ServiceManifest {
   return {
     apiVersion: "v1",
     kind: "Service",
-    metadata: { name, namespace: "default", labels: options.labels ?? {} },
+    metadata: {
+      ...{ name, namespace: "default", labels: options.labels ?? {} },
+      ...(options.created === undefined ? {} : { creationTimestamp: options.created }),
+    },
     spec: {
       type,
       clusterIP: clusterIPs[0] ?? "",

@@ -15,6 +15,7 @@ export interface ServiceManifest {
     readonly name: string;
     readonly namespace: string;
     readonly labels: Readonly<Record<string, string>>;
+    readonly creationTimestamp?: string | undefined;
   };
   readonly spec: {
     readonly type: "ClusterIP" | "NodePort" | "LoadBalancer";

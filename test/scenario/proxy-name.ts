@@ -12,6 +12,9 @@ export type ProxyName =
   | "userspace"
   | "ebpf";
 
+/** kube-proxy, by its mode. */
+export type KubeProxyName = Extract<ProxyName, `kube-proxy${string}`>;
+
 /** Variants of a proxy: what is recorded for the other proxy holds for them, too. */
 const variantOf: Readonly<Partial<Record<ProxyName, ProxyName>>> = {
   "kube-proxy-nft": "nft",

@@ -1,7 +1,7 @@
 import type { State } from "./manifest.ts";
 import type { Frontend, Packet, Sender } from "./packet.ts";
 import type { HostName, Protocol } from "./places.ts";
-import type { ProxyName } from "./proxy-name.ts";
+import type { KubeProxyName, ProxyName } from "./proxy-name.ts";
 
 /** Configuration of the proxy, named after its options. Absent options have kube-proxy's default. */
 export interface Settings {
@@ -41,7 +41,7 @@ export interface Scenario {
   readonly packets: readonly Packet[];
   readonly healthChecks?: readonly HealthCheck[] | undefined;
   /** Proxies with other results in each run, and the reason: they do not run it. Default: none. */
-  readonly variesWith?: Readonly<Record<"kube-proxy-ipvs", string>> | undefined;
+  readonly variesWith?: Readonly<Partial<Record<KubeProxyName, string>>> | undefined;
 }
 
 /** Fate of a flow during a change. */

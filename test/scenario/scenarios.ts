@@ -1,4 +1,5 @@
 import { affinityScenarios } from "./cases/affinity.ts";
+import { claimScenarios } from "./cases/claims.ts";
 import { clusterIPScenarios } from "./cases/cluster-ip.ts";
 import { conditionScenarios } from "./cases/conditions.ts";
 import { firewallScenarios } from "./cases/firewall.ts";
@@ -9,6 +10,7 @@ import { masqueradeScenarios } from "./cases/masquerade.ts";
 import { nodePortScenarios } from "./cases/node-port.ts";
 import { sctpScenarios } from "./cases/sctp.ts";
 import { trafficPolicyScenarios } from "./cases/traffic-policy.ts";
+import type { KubeProxyName } from "./proxy-name.ts";
 import type { Scenario } from "./scenario.ts";
 
 /** All scenarios. Scenarios with equal settings are adjacent, because other settings need a restart of the backend. */
@@ -16,6 +18,7 @@ export const scenarios: readonly Scenario[] = [
   ...clusterIPScenarios,
   ...nodePortScenarios,
   ...loadBalancerScenarios,
+  ...claimScenarios,
   ...trafficPolicyScenarios,
   ...conditionScenarios,
   ...affinityScenarios,
@@ -29,4 +32,9 @@ export const scenarios: readonly Scenario[] = [
 /** Returns a key that is equal for scenarios with equal settings, which one run of a backend can serve. */
 export function settingsKey({ settings = {} }: Pick<Scenario, "settings">): string {
   return JSON.stringify(Object.entries(settings).filter(([, value]) => value !== undefined));
+}
+
+/** The scenarios that kube-proxy runs in a mode: those in which its result does not vary. */
+export function scenariosOf(proxy: KubeProxyName): readonly Scenario[] {
+  return scenarios.filter(({ variesWith }) => variesWith?.[proxy] === undefined);
 }

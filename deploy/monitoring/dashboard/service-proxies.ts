@@ -90,6 +90,12 @@ export const backends: Row = {
       ],
     },
     {
+      title: "Claims of others' addresses",
+      description: "Addresses with port that a Service claims and another one has: the other one is served.",
+      unit: "short",
+      queries: [{ expr: `max by (service) (kpng_backend_refused_claims{${node}})`, legend: "{{service}}" }],
+    },
+    {
       title: "Packets",
       description: "Dropped because conntrack calls them INVALID; connections to node ports on localhost.",
       unit: "ops",

@@ -47,6 +47,13 @@ export interface Service {
   readonly namespace: string;
   readonly name: string;
   readonly type: ServiceType;
+  /**
+   * metadata.creationTimestamp in seconds since 1970; undefined if unknown, e.g. from KPNG. With `uid`, it decides
+   * which of several Services is served at an address that all of them claim.
+   */
+  readonly createdSeconds?: number | undefined;
+  /** metadata.uid; undefined if unknown. */
+  readonly uid?: string | undefined;
   /** Value of the label `service.kubernetes.io/service-proxy-name`; "" for the default proxy. */
   readonly proxyName: string;
   /** Only labels that the source is configured to keep. */

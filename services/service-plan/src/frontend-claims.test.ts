@@ -12,38 +12,84 @@ const plan = (key: ServiceKey, parts: ServiceParts = { endpoints }): ServicePlan
   planService(service(key, parts), nodePlan());
 const shared = "10.96.0.10:80/TCP";
 
-test("the Service that comes first by namespace and name among those with endpoints is served", () => {
-  const claims = new FrontendClaims();
-  expect([...claims.put(plan("b/web"))]).toEqual([]);
-  expect([...claims.put(plan("c/web"))]).toEqual([]);
-  expect([...claims.put(plan("a/empty", {}))]).toEqual([]);
-  expect(claims.ownerOf(shared)).toBe("b/web");
-  expect([...claims.put(plan("a/web"))]).toEqual([shared]);
-  expect(claims.ownerOf(shared)).toBe("a/web");
+const victim: ServiceParts = { createdSeconds: 2_000, uid: "b", ips: ["10.96.0.1"] };
+const claims: readonly { readonly name: string; readonly rival: ServiceParts; readonly victim?: ServiceParts }[] = [
+  { name: "its cluster IP wins over an external IP", rival: { externalIPs: ["10.96.0.1"] } },
+  {
+    name: "its cluster IP wins over a load-balancer IP, whose source ranges do not count",
+    rival: { loadBalancerIPs: ["10.96.0.1"], ipFilters: [{ sourceRanges: ["192.0.2.0/24"] }] },
+  },
+  {
+    name: "its load-balancer IP wins over an external IP",
+    rival: { externalIPs: ["198.51.100.1"] },
+    victim: { loadBalancerIPs: ["198.51.100.1"] },
+  },
+  {
+    name: "its load-balancer IP, which is also its external IP, wins over an external IP",
+    rival: { externalIPs: ["198.51.100.1"] },
+    victim: { loadBalancerIPs: ["198.51.100.1"], externalIPs: ["198.51.100.1"] },
+  },
+  {
+    name: "of two external IPs that of the older Service wins",
+    rival: { externalIPs: ["198.51.100.1"], createdSeconds: 2_001 },
+    victim: { externalIPs: ["198.51.100.1"] },
+  },
+  {
+    name: "of two Services of the same second that with the lesser UID wins",
+    rival: { externalIPs: ["198.51.100.1"], createdSeconds: 2_000, uid: "c" },
+    victim: { externalIPs: ["198.51.100.1"] },
+  },
+  {
+    name: "a Service whose age is known wins over one whose age is unknown",
+    rival: { externalIPs: ["198.51.100.1"], createdSeconds: undefined, uid: undefined },
+    victim: { externalIPs: ["198.51.100.1"] },
+  },
+];
+
+test.each(claims)("whatever the rival's name, age, endpoints and order: $name", ({ rival, victim: parts = {} }) => {
+  const owned = plan("m/victim", { ...victim, ...parts });
+  for (const key of ["a/rival", "z/rival"] as const) {
+    for (const pods of [endpoints, []]) {
+      const other = plan(key, { createdSeconds: 1_000, uid: "a", ips: ["10.96.0.9"], endpoints: pods, ...rival });
+      for (const order of [
+        [owned, other],
+        [other, owned],
+      ]) {
+        const claimed = new FrontendClaims();
+        for (const each of order) claimed.put(each);
+        const disputed = claimed.clashes.map(({ served, shadowed }) => `${served} ${shadowed}`);
+        expect(disputed).toEqual([`m/victim ${key}`]);
+      }
+    }
+  }
 });
 
-test("a clash is listed for each Service that has endpoints and gets no packets", () => {
-  const claims = new FrontendClaims();
-  for (const key of ["c/web", "b/web", "d/web"] as const) claims.put(plan(key));
-  claims.put(plan("a/empty", {}));
-  expect(claims.clashes).toEqual([
-    { frontend: shared, served: "b/web", shadowed: "c/web" },
-    { frontend: shared, served: "b/web", shadowed: "d/web" },
+test("without a known age, the Service that comes first by namespace and name is served", () => {
+  const claimed = new FrontendClaims();
+  expect([...claimed.put(plan("b/web"))]).toEqual([]);
+  expect([...claimed.put(plan("c/web"))]).toEqual([]);
+  expect([...claimed.put(plan("a/web"))]).toEqual([shared]);
+  expect(claimed.ownerOf(shared)).toBe("a/web");
+  expect(claimed.clashes).toEqual([
+    { frontend: shared, served: "a/web", shadowed: "b/web" },
+    { frontend: shared, served: "a/web", shadowed: "c/web" },
   ]);
 });
 
-test("a Service that loses its endpoints or is deleted leaves the frontend to the next one", () => {
-  const claims = new FrontendClaims();
-  for (const key of ["a/web", "b/web", "c/web"] as const) claims.put(plan(key));
-  expect([...claims.put(plan("a/web", {}))]).toEqual([shared]);
-  expect(claims.ownerOf(shared)).toBe("b/web");
-  expect([...claims.delete("b/web")]).toEqual([shared]);
-  expect(claims.ownerOf(shared)).toBe("c/web");
-  claims.delete("c/web");
-  expect(claims.ownerOf(shared)).toBe("a/web");
-  claims.delete("a/web");
-  expect(claims.ownerOf(shared)).toBeUndefined();
-  expect(claims.clashes).toEqual([]);
+test("a Service keeps its frontend without endpoints, and leaves it when it is deleted or replaced by a younger one", () => {
+  const claimed = new FrontendClaims();
+  const born = (createdSeconds: number, parts: ServiceParts = { endpoints }) => ({ ...parts, createdSeconds });
+  claimed.put(plan("b/web", born(1)));
+  claimed.put(plan("a/web", born(2)));
+  expect([...claimed.put(plan("b/web", born(1, {})))]).toEqual([]);
+  expect(claimed.ownerOf(shared)).toBe("b/web");
+  expect([...claimed.put(plan("b/web", born(3)))]).toEqual([shared]);
+  expect(claimed.ownerOf(shared)).toBe("a/web");
+  expect([...claimed.delete("a/web")]).toEqual([shared]);
+  expect(claimed.ownerOf(shared)).toBe("b/web");
+  claimed.delete("b/web");
+  expect(claimed.ownerOf(shared)).toBeUndefined();
+  expect(claimed.clashes).toEqual([]);
 });
 
 test("node ports and protocols are told apart", () => {
@@ -73,7 +119,13 @@ test("the owners depend on the last plans alone, not on their history", () => {
       changed = claims.delete(key);
       present.delete(key);
     } else {
-      const next = plan(key, { ips: [pick(...ips)], endpoints: random() < 0.7 ? endpoints : [] });
+      const next = plan(key, {
+        ips: [pick(...ips)],
+        externalIPs: [pick(...ips)],
+        createdSeconds: pick(undefined, 1, 2),
+        uid: pick("x", "y"),
+        endpoints: random() < 0.7 ? endpoints : [],
+      });
       changed = claims.put(next);
       present.set(key, next);
     }
@@ -87,5 +139,43 @@ test("the owners depend on the last plans alone, not on their history", () => {
       return pair[0] !== pair[1] && pair.some((owner) => owner !== undefined && owner !== key);
     });
     expect([...changed].sort(), name).toEqual(moved.map((ip) => `${ip}:80/TCP`).sort());
+  }
+});
+
+test("at each cluster IP and port, the one Service to which the API server gave it is served, whatever others claim", () => {
+  const seed = Math.floor(Math.random() * 2 ** 31);
+  const random = makeRandom(seed);
+  const pick = makePick(random);
+  const pods = () => (random() < 0.5 ? endpoints : []);
+  for (let round = 0; round < 200; round++) {
+    const claimed = new FrontendClaims();
+    const owners = new Map<string, ServiceKey>();
+    for (let step = 0; step < 12; step++) {
+      const number = Math.floor(random() * 6);
+      const key: ServiceKey = `${pick("a", "b")}/s${number}`;
+      const ip = `10.96.0.${key.startsWith("a") ? number : 10 + number}`;
+      const foreign = Array.from({ length: 3 }, () => `10.96.0.${Math.floor(random() * 16)}`);
+      const next = plan(key, {
+        ips: [ip],
+        externalIPs: random() < 0.5 ? foreign : [],
+        loadBalancerIPs: random() < 0.5 ? foreign.toReversed() : [],
+        ipFilters: random() < 0.5 ? [{ sourceRanges: ["192.0.2.0/24"] }] : [],
+        ports: [port(80, { nodePort: pick(0, 30_080) })],
+        createdSeconds: pick(undefined, 1, 2),
+        uid: pick(undefined, "x", "y"),
+        endpoints: pods(),
+      });
+      claimed.put(next);
+      owners.set(`${ip}:80/TCP`, key);
+      if (random() < 0.2) {
+        claimed.delete(key);
+        owners.delete(`${ip}:80/TCP`);
+      }
+    }
+    for (const [id, owner] of owners) expect(claimed.ownerOf(id), `seed ${seed}`).toBe(owner);
+    for (const { served, shadowed, frontend } of claimed.clashes) {
+      expect(owners.get(frontend) ?? served, `seed ${seed}`).toBe(served);
+      expect(shadowed, `seed ${seed}`).not.toBe(served);
+    }
   }
 });

@@ -1,5 +1,6 @@
 import { addressAndPort } from "@kpng/model/address.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
+import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frontend, ServicePlan } from "./service-plan.ts";
 
@@ -16,45 +17,78 @@ export function frontendId({ address, protocol, port }: Pick<Frontend, "address"
   return [address === undefined ? `node port ${port}` : addressAndPort(address, port), protocol].join("/");
 }
 
-/** Two Services that claim the same frontend, although the one that does not get it has endpoints. */
+/** A Service that claims frontends of one kind. */
+export interface Claimant extends Pick<Service, "createdSeconds" | "uid"> {
+  readonly key: ServiceKey;
+  readonly kind: Frontend["kind"];
+}
+
+/** The API server allots cluster IPs; status is the load balancer's; the creator of a Service chooses external IPs. */
+const ranks: Readonly<Record<Frontend["kind"], number>> = {
+  clusterIP: 0,
+  loadBalancerIP: 1,
+  externalIP: 2,
+  nodePort: 3,
+};
+
+/**
+ * Compares two claims to one frontend; the lesser one is served.
+ *
+ * Cluster IPs come before load-balancer IPs, external IPs and node ports; among equals, the older Service comes first,
+ * by creation and then by UID. A Service whose creation is unknown (KPNG's watcher, a state file) comes after the
+ * others, by namespace and name: any order is arbitrary then, but each node must have the same. Endpoints do not count:
+ * a Service that loses them for a moment would lose its traffic to one that waits for that.
+ */
+export function compareClaimants(a: Claimant, b: Claimant): number {
+  return (
+    ranks[a.kind] - ranks[b.kind] ||
+    compareNumber(a.createdSeconds ?? Infinity, b.createdSeconds ?? Infinity) ||
+    compareText(a.uid ?? "", b.uid ?? "") ||
+    compareText(a.key, b.key)
+  );
+}
+
+/** Two Services that claim the same frontend. */
 export interface Clash {
   readonly frontend: FrontendId;
-  /** The Service that keeps the frontend. It may have no endpoints, if the other one has it as a node port. */
+  /** The Service that has the frontend. */
   readonly served: ServiceKey;
-  /** The Service with endpoints that gets no packets at the frontend. */
+  /** The Service that claims what is not its own, and gets no packets at the frontend. */
   readonly shadowed: ServiceKey;
 }
 
 /**
- * The owner of each frontend, for one family.
+ * The owner of each frontend, for one family, if several Services have the same address and port, or the same node
+ * port; {@link compareClaimants} is the order. The creator of a Service may give it any external IP, also one that
+ * belongs to another Service (CVE-2020-8554), so the order must not depend on what a creator chooses.
+ *
+ * A claim is to an address, protocol and port, as in kube-proxy: at a port that the owner of a cluster IP does not
+ * have, the external IP of another Service is served.
  *
  * `FamilyPlanner` of backend-kit puts the plan of each Service, `indexPlans` and `kpng explain` of the watcher do so
- * for a whole node. Separate from `planService`, which knows only one Service.
- *
- * Two Services may have the same address and port, or the same node port. The Service whose `namespace/name` comes
- * first among those with endpoints is served, or the first of all if none has endpoints. The outcome depends on the
- * last put of each Service, never on their order.
+ * for a whole node. The outcome depends on the last put of each Service, never on their order.
  *
  * *Cost:* a put takes time proportional to the frontends of the Service; a frontend takes about 300 bytes.
  */
 export class FrontendClaims {
-  /** The Services that claim a frontend, its owner first; a single Service without an array. */
-  readonly #claimants = new Map<FrontendId, ServiceKey | readonly ServiceKey[]>();
+  /** The claimants of a frontend, its owner first; a single one without an array. */
+  readonly #claimants = new Map<FrontendId, Claimant | readonly Claimant[]>();
   readonly #byService = new Map<ServiceKey, readonly FrontendId[]>();
-  /** Claims from which no sender gets an endpoint; see {@link claimId}. */
-  readonly #withoutEndpoints = new Set<string>();
   readonly #contested = new Set<FrontendId>();
 
   /**
    * Replaces the claims of a Service by those of its plan; returns the frontends that other Services gained or lost.
    */
-  put({ key, ports }: ServicePlan): ReadonlySet<FrontendId> {
-    const claims = new Map<FrontendId, boolean>();
+  put({ key, createdSeconds, uid, ports }: ServicePlan): ReadonlySet<FrontendId> {
+    const claims = new Map<FrontendId, Claimant>();
+    const byKind = new Map<Frontend["kind"], Claimant>();
     for (const { frontends } of ports) {
       for (const frontend of frontends) {
-        const { pod, node, outside } = frontend.routes;
-        const hasEndpoints = [pod, node, outside].some(({ kind }) => kind === "balance");
-        claims.set(frontendId(frontend), hasEndpoints);
+        const { kind } = frontend;
+        claims.set(
+          frontendId(frontend),
+          getOrMake(byKind, kind, () => ({ key, kind, createdSeconds, uid })),
+        );
       }
     }
     return this.#replace(key, claims);
@@ -67,27 +101,35 @@ export class FrontendClaims {
 
   /** The Service that answers at a frontend; undefined if no Service claims it. */
   ownerOf(id: FrontendId): ServiceKey | undefined {
-    return this.claimantsOf(id)[0];
+    return this.#claimantsOf(id)[0]?.key;
+  }
+
+  /** Returns the plan without the frontends that other Services have. */
+  withOwned(plan: ServicePlan): ServicePlan {
+    const isOwned = (frontend: Frontend): boolean => this.ownerOf(frontendId(frontend)) === plan.key;
+    if (plan.ports.every(({ frontends }) => frontends.every(isOwned))) return plan;
+    return { ...plan, ports: plan.ports.map((port) => ({ ...port, frontends: port.frontends.filter(isOwned) })) };
   }
 
   /** All clashes at present; O(frontends that several Services claim). */
   get clashes(): readonly Clash[] {
     return [...this.#contested].flatMap((frontend) => {
       const [served, ...others] = this.claimantsOf(frontend);
-      if (served === undefined) return [];
-      return others.flatMap((shadowed) =>
-        this.#withoutEndpoints.has(claimId(shadowed, frontend)) ? [] : [{ frontend, served, shadowed }],
-      );
+      return served === undefined ? [] : others.map((shadowed) => ({ frontend, served, shadowed }));
     });
   }
 
   /** The Services that claim a frontend, its owner first. */
   claimantsOf(id: FrontendId): readonly ServiceKey[] {
-    const claimants = this.#claimants.get(id) ?? [];
-    return typeof claimants === "string" ? [claimants] : claimants;
+    return this.#claimantsOf(id).map(({ key }) => key);
   }
 
-  #replace(key: ServiceKey, claims: ReadonlyMap<FrontendId, boolean>): ReadonlySet<FrontendId> {
+  #claimantsOf(id: FrontendId): readonly Claimant[] {
+    const claimants = this.#claimants.get(id) ?? [];
+    return "key" in claimants ? [claimants] : claimants;
+  }
+
+  #replace(key: ServiceKey, claims: ReadonlyMap<FrontendId, Claimant>): ReadonlySet<FrontendId> {
     const changed = new Set<FrontendId>();
     for (const id of new Set([...claims.keys(), ...(this.#byService.get(key) ?? [])])) {
       const before = this.ownerOf(id);
@@ -100,30 +142,22 @@ export class FrontendClaims {
     return changed;
   }
 
-  /** `hasEndpoints` is undefined if the Service no longer claims the frontend. */
-  #setClaim(id: FrontendId, key: ServiceKey, hasEndpoints: boolean | undefined): void {
-    if (hasEndpoints === false) this.#withoutEndpoints.add(claimId(key, id));
-    else this.#withoutEndpoints.delete(claimId(key, id));
-    const others = this.claimantsOf(id).filter((each) => each !== key);
-    const all = hasEndpoints === undefined ? others : [...others, key];
+  /** `claim` is undefined if the Service no longer claims the frontend. */
+  #setClaim(id: FrontendId, key: ServiceKey, claim: Claimant | undefined): void {
+    const others = this.#claimantsOf(id).filter((each) => each.key !== key);
+    const all = claim === undefined ? others : [...others, claim];
     const [only] = all;
     if (only === undefined) this.#claimants.delete(id);
-    else this.#claimants.set(id, all.length === 1 ? only : all.sort((a, b) => this.#compare(id, a, b)));
+    else this.#claimants.set(id, all.length === 1 ? only : all.sort(compareClaimants));
     if (all.length > 1) this.#contested.add(id);
     else this.#contested.delete(id);
   }
-
-  #compare(id: FrontendId, a: ServiceKey, b: ServiceKey): number {
-    const isLast = (key: ServiceKey): number => Number(this.#withoutEndpoints.has(claimId(key, id)));
-    return isLast(a) - isLast(b) || compareText(a, b);
-  }
-}
-
-/** Key of the claim of one Service to one frontend. */
-function claimId(key: ServiceKey, id: FrontendId): string {
-  return `${key} ${id}`;
 }
 
 function isOther(owner: ServiceKey | undefined, key: ServiceKey): boolean {
   return owner !== undefined && owner !== key;
+}
+
+function compareNumber(a: number, b: number): number {
+  return a < b ? -1 : a > b ? 1 : 0;
 }

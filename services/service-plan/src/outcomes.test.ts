@@ -22,8 +22,13 @@ const planned = indexPlans(
   node,
   ["127.0.0.0/8", "192.168.0.2", "192.168.0.3", "5.6.7.9"],
   [
-    service("ns/web", { ports: [port(80, { nodePort: 30_080 })], endpoints: [here, away] }),
-    service("ns/other-web", { endpoints: [] }),
+    service("ns/web", { createdSeconds: 1, ports: [port(80, { nodePort: 30_080 })], endpoints: [here, away] }),
+    service("ns/other-web", { createdSeconds: 2, endpoints: [] }),
+    service("evil/web", {
+      ips: ["10.96.0.66"],
+      loadBalancerIPs: ["10.96.0.10"],
+      ipFilters: [{ sourceRanges: ["203.0.113.0/24"] }],
+    }),
     service("ns/sticky", { ips: ["10.96.0.11"], endpoints: [away], clientIPAffinitySeconds: 60 }),
     service("ns/host", { ips: ["10.96.0.12"], endpoints: [host], internalTrafficPolicy: "Local" }),
     service("ns/none", { ips: ["10.96.0.13"], externalIPs: ["9.9.9.9"], ports: [port(80, { nodePort: 30_081 })] }),

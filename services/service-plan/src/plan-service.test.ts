@@ -202,9 +202,9 @@ const external: readonly Row[] = [
     plan: [`${clusterIP}: refuse`, `${loadBalancerIP}: refuse`, "loadBalancerIP 5.6.7.9:80/TCP: refuse"],
   },
   {
-    name: "an address that the Service has twice is one frontend",
+    name: "an external IP that is a load-balancer IP too is one frontend, for all clients",
     parts: { ...balancer, externalIPs: ["5.6.7.8"], ipFilters: [{ sourceRanges: ["203.0.113.0/25"] }] },
-    plan: [`${clusterIP}: refuse`, "externalIP 5.6.7.8:80/TCP: refuse"],
+    plan: [`${clusterIP}: refuse`, "loadBalancerIP 5.6.7.8:80/TCP: refuse"],
   },
   {
     name: "a health-check node port answers with the number of ready endpoints on the node",

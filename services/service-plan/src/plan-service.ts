@@ -27,15 +27,25 @@ import type {
 export function planService(view: ServiceView, node: NodePlan): ServicePlan {
   const { service } = view;
   const { family } = node;
+  const { createdSeconds, uid } = service;
   const key = serviceKey(service);
-  if (!isServed(service, family)) return { key, family, ports: [], hairpin: [], healthCheck: undefined };
+  if (!isServed(service, family))
+    return { key, createdSeconds, uid, family, ports: [], hairpin: [], healthCheck: undefined };
   const addresses = serviceAddresses(service, node);
   const taken = new Set<string>();
   const ports = service.ports.flatMap((port, index) =>
     isValidPort(port) ? planPort(view, port, index, addresses, taken, node) : [],
   );
   const hairpin = ports.length === 0 ? [] : hairpinAddresses(view, ports, node);
-  return { key, family, ports, hairpin, healthCheck: planHealthCheck(service, view.endpoints, family) };
+  return {
+    key,
+    createdSeconds,
+    uid,
+    family,
+    ports,
+    hairpin,
+    healthCheck: planHealthCheck(service, view.endpoints, family),
+  };
 }
 
 /** An address that all ports of a Service answer at. */
@@ -50,9 +60,11 @@ function serviceAddresses(service: Service, node: NodePlan): readonly ServiceAdd
   });
   const loadBalancerIPs = validAddresses(service.loadBalancerIPs, family);
   const sources = makeAllowedSources(service, loadBalancerIPs, node);
+  // An address that status names is a load balancer's, also as an external IP; as in kube-proxy, for all clients.
+  const kindOf = (address: string) => (loadBalancerIPs.includes(address) ? "loadBalancerIP" : "externalIP");
   return [
     ...validAddresses(service.clusterIPs, family).map(toAddress("clusterIP")),
-    ...validAddresses(service.externalIPs, family).map(toAddress("externalIP")),
+    ...validAddresses(service.externalIPs, family).map((address) => toAddress(kindOf(address))(address)),
     ...loadBalancerIPs.map(toAddress("loadBalancerIP", sources)),
   ];
 }

@@ -1,5 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
+import type { Protocol, Service, ServiceKey } from "@kpng/model/service.ts";
 
 /**
  * The origin of a packet that reaches a frontend. A packet that fits two kinds belongs to the first, in this order:
@@ -98,7 +98,7 @@ export interface HealthCheckPlan {
 }
 
 /** Everything that one Service needs on one node, in one family. */
-export interface ServicePlan {
+export interface ServicePlan extends Pick<Service, "createdSeconds" | "uid"> {
   readonly key: ServiceKey;
   readonly family: Family;
   /** Empty for a headless Service, an ExternalName and a Service of the other family alone. */

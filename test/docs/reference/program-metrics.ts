@@ -9,6 +9,7 @@ import { HealthCheckServers } from "@kpng/backend-kit/health-check/health-check-
 import { createBackendMetrics } from "@kpng/backend-kit/observe/backend-metrics.ts";
 import { KnownNode } from "@kpng/backend-kit/observe/known-node.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
+import { ClashReport } from "@kpng/backend-kit/proxy/clash-report.ts";
 import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
 import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
@@ -86,6 +87,7 @@ const groups: Readonly<Record<string, Register>> = {
   },
   "service-proxy": (registry) => {
     new ProxyMetrics({ registry, families: [] });
+    new ClashReport(log, registry);
     observeBackend(
       { proxyMode: "any" },
       { healthzBindAddress: "127.0.0.1:0" },

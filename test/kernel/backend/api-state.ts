@@ -41,7 +41,7 @@ export class ApiState {
   async #put(object: ServiceManifest | EndpointSliceManifest, old: Manifest | undefined): Promise<void> {
     const path = pathOf(object);
     if (old === undefined) await this.#api.create(path.slice(0, path.lastIndexOf("/")), toKubeObject(object));
-    else await this.#api.call("PUT", path, object);
+    else await this.#api.call("PUT", path, toKubeObject(object));
     if (object.kind !== "Service" || object.spec.type !== "LoadBalancer") return;
     const { ingress } = object.status.loadBalancer;
     // null removes the field in a merge patch.
@@ -72,6 +72,8 @@ function pathOf({ kind, metadata }: Manifest): string {
   }
 }
 
-function toKubeObject(object: ServiceManifest | EndpointSliceManifest): KubeObject {
-  return { ...object };
+/** The API server sets the time of creation itself, and rejects a change of it. */
+function toKubeObject({ metadata, ...object }: ServiceManifest | EndpointSliceManifest): KubeObject {
+  const { name, namespace, labels } = metadata;
+  return { ...object, metadata: { name, namespace, labels } };
 }

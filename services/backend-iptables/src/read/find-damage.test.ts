@@ -1,6 +1,5 @@
 import { planNode } from "@kpng/service-plan/plan-node.ts";
-import { planService } from "@kpng/service-plan/plan-service.ts";
-import { onRandomStates } from "@kpng/service-plan/testing/random-views.ts";
+import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";
 import { chainNames } from "../render/chain-names.ts";
 import { makeRenderOptions } from "../render/make-render-options.ts";
@@ -16,7 +15,7 @@ test("our own rules for random states have no damage, and an emptied chain of Se
     const node = planNode(state.settings, family, { node: view.node, localAddresses });
     const settings = { names: chainNames("KPNG-"), masqueradeBit: 14 };
     const options = makeRenderOptions(settings, node, { isConntrackLiberal: false });
-    const plans = [...view.services.values()].map((service) => planService(service, options.node));
+    const plans = plansOf(state, options.node);
     const { chains } = findInstalledRules(rulesText(plans, options), "KPNG-");
     expect(findDamage({ chains }, "KPNG-")).toBeUndefined();
     const hasServices = [...chains.keys()].some((id) => id.startsWith("nat KPNG-IP-"));

@@ -1,10 +1,10 @@
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { type Clash, FrontendClaims, type FrontendId, frontendId } from "@kpng/service-plan/frontend-claims.ts";
+import { type Clash, FrontendClaims, type FrontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { type ProxySettings, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
-import type { Frontend, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nextTurn } from "../sync/next-turn.ts";
 import { PlanDigest } from "./plan-digest.ts";
 import type { FamilyPlan } from "./rule-set.ts";
@@ -40,7 +40,7 @@ export class FamilyPlanner {
     this.#family = family;
   }
 
-  /** Frontends that several Services with endpoints claim. */
+  /** Frontends that several Services claim. */
   get clashes(): readonly Clash[] {
     return this.#claims.clashes;
   }
@@ -81,7 +81,7 @@ export class FamilyPlanner {
       const plan = claimed.get(key) ?? make(key);
       // Kept plans of all Services would need as much memory as the view.
       claimed.delete(key);
-      return plan === undefined ? undefined : this.#withOwnedFrontends(plan);
+      return plan === undefined ? undefined : this.#claims.withOwned(plan);
     };
     const plan: FamilyPlan = {
       ...{ node, service },
@@ -104,11 +104,5 @@ export class FamilyPlanner {
       if (++count % servicesPerTurn === 0) await nextTurn();
     }
     return { plan, touched: "all" };
-  }
-
-  #withOwnedFrontends(plan: ServicePlan): ServicePlan {
-    const isOwned = (frontend: Frontend): boolean => this.#claims.ownerOf(frontendId(frontend)) === plan.key;
-    if (plan.ports.every(({ frontends }) => frontends.every(isOwned))) return plan;
-    return { ...plan, ports: plan.ports.map((port) => ({ ...port, frontends: port.frontends.filter(isOwned) })) };
   }
 }

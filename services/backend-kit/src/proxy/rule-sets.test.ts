@@ -3,6 +3,7 @@ import { serviceKey } from "@kpng/model/service.ts";
 import { endpoint, port, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
 import { planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
+import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { RecentAddresses } from "../node-addresses/recent-addresses.ts";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
@@ -20,12 +21,14 @@ function start(options: ParsedOptions = {}) {
   const { log, lines } = createReadableLog();
   const ruleSets = [new MemoryRuleSet("v4"), new MemoryRuleSet("v6")] as const;
   const outcomes: FamilyOutcome[] = [];
+  const registry = new Registry();
   const addresses = { v4: ["192.168.0.2"], v6: [] };
   const rules = new RuleSets({
     settings: readProxySettings(options, true),
     ruleSets,
     onOutcome: (outcome) => outcomes.push(outcome),
     log,
+    metrics: registry,
     localAddresses: () => ({ ...addresses }),
   });
   const sync = async (...services: readonly ServiceView[]): Promise<readonly unknown[]> => {
@@ -33,7 +36,7 @@ function start(options: ParsedOptions = {}) {
     await rules.sync(view(services), new Set(services.map((one) => serviceKey(one.service))), stages);
     return lines.slice(before).map(({ level, frontend, served, shadowed }) => [level, frontend, served, shadowed]);
   };
-  return { sync, rules, v4: ruleSets[0], v6: ruleSets[1], outcomes, addresses };
+  return { sync, registry, rules, v4: ruleSets[0], v6: ruleSets[1], outcomes, addresses };
 }
 
 const at = (path: string, parts: ServiceParts = {}): ServiceView => service(path, { ...ready, ...parts });
@@ -43,8 +46,8 @@ test.each<{ readonly name: string; readonly parts: readonly [ServiceParts, Servi
   {
     name: "external IP",
     parts: [
-      { ips: ["10.96.0.1"], externalIPs: ["192.0.2.1"] },
-      { ips: ["10.96.0.2"], loadBalancerIPs: ["192.0.2.1"], ipFilters: [{ sourceRanges: ["10.0.0.0/8"] }] },
+      { ips: ["10.96.0.1"], loadBalancerIPs: ["192.0.2.1"], ipFilters: [{ sourceRanges: ["10.0.0.0/8"] }] },
+      { ips: ["10.96.0.2"], externalIPs: ["192.0.2.1"] },
     ],
     frontend: "192.0.2.1:80/TCP",
   },
@@ -87,7 +90,37 @@ test("a clash that only the rule set knows is logged once, and again if it retur
   expect(await sync(at("a/web"))).toHaveLength(1);
 });
 
-test("Services with different ports, protocols or addresses, or without endpoints, do not clash", async () => {
+test("a Service with many claims to another's addresses is logged once, and the metric has their number", async () => {
+  const { sync, registry } = start();
+  const ports = [port(80), port(81, { name: "b" })];
+  const victim = at("b/web", { ips: ["10.96.0.1"], externalIPs: ["192.0.2.1"], createdSeconds: 1, ports });
+  const rival = at("a/rival", {
+    ips: ["10.96.0.2"],
+    externalIPs: ["10.96.0.1", "192.0.2.1"],
+    createdSeconds: 2,
+    ports,
+  });
+  expect(await sync(victim, rival)).toEqual([["error", "10.96.0.1:80/TCP", "b/web", "a/rival"]]);
+  const claims = async () => (await registry.getSingleMetric("kpng_backend_refused_claims")?.get())?.values;
+  expect(await claims()).toEqual([
+    { labels: { service: "a/rival" }, value: 4 },
+    { labels: { service: "others" }, value: 0 },
+  ]);
+  await sync(victim, at("a/rival", { ips: ["10.96.0.2"], ports }));
+  expect(await claims()).toEqual([{ labels: { service: "others" }, value: 0 }]);
+});
+
+test("the metric names the twenty Services with most claims, so that its size is limited", async () => {
+  const { sync, registry } = start();
+  const rivals = Array.from({ length: 30 }, (_, at) => `n/r${at}`);
+  const services = rivals.map((path, index) => at(path, { ips: [`10.96.1.${index}`], externalIPs: ["10.96.0.1"] }));
+  await sync(at("b/web", { ips: ["10.96.0.1"] }), ...services);
+  const { values = [] } = (await registry.getSingleMetric("kpng_backend_refused_claims")?.get()) ?? {};
+  expect(values).toHaveLength(21);
+  expect(values.find(({ labels }) => labels.service === "others")?.value).toBe(10);
+});
+
+test("Services with different ports, protocols or addresses do not clash", async () => {
   const { sync } = start();
   const parts = { protocol: "UDP" } as const;
   const udp = { endpoints: [endpoint("10.0.1.1", { ports: [{ name: "", port: 80, ...parts }] })] };
@@ -97,7 +130,6 @@ test("Services with different ports, protocols or addresses, or without endpoint
       at("b/web", { ports: [port(81, {})] }),
       at("c/web", { ports: [port(80, parts)], ...udp }),
       at("d/web", { ips: ["10.96.0.11"] }),
-      at("e/web", { endpoints: [] }),
     ),
   ).toEqual([]);
 });

@@ -3,11 +3,12 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
+import type { Registry } from "prom-client";
 import { readBootId } from "../disk/boot-id.ts";
 import type { InspectedRules } from "../inspect/inspected-rules.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import type { SyncStages } from "../types/sync-update.ts";
-import { ClashLog } from "./clash-log.ts";
+import { ClashReport } from "./clash-report.ts";
 import { type Failure, type FamilyOutcome, FamilyRules } from "./family-rules.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";
 
@@ -25,6 +26,8 @@ export interface RuleSetsOptions<Change extends RuleChange> {
   readonly ruleSets: readonly RuleSet<Change>[];
   readonly onOutcome: (outcome: FamilyOutcome<Change>) => void;
   readonly log: Log;
+  /** Default: no metrics. */
+  readonly metrics?: Registry | undefined;
   /** Default: the addresses of this machine's interfaces. */
   readonly localAddresses?: (() => AddressSet) | undefined;
   /** Called before each repair and each sync except one of given Services: they must not use an earlier reading. */
@@ -42,7 +45,7 @@ export interface RuleSetsOptions<Change extends RuleChange> {
 export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #ruleSets: readonly RuleSet<Change>[];
   readonly #members: readonly FamilyRules<Change>[];
-  readonly #clashes: ClashLog;
+  readonly #clashes: ClashReport;
   readonly #forgetAddresses: () => void;
   /** The newest view. */
   #view: NodeView | undefined;
@@ -53,7 +56,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
     const { ruleSets, localAddresses = readLocalAddresses, bootId = readBootId() } = options;
     this.#ruleSets = ruleSets;
     this.#forgetAddresses = options.forgetAddresses ?? (() => undefined);
-    this.#clashes = new ClashLog(options.log);
+    this.#clashes = new ClashReport(options.log, options.metrics);
     this.#members = ruleSets.map((ruleSet) => new FamilyRules({ ...options, ruleSet, localAddresses, bootId }));
   }
 

@@ -79,6 +79,7 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
       reportOutcome(outcome, context);
     },
     log,
+    metrics,
     localAddresses: host.localAddresses,
     forgetAddresses: host.forgetAddresses,
   });

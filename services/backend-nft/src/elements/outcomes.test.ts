@@ -1,14 +1,12 @@
 import { isIn } from "@kpng/model/cidr.ts";
 import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
 import { outcomes, servesNodePorts } from "@kpng/service-plan/outcomes.ts";
 import { planNode } from "@kpng/service-plan/plan-node.ts";
-import { planService } from "@kpng/service-plan/plan-service.ts";
 import { indexPlans, type PlannedNode } from "@kpng/service-plan/planned-node.ts";
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
-import { onRandomStates } from "@kpng/service-plan/testing/random-views.ts";
+import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";
 import { addressBytes, numberBytes, portBytes, protocolBytes, readNumber } from "../layout/element-keys.ts";
 import { formatElement } from "../layout/format-element.ts";
@@ -137,17 +135,11 @@ test("the elements do with every packet what the plan says", () => {
     const { nodePortAddresses: addresses } = plan;
     const nodePortAddresses = addresses === "all" ? addresses : addresses.filter((address) => !isLoopback(address));
     const node = { ...plan, nodePortAddresses, isLoopbackNodePorts: false };
-    const plans = [...view.services.values()].map((service) => planService(service, node));
+    const plans = plansOf({ view }, node);
     const localCIDRs = [family === "v4" ? "127.0.0.0/8" : "::1/128", ...localAddresses[family]];
     const planned = indexPlans(node, localCIDRs, plans);
     const elements = new ServiceElements({ family, name: "kpng" }, 1_000);
-    for (const plan of plans) {
-      const ports = plan.ports.map((port) => ({
-        ...port,
-        frontends: port.frontends.filter((each) => planned.frontends.get(frontendId(each))?.service.key === plan.key),
-      }));
-      elements.put(plan.key, { ...plan, ports });
-    }
+    for (const plan of plans) elements.put(plan.key, plan);
     const walk = new TableWalk(elements, planned);
     for (const packet of packetsTo(planned, { view, settings, localAddresses })) {
       count++;

@@ -1,7 +1,6 @@
 import type { Family } from "@kpng/model/address.ts";
 import { planNode } from "@kpng/service-plan/plan-node.ts";
-import { planService } from "@kpng/service-plan/plan-service.ts";
-import { onRandomStates, type RandomState, randomState } from "@kpng/service-plan/testing/random-views.ts";
+import { onRandomStates, plansOf, type RandomState, randomState } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";
 import { numberBytes, readNumber } from "../layout/element-keys.ts";
 import { packed, unpackSet } from "../layout/packed-set.ts";
@@ -39,9 +38,7 @@ function lookups({ table }: ServiceElements): readonly string[] {
 function put(elements: ServiceElements, { view, settings, localAddresses }: RandomState, family: Family): void {
   const node = planNode(settings, family, { node: view.node, localAddresses });
   for (const key of elements.services) if (!view.services.has(key)) elements.put(key, undefined);
-  for (const service of view.services.values()) {
-    elements.put(`${service.service.namespace}/${service.service.name}`, planService(service, node));
-  }
+  for (const plan of plansOf({ view }, node)) elements.put(plan.key, plan);
 }
 
 function make(family: Family): ServiceElements {

@@ -58,6 +58,7 @@ export function encodeService(service: Service, extension?: ServiceExtension): S
     ...(extension !== undefined && service.proxyModeLoadBalancerIPs !== noAddresses
       ? setIfDefined("ProxyModeLoadBalancerIPs", encodeAddresses(service.proxyModeLoadBalancerIPs))
       : {}),
+    ...(extension === undefined ? {} : { CreatedSeconds: BigInt(service.createdSeconds ?? 0), UID: service.uid ?? "" }),
   });
 }
 
@@ -84,6 +85,8 @@ export function decodeService(message: ServiceMessage, proxyName = ""): Service 
     namespace: message.Namespace,
     name: message.Name,
     type: decodeType(message.Type),
+    ...(message.CreatedSeconds === 0n ? {} : { createdSeconds: Number(message.CreatedSeconds) }),
+    ...(message.UID === "" ? {} : { uid: message.UID }),
     proxyName,
     labels: message.Labels,
     annotations: message.Annotations,

@@ -10,9 +10,11 @@ import {
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { makeEndpointSets } from "../endpoint-sets.ts";
+import { FrontendClaims } from "../frontend-claims.ts";
 import type { ProxySettings } from "../plan-node.ts";
 import { planNode } from "../plan-node.ts";
-import type { NodePlan } from "../service-plan.ts";
+import { planService } from "../plan-service.ts";
+import type { NodePlan, ServicePlan } from "../service-plan.ts";
 
 /** A node with Services and settings, chosen at random, for tests that rules of iptables and nft agree with plans. */
 export interface RandomState {
@@ -63,6 +65,14 @@ export function nodePlanOf({ settings, view, localAddresses }: RandomState, fami
   return planNode(settings, family, { node: view.node, localAddresses });
 }
 
+/** The plans of a random state, each without the frontends that other Services have. */
+export function plansOf({ view }: Pick<RandomState, "view">, node: NodePlan): readonly ServicePlan[] {
+  const plans = [...view.services.values()].map((service) => planService(service, node));
+  const claims = new FrontendClaims();
+  for (const plan of plans) claims.put(plan);
+  return plans.map((plan) => claims.withOwned(plan));
+}
+
 function randomService(random: () => number, number: number): ServiceView {
   const pick = makePick(random);
   const chance = (probability: number): boolean => random() < probability;
@@ -73,12 +83,19 @@ function randomService(random: () => number, number: number): ServiceView {
   const balanced = type === "LoadBalancer" ? [`198.51.100.${10 + number}`, `2001:db8:100::${10 + number}`] : undefined;
   // One Service alone: iptables tries the next Service where the owner of a frontend has no endpoint for a sender.
   const bound = number === 0 && chance(0.5) ? ["198.51.100.99", "2001:db8:100::99"] : [];
+  // Another Service's cluster IPs, and an address that several Services may have.
+  const other = 10 + makeRandomBelow(random)(5);
+  const claimed = chance(0.2) ? [`10.96.0.${other}`, `fd00:96::${other}`, "203.0.113.99", "2001:db8:e::99"] : [];
   const parts = service(`ns/s${number}`, {
     type,
+    createdSeconds: pick(undefined, 1, 2),
+    uid: pick(undefined, "x", "y"),
     isHeadless: chance(0.03),
     ips: isDualStack ? [`10.96.0.${10 + number}`, `fd00:96::${10 + number}`] : [`10.96.0.${10 + number}`],
-    externalIPs: chance(0.3) ? [`203.0.113.${10 + number}`, `2001:db8:e::${10 + number}`, ...bound] : [],
-    ...(balanced === undefined ? {} : { loadBalancerIPs: [...balanced, ...(chance(0.5) ? bound : [])] }),
+    externalIPs: chance(0.3) ? [`203.0.113.${10 + number}`, `2001:db8:e::${10 + number}`, ...bound, ...claimed] : [],
+    ...(balanced === undefined
+      ? {}
+      : { loadBalancerIPs: [...balanced, ...(chance(0.5) ? bound : []), ...(chance(0.3) ? claimed : [])] }),
     ports,
     internalTrafficPolicy: pick("Cluster", "Local"),
     externalTrafficPolicy,

@@ -96,6 +96,19 @@ test("a written state is read back unchanged", () => {
   assert.deepEqual(normal(read(formatState(odd, endpointInfoHash))), normal(odd));
 });
 
+test("creation and UID are written only for Services that share an address, because KPNG rejects such keys", () => {
+  const age = { createdSeconds: 1_714_564_800, uid: "0b1c" };
+  const owner = service({ ...age, name: "a", clusterIP: "10.96.0.1" });
+  const rival = service({ ...age, name: "b", clusterIP: "10.96.0.2", externalIPs: addresses("10.96.0.1") });
+  const alone = service({ ...age, name: "c", clusterIP: "10.96.0.3" });
+  const { createdSeconds: _created, uid: _uid, ...ageless } = alone;
+  const state = (...services: Service[]) => ({ services, slices: [], nodes: [] });
+  assert.deepEqual(
+    normal(read(formatState(state(owner, rival, alone), endpointInfoHash))),
+    normal(state(owner, rival, ageless)),
+  );
+});
+
 test("the output does not depend on the order of the objects", () => {
   const turned = {
     services: odd.services?.toReversed(),

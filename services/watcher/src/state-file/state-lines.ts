@@ -26,8 +26,10 @@ export function formatNode(node: Node): string[] {
   ];
 }
 
-/** Returns the lines of a Service in a state file, without indentation. Pure. */
-export function formatService(service: Service): string[] {
+/**
+ * Returns the lines of a Service in a state file, without indentation; with `hasAge`, its creation and UID. Pure.
+ */
+export function formatService(service: Service, hasAge: boolean): string[] {
   return [
     `namespace: ${scalar(service.namespace)}`,
     `name: ${scalar(service.name)}`,
@@ -67,6 +69,8 @@ export function formatService(service: Service): string[] {
     `internaltraffictolocal: ${service.internalTrafficPolicy === "Local"}`,
     `healthchecknodeport: ${service.healthCheckNodePort}`,
     ...(service.proxyName === "" ? noLines : [`proxyname: ${scalar(service.proxyName)}`]),
+    ...(hasAge && service.createdSeconds !== undefined ? [`createdseconds: ${service.createdSeconds}`] : noLines),
+    ...(hasAge && service.uid !== undefined ? [`uid: ${scalar(service.uid)}`] : noLines),
     ...(service.proxyModeLoadBalancerIPs.v4.length + service.proxyModeLoadBalancerIPs.v6.length === 0
       ? noLines
       : addresses("", "proxymodeloadbalancerips", service.proxyModeLoadBalancerIPs)),

@@ -19,7 +19,9 @@ export function randomChange(random: () => number): ObjectChange {
         externalTrafficPolicy: pick("Cluster", "Local"),
       } as const;
       const external = pick({}, { externalIPs: addresses("192.0.2.1") });
-      return { kind: "put-service", service: service({ name, proxyName: pick("", "", "x"), ...policy, ...external }) };
+      const age = pick({}, { createdSeconds: pick(1, 1_714_564_800), uid: pick("0b1c", "7f3e") });
+      const proxyName = pick("", "", "x");
+      return { kind: "put-service", service: service({ name, proxyName, ...age, ...policy, ...external }) };
     }
     case "slice": {
       const made = Array.from({ length: pick(0, 1, 3) }, (_, index) =>

@@ -68,25 +68,40 @@ test("slices without a Service", () => {
   ]);
 });
 
-test("two Services at one address or node port, but not at one address with different ports", () => {
-  const services = [
-    {
-      name: "a",
-      externalIps: ["192.0.2.9"],
-      ports: [{ port: 80, protocol: Protocol.TCP, nodePort: 30_080 }],
-      endpoints: ready,
-    },
-    { name: "b", externalIps: ["192.0.2.9"], ports: [{ port: 80, protocol: Protocol.TCP }], endpoints: ready },
-    {
-      name: "c",
-      externalIps: ["192.0.2.9"],
-      ports: [{ port: 80, protocol: Protocol.UDP, nodePort: 30_080 }],
-      endpoints: ready,
-    },
-  ];
-  expect(found({ services })).toEqual([
-    "error service/default/a: 192.0.2.9 port 80/tcp is also an address of service/default/b",
-  ]);
+const created = (seconds: number) => ({ createdAt: timestampFromMs(seconds * 1000), endpoints: ready });
+const otherPort = [{ port: 81, protocol: Protocol.TCP }];
+
+test.each([
+  {
+    name: "two Services at one address or node port: the younger gets no packets",
+    services: [
+      { name: "a", externalIps: ["192.0.2.9"], ports: http, ...created(2) },
+      { name: "b", externalIps: ["192.0.2.9"], ports: http, ...created(1) },
+      { name: "c", externalIps: ["192.0.2.9"], ports: otherPort, ...created(3) },
+    ],
+    findings: ["error service/default/a: it gets no packets at 192.0.2.9 port 80/tcp, which service/default/b has"],
+  },
+  {
+    name: "an external IP that is the cluster IP of another Service, at any port",
+    services: [
+      { name: "a", externalIps: ["10.96.0.1"], ports: [...http, ...otherPort], ...created(1) },
+      { name: "b", clusterIps: ["10.96.0.1"], ports: http, ...created(2) },
+    ],
+    findings: [
+      "error service/default/a: it claims 10.96.0.1, the cluster IP of service/default/b, which keeps its ports",
+    ],
+  },
+  {
+    name: "an external IP that is the load-balancer IP of a younger Service",
+    services: [
+      { name: "a", externalIps: ["192.0.2.9"], ports: http, ...created(1) },
+      { name: "b", loadBalancerIps: ["192.0.2.9"], externalIps: ["192.0.2.9"], ports: http, ...created(2) },
+    ],
+    findings: ["error service/default/a: it gets no packets at 192.0.2.9 port 80/tcp, which service/default/b has"],
+  },
+])("$name", ({ services, findings }) => {
+  expect(found({ services })).toEqual(findings);
+  expect(found({ services: services.toReversed() })).toEqual(findings);
 });
 
 test("zone hints that are incomplete, or that leave out a zone of nodes", () => {

@@ -1,5 +1,8 @@
 import { type Endpoint, ProtocolSchema, type Service } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { type Claimant, compareClaimants } from "@kpng/service-plan/frontend-claims.ts";
 import { formatAge, formatEnum, timestampMs } from "../print/format.ts";
 import type { WatcherState } from "./read-state.ts";
 
@@ -84,31 +87,63 @@ function* serviceFindings({ services, endpoints }: WatcherState): Generator<Find
   }
 }
 
-/** Finds addresses and node ports that several Services claim. Only one of them can receive the traffic. */
+/**
+ * Finds addresses and node ports that several Services claim. The subject is the Service that gets no packets there, as
+ * nodes decide it ({@link compareClaimants}); or that has the cluster IP of another Service, even at another port.
+ */
 function* addressFindings(services: readonly Service[]): Generator<Finding> {
-  const owners = new Map<string, Set<string>>();
-  const claim = (frontend: string, service: Service): void => {
-    const set = owners.get(frontend) ?? new Set();
-    owners.set(frontend, set.add(subjectOf(service)));
-  };
+  const ownerOf = new Map<string, Service>();
   for (const service of services) {
-    const addresses = [
-      ...(service.isHeadless ? [] : service.clusterIps),
-      ...service.externalIps,
-      ...service.loadBalancerIps,
-    ];
-    for (const { port, nodePort, protocol } of service.ports) {
-      const name = formatEnum(ProtocolSchema, protocol);
-      for (const address of addresses) claim(`${address} port ${port}/${name}`, service);
-      if (nodePort !== 0) claim(`node port ${nodePort}/${name}`, service);
+    if (!service.isHeadless) for (const address of service.clusterIps) ownerOf.set(address, service);
+  }
+  for (const service of services) {
+    for (const address of new Set([...service.externalIps, ...service.loadBalancerIps])) {
+      const owner = ownerOf.get(address);
+      if (owner === undefined || owner === service) continue;
+      const text = `it claims ${address}, the cluster IP of ${subjectOf(owner)}, which keeps its ports`;
+      const remedy =
+        "remove the address; the admission plugin DenyServiceExternalIPs forbids external IPs (CVE-2020-8554)";
+      yield { severity: "error", subject: subjectOf(service), text, remedy };
     }
   }
-  for (const [frontend, subjects] of owners) {
-    const [first = "", ...others] = [...subjects].sort();
-    if (others.length === 0) continue;
-    const text = `${frontend} is also an address of ${others.join(", ")}`;
-    yield { severity: "error", subject: first, text, remedy: "give each Service an address of its own" };
+  for (const [frontend, claimants] of claimedFrontends(services)) {
+    const [owner, ...others] = claimants.sort(compareClaimants);
+    for (const other of others) {
+      // Reported above, once for all ports.
+      if (owner?.kind === "clusterIP" && other.kind !== "clusterIP") continue;
+      const text = `it gets no packets at ${frontend}, which service/${owner?.key} has`;
+      yield {
+        severity: "error",
+        subject: `service/${other.key}`,
+        text,
+        remedy: "give each Service an address of its own",
+      };
+    }
   }
+}
+
+/** Returns the claims to each address and port, and node port. *Shape of a key:* `10.96.0.1 port 443/tcp`. */
+function claimedFrontends(services: readonly Service[]): ReadonlyMap<string, Claimant[]> {
+  const claims = new Map<string, Claimant[]>();
+  for (const service of services) {
+    const { clusterIps, externalIps, loadBalancerIps, createdAt, uid } = service;
+    const age = { createdSeconds: createdAt === undefined ? undefined : Number(createdAt.seconds), uid };
+    const key = serviceKey(service);
+    // Of several claims of one Service, the first counts.
+    const kinds = new Map<string, Claimant["kind"]>();
+    const claim = (frontend: string, kind: Claimant["kind"]): void => {
+      if (!kinds.has(frontend)) kinds.set(frontend, kind);
+    };
+    for (const { port, nodePort, protocol } of service.ports) {
+      const name = formatEnum(ProtocolSchema, protocol);
+      if (!service.isHeadless) for (const address of clusterIps) claim(`${address} port ${port}/${name}`, "clusterIP");
+      for (const address of loadBalancerIps) claim(`${address} port ${port}/${name}`, "loadBalancerIP");
+      for (const address of externalIps) claim(`${address} port ${port}/${name}`, "externalIP");
+      if (nodePort !== 0) claim(`node port ${nodePort}/${name}`, "nodePort");
+    }
+    for (const [frontend, kind] of kinds) getOrMake(claims, frontend, () => []).push({ ...age, key, kind });
+  }
+  return claims;
 }
 
 /** Finds Services whose zone hints are ignored: everywhere if an endpoint lacks hints, or in a zone that none names. */

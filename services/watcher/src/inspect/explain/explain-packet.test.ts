@@ -51,10 +51,10 @@ test("a packet to an address of a headless Service with a proxy name is for an e
   }
 });
 
-test("of two Services with the same frontend, the first with endpoints answers", () => {
+test("of two Services with the same frontend, the older answers", () => {
   const both = new Store();
   both.replace({
-    services: [service({ name: "a-web" }), service()],
+    services: [service({ name: "a-web", createdSeconds: 2 }), service({ createdSeconds: 1 })],
     slices: [slice([endpoint("10.1.0.1")])],
     nodes: [],
   });

@@ -1,4 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type AddressSet, noAddresses } from "@kpng/model/address.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import {
@@ -40,6 +41,8 @@ export function serviceRow(service: Service, slices: readonly EndpointSlice[]): 
     healthCheckNodePort: service.healthCheckNodePort,
     endpoints: countEndpoints(slices),
     labels: { ...service.labels },
+    ...(service.createdSeconds === undefined ? {} : { createdAt: timestampFromMs(service.createdSeconds * 1000) }),
+    uid: service.uid ?? "",
   });
 }
 

@@ -138,6 +138,16 @@ const table: readonly { name: string; object: unknown; is: Partial<Service> }[] 
     is: { internalTrafficPolicy: "Local", externalTrafficPolicy: "Local", healthCheckNodePort: 32_000 },
   },
   {
+    name: "creation and UID are kept",
+    object: object({ metadata: { creationTimestamp: "2024-05-01T12:00:00Z", uid: "0b1c" } }),
+    is: { createdSeconds: 1_714_564_800, uid: "0b1c" },
+  },
+  {
+    name: "a manifest without creation and UID is accepted",
+    object: object({ metadata: { creationTimestamp: null, uid: "" } }),
+    is: {},
+  },
+  {
     name: "an ExternalName Service is accepted",
     object: object({ spec: { type: "ExternalName", externalName: "example.com" } }),
     is: { type: "ExternalName" },
@@ -299,6 +309,13 @@ const partTable: readonly {
     at: "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
     says: /from 1 to 86400/,
     is: { clientIPAffinitySeconds: 10_800 },
+  },
+  {
+    name: "a time of creation that is none",
+    object: object({ metadata: { creationTimestamp: "yesterday", uid: "0b1c" } }),
+    at: "metadata.creationTimestamp",
+    says: /"yesterday" is not a time/,
+    is: { uid: "0b1c" },
   },
   {
     name: "an address with a leading zero",

@@ -12,6 +12,7 @@ import {
   nameOrEmptyField,
   portField,
   portOrZeroField,
+  timeField,
   toSet,
   wordField,
 } from "./fields.ts";
@@ -40,6 +41,8 @@ export function decodeService(object: unknown, options: DecodeOptions): Decoded<
     namespace: metadata.namespace,
     name: metadata.name,
     type: spec.type ?? "ClusterIP",
+    ...(metadata.creationTimestamp ? { createdSeconds: metadata.creationTimestamp } : {}),
+    ...(metadata.uid ? { uid: metadata.uid } : {}),
     proxyName: metadata.labels?.[proxyNameLabel] ?? "",
     labels: keep(metadata.labels, options.serviceLabels),
     annotations: keep(metadata.annotations, options.serviceAnnotations),
@@ -63,6 +66,8 @@ export function decodeService(object: unknown, options: DecodeOptions): Decoded<
 
 /** Fields of a Service that are skipped where they are invalid. */
 const serviceParts: readonly string[] = [
+  "metadata.creationTimestamp",
+  "metadata.uid",
   "spec.type",
   "spec.clusterIP",
   "spec.clusterIPs.*",
@@ -138,7 +143,7 @@ const ingressShape = z.object({
 });
 
 const serviceShape = z.object({
-  metadata: metadataShape,
+  metadata: metadataShape.extend({ creationTimestamp: timeField.nullish(), uid: z.string().nullish() }),
   spec: specShape.nullish(),
   status: z.object({ loadBalancer: z.object({ ingress: z.array(ingressShape).nullish() }).nullish() }).nullish(),
 });

@@ -47,6 +47,14 @@ export const cidrField = z.string().transform((text, context) => {
   return z.NEVER;
 });
 
+/** A time as the API server writes it, in seconds since 1970. *Shape:* `2024-05-01T12:00:00Z`. */
+export const timeField = z.string().transform((text, context) => {
+  const ms = Date.parse(text);
+  if (!Number.isNaN(ms)) return Math.floor(ms / 1000);
+  context.issues.push({ code: "custom", input: text, message: `${show(text)} is not a time` });
+  return z.NEVER;
+});
+
 /** An integer from `min` to `max`. */
 export function numberField(min: number, max: number): z.ZodType<number> {
   return z.number().refine((value) => Number.isInteger(value) && value >= min && value <= max, {

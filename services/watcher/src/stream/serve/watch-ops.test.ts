@@ -180,7 +180,8 @@ describe("a subscriber gets only what it understands", () => {
   });
 
   test("fields from 100 up are sent only to subscribers that request them", async () => {
-    store.replace({ ...web, services: [service({ proxyModeLoadBalancerIPs: addresses("198.51.100.1") })] });
+    const age = { createdSeconds: 1_714_564_800, uid: "0b1c" };
+    store.replace({ ...web, services: [service({ ...age, proxyModeLoadBalancerIPs: addresses("198.51.100.1") })] });
     const read = async (request: object) => {
       const ops = await watch().ask({ NodeName: "n1", ...request });
       return ops.flatMap(({ Op: op }) =>
@@ -188,9 +189,11 @@ describe("a subscriber gets only what it understands", () => {
       )[0];
     };
     const plain = await read({});
+    expect(plain).toMatchObject({ CreatedSeconds: 0n, UID: "" });
     expect(plain?.ProxyModeLoadBalancerIPs).toBeUndefined();
     expect(plain?.Ports[0]?.HasEndpoints).toBeUndefined();
     const extended = await read({ Features: [Feature.Extended] });
+    expect(extended).toMatchObject({ CreatedSeconds: 1_714_564_800n, UID: "0b1c" });
     expect(extended?.ProxyModeLoadBalancerIPs?.V4).toEqual(["198.51.100.1"]);
     expect(extended?.Ports[0]?.HasEndpoints).toMatchObject({ V4: true, V6: false });
   });

@@ -80,6 +80,8 @@ function toService(service: StateService): Service {
     namespace: service.namespace || "default",
     name: service.name,
     type: service.type || "ClusterIP",
+    ...(service.createdseconds ? { createdSeconds: service.createdseconds } : {}),
+    ...(service.uid ? { uid: service.uid } : {}),
     proxyName: service.proxyname ?? "",
     labels: service.labels ?? {},
     annotations: service.annotations ?? {},

@@ -80,7 +80,9 @@ const service = z.strictObject({
     .strictObject({ clientip: z.strictObject({ timeoutseconds: affinitySecondsField }).nullish() })
     .nullish(),
   healthchecknodeport: portOrZeroField.nullish(),
-  // These two fields are our extension.
+  // These four fields are our extension.
+  createdseconds: z.int().min(0).nullish(),
+  uid: z.string().nullish(),
   proxyname: z.string().nullish(),
   proxymodeloadbalancerips: addressSet.nullish(),
 });
