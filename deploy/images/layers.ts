@@ -28,7 +28,7 @@ const tools: Readonly<Record<string, LayerContent>> = {
   ipvs: { packages: ["conntrack", "ipset", "iproute2", "iptables", "ipvsadm"] },
   // No compiler: the programs are compiled already. util-linux: nsenter.
   ebpf: { packages: ["conntrack", "iproute2", "nftables", "util-linux"] },
-  userspace: { packages: ["iproute2", "nftables"] },
+  userspace: { packages: ["conntrack", "iproute2", "nftables"] },
   // A shell and basic tools for the program of the user.
   callout: {
     packages: ["conntrack", "coreutils", "dash", "grep", "iptables", "sed"],

@@ -70,7 +70,7 @@ describe("images that Docker builds", () => {
       programs: ["ipvsadm", "ipset", "ip", "iptables-save", "iptables-restore", "ip6tables-restore", "conntrack"],
     },
     { target: "ebpf", programs: ["nft", "ip", "ss", "nsenter", "conntrack"] },
-    { target: "userspace", programs: ["nft", "ip"] },
+    { target: "userspace", programs: ["nft", "ip", "conntrack"] },
     { target: "callout", programs: ["sh", "iptables-restore", "conntrack"] },
   ])("$target contains the programs that it runs, with their libraries", async ({ target, programs }, context) => {
     const { docker: call } = needDocker(context);

@@ -56,7 +56,11 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
       const entries = await chooseEntries({ ...settings, print, log });
       const runtime = new UserspaceRuntime(settings.traffic, log, metrics);
       const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, localAddresses }));
-      return { ruleSets, serviceCounts: () => serviceCountsOf(runtime.table) };
+      // Without rights over packets, nothing leads clients anywhere but to the address that they send to.
+      const isRedirected = entries.some(({ kind }) => kind === "redirect");
+      const listeners = () => new Map(ruleSets.flatMap((ruleSet) => [...ruleSet.udpListeners()]));
+      const udpListeners = isRedirected ? listeners : undefined;
+      return { ruleSets, serviceCounts: () => serviceCountsOf(runtime.table), udpListeners };
     },
     cleanUp: ({ log }) => removeTables(tableName, log),
   };

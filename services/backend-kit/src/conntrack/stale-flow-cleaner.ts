@@ -7,7 +7,7 @@ import { familyLabels, shortBuckets } from "../observe/family-labels.ts";
 import { BackendError } from "../types/backend-error.ts";
 import { type ConntrackTool, createConntrackTool } from "./conntrack-tool.ts";
 import { type Frontends, isStale, StaleGroups } from "./stale-flows.ts";
-import { type FrontendKey, familyOfFrontend, hasUdpPort, udpFrontends } from "./udp-frontends.ts";
+import { type FrontendKey, familyOfFrontend, hasUdpPort, type UdpListeners, udpFrontends } from "./udp-frontends.ts";
 
 /** Options of {@link StaleFlowCleaner}. */
 export interface StaleFlowCleanerOptions {
@@ -15,6 +15,8 @@ export interface StaleFlowCleanerOptions {
   readonly metrics: Registry;
   /** Default {@link createConntrackTool}. */
   readonly tool?: ConntrackTool | undefined;
+  /** Returns the listeners of a proxy that carries traffic, as they are now. Default: none. */
+  readonly listeners?: (() => UdpListeners) | undefined;
 }
 
 /** Argument of `StaleFlowCleaner.clean`. */
@@ -91,13 +93,14 @@ export class StaleFlowCleaner {
     const { view, changed, isNodePortAddress, families: inForce = families, newest = () => view } = request;
     const isConcerned = this.#concernsUdp(view, changed);
     if (!isConcerned && this.#due.size === 0) return { kind: "not-needed" };
-    const present = udpFrontends(view);
+    const listeners = this.#options.listeners?.();
+    const present = udpFrontends(view, listeners);
     this.#remember(view, present.keys());
     if (isConcerned) for (const family of families) this.#due.add(family);
     let deletedCount = 0;
     try {
       for (const family of [...this.#due].filter((one) => inForce.includes(one))) {
-        const frontends = { present, gone: this.#gone, isNodePortAddress };
+        const frontends = { present, gone: this.#gone, isNodePortAddress, listeners };
         const isNeeded = this.#hasFrontends(family);
         if (isNeeded) deletedCount += await this.#cleanFamily(family, { frontends, view, newest }, signal);
         this.#due.delete(family);
@@ -144,7 +147,9 @@ export class StaleFlowCleaner {
       // Rules may have been installed during the search or the last deletion, and flows that began with them must stay.
       const latest = newest();
       if (latest !== decided.view) {
-        decided = { frontends: { ...frontends, present: udpFrontends(latest) }, view: latest, newest };
+        const listeners = this.#options.listeners?.();
+        const present = udpFrontends(latest, listeners);
+        decided = { frontends: { ...frontends, present, listeners }, view: latest, newest };
       }
       const chunk = groups.slice(at, at + groupsPerDeletion);
       const due = decided.view === view ? chunk : chunk.filter((flow) => isStale(flow, decided.frontends));

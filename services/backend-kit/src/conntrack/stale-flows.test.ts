@@ -8,31 +8,30 @@ const dns = { protocol: "UDP", nodePort: 30053, targetPort: 5353 } as const;
 const terminating = { ready: false, serving: true, terminating: true };
 const dead = { ready: false, serving: false, terminating: true };
 
-const present = udpFrontends(
-  view([
-    service("kube-system/dns", {
-      ips: ["10.96.0.10", "fd00:96::10"],
-      externalIPs: ["192.0.2.1"],
-      loadBalancerIPs: ["192.0.2.2"],
-      ports: [port(53, { ...dns, name: "dns" }), port(53, { name: "dns-tcp" })],
-      endpoints: [
-        endpoint("10.1.0.1", { ports: [{ name: "dns", port: 5353, protocol: "UDP" }] }),
-        endpoint("10.1.0.2", { ports: [{ name: "dns", port: 5353 }], conditions: terminating }),
-        endpoint("10.1.0.3", { ports: [{ name: "dns", port: 5353 }], conditions: dead }),
-        endpoint("10.1.0.4", { ports: [{ name: "dns-tcp", port: 5353 }] }),
-        endpoint("fd00:1::1", { ports: [{ name: "dns", port: 5353 }] }),
-      ],
-    }),
-    service("a/go", { ips: ["10.96.0.11"], ports: [port(53, dns)], endpoints: [endpoint("10.1.0.5")] }),
-    service("a/named", {
-      ips: ["10.96.0.12"],
-      ports: [port(53, { protocol: "UDP", targetPort: "dns" })],
-      endpoints: [endpoint("10.1.0.6")],
-    }),
-    service("a/none", { ips: ["10.96.0.13"], ports: [port(53, { protocol: "UDP" })] }),
-    service("a/tcp", { ips: ["10.96.0.14"], ports: [port(53)], endpoints: [endpoint("10.1.0.7")] }),
-  ]),
-);
+const dnsView = view([
+  service("kube-system/dns", {
+    ips: ["10.96.0.10", "fd00:96::10"],
+    externalIPs: ["192.0.2.1"],
+    loadBalancerIPs: ["192.0.2.2"],
+    ports: [port(53, { ...dns, name: "dns" }), port(53, { name: "dns-tcp" })],
+    endpoints: [
+      endpoint("10.1.0.1", { ports: [{ name: "dns", port: 5353, protocol: "UDP" }] }),
+      endpoint("10.1.0.2", { ports: [{ name: "dns", port: 5353 }], conditions: terminating }),
+      endpoint("10.1.0.3", { ports: [{ name: "dns", port: 5353 }], conditions: dead }),
+      endpoint("10.1.0.4", { ports: [{ name: "dns-tcp", port: 5353 }] }),
+      endpoint("fd00:1::1", { ports: [{ name: "dns", port: 5353 }] }),
+    ],
+  }),
+  service("a/go", { ips: ["10.96.0.11"], ports: [port(53, dns)], endpoints: [endpoint("10.1.0.5")] }),
+  service("a/named", {
+    ips: ["10.96.0.12"],
+    ports: [port(53, { protocol: "UDP", targetPort: "dns" })],
+    endpoints: [endpoint("10.1.0.6")],
+  }),
+  service("a/none", { ips: ["10.96.0.13"], ports: [port(53, { protocol: "UDP" })] }),
+  service("a/tcp", { ips: ["10.96.0.14"], ports: [port(53)], endpoints: [endpoint("10.1.0.7")] }),
+]);
+const present = udpFrontends(dnsView);
 const gone = new Set([ipFrontend("10.96.0.20", 53), nodePortFrontend("v4", 30099)]);
 const isNodePortAddress = (address: string): boolean => address === "10.0.0.1";
 
@@ -47,6 +46,28 @@ function flow(text: string): UdpFlow {
     replySourcePort: Number(replySourcePort),
   };
 }
+
+const listeners = new Map([
+  ["192.0.2.9 20001", ipFrontend("10.96.0.10", 53)],
+  ["192.0.2.9 20002", nodePortFrontend("v4", 30053)],
+  ["10.96.0.11 53", ipFrontend("10.96.0.11", 53)],
+]);
+const carried = udpFrontends(dnsView, listeners);
+
+test.each([
+  { name: "to its listener", flow: "10.96.0.10 53 -> 192.0.2.9 20001", stale: false },
+  { name: "to an endpoint, by a proxy before", flow: "10.96.0.10 53 -> 10.1.0.1 5353", stale: false },
+  { name: "to an endpoint that is gone, by a proxy before", flow: "10.96.0.10 53 -> 10.1.0.3 5353", stale: true },
+  { name: "started before the rules", flow: "10.96.0.10 53 -> 10.96.0.10 53", stale: true },
+  { name: "to the listener of another frontend", flow: "10.96.0.10 53 -> 192.0.2.9 20002", stale: true },
+  { name: "of a node port, to its listener", flow: "10.0.0.1 30053 -> 192.0.2.9 20002", stale: false },
+  { name: "of an unknown frontend, to a listener", flow: "10.96.0.99 53 -> 192.0.2.9 20001", stale: true },
+  { name: "of an unknown frontend, to another place", flow: "10.96.0.99 53 -> 192.0.2.9 20003", stale: false },
+  { name: "directly to a listener", flow: "192.0.2.9 20001 -> 192.0.2.9 20001", stale: false },
+  { name: "to an address at which a listener is itself", flow: "10.96.0.11 53 -> 10.96.0.11 53", stale: false },
+])("with listeners, a flow $name: stale is $stale", ({ flow: text, stale }) => {
+  expect(isStale(flow(text), { present: carried, gone, isNodePortAddress, listeners })).toBe(stale);
+});
 
 test.each([
   { name: "to a serving endpoint", flow: "10.96.0.10 53 -> 10.1.0.1 5353", stale: false },

@@ -1,5 +1,5 @@
 import type { UdpFlow } from "./udp-flow.ts";
-import { type FrontendKey, ipFrontend, nodePortFrontend, type Servers } from "./udp-frontends.ts";
+import { type FrontendKey, ipFrontend, nodePortFrontend, type Servers, type UdpListeners } from "./udp-frontends.ts";
 
 /** UDP frontends (addresses and ports at which Services answer) against which flows are checked. */
 export interface Frontends {
@@ -7,6 +7,8 @@ export interface Frontends {
   readonly present: ReadonlyMap<FrontendKey, Servers>;
   /** Previous frontends whose flows have not been examined since they were removed. */
   readonly gone: ReadonlySet<FrontendKey>;
+  /** Default none. */
+  readonly listeners?: UdpListeners | undefined;
   /** True for an address of this node on which node ports are served. */
   readonly isNodePortAddress: (address: string) => boolean;
 }
@@ -21,10 +23,11 @@ export interface Frontends {
  * | present, with endpoints | to another, or not translated (started before the rules) | yes |
  * | present without endpoints, or gone | translated | yes |
  * | present without endpoints, or gone | not translated | no: a new flow would be the same |
- * | none | any | no |
+ * | none | translated, to a local listener, which serves another frontend now | yes |
+ * | none | any other | no |
  */
-export function isStale(flow: UdpFlow, frontends: Frontends): boolean {
-  const { destination, destinationPort, family } = flow;
+export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): boolean {
+  const { destination, destinationPort, family, replySource, replySourcePort } = flow;
   const keys = [ipFrontend(destination, destinationPort)];
   const nodePort = nodePortFrontend(family, destinationPort);
   if ((frontends.present.has(nodePort) || frontends.gone.has(nodePort)) && frontends.isNodePortAddress(destination)) {
@@ -32,11 +35,10 @@ export function isStale(flow: UdpFlow, frontends: Frontends): boolean {
   }
   // An address of the node may also be an external IP: an endpoint of either frontend is right.
   const known = keys.filter((key) => frontends.present.has(key) || frontends.gone.has(key));
-  if (known.length === 0) return false;
-  const servers = known.map((key) => frontends.present.get(key)).filter((set) => set !== undefined);
-  const { replySource, replySourcePort } = flow;
-  if (servers.some((set) => set.has(`${replySource} ${replySourcePort}`) || set.has(`${replySource} *`))) return false;
   const isTranslated = replySource !== destination || replySourcePort !== destinationPort;
+  if (known.length === 0) return isTranslated && listeners?.has(`${replySource} ${replySourcePort}`) === true;
+  const servers = known.map((key) => frontends.present.get(key)).filter((set) => set !== undefined);
+  if (servers.some((set) => set.has(`${replySource} ${replySourcePort}`) || set.has(`${replySource} *`))) return false;
   return isTranslated || servers.some((set) => set.size > 0);
 }
 

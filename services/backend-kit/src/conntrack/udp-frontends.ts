@@ -11,6 +11,12 @@ export type FrontendKey = string;
 /** Endpoints that may answer at a frontend, as `address port`; `address *` if the view does not have the port. */
 export type Servers = ReadonlySet<string>;
 
+/**
+ * Local listeners to which packet rules redirect frontends, each with the frontend that it serves. *Shape of a
+ * listener:* `192.0.2.1 20173`.
+ */
+export type UdpListeners = ReadonlyMap<string, FrontendKey>;
+
 /** Key of a frontend at an IP of a Service. */
 export const ipFrontend = (address: string, port: number): FrontendKey => `${address} ${port}`;
 /** Key of a frontend at a node port. */
@@ -33,9 +39,12 @@ export function familyOfFrontend(key: FrontendKey): Family {
  * *Source:* kube-proxy `conntrack/cleanup.go`, which however skips frontends without serving endpoints and therefore
  * leaves their flows at dead pods.
  *
+ * `listeners` are servers, too: those of a proxy that carries traffic. Flows that a proxy before it has sent directly
+ * to an endpoint stay there.
+ *
  * Pure; O(services + endpoints of those with UDP ports).
  */
-export function udpFrontends(view: NodeView): ReadonlyMap<FrontendKey, Servers> {
+export function udpFrontends(view: NodeView, listeners: UdpListeners = new Map()): ReadonlyMap<FrontendKey, Servers> {
   const frontends = new Map<FrontendKey, Set<string>>();
   const add = (key: FrontendKey, servers: Iterable<string>): void => {
     const all = frontends.get(key) ?? new Set();
@@ -52,6 +61,7 @@ export function udpFrontends(view: NodeView): ReadonlyMap<FrontendKey, Servers> 
       }
     }
   }
+  for (const [listener, frontend] of listeners) frontends.get(frontend)?.add(listener);
   return frontends;
 }
 

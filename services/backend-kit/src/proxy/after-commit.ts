@@ -9,7 +9,7 @@ import { applySettings } from "../conntrack/apply-settings.ts";
 import { wantedSettings } from "../conntrack/conntrack-settings.ts";
 import { FlowCleaning } from "../conntrack/flow-cleaning.ts";
 import { StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
-import { hasUdpPort } from "../conntrack/udp-frontends.ts";
+import { hasUdpPort, type UdpListeners } from "../conntrack/udp-frontends.ts";
 import { loadView } from "../disk/load-view.ts";
 import type { StateOptions } from "../disk/state-folder.ts";
 import { HealthCheckServers } from "../health-check/health-check-servers.ts";
@@ -34,8 +34,10 @@ export interface AfterCommitOptions {
   readonly localAddresses: () => AddressSet;
   /** Parsed `conntrackOptions`. */
   readonly options: ParsedOptions;
-  /** See `ServiceProxy.carriesTraffic`: conntrack is left alone. */
+  /** See `ServiceProxy.carriesTraffic`. */
   readonly carriesTraffic: boolean;
+  /** See `OpenRuleSets.udpListeners`. */
+  readonly udpListeners: (() => UdpListeners) | undefined;
   /** See `OpenRuleSets.serviceCounts`. */
   readonly serviceCounts: ReadServiceCounts | undefined;
 }
@@ -49,6 +51,7 @@ export class AfterCommit {
   readonly #options: AfterCommitOptions;
   readonly #cleaner: StaleFlowCleaner;
   readonly #cleaning: FlowCleaning;
+  readonly #cleansFlows: boolean;
   readonly #servers: HealthCheckServers;
   /** Undefined without `--service-traffic`. */
   readonly #traffic: ServiceTraffic | undefined;
@@ -58,7 +61,9 @@ export class AfterCommit {
   constructor(options: AfterCommitOptions) {
     const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
     this.#options = options;
-    this.#cleaner = new StaleFlowCleaner({ log, metrics });
+    const { carriesTraffic, serviceCounts, udpListeners } = options;
+    this.#cleansFlows = !carriesTraffic || udpListeners !== undefined;
+    this.#cleaner = new StaleFlowCleaner({ log, metrics, listeners: udpListeners });
     this.#cleaning = new FlowCleaning({
       cleaner: this.#cleaner,
       health,
@@ -74,7 +79,6 @@ export class AfterCommit {
         health.set("health-checks", { isHealthy: true, isReady: true, reason: reasons.join("; ") }),
     });
     health.setReady("health-checks");
-    const { carriesTraffic, serviceCounts } = options;
     const countsTraffic = options.options.serviceTraffic === true;
     const countsFlows = countsTraffic && !carriesTraffic && serviceCounts === undefined;
     this.#traffic = countsFlows ? new ServiceTraffic(log, metrics) : undefined;
@@ -88,14 +92,14 @@ export class AfterCommit {
 
   /** Answers health checks and searches for stale flows; run it beside the sync loop. */
   get tasks(): readonly Task[] {
-    const { name, carriesTraffic } = this.#options;
+    const { name } = this.#options;
     const traffic = this.#traffic;
     return [
       ...(traffic === undefined ? [] : [{ name: `backend/${name}/traffic`, run: traffic.run }]),
       { name: `backend/${name}/health-checks`, run: (signal) => this.#servers.run(signal) },
-      ...(carriesTraffic
-        ? []
-        : [{ name: `backend/${name}/conntrack`, run: (signal: AbortSignal) => this.#cleaning.run(signal) }]),
+      ...(this.#cleansFlows
+        ? [{ name: `backend/${name}/conntrack`, run: (signal: AbortSignal) => this.#cleaning.run(signal) }]
+        : []),
     ];
   }
 
@@ -104,8 +108,8 @@ export class AfterCommit {
    * after a reboot, because no flow is older than the kernel.
    */
   async seed(): Promise<void> {
-    const { state, context, carriesTraffic } = this.#options;
-    if (state?.folder === undefined || carriesTraffic) return;
+    const { state, context } = this.#options;
+    if (state?.folder === undefined || !this.#cleansFlows) return;
     const { nodeName, serviceProxyName } = context;
     const { folder, maxAgeMs } = state;
     const nowMs = Date.now();
@@ -127,9 +131,9 @@ export class AfterCommit {
   ): Promise<void> {
     if (families.length === 0) return;
     const { view, mode, changes } = update;
-    const { nodePorts, localAddresses, carriesTraffic } = this.#options;
+    const { nodePorts, localAddresses } = this.#options;
     const changed = mode === "full" ? "all" : touchedServices(changes);
-    if (!carriesTraffic && cleanedFamilies.length > 0) this.#cleanFlows(view, changed, cleanedFamilies);
+    if (this.#cleansFlows && cleanedFamilies.length > 0) this.#cleanFlows(view, changed, cleanedFamilies);
     const addresses = () => listenAddresses(nodePorts, view, localAddresses());
     await this.#servers.sync({ view, addresses, families, changed });
   }
@@ -158,8 +162,8 @@ export class AfterCommit {
 
   /** Sets the limits of conntrack. Only the default instance does so, because the limits apply to the whole node. */
   async #setConntrackLimits(): Promise<void> {
-    const { options, context, sysctls } = this.#options;
-    if (context.serviceProxyName !== "") return;
+    const { options, context, sysctls, carriesTraffic } = this.#options;
+    if (context.serviceProxyName !== "" || carriesTraffic) return;
     // The kernel counts packets and bytes only for those who read them from its flows.
     const settings = wantedSettings(
       { ...options, serviceTraffic: this.#traffic !== undefined },

@@ -2,6 +2,7 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
+import type { UdpListeners } from "../conntrack/udp-frontends.ts";
 import type { ReadServiceCounts } from "../traffic/traffic-reporter.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { FamilyOutcome } from "./family-rules.ts";
@@ -47,9 +48,9 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
   /** True if node ports should answer on 127.0.0.0/8, provided that the node-port addresses include it. */
   readonly wantsLoopbackNodePorts: boolean;
   /**
-   * True if the process carries the traffic itself: then conntrack has no flows from clients to endpoints, its limits
-   * stay as they are, and no flow in it is stale. Health fails until the first sync, because no rules of an earlier run
-   * serve. Default false.
+   * True if the process carries the traffic itself: then the limits of conntrack stay as they are, and it has no flows
+   * of clients, unless there are `OpenRuleSets.udpListeners`. Health fails until the first sync, because no rules of an
+   * earlier run serve. Default false.
    */
   readonly carriesTraffic?: boolean | undefined;
   /**
@@ -71,6 +72,11 @@ export interface OpenRuleSets<Change extends RuleChange> {
    * connections. Default: counted from events of conntrack.
    */
   readonly serviceCounts?: ReadServiceCounts | undefined;
+  /**
+   * Returns the listeners to which conntrack leads UDP clients, from a proxy that carries the traffic itself. Stale
+   * flows are deleted then, too. Default: conntrack is left alone by such a proxy.
+   */
+  readonly udpListeners?: (() => UdpListeners) | undefined;
 }
 
 /** A way to run a proxy other than serving, e.g. shadow mode. */

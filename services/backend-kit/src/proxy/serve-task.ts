@@ -67,7 +67,7 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
   const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
   const { log, metrics, proxyHealth } = context;
   const { requests } = host;
-  const { ruleSets, onOutcome, serviceCounts } = await proxy.openRuleSets(host);
+  const { ruleSets, onOutcome, serviceCounts, udpListeners } = await proxy.openRuleSets(host);
   const families = ruleSets.map(({ family }) => family);
   const repairs = countRepairs(name, metrics, ruleSets);
   const rules = new RuleSets({
@@ -88,7 +88,8 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
   const isCommitted = host.destination.kind === "kernel";
   const nodePorts = host.settings.nodePortAddresses;
   const { carriesTraffic = false } = proxy;
-  const after = new AfterCommit({ name, nodePorts, context, state, options, carriesTraffic, serviceCounts, ...host });
+  const fromProxy = { carriesTraffic, serviceCounts, udpListeners };
+  const after = new AfterCommit({ name, nodePorts, context, state, options, ...fromProxy, ...host });
   await after.seed();
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);

@@ -1,3 +1,4 @@
+import { type FrontendKey, ipFrontend, nodePortFrontend } from "@kpng/backend-kit/conntrack/udp-frontends.ts";
 import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
@@ -47,6 +48,16 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
 
   get socketCount(): number {
     return this.#wanted().filter(({ isListening }) => isListening).length;
+  }
+
+  /** The UDP listeners with their frontends, as conntrack names them. */
+  *udpListeners(): Generator<readonly [listener: string, FrontendKey], void, void> {
+    for (const { frontend, state } of this.#wanted()) {
+      const { address, protocol, port } = frontend;
+      if (protocol !== "UDP" || state.kind !== "open") continue;
+      const key = address === undefined ? nodePortFrontend(this.family, port) : ipFrontend(address, port);
+      yield [`${state.at.address} ${state.at.port}`, key];
+    }
   }
 
   get closedCount(): number {

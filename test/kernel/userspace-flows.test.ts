@@ -1,0 +1,110 @@
+import { localPorts } from "@kpng/backend-userspace/entry/entry.ts";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { named, nothing } from "../scenario/build.ts";
+import type { State } from "../scenario/manifest.ts";
+import { pod } from "../scenario/packet.ts";
+import { kpngUserspace } from "./backend/kpng-userspace.ts";
+import type { RunningBackend } from "./backends.ts";
+import { describePackets } from "./describe-packets.ts";
+import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+
+vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
+
+const range = { first: 20_000, last: 20_049 };
+const udp = (name: string, number: number, host: "b" | "c"): State =>
+  named(name, { number, ports: [{ port: 80, protocols: ["udp"] }] }, [host]);
+const poll = { timeout: 30_000, interval: 100 };
+
+describePackets("UDP flows through kpng-userspace, with redirection", () => {
+  let world: TwoNodes;
+  let backend: RunningBackend;
+  let lastId = 0;
+  const nft = (text: string) => world.laboratory.run("n1", ["nft", text]);
+  beforeAll(async () => {
+    world = await buildTwoNodes();
+    // Some rule of every node uses connection tracking.
+    await nft("table ip node { chain pre { type filter hook prerouting priority -200; ct state new counter; }; }");
+    backend = await kpngUserspace(world, { args: ["--local-ports", `${range.first}-${range.last}`] });
+  });
+  afterAll(async () => {
+    await backend?.close();
+    await world?.close();
+  });
+
+  /** Sends datagrams from one port, until the test ends. The result tells who answers since its last call. */
+  async function openFlow(address: string): Promise<() => Promise<string>> {
+    const id = ++lastId;
+    const agent = world.agentOf(pod("a"));
+    await agent.send({ kind: "open", id, protocol: "udp", address, port: 80 });
+    return async () => {
+      const { answered, name } = await agent.send({ kind: "look", id });
+      return answered === 0 ? "nobody" : (name ?? "?");
+    };
+  }
+
+  /** Waits until the kernel's connection tracking has an entry. */
+  const tracked = (destination: string, replySource: string) =>
+    expect
+      .poll(() => world.laboratory.run("n1", ["conntrack", "-L", "-p", "udp", "-d", destination]), poll)
+      .toContain(`src=${replySource} `);
+
+  test("a socket that sent before the rules existed is served", async () => {
+    const who = await openFlow("10.96.0.61");
+    await tracked("10.96.0.61", "10.96.0.61");
+    await backend.start({}, udp("web", 61, "b"));
+    await expect.poll(who, poll).toBe("b");
+  });
+
+  test("a flow that another proxy has left at an endpoint that is gone moves to one that is there", async () => {
+    const rule = "ip daddr 10.96.0.62 udp dport 80 dnat to 10.1.2.99:8080";
+    await nft(`table ip other { chain pre { type nat hook prerouting priority -100; ${rule}; }; }`);
+    const who = await openFlow("10.96.0.62");
+    await tracked("10.96.0.62", "10.1.2.99");
+    await nft("delete table ip other");
+    await backend.start({}, udp("web", 62, "b"));
+    await expect.poll(who, poll).toBe("b");
+  });
+
+  /** Number of another cluster IP whose frontend prefers the same local port. */
+  function rivalOf(number: number): number {
+    const firstPort = (each: number): number => [...localPorts(`UDP 10.96.0.${each} 80`, range)][0] ?? 0;
+    const rival = Array.from({ length: 150 }, (_, at) => 80 + at).find((each) => firstPort(each) === firstPort(number));
+    return rival ?? expect.fail(`no other Service prefers the port of ${number}`);
+  }
+
+  /** Waits until no entry leads from an address to another place. */
+  const untranslated = (destination: string) =>
+    expect
+      .poll(() => world.laboratory.run("n1", ["conntrack", "-L", "-p", "udp", "-d", destination]), poll)
+      .not.toContain("src=192.0.2.1 ");
+
+  test("a client of a deleted Service does not reach the Service that gets its local port", async () => {
+    const next = rivalOf(63);
+    await backend.start({}, udp("web", 63, "b"));
+    const who = await openFlow("10.96.0.63");
+    await expect.poll(who, poll).toBe("b");
+    await backend.apply(nothing);
+    await backend.apply(udp("next", next, "c"));
+    await expect.poll(await openFlow(`10.96.0.${next}`), poll).toBe("c");
+    await untranslated("10.96.0.63");
+    await who();
+    const other = await openFlow(`10.96.0.${next}`);
+    for (let count = 0; count < 5; count++) await expect.poll(other, poll).toBe("c");
+    expect(await who()).toBe("nobody");
+  });
+
+  test("a client of a Service that was deleted while no process ran does not reach another one", async () => {
+    const next = rivalOf(64);
+    await backend.start({}, udp("web", 64, "b"));
+    const who = await openFlow("10.96.0.64");
+    await expect.poll(who, poll).toBe("b");
+    await backend.stop("SIGKILL");
+    await backend.start({}, udp("next", next, "c"));
+    await expect.poll(await openFlow(`10.96.0.${next}`), poll).toBe("c");
+    await untranslated("10.96.0.64");
+    await who();
+    const other = await openFlow(`10.96.0.${next}`);
+    for (let count = 0; count < 5; count++) await expect.poll(other, poll).toBe("c");
+    expect(await who()).toBe("nobody");
+  });
+});
