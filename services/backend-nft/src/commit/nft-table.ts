@@ -3,7 +3,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { SharedSetChange } from "../elements/element-table.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
-import { type BatchStep, splitElements, type TableId } from "../netlink/element-batch.ts";
+import type { BatchStep, TableId } from "../netlink/element-batch.ts";
 import type { TableConnection } from "../netlink/table-connection.ts";
 import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
@@ -12,11 +12,11 @@ import { readElements } from "../read/read-table.ts";
 import {
   firstHook,
   pickChainAddition,
-  pickChainBytes,
   renderHooks,
   renderSkeleton,
   renderStickyPickChain,
 } from "../render/skeleton.ts";
+import { divideSteps } from "./divide-steps.ts";
 import { fillElements, putAll, putRecord } from "./fill-elements.ts";
 import { countOfPick } from "./needed-picks.ts";
 import { type FoundTable, type Frame, planChange, planInstall } from "./plan-table.ts";
@@ -58,8 +58,8 @@ const noObjects: FoundTable["objects"] = { chains: [], sets: [] };
 /** Size of a transaction in the first load, in bytes. Smaller ones take longer in total, larger ones more memory. */
 const chunkBytes = 256 * 1024;
 
-/** Upper bound of the size of the headers of such a transaction, in bytes. */
-const chunkOverhead = 4 * 1024;
+/** Upper bound of what a transaction has beside its steps, in bytes. */
+const transactionOverhead = 1024;
 
 /**
  * The table of one family in the kernel, and the elements and chains that it should contain. `NftRuleSet` calls it, one
@@ -247,26 +247,15 @@ export class NftTable {
     return plain.map((name) => pickChainAddition(this.#options.family, countOfPick(name) ?? 0));
   }
 
-  /** Commits steps in one transaction; or, if no packet uses the table yet (`isUnused`), in many small ones. */
+  /**
+   * Commits steps in one transaction, if the socket can send it; or, if no packet uses the table yet (`isUnused`), in
+   * many small ones.
+   */
   async #send(steps: readonly BatchStep[], isUnused: boolean): Promise<void> {
     const { connection } = this.#options;
-    if (!isUnused) return await connection.commit(this.#id, steps);
-    const maxBytes = connection.maxTransactionBytes - chunkOverhead;
-    // A record must not outlive the elements that it describes.
-    const isOldRecord = (step: BatchStep): boolean => step.kind === "delete" && step.set === "record";
-    const oldRecord = steps.filter(isOldRecord);
-    if (oldRecord.length > 0) await connection.commit(this.#id, oldRecord);
-    // In one transaction if possible: with the program nft, each costs processes and all chains that are installed.
-    const chains = steps.filter(({ kind }) => kind === "chain");
-    const chainsPerCommit = Math.max(1, Math.floor(maxBytes / pickChainBytes));
-    for (let at = 0; at < chains.length; at += chainsPerCommit) {
-      await connection.commit(this.#id, chains.slice(at, at + chainsPerCommit));
-    }
-    for (const step of steps) {
-      if (step.kind === "chain" || isOldRecord(step)) continue;
-      for (const elements of splitElements(step.elements, Math.min(chunkBytes, maxBytes))) {
-        await connection.commit(this.#id, [{ ...step, elements }]);
-      }
+    const limit = connection.maxTransactionBytes - transactionOverhead;
+    for (const part of divideSteps(steps, isUnused ? Math.min(chunkBytes, limit) : limit)) {
+      await connection.commit(this.#id, part);
     }
   }
 }

@@ -104,10 +104,14 @@ export function encodeBatch(
 
 /** An upper bound of the size of most batches: a buffer that grows leaves its smaller versions as garbage. */
 function batchBytes(steps: readonly BatchStep[]): number {
-  const sizes = steps.map((step) =>
-    step.kind === "chain" ? 2_048 : step.elements.reduce((sum, element) => sum + elementBytes(element), 256),
-  );
-  return sizes.reduce((sum, size) => sum + size, 1_024);
+  return steps.reduce((sum, step) => sum + stepBytes(step), 1_024);
+}
+
+/** An upper bound of what a step takes in a batch, in bytes. */
+export function stepBytes(step: BatchStep): number {
+  if (step.kind === "chain") return 2_048;
+  const bytes = step.elements.reduce((sum, element) => sum + elementBytes(element), 0);
+  return bytes + 256 * Math.ceil((bytes + 1) / (maxListBytes / 2));
 }
 
 /** One message of a transaction, before it has a sequence number. */

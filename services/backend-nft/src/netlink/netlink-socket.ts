@@ -92,10 +92,9 @@ export class NetlinkSocket {
     return new NetlinkSocket(libc, descriptor, bufferBytes);
   }
 
-  /** Sends messages as one datagram. Errors: TRANSACTION_TOO_LARGE, NETLINK_UNAVAILABLE. */
+  /** Sends messages as one datagram. Errors: NETLINK_UNAVAILABLE, also above {@link maxSendBytes}. */
   send(bytes: Buffer): void {
     this.#checkOpen();
-    this.#checkSize(bytes);
     while (this.#libc.send(this.#descriptor, bytes, bytes.length, 0) < 0) {
       if (this.#libc.errno() !== errnoInterrupted)
         throw failure(this.#libc, `${bytes.length} bytes cannot be sent to the kernel`);
@@ -105,7 +104,6 @@ export class NetlinkSocket {
   /** Like {@link send}, but on another thread: the kernel takes some microseconds for each element. */
   async sendOffThread(bytes: Buffer): Promise<void> {
     this.#checkOpen();
-    this.#checkSize(bytes);
     await new Promise<void>((resolve, reject) => {
       this.#libc.send.async(this.#descriptor, bytes, bytes.length, 0, (error: unknown, sent: number | bigint) => {
         if (error !== null || Number(sent) < 0)
@@ -145,14 +143,6 @@ export class NetlinkSocket {
     const value = Buffer.alloc(4);
     value.writeInt32LE(bytes);
     return this.#libc.setOption(this.#descriptor, solSocket, option, value, value.length) === 0;
-  }
-
-  #checkSize(bytes: Buffer): void {
-    if (bytes.length <= this.maxSendBytes) return;
-    throw new BackendNftError(
-      "TRANSACTION_TOO_LARGE",
-      `a transaction of ${bytes.length} bytes exceeds the socket's ${this.maxSendBytes} (sysctl net.core.wmem_max)`,
-    );
   }
 }
 

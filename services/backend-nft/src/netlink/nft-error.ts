@@ -5,7 +5,6 @@ export type BackendNftErrorCode =
   | "NETLINK_UNAVAILABLE"
   | "NFT_MISSING"
   | "COMMIT_REJECTED"
-  | "TRANSACTION_TOO_LARGE"
   | "READ_FAILED"
   | "NFT_UNSUPPORTED"
   | "TABLE_NOT_OURS";

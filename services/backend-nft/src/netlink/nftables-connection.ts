@@ -78,8 +78,8 @@ export class NftablesConnection {
   /**
    * Applies all steps in one transaction, or none of them.
    *
-   * Errors: COMMIT_REJECTED with the kernel's reason and the set, after which nothing is changed;
-   * TRANSACTION_TOO_LARGE.
+   * Errors: COMMIT_REJECTED with the kernel's reason and the set, after which nothing is changed; NETLINK_UNAVAILABLE
+   * above {@link maxTransactionBytes}.
    */
   commit(table: TableId, steps: readonly BatchStep[]): Promise<void> {
     return this.#inTurn(async () => {

@@ -96,9 +96,6 @@ export function pickChainAddition(family: Family, count: number): ChainAddition 
   };
 }
 
-/** Upper bound of what a pick chain takes in a transaction, in bytes. `NftTable` divides large transactions by it. */
-export const pickChainBytes = 2 * 1024;
-
 /** The name of the chain that picks the id of one of `count` endpoints with affinity. */
 export function stickyPickChain(count: number): string {
   return `sticky_pick_${count}`;

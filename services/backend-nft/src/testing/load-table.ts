@@ -1,4 +1,4 @@
-import { NftTable } from "../commit/nft-table.ts";
+import { NftTable, type TableChange } from "../commit/nft-table.ts";
 import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { ChangingPlan } from "./plans.ts";
@@ -8,25 +8,28 @@ import { ChangingPlan } from "./plans.ts";
 
 const services = Number(process.argv[2]);
 const connection = new NftablesConnection(undefined, Number(process.argv[3]));
-const table = new NftTable({
-  ...{ family: "v4", table: "kpng", masqueradeBit: 14, maxClients: 1_000 },
-  ...{ connection, runNft: new RunNft(60_000) },
-});
+const open = (): NftTable =>
+  new NftTable({
+    ...{ family: "v4", table: "kpng", masqueradeBit: 14, maxClients: 1_000 },
+    ...{ connection, runNft: new RunNft(60_000) },
+  });
+const table = open();
 const plan = new ChangingPlan("v4");
 for (let at = 0; at < services; at++) plan.set(`ns/web-${at}`, 5);
 const nothing = (): void => undefined;
+const countOf = ({ elements }: TableChange): number => elements.reduce((sum, one) => sum + one.elements.length, 0);
 const first = await table.syncAll(plan, nothing);
 const keys = Array.from({ length: services }, (_, at) => `ns/web-${at}` as const);
 for (const key of keys) plan.set(key, 6);
-const all = await table.sync(plan, new Set(keys), nothing).then(
-  () => "done",
-  (error: unknown) => (error instanceof Error ? error.message : String(error)),
-);
+const all = await table
+  .sync(plan, new Set(keys), nothing)
+  .then(countOf, (error: unknown) => (error instanceof Error ? error.message : String(error)));
 process.stdout.write(
   JSON.stringify({
     limit: connection.maxTransactionBytes,
-    first: first.elements.reduce((sum, change) => sum + change.elements.length, 0),
+    first: countOf(first),
     all,
+    again: countOf(await open().syncAll(plan, nothing)),
   }),
 );
 connection.close();
