@@ -7,6 +7,9 @@ import { readIpvsSettings } from "./ipvs-settings.ts";
 import { RunTool } from "./read/run-tool.ts";
 import { objectNames } from "./render/object-names.ts";
 
+/** kube-proxy serves only Services without a proxy name, so only this instance takes its place. */
+const names = objectNames("");
+
 /**
  * Steps of a move from and to kube-proxy, which are runs of their own: docs/guides/migrate-from-kube-proxy.md has their
  * order. `ipvsBackend` passes them to `proxyBackend`. Separate from it, because serving does not need them.
@@ -21,11 +24,11 @@ export const kubeProxyMoves: readonly ProxyAlternative[] = [
           "remove what kube-proxy in ipvs or iptables mode has left, except virtual servers that kpng-ipvs has taken over, and exit",
       },
     ],
-    makeTask: (options, _settings, { serviceProxyName, log }) => ({
+    makeTask: (options, _settings, { log }) => ({
       name: "backend/ipvs/cleanup-kube-proxy",
       run: () => {
         const { toolMs, excludedCIDRs } = readIpvsSettings(options);
-        const [names, runTool] = [objectNames(serviceProxyName), new RunTool(toolMs)];
+        const runTool = new RunTool(toolMs);
         return removeKubeProxy({ names, runTool, log, localAddresses: readLocalAddresses(), excludedCIDRs });
       },
     }),
@@ -36,13 +39,12 @@ export const kubeProxyMoves: readonly ProxyAlternative[] = [
       {
         flags: "--hand-over-to-kube-proxy",
         description:
-          "before kube-proxy starts in ipvs mode: give it the addresses and virtual servers of Services, and exit",
+          "before kube-proxy starts in ipvs mode: give it the interface and virtual servers of Services, and exit",
       },
     ],
     makeTask: (options, _settings, context) => ({
       name: "backend/ipvs/hand-over",
       run: async (signal) => {
-        const names = objectNames(context.serviceProxyName);
         // A kpng-ipvs that still runs would take the addresses back.
         await using lock = await lockRules({ ...context, name: `ipvs ${names.prefix}` }, signal);
         const runTool = new RunTool(readIpvsSettings(options).toolMs);

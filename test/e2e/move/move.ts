@@ -39,8 +39,8 @@ export async function* moveAll(cluster: Cluster): AsyncGenerator<Measurement> {
       yield { step: `${name} moved to kpng-ipvs`, measured: seconds(performance.now() - startedMs) };
     }
     await expectObjects(cluster, {
-      present: "kpng-ipvs0",
-      absent: ["kube-ipvs0", "KUBE-CLUSTER-IP", "KUBE-SERVICES", "KUBE-IPVS"],
+      present: ["kube-ipvs0", "KPNGIPVS-"],
+      absent: ["KUBE-CLUSTER-IP", "KUBE-SERVICES", "KUBE-IPVS"],
     });
     await Probe.create(cluster, "moved");
     for (const { name } of nodes) {
@@ -48,7 +48,7 @@ export async function* moveAll(cluster: Cluster): AsyncGenerator<Measurement> {
       for (const command of document.moveBack(name)) await runUntilNotEarly(cluster, command);
       yield { step: `${name} moved back to kube-proxy`, measured: seconds(performance.now() - startedMs) };
     }
-    await expectObjects(cluster, { present: "kube-ipvs0", absent: ["kpng-ipvs0", "KPNGIPVS-"] });
+    await expectObjects(cluster, { present: ["kube-ipvs0", "KUBE-SERVICES"], absent: ["KPNGIPVS-"] });
     await Probe.create(cluster, "back");
   } finally {
     end.abort();
@@ -132,13 +132,14 @@ async function runUntilNotEarly({ kubectl }: Cluster, command: string): Promise<
 /** Checks what the proxies have on every node: interfaces, ipsets and chains. Errors: with what is wrong. */
 async function expectObjects(
   { nodes }: Cluster,
-  { present, absent }: { readonly present: string; readonly absent: readonly string[] },
+  { present, absent }: { readonly present: readonly string[]; readonly absent: readonly string[] },
 ): Promise<void> {
   const rules = ["iptables", "ip6tables"].flatMap((name) => [`${name}-nft-save`, `${name}-legacy-save`]);
   const all = ["ip -oneline link", "ipset list -name", ...rules].join("; ");
   for (const node of nodes) {
     const text = await runOn(node, ["sh", "-c", all]);
-    if (!text.includes(present)) throw new Error(`${node.name} has no ${present}`);
+    const missing = present.filter((name) => !text.includes(name));
+    if (missing.length > 0) throw new Error(`${node.name} has no ${missing}`);
     const left = text.split("\n").filter((line) => absent.some((name) => line.includes(name)));
     if (left.length > 0) throw new Error(`${node.name} still has: ${left.join("; ")}`);
   }

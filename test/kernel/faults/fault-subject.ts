@@ -50,7 +50,7 @@ const notAfterBoot = "no program restores BPF maps at boot";
 const ended = "the rules of an earlier run ended with it";
 
 const removeIpvs = `ipvsadm -C
-ip link delete kpng-ipvs0 2>/dev/null || true
+ip link delete kube-ipvs0 2>/dev/null || true
 for c in iptables ip6tables; do for t in mangle nat filter; do $c -t $t -F; $c -t $t -X; done; done
 for s in $(ipset list -n); do ipset destroy $s; done`;
 const firstStart = "all scenarios of kpng-ipvs.test.ts begin without rules";

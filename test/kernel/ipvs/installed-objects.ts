@@ -22,7 +22,7 @@ export async function installedObjects(laboratory: Laboratory, namespace: string
   const inUse = new Set(lines.map((line) => real(line, 1)).filter((one) => one !== "none"));
   const objects = [
     ...lines.filter((line) => !inUse.has(real(line, 0))),
-    ...addresses.split("\n").flatMap((line) => / kpng-ipvs0 +inet6? (?!fe80:)(\S+)/.exec(line)?.[1] ?? []),
+    ...addresses.split("\n").flatMap((line) => / kube-ipvs0 +inet6? (?!fe80:)(\S+)/.exec(line)?.[1] ?? []),
     // The sizes of ipsets depend on their history.
     ...sets.split("\n").map((line) => line.replace(/ (hashsize|bucketsize|initval) \S+/g, "")),
   ].filter((line) => line !== "");

@@ -24,8 +24,9 @@ function guideCommands(): readonly string[] {
   return [...tables].map(([, command = ""]) => command);
 }
 
-const ofKubeProxy = /KUBE-(?!FIREWALL|KUBELET|IPTABLES-HINT)|kube-ipvs0/;
-const ofKpngIpvs = /KPNGIPVS|kpng-ipvs0/;
+const ofKubeProxy = /KUBE-(?!FIREWALL|KUBELET|IPTABLES-HINT)/;
+const ofKpngIpvs = /KPNGIPVS/;
+const serviceInterface = /kube-ipvs0/;
 
 const [cleanupKubeProxy = "", handOver = "", cleanup = ""] = guideCommands();
 
@@ -44,9 +45,9 @@ await results.report(migrationChecks.kubeProxy, async () => {
   await node.typeTooEarly(cleanupKubeProxy);
   ours.start([process.execPath, ...source, ...more]);
   // kube-proxy's virtual server of a marker that kpng-ipvs has not seen would answer until the cleanup.
-  const addresses = "ip -o address show dev kpng-ipvs0 2>&1 || true";
-  const isServing = async (): Promise<boolean> => (await node.type(addresses)).includes("inet6 fd00:10:96::");
-  await until("kpng-ipvs has addresses", isServing, 240_000, () => ours.log());
+  const isServing = async (): Promise<boolean> =>
+    /^add KPNGIPVS-6-SERVERS fd00:10:96::/m.test(await node.type("ipset save"));
+  await until("kpng-ipvs has virtual servers", isServing, 240_000, () => ours.log());
   // Both proxies read the same API server, so either serves the marker of `apply`.
   await theirs.apply(movingState);
   await node.after("kpng-ipvs has taken over", "ipvs");
@@ -95,6 +96,7 @@ await results.report(migrationChecks.kpngIptables, async () => {
   await ours.cleanUp();
   await node.after("kpng-ipvs --cleanup has run", "iptables");
   await node.expectNone("kpng-ipvs --cleanup has run", ofKpngIpvs);
+  await node.expectNone("kpng-ipvs --cleanup has run", serviceInterface);
   await node.expectNoServers("kpng-ipvs --cleanup has run");
   const wrong = await node.end();
   await theirs.close();
@@ -121,7 +123,7 @@ await results.report(migrationChecks.handOver, async () => {
   await node.after("kpng-ipvs serves again", "ipvs");
   await node.type(cleanupKubeProxy);
   await node.after("kube-proxy has been removed", "ipvs");
-  await node.expectNone("kube-proxy has been removed", /KUBE-(?!ROUTER-INPUT)|kube-ipvs0/);
+  await node.expectNone("kube-proxy has been removed", /KUBE-(?!ROUTER-INPUT)/);
   await node.expectOurServers("kube-proxy has been removed");
   await node.type("iptables -X KUBE-ROUTER-INPUT");
   const wrong = await node.end();
@@ -133,8 +135,14 @@ await results.report(migrationChecks.handOver, async () => {
   await node.type(`for tool in iptables ip6tables; do $tool -t nat -N KUBE-SERVICES; $tool -t nat ${rule}; done`);
   await node.type(cleanup);
   await node.expectNone("kpng-ipvs --cleanup has run", ofKpngIpvs);
+  const addresses = await node.type("ip -o address show dev kube-ipvs0");
   const [after, kept] = [await node.servers(), before.filter((id) => !id.startsWith("-f "))];
   await ours.close();
-  return [...wrong, ...(after.join() === kept.join() ? [] : [`virtual servers were ${before}, are ${after}`])];
+  const hasAddresses = addresses.includes(" 10.96.0.11/32 ") && addresses.includes(" fd00:10:96::11/128 ");
+  return [
+    ...wrong,
+    ...(hasAddresses ? [] : [`addresses that kube-proxy owns now: ${addresses}`]),
+    ...(after.join() === kept.join() ? [] : [`virtual servers were ${before}, are ${after}`]),
+  ];
 });
 process.exit(0);

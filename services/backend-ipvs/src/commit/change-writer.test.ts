@@ -23,7 +23,7 @@ test("an address that the kernel refuses keeps no other change from being made",
   const first = planOfServices("v6", [refused, serviceAt("b", "fd00::1", ["fd01::7"])]);
   await expect(rules.sync(first, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
   await rules.sync(first, "all", stages);
-  const added = (address: string) => `address add ${address}/128 dev kpng-ipvs0 nodad preferred_lft 0`;
+  const added = (address: string) => `address add ${address}/128 dev kube-ipvs0 nodad preferred_lft 0`;
   expect(readInputs()).toContain(added("fd00::1"));
   expect(logLines.join()).toContain("address ff05::1");
   const before = readInputs().length;
@@ -207,7 +207,7 @@ test.each([
   "a failure of $tool stays the reason in every sync, whatever fails for lack of it",
   async ({ tool, script, says }) => {
     const tools = {
-      ip: `case "$*" in *link*) echo "4: kpng-ipvs0: <NOARP,UP>" ;; esac`,
+      ip: `case "$*" in *link*) echo "4: kube-ipvs0: <NOARP,UP>" ;; esac`,
       ipset: "exit 0",
       ipvsadm: `[ "$1" = -S ] || echo "Service not defined" >&2`,
       "iptables-save": "exit 0",

@@ -154,7 +154,7 @@ test("a deleted Service is looked at again until its connections have ended, and
   const before = readInputs().length;
   await rules.sync(none, new Set(), stages);
   expect(readInputs().slice(before)).toEqual([
-    "address delete 10.96.0.1/32 dev kpng-ipvs0",
+    "address delete 10.96.0.1/32 dev kube-ipvs0",
     "-D -t 10.96.0.1:80",
     "del KPNGIPVS-SERVERS 10.96.0.1,tcp:80",
     "del KPNGIPVS-ADDRESSES 10.96.0.1",
@@ -178,10 +178,10 @@ test("an interface that the other family creates at the same time is set up", as
   const { readInputs } = useTools({ ...allWork, ip });
   const change = await openRuleSet().sync(planOf(0, {}), "all", stages);
   expect(readInputs().filter((line) => line.startsWith("link"))).toEqual([
-    "link add kpng-ipvs0 type dummy",
-    "link set kpng-ipvs0 up",
+    "link add kube-ipvs0 type dummy",
+    "link set kube-ipvs0 up",
   ]);
-  expect(change.differences().map(({ summary }) => summary)).toContain("interface kpng-ipvs0: differs");
+  expect(change.differences().map(({ summary }) => summary)).toContain("interface kube-ipvs0: differs");
 });
 
 test("a foreign virtual server at an excluded address is left alone", async () => {
@@ -218,14 +218,14 @@ test("the constant rules are written at a start and where they differ", async ()
 test("without a known view, recorded addresses that are missing are restored, and nothing else", async () => {
   const { readInputs } = useTools({
     ...allWork,
-    ip: 'case "$*" in *link*) echo "4: kpng-ipvs0: <NOARP,UP>" ;; *show) echo "4: kpng-ipvs0    inet 10.96.0.1/32" ;; esac',
+    ip: 'case "$*" in *link*) echo "4: kube-ipvs0: <NOARP,UP>" ;; *show) echo "4: kube-ipvs0    inet 10.96.0.1/32" ;; esac',
     ipset: `[ "$1" = save ] && echo "create KPNGIPVS-ADDRESSES hash:ip
 add KPNGIPVS-ADDRESSES 10.96.0.1
 add KPNGIPVS-ADDRESSES 10.96.0.2"; exit 0`,
   });
   await openRuleSet().repairFrame(planOf(0, {}), stages);
   expect(readInputs().filter((line) => line.includes("10.96.0."))).toEqual([
-    "address add 10.96.0.2/32 dev kpng-ipvs0 scope host",
+    "address add 10.96.0.2/32 dev kube-ipvs0 scope host",
   ]);
 });
 

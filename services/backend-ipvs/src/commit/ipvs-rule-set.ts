@@ -264,8 +264,13 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { names, masqueradeBit } = this.#options;
     const { family } = this;
     const missing = setRoles.filter((role) => !read.sets.has(role));
-    const frame = renderFrame({ names, family, node, masqueradeBit });
-    const { kind: frameKind, batch: frameBatch } = await this.#frame.compare(frame);
+    const {
+      kind: frameKind,
+      frame,
+      batch: frameBatch,
+    } = await this.#frame.compare((isBesideFelix) =>
+      renderFrame({ names, family, node, masqueradeBit, isBesideFelix }),
+    );
     const writesFrame = frameKind === "different" || (frameKind === "alike" && this.#options.print === undefined);
     const creations: readonly Batch[] = [
       ...(missing.length === 0

@@ -2,7 +2,8 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Batch } from "../diff/batches.ts";
 import { hasJump, type InstalledFrame, iptablesTool, looksLike, readFrame } from "../read/installed-frame.ts";
 import type { RunTool } from "../read/run-tool.ts";
-import type { ObjectNames } from "../render/object-names.ts";
+import { BackendIpvsError } from "../render/ipvs-error.ts";
+import { type ObjectNames, sharedInterface } from "../render/object-names.ts";
 import { type Frame, frameText } from "../render/render-frame.ts";
 
 interface NodeFrameOptions {
@@ -17,6 +18,7 @@ interface NodeFrameOptions {
  */
 interface FrameComparison {
   readonly kind: "same" | "alike" | "different";
+  readonly frame: Frame;
   /** Installs the frame. */
   readonly batch: Batch;
 }
@@ -35,12 +37,22 @@ export class NodeFrame {
     this.#options = options;
   }
 
-  /** Compares the rules in the kernel with a frame. Errors: those of `readFrame`. */
-  async compare(frame: Frame): Promise<FrameComparison> {
+  /**
+   * Compares the rules in the kernel with a frame. Errors: those of `readFrame`; POLICY_BYPASS if Felix would not apply
+   * network policies to the connections of this instance.
+   */
+  async compare(render: (isBesideFelix: boolean) => Frame): Promise<FrameComparison> {
     const installed = await this.#read();
-    const text = frameText(frame, (jump) => hasJump(installed, jump));
+    const isBesideFelix = installed.felixRule > 0;
+    const { interfaceName } = this.#options.names;
+    if (isBesideFelix && interfaceName !== sharedInterface) {
+      const reason = `Calico applies network policies to connections through IPVS only at addresses of ${sharedInterface}, and those of an instance with --service-proxy-name are on ${interfaceName}`;
+      throw new BackendIpvsError("POLICY_BYPASS", `${reason}: serve these Services with kpng-nft or kpng-iptables`);
+    }
+    const frame = render(isBesideFelix);
+    const text = frameText(frame, (jump) => hasJump(installed, jump), installed.felixRule);
     const command = [iptablesTool(this.#options.family, "restore"), "--noflush", "--wait", "5"];
-    return { kind: this.#kindOf(installed, frame), batch: { command, lines: text.trimEnd().split("\n") } };
+    return { kind: this.#kindOf(installed, frame), frame, batch: { command, lines: text.trimEnd().split("\n") } };
   }
 
   #kindOf(installed: InstalledFrame, frame: Frame): FrameComparison["kind"] {

@@ -26,8 +26,7 @@ export async function createInterface(runTool: RunTool, name: string): Promise<v
 }
 
 /**
- * Deletes an interface with its addresses, if it exists: ours in `removeObjects`, that of kube-proxy in
- * `removeKubeProxy`. Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING.
+ * Deletes an interface with its addresses, if it exists. Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING.
  */
 export async function deleteInterface(runTool: RunTool, name: string): Promise<void> {
   if (parseLink(await runTool.read(["ip", "-o", "link", "show"]), name) === "missing") return;

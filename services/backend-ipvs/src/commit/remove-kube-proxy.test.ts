@@ -13,7 +13,9 @@ const options = {
   excludedCIDRs: ["203.0.113.0/24"],
 };
 
-const sets = `create KPNGIPVS-SERVERS hash:ip,port family inet
+const sets = `create KPNGIPVS-ADDRESSES hash:ip family inet
+add KPNGIPVS-ADDRESSES 10.96.0.1
+create KPNGIPVS-SERVERS hash:ip,port family inet
 add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
 add KPNGIPVS-SERVERS 192.0.2.1,tcp:30080
 create KUBE-CLUSTER-IP hash:ip,port family inet
@@ -64,7 +66,7 @@ interface Kernel {
 function useKernel(addresses: string, kernel: Kernel = {}) {
   const { save = `echo "${sets}"`, list = `echo "${servers}"`, remove = "true", usedSet = "none" } = kernel;
   return useTools({
-    ip: `case "$*" in *address*) echo "${addresses}" ;; *link*) echo "5: kube-ipvs0: <BROADCAST,NOARP> mtu 1500" ;; esac`,
+    ip: `case "$*" in *address*) echo "${addresses}" ;; esac`,
     // As the real one, it ends at the first line that fails.
     ipset: `touch "$0.gone"; case "$1" in save) ${save} ;;
 list) echo "${sets}" | sed -n 's/^create \\([^ ]*\\) .*/\\1/p' | grep -vxFf "$0.gone" ;;
@@ -80,14 +82,12 @@ done < "$INPUT" ;; esac`,
   });
 }
 
-const theirs = "5: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0";
-const ours = "4: kpng-ipvs0    inet 10.96.0.1/32 scope host kpng-ipvs0";
+const ours = "4: kube-ipvs0    inet 10.96.0.1/32 scope host kube-ipvs0";
 
 test("what kube-proxy has left goes, except virtual servers that are recorded as ours; other programs keep theirs", async () => {
-  const tools = useKernel(`${ours}\n${theirs}`);
+  const tools = useKernel(ours);
   await removeKubeProxy(options);
   expect(tools.readInputs()).toEqual([
-    "link delete kube-ipvs0",
     "-D -t 10.96.0.1:8080",
     "-D -t 192.0.2.1:30081",
     "-D -u 10.96.0.2:53",
@@ -105,7 +105,7 @@ test("what kube-proxy has left goes, except virtual servers that are recorded as
 });
 
 test("the rules of a kube-proxy that uses the other variant of iptables go, too", async () => {
-  useKernel(`${ours}\n${theirs}`);
+  useKernel(ours);
   const tools = useTools({
     "iptables-save": "exit 0",
     "iptables-legacy-save": `cat << 'E'\n${rules}\nE`,
@@ -115,11 +115,13 @@ test("the rules of a kube-proxy that uses the other variant of iptables go, too"
   expect(tools.readInputs()).toContain("-X KUBE-SERVICES");
 });
 
-test.each([
-  ["no address", theirs],
-  ["no IPv6 address", `${ours}\n${theirs}\n5: kube-ipvs0    inet6 fd00:10:96::1/128 scope global`],
-])("nothing goes while our interface has %s", async (_name, addresses) => {
-  const tools = useKernel(addresses);
+test.each<readonly string[]>([
+  ["has no address", ""],
+  ["has an address that no ipset of ours has", `${ours}\n4: kube-ipvs0    inet 10.96.0.2/32 scope global`],
+  ["has IPv6 addresses of kube-proxy", `${ours}\n4: kube-ipvs0    inet6 fd00:10:96::1/128 scope global`],
+  ["was handed over", ours, 'create KPNGIPVS-RECORD hash:ip\nadd KPNGIPVS-RECORD 0.0.0.1 comment "handed-over"'],
+])("nothing goes while the interface %s", async (_name, addresses = "", record = "") => {
+  const tools = useKernel(addresses, { save: `cat << 'E'\n${sets}\n${record}\nE\n` });
   await expect(removeKubeProxy(options)).rejects.toMatchObject({ code: "MOVE_TOO_EARLY" });
   expect(tools.readInputs()).toEqual([]);
 });
@@ -128,13 +130,13 @@ test.each([
   { what: "ipsets", kernel: { save: "exit 1" } },
   { what: "virtual servers", kernel: { list: "exit 1" } },
 ])("nothing goes if the $what cannot be read", async ({ kernel }) => {
-  const tools = useKernel(`${ours}\n${theirs}`, kernel);
+  const tools = useKernel(ours, kernel);
   await expect(removeKubeProxy(options)).rejects.toMatchObject({ code: "READ_FAILED" });
   expect(tools.readInputs()).toEqual([]);
 });
 
 test("ipsets stay if a virtual server cannot be deleted, so that another cleanup finds it", async () => {
-  const tools = useKernel(`${ours}\n${theirs}`, { remove: "echo busy >&2" });
+  const tools = useKernel(ours, { remove: "echo busy >&2" });
   const logged: string[] = [];
   const log = createLog("info", (line) => void logged.push(line));
   await expect(removeKubeProxy({ ...options, log })).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
@@ -145,7 +147,7 @@ test("ipsets stay if a virtual server cannot be deleted, so that another cleanup
 });
 
 test("an ipset that another program uses keeps no other one from being destroyed, and is the only failure", async () => {
-  const tools = useKernel(`${ours}\n${theirs}`, { usedSet: "KUBE-NODE-PORT-TCP" });
+  const tools = useKernel(ours, { usedSet: "KUBE-NODE-PORT-TCP" });
   const lines: string[] = [];
   const log = createLog("error", (line) => void lines.push(line));
   await expect(removeKubeProxy({ ...options, log })).rejects.toThrow("KUBE-NODE-PORT-TCP is in use");
@@ -154,7 +156,7 @@ test("an ipset that another program uses keeps no other one from being destroyed
 });
 
 test("all ipsets of a family but the one in use are destroyed, whatever their order", async () => {
-  const tools = useKernel(`${ours}\n${theirs}`, { usedSet: "KUBE-CLUSTER-IP" });
+  const tools = useKernel(ours, { usedSet: "KUBE-CLUSTER-IP" });
   await expect(removeKubeProxy(options)).rejects.toThrow("KUBE-CLUSTER-IP is in use");
   const destroyed = tools.readInputs().filter((line) => line === "destroy KUBE-NODE-PORT-TCP");
   // In one run with the other ipset, which ended there, and alone.

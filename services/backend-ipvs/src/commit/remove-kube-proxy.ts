@@ -2,13 +2,13 @@ import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type AddressSet, type Family, families } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { kubeProxyServers } from "../read/kube-proxy-servers.ts";
-import { addressesOn, readServers } from "../read/read-objects.ts";
+import { addressesOn, parseSets, readServers, withoutDottedIPv6 } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
-import { isKubeProxyChain, kubeProxyInterface, kubeProxySetName, kubeProxySets } from "../render/kube-proxy-names.ts";
+import { isKubeProxyChain, kubeProxySetName, kubeProxySets } from "../render/kube-proxy-names.ts";
 import type { ObjectNames } from "../render/object-names.ts";
+import { handedOver, recordIn } from "../render/record-element.ts";
 import { destroySets } from "./destroy-sets.ts";
-import { deleteInterface } from "./node-interface.ts";
 import { removeChains } from "./remove-chains.ts";
 
 interface RemoveKubeProxyOptions {
@@ -21,24 +21,22 @@ interface RemoveKubeProxyOptions {
 }
 
 /**
- * Removes what kube-proxy in ipvs or iptables mode has left: its interface, chains and ipsets. Unlike `kube-proxy
- * --cleanup`, it leaves the virtual servers that kpng-ipvs has taken over with their connections, and those of other
- * programs; it deletes the rest of kube-proxy's.
+ * Removes what kube-proxy in ipvs or iptables mode has left: its chains and ipsets. Unlike `kube-proxy --cleanup`, it
+ * leaves the interface, and the virtual servers that kpng-ipvs has taken over with their connections, and those of
+ * other programs; it deletes the rest of kube-proxy's.
  *
  * `--cleanup-kube-proxy` runs it, while kpng-ipvs serves. Separate from `removeObjects`, which removes our own objects.
  *
- * Errors: MOVE_TOO_EARLY if kpng-ipvs has no addresses yet, READ_FAILED; then nothing has changed. Afterwards it goes
+ * Errors: MOVE_TOO_EARLY if kpng-ipvs does not serve yet, READ_FAILED; then nothing has changed. Afterwards it goes
  * on after a failure and throws the first one, as `removeObjects` does.
  */
 export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<void> {
   const { names, runTool, log, localAddresses, excludedCIDRs } = options;
-  const serviceAddresses = await readServedAddresses(options);
   // Without the ipsets, all virtual servers that kpng-ipvs has taken over would seem to be kube-proxy's.
   const saved = await runTool.read(["ipset", "save"]);
+  const serviceAddresses = await readServedAddresses(options, saved);
   const servers = await readServers(runTool);
   const failures = new CleanupFailures(log);
-  // First the addresses: afterwards no packet reaches the node's own ports through them.
-  await failures.attempt(() => deleteInterface(runTool, kubeProxyInterface));
   for (const family of families) {
     const left = kubeProxyServers({
       ...{ servers, sets: saved, names, family, serviceAddresses, excludedCIDRs },
@@ -60,16 +58,20 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
 }
 
 /**
- * Returns the addresses of kube-proxy's interface, after a check that kpng-ipvs has addresses of each of their
- * families: a sync adds its addresses last, all at once.
+ * Returns the addresses of Services, after a check that kpng-ipvs has taken over the interface: its first sync records
+ * the addresses that Services have, and deletes all others last.
  */
-async function readServedAddresses({ names, runTool }: RemoveKubeProxyOptions): Promise<ReadonlySet<string>> {
-  const all = await runTool.read(["ip", "-o", "address", "show"]);
-  const familiesOf = (addresses: ReadonlySet<string>): ReadonlySet<Family> =>
-    new Set([...addresses].map((address) => (address.includes(":") ? "v6" : "v4")));
-  const [ours, theirs] = [addressesOn(all, names.interfaceName), addressesOn(all, kubeProxyInterface)];
-  if (ours.size > 0 && familiesOf(theirs).isSubsetOf(familiesOf(ours))) return theirs;
-  const reason = `${names.interfaceName} lacks the service addresses, so kpng-ipvs does not serve yet`;
+async function readServedAddresses(
+  { names, runTool }: RemoveKubeProxyOptions,
+  saved: string,
+): Promise<ReadonlySet<string>> {
+  const all = withoutDottedIPv6(await runTool.read(["ip", "-o", "address", "show"]));
+  const addresses = addressesOn(all, names.interfaceName);
+  const sets = families.map((family) => parseSets(withoutDottedIPv6(saved), names, family));
+  const recorded = new Set(sets.flatMap((each) => [...(each.get("ADDRESSES")?.keys() ?? [])]));
+  const isHandedOver = sets.some((each) => recordIn(each) === handedOver);
+  if (!isHandedOver && addresses.size > 0 && addresses.isSubsetOf(recorded)) return addresses;
+  const reason = `${names.interfaceName} has not the service addresses of kpng-ipvs, so it does not serve yet`;
   throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
 }
 

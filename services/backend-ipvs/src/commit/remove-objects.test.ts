@@ -12,21 +12,23 @@ const twoServers = `case "$1" in -S) echo "-A -t 10.96.0.1:80 -s rr
 const rules = (text: string) => ({ "iptables-save": `echo "${text}"`, "ip6tables-save": "exit 0" });
 
 function useKernel(record: string, iptables: string, ipvsadm = twoServers) {
-  const ipset = `case "$1" in save) echo 'create KPNGIPVS-SERVERS hash:ip,port family inet
+  const ipset = `case "$1" in save) echo 'create KPNGIPVS-ADDRESSES hash:ip family inet
+create KPNGIPVS-SERVERS hash:ip,port family inet
 add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
 create KPNGIPVS-MARKS hash:ip family inet
 add KPNGIPVS-MARKS 107.0.0.1
 create KPNGIPVS-RECORD hash:ip family inet comment
 add KPNGIPVS-RECORD 0.0.0.1 comment "${record}"
 create KPNGIPVS-HAIRPIN hash:net,net family inet' ;; esac`;
-  return useTools({ ...rules(iptables), "iptables-restore": "", ip: "exit 0", ipset, ipvsadm });
+  const ip = 'case "$*" in *link*) echo "4: kube-ipvs0: <NOARP,UP>" ;; esac';
+  return useTools({ ...rules(iptables), "iptables-restore": "", ip, ipset, ipvsadm });
 }
 
 const kubeProxyRules = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -s 127.0.0.0/8 -j RETURN\nCOMMIT";
-const sets = ["SERVERS", "MARKS", "RECORD", "HAIRPIN"].map((role) => `destroy KPNGIPVS-${role}`);
+const sets = ["ADDRESSES", "SERVERS", "MARKS", "RECORD", "HAIRPIN"].map((role) => `destroy KPNGIPVS-${role}`);
 
 test.each([
-  ["boot=1,plans=0123456789abcdef", ["-D -t 10.96.0.1:80", "-D -f 1795162113"]],
+  ["boot=1,plans=0123456789abcdef", ["link delete kube-ipvs0", "-D -t 10.96.0.1:80", "-D -f 1795162113"]],
   ["handed-over", ["-D -f 1795162113"]],
 ])("with the record %s, a cleanup deletes %j", async (record, deleted) => {
   const tools = useKernel(record, kubeProxyRules);
@@ -93,7 +95,7 @@ const removedRules = [
 test("a cleanup where the kernel has no IPVS removes rules and all ipsets", async () => {
   const tools = useKernel("boot=1", kernelRules, notReadable("Protocol not available"));
   await removeObjects(options);
-  expect(tools.readInputs()).toEqual([...removedRules, ...sets]);
+  expect(tools.readInputs()).toEqual(["link delete kube-ipvs0", ...removedRules, ...sets]);
 });
 
 test("a cleanup that cannot read virtual servers keeps only the ipsets that record them, and fails", async () => {
@@ -101,7 +103,27 @@ test("a cleanup that cannot read virtual servers keeps only the ipsets that reco
   const lines: string[] = [];
   const log = createLog("info", (line) => void lines.push(line));
   await expect(removeObjects({ ...options, log })).rejects.toMatchObject({ code: "READ_FAILED" });
-  expect(tools.readInputs()).toEqual(["destroy KPNGIPVS-HAIRPIN"]);
+  expect(tools.readInputs()).toEqual(["destroy KPNGIPVS-ADDRESSES", "destroy KPNGIPVS-HAIRPIN"]);
   expect(lines.join()).toContain("the ipsets that record them stay");
   expect(lines.join()).not.toContain("family removed");
+});
+
+test("a cleanup on a node without ipsets of ours leaves the interface of kube-proxy", async () => {
+  const tools = useTools({
+    ...rules(""),
+    ip: 'case "$*" in *link*) echo "4: kube-ipvs0: <NOARP>" ;; *) echo "4: kube-ipvs0    inet 10.96.0.1/32" ;; esac',
+    ipset: "exit 0",
+    ipvsadm: 'echo "-A -t 10.96.0.1:80 -s rr"',
+  });
+  await removeObjects(options);
+  expect(tools.readInputs()).toEqual([]);
+});
+
+test("a cleanup that cannot delete the interface keeps the ipset by which the next one knows it", async () => {
+  useKernel("boot=1", "*nat\nCOMMIT");
+  const tools = useTools({
+    ip: 'case "$*" in *-batch*) echo busy >&2; exit 1 ;; *link*) echo "4: kube-ipvs0: <NOARP,UP>" ;; esac',
+  });
+  await expect(removeObjects(options)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  expect(tools.readInputs()).not.toContain("destroy KPNGIPVS-ADDRESSES");
 });

@@ -6,7 +6,7 @@ import { type ReadObjects, readObjects, readServers } from "../read/read-objects
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
 import { parseServer } from "../render/kernel-objects.ts";
-import { type ObjectNames, type SetRole, setName } from "../render/object-names.ts";
+import { type ObjectNames, type SetRole, setName, sharedInterface } from "../render/object-names.ts";
 import { handedOver, recordIn } from "../render/record-element.ts";
 import { destroySets } from "./destroy-sets.ts";
 import { deleteInterface } from "./node-interface.ts";
@@ -23,8 +23,9 @@ interface RemoveOptions {
 
 /**
  * Removes everything that one instance has in the kernel: the interface with its addresses, virtual servers, rules,
- * ipsets. Sysctls and virtual servers of other programs stay, and after `handOver` those at addresses, which kube-proxy
- * owns then. It uses no firewall marks, so virtual servers of marks go.
+ * ipsets. Sysctls and virtual servers of other programs stay, and after `handOver` the interface and the virtual
+ * servers at addresses, which kube-proxy owns then. It uses no firewall marks, so virtual servers of marks go. An
+ * interface with the shared name is ours only if ipsets of ours record its addresses.
  *
  * `proxyBackend` of backend-kit calls it for `--cleanup`, through `cleanUp` of `ipvsBackend`. Separate from
  * `IpvsRuleSet`, which needs the Services of a view; a cleanup has none.
@@ -43,8 +44,13 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
   }
   const isHandedOver = [...reads.values()].some(({ objects }) => recordIn(objects) === handedOver);
   if (isHandedOver) await checkKubeProxyServes(runTool, reads);
+  const isOwnInterface =
+    names.interfaceName !== sharedInterface || [...reads.values()].some(({ sets }) => sets.has("ADDRESSES"));
   // First the addresses: afterwards no packet reaches the node's own ports through them.
-  await failures.attempt(() => deleteInterface(runTool, names.interfaceName));
+  const hasNoInterface = await failures.attempt(async () => {
+    if (isOwnInterface && !isHandedOver) await deleteInterface(runTool, names.interfaceName);
+    return true;
+  });
   for (const family of families) {
     const read = reads.get(family);
     const own = [...(read?.objects.get("server")?.keys() ?? [])];
@@ -56,8 +62,9 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
     });
     const isOwn = (chain: string): boolean => chain.startsWith(`${names.prefix}-`);
     const rules = await failures.attempt(() => removeChains(runTool, family, isOwn));
-    // Another cleanup needs these records to know which virtual servers are ours.
-    const isKept = (role: SetRole): boolean => hasNoServers !== true && serverRecords.has(role);
+    // Another cleanup needs these records to know what is ours.
+    const isKept = (role: SetRole): boolean =>
+      (hasNoServers !== true && serverRecords.has(role)) || (hasNoInterface !== true && role === "ADDRESSES");
     const sets = [...(read?.sets ?? [])].filter((role) => !isKept(role));
     await destroySets(
       runTool,

@@ -42,7 +42,7 @@ add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
 -A ${server} -s rr
 -a ${real(1)} -m -w 1
 # ip -force -batch -
-address add 10.96.0.1/32 dev kpng-ipvs0 scope host
+address add 10.96.0.1/32 dev kube-ipvs0 scope host
 `);
 });
 
@@ -149,7 +149,7 @@ test("a deleted Service keeps virtual server and address while connections end, 
   expect(draining.finish(new Map([[real(1), 1]]), 59_999)).toEqual([]);
   expect(draining.finish(new Map([[real(1), 1]]), 60_000)).toEqual([real(1)]);
   expect(batches(installed, undefined, draining, 60_000)).toBe(`# ip -force -batch -
-address delete 10.96.0.1/32 dev kpng-ipvs0
+address delete 10.96.0.1/32 dev kube-ipvs0
 # ipvsadm -R
 -D ${server}
 # ipset -exist restore

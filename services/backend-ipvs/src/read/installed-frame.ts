@@ -12,6 +12,8 @@ import type { RunTool } from "./run-tool.ts";
 export interface InstalledFrame {
   /** Rules of our chains and jumps to them, as iptables-save prints them. *Shape:* `mangle -A KPNGIPVS-OUTPUT …`. */
   readonly rules: readonly string[];
+  /** Number of the rule in filter INPUT with which Felix, the agent of Calico, sees packets; 0 without Felix. */
+  readonly felixRule: number;
 }
 
 /** Variants of iptables that may be installed beside the one without a name. Each shows only its own rules. */
@@ -57,17 +59,21 @@ export async function readFrame(runTool: RunTool, names: ObjectNames, family: Fa
 /** Parses the output of iptables-save. Pure. */
 export function parseFrame(text: string, { prefix }: ObjectNames): InstalledFrame {
   const rules: string[] = [];
-  let table = "";
+  let [table, inputs, felixRule] = ["", 0, 0];
   for (const line of text.split("\n")) {
+    if (table === "filter" && line.startsWith("-A INPUT ")) {
+      inputs += 1;
+      if (line.endsWith(" -j cali-INPUT")) felixRule = inputs;
+    }
     if (line.startsWith("*")) table = line.slice(1);
     else if (line.startsWith(`-A ${prefix}-`) || (line.startsWith("-A ") && line.includes(` -j ${prefix}-`))) {
       rules.push(`${table} ${line}`);
     }
   }
-  return { rules };
+  return { rules, felixRule };
 }
 
-export function hasJump({ rules }: InstalledFrame, { table, from, to }: FrameJump): boolean {
+export function hasJump({ rules }: Pick<InstalledFrame, "rules">, { table, from, to }: FrameJump): boolean {
   return rules.some((rule) => rule.startsWith(`${table} -A ${from} `) && rule.endsWith(` -j ${to}`));
 }
 
@@ -75,7 +81,7 @@ export function hasJump({ rules }: InstalledFrame, { table, from, to }: FrameJum
  * True if the installed rules agree with a frame in the digest that an earlier run recorded, in the jumps, and in the
  * number of rules. Their text cannot be compared with ours, because iptables prints it in another form.
  */
-export function looksLike(installed: InstalledFrame, frame: Frame): boolean {
+export function looksLike(installed: Pick<InstalledFrame, "rules">, frame: Frame): boolean {
   const count = frame.chains.reduce((sum, { rules }) => sum + rules.length, 1) + frame.jumps.length;
   return (
     installed.rules.length === count &&

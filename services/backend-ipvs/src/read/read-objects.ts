@@ -80,7 +80,7 @@ export function isRecorded(
 }
 
 /**
- * Parses the output of `ip -o link show`. *Shape of a line:* `4: kpng-ipvs0: <BROADCAST,NOARP,UP,LOWER_UP> mtu 1500`.
+ * Parses the output of `ip -o link show`. *Shape of a line:* `4: kube-ipvs0: <BROADCAST,NOARP,UP,LOWER_UP> mtu 1500`.
  */
 export function parseLink(text: string, interfaceName: string): "missing" | "down" | "up" {
   const [, flags] = new RegExp(`^\\d+: ${interfaceName}(?:@\\S+)?: <(.*?)>`, "m").exec(text) ?? [];

@@ -119,9 +119,9 @@ test("ipset save gives the record that was written", () => {
 
 test("only addresses of our interface count, without link-local ones", () => {
   const text = `2: eth0    inet 192.0.2.1/24 scope global eth0\\       valid_lft forever
-4: kpng-ipvs0    inet 10.96.0.1/32 scope host kpng-ipvs0\\       valid_lft forever
-4: kpng-ipvs0    inet6 fd00::1/128 scope global nodad deprecated \\       valid_lft forever
-4: kpng-ipvs0    inet6 fe80::87:9ff:fe89:610c/64 scope link \\       valid_lft forever
+4: kube-ipvs0    inet 10.96.0.1/32 scope host kube-ipvs0\\       valid_lft forever
+4: kube-ipvs0    inet6 fd00::1/128 scope global nodad deprecated \\       valid_lft forever
+4: kube-ipvs0    inet6 fe80::87:9ff:fe89:610c/64 scope link \\       valid_lft forever
 `;
   expect([...parseAddresses(text, names).keys()]).toEqual(["10.96.0.1", "fd00::1"]);
 });
@@ -145,18 +145,18 @@ test("a virtual server of a firewall mark is ours if it is recorded, and not by 
 });
 
 test.each([
-  ["4: kpng-ipvs0: <BROADCAST,NOARP,UP,LOWER_UP> mtu 1500 qdisc noqueue state UNKNOWN", "up"],
-  ["4: kpng-ipvs0: <BROADCAST,NOARP> mtu 1500 qdisc noqueue state DOWN", "down"],
+  ["4: kube-ipvs0: <BROADCAST,NOARP,UP,LOWER_UP> mtu 1500 qdisc noqueue state UNKNOWN", "up"],
+  ["4: kube-ipvs0: <BROADCAST,NOARP> mtu 1500 qdisc noqueue state DOWN", "down"],
   ["4: eth0@if5: <BROADCAST,UP,LOWER_UP> mtu 1500", "missing"],
 ])("of the interface in %s, the state is known", (text, state) => {
-  expect(parseLink(text, "kpng-ipvs0")).toBe(state);
+  expect(parseLink(text, "kube-ipvs0")).toBe(state);
 });
 
 test.each<[string, Readonly<Record<string, readonly string[]>>, boolean, string | undefined]>([
   ["nothing is missing", {}, true, undefined],
-  ["the interface is down", {}, false, "interface kpng-ipvs0 is missing or down"],
-  ["an address is missing", { address: [] }, true, "interface kpng-ipvs0 lacks the address 10.96.0.1"],
-  ["ipsets are empty", { ADDRESSES: [] }, true, "no ipset has the address 10.96.0.1 of interface kpng-ipvs0"],
+  ["the interface is down", {}, false, "interface kube-ipvs0 is missing or down"],
+  ["an address is missing", { address: [] }, true, "interface kube-ipvs0 lacks the address 10.96.0.1"],
+  ["ipsets are empty", { ADDRESSES: [] }, true, "no ipset has the address 10.96.0.1 of interface kube-ipvs0"],
   ["a virtual server is missing", { server: ["-f 1795162113"] }, true, "there is no virtual server 10.96.0.1,tcp:80"],
   ["that of a mark is missing", { server: ["-t 10.96.0.1:80"] }, true, "there is no virtual server 107.0.0.1"],
 ])("damage is seen without a view: %s", (_, damaged, isInterfaceUp, sign) => {
@@ -175,7 +175,7 @@ test.each<[string, Readonly<Record<string, readonly string[]>>, boolean, string 
 
 test("IPv6 addresses that the tools print with dots have the form in which we write them", async () => {
   useTools({
-    ip: 'echo "4: kpng-ipvs0    inet6 ::ffff:1.2.3.4/128 scope global"',
+    ip: 'echo "4: kube-ipvs0    inet6 ::ffff:1.2.3.4/128 scope global"',
     ipset: 'echo "create KPNGIPVS-6-SERVERS hash:ip,port\nadd KPNGIPVS-6-SERVERS ::ffff:1.2.3.4,tcp:80"',
     ipvsadm: 'echo "-A -t [::ffff:1.2.3.4]:80 -s rr\n-a -t [::ffff:1.2.3.4]:80 -r [::1.2.3.4]:8080 -m -w 1"',
   });

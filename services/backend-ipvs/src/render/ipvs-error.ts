@@ -6,7 +6,8 @@ export type BackendIpvsErrorCode =
   | "TOOL_MISSING"
   | "COMMIT_REJECTED"
   | "READ_FAILED"
-  | "MOVE_TOO_EARLY";
+  | "MOVE_TOO_EARLY"
+  | "POLICY_BYPASS";
 
 /**
  * An error of the ipvs backend, thrown by `RunTool`, `backend.ts` and files of `commit/`. A file of its own,

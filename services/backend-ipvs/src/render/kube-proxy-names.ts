@@ -16,9 +16,6 @@ const chains: ReadonlySet<string> = new Set(
   ].map((name) => `KUBE-${name}`),
 );
 
-/** Interface with the service addresses in ipvs mode. */
-export const kubeProxyInterface = "kube-ipvs0";
-
 /** Ipsets of ipvs mode whose elements have the address and port of virtual servers. */
 export const kubeProxyFrontendSets = [
   ...["CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "NODE-PORT-SCTP-HASH"],

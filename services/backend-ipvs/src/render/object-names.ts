@@ -11,6 +11,7 @@ import { type MarkRange, markRange } from "./firewall-marks.ts";
  * - SERVERS: address and port of each virtual server that we created; also the record of what is ours after a restart.
  * - MARKS: the same record for firewall marks, which are written as IPv4 addresses: no type of set holds marks alone.
  * - REFUSED, DROPPED: frontends whose packets are refused or discarded.
+ * - DROP-OUTSIDE: frontends that discard packets from outside, and serve those of pods and the node.
  * - RANGED, SOURCES: frontends with source ranges; the clients that they let through.
  * - MASQ, MASQ-OTHERS: frontends whose packets are masqueraded: all of them; all but those of pods.
  * - POD-MARKS, NODE-MARKS: frontends with policy Local, and the firewall mark of packets that a pod or the node sends.
@@ -24,6 +25,7 @@ const setTypes = {
   MARKS: "hash:ip",
   REFUSED: "hash:ip,port",
   DROPPED: "hash:ip,port",
+  "DROP-OUTSIDE": "hash:ip,port",
   RANGED: "hash:ip,port",
   SOURCES: "hash:ip,port,net",
   MASQ: "hash:ip,port",
@@ -48,10 +50,18 @@ export const setRoles = Object.keys(setTypes) as readonly SetRole[];
 export interface ObjectNames {
   /** Begins the names of all chains and ipsets. *Shape:* `KPNGIPVS`, or `KPNGIPVS1a2b3c4d` with a proxy name. */
   readonly prefix: string;
-  /** The dummy interface with the service addresses. *Shape:* `kpng-ipvs0`, or `kpngv-1a2b3c4d`. */
+  /** The dummy interface with the service addresses. *Shape:* `kube-ipvs0`, or `kpngv-1a2b3c4d`. */
   readonly interfaceName: string;
   readonly markRange: MarkRange;
 }
+
+/**
+ * The interface of the instance without a proxy name, and of kube-proxy in ipvs mode. Other programs know this name:
+ * Felix applies the ingress policies of pods to connections through IPVS if it exists, and only to addresses of
+ * Services that are on no other interface, because it takes those for the node's own (felix/dataplane/driver.go,
+ * felix/rules/static.go). Address detection of CNIs leaves it out, too.
+ */
+export const sharedInterface = "kube-ipvs0";
 
 /**
  * Returns the names of the instance that serves Services with this proxy name. The prefix does not begin with `KPNG-`,
@@ -59,7 +69,7 @@ export interface ObjectNames {
  */
 export function objectNames(serviceProxyName: string): ObjectNames {
   const range = markRange(serviceProxyName);
-  if (serviceProxyName === "") return { prefix: "KPNGIPVS", interfaceName: "kpng-ipvs0", markRange: range };
+  if (serviceProxyName === "") return { prefix: "KPNGIPVS", interfaceName: sharedInterface, markRange: range };
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   return { prefix: `KPNGIPVS${hash}`, interfaceName: `kpngv-${hash}`, markRange: range };
 }

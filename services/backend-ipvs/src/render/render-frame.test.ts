@@ -5,7 +5,8 @@ import { objectNames } from "./object-names.ts";
 import { type Frame, frameText, renderFrame } from "./render-frame.ts";
 
 const names = objectNames("");
-const frameOf = (node = nodePlan()): Frame => renderFrame({ names, family: "v4", node, masqueradeBit: 14 });
+const frameOf = (node = nodePlan(), isBesideFelix = false): Frame =>
+  renderFrame({ names, family: "v4", node, masqueradeBit: 14, isBesideFelix });
 const rulesOf = (frame: Frame, name: string): readonly string[] =>
   frame.chains.filter((chain) => `${chain.table} ${chain.name}` === name).flatMap(({ rules }) => rules);
 
@@ -42,18 +43,19 @@ test("the constant rules drop, mark, masquerade, refuse and accept packets of Se
   expect(shortRules(frameOf())).toEqual([
     "mangle PREROUTING: ctstate not NEW RETURN",
     "mangle PREROUTING: in RANGED dst,dst not in SOURCES dst,dst,src DROP",
-    "mangle PREROUTING: -s 10.0.0.0/8 in POD-MARKS dst,dst SET --map-set POD-MARKS dst,dst --map-mark",
-    "mangle PREROUTING: -s 10.0.0.0/8 in POD-MARKS dst,dst RETURN",
+    "mangle PREROUTING: -s 10.0.0.0/8 mark 0x0 in POD-MARKS dst,dst SET --map-set POD-MARKS dst,dst --map-mark",
+    "mangle PREROUTING: -s 10.0.0.0/8 mark 0x6b000000/0xff000000 in POD-MARKS dst,dst RETURN",
     "mangle PREROUTING: in DROPPED dst,dst DROP",
+    "mangle PREROUTING: ! -s 10.0.0.0/8 in DROP-OUTSIDE dst,dst DROP",
     "mangle OUTPUT: ctstate not NEW RETURN",
     "mangle OUTPUT: in RANGED dst,dst not in SOURCES dst,dst,src DROP",
-    "mangle OUTPUT: -s 10.0.0.0/8 in POD-MARKS dst,dst SET --map-set POD-MARKS dst,dst --map-mark",
-    "mangle OUTPUT: -s 10.0.0.0/8 in POD-MARKS dst,dst RETURN",
-    "mangle OUTPUT: in NODE-MARKS dst,dst SET --map-set NODE-MARKS dst,dst --map-mark",
-    "mangle OUTPUT: in NODE-MARKS dst,dst RETURN",
+    "mangle OUTPUT: -s 10.0.0.0/8 mark 0x0 in POD-MARKS dst,dst SET --map-set POD-MARKS dst,dst --map-mark",
+    "mangle OUTPUT: -s 10.0.0.0/8 mark 0x6b000000/0xff000000 in POD-MARKS dst,dst RETURN",
+    "mangle OUTPUT: mark 0x0 in NODE-MARKS dst,dst SET --map-set NODE-MARKS dst,dst --map-mark",
+    "mangle OUTPUT: mark 0x6b000000/0xff000000 in NODE-MARKS dst,dst RETURN",
     "mangle OUTPUT: in DROPPED dst,dst DROP",
-    "mangle POSTROUTING: mark 0x6b800000/0xff800000 MARK --set-xmark 0x4000/0xffffffff",
-    "mangle POSTROUTING: mark 0x6b000000/0xff000000 MARK --set-xmark 0x0/0xffffffff",
+    "mangle POSTROUTING: ctstate NEW mark 0x6b800000/0xff800000 MARK --set-xmark 0x4000/0xffffffff",
+    "mangle POSTROUTING: ctstate NEW mark 0x6b000000/0xff000000 MARK --set-xmark 0x0/0xffffffff",
     "nat SERVICES: mark 0x6b000000/0xff000000 RETURN",
     "nat SERVICES: in MASQ dst,dst MARK --set-xmark 0x4000/0x4000",
     "nat SERVICES: ! -s 10.0.0.0/8 in MASQ-OTHERS dst,dst MARK --set-xmark 0x4000/0x4000",
@@ -102,7 +104,7 @@ test("packets to a service address are never forwarded", () => {
 test("rules that iptables-save prints are recognized by record, jumps and number", () => {
   const frame = frameOf();
   // iptables-save prints rules in the form in which they were given, -I as -A.
-  const printed = parseFrame(frameText(frame, () => false).replaceAll(/^-I /gm, "-A "), names);
+  const printed = parseFrame(frameText(frame, () => false, 0).replaceAll(/^-I (\S+)(?: \d+)? /gm, "-A $1 "), names);
   expect(looksLike(printed, frame)).toBe(true);
   expect(frame.jumps.every((jump) => hasJump(printed, jump))).toBe(true);
   expect(looksLike({ rules: printed.rules.slice(1) }, frame)).toBe(false);
@@ -114,6 +116,34 @@ test("rules that iptables-save prints are recognized by record, jumps and number
 
 test("a jump that is installed is not inserted again", () => {
   const frame = frameOf();
-  const text = frameText(frame, ({ from }) => from !== "FORWARD");
+  const text = frameText(frame, ({ from }) => from !== "FORWARD", 0);
   expect(text.match(/^-I .*/gm)).toEqual(['-I FORWARD -m comment --comment "kpng ipvs" -j KPNGIPVS-FORWARD']);
+});
+
+test("the jump from INPUT comes after Felix' rule, so that Felix sees packets before they are accepted", () => {
+  const text =
+    "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -m comment --comment x -j cali-INPUT\nCOMMIT\n";
+  const { felixRule } = parseFrame(text, names);
+  expect(felixRule).toBe(2);
+  expect(frameText(frameOf(), ({ from, table }) => table !== "filter" || from !== "INPUT", felixRule)).toContain(
+    '\n-I INPUT 3 -m comment --comment "kpng ipvs" -j KPNGIPVS-INPUT\n',
+  );
+  expect(parseFrame(text.replace("*filter", "*mangle"), names).felixRule).toBe(0);
+});
+
+test("beside Felix, no rule looks at or sets a bit of a mark except that of masquerade", () => {
+  const rules = shortRules(frameOf(nodePlan(), true)).filter((rule) => / mark |MARK/.test(rule));
+  expect(rules).toEqual([
+    "nat SERVICES: in MASQ dst,dst MARK --set-xmark 0x4000/0x4000",
+    "nat SERVICES: ! -s 10.0.0.0/8 in MASQ-OTHERS dst,dst MARK --set-xmark 0x4000/0x4000",
+    "nat POSTROUTING: mark ! 0x4000/0x4000 RETURN",
+    "nat POSTROUTING: MARK --set-xmark 0x0/0x4000",
+  ]);
+});
+
+test("a rule that sets all bits of a mark applies only to packets without a mark, or with one of ours", () => {
+  const isWhole = (rule: string): boolean => rule.includes("--map-mark") || rule.endsWith("/0xffffffff");
+  const whole = shortRules(frameOf()).filter(isWhole);
+  expect(whole).toHaveLength(5);
+  for (const rule of whole) expect(rule).toMatch(/ mark 0x(?:0|6b000000\/0xff000000|6b800000\/0xff800000) /);
 });

@@ -41,6 +41,8 @@ interface FrameOptions {
   readonly node: NodePlan;
   /** Bit of the packet mark that requests masquerade, 0 to 23. */
   readonly masqueradeBit: number;
+  /** Whether Felix, the agent of Calico, has rules on this node. */
+  readonly isBesideFelix: boolean;
 }
 
 /**
@@ -52,8 +54,13 @@ interface FrameOptions {
  *
  * The order of the hooks decides where a rule is: IPVS takes packets of other machines after filter INPUT, but packets
  * of the node before filter OUTPUT. So packets are dropped and get firewall marks in table mangle, before either.
+ *
+ * IPVS compares all 32 bits of a mark. So a packet gets a firewall mark only if it has no mark, and loses it after
+ * IPVS: bits of other programs stay. A packet with a mark is treated as one from outside. Felix gives each packet that
+ * IPVS may take a mark of its own in filter INPUT, and drops or accepts packets of the node by such marks in filter
+ * OUTPUT; beside it there are no firewall marks.
  */
-export function renderFrame({ names, family, node, masqueradeBit }: FrameOptions): Frame {
+export function renderFrame({ names, family, node, masqueradeBit, isBesideFelix }: FrameOptions): Frame {
   const { prefix } = names;
   const marks = markMatches(names.markRange);
   const inSet = (role: SetRole, at = "dst,dst"): string => `-m set --match-set ${setName(names, family, role)} ${at}`;
@@ -62,12 +69,15 @@ export function renderFrame({ names, family, node, masqueradeBit }: FrameOptions
   const isNew = "-m conntrack --ctstate NEW";
   const onlyNew = "-m conntrack ! --ctstate NEW -j RETURN";
   const pods = podMatch(node.podTraffic);
-  const byMark = (match: string, role: "POD-MARKS" | "NODE-MARKS"): readonly string[] => [
-    `${match}${inSet(role)} -j SET --map-set ${setName(names, family, role)} dst,dst --map-mark`,
-    `${match}${inSet(role)} -j RETURN`,
-  ];
+  const withMarks = (...rules: readonly string[]): readonly string[] => (isBesideFelix ? [] : rules);
+  const byMark = (match: string, role: "POD-MARKS" | "NODE-MARKS"): readonly string[] =>
+    withMarks(
+      `${match}-m mark --mark 0x0 ${inSet(role)} -j SET --map-set ${setName(names, family, role)} dst,dst --map-mark`,
+      `${match}-m mark --mark ${marks.all} ${inSet(role)} -j RETURN`,
+    );
   const outOfRange = `${inSet("RANGED")} ${notIn("SOURCES", "dst,dst,src")} -j DROP`;
   const dropped = `${inSet("DROPPED")} -j DROP`;
+  const droppedOutside = `${pods === undefined ? "" : `${pods.negation} `}${inSet("DROP-OUTSIDE")} -j DROP`;
   const refused = `${isNew} ${inSet("REFUSED")} -j REJECT`;
   const unknown = `${isNew} ${inSet("ADDRESSES", "dst")} ${notIn("SERVERS")} -j REJECT`;
   const masquerade = "-j MASQUERADE --random-fully";
@@ -82,6 +92,7 @@ export function renderFrame({ names, family, node, masqueradeBit }: FrameOptions
       outOfRange,
       ...(pods === undefined ? [] : byMark(`${pods.match} `, "POD-MARKS")),
       dropped,
+      droppedOutside,
     ]),
     chain("mangle", "OUTPUT", [
       onlyNew,
@@ -92,11 +103,13 @@ export function renderFrame({ names, family, node, masqueradeBit }: FrameOptions
       dropped,
     ]),
     chain("mangle", "POSTROUTING", [
-      `-m mark --mark ${marks.masqueraded} -j MARK --set-xmark ${bit}/0xffffffff`,
-      `-m mark --mark ${marks.all} -j MARK --set-xmark 0x0/0xffffffff`,
+      ...withMarks(
+        `${isNew} -m mark --mark ${marks.masqueraded} -j MARK --set-xmark ${bit}/0xffffffff`,
+        `${isNew} -m mark --mark ${marks.all} -j MARK --set-xmark 0x0/0xffffffff`,
+      ),
     ]),
     chain("nat", "SERVICES", [
-      `-m mark --mark ${marks.all} -j RETURN`,
+      ...withMarks(`-m mark --mark ${marks.all} -j RETURN`),
       `${inSet("MASQ")} -j MARK --set-xmark ${bit}/${bit}`,
       `${pods === undefined ? "" : `${pods.negation} `}${inSet("MASQ-OTHERS")} -j MARK --set-xmark ${bit}/${bit}`,
     ]),
@@ -111,7 +124,7 @@ export function renderFrame({ names, family, node, masqueradeBit }: FrameOptions
     chain("filter", "INPUT", [
       // Also packets with a mark, whose virtual server may not exist yet.
       refused,
-      `-m mark --mark ${marks.all} -j ACCEPT`,
+      ...withMarks(`-m mark --mark ${marks.all} -j ACCEPT`),
       unknown,
       // Without IPVS these packets would be forwarded, and the firewall's INPUT would not see them.
       `${inSet("SERVERS")} -j ACCEPT`,
@@ -156,8 +169,13 @@ export function digestComment({ digest }: Pick<Frame, "digest">): string {
   return `kpng-ipvs ${digest}`;
 }
 
-/** Returns the rules as input of `iptables-restore --noflush`, with the jumps that are not `present`. */
-export function frameText(frame: Frame, isPresent: (jump: FrameJump) => boolean): string {
+/**
+ * Returns the rules as input of `iptables-restore --noflush`, with the jumps that are not `present`. `felixRule` is the
+ * number of Felix' rule in filter INPUT, 0 without one. Our jump there comes after it: Felix notes there from where a
+ * packet has come, and applies network policies behind IPVS by that note, so packets that ours accepted first would
+ * escape them.
+ */
+export function frameText(frame: Frame, isPresent: (jump: FrameJump) => boolean, felixRule: number): string {
   const record = `-m comment --comment "${digestComment(frame)}"`;
   const last = frame.chains.at(-1);
   const blocks = frameTables.map((table) => {
@@ -170,7 +188,10 @@ export function frameText(frame: Frame, isPresent: (jump: FrameJump) => boolean)
         ...(one === last ? [`-A ${one.name} ${record}`] : []),
         ...one.rules.map((rule) => `-A ${one.name} ${rule}`),
       ]),
-      ...missing.map(({ from, to }) => `-I ${from} -m comment --comment "kpng ipvs" -j ${to}`),
+      ...missing.map(({ from, to }) => {
+        const place = table === "filter" && from === "INPUT" ? `${from} ${felixRule + 1}` : from;
+        return `-I ${place} -m comment --comment "kpng ipvs" -j ${to}`;
+      }),
       "COMMIT",
     ];
   });

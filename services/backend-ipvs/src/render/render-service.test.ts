@@ -77,12 +77,13 @@ test("with policy Local, marks lead pods and the node to a virtual server with a
   expect(lines.filter((line) => line.startsWith("MASQ"))).toEqual([]);
 });
 
-test("with policy Local and no endpoint on the node, packets from outside are dropped, and marks lead the others", () => {
+test("with policy Local and no endpoint on the node, only packets from outside are dropped, and none needs a mark", () => {
   const balancer = frontend({ address: "198.51.100.10", routes: routesOf.localWithoutEndpoint });
   const lines = render(webPlan([balancer]));
-  expect(lines).toContain("DROPPED 198.51.100.10,tcp:80");
-  expect(lines.filter((line) => /^server -t|^SERVERS/.test(line))).toEqual([]);
-  expect(lines.filter((line) => line.startsWith("server -f"))).toHaveLength(2);
+  expect(lines).toContain("DROP-OUTSIDE 198.51.100.10,tcp:80");
+  expect(lines).toContain("SERVERS 198.51.100.10,tcp:80");
+  expect(lines.filter((line) => line.startsWith("server -"))).toEqual(["server -t 198.51.100.10:80 -s rr"]);
+  expect(lines.filter((line) => line.startsWith("MASQ"))).toEqual(["MASQ-OTHERS 198.51.100.10,tcp:80"]);
 });
 
 test("without endpoints, packets are refused, and the address stays", () => {

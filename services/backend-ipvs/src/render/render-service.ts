@@ -89,6 +89,14 @@ function renderPlace(
   const element = portElement(address, protocol, number);
   const { pod, node, outside } = routes;
   if ([pod, node, outside].some(({ kind }) => kind === "balance")) putSources(objects, element, sources);
+  if (outside.kind === "drop" && pod.kind === "balance" && node.kind === "balance" && pod.set === node.set) {
+    // Policy Local without an endpoint on the node. No packet needs a firewall mark here, which some could not get.
+    putServer(objects, addressServer(address, protocol, number), port, pod, context);
+    objects.put("SERVERS", element);
+    objects.put("DROP-OUTSIDE", element);
+    if (pod.isMasqueraded || node.isMasqueraded) objects.put(pod.isMasqueraded ? "MASQ" : "MASQ-OTHERS", element);
+    return;
+  }
   switch (outside.kind) {
     case "balance":
       putServer(objects, addressServer(address, protocol, number), port, outside, context);

@@ -45,7 +45,7 @@ export function useKernel(refused: string): ReturnType<typeof useTools> {
   const address = "s/^address add ([^ ]*) dev ([^ ]*) .*/4: \\2    inet6 \\1 scope host/p";
   return useTools({
     ip: `case "$*" in *-batch*) ${kept}; ${isRefused} && echo "Error: ipv6: Invalid address." >&2 && exit 1 ;;
-*link*) echo "4: kpng-ipvs0: <NOARP,UP>" ;; *) ${saved} | sed -nE '${address}' ;; esac; exit 0`,
+*link*) echo "4: kube-ipvs0: <NOARP,UP>" ;; *) ${saved} | sed -nE '${address}' ;; esac; exit 0`,
     ipset: `case "$1" in save) ${saved} ;; *) ${kept}; sed -n 's/^del/add/p' "$INPUT" > "$0.gone"
 grep -v -x -F -f "$0.gone" "$0.state" > "$0.left"; mv "$0.left" "$0.state" ;; esac; exit 0`,
     ipvsadm: `case "$1" in -S) ${saved} ;; *) ${kept}; ${isRefused} && echo "Invalid operation" >&2 ;; esac; exit 0`,

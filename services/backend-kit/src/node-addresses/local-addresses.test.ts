@@ -43,21 +43,21 @@ fe8000000000000044f856fffef0f972 02 40 20 80      br9
 });
 
 test("IPv6 addresses of Services are left out", () => {
-  const lines = ["kpng-ipvs0", "kpngv-0123abcd", "kube-ipvs0", "kpng-ipvs01"].map(
+  const lines = ["kpngv-0123abcd", "kube-ipvs0", "kube-ipvs01"].map(
     (link, at) => `fd08000000000000000000000000000${at} 03 80 00 a2 ${link}\n`,
   );
-  expect(parseIfInet6(lines.join(""))).toEqual([["kpng-ipvs01", "fd08:0000:0000:0000:0000:0000:0000:0003"]]);
+  expect(parseIfInet6(lines.join(""))).toEqual([["kube-ipvs01", "fd08:0000:0000:0000:0000:0000:0000:0002"]]);
 });
 
 test("the addresses of a link are known from ip, also those of a link with a peer", () => {
   const text = `2: eth0@if7    inet 192.0.2.1/24 brd 192.0.2.255 scope global eth0\\       valid_lft forever
-4: kpng-ipvs0    inet 10.96.0.1/32 scope host kpng-ipvs0\\       valid_lft forever
-4: kpng-ipvs0    inet6 fd00::1/128 scope global nodad deprecated \\       valid_lft forever
+4: kube-ipvs0    inet 10.96.0.1/32 scope host kube-ipvs0\\       valid_lft forever
+4: kube-ipvs0    inet6 fd00::1/128 scope global nodad deprecated \\       valid_lft forever
 `;
   expect(parseLinkAddresses(text)).toEqual([
     ["eth0", "192.0.2.1"],
-    ["kpng-ipvs0", "10.96.0.1"],
-    ["kpng-ipvs0", "fd00::1"],
+    ["kube-ipvs0", "10.96.0.1"],
+    ["kube-ipvs0", "fd00::1"],
   ]);
 });
 

@@ -5,10 +5,10 @@ import { type AddressSet, type Family, toAddressSet } from "@kpng/model/address.
 import { toolEnvironment } from "../exec/tool-environment.ts";
 
 /**
- * Names of interfaces that carry addresses of Services: those of kpng-ipvs, without and with a proxy name, and that of
- * kube-proxy in ipvs mode, beside which a backend runs while a node moves from one to the other.
+ * Names of interfaces that carry addresses of Services: that of kube-proxy in ipvs mode, which kpng-ipvs also uses, and
+ * those of kpng-ipvs with a proxy name.
  */
-const serviceInterfaces = /^(?:kpng-ipvs0|kpngv-[0-9a-f]{8}|kube-ipvs0)$/;
+const serviceInterfaces = /^(?:kube-ipvs0|kpngv-[0-9a-f]{8})$/;
 
 /**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
@@ -98,7 +98,7 @@ function nodeLinkAddresses(family: Family, known = networkInterfaces()): readonl
 }
 
 /**
- * Parses the output of `ip -o address show`, also for kpng-ipvs. *Shape of a line:* `4: kpng-ipvs0    inet 10.96.0.1/32
+ * Parses the output of `ip -o address show`, also for kpng-ipvs. *Shape of a line:* `4: kube-ipvs0    inet 10.96.0.1/32
  * scope host …`. Pure.
  */
 export function parseLinkAddresses(text: string): readonly LinkAddress[] {

@@ -16,7 +16,7 @@ const { values } = parseArgs({
     syncs: { type: "string", default: "100" },
   },
 });
-const link = "kpng-ipvs0";
+const link = "kube-ipvs0";
 
 function ip(lines: readonly string[]): void {
   const { status, stderr } = spawnSync("ip", ["-batch", "-"], { input: lines.join("\n"), encoding: "utf8" });

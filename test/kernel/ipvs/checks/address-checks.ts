@@ -65,7 +65,7 @@ export const addressChecks: Checks = {
     // The kernel refuses a batch, and the next sync looks for the reason.
     const first = await node.ask({ kind: "start", settings: {}, state }).catch((error: unknown) => String(error));
     await node.ask({ kind: "apply", state });
-    const { output } = await node.ask({ kind: "shell", command: "ip -o address show dev kpng-ipvs0; ipvsadm -S -n" });
+    const { output } = await node.ask({ kind: "shell", command: "ip -o address show dev kube-ipvs0; ipvsadm -S -n" });
     const { output: sets } = await node.ask({ kind: "shell", command: "ipset save | grep ADDRESSES" });
     const { output: damage } = await node.ask({ kind: "damage" });
     const again = await node.ask({ kind: "repair" });
@@ -104,7 +104,7 @@ export const addressChecks: Checks = {
     await node.ask({ kind: "start", settings: {}, state: both });
     // Addresses of the check before that drain are deleted now, while there is an interface.
     await node.ask({ kind: "apply", state: both });
-    await node.ask({ kind: "shell", command: "ip link delete kpng-ipvs0" });
+    await node.ask({ kind: "shell", command: "ip link delete kube-ipvs0" });
     const agent = world.agentOf(outside);
     // Round robin gives two connections of a family to both endpoints.
     const flows = ["v4", "v4", "v6", "v6"].map((family, at) => ({ family: family as Family, id: 900_010 + at }));

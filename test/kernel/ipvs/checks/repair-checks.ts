@@ -18,7 +18,7 @@ export const repairChecks: Checks = {
     await node.ask({ kind: "start", settings: {}, state: both });
     const damages = [
       "ipvsadm -d -u '[fd00:10:96::11]:80' -r '[fd00:10:1:2::13]:8080'",
-      "ip link delete kpng-ipvs0",
+      "ip link delete kube-ipvs0",
       "iptables -t mangle -F KPNGIPVS-OUTPUT",
       "ip6tables -D INPUT -m comment --comment 'kpng ipvs' -j KPNGIPVS-INPUT",
     ];
@@ -43,9 +43,9 @@ export const repairChecks: Checks = {
       return (await node.ask({ kind: "damage" })).output;
     };
     await node.ask({ kind: "start", settings: {}, state: both });
-    const signs = [await damage("true"), await damage("ipvsadm -C"), await damage("ip link set kpng-ipvs0 down")];
+    const signs = [await damage("true"), await damage("ipvsadm -C"), await damage("ip link set kube-ipvs0 down")];
     await node.ask({ kind: "repair" });
-    const { output: link } = await node.ask({ kind: "shell", command: "ip -o address show dev kpng-ipvs0 up" });
+    const { output: link } = await node.ask({ kind: "shell", command: "ip -o address show dev kube-ipvs0 up" });
     const again = await node.ask({ kind: "repair" });
     const rules = "iptables -t mangle -S KPNGIPVS-OUTPUT";
     const { output: before } = await node.ask({ kind: "shell", command: rules });
