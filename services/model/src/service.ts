@@ -115,6 +115,7 @@ export function isExternallyAccessible(service: Service): boolean {
   );
 }
 
-function hasAddress(set: AddressSet | undefined): boolean {
+/** True if the set has an address of either family. */
+export function hasAddress(set: AddressSet | undefined): boolean {
   return set !== undefined && set.v4.length + set.v6.length > 0;
 }

@@ -94,6 +94,10 @@ export function endpointKey(endpoint: KpngEndpoint, service: Service, identity: 
   if (identity.hasPodKey && identity.isWhole) return identity.podName;
   const { addresses, ports } = endpoint;
   const portTexts = ports.map(({ name, port, protocol }) => `${name}/${protocol ?? ""}/${port}`);
-  const content = [identity.sliceName, addresses.v4.join(), addresses.v6.join(), portTexts.join()].join("|");
+  // Messages sort the addresses behind the first one.
+  const addressText = ([first = "", ...others]: readonly string[]): string => [first, ...others.sort()].join();
+  const content = [identity.sliceName, addressText(addresses.v4), addressText(addresses.v6), portTexts.join()].join(
+    "|",
+  );
   return `${identity.podName}.${formatHash(hashText(content))}`;
 }

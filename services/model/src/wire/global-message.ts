@@ -2,6 +2,7 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { noAddresses } from "../address.ts";
 import type { Endpoint, EndpointSlice } from "../endpoint.ts";
 import {
+  ClusterInfoSchema,
   type EndpointInfo,
   EndpointInfoSchema,
   NodeInfoSchema,
@@ -16,7 +17,14 @@ import { decodeAddresses, encodeAddresses } from "./addresses.ts";
 import { decodeEndpointPort, firstToFront, setFirstAddresses } from "./endpoint-message.ts";
 import { hashBytes } from "./hash.ts";
 import { decodeNode, encodeNode } from "./node-message.ts";
-import { decodeService, encodeProtocol, encodeService, setIfDefined, sortedByKey } from "./service-message.ts";
+import {
+  decodeCidr,
+  decodeService,
+  encodeProtocol,
+  encodeService,
+  setIfDefined,
+  sortedByKey,
+} from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
 
 /**
@@ -79,7 +87,10 @@ export function encodeEndpointInfo(slice: EndpointSlice, endpoint: Endpoint, isE
   });
   const hash = endpointInfoHash(endpoint);
   message.Hash = hints === undefined ? hash : hash ^ hashBytes(toBinary(EndpointInfoSchema, message));
-  if (isExtended) extend(message, endpoint);
+  if (isExtended) {
+    extend(message, endpoint);
+    message.HasPodKeys = slice.hasPodKeys;
+  }
   return toBinary(EndpointInfoSchema, message);
 }
 
@@ -115,7 +126,7 @@ export function decodeEndpointInfo(bytes: Uint8Array): {
       namespace: info.Namespace,
       name: info.SourceName === "" ? info.ServiceName : info.SourceName,
       serviceName: info.ServiceName,
-      hasPodKeys: info.SourceName === "" || info.SourceName === info.ServiceName,
+      hasPodKeys: isExtended ? info.HasPodKeys : info.SourceName === "" || info.SourceName === info.ServiceName,
     },
     endpoint: {
       addresses: firstToFront(
@@ -136,6 +147,16 @@ export function decodeEndpointInfo(bytes: Uint8Array): {
       hintedNodes: info.Hints?.Nodes ?? [],
     },
   };
+}
+
+/** Returns the bytes of a ClusterInfo. */
+export function encodeClusterInfo(serviceCIDRs: readonly string[]): Uint8Array {
+  return toBinary(ClusterInfoSchema, create(ClusterInfoSchema, { ServiceCIDRs: [...serviceCIDRs] }));
+}
+
+/** Returns the CIDRs of cluster IPs in the bytes of a ClusterInfo. Errors: WireError. */
+export function decodeClusterInfo(bytes: Uint8Array): readonly string[] {
+  return fromBinary(ClusterInfoSchema, bytes).ServiceCIDRs.map(decodeCidr);
 }
 
 /** Returns the bytes of a NodeInfo; with `isExtended` including the fields that the proxy of the node needs. */

@@ -9,7 +9,15 @@ import {
   Protocol as WireProtocol,
 } from "../gen/localv1/api_pb.ts";
 import type { FamilyFlags } from "../node-view.ts";
-import type { IPFilter, Protocol, Service, ServicePort, ServiceType, UnknownPort } from "../service.ts";
+import {
+  hasAddress,
+  type IPFilter,
+  type Protocol,
+  type Service,
+  type ServicePort,
+  type ServiceType,
+  type UnknownPort,
+} from "../service.ts";
 import { compareText } from "../text-order.ts";
 import { decodeAddresses, encodeAddresses } from "./addresses.ts";
 import { WireError } from "./wire-error.ts";
@@ -55,7 +63,7 @@ export function encodeService(service: Service, extension?: ServiceExtension): S
         ? { case: undefined }
         : { case: "ClientIP", value: { TimeoutSeconds: service.clientIPAffinitySeconds } },
     HealthCheckNodePort: service.healthCheckNodePort,
-    ...(extension !== undefined && service.proxyModeLoadBalancerIPs !== noAddresses
+    ...(extension !== undefined && hasAddress(service.proxyModeLoadBalancerIPs)
       ? setIfDefined("ProxyModeLoadBalancerIPs", encodeAddresses(service.proxyModeLoadBalancerIPs))
       : {}),
     ...(extension === undefined ? {} : { CreatedSeconds: BigInt(service.createdSeconds ?? 0), UID: service.uid ?? "" }),
@@ -153,7 +161,8 @@ function decodeType(text: string): ServiceType {
   }
 }
 
-function decodeCidr(text: string): string {
+/** Returns the canonical form of a CIDR. Errors: WireError. */
+export function decodeCidr(text: string): string {
   const parsed = parseCidr(text);
   if (parsed === undefined) throw new WireError(`"${text}" is not a CIDR`);
   return parsed.cidr;

@@ -54,7 +54,8 @@ export type ObjectChange =
   | { readonly kind: "put-slice"; readonly slice: EndpointSlice }
   | { readonly kind: "delete-slice"; readonly key: SliceKey }
   | { readonly kind: "put-node"; readonly node: Node }
-  | { readonly kind: "delete-node"; readonly name: string };
+  | { readonly kind: "delete-node"; readonly name: string }
+  | { readonly kind: "set-service-cidrs"; readonly serviceCIDRs: readonly string[] };
 
 /** Complete lists of one or more kinds. An absent kind is not changed. */
 export interface ClusterObjects {

@@ -30,6 +30,8 @@ export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot 
       return withNodes(snapshot, put(snapshot.nodes, change.node.name, change.node));
     case "delete-node":
       return withNodes(snapshot, snapshot.nodes.with(change.name, undefined));
+    case "set-service-cidrs":
+      return replaceObjects(snapshot, { serviceCIDRs: change.serviceCIDRs });
     default:
       return assertNever(change);
   }

@@ -1,6 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { compareText } from "@kpng/model/text-order.ts";
 import type { Candidate } from "./choose-endpoints.ts";
 
 /**
@@ -9,7 +10,8 @@ import type { Candidate } from "./choose-endpoints.ts";
  *
  * Among duplicates, an endpoint that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
  * address of a terminating pod may already belong to the next pod. Then a ready endpoint wins, then a serving one, then
- * the first by slice name, where kube-proxy takes any. A pod that moves between slices is in both for a moment.
+ * the first by slice name and content, where kube-proxy takes any. A pod that moves between slices is in both for a
+ * moment.
  *
  * Pure. *Cost:* O(endpoints × ports). With `before`, the result for earlier slices of the same Service, the slices that
  * are the same objects cost a look-up of each address.
@@ -137,7 +139,7 @@ function findLosers(parts: readonly MergedPart[]): ReadonlySet<PortEndpoint> {
         // Only the first address of an endpoint is used, as in kube-proxy.
         const address = one.endpoint.addresses[one.family][0] ?? "";
         const other = byAddress.get(address);
-        const isBetter = other === undefined || rank(one.endpoint) > rank(other.endpoint);
+        const isBetter = other === undefined || isBetterThan(one, other);
         if (isBetter) byAddress.set(address, one);
         if (other !== undefined) losers.add(isBetter ? other : one);
       }
@@ -154,6 +156,19 @@ function withoutLosers(part: MergedPart, losers: ReadonlySet<PortEndpoint>): Mer
     portEndpoints: merged.portEndpoints.map((one) => (isLoser(one) ? undefined : one)),
   }));
   return { ...part, endpoints, hasLosers: true };
+}
+
+/** Within a slice, content decides and not the order, which a relay does not know. */
+function isBetterThan(one: PortEndpoint, other: PortEndpoint): boolean {
+  const [rankOne, rankOther] = [rank(one.endpoint), rank(other.endpoint)];
+  if (rankOne !== rankOther || one.slice !== other.slice) return rankOne > rankOther;
+  return compareText(contentOf(one), contentOf(other)) < 0;
+}
+
+function contentOf({ endpoint, port }: PortEndpoint): string {
+  const { podName, hostname, nodeName, zone, hintedZones, hintedNodes, ports, addresses } = endpoint;
+  const where = [podName, hostname, nodeName, zone, hintedZones, hintedNodes];
+  return JSON.stringify([...where, port?.protocol, ports.length, addresses.v4.length, addresses.v6.length]);
 }
 
 function rank({ conditions }: Endpoint): number {

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file globalv1/api.proto.
  */
 export const file_globalv1_api: GenFile = /*@__PURE__*/
-  fileDesc("ChJnbG9iYWx2MS9hcGkucHJvdG8SCGdsb2JhbHYxIl0KDkdsb2JhbFdhdGNoUmVxEiIKCEZlYXR1cmVzGGQgAygOMhAubG9jYWx2MS5GZWF0dXJlEicKClN1YnNjcmliZXIYZSABKAsyEy5sb2NhbHYxLlN1YnNjcmliZXIiWAoLU2VydmljZUluZm8SDAoESGFzaBgBIAEoBBIhCgdTZXJ2aWNlGAIgASgLMhAubG9jYWx2MS5TZXJ2aWNlEhgKEFNlcnZpY2VQcm94eU5hbWUYZCABKAkimAIKDEVuZHBvaW50SW5mbxIMCgRIYXNoGAEgASgEEhEKCU5hbWVzcGFjZRgCIAEoCRISCgpTb3VyY2VOYW1lGAMgASgJEhMKC1NlcnZpY2VOYW1lGAQgASgJEg8KB1BvZE5hbWUYCCABKAkSIwoIRW5kcG9pbnQYBiABKAsyES5sb2NhbHYxLkVuZHBvaW50EjAKCkNvbmRpdGlvbnMYByABKAsyHC5nbG9iYWx2MS5FbmRwb2ludENvbmRpdGlvbnMSKAoIVG9wb2xvZ3kYCSABKAsyFi5nbG9iYWx2MS5Ub3BvbG9neUluZm8SJgoFSGludHMYCiABKAsyFy5nbG9iYWx2MS5Ub3BvbG9neUhpbnRzSgQIBRAGIkkKEkVuZHBvaW50Q29uZGl0aW9ucxINCgVSZWFkeRgBIAEoCBIPCgdTZXJ2aW5nGGQgASgIEhMKC1Rlcm1pbmF0aW5nGGUgASgIIioKDFRvcG9sb2d5SW5mbxIMCgROb2RlGAEgASgJEgwKBFpvbmUYAiABKAkiLQoNVG9wb2xvZ3lIaW50cxINCgVab25lcxgBIAMoCRINCgVOb2RlcxhkIAMoCSI2CghOb2RlSW5mbxIMCgRIYXNoGAEgASgEEhwKBE5vZGUYAiABKAsyDi5nbG9iYWx2MS5Ob2RlIqECCgROb2RlEgwKBE5hbWUYASABKAkSKAoIVG9wb2xvZ3kYBCABKAsyFi5nbG9iYWx2MS5Ub3BvbG9neUluZm8SKgoGTGFiZWxzGAIgAygLMhouZ2xvYmFsdjEuTm9kZS5MYWJlbHNFbnRyeRI0CgtBbm5vdGF0aW9ucxgDIAMoCzIfLmdsb2JhbHYxLk5vZGUuQW5ub3RhdGlvbnNFbnRyeRIcCgVMb2NhbBhkIAEoCzINLmxvY2FsdjEuTm9kZRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjIKEEFubm90YXRpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ATI+CgRTZXRzEjYKBVdhdGNoEhguZ2xvYmFsdjEuR2xvYmFsV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCH1odc2lncy5rOHMuaW8va3BuZy9hcGkvZ2xvYmFsdjFiBnByb3RvMw", [file_localv1_api]);
+  fileDesc("ChJnbG9iYWx2MS9hcGkucHJvdG8SCGdsb2JhbHYxIl0KDkdsb2JhbFdhdGNoUmVxEiIKCEZlYXR1cmVzGGQgAygOMhAubG9jYWx2MS5GZWF0dXJlEicKClN1YnNjcmliZXIYZSABKAsyEy5sb2NhbHYxLlN1YnNjcmliZXIiWAoLU2VydmljZUluZm8SDAoESGFzaBgBIAEoBBIhCgdTZXJ2aWNlGAIgASgLMhAubG9jYWx2MS5TZXJ2aWNlEhgKEFNlcnZpY2VQcm94eU5hbWUYZCABKAkiIwoLQ2x1c3RlckluZm8SFAoMU2VydmljZUNJRFJzGAEgAygJIqwCCgxFbmRwb2ludEluZm8SDAoESGFzaBgBIAEoBBIRCglOYW1lc3BhY2UYAiABKAkSEgoKU291cmNlTmFtZRgDIAEoCRITCgtTZXJ2aWNlTmFtZRgEIAEoCRIPCgdQb2ROYW1lGAggASgJEiMKCEVuZHBvaW50GAYgASgLMhEubG9jYWx2MS5FbmRwb2ludBIwCgpDb25kaXRpb25zGAcgASgLMhwuZ2xvYmFsdjEuRW5kcG9pbnRDb25kaXRpb25zEigKCFRvcG9sb2d5GAkgASgLMhYuZ2xvYmFsdjEuVG9wb2xvZ3lJbmZvEiYKBUhpbnRzGAogASgLMhcuZ2xvYmFsdjEuVG9wb2xvZ3lIaW50cxISCgpIYXNQb2RLZXlzGGQgASgISgQIBRAGIkkKEkVuZHBvaW50Q29uZGl0aW9ucxINCgVSZWFkeRgBIAEoCBIPCgdTZXJ2aW5nGGQgASgIEhMKC1Rlcm1pbmF0aW5nGGUgASgIIioKDFRvcG9sb2d5SW5mbxIMCgROb2RlGAEgASgJEgwKBFpvbmUYAiABKAkiLQoNVG9wb2xvZ3lIaW50cxINCgVab25lcxgBIAMoCRINCgVOb2RlcxhkIAMoCSI2CghOb2RlSW5mbxIMCgRIYXNoGAEgASgEEhwKBE5vZGUYAiABKAsyDi5nbG9iYWx2MS5Ob2RlIqECCgROb2RlEgwKBE5hbWUYASABKAkSKAoIVG9wb2xvZ3kYBCABKAsyFi5nbG9iYWx2MS5Ub3BvbG9neUluZm8SKgoGTGFiZWxzGAIgAygLMhouZ2xvYmFsdjEuTm9kZS5MYWJlbHNFbnRyeRI0CgtBbm5vdGF0aW9ucxgDIAMoCzIfLmdsb2JhbHYxLk5vZGUuQW5ub3RhdGlvbnNFbnRyeRIcCgVMb2NhbBhkIAEoCzINLmxvY2FsdjEuTm9kZRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjIKEEFubm90YXRpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ATI+CgRTZXRzEjYKBVdhdGNoEhguZ2xvYmFsdjEuR2xvYmFsV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCH1odc2lncy5rOHMuaW8va3BuZy9hcGkvZ2xvYmFsdjFiBnByb3RvMw", [file_localv1_api]);
 
 /**
  * Request for the next batch.
@@ -81,6 +81,27 @@ export const ServiceInfoSchema: GenMessage<ServiceInfo> = /*@__PURE__*/
   messageDesc(file_globalv1_api, 1);
 
 /**
+ * What the cluster is, besides its objects. Extended subscribers only.
+ *
+ * @generated from message globalv1.ClusterInfo
+ */
+export type ClusterInfo = Message<"globalv1.ClusterInfo"> & {
+  /**
+   * CIDRs from which cluster IPs are allocated, sorted.
+   *
+   * @generated from field: repeated string ServiceCIDRs = 1;
+   */
+  ServiceCIDRs: string[];
+};
+
+/**
+ * Describes the message globalv1.ClusterInfo.
+ * Use `create(ClusterInfoSchema)` to create a new message.
+ */
+export const ClusterInfoSchema: GenMessage<ClusterInfo> = /*@__PURE__*/
+  messageDesc(file_globalv1_api, 2);
+
+/**
  * An endpoint with the data that decides which nodes may use it.
  *
  * @generated from message globalv1.EndpointInfo
@@ -136,6 +157,14 @@ export type EndpointInfo = Message<"globalv1.EndpointInfo"> & {
    * @generated from field: globalv1.TopologyHints Hints = 10;
    */
   Hints?: TopologyHints | undefined;
+
+  /**
+   * The keys of pods are their names, as in a slice of a state file. Extended subscribers only; for others, this is so
+   * if SourceName is ServiceName.
+   *
+   * @generated from field: bool HasPodKeys = 100;
+   */
+  HasPodKeys: boolean;
 };
 
 /**
@@ -143,7 +172,7 @@ export type EndpointInfo = Message<"globalv1.EndpointInfo"> & {
  * Use `create(EndpointInfoSchema)` to create a new message.
  */
 export const EndpointInfoSchema: GenMessage<EndpointInfo> = /*@__PURE__*/
-  messageDesc(file_globalv1_api, 2);
+  messageDesc(file_globalv1_api, 3);
 
 /**
  * The conditions of an endpoint.
@@ -176,7 +205,7 @@ export type EndpointConditions = Message<"globalv1.EndpointConditions"> & {
  * Use `create(EndpointConditionsSchema)` to create a new message.
  */
 export const EndpointConditionsSchema: GenMessage<EndpointConditions> = /*@__PURE__*/
-  messageDesc(file_globalv1_api, 3);
+  messageDesc(file_globalv1_api, 4);
 
 /**
  * Location of an object.
@@ -200,7 +229,7 @@ export type TopologyInfo = Message<"globalv1.TopologyInfo"> & {
  * Use `create(TopologyInfoSchema)` to create a new message.
  */
 export const TopologyInfoSchema: GenMessage<TopologyInfo> = /*@__PURE__*/
-  messageDesc(file_globalv1_api, 4);
+  messageDesc(file_globalv1_api, 5);
 
 /**
  * Topology hints of an endpoint.
@@ -226,7 +255,7 @@ export type TopologyHints = Message<"globalv1.TopologyHints"> & {
  * Use `create(TopologyHintsSchema)` to create a new message.
  */
 export const TopologyHintsSchema: GenMessage<TopologyHints> = /*@__PURE__*/
-  messageDesc(file_globalv1_api, 5);
+  messageDesc(file_globalv1_api, 6);
 
 /**
  * A Node with the hash of its content.
@@ -252,7 +281,7 @@ export type NodeInfo = Message<"globalv1.NodeInfo"> & {
  * Use `create(NodeInfoSchema)` to create a new message.
  */
 export const NodeInfoSchema: GenMessage<NodeInfo> = /*@__PURE__*/
-  messageDesc(file_globalv1_api, 6);
+  messageDesc(file_globalv1_api, 7);
 
 /**
  * A Kubernetes Node.
@@ -297,7 +326,7 @@ export type Node = Message<"globalv1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_globalv1_api, 7);
+  messageDesc(file_globalv1_api, 8);
 
 /**
  * Serves the whole cluster state, for instance to another watcher.

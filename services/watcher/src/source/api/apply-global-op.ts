@@ -1,6 +1,11 @@
 import { assertNever } from "@kpng/model/assert-never.ts";
 import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { decodeEndpointInfo, decodeNodeInfo, decodeServiceInfo } from "@kpng/model/wire/global-message.ts";
+import {
+  decodeClusterInfo,
+  decodeEndpointInfo,
+  decodeNodeInfo,
+  decodeServiceInfo,
+} from "@kpng/model/wire/global-message.ts";
 import { WireError } from "@kpng/model/wire/wire-error.ts";
 import { estimateItemBytes } from "./batch-size.ts";
 import type { GlobalItems } from "./global-items.ts";
@@ -54,6 +59,9 @@ function put(ref: Ref, bytes: Uint8Array, items: GlobalItems): void {
         const item = decodeEndpointInfo(bytes);
         items.putEndpoint(ref.Path, { ...item, bytes: memory(item.endpoint.ports.length) });
       }
+      break;
+    case SetName.GlobalClusterInfos:
+      items.setServiceCIDRs(decodeClusterInfo(bytes));
       break;
     default:
       // A Set that only newer watchers send.

@@ -38,6 +38,8 @@ export class GlobalItems {
   readonly #touchedServices = new Map<string, Service | undefined>();
   readonly #touchedNodes = new Map<string, Node | undefined>();
   readonly #touchedSlices = new Map<string, SliceHead | undefined>();
+  #serviceCIDRs: readonly string[] = [];
+  #hasNewCIDRs = false;
   /** True if the current batch began with Reset: it is the complete state, not a change of the previous one. */
   #isReset = true;
   #bytes = 0;
@@ -59,9 +61,15 @@ export class GlobalItems {
     this.#services.clear();
     this.#nodes.clear();
     this.#slices.clear();
+    this.#serviceCIDRs = [];
     this.#bytes = 0;
     this.#endBatch();
     this.#isReset = true;
+  }
+
+  setServiceCIDRs(serviceCIDRs: readonly string[]): void {
+    this.#serviceCIDRs = serviceCIDRs;
+    this.#hasNewCIDRs = true;
   }
 
   /** `bytes` is the estimated memory. */
@@ -107,7 +115,7 @@ export class GlobalItems {
       this.#bytes -= slice.get(path)?.bytes ?? 0;
       slice.delete(path);
       if (slice.size === 0) this.#slices.delete(key);
-    }
+    } else if (set === SetName.GlobalClusterInfos) this.setServiceCIDRs([]);
   }
 
   /** Ends the batch and delivers it: the whole state if it began with Reset, else its changes. */
@@ -120,6 +128,7 @@ export class GlobalItems {
   #endBatch(): void {
     for (const touched of [this.#touchedServices, this.#touchedNodes, this.#touchedSlices]) touched.clear();
     this.#isReset = false;
+    this.#hasNewCIDRs = false;
   }
 
   /** Returns all items as cluster objects. */
@@ -128,12 +137,14 @@ export class GlobalItems {
       services: [...this.#services.values()].map(({ value }) => value),
       nodes: [...this.#nodes.values()].map(({ value }) => value),
       slices: [...this.#slices.values()].flatMap((slice) => joinSlice(slice) ?? []),
+      serviceCIDRs: this.#serviceCIDRs,
     };
   }
 
   /** Changes of the current batch. *Cost:* proportional to what it touched. */
   #changes(): readonly ObjectChange[] {
     const changes: ObjectChange[] = [];
+    if (this.#hasNewCIDRs) changes.push({ kind: "set-service-cidrs", serviceCIDRs: this.#serviceCIDRs });
     for (const [path, before] of this.#touchedServices) {
       const service = this.#services.get(path)?.value;
       if (service !== undefined) changes.push({ kind: "put-service", service });

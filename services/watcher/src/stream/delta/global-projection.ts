@@ -1,6 +1,7 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import {
+  encodeClusterInfo,
   encodeEndpointInfo,
   encodeNodeInfo,
   encodeServiceInfo,
@@ -36,20 +37,28 @@ export function globalProjection(request: GlobalRequest): Projection {
   };
 }
 
+const cluster = 3;
 const nodes = 0;
 const services = 1;
 const endpoints = 2;
 
 /** KPNG's order (`store2globaldiff.go:87`). */
 const order: Order = {
-  sections: [SetName.GlobalNodeInfos, SetName.GlobalServiceInfos, SetName.GlobalEndpointInfos],
+  sections: [
+    SetName.GlobalNodeInfos,
+    SetName.GlobalServiceInfos,
+    SetName.GlobalEndpointInfos,
+    SetName.GlobalClusterInfos,
+  ],
   phases: [
+    { kind: "put", section: cluster },
     { kind: "put", section: nodes },
     { kind: "put", section: services },
     { kind: "put", section: endpoints },
     { kind: "delete", section: endpoints },
     { kind: "delete", section: services },
     { kind: "delete", section: nodes },
+    { kind: "delete", section: cluster },
   ],
 };
 
@@ -62,6 +71,8 @@ export interface GlobalRequest {
 
 /** The objects of a snapshot to encode. */
 interface Keys {
+  /** True to encode what belongs to no object. */
+  readonly hasCluster: boolean;
   readonly nodes: Iterable<string>;
   readonly services: Iterable<string>;
   /** The Services whose slices are encoded. */
@@ -80,13 +91,14 @@ function isLong(snapshot: Snapshot, { nodes, services, slices }: Keys): boolean 
 }
 
 function allKeys({ nodes, services, slicesByService }: Snapshot): Keys {
-  return { nodes: nodes.keys(), services: services.keys(), slices: slicesByService.keys() };
+  return { hasCluster: true, nodes: nodes.keys(), services: services.keys(), slices: slicesByService.keys() };
 }
 
 function changedKeys(before: Snapshot, snapshot: Snapshot): Keys {
   const changed = [...snapshot.services.changedKeys(before.services)];
   const slices = snapshot.slicesByService.changedKeys(before.slicesByService);
   return {
+    hasCluster: before.serviceCIDRs !== snapshot.serviceCIDRs,
     nodes: [...snapshot.nodes.changedKeys(before.nodes)],
     services: changed,
     // If a Service changes its proxy name, its slices appear or disappear with it.
@@ -96,6 +108,9 @@ function changedKeys(before: Snapshot, snapshot: Snapshot): Keys {
 
 function* itemsOf(snapshot: Snapshot, keys: Keys, request: GlobalRequest): Iterable<Item> {
   const { isExtended } = request;
+  if (keys.hasCluster && isExtended && snapshot.serviceCIDRs.length > 0) {
+    yield makeItem(cluster, "|||", encodeClusterInfo(snapshot.serviceCIDRs));
+  }
   for (const name of keys.nodes) {
     const node = snapshot.nodes.get(name);
     if (node !== undefined) yield makeItem(nodes, `|${name}||`, encodeNodeInfo(node, isExtended));
@@ -125,7 +140,8 @@ function sliceItems(slice: EndpointSlice, isExtended: boolean): Iterable<Item> {
   for (const endpoint of slice.endpoints) {
     const base = `${slice.namespace}|${slice.serviceName}|${slice.name}|${formatHash(endpointInfoHash(endpoint))}`;
     // KPNG's hash ignores pods and hints. Endpoints that differ only in these get different paths.
-    const path = items.has(base) ? `${base}-${endpoint.podName}` : base;
+    let path = base;
+    for (let count = 1; items.has(path); count++) path = `${base}-${endpoint.podName}${count === 1 ? "" : `-${count}`}`;
     items.set(path, makeItem(endpoints, path, encodeEndpointInfo(slice, endpoint, isExtended)));
   }
   return items.values();
