@@ -1,3 +1,4 @@
+import { scenariosOf } from "../scenario/scenarios.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
 import { iptablesRules } from "./iptables-rules.ts";
@@ -7,6 +8,7 @@ describeBackend({
   name: "kube-proxy with iptables-legacy",
   whyNot: (await whyNoKubeProxy()) ?? whyNoLegacy(),
   variant: "legacy",
+  scenarios: scenariosOf("kube-proxy"),
   start: kubeProxy,
   rules: iptablesRules,
 });
