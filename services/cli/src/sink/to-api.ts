@@ -51,7 +51,7 @@ const connectionOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--max-calls <count>",
-    description: "maximum number of calls in progress over TCP, such as streams of nodes (0: half of the memory limit)",
+    description: "maximum number of calls of nodes and relays over TCP (0: half of the memory limit)",
     parse: parseWholeNumber("--max-calls", 0, 10_000_000),
     default: 0,
   },
@@ -62,14 +62,8 @@ const connectionOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--max-queries <count>",
-    description: "maximum number of queries in progress (0: an eighth of the memory limit)",
+    description: "maximum number of queries over TCP, and of calls without a right (0: an eighth of the memory limit)",
     parse: parseWholeNumber("--max-queries", 0, 1_000_000),
-    default: 0,
-  },
-  {
-    flags: "--max-queries-per-connection <count>",
-    description: "maximum number of queries in progress on one connection (0: 32)",
-    parse: parseWholeNumber("--max-queries-per-connection", 0, 1_000_000),
     default: 0,
   },
   {
@@ -163,7 +157,6 @@ Examples:
       maxCalls: options.maxCalls as number,
       maxRequestMemoryBytes: options.maxRequestMemory as number | undefined,
       maxQueries: options.maxQueries as number,
-      maxQueriesPerConnection: options.maxQueriesPerConnection as number,
       writeTimeoutMs: options.writeTimeout as number,
       allowsAnonymous: options.allowAnonymous as boolean,
       trustsLoopback: options.trustLoopback as boolean,

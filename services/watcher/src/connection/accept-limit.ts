@@ -7,8 +7,7 @@ import type { Refusals } from "./refusals.ts";
  *
  * *Bound:* one counter for each address with an open connection.
  *
- * `serve` attaches it to each listener over TCP. Separate from `QueryLimit`, which limits calls: this limit applies
- * before a client has sent anything.
+ * `serve` attaches it to each listener over TCP; it applies before a client has sent anything.
  */
 export class AcceptLimit {
   readonly #max: number;

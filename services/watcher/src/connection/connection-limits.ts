@@ -3,8 +3,8 @@ import type { KeepaliveOptions } from "./keepalive.ts";
 
 /**
  * Limits and timing of the connections that clients open to a watcher; tests shorten the times. Separate, because the
- * options of `serveTask`, and so of `kpng SOURCE to-api`, include them, and five classes enforce them: `AcceptLimit`,
- * `CallLimit`, `QueryLimit` and `RequestMemory` the maximum numbers, and `Connections` the rest.
+ * options of `serveTask`, and so of `kpng SOURCE to-api`, include them, and four classes enforce them: `AcceptLimit`,
+ * `Admission` and `RequestMemory` the maximum numbers, and `Connections` the rest.
  */
 export interface ConnectionLimits {
   readonly keepalive?: KeepaliveOptions | undefined;
@@ -37,17 +37,15 @@ export interface ConnectionLimits {
   readonly maxConnections?: number | undefined;
   /** Limit for connections of one address over TCP. 0 is no limit. Default 0. */
   readonly maxConnectionsPerAddress?: number | undefined;
-  /** Limit for calls in progress over HTTP/2 and TCP; 0 or undefined for {@link defaultLimits}. See CallLimit. */
+  /** Limit for calls of nodes in progress over TCP; 0 or undefined for {@link defaultLimits}. See CallClass. */
   readonly maxCalls?: number | undefined;
   /**
    * Limit for the memory of requests that have not been read completely, in bytes. Default {@link defaultLimits}. See
    * RequestMemory.
    */
   readonly maxRequestMemoryBytes?: number | undefined;
-  /** Limit for queries in progress; 0 or undefined for {@link defaultLimits}. See QueryLimit. */
+  /** Limit for calls of people in progress; 0 or undefined for {@link defaultLimits}. See CallClass. */
   readonly maxQueries?: number | undefined;
-  /** Limit for queries in progress on one connection; 0 or undefined for {@link defaultLimits}. */
-  readonly maxQueriesPerConnection?: number | undefined;
   /**
    * Longest time for draining connections when the watcher stops, in milliseconds. 0 closes them at once.
    * Default 10 000.

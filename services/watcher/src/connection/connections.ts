@@ -19,7 +19,7 @@ import type { Refusals } from "./refusals.ts";
  *
  * `serve` creates one; `makeServer` registers each connection with it, and the handler of `makeCallHandler` each call.
  * This class decides when a connection ends; whether a connection or a call may begin is decided before, by
- * `AcceptLimit` and `QueryLimit`.
+ * `AcceptLimit` and `Admission`.
  *
  * *Bound:* one entry per connection; see AcceptLimit.
  */

@@ -18,7 +18,6 @@ export interface DefaultLimits {
   /** Memory of requests that have not been read completely, in bytes. */
   readonly maxRequestBytes: number;
   readonly maxQueries: number;
-  readonly maxQueriesPerConnection: number;
 }
 
 /** Memory that a connection with one node takes, in bytes; measured, rounded up. With TLS, it has more buffers. */
@@ -49,7 +48,6 @@ export function defaultLimits({ memoryBytes, openFiles }: ProcessResources, isTl
     // Part of connectionBytes: a node that resumes sends 8 KiB, which wait while its token is checked.
     maxRequestBytes: Math.floor(memoryBytes / 8),
     maxQueries,
-    maxQueriesPerConnection: Math.min(32, maxQueries),
   };
 }
 

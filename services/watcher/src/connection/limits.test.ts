@@ -96,21 +96,21 @@ test("an HTTP/1.1 connection that sends requests endlessly without reading is no
 });
 
 test("queries beyond the limits fail with RESOURCE_EXHAUSTED, and ended ones make room", async () => {
-  await serve({ maxQueries: 3, maxQueriesPerConnection: 2 });
+  await serve({ maxQueries: 40 });
   const client = createClient(InspectService, dial({ api: server.address }));
   const stop = new AbortController();
-  const watches = Array.from({ length: 2 }, () =>
-    client.watchServices({}, { signal: stop.signal })[Symbol.asyncIterator](),
-  );
-  await Promise.all(watches.map((watch) => watch.next()));
+  const watch = (one: typeof client) => one.watchServices({}, { signal: stop.signal })[Symbol.asyncIterator]();
+  const watches = Array.from({ length: 32 }, () => watch(client));
+  await Promise.all(watches.map((one) => one.next()));
   await expect(client.getStatus({})).rejects.toThrow("resource_exhausted");
   expect(await refused("connection-queries")).toBe(1);
-  const socket = await open();
-  const text = once(socket.setEncoding("utf8"), "data");
-  socket.write(post("GetStatus"));
-  expect(String(await text)).toContain("200 OK");
+  const other = createClient(InspectService, dial({ api: server.address }));
+  const more = Array.from({ length: 8 }, () => watch(other));
+  await Promise.all(more.map((one) => one.next()));
+  await expect(other.getStatus({})).rejects.toThrow("resource_exhausted");
+  expect(await refused("queries")).toBe(1);
   stop.abort();
-  await Promise.allSettled(watches.map((watch) => watch.next()));
+  await Promise.allSettled([...watches, ...more].map((one) => one.next()));
   await expect
     .poll(() =>
       client.getStatus({}).then(
@@ -232,7 +232,6 @@ test("the default limits are those of the formula in the guide", async () => {
   expect(cell("--max-calls")).toBe(String(plain.maxCalls));
   expect(cell("--max-request-memory")).toBe(`${plain.maxRequestBytes / 1_024 / 1_024} MiB`);
   expect(cell("--max-queries")).toBe(String(plain.maxQueries));
-  expect(cell("--max-queries-per-connection")).toBe(String(plain.maxQueriesPerConnection));
   expect(defaultLimits({ ...resources, openFiles: 1_024 }, false).maxConnections).toBe(960);
   expect(defaultLimits({ ...resources, openFiles: 100 }, false).maxConnections).toBe(50);
   // No option exceeds it.

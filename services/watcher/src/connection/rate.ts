@@ -1,7 +1,7 @@
 /**
  * A rate with a burst: a client may send `burst` units at once, and `perSecond` after that. Pure, except for its state.
  *
- * `CallLimit` has one for the calls of a connection, `makeFastWatch` one for the bytes of its requests, and
+ * `Admission` has one for the calls of a connection, `makeFastWatch` one for the bytes of its requests, and
  * `RequestLimit` one for the requests of a stream. Separate, because these differ in what they do with a client that
  * sends more.
  */

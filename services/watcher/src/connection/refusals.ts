@@ -10,11 +10,12 @@ const messages = {
   connections: "connection refused: the watcher has as many as it may (--max-connections)",
   address: "connection refused: its address has as many as it may (--max-connections-per-address)",
   files: "connection refused: too many open files (ulimit -n)",
-  calls: "call refused, or its connection ended if it has many: the watcher has as many calls as it may (--max-calls)",
+  calls: "call refused, or its connection ended if it has many: there are as many of its class as may be (--max-calls)",
   "call-rate": "connection ended: it cancelled calls that waited, and began more than 100 per second",
   headers: "connection ended: the headers of a call have more than 16 KiB",
   queries: "query refused: the watcher answers as many as it may (--max-queries)",
-  "connection-queries": "query refused: its connection has as many as it may (--max-queries-per-connection)",
+  "connection-queries": "query refused: its connection has as many as it may (32)",
+  "open-calls": "call without a right refused: the watcher has as many as it may (--max-queries)",
   requests:
     "connection ended: it held the most of the memory for incomplete or waiting requests (--max-request-memory)",
   pipelined: "connection ended: too many requests over HTTP/1.1 wait for earlier ones",
@@ -27,7 +28,7 @@ const messages = {
 
 /**
  * Counts the connections and calls that are refused, and logs one line a minute for each reason. `serve` creates one;
- * `AcceptLimit`, `CallLimit`, `QueryLimit`, `RequestMemory`, `Connections`, `refuseRequest` and the status page report
+ * `AcceptLimit`, `Admission`, `RequestMemory`, `Connections`, `refuseRequest` and the status page report
  * to it, so that they share the metric.
  */
 export class Refusals {

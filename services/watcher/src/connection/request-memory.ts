@@ -13,8 +13,8 @@ const chunkBytes = 256;
  *
  * *Bound:* one entry for each call. *Cost:* all calls are counted once for every quarter of the limit that arrives.
  *
- * `serve` creates it; `CallLimit` adds each call over HTTP/2 and TCP, and `makeFastWatch` reports what it holds of
- * messages. Separate from `CallLimit`, which counts calls and not their bytes.
+ * `serve` creates it; `Admission` adds each call over HTTP/2 and TCP, and `makeFastWatch` reports what it holds of
+ * messages.
  */
 export class RequestMemory {
   readonly #maxBytes: number;

@@ -79,6 +79,22 @@ test("a relay of a watcher that is stale is stale, and recovers with it", async 
   await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
 });
 
+test("a relay keeps its stream while its upstream is too busy to answer questions", async () => {
+  const upstream = kubeStore("web", 20n);
+  // The stream of the relay takes the only place.
+  const server = await serveStore(upstream, { maxCalls: 1 });
+  onTestFinished(() => server.stop());
+  const { store, metrics } = startRelay(server.address, 60_000);
+  await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
+  const refusals = async () => {
+    const { values } = (await server.metrics.getSingleMetric("kpng_refused_total")?.get()) ?? { values: [] };
+    return values.find(({ labels }) => labels.reason === "calls")?.value;
+  };
+  await expect.poll(refusals, patient).toBeGreaterThan(3);
+  expect(await metrics.metrics()).toContain("kpng_source_disconnects_total 0\n");
+  expect(store.currency.staleReason).toBeUndefined();
+});
+
 /** An upstream that does not know the position service, like an original KPNG, and that can stop to answer. */
 async function serveOriginal() {
   const upstream = { address: "", isFrozen: false };

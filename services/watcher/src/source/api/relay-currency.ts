@@ -60,8 +60,8 @@ export class RelayCurrency {
         const { isStale } = await client.check({}, { signal, timeoutMs: limitMs });
         return isStale ? "the upstream watcher is stale" : undefined;
       } catch (error) {
-        // An original KPNG does not know the call, but it has answered.
-        if (ConnectError.from(error).code === Code.Unimplemented) return undefined;
+        // Any other error is an answer: an original KPNG does not know the call, and a busy watcher refuses it.
+        if (ConnectError.from(error).code !== Code.DeadlineExceeded) return undefined;
         const reason = reasonOf(error);
         onFrozen(reason);
         return `the upstream watcher does not answer: ${reason}`;

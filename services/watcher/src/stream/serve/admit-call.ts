@@ -21,7 +21,7 @@ export function admitCall(
   begin: (call: CallContext) => void,
 ): void {
   const header = request.headers.authorization;
-  if (tokens === undefined || header === undefined || hasEverything(call.rights)) {
+  if (tokens === undefined || header === undefined || !mayCheckToken(request, call.rights, tokens)) {
     begin(call);
     return;
   }
@@ -44,6 +44,11 @@ export function admitCall(
       // Without this, an error in one call would end the process.
       .catch(() => ("stream" in response ? response.stream : response).destroy());
   } else admit(result);
+}
+
+/** True if a call has a token that may give it more rights than those of its connection. */
+export function mayCheckToken({ headers }: ServerRequest, rights: Rights, tokens: TokenChecker | undefined): boolean {
+  return tokens !== undefined && headers.authorization !== undefined && !hasEverything(rights);
 }
 
 /** A call whose header has arrived. */

@@ -1,18 +1,17 @@
 import { IncomingMessage } from "node:http";
-import type { CallLimit } from "../../connection/call-limit.ts";
+import { type Admission, type CallClass, classOf, isAnsweredWhenRefused } from "../../connection/admission.ts";
 import type { Connections } from "../../connection/connections.ts";
 import { standardPingMs } from "../../connection/keepalive.ts";
 import { OneAtATime } from "../../connection/one-at-a-time.ts";
-import type { QueryLimit } from "../../connection/query-limit.ts";
 import type { Refusals } from "../../connection/refusals.ts";
 import type { RequestMemory } from "../../connection/request-memory.ts";
 import type { ClientRights } from "../../identity/client-rights.ts";
 import { isLoopback } from "../../identity/identify.ts";
 import { otherSiteReason, webPageReason } from "../../identity/refuse-web-page.ts";
-import { admitCall } from "./admit-call.ts";
+import { admitCall, mayCheckToken } from "./admit-call.ts";
 import { makeFastWatch } from "./fast-watch.ts";
 import { formatPeer } from "./peer.ts";
-import { isHealthWatch, isMethod, isQuery, refuseQuery } from "./query.ts";
+import { isMethod, refuseCall } from "./refuse-call.ts";
 import { type CallContext, makeRequestHandler, type ServerRequest, type ServerResponse } from "./request-handler.ts";
 import { makeRoutes } from "./routes.ts";
 import type { ServeOptions } from "./serve-options.ts";
@@ -36,7 +35,7 @@ const maxDecodedBytes = 16 * 1024;
  */
 export function makeCallHandler(
   options: ServeOptions,
-  { connections, clientRights, calls, requestMemory, queries, healthWatches, refusals }: Bounds,
+  { connections, clientRights, admission, requestMemory, refusals }: Bounds,
   stop: AbortSignal,
 ) {
   const { hasLocalApi = true, hasGlobalApi = true, log } = options;
@@ -53,27 +52,35 @@ export function makeCallHandler(
     // With small messages and many readers, compression of each stream would cost eight times the CPU.
     acceptCompression: [],
   });
+  const refuse = (request: ServerRequest, response: ServerResponse, callClass: CallClass): void => {
+    if (isAnsweredWhenRefused(callClass) || request instanceof IncomingMessage) refuseCall(request, response);
+    else admission.refuse(request.stream);
+  };
   const start = (request: ServerRequest, response: ServerResponse): void => {
-    const call = { leave: connections.began(request, response), rights: clientRights.of(carrierOf(request)) };
-    admitCall({ request, response, call }, options.tokens, (admitted) => begin(request, response, admitted));
+    const carrier = carrierOf(request);
+    const rights = clientRights.of(carrier);
+    const isUnproven = mayCheckToken(request, rights, options.tokens);
+    const first = isUnproven ? "unproven" : classOf(request.url, rights);
+    const slot = admission.enter(first, carrier ?? request, formatPeer(request.socket));
+    if (slot === undefined) {
+      refuse(request, response, first);
+      return;
+    }
+    (request instanceof IncomingMessage ? response : request.stream).once("close", slot.leave);
+    const call = { leave: connections.began(request, response), rights };
+    admitCall({ request, response, call }, options.tokens, (admitted) => {
+      const callClass = classOf(request.url, admitted.rights);
+      if (slot.move(callClass)) begin(request, response, admitted);
+      else refuse(request, response, callClass);
+    });
   };
   const begin = (request: ServerRequest, response: ServerResponse, call: CallContext): void => {
     if (watchFast(request, response, call)) return;
-    if (isQuery(request.url)) {
-      // The status page decides about its own addresses.
-      const reason = isMethod(request.url) ? otherSiteReason(request.headers, false) : undefined;
-      if (reason !== undefined) {
-        refuseWebPage(request, response, reason);
-        return;
-      }
-      const connection = carrierOf(request);
-      const limit = isHealthWatch(request.url) ? healthWatches : queries;
-      const exit = limit.enter(connection ?? request, formatPeer(request.socket));
-      if (exit === undefined) {
-        refuseQuery(request, response);
-        return;
-      }
-      response.once("close", exit);
+    // The status page decides about its own addresses.
+    const reason = isMethod(request.url) ? otherSiteReason(request.headers, false) : undefined;
+    if (reason !== undefined) {
+      refuseWebPage(request, response, reason);
+      return;
     }
     if (options.page?.(request, response, call, { refusals, log }) !== true) route(request, response, call);
   };
@@ -87,7 +94,7 @@ export function makeCallHandler(
   const http1Calls = new OneAtATime();
   return (request: ServerRequest, response: ServerResponse): void => {
     if (!(request instanceof IncomingMessage)) {
-      calls.enter(request.stream, request.rawHeaders, formatPeer(request.socket), () => start(request, response));
+      admission.pace(request.stream, request.rawHeaders, formatPeer(request.socket), () => start(request, response));
       return;
     }
     const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));
@@ -121,10 +128,7 @@ export type CallHandler = ReturnType<typeof makeCallHandler>;
 interface Bounds {
   readonly connections: Connections;
   readonly clientRights: ClientRights;
-  readonly calls: CallLimit;
+  readonly admission: Admission;
   readonly requestMemory: RequestMemory;
-  readonly queries: QueryLimit;
-  /** Separate from `queries`, because watching health needs no right: it cannot keep operators from querying. */
-  readonly healthWatches: QueryLimit;
   readonly refusals: Refusals;
 }

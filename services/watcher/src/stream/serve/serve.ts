@@ -6,13 +6,12 @@ import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { AcceptLimit } from "../../connection/accept-limit.ts";
-import { CallLimit } from "../../connection/call-limit.ts";
+import { Admission } from "../../connection/admission.ts";
 import { makeCertificateMetrics } from "../../connection/certificate-metrics.ts";
 import { Connections } from "../../connection/connections.ts";
 import { defaultLimits, readResources } from "../../connection/default-limits.ts";
 import { listen } from "../../connection/listen.ts";
 import { type ListenAddress, parseListenAddress } from "../../connection/listen-address.ts";
-import { QueryLimit } from "../../connection/query-limit.ts";
 import { Refusals } from "../../connection/refusals.ts";
 import { RequestMemory } from "../../connection/request-memory.ts";
 import { ClientRights } from "../../identity/client-rights.ts";
@@ -55,23 +54,18 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   const connections = new Connections(options, log, registry, refusals);
   const clientRights = new ClientRights(options);
   const defaults = defaultLimits(readResources(), options.tls !== undefined);
-  const { maxConnections, maxConnectionsPerAddress = 0, maxCalls, maxQueries, maxQueriesPerConnection } = options;
+  const { maxConnections, maxConnectionsPerAddress = 0 } = options;
   // Beyond the limit of open files, the system closes connections before anything could count them, also probes.
   const maxAccepted = Math.min(maxConnections || defaults.maxConnections, defaults.maxConnectionFiles);
   const accepts = new AcceptLimit(maxAccepted, maxConnectionsPerAddress, refusals);
   const requestMemory = new RequestMemory(options.maxRequestMemoryBytes ?? defaults.maxRequestBytes, refusals);
-  const calls = new CallLimit(maxCalls || defaults.maxCalls, requestMemory, refusals);
-  const makeQueryLimit = (): QueryLimit =>
-    new QueryLimit(
-      maxQueries || defaults.maxQueries,
-      maxQueriesPerConnection || defaults.maxQueriesPerConnection,
-      refusals,
-    );
-  const [queries, healthWatches] = [makeQueryLimit(), makeQueryLimit()];
+  const maxCalls = options.maxCalls || defaults.maxCalls;
+  const maxQueries = options.maxQueries || defaults.maxQueries;
+  const admission = new Admission({ maxCalls, maxQueries }, requestMemory, refusals);
   const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, log, maxWaiting }), refusals };
   const handle = makeCallHandler(
     { ...options, ...context },
-    { connections, clientRights, calls, requestMemory, queries, healthWatches, refusals },
+    { connections, clientRights, admission, requestMemory, refusals },
     stop.signal,
   );
   const http1 = createHttp1Server(handle);
