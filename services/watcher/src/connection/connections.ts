@@ -38,6 +38,8 @@ export class Connections {
   readonly #moving = new Map<Connection, "age" | "stale">();
   readonly #closed = new Wakeup();
   #isPaced = false;
+  /** Connections over TLS whose handshake is not complete. */
+  readonly #handshakes = new Map<string, Socket>();
   #isDraining = false;
 
   constructor(limits: ConnectionLimits, log: Log, registry: Registry, refusals: Refusals) {
@@ -125,11 +127,29 @@ export class Connections {
   }
 
   /**
+   * Registers a connection over TLS until {@link endedHandshake}. Its client is verified with the CA of the moment in
+   * which it was accepted, so it is destroyed if the CA changes before it is known to have presented a certificate.
+   */
+  beganHandshake(socket: Socket): void {
+    const address = addressOf(socket);
+    this.#handshakes.set(address, socket);
+    socket.once("close", () => {
+      if (this.#handshakes.get(address) === socket) this.#handshakes.delete(address);
+    });
+  }
+
+  /** The handshake of a connection is complete. `socket` is the one over TLS. */
+  endedHandshake(socket: Socket): void {
+    this.#handshakes.delete(addressOf(socket));
+  }
+
+  /**
    * Asks all connections whose client presented a certificate to close now, because the CA of client certificates
    * changed, and ends those that are still open a while later: a call without an end would keep the rights of a
    * certificate that is no longer trusted. Clients of a unix socket, and those with a token only, stay.
    */
   leaveForNewCa(): void {
+    for (const socket of this.#handshakes.values()) socket.destroy();
     const old = [...this.#open].filter(({ hasCertificate }) => hasCertificate);
     for (const connection of old) this.#leave(connection, "ca");
     this.clock.after(this.#limits.oldCaMs ?? 10_000, () => {
@@ -246,6 +266,11 @@ export class Connections {
     this.#metrics.ended.inc({ reason });
     connection.destroy();
   }
+}
+
+/** Both ends of a TCP connection, which its socket and the one over TLS have in common. */
+function addressOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`;
 }
 
 /** Messages for clients that are asked to reconnect, by reason. */

@@ -70,6 +70,8 @@ export function makeServer(address: ListenAddress, options: ServeOptions, parts:
     connections.addSession(session, hasAge);
   });
   if (files) {
+    http2.prependListener("connection", (socket: Socket) => connections.beganHandshake(socket));
+    http2.prependListener("secureConnection", (socket: TLSSocket) => connections.endedHandshake(socket));
     http2.on("secureConnection", (socket: TLSSocket) => {
       if (socket.alpnProtocol !== "h2") addHttp1(socket);
     });

@@ -1,6 +1,8 @@
 import { X509Certificate } from "node:crypto";
+import { once } from "node:events";
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect as connectHttp2 } from "node:http2";
+import { connect as connectTcp } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
@@ -169,6 +171,21 @@ test("a new CA ends only connections whose client presented a certificate", asyn
   await expect(ended).rejects.toMatchObject({ code: Code.Unavailable });
   // All connections that must end are asked, and counted, at once.
   expect(await watched.metric("kpng_connections_ended_total", { reason: "ca" })).toBe(1);
+});
+
+test("a connection that was accepted before a new CA, with the old one, is closed before its handshake", async () => {
+  await watched.stop();
+  watched = new WatchedServer();
+  await serve({ firstBytesMs: 600_000 });
+  const raw = connectTcp(watched.socketAddress.port, "127.0.0.1").resume();
+  raw.on("error", () => undefined);
+  const closed = once(raw, "close");
+  await once(raw, "connect");
+  // Connections are accepted in their order.
+  const { ended } = await watch(dialWatcher());
+  ended.catch(() => undefined);
+  install("server", renewed);
+  await closed;
 });
 
 test("a call without an end is ended some time after the CA of its client was replaced", async () => {
