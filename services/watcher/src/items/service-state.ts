@@ -4,7 +4,7 @@ import type { Service } from "@kpng/model/service.ts";
 import { changedServices, derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import { type ClassChoice, chooseForClass, findOwn, type OwnEndpoints } from "../view/class-choice.ts";
+import { type ClassChoice, chooseForClass, findOwn, type OwnEndpoints, sameZone } from "../view/class-choice.ts";
 import { type MergedEndpoint, type MergedSlices, mergeSlices, type PortGroup } from "../view/merge-slices.ts";
 import type { Item } from "./item.ts";
 import { ItemCache } from "./item-cache.ts";
@@ -23,7 +23,7 @@ import type { ViewClass } from "./view-target.ts";
  * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither
  * changes share one object.
  *
- * *Bound:* one list of items for each class that was requested: for each zone, if endpoints are hinted to zones, and
+ * *Bound:* one list of items for each class that was requested: for each zone that hints name, one for all other zones, and
  * for each set of port groups, if endpoints are hinted to nodes.
  *
  * `serviceStates` makes them for each snapshot; `stream/delta` and `serviceOverlay` ask for the items of a view class.
@@ -78,7 +78,7 @@ export class ServiceState {
 
   /** The items for nodes that hints name in `namedGroups`, apart from each node's own endpoints. */
   ofClass({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">, namedGroups: readonly PortGroup[]): ClassItems {
-    const zoneHinted = this.own.hasZoneHints ? zone : "";
+    const zoneHinted = sameZone(this.own, zone);
     // JSON, because the names of port groups may contain any character.
     const key =
       namedGroups.length === 0
@@ -104,7 +104,7 @@ export class ServiceState {
     { isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">,
     endpointsPerStep: number,
   ): Iterable<readonly Item[]> {
-    const zoneHinted = this.own.hasZoneHints ? zone : "";
+    const zoneHinted = sameZone(this.own, zone);
     if (this.#byClass.has(sharedKey(isExtended, zoneHinted))) return;
     const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups: noGroups });
     const { endpoints } = this.merged;

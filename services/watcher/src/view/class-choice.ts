@@ -121,6 +121,8 @@ export interface OwnEndpoints {
   readonly byNode: ReadonlyMap<string, readonly MergedEndpoint[]>;
   /** True if the choice may depend on the zone of a node. */
   readonly hasZoneHints: boolean;
+  /** The zones that hints name. The choice is the same for all other zones. */
+  readonly hintedZones: ReadonlySet<string>;
   /** The port groups in which the hints of every ready endpoint name a node. A single exception disables node hints. */
   readonly hintedGroups: ReadonlySet<PortGroup>;
 }
@@ -128,11 +130,11 @@ export interface OwnEndpoints {
 /** Finds each node's own endpoints; `ServiceState` calls it. Pure; O(endpoints × ports). */
 export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
   const byNode = new Map<string, MergedEndpoint[]>();
-  let hasZoneHints = false;
+  const hintedZones = new Set<string>();
   let hasNodeHints = false;
   for (const one of endpoints) {
-    const { nodeName, hintedZones, hintedNodes } = one.endpoint;
-    hasZoneHints ||= hintedZones.length > 0;
+    const { nodeName, hintedNodes } = one.endpoint;
+    for (const zone of one.endpoint.hintedZones) hintedZones.add(zone);
     hasNodeHints ||= hintedNodes.length > 0;
     for (const name of hintedNodes.length === 0 ? [nodeName] : new Set([nodeName, ...hintedNodes])) {
       // An endpoint without a node runs on no node, and an empty hint names no node.
@@ -142,16 +144,25 @@ export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
       else own.push(one);
     }
   }
-  if (!hasNodeHints) return { byNode, hasZoneHints, hintedGroups: noHintedGroups };
+  const zones = { hasZoneHints: hintedZones.size > 0, hintedZones: hintedZones.size > 0 ? hintedZones : noZones };
+  if (!hasNodeHints) return { byNode, ...zones, hintedGroups: noHintedGroups };
   const hintedGroups = new Set<PortGroup>();
   for (const [group, portEndpoints] of groups) {
     const ready = portEndpoints.filter(({ conditions }) => conditions.ready);
     if (ready.length > 0 && ready.every(({ hintedNodes }) => hintedNodes.length > 0)) hintedGroups.add(group);
   }
-  return { byNode, hasZoneHints, hintedGroups };
+  return { byNode, ...zones, hintedGroups };
 }
 
 const noHintedGroups: ReadonlySet<PortGroup> = new Set();
+const noZones: ReadonlySet<string> = new Set();
+
+/** Returns a zone for which the choice is the same, the same one for all zones that no hint names. */
+export function sameZone({ hintedZones }: Pick<OwnEndpoints, "hintedZones">, zone: string): string {
+  if (hintedZones.has(zone)) return zone;
+  // A hint may name the zone of nodes without one.
+  return hintedZones.has("") ? "\0" : "";
+}
 
 /** Returns the port groups in which a node follows hints that name it, in ascending order; see {@link NodeClass}. */
 export function namedGroupsFor(

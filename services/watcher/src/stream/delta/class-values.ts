@@ -15,7 +15,7 @@ import { encodeInSteps } from "./encode-in-steps.ts";
  * the value after some items were removed and others were added; it must not modify the old value.
  *
  * *Cost:* the Services that changed since the last snapshot for which a value was requested; all Services, for a new
- * class. *Bound:* one part for each proxy name that Services have, and one more for each zone.
+ * class. *Bound:* one part for each proxy name that Services have, and one more for each zone of a node.
  *
  * `bucketIndexes` and `classDigest` are made with it. It is separate from both because they differ only in the value
  * that they keep.
@@ -36,12 +36,22 @@ export function perClass<T>(
     }
     return removed.length + added.length === 0 ? value : change(value, removed, added);
   };
-  // Every part that was ever requested follows the snapshots, as long as Services have its proxy name.
+  // Every part that was ever requested follows the snapshots, as long as Services have its proxy name and nodes have
+  // its zone.
   const partsOf = derived(new Map<string, { readonly part: Part; readonly value: T }>(), (all, before, snapshot) => {
     if (snapshot.revision >= newest.revision) newest = snapshot;
     const proxyNames = proxyNamesIn(snapshot);
+    const zones = zonesIn(snapshot);
     const kept = [...all].filter(
-      ([, { part }]) => part.viewClass.proxyName === undefined || proxyNames.has(part.viewClass.proxyName),
+      ([
+        ,
+        {
+          part: { viewClass, hasZoneHints },
+        },
+      ]) => {
+        const { proxyName, zone } = viewClass;
+        return (proxyName === undefined || proxyNames.has(proxyName)) && (!hasZoneHints || zones.has(zone));
+      },
     );
     return new Map(kept.map(([key, { part, value }]) => [key, { part, value: evolve(value, part, before, snapshot) }]));
   });
@@ -110,6 +120,11 @@ function itemsIn({ viewClass, hasZoneHints }: Part, snapshot: Snapshot, key: str
   const state = serviceAt(snapshot, key, viewClass);
   return state?.own.hasZoneHints === hasZoneHints ? state.sharedItems(viewClass).items : [];
 }
+
+/** The zones of all nodes, and of those that are not in the cluster. *Cost:* one pass whenever a node changes. */
+const zonesIn = derived<ReadonlySet<string>>(new Set([""]), (zones, before, { nodes }) =>
+  nodes === before.nodes ? zones : new Set(["", ...[...nodes.values()].map(({ zone }) => zone)]),
+);
 
 /** Number of Services that have endpoints with hints for zones. */
 const zoneHintedCount = derived(0, (count, before, snapshot) =>

@@ -8,6 +8,7 @@ import { type ServiceState, serviceStates } from "../../items/service-state.ts";
 import { type ViewClass, viewClassOf } from "../../items/view-target.ts";
 import { changedServices, derived } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
+import { sameZone } from "../../view/class-choice.ts";
 import { encodeInSteps } from "./encode-in-steps.ts";
 import { type EncodedOps, encodeOps } from "./encoded-ops.ts";
 import { packFrames } from "./packed-frames.ts";
@@ -23,7 +24,8 @@ export interface ServiceChunk {
   /** Where the items of the first Service begin: no item of the chunk has a smaller path. */
   readonly start: string;
   readonly services: readonly ChunkService[];
-  readonly hasZoneHints: boolean;
+  /** The zones that hints of its Services name. */
+  readonly hintedZones: ReadonlySet<string>;
   /** By section and class. */
   readonly ops: Map<string, EncodedOps>;
   /** By class. */
@@ -81,7 +83,7 @@ function split(services: readonly ChunkService[]): ServiceChunk[] {
     chunks.push({
       start: some[0]?.start ?? "",
       services: some,
-      hasZoneHints: some.some(({ state }) => state.own.hasZoneHints),
+      hintedZones: new Set(some.flatMap(({ state }) => [...state.own.hintedZones])),
       ops: new Map(),
       packed: new Map(),
     });
@@ -123,7 +125,7 @@ function chunkItems({ services }: ServiceChunk, viewClass: ViewClass): Item[] {
   );
 }
 
-/** Returns the key of a class in the caches of a chunk. Without zone hints, all zones share what is encoded. */
-function chunkClass({ hasZoneHints }: ServiceChunk, viewClass: ViewClass): string {
-  return hasZoneHints ? viewClass.key : viewClassOf(viewClass, "").key;
+/** Returns the key of a class in the caches of a chunk. All zones that no hint names share what is encoded. */
+function chunkClass(chunk: ServiceChunk, viewClass: ViewClass): string {
+  return viewClassOf(viewClass, sameZone(chunk, viewClass.zone)).key;
 }
