@@ -26,6 +26,10 @@ export function dialAddress(
  */
 export function checkReachable({ address }: WatcherAddress, limitMs: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
+    if (signal.aborted) {
+      reject(new Error("aborted"));
+      return;
+    }
     const socket = connect(address.kind === "unix" ? { path: address.path } : address);
     const finish = (error?: Error): void => {
       signal.removeEventListener("abort", abort);

@@ -29,7 +29,8 @@ export const tokenOptions: readonly OptionSpec[] = [
   repeatable("--inspection-accounts <namespace/name>", "ServiceAccounts that may use the whole inspect API"),
   {
     flags: "--token-review-interval <duration>",
-    description: "time after which the API server reviews a token in use again; a deleted pod loses its streams then",
+    description:
+      "time after which the API server reviews a token in use again; a deleted pod loses its streams then (0: never)",
     parse: parseDurationMs,
     default: 300_000,
   },

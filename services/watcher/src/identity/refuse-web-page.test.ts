@@ -23,6 +23,18 @@ test.each([
 });
 
 test.each([
+  { host: "watcher:12090", isLocal: true },
+  { host: "watcher.kube-system.svc:12090", isLocal: true },
+  { host: "watcher.kube-system.svc.cluster.local:12090", isLocal: true },
+  { host: "10.0.0.7:12090", isLocal: true },
+  { host: "evil.example:12090", isLocal: false },
+  { host: "watcher.svc.evil.example:12090", isLocal: false },
+])("a call from the network to $host is a page's unless only a cluster has the name", ({ host, isLocal }) => {
+  expect(webPageReason(host, undefined, { isCluster: true }) === undefined).toBe(isLocal);
+  expect(webPageReason(host, undefined, { isNamed: true })).toBeUndefined();
+});
+
+test.each([
   { name: "a program", headers: {}, isStream: true },
   { name: "the user, who typed the address", headers: { "sec-fetch-site": "none" }, isStream: true },
   { name: "its own page", headers: { "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors" }, isStream: true },

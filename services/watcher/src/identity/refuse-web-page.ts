@@ -2,17 +2,24 @@ import type { IncomingHttpHeaders } from "node:http";
 import { isIP } from "node:net";
 
 /**
- * Returns why an HTTP/1.1 call over loopback seems to come from a web page in a browser; undefined for other calls.
- * Pure. The handlers of `makeCallHandler` and of `kpng dashboard` (`serveDashboard`) call it, because clients over
- * loopback have every right. Separate from them, because they share both functions of this file.
+ * Returns why a call seems to come from a web page in a browser; undefined for other calls. Pure. The handlers of
+ * `makeCallHandler` and of `kpng dashboard` (`serveDashboard`) call it, because clients may have rights by where they
+ * are: over loopback, or in a network whose watcher allows every client.
  *
- * Any page can send requests to 127.0.0.1. With a name of its own that resolves to 127.0.0.1 (DNS rebinding), it can
- * also read the answers. Browsers then send that name as `Host`, and for calls with JSON the page's `Origin`. HTTP/2
- * needs no such check: browsers speak it over TLS only, where a certificate for that name is needed.
+ * Any page can send requests to such an address. With a name of its own that resolves to it (DNS rebinding), it can also
+ * read the answers. Browsers then send that name as `Host`, and for calls with JSON the page's `Origin`. `isCluster`
+ * admits names that no page of the internet can have: those without a dot, and those of Services. Over TLS, which
+ * browsers need for HTTP/2, the name needs a certificate, so `host` need not be checked: `isNamed` is true.
  */
-export function webPageReason(host: string | undefined, origin: string | undefined): string | undefined {
+export function webPageReason(
+  host: string | undefined,
+  origin: string | undefined,
+  { isCluster = false, isNamed = false } = {},
+): string | undefined {
   const name = (host ?? "").replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
-  if (host !== undefined && name !== "localhost" && isIP(name) === 0) {
+  const isLocal =
+    name === "localhost" || isIP(name) !== 0 || (isCluster && /^[^.]+$|\.(svc|local|internal)\.?$/.test(name));
+  if (host !== undefined && !isNamed && !isLocal) {
     return `the host "${host}" is not an address of this machine: use localhost or an IP address`;
   }
   if (origin !== undefined && origin !== `http://${host}` && origin !== `https://${host}`) {

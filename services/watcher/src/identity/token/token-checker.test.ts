@@ -1,5 +1,6 @@
 import { Code } from "@connectrpc/connect";
 import { createLog } from "@kpng/process/log.ts";
+import { waitMs } from "@kpng/process/wait.ts";
 import { SignJWT, UnsecuredJWT } from "jose";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -116,6 +117,21 @@ test("a token whose first review is slow is revoked like any other", async () =>
   result.token.calls += 1;
   issuer.answer = { kind: "invalid", reason: "pod not found" };
   await expect.poll(() => result.token.ended.aborted, limit).toBe(true);
+});
+
+test("with an interval of 0, a token is reviewed once", async () => {
+  make({ reviewMs: 0 });
+  checker.start();
+  const token = await issuer.sign();
+  const result = await checker.check(token);
+  if (result.kind === "refused") throw new Error(result.problem.message);
+  result.token.calls += 1;
+  for (let check = 0; check < 3; check += 1) expect(await outcome(token)).toBe("accepted");
+  // Longer than the shortest interval at which a checker looks for due reviews.
+  const other = await issuer.sign({ node: "n2" });
+  for (let turn = 0; turn < 20; turn += 1) await waitMs(10, new AbortController().signal);
+  expect(await outcome(other)).toBe("accepted");
+  expect(issuer.reviews).toBe(2);
 });
 
 describe("while the API server is down", () => {

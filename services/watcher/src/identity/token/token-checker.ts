@@ -26,7 +26,7 @@ export interface TokenCheckerOptions {
   readonly log: Log;
   /** Default: not exposed. */
   readonly metrics?: TokenMetrics | undefined;
-  /** Time after which a token is reviewed again, in milliseconds. Default 300 000. */
+  /** Time after which a token is reviewed again, in milliseconds; 0 is never. Default 300 000. */
   readonly reviewMs?: number | undefined;
   /** Time that a call waits for the first review of its token, in milliseconds. Default 5 000. */
   readonly reviewWaitMs?: number | undefined;
@@ -77,8 +77,8 @@ export class TokenChecker {
 
   /** Starts to end expired tokens and to repeat reviews. Does not keep the process alive. */
   start(): void {
-    const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
-    const intervalMs = Math.max(5, Math.min(1_000, reviewMs / 4, retryMs / 4));
+    const { retryMs = standardRetryMs } = this.#options;
+    const intervalMs = Math.max(5, Math.min(1_000, this.#reviewMs / 4, retryMs / 4));
     this.#sweeping = setInterval(() => this.#sweep(), intervalMs).unref();
   }
 
@@ -122,6 +122,11 @@ export class TokenChecker {
     return checking;
   }
 
+  get #reviewMs(): number {
+    const { reviewMs = standardReviewMs } = this.#options;
+    return reviewMs === 0 ? Number.POSITIVE_INFINITY : reviewMs;
+  }
+
   get #authorityReviews(): boolean {
     return this.#options.authority.review !== undefined;
   }
@@ -156,9 +161,9 @@ export class TokenChecker {
       .run(() => review(token.text, AbortSignal.any([this.#stop.signal, AbortSignal.timeout(reviewLimitMs)])))
       .then((result) => {
         this.#metrics.reviews.inc({ result: result.kind });
-        const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
+        const { retryMs = standardRetryMs } = this.#options;
         // Spread, so that tokens that came together are reviewed at different times.
-        const nextMs = reviewMs * (0.8 + 0.2 * Math.random());
+        const nextMs = this.#reviewMs * (0.8 + 0.2 * Math.random());
         token.reviewAtMs = monotonicMs() + (result.kind === "valid" ? nextMs : retryMs);
         if (result.kind === "valid") token.isReviewed = true;
         else if (result.kind === "invalid") this.#refuse(token, result.reason);

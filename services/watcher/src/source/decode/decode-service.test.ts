@@ -362,3 +362,12 @@ test("Service: a label named __proto__ is an ordinary label", () => {
   assert.equal(decoded.kind, "ok");
   assert.equal(Object.getPrototypeOf(decoded.value.labels), Object.prototype);
 });
+
+test.each([
+  { labels: { "service.kubernetes.io/service-proxy-name": "" }, isServed: false },
+  { labels: { "service.kubernetes.io/headless": "" }, isServed: false },
+  { labels: { "service.kubernetes.io/headless": "", "service.kubernetes.io/service-proxy-name": "x" }, isServed: true },
+])("a Service with the labels $labels is served: $isServed", ({ labels, isServed }) => {
+  const decoded = decodeService(object({ metadata: { labels } }), makeDecodeOptions());
+  assert.equal(decoded.kind, isServed ? "ok" : "skip");
+});

@@ -35,6 +35,8 @@ export function decodeService(object: unknown, options: DecodeOptions): Decoded<
   const parsed = parseParts(serviceShape, serviceParts, object);
   if (parsed.kind === "bad") return parsed;
   const { metadata, status } = parsed.data;
+  const note = whyIgnored(metadata.labels);
+  if (note !== undefined) return { kind: "skip", note };
   const spec = parsed.data.spec ?? {};
   const clusterIPs = spec.clusterIPs?.length ? spec.clusterIPs : [spec.clusterIP ?? ""];
   const service: Service = {
@@ -97,6 +99,19 @@ function withoutOpenedIPs(service: Service, ranges: readonly string[], skipped: 
 
 /** Label that assigns a Service to a proxy other than the default one. */
 export const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
+
+/** Label that hides Services and EndpointSlices from kube-proxy. */
+export const headlessLabel = "service.kubernetes.io/headless";
+
+/**
+ * Returns why no proxy serves the Service; undefined if one may. kube-proxy asks for objects that have neither label,
+ * whatever their values are (`server.go`, LabelServiceProxyName and IsHeadlessService); other proxies have a name.
+ */
+function whyIgnored(labels: Readonly<Record<string, string>> | null | undefined): string | undefined {
+  if ((labels?.[proxyNameLabel] ?? "") !== "") return undefined;
+  if (labels?.[proxyNameLabel] !== undefined) return `the Service has an empty label ${proxyNameLabel}`;
+  return labels?.[headlessLabel] === undefined ? undefined : `the Service has the label ${headlessLabel}`;
+}
 
 /** Default of the API server for spec.sessionAffinityConfig.clientIP.timeoutSeconds. */
 const defaultAffinitySeconds = 10_800;

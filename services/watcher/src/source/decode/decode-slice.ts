@@ -3,7 +3,7 @@ import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { z } from "zod";
-import { proxyNameLabel } from "./decode-service.ts";
+import { headlessLabel, proxyNameLabel } from "./decode-service.ts";
 import { bad, type Decoded, type FieldProblem, ok, show } from "./decoded.ts";
 import { addressField, nameOrEmptyField, portOrZeroField, toSet, wordField } from "./fields.ts";
 import { metadataShape } from "./metadata.ts";
@@ -78,12 +78,6 @@ function toSlice(
 }
 
 const serviceNameLabel = "kubernetes.io/service-name";
-
-/**
- * Label that the EndpointSlice controller sets on the slices of headless Services, and copies from Services that have
- * it. Proxies ignore these slices, whatever the value.
- */
-export const headlessLabel = "service.kubernetes.io/headless";
 
 const triggerTimeAnnotation = "endpoints.kubernetes.io/last-change-trigger-time";
 

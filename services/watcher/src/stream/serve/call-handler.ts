@@ -57,6 +57,12 @@ export function makeCallHandler(
     else admission.refuse(request.stream);
   };
   const start = (request: ServerRequest, response: ServerResponse): void => {
+    // Clients that are not browsers send no Origin. Browsers speak HTTP/2 over TLS only.
+    const reason = request instanceof IncomingMessage || request.headers.origin ? pageReason(request) : undefined;
+    if (reason !== undefined) {
+      refuseWebPage(request, response, reason);
+      return;
+    }
     const carrier = carrierOf(request);
     const rights = clientRights.of(carrier);
     const isUnproven = mayCheckToken(request, rights, options.tokens);
@@ -99,21 +105,20 @@ export function makeCallHandler(
     }
     const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));
     const startOne = (): void => {
-      const reason = localPageReason(request);
-      if (reason === undefined) {
-        start(request, response);
-        return;
-      }
-      response.setHeader("connection", "close");
-      refuseWebPage(request, response, reason);
+      if (pageReason(request) !== undefined) response.setHeader("connection", "close");
+      start(request, response);
     };
     http1Calls.add(request, response, startOne, onFlood);
   };
 }
 
-/** Returns why a call over loopback is refused, because a web page made the browser send it; undefined for others. */
-function localPageReason({ socket, headers }: IncomingMessage): string | undefined {
-  return isLoopback(socket.remoteAddress ?? "") ? webPageReason(headers.host, headers.origin) : undefined;
+/** Returns why a call over TCP is refused, because a web page made the browser send it; undefined for others. */
+function pageReason({ socket, headers }: ServerRequest): string | undefined {
+  const { remoteAddress } = socket;
+  if (remoteAddress === undefined) return undefined;
+  const isNamed = "encrypted" in socket && socket.encrypted === true;
+  const { host = headers[":authority"], origin } = headers;
+  return webPageReason(host?.toString(), origin, { isNamed, isCluster: !isLoopback(remoteAddress) });
 }
 
 /** Returns the session of a call over HTTP/2, the socket of one over HTTP/1.1. */

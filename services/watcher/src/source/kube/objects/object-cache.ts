@@ -51,6 +51,11 @@ export class ObjectCache<T> implements CollectionHandler {
         keys.add(key);
         const value = this.#decode(key, object);
         if (value !== undefined) listed.set(key, value);
+        else listed.delete(key);
+      },
+      remove: (key) => {
+        keys.delete(key);
+        listed.delete(key);
       },
       complete: (isConfirming, resourceVersion) => {
         this.#reported.keepOnly(keys);

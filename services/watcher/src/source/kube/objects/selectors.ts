@@ -1,5 +1,4 @@
-import { proxyNameLabel } from "../../decode/decode-service.ts";
-import { headlessLabel } from "../../decode/decode-slice.ts";
+import { headlessLabel, proxyNameLabel } from "../../decode/decode-service.ts";
 
 /**
  * Returns the label selector of the Services with these proxy names, or undefined if no selector can express them. `""`

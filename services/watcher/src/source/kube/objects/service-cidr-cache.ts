@@ -27,6 +27,7 @@ export class ServiceCIDRCache implements CollectionHandler {
     const listed = new Map<string, readonly string[]>();
     return {
       add: (object) => listed.set(rawMetadata(object)?.key ?? "", cidrsOf(object)),
+      remove: (key) => listed.delete(key),
       complete: () => {
         this.#cidrsByObject = listed;
         this.#publish();

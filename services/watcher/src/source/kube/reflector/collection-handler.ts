@@ -20,6 +20,8 @@ export interface CollectionHandler {
 /** A list that is being received. Its objects take effect together, when it is complete. */
 export interface IncomingList {
   add(object: unknown): void;
+  /** Removes an object that was deleted after it was added. */
+  remove(key: string): void;
   /**
    * Ends the list and applies it. Returns the deletions that it holds, if the list would delete nearly everything.
    * `isConfirming`: deletions are held, and this list was read from etcd to confirm or refute them, so all of it

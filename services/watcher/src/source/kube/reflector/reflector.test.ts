@@ -145,6 +145,25 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20, 19],
   },
   {
+    name: "an object that is deleted while the list is streamed is not in it",
+    timing: { usesWatchList: true },
+    answers: [
+      {
+        lines: [
+          ...names.map((name) => watchEvent("ADDED", rawNode(name))),
+          watchEvent("DELETED", rawNode("node-3", "9")),
+          watchEvent("BOOKMARK", {
+            metadata: { resourceVersion: "10", annotations: { "k8s.io/initial-events-end": "true" } },
+          }),
+        ],
+        after: "hang",
+      },
+      open,
+    ],
+    requests: ["watch-list", "watch 10"],
+    nodeCounts: [19],
+  },
+  {
     name: "a streamed list that breaks has no effect",
     timing: { usesWatchList: true },
     answers: [

@@ -79,14 +79,17 @@ export class Reflector {
     [this.#mustList, this.#mustConfirm] = [false, false];
     const list = handler.beginList();
     let objectCount = 0;
-    const receive = (object: unknown): void => {
+    const add = (object: unknown): void => {
       list.add(object);
       objectCount += 1;
     };
+    const { remove } = list;
     const pages = { pageSize: this.#usesPages ? pageSize : undefined, retryMs: backoff?.minMs };
     const isStreamed = this.#usesWatchList && !isRequested;
     const request = { ...resource, ...pages, silenceMs };
-    const end = await (isStreamed ? streamList : listPages)(connection, request, receive, signal);
+    const end = isStreamed
+      ? await streamList(connection, request, { add, remove }, signal)
+      : await listPages(connection, request, add, signal);
     if (signal.aborted) return;
     if (end.kind !== "listed") {
       this.#mustList ||= isRequested;

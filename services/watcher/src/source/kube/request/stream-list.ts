@@ -1,10 +1,12 @@
 import type { KubeConnection } from "../client/connection.ts";
 import type { RequestFailure } from "../client/request-failure.ts";
+import type { IncomingList } from "../reflector/collection-handler.ts";
 import type { ListRequest, ListResult } from "./list-pages.ts";
 import { type WatchEvent, watchOnce } from "./watch-once.ts";
 
 /**
- * Lists a collection as a stream of watch events and passes each object to `receive`. The reflector prefers it to
+ * Lists a collection as a stream of watch events and passes each object to `add`, also one that changes while the list
+ * is sent; `remove` gets the keys of those that are deleted meanwhile. The reflector prefers it to
  * `listPages`.
  *
  * The stream ends with the list. The following watch is a request of its own, because its time limit is chosen to
@@ -17,14 +19,15 @@ import { type WatchEvent, watchOnce } from "./watch-once.ts";
 export async function streamList(
   connection: KubeConnection,
   { path, resource, labelSelector, silenceMs }: ListRequest,
-  receive: (object: unknown) => void,
+  { add, remove }: Pick<IncomingList, "add" | "remove">,
   signal: AbortSignal,
 ): Promise<ListResult> {
   const stop = new AbortController();
   let result: ListResult | undefined;
   const receiveEvent = (event: WatchEvent): void => {
     if (result !== undefined) return;
-    if (event.kind === "put") receive(event.object);
+    if (event.kind === "put") add(event.object);
+    if (event.kind === "delete") remove(event.key);
     if (event.kind !== "bookmark") return;
     result = event.endsInitial
       ? { kind: "listed", resourceVersion: event.resourceVersion }
