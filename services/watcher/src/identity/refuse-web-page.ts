@@ -6,10 +6,10 @@ import { isIP } from "node:net";
  * `makeCallHandler` and of `kpng dashboard` (`serveDashboard`) call it, because clients may have rights by where they
  * are: over loopback, or in a network whose watcher allows every client.
  *
- * Any page can send requests to such an address. With a name of its own that resolves to it (DNS rebinding), it can also
- * read the answers. Browsers then send that name as `Host`, and for calls with JSON the page's `Origin`. `isCluster`
- * admits names that no page of the internet can have: those without a dot, and those of Services. Over TLS, which
- * browsers need for HTTP/2, the name needs a certificate, so `host` need not be checked: `isNamed` is true.
+ * Any page can send requests to such an address. With a name of its own that resolves to it (DNS rebinding), it can
+ * also read the answers. Browsers then send that name as `Host`, and for calls with JSON the page's `Origin`.
+ * `isCluster` admits names that no page of the internet can have: those without a dot, and those of Services. Over TLS,
+ * which browsers need for HTTP/2, the name needs a certificate, so `host` need not be checked: `isNamed` is true.
  */
 export function webPageReason(
   host: string | undefined,

@@ -23,7 +23,7 @@ import type { ViewClass } from "./view-target.ts";
  * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither
  * changes share one object.
  *
- * *Bound:* one list of items for each class that was requested: for each zone that hints name, one for all other zones, and
+ * *Bound:* one list of items for each class that was requested: for each zone that hints name and all others, and
  * for each set of port groups, if endpoints are hinted to nodes.
  *
  * `serviceStates` makes them for each snapshot; `stream/delta` and `serviceOverlay` ask for the items of a view class.

@@ -1,6 +1,5 @@
 import type { KubeConnection } from "../client/connection.ts";
 import type { RequestFailure } from "../client/request-failure.ts";
-import type { IncomingList } from "../reflector/collection-handler.ts";
 import type { ListRequest, ListResult } from "./list-pages.ts";
 import { type WatchEvent, watchOnce } from "./watch-once.ts";
 
@@ -19,7 +18,7 @@ import { type WatchEvent, watchOnce } from "./watch-once.ts";
 export async function streamList(
   connection: KubeConnection,
   { path, resource, labelSelector, silenceMs }: ListRequest,
-  { add, remove }: Pick<IncomingList, "add" | "remove">,
+  { add, remove }: ListReceiver,
   signal: AbortSignal,
 ): Promise<ListResult> {
   const stop = new AbortController();
@@ -43,6 +42,12 @@ export async function streamList(
   if (result !== undefined) return result;
   if (end.kind !== "closed") return end;
   return { verb: "watch", resource, kind: "lost", message: "the stream ended before the list was complete" };
+}
+
+/** Receives the objects of a streamed list, and the keys of those that are deleted meanwhile. */
+export interface ListReceiver {
+  readonly add: (object: unknown) => void;
+  readonly remove: (key: string) => void;
 }
 
 /**
