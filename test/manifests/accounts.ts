@@ -5,13 +5,15 @@ export interface Right {
   readonly verb: string;
   readonly resource: string;
   readonly group?: string;
+  /** Default: any object of the resource. */
+  readonly name?: string;
 }
 
 /** Asks the API server's authorizer whether an account of kube-system has a right. */
 export async function mayAccount(
   api: ApiClient,
   account: string,
-  { verb, resource, group = "" }: Right,
+  { verb, resource, group = "", name }: Right,
 ): Promise<boolean> {
   const review = (await api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {
     apiVersion: "authorization.k8s.io/v1",
@@ -19,7 +21,7 @@ export async function mayAccount(
     spec: {
       user: `system:serviceaccount:kube-system:${account}`,
       groups: ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
-      resourceAttributes: { verb, resource, group },
+      resourceAttributes: { verb, resource, group, ...(name === undefined ? {} : { name }) },
     },
   })) as { readonly status: { readonly allowed: boolean } };
   return review.status.allowed;
@@ -33,9 +35,13 @@ export const watchedKinds: readonly Omit<Right, "verb">[] = [
   { resource: "servicecidrs", group: "networking.k8s.io" },
 ];
 
+/** How `kpng kube` identifies the cluster. */
+export const identityRight: Right = { verb: "get", resource: "namespaces", name: "kube-system" };
+
 /** Rights near to those of our accounts, which a wildcard or a mistake would grant. None has them. */
 export const refusedRights: readonly Right[] = [
   ...watchedKinds.map((kind) => ({ ...kind, verb: "update" })),
+  { verb: "get", resource: "namespaces", name: "default" },
   { verb: "list", resource: "secrets" },
   { verb: "get", resource: "configmaps" },
   { verb: "list", resource: "pods" },

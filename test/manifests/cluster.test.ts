@@ -5,7 +5,7 @@ import { beforeAll, expect, test } from "vitest";
 import { stringify } from "yaml";
 import { describeCluster } from "../cluster/describe-cluster.ts";
 import { until } from "../cluster/until.ts";
-import { mayAccount, type Right, refusedRights, watchedKinds } from "./accounts.ts";
+import { identityRight, mayAccount, type Right, refusedRights, watchedKinds } from "./accounts.ts";
 import { findKubectl } from "./find-kubectl.ts";
 import { type GuideShell, openGuideShell } from "./guide-shell.ts";
 import { commandsOfGuide } from "./install-guide.ts";
@@ -63,7 +63,8 @@ await describeCluster(`${name}${canRun ? "" : " (skipped: no kubectl)"}`, { hasC
     async () => {
       const { api } = cluster();
       shell.run("kubectl apply -f deploy/kubernetes/overlays/single-process/rbac.yaml");
-      const reads = watchedKinds.flatMap((kind) => ["get", "list", "watch"].map((verb) => ({ ...kind, verb })));
+      const watched = watchedKinds.flatMap((kind) => ["get", "list", "watch"].map((verb) => ({ ...kind, verb })));
+      const reads = [...watched, identityRight];
       await until("the rights are effective", () =>
         mayAccount(api, "kpng-single-process", { verb: "watch", resource: "services" }),
       );

@@ -15,7 +15,7 @@ export type ClientSocket = Pick<Socket, "remoteAddress"> &
  */
 export function rightsOfConnection(socket: ClientSocket, isUnix: boolean, trust: Trust): Rights {
   const { allowsAnonymous = false, trustsLoopback = true } = trust;
-  if (isUnix) return { ...everyRight("a client of the unix socket"), hasControl: true };
+  if (isUnix) return everyRight("a client of the unix socket");
   if (trustsLoopback && isLoopback(socket.remoteAddress ?? "")) return everyRight("a client on this machine");
   if (allowsAnonymous) return everyRight("an anonymous client");
   // The TLS listener has verified the certificate.

@@ -12,11 +12,6 @@ export interface Rights {
   readonly hasState: boolean;
   /** Every method of the inspect API. Without it, the client may inspect its own nodes. */
   readonly hasInspection: boolean;
-  /**
-   * Methods that change what the watcher serves: releasing held deletions. Only for clients of a unix socket. Default
-   * false.
-   */
-  readonly hasControl?: boolean | undefined;
   /** The client's identity for log messages. *Shape:* `certificate "n1"`, `system:serviceaccount:kube-system:kpng`. */
   readonly identity: string;
   /** Why the token of the call was not accepted. Refusals say it. */
