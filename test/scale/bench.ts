@@ -32,7 +32,7 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
     'mount -t bpf bpf /sys/fs/bpf && exec node services/backend-ebpf/src/testing/bench.ts "$@"',
     "sh",
   ],
-  "nft-alone": ["unshare", "--net", "node", "services/backend-nft/src/testing/bench.ts"],
+  "nft-alone": ["unshare", "--net", "node", "services/nftables/src/testing/bench.ts"],
 };
 
 const [name, ...rest] = process.argv.slice(2);

@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
+import type { TableSettings } from "@kpng/nftables/commit/open-rule-sets.ts";
 import { type OptionSpec, parsePositiveDurationMs } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
-import type { ElementsThrough } from "./commit/open-connection.ts";
 
 /** Options of this backend alone. `backend.ts` adds them to those of every service proxy. */
 export const nftOptions: readonly OptionSpec[] = [
@@ -39,20 +39,11 @@ export const nftOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** Values of the options of this backend. */
-export interface NftSettings {
-  readonly table: string;
-  readonly masqueradeBit: number;
-  readonly maxClients: number;
-  readonly timeoutMs: number;
-  readonly elementsThrough: ElementsThrough;
-}
-
 /**
  * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own tables:
- * `kpng`, or `kpng-` and a hash of the service proxy name. Separate from `backend.ts`, which connects parts.
+ * `kpng`, or `kpng-` and a hash of the service proxy name.
  */
-export function readNftSettings(options: ParsedOptions, serviceProxyName: string): NftSettings {
+export function readNftSettings(options: ParsedOptions, serviceProxyName: string): TableSettings {
   const through = options.elementsThrough;
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   const standard = serviceProxyName === "" ? "kpng" : `kpng-${hash}`;

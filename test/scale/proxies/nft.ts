@@ -24,7 +24,7 @@ const { values } = parseArgs({
   },
 });
 const limitMs = Number(values.limit) * 1_000;
-const tableBench = join(import.meta.dirname, "../../../services/backend-nft/src/testing/bench.ts");
+const tableBench = join(import.meta.dirname, "../../../services/nftables/src/testing/bench.ts");
 const print = (text: string): void => void process.stdout.write(text);
 
 await onClusters(values.services, {}, async ({ cluster, shape, socket, kubeProxy: program }) => {

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
-import { NftablesConnection } from "../../../services/backend-nft/src/netlink/nftables-connection.ts";
+import { NftablesConnection } from "../../../services/nftables/src/netlink/nftables-connection.ts";
 import { monotonicMs } from "../monotonic.ts";
 
 /**
