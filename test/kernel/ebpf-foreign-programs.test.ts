@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { named, together, web } from "../scenario/build.ts";
 import { nodePort } from "../scenario/everywhere.ts";
-import { addressOf, clusterIP, n1, outside, pod, type Sender } from "../scenario/packet.ts";
+import { addressOf, clusterIP, n1, pod, type Sender } from "../scenario/packet.ts";
 import { type Family, families, hosts } from "../scenario/places.ts";
 import { type KpngEbpf, kpngEbpf } from "./backend/kpng-ebpf.ts";
 import type { ForeignProgram } from "./laboratory/attach-foreign.ts";
@@ -13,9 +13,6 @@ import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const whyNot = await whyNoBpf();
 const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
-
-/** Verdicts of programs at interfaces. Source: linux/pkt_cls.h; TCX_NEXT and TCX_PASS are the first two. */
-const verdicts = { unspecified: -1, ok: 0, shot: 2 } as const;
 
 const ports = [{ port: 80, nodePort: nodePort.port }];
 const state = together(
@@ -57,7 +54,7 @@ describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${
 
   beforeAll(async () => {
     world = await buildTwoNodes();
-    backend = await kpngEbpf(world);
+    backend = await kpngEbpf(world, { args: ["--sockets", "all"] });
     foreign = await ForeignPrograms.open(world.laboratory, "n1");
     await backend.start({}, state);
   });
@@ -177,75 +174,17 @@ describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${
     });
   });
 
-  describe("at interfaces", () => {
-    const fromOutside = () =>
-      Promise.all(families.map((family) => outcomes(outside, "tcp", hosts.n1[family], nodePort.port)));
-    const tc = (...words: readonly string[]) => world.laboratory.run("n1", ["tc", ...words]);
-    const served = "b,c";
-
-    test("ours runs first, also if a program was there before that ends the chain for each packet", async () => {
-      await stopAndCleanUp();
-      const pass = { does: "judge", verdict: verdicts.ok } as const;
-      const pin = await foreign.attach(pass, { interface: "eth0", how: "tcx last" });
-      await backend.start({}, state);
-      expect(await foreign.atInterface("eth0")).toEqual(["packets", "foreign"]);
-      expect(await fromOutside(), backend.log()).toEqual([served, served]);
-      await foreign.remove([pin]);
-    });
-
-    /** An interface that is down. */
-    const unused = "foreign0";
-    const programs: readonly { what: string; program: ForeignProgram; after: string; before: string }[] = [
-      { what: "goes on", program: { does: "judge", verdict: verdicts.unspecified }, after: served, before: served },
-      // Ours does not run; nothing listens at the port of the node.
-      { what: "lets through", program: { does: "judge", verdict: verdicts.ok }, after: served, before: "refused" },
-      { what: "drops", program: { does: "judge", verdict: verdicts.shot }, after: "silent", before: "silent" },
-      { what: "redirects", program: { does: "redirect", to: unused }, after: "silent", before: "silent" },
-    ];
-
-    test.each(programs)("a tcx program $what: after ours IPv4 is $after, before ours $before", async (row) => {
-      if (row.what === "redirects") await world.laboratory.run("n1", ["ip", "link", "add", unused, "type", "veth"]);
-      for (const how of ["tcx last", "tcx first"] as const) {
-        const pin = await foreign.attach(row.program, { interface: "eth0", how });
-        expect(await fromOutside(), how).toEqual([how === "tcx last" ? row.after : row.before, served]);
-        await foreign.remove([pin]);
-        expect(await fromOutside()).toEqual([served, served]);
-      }
-    });
-
-    test.each(programs)("a classic filter $what: it runs after ours, IPv4 is $after", async ({ program, after }) => {
-      const pin = await foreign.attach(program, { how: "pinned" });
-      await tc("qdisc", "add", "dev", "eth0", "clsact");
-      await tc("filter", "add", "dev", "eth0", "ingress", "bpf", "direct-action", "object-pinned", pin);
-      expect(await fromOutside()).toEqual([after, served]);
-      await tc("qdisc", "del", "dev", "eth0", "clsact");
-      expect(await fromOutside()).toEqual([served, served]);
-      await foreign.remove([pin]);
-    });
-  });
-
   test("--cleanup leaves programs of others", async () => {
     const denied = vipOf("denied", "v4");
     const policies = ["link", "multi"] as const;
     for (const how of policies) {
       await foreign.attach({ does: "deny", hook: "connect4", address: denied }, { cgroup: backend.cgroup, how });
     }
-    const drop = { does: "judge", verdict: verdicts.shot } as const;
-    await foreign.attach(drop, { interface: "eth0", how: "tcx last" });
-    const pin = await foreign.attach(drop, { how: "pinned" });
-    for (const words of ["qdisc add dev eth0 clsact", `filter add dev eth0 ingress bpf direct-action pinned ${pin}`]) {
-      await world.laboratory.run("n1", ["tc", ...words.split(" ")]);
-    }
     expect(await foreign.atCgroup(backend.cgroup, "connect4")).toEqual(["connect4", "foreign", "foreign"]);
     await stopAndCleanUp();
     expect(await foreign.atCgroup(backend.cgroup, "connect4")).toEqual(["foreign", "foreign"]);
     expect(await foreign.atCgroup(backend.cgroup, "recvmsg6")).toEqual([]);
-    expect(await foreign.atInterface("eth0")).toEqual(["foreign"]);
-    expect(await foreign.atInterface("veth-a")).toEqual([]);
-    expect(await world.laboratory.run("n1", ["tc", "filter", "show", "dev", "eth0", "ingress"])).toContain("bpf");
     // They still do what they did.
     expect(await outcomes(pod("a"), "tcp", denied)).toBe("EPERM");
-    expect(await outcomes(outside, "tcp", hosts.n1.v4, 8080)).toBe("silent");
-    expect(await outcomes(outside, "tcp", hosts.n1.v6, 8080)).toBe("n1");
   });
 });

@@ -5,8 +5,6 @@ import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { cgroupMount, mountBpf, whyNoBpf } from "./laboratory/bpf.ts";
 import type { SeenConnections } from "./races/connect-during-changes.ts";
-import type { CountedMoves } from "./races/count-moves.ts";
-import type { FailedRelease } from "./races/fail-release.ts";
 import type { HeldReader } from "./races/hold-reader.ts";
 
 const whyNot = await whyNoBpf();
@@ -39,28 +37,6 @@ describe.skipIf(whyNot !== undefined)(`programs of kpng-ebpf that run while maps
       ...{ isRunning: true, isWaiting: true, isRunKept: true, isSlotKept: true },
       ...{ isRunReused: true, isSlotReused: true },
     });
-  });
-
-  test("the connections of a Service never become fewer while it has a frontend, and none of another Service are added", async () => {
-    const found: CountedMoves = JSON.parse(
-      await laboratory.run("node", [process.execPath, program("count-moves"), bpf]),
-    );
-    const before = { "race/1": 2, "race/1000": 1 };
-    const after = { "race/1": 4, "race/1000": 2 };
-    expect(found).toEqual({
-      ...{ during: [before], partial: [before, before], full: [after, after] },
-      taken: { "race/1": 6, "race/1000": 3 },
-      restarted: { "race/1": 7, "race/1000": 5 },
-      // What the frontend had is lost for the one, and does not count for the other.
-      changed: { "race/1": 7, "race/1000": 4 },
-    });
-  });
-
-  test("a failed release of deleted entries fails the next sync, and a full one follows", async () => {
-    const found: FailedRelease = JSON.parse(
-      await laboratory.run("node", [process.execPath, program("fail-release"), bpf]),
-    );
-    expect(found).toEqual({ partial: expect.stringContaining("[BPF_FAILED] map ranges"), full: "done" });
   });
 
   test("programs are loaded although signals interrupt the kernel's verifier", async () => {

@@ -28,7 +28,7 @@ describe.skipIf(whyNot !== undefined)(`sockets that kpng-ebpf ends${note}`, () =
 
   beforeAll(async () => {
     world = await buildTwoNodes();
-    backend = await kpngEbpf(world);
+    backend = await kpngEbpf(world, { args: ["--sockets", "all"] });
   });
   afterAll(async () => {
     await backend?.close();

@@ -5,5 +5,8 @@ import { whyNoBpf } from "./laboratory/bpf.ts";
 
 const whyNot = await whyNoBpf();
 // Also under CI=true: not every machine grants the right to load BPF programs.
-if (whyNot === undefined) describeBackend({ name: "kpng-ebpf", whyNot, start: kpngEbpf });
-else describe.skip(`scenarios, with packets: kpng-ebpf (skipped: ${whyNot})`, () => undefined);
+if (whyNot === undefined) {
+  describeBackend({ name: "kpng-ebpf", whyNot, start: kpngEbpf });
+  const start: typeof kpngEbpf = (world) => kpngEbpf(world, { args: ["--sockets", "all"] });
+  describeBackend({ name: "kpng-ebpf --sockets all", whyNot, start });
+} else describe.skip(`scenarios, with packets: kpng-ebpf (skipped: ${whyNot})`, () => undefined);

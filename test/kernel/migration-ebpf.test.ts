@@ -15,7 +15,7 @@ describe.skipIf(whyNot !== undefined)(`a node moves to kpng-ebpf and back${note}
       name: "kpng-ebpf",
       start: (world) => kpngEbpf(world, { firstMarkerPort: 30_000 }),
       isInstalled: async ({ laboratory }) =>
-        (await laboratory.run("n1", ["nft", "list", "tables"])).includes("table inet kpng-ebpf\n"),
+        (await laboratory.run("n1", ["nft", "list", "tables"])).includes("table ip kpng-ebpf\n"),
       // Sockets of the node do not know what conntrack chose for their datagrams, nor conntrack what they chose.
       mayMove: /^v[46] udp (a|n1) → clusterIP of web port 80: went to [bc], now to [bc]$/,
     },

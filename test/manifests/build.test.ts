@@ -65,9 +65,9 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
         expect(securityContext.capabilities?.drop).toEqual(["ALL"]);
         const writesRules = spec.volumes?.some(({ hostPath }) => hostPath !== undefined) === true;
         const added = securityContext.capabilities?.add ?? [];
-        expect(spec.hostPID ?? false).toBe(container.image.startsWith("kpng-ebpf:"));
+        expect(spec.hostPID ?? false).toBe(false);
         if (container.image.startsWith("kpng-ebpf:")) {
-          expect(added).toEqual(["BPF", "NET_ADMIN", "PERFMON", "SYS_ADMIN", "SYS_PTRACE"]);
+          expect(added).toEqual(["BPF", "NET_ADMIN", "PERFMON"]);
         } else expect(added.filter((name) => name !== "NET_ADMIN" && name !== "NET_RAW")).toEqual([]);
         if (!writesRules) {
           expect(added).toEqual([]);

@@ -81,9 +81,11 @@ export const resetByUserspace = {
 
 /**
  * kube-proxy's nftables mode does not serve node ports on the loopback address, and neither do kpng-userspace and IPVS.
+ * Sockets of kpng-ebpf connect to an endpoint instead.
  */
 export const notOnLoopback = {
   except: {
+    ebpf: { goesTo: ["b", "c"], because: "sockets of the node choose an endpoint themselves" },
     nft: { verdict: "untouched", because: "no node ports on loopback" },
     userspace: { verdict: "untouched", because: "no node ports on loopback" },
     ipvs: { verdict: "untouched", because: "IPVS does not forward packets from 127.0.0.1" },

@@ -1,6 +1,7 @@
 /**
  * A service proxy that scenarios are run with: kube-proxy in iptables mode ("kube-proxy"), nftables mode
- * ("kube-proxy-nft") or ipvs mode ("kube-proxy-ipvs"), or one of our backends.
+ * ("kube-proxy-nft") or ipvs mode ("kube-proxy-ipvs"), or one of our backends. kpng-ebpf serves the sockets of the node
+ * ("ebpf"), or also those of pods.
  */
 export type ProxyName =
   | "kube-proxy"
@@ -10,7 +11,8 @@ export type ProxyName =
   | "nft"
   | "ipvs"
   | "userspace"
-  | "ebpf";
+  | "ebpf"
+  | "ebpf-all";
 
 /** kube-proxy, by its mode. */
 export type KubeProxyName = Extract<ProxyName, `kube-proxy${string}`>;
@@ -19,6 +21,9 @@ export type KubeProxyName = Extract<ProxyName, `kube-proxy${string}`>;
 const variantOf: Readonly<Partial<Record<ProxyName, ProxyName>>> = {
   "kube-proxy-nft": "nft",
   "kube-proxy-ipvs": "ipvs",
+  // It has the same rules for packets.
+  ebpf: "nft",
+  "ebpf-all": "ebpf",
 };
 
 /**
@@ -30,7 +35,7 @@ export function recordOf<Value>(
   proxy: ProxyName,
 ): Value | undefined {
   const variant = variantOf[proxy];
-  return records?.[proxy] ?? (variant === undefined ? undefined : records?.[variant]);
+  return records?.[proxy] ?? (variant === undefined ? undefined : recordOf(records, variant));
 }
 
 /**
@@ -39,7 +44,7 @@ export function recordOf<Value>(
 export const carryingProxies: ReadonlySet<ProxyName> = new Set(["userspace"]);
 
 /**
- * Proxies that serve the sockets of the node: a pod's socket connects to the endpoint itself, from the pod's address,
+ * Proxies that serve the sockets of pods: a pod's socket connects to the endpoint itself, from the pod's address,
  * where rules would masquerade its packets. Nothing needs masquerade there, because answers come back by the same way.
  */
-export const socketProxies: ReadonlySet<ProxyName> = new Set(["ebpf"]);
+export const socketProxies: ReadonlySet<ProxyName> = new Set(["ebpf-all"]);

@@ -1,13 +1,14 @@
 import { createHash } from "node:crypto";
 import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type OptionSpec, parseNonEmptyText, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import type { TableSettings } from "@kpng/nftables/commit/open-rule-sets.ts";
+import { type OptionSpec, parseNonEmptyText, parseWholeNumber } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 import type { DatapathOptions } from "./datapath/datapath.ts";
 
 /** Also for programs of tests, which pass only the options that matter to them. */
 const defaults = {
-  ...{ bpfFolder: "/sys/fs/bpf", refuseMarkBit: 15 },
+  ...{ bpfFolder: "/sys/fs/bpf", sockets: "node", nftablesMasqueradeBit: 14 },
   ...{ maxFrontends: 65_536, maxEndpoints: 262_144, maxAffinityClients: 65_536 },
 } as const;
 
@@ -19,10 +20,13 @@ export const ebpfOptions: readonly OptionSpec[] = [
       "cgroup (version 2) whose processes are served at their sockets; in a container, where the node's /sys/fs/cgroup is mounted (default: the root, which contains all processes)",
     parse: parseNonEmptyText,
   },
-  repeatable(
-    "--interfaces <names>",
-    "interfaces whose incoming packets are served, also by a prefix such as eth* (default: all but the loopback device)",
-  ),
+  {
+    flags: "--sockets <node|all>",
+    description:
+      "whose sockets choose endpoints: those in the node's own network namespace, or also those of pods, which then bypass redirects in their namespaces (sidecars) and the node's DNS cache",
+    default: defaults.sockets,
+    parse: oneOf("--sockets", ["node", "all"]),
+  },
   {
     flags: "--bpf-folder <folder>",
     description: "where a BPF file system is mounted: programs and maps stay there when the program ends",
@@ -32,7 +36,7 @@ export const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--instance-name <name>",
     description:
-      "name of the folder with programs and maps, and of the nftables table (default: kpng-ebpf, with a hash under --service-proxy-name)",
+      "name of the folder with programs and maps, and of the nftables tables (default: kpng-ebpf, with a hash under --service-proxy-name)",
     parse: instanceName,
   },
   {
@@ -42,15 +46,15 @@ export const ebpfOptions: readonly OptionSpec[] = [
     parse: oneOf("--localhost-nodeports", ["true", "false"]),
   },
   {
-    flags: "--refuse-mark-bit <bit>",
-    description: "bit of the packet mark that requests a refusal, 0 to 31",
-    default: defaults.refuseMarkBit,
-    parse: parseWholeNumber("--refuse-mark-bit", 0, 31),
+    flags: "--nftables-masquerade-bit <bit>",
+    description: "bit of the packet mark that requests masquerade, 0 to 31",
+    default: defaults.nftablesMasqueradeBit,
+    parse: parseWholeNumber("--nftables-masquerade-bit", 0, 31),
   },
   {
     flags: "--max-frontends <count>",
     description:
-      "most frontends (address, port and protocol) per family; 160 bytes of kernel memory each, and what is in use",
+      "most frontends (address, port and protocol) per family; 136 bytes of kernel memory each, and what is in use",
     default: defaults.maxFrontends,
     parse: parseWholeNumber("--max-frontends", 1, 4_000_000),
   },
@@ -63,7 +67,7 @@ export const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--max-affinity-clients <count>",
     description:
-      "most clients that are remembered for Services with affinity, 120 bytes of kernel memory each; the longest unused one is forgotten",
+      "most clients that are remembered for Services with affinity: by the rules, for one Service port; by the programs, for all, 120 bytes of kernel memory each, and the longest unused one is forgotten",
     default: defaults.maxAffinityClients,
     parse: parseWholeNumber("--max-affinity-clients", 1, 16_000_000),
   },
@@ -72,6 +76,7 @@ export const ebpfOptions: readonly OptionSpec[] = [
 /** Values of the options of this backend. */
 export interface EbpfSettings extends Omit<DatapathOptions, "log"> {
   readonly isLoopbackWanted: boolean;
+  readonly tables: TableSettings;
 }
 
 /**
@@ -82,17 +87,22 @@ export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string)
   const options: ParsedOptions = { ...defaults, ...given };
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   const standard = serviceProxyName === "" ? "kpng-ebpf" : `kpng-ebpf-${hash}`;
+  const name = typeof options.instanceName === "string" ? options.instanceName : standard;
+  const maxClients = Number(options.maxAffinityClients);
   return {
-    name: typeof options.instanceName === "string" ? options.instanceName : standard,
+    name,
     bpfFolder: String(options.bpfFolder),
     cgroup: typeof options.cgroup === "string" ? options.cgroup : undefined,
-    interfaces: (Array.isArray(options.interfaces) ? options.interfaces : []).map(String),
-    refuseBit: Number(options.refuseMarkBit),
+    isForPods: options.sockets === "all",
+    tables: {
+      ...{ table: name, masqueradeBit: Number(options.nftablesMasqueradeBit), maxClients },
+      ...{ timeoutMs: 300_000, elementsThrough: "auto" },
+    },
     isLoopbackWanted: options.localhostNodeports !== "false",
     mapSizes: {
       maxFrontends: Number(options.maxFrontends),
       maxEndpoints: Number(options.maxEndpoints),
-      maxClients: Number(options.maxAffinityClients),
+      maxClients,
     },
   };
 }

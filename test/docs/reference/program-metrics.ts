@@ -118,6 +118,7 @@ const groups: Readonly<Record<string, Register>> = {
     registerDriftCheck("ipvs", registry);
   },
   ebpf: (registry) => {
+    observeAffinity(registry, []);
     countRepairs("ebpf", registry, []);
     registerDriftCheck("ebpf", registry);
   },

@@ -16,16 +16,18 @@ export type KpngEbpf = KpngProxy & {
 };
 
 /**
- * Starts kpng-ebpf on n1, with a watcher. It serves the sockets of a cgroup of its own, and n1's interfaces. Options
- * that a test adds to `instance.args` are in effect from the next start.
+ * Starts kpng-ebpf on n1, with a watcher. It serves the sockets of a cgroup of its own. Options that a test adds to
+ * `instance.args` are in effect from the next start.
  */
 export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngEbpf> {
   const { laboratory } = world;
+  const { args = [] } = instance;
   const bpfFolder = await mountBpf(laboratory, "n1");
   const cgroup = NodeCgroup.open(world);
   const proxy: ProxyProgram = {
-    proxy: "ebpf",
+    proxy: args.includes("all") ? "ebpf-all" : "ebpf",
     program,
+    hasSockets: true,
     // It ends sockets in the network namespaces of all processes that it sees: not in those of another laboratory.
     enter: ["unshare", "--mount", "sh", "-c", 'mount -t proc proc /proc && exec "$0" "$@"'],
     minSyncPeriod: "--ebpf-min-sync-period",
@@ -43,6 +45,11 @@ export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}):
     ...running,
     cgroup: cgroup.folder,
     bpfFolder,
+    start: async (settings, state) => {
+      await running.start(settings, state);
+      // Programs may just have been attached, after the rules: the next state shows that they serve.
+      await running.apply(state);
+    },
     cleanUp: () => laboratory.run("n1", [process.execPath, program, "--cleanup", "--bpf-folder", bpfFolder]),
     close: async () => {
       await running.close();

@@ -37,6 +37,8 @@ export interface ProxyProgram {
   readonly minSyncPeriod: string;
   readonly settingsOptions: (settings: Settings) => readonly string[];
   readonly loseRules: Backend["loseRules"];
+  /** See {@link Marker}. Default false. */
+  readonly hasSockets?: boolean;
 }
 
 /** Differences between several instances on the node. */
@@ -62,7 +64,7 @@ export async function kpngProxy(
   const socket = join(laboratory.folder, `${name}.sock`);
   const labels: Record<string, string> = serviceProxyName === "" ? {} : { [proxyNameLabel]: serviceProxyName };
   const whose = serviceProxyName === "" ? [] : ["--service-proxy-name", serviceProxyName];
-  const marker = new Marker(world, firstMarkerPort, labels);
+  const marker = new Marker(world, firstMarkerPort, labels, proxy);
   const backend = new NodeProcess(laboratory);
   let last: State = { services: [], slices: [] };
   let present: Settings = {};

@@ -20,14 +20,23 @@ export class Marker {
   readonly #world: TwoNodes;
   readonly #firstPort: number;
   readonly #labels: Readonly<Record<string, string>>;
+  readonly #lastingPort: number | undefined;
   #number = 0;
 
   /**
    * Two proxies that run at the same time need markers with different ports. `labels` are the labels of the Services
-   * that the proxy serves.
+   * that the proxy serves. `hasSockets`: the proxy serves sockets, too, and not in the transaction of its rules. Then a
+   * second port leads to the same endpoint in every state: sockets know it from the state before, so their answer tells
+   * when they have the new one.
    */
-  constructor(world: TwoNodes, firstPort = 20_000, labels: Readonly<Record<string, string>> = {}) {
+  constructor(
+    world: TwoNodes,
+    firstPort = 20_000,
+    labels: Readonly<Record<string, string>> = {},
+    { hasSockets = false } = {},
+  ) {
     this.#world = world;
+    this.#lastingPort = hasSockets ? firstPort - 1 : undefined;
     this.#firstPort = firstPort;
     this.#labels = labels;
   }
@@ -41,8 +50,17 @@ export class Marker {
   /** Service and EndpointSlices of the current marker. */
   get state(): State {
     // TCP, because a changed UDP Service makes proxies search for stale flows, which the marker must not cause.
-    const ports = [{ port: this.#port, protocols: ["tcp"] as const }];
-    return named("marker", { number: 255, ports, labels: this.#labels }, [this.#host]);
+    const ports = this.#ports.map((port) => ({ port, protocols: ["tcp"] as const }));
+    return named(this.#name, { number: 255, ports, labels: this.#labels }, [this.#host]);
+  }
+
+  get #ports(): readonly number[] {
+    return [this.#port, ...(this.#lastingPort === undefined ? [] : [this.#lastingPort])];
+  }
+
+  /** Sockets get the Services of a state one after the other: the marker is the last. */
+  get #name(): string {
+    return this.#lastingPort === undefined ? "marker" : "zz-marker";
   }
 
   get #port(): number {
@@ -83,9 +101,11 @@ export class Marker {
   }
 
   async #served(address: string, log: () => string, timeoutMs: number): Promise<void> {
-    const [agent, port] = [this.#world.agentOf(n1), this.#port];
-    if (await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs })) return;
-    throw new Error(`not synced within ${timeoutMs} ms: no answer from ${address} port ${port}\n${log()}`);
+    const agent = this.#world.agentOf(n1);
+    for (const port of this.#ports) {
+      if (await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs })) continue;
+      throw new Error(`not synced within ${timeoutMs} ms: no answer from ${address} port ${port}\n${log()}`);
+    }
   }
 
   get #addresses(): readonly string[] {

@@ -4,11 +4,8 @@ export interface FaultCell {
   readonly phase: "start" | "running" | "restart" | "reboot" | "upgrade";
   /** The watcher from then on: none, a new one, one with an old state, or one that sends an invalid stream. */
   readonly watcher: "away" | "restarted" | "stale" | "hostile";
-  /**
-   * Rules in the kernel: after a reboot, "installed" ones are old and were restored by another program. "detached" ones
-   * are complete, but no packet meets them.
-   */
-  readonly rules: "installed" | "absent" | "damaged" | "detached" | "foreign";
+  /** Rules in the kernel: after a reboot, "installed" ones are old and were restored by another program. */
+  readonly rules: "installed" | "absent" | "damaged" | "foreign";
   /** Endpoint that must answer at the cluster IP in the end; "" for none. */
   readonly wanted: string;
   /** Whether /healthz must answer 200 in the end. */

@@ -7,12 +7,11 @@ const [none, older, newer] = ["", "10.0.1.1", "10.0.1.2"];
  * Endpoints that must answer, for each moment and kind of rules, in the order of `watchers`. Some rows cannot exist:
  *
  * - start, installed or damaged: nothing was installed before; otherwise it is a restart.
- * - start and reboot, detached: what is detached does not outlive its program, and no program restores it.
  * - reboot, foreign: the kernel is empty, or another program has restored all rules ("installed").
  *
  * A stale watcher is believed if nothing newer is known of it: its view is complete and valid. After an upgrade,
- * damaged or detached rules without a record stay so until a watcher answers, because nothing says which view they
- * belong to; health is bad until then.
+ * damaged rules without a record stay so until a watcher answers, because nothing says which view they belong to;
+ * health is bad until then.
  */
 const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], readonly string[]>>>> = {
   start: { absent: [none, newer, older, none], foreign: [none, newer, older, none] },
@@ -20,14 +19,12 @@ const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rule
     installed: [newer, newer, older, newer],
     absent: [newer, newer, older, newer],
     damaged: [newer, newer, older, newer],
-    detached: [newer, newer, older, newer],
     foreign: [newer, newer, older, newer],
   },
   restart: {
     installed: [newer, newer, older, newer],
     absent: [newer, newer, older, newer],
     damaged: [newer, newer, older, newer],
-    detached: [newer, newer, older, newer],
     foreign: [newer, newer, older, newer],
   },
   reboot: {
@@ -39,7 +36,6 @@ const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rule
     installed: [newer, newer, older, newer],
     absent: [newer, newer, older, newer],
     damaged: [none, newer, older, none],
-    detached: [none, newer, older, none],
     foreign: [newer, newer, older, newer],
   },
 };
@@ -63,8 +59,7 @@ export function faultRows(name: FaultSubjectName): readonly FaultRow[] {
         const cells = (matrix[phase][rules] ?? []).map((wanted, at): FaultCell => {
           const watcher = allWatchers[at] ?? "away";
           // Nothing to serve is no fault; rules that serve nothing, or that a process took with it, are one.
-          const isLost = rules === "damaged" || rules === "detached";
-          const isHealthy = wanted !== none || !(isLost || endsWithProcess);
+          const isHealthy = wanted !== none || !(rules === "damaged" || endsWithProcess);
           return { phase, rules, watcher, wanted, isHealthy };
         });
         return { phase, rules, cells: cells.filter(({ watcher }) => watchers.includes(watcher)) };

@@ -24,7 +24,7 @@ export interface FaultSubject {
    * Brings the rules of an earlier run into the state of a cell. Rows of a state that it lacks are left out: the jumps
    * of rules are tested as they are repaired, in `continuity.test.ts`.
    */
-  readonly make: Readonly<Record<Exclude<FaultCell["rules"], "detached">, string>> & { readonly detached?: string };
+  readonly make: Readonly<Record<FaultCell["rules"], string>>;
   /**
    * Rows of the matrix that cannot exist for this backend, or are not tested with it, with the reason. Default: none.
    */
@@ -42,10 +42,8 @@ const addOtherTable =
 /** Maps of several backends are in memory at the same time. */
 const smallMaps = { maxFrontends: 64, maxEndpoints: 64, maxAffinityClients: 64 };
 const damageProgram = fileURLToPath(new URL("../../../services/backend-ebpf/src/testing/damage.ts", import.meta.url));
-const damageMaps = (kind: "frontends" | "record" | "links"): string =>
-  `'${process.execPath}' '${damageProgram}' /sys/fs/bpf ${kind} '${JSON.stringify(smallMaps)}'`;
+const damageMaps = `'${process.execPath}' '${damageProgram}' /sys/fs/bpf frontends '${JSON.stringify(smallMaps)}'`;
 const removeMaps = "rm -rf /sys/fs/bpf/kpng-ebpf; nft flush ruleset";
-const notAfterBoot = "no program restores BPF maps at boot";
 
 const ended = "the rules of an earlier run ended with it";
 
@@ -124,16 +122,14 @@ echo $PPID >/mnt/cgroup.procs`,
 for id in $PPID $$; do echo $id >"$(dirname "$cgroup")/cgroup.procs"; done
 rmdir "$cgroup"`,
     removeRules: removeMaps,
-    removeRecord: damageMaps("record"),
+    removeRecord: "nft delete set ip kpng-ebpf record; nft delete set ip6 kpng-ebpf record",
     make: {
       installed: "true",
       absent: removeMaps,
-      damaged: damageMaps("frontends"),
-      detached: damageMaps("links"),
+      damaged: `${damageMaps}; nft flush map ip kpng-ebpf slots`,
       // A chain of another program in our table, too.
-      foreign: `${addOtherTable}; nft add chain inet kpng-ebpf other 2>/dev/null || true`,
+      foreign: `${addOtherTable}; nft add chain ip kpng-ebpf other 2>/dev/null || true`,
     },
-    leftOut: { reboot: { installed: notAfterBoot, damaged: notAfterBoot } },
   },
   // In a guest, where a cell takes 15 s.
   ipvs: {

@@ -3,23 +3,10 @@
 import { closeSync, openSync, rmSync } from "node:fs";
 import { BpfMap, mapFlags, mapTypes, openPinned, pinObject } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
 import { loadProgram, type ProgramKind } from "@kpng/backend-ebpf/bpf/program.ts";
-import { bpf, interfaceIndex, makeAttribute, readInfo, requireBpf } from "@kpng/backend-ebpf/bpf/system-call.ts";
+import { bpf, makeAttribute, readInfo, requireBpf } from "@kpng/backend-ebpf/bpf/system-call.ts";
 import { socketHooks } from "@kpng/backend-ebpf/datapath/hooks.ts";
 import { addressBytes } from "@kpng/backend-ebpf/layout/keys.ts";
-import {
-  add,
-  addTo,
-  call,
-  copy,
-  finish,
-  instruction,
-  load,
-  set,
-  setMap,
-  skipIf,
-  skipUnless,
-  store,
-} from "./bpf-assembler.ts";
+import { add, addTo, call, copy, finish, load, set, setMap, skipIf, skipUnless, store } from "./bpf-assembler.ts";
 
 /** A hook of sockets, e.g. `connect4`; the digit is the family. */
 export type SocketHookName = string;
@@ -37,34 +24,27 @@ export type ForeignProgram =
       readonly port: number;
     }
   /** Counts sockets that go to an address (element 0) and others (element 1), in a map that is pinned beside it. */
-  | { readonly does: "count"; readonly hook: SocketHookName; readonly address: string }
-  /** Returns a verdict for IPv4 packets, and goes on to the next program with others. */
-  | { readonly does: "judge"; readonly verdict: number }
-  /** Redirects IPv4 packets to an interface. */
-  | { readonly does: "redirect"; readonly to: string };
+  | { readonly does: "count"; readonly hook: SocketHookName; readonly address: string };
 
 /** Where it is attached, and how. */
-export type ForeignPlace =
-  | { readonly cgroup: string; readonly how: "link" | "multi" | "exclusive" }
-  | { readonly interface: string; readonly how: "tcx first" | "tcx last" }
-  /** Only pinned: `tc` attaches it. */
-  | { readonly how: "pinned" };
+export interface ForeignPlace {
+  readonly cgroup: string;
+  readonly how: "link" | "multi" | "exclusive";
+}
 
 /** A request to this program. */
 export type ForeignRequest =
   | { readonly kind: "attach"; readonly program: ForeignProgram; readonly place: ForeignPlace; readonly pin: string }
   /** Prints the names of the programs at a hook, in the order in which they run. */
   | { readonly kind: "list"; readonly hook: SocketHookName; readonly cgroup: string }
-  | { readonly kind: "list"; readonly interface: string }
   /** Detaches a program that was attached without a link. */
   | { readonly kind: "detach"; readonly hook: SocketHookName; readonly cgroup: string; readonly pin: string }
   /** Prints both elements of a map of counts. */
   | { readonly kind: "counts"; readonly pin: string };
 
 const attachTypes = new Map(socketHooks.map(({ name, attachType }) => [name, attachType]));
-const packets: ProgramKind = { name: "foreign", type: 3, attachType: 46 };
 const commands = { attach: 8, detach: 9, openProgram: 13, query: 16, createLink: 28 };
-const attachFlags = { multi: 2, before: 8 };
+const allowMulti = 2;
 const counts = { type: mapTypes.array, keyBytes: 4, valueBytes: 8, maxEntries: 2, flags: mapFlags.mappable };
 const countLayout = { ...counts, name: "foreign_counts" };
 
@@ -103,24 +83,11 @@ function codeOf(program: ForeignProgram): readonly Buffer[] {
         ...[store(10, -4, 6), copy(2, 10), add(2, -4), ...setMap(1), call(1), skipIf(0, 0, 2)],
         ...[set(1, 1), addTo(0, 1), ...finish(1)],
       ];
-    case "judge":
-      return [load(2, 1, 16), skipUnless(2, ipv4, 2), ...finish(program.verdict), ...finish(-1)];
-    case "redirect":
-      return [
-        ...[load(2, 1, 16), skipUnless(2, ipv4, 4)],
-        ...[set(1, interfaceIndex(program.to)), set(2, 0), call(23), instruction(0x95)],
-        ...finish(-1),
-      ];
   }
 }
 
-/** ETH_P_IP, as `struct __sk_buff` has it. */
-const ipv4 = 0x0008;
-
 function attach({ program, place, pin }: Extract<ForeignRequest, { kind: "attach" }>): void {
-  const hook = "hook" in program ? program.hook : undefined;
-  const kind: ProgramKind =
-    hook === undefined ? packets : { name: "foreign", type: 18, attachType: attachTypes.get(hook) ?? 0 };
+  const kind: ProgramKind = { name: "foreign", type: 18, attachType: attachTypes.get(program.hook) ?? 0 };
   const instructions = codeOf(program);
   const mapAt = instructions.findIndex((each) => each.readUInt8(0) === 0x18);
   const map = mapAt < 0 ? undefined : BpfMap.create(countLayout);
@@ -128,31 +95,22 @@ function attach({ program, place, pin }: Extract<ForeignRequest, { kind: "attach
   const { descriptor } = loadProgram(
     {
       code: Buffer.concat(instructions),
-      references: map === undefined ? [] : [{ instruction: mapAt, symbol: "counts", kind: "map" }],
+      references: map === undefined ? [] : [{ instruction: mapAt, symbol: "counts" }],
     },
     kind,
-    { maps: new Map(map === undefined ? [] : [["counts", map.descriptor]]), functions: new Map() },
+    new Map(map === undefined ? [] : [["counts", map.descriptor]]),
   );
-  if (place.how === "pinned") pinObject(descriptor, pin);
-  else if ("interface" in place) {
-    const flags = place.how === "tcx first" ? attachFlags.before : 0;
-    link(descriptor, interfaceIndex(place.interface), kind.attachType, pin, flags);
+  const folder = openSync(place.cgroup, "r");
+  if (place.how === "link") {
+    const attribute = makeAttribute(48, [0, descriptor], [4, folder], [8, kind.attachType]);
+    pinObject(requireBpf("foreign program", commands.createLink, attribute), pin);
   } else {
-    const folder = openSync(place.cgroup, "r");
-    if (place.how === "link") link(descriptor, folder, kind.attachType, pin);
-    else {
-      const flags = place.how === "multi" ? attachFlags.multi : 0;
-      const attribute = makeAttribute(16, [0, folder], [4, descriptor], [8, kind.attachType], [12, flags]);
-      requireBpf("foreign program", commands.attach, attribute);
-      pinObject(descriptor, pin);
-    }
-    closeSync(folder);
+    const flags = place.how === "multi" ? allowMulti : 0;
+    const attribute = makeAttribute(16, [0, folder], [4, descriptor], [8, kind.attachType], [12, flags]);
+    requireBpf("foreign program", commands.attach, attribute);
+    pinObject(descriptor, pin);
   }
-}
-
-function link(program: number, target: number, attachType: number, pin: string, flags = 0): void {
-  const attribute = makeAttribute(48, [0, program], [4, target], [8, attachType], [12, flags]);
-  pinObject(requireBpf("foreign program", commands.createLink, attribute), pin);
+  closeSync(folder);
 }
 
 /** Names of the programs at a hook, in the order in which they run. */
@@ -174,9 +132,7 @@ switch (request.kind) {
     attach(request);
     break;
   case "list": {
-    const ofCgroup = "cgroup" in request;
-    const target = ofCgroup ? openSync(request.cgroup, "r") : interfaceIndex(request.interface);
-    const names = list(target, ofCgroup ? (attachTypes.get(request.hook) ?? 0) : packets.attachType);
+    const names = list(openSync(request.cgroup, "r"), attachTypes.get(request.hook) ?? 0);
     process.stdout.write(JSON.stringify(names));
     break;
   }

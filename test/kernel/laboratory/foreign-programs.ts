@@ -50,11 +50,6 @@ export class ForeignPrograms {
     return JSON.parse(await this.#run({ kind: "list", hook, cgroup }));
   }
 
-  /** The same for incoming packets of an interface. */
-  async atInterface(name: string): Promise<readonly string[]> {
-    return JSON.parse(await this.#run({ kind: "list", interface: name }));
-  }
-
   /** Returns how many sockets a program that counts has seen go to its address, and how many elsewhere. */
   async counts(pin: string): Promise<readonly [to: number, elsewhere: number]> {
     return JSON.parse(await this.#run({ kind: "counts", pin }));

@@ -10,7 +10,7 @@ import { BpfMap, mapFlags, mapTypes } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
 import { loadProgram } from "@kpng/backend-ebpf/bpf/program.ts";
 import { makeAttribute, requireBpf } from "@kpng/backend-ebpf/bpf/system-call.ts";
 import { Datapath } from "@kpng/backend-ebpf/datapath/datapath.ts";
-import { EbpfRuleSet } from "@kpng/backend-ebpf/datapath/ebpf-rule-set.ts";
+import { SocketRuleSet } from "@kpng/backend-ebpf/datapath/socket-rule-set.ts";
 import { readEbpfSettings } from "@kpng/backend-ebpf/ebpf-options.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { noAddresses } from "@kpng/model/address.ts";
@@ -56,11 +56,11 @@ function attachWitness(): BpfMap {
     ...[store(10, -4, 2), copy(2, 10), add(2, -4), ...setMap(1), call(lookUp), skipIf(0, 0, 2), set(1, 1), addTo(0, 1)],
     ...finish(1),
   ];
-  const references = [{ instruction: 9, symbol: "seen", kind: "map" as const }];
+  const references = [{ instruction: 9, symbol: "seen" }];
   const { descriptor } = loadProgram(
     { code: Buffer.concat(code), references },
     { name: "witness", type: 18, attachType: 10 },
-    { maps: new Map([["seen", seen.descriptor]]), functions: new Map() },
+    new Map([["seen", seen.descriptor]]),
   );
   const folder = openSync(cgroup, "r");
   // Detached with the process, which keeps the descriptor.
@@ -70,9 +70,9 @@ function attachWitness(): BpfMap {
 }
 
 /** Starts as a new process does: with the maps of an earlier run, and programs of its own. */
-async function open(): Promise<{ readonly ruleSet: EbpfRuleSet; readonly datapath: Datapath }> {
-  const datapath = await Datapath.open({ ...settings, log: createLog("off") }, ["v4"]);
-  const ruleSet = new EbpfRuleSet({
+async function open(): Promise<{ readonly ruleSet: SocketRuleSet; readonly datapath: Datapath }> {
+  const datapath = Datapath.open({ ...settings, log: createLog("off") }, ["v4"]);
+  const ruleSet = new SocketRuleSet({
     ...{ family: "v4", datapath, mapSizes: settings.mapSizes },
     localAddresses: () => noAddresses,
   });

@@ -2,9 +2,9 @@
 // BPF-FOLDER`, in a namespace of the laboratory. A program runs in the kernel until it is told to end, so it stands for
 // one that read a route and was then interrupted. Meanwhile Services are changed and deleted. Prints `HeldReader` as
 // JSON; `ebpf-races.test.ts` knows what is right.
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { BpfMap, mapFlags, mapTypes } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
-import { readKernelTypes } from "@kpng/backend-ebpf/bpf/kernel-types.ts";
 import { loadProgram } from "@kpng/backend-ebpf/bpf/program.ts";
 import { bpfOffThread, makeAttribute } from "@kpng/backend-ebpf/bpf/system-call.ts";
 import { FamilyTables } from "@kpng/backend-ebpf/datapath/family-tables.ts";
@@ -55,21 +55,42 @@ const code = [
 ];
 const [begin, next, end] = iterator;
 const calls = [begin, next, begin, next, end, end];
-const callsAt = code.flatMap((each, at) => (each.readUInt8(0) === 0x85 && each.readInt32LE(4) === 0 ? [at] : []));
+const ids = functionIds(iterator);
+for (const each of code) {
+  if (each.readUInt8(0) !== 0x85 || each.readInt32LE(4) !== 0) continue;
+  // A call of a function of the kernel (BPF_PSEUDO_KFUNC_CALL) by the id of its type.
+  each.writeUInt8((each.readUInt8(1) & 15) | (2 << 4), 1);
+  each.writeInt32LE(ids.get(calls.shift() ?? "") ?? 0, 4);
+}
 const reader = loadProgram(
-  {
-    code: Buffer.concat(code),
-    references: [
-      { instruction: 4, symbol: "flags", kind: "map" },
-      ...callsAt.map((instruction, at) => ({ instruction, symbol: calls[at] ?? "", kind: "function" as const })),
-    ],
-  },
+  { code: Buffer.concat(code), references: [{ instruction: 4, symbol: "flags" }] },
   { name: "reader", type: 3, attachType: 0 },
-  {
-    maps: new Map([["flags", flags.descriptor]]),
-    functions: readKernelTypes({ functions: iterator, members: [], constants: [] }).functions,
-  },
+  new Map([["flags", flags.descriptor]]),
 );
+
+/** Returns the ids of functions in the kernel's description of its types. Source: include/uapi/linux/btf.h. */
+function functionIds(names: readonly string[]): ReadonlyMap<string, number> {
+  const bytes = readFileSync("/sys/kernel/btf/vmlinux");
+  const words = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2);
+  const [, header = 0, types = 0, length = 0, strings = 0] = words;
+  const wanted = new Map(
+    names.map((name) => [bytes.indexOf(`\0${name}\0`, header + strings, "latin1") + 1 - header - strings, name]),
+  );
+  // Words that follow the three of each type, by kind: a fixed number, and a number for each member.
+  const fixed: Readonly<Record<number, number>> = { 1: 1, 3: 3, 14: 1, 17: 1 };
+  const perMember: Readonly<Record<number, number>> = { 4: 3, 5: 3, 6: 2, 13: 2, 15: 3, 19: 3 };
+  const found = new Map<string, number>();
+  let id = 0;
+  for (let at = (header + types) >> 2; at < (header + types + length) >> 2; ) {
+    id++;
+    const [name = 0, info = 0] = [words[at], words[at + 1]];
+    const kind = (info >>> 24) & 31;
+    const known = kind === 12 ? wanted.get(name) : undefined;
+    if (known !== undefined) found.set(known, id);
+    at += 3 + (fixed[kind] ?? 0) + (perMember[kind] ?? 0) * (info & 0xffff);
+  }
+  return found;
+}
 
 /** Runs the program once (BPF_PROG_TEST_RUN), on another thread. Resolves when it has ended. */
 function startReader(): Promise<boolean> {

@@ -10,7 +10,6 @@ const accepted = {
   source: "masqueraded",
   except: {
     nft: { verdict: "silent", because: "as kube-proxy in nftables mode" },
-    ebpf: { verdict: "silent", because: "its table cannot accept what another one drops" },
     userspace: { ...toBoth, because: "the node does not forward its packets" },
   },
 } as const;
@@ -91,7 +90,7 @@ export const firewallScenarios: readonly Scenario[] = [
       {
         port: 31_000,
         answer: { status: 200, localEndpoints: 1 },
-        notOpenedBy: { nft: true, userspace: true, ebpf: true },
+        notOpenedBy: { nft: true, userspace: true },
       },
     ],
   },

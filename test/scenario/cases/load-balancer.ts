@@ -67,10 +67,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     packets: [
       {
         ...{ from: n1, ...balancer, verdict: "silent" },
-        except: {
-          ...resetByUserspace.except,
-          ebpf: { verdict: "refused", because: "the node's own packets meet no program: they stay on the node" },
-        },
+        ...resetByUserspace,
       },
       { from: outside, ...balancer, ...served },
     ],

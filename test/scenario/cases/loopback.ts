@@ -29,7 +29,6 @@ export const loopbackScenarios: readonly Scenario[] = [
           nft: { verdict: "silent", because: "as kube-proxy in nftables mode" },
           userspace: { verdict: "silent", because: "no node ports on loopback" },
           ipvs: { verdict: "silent", because: "IPVS does not serve 127.0.0.1" },
-          ebpf: { verdict: "silent", because: "only sockets of the node reach node ports on loopback" },
         },
       },
       { from: neighbour, to: nodeAddress, port: 30_080, goesTo: ["b", "c"], source: "masqueraded" },

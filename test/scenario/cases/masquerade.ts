@@ -5,10 +5,10 @@ import type { Scenario, Settings } from "../scenario.ts";
 
 const toBoth = { goesTo: ["a", "b"] } as const;
 
-/** Packets of a socket that does not choose its endpoint itself. */
+/** Packets of a pod's socket that does not choose its endpoint itself. */
 const asPackets = (...goesTo: readonly ("a" | "b")[]) =>
   ({
-    except: { ebpf: { goesTo, source: "masqueraded", because: "masquerade-all is left to the program at interfaces" } },
+    except: { "ebpf-all": { goesTo, source: "masqueraded", because: "masquerade-all is left to the rules" } },
   }) as const;
 
 /** Both endpoints are on the node, because replies to an unmasqueraded client must pass through it. */

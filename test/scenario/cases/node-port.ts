@@ -14,7 +14,7 @@ const toC = { port: 30_080, goesTo: ["c"], source: "masqueraded" } as const;
 
 const refused = { verdict: "refused", because: "the place is that of the Service with the address" } as const;
 /** Backends for which the Service with the address goes before a node port even if it has no endpoint. */
-const refusedByOwner = { except: { userspace: refused, ipvs: refused, ebpf: refused } } as const;
+const refusedByOwner = { except: { userspace: refused, ipvs: refused } } as const;
 
 const anyOfBoth = {
   "kube-proxy-ipvs": "both Services have one virtual server, with the endpoints of the last in a map",

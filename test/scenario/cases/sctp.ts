@@ -4,11 +4,10 @@ import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../pac
 import type { Scenario } from "../scenario.ts";
 
 const ports = [{ port: 80, nodePort: 30_080, protocols: ["sctp", "tcp"] as const }];
-/** kpng-userspace and kpng-ebpf leave SCTP alone. */
+/** kpng-userspace leaves SCTP alone. */
 const notServed = {
   except: {
     userspace: { verdict: "untouched", because: "Node.js has no SCTP sockets" },
-    ebpf: { verdict: "untouched", because: "functions of conntrack for programs know TCP and UDP alone" },
   },
 } as const;
 const sctp = { protocol: "sctp", goesTo: ["b", "c"], ...notServed } as const;

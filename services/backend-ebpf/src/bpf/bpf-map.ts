@@ -16,7 +16,6 @@ export const mapTypes = {
   hash: 1,
   array: 2,
   lruHash: 9,
-  lpmTrie: 11,
   arrayOfMaps: 12,
   socketStorage: 24,
 } as const;

@@ -6,8 +6,7 @@ export type BackendEbpfErrorCode =
   | "BPF_FAILED"
   | "PROGRAM_REJECTED"
   | "MAP_FULL"
-  | "CGROUP_UNKNOWN"
-  | "FRAME_FAILED";
+  | "CGROUP_UNKNOWN";
 
 /** An error of the eBPF backend. It is defined here because `bpf` is the lowest folder that throws it. */
 export class BackendEbpfError extends CodedError<BackendEbpfErrorCode> {

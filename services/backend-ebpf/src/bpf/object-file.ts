@@ -1,9 +1,9 @@
-/** A place in a program that `loadProgram` fills in: a map, or a function of the kernel. */
+/** A place in a program that `loadProgram` fills in with the descriptor of a map. */
 export interface Reference {
   /** Index of the instruction. */
   readonly instruction: number;
+  /** Name of the map. */
   readonly symbol: string;
-  readonly kind: "map" | "function";
 }
 
 /** The code of one section of an object file. */
@@ -14,15 +14,13 @@ export interface ProgramCode {
 }
 
 const sectionTypes = { symbols: 2, relocations: 9 };
-/** R_BPF_64_32: a call. Other relocations are R_BPF_64_64: the address of a map. */
-const callRelocation = 10;
 
 /**
  * Reads the programs of an object file that clang made for BPF: 64 bits, little-endian, one function a section. Pure.
  * Returns them by the name of their section. Sections without references are left out; each of our programs has some.
  *
  * The constructor of `Datapath` calls it with the object file of this package, and `loadProgram` fills in the
- * references. Separate from `loadProgram`, because this file only reads the format ELF, and makes no system calls.
+ * references, all of which are addresses of maps (R_BPF_64_64).
  */
 export function parseObjectFile(bytes: Buffer): ReadonlyMap<string, ProgramCode> {
   const sections = readSections(bytes);
@@ -39,7 +37,6 @@ export function parseObjectFile(bytes: Buffer): ReadonlyMap<string, ProgramCode>
       references.push({
         instruction: Number(bytes.readBigUInt64LE(at)) / 8,
         symbol: symbolName(bytes.readUInt32LE(at + 12)),
-        kind: bytes.readUInt32LE(at + 8) === callRelocation ? "function" : "map",
       });
     }
     programs.set(target.name, { code: bytes.subarray(target.start, target.start + target.size), references });

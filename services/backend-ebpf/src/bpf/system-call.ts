@@ -19,7 +19,7 @@ type CLibrary = ReturnType<typeof loadCLibrary>;
 
 /**
  * The functions of the C library that this backend calls; no other file of it knows koffi. `bpf-map.ts`, `program.ts`
- * and `link.ts` build on {@link bpf}, and `Datapath` asks for the index of an interface and the network namespace.
+ * and `link.ts` build on {@link bpf}, and `Datapath` asks for the network namespace.
  *
  * Loads koffi at the first call: `kpng` contains all backends, and on a platform without koffi's native module the
  * others must start.
@@ -35,7 +35,6 @@ function loadCLibrary() {
       mmap: library.func("void *mmap(intptr_t, size_t, int, int, int, long)"),
       socket: library.func("int socket(int, int, int)"),
       getOption: library.func("int getsockopt(int, int, int, _Out_ uint8_t *, _Inout_ uint32_t *)"),
-      ifIndex: library.func("unsigned int if_nametoindex(const char *)"),
       close: library.func("int close(int)"),
     };
   } catch (cause) {
@@ -143,9 +142,4 @@ export function readNetnsCookie(): bigint {
   close(descriptor);
   if (status === 0) return cookie.readBigUInt64LE(0);
   throw new BackendEbpfError("BPF_UNSUPPORTED", "network namespaces have no cookie before Linux 5.14");
-}
-
-/** Index of an interface in the network namespace of this process; 0 if there is none of this name. */
-export function interfaceIndex(name: string): number {
-  return cLibrary().ifIndex(name);
 }

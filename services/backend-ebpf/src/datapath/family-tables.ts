@@ -3,11 +3,11 @@ import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { BackendEbpfError } from "../bpf/ebpf-error.ts";
-import { familyOf, type KeyText, rangeKey } from "../layout/keys.ts";
+import { familyOf, type KeyText } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
 import { memberFlags } from "../layout/routes.ts";
 import { runBytes } from "../layout/runs.ts";
-import { readRanges, readSlots } from "../tables/installed-frontends.ts";
+import { readSlots } from "../tables/installed-frontends.ts";
 import { Spans } from "../tables/spans.ts";
 import { endpointText } from "../tables/udp-peers.ts";
 import { type WantedFrontend, type WantedService, wantedService } from "../tables/wanted-service.ts";
@@ -26,7 +26,7 @@ interface InstalledFrontend {
 }
 
 /**
- * The frontends of one family in the maps. `EbpfRuleSet` calls it with each plan, one call at a time.
+ * The frontends of one family in the maps. `SocketRuleSet` calls it with each plan, one call at a time.
  *
  * Programs read the maps at any moment, so a change is published by one store: a new set of endpoints is written to
  * elements that no route leads to (a run); then the 8 bytes of a route are replaced, which name the run and everything
@@ -43,18 +43,13 @@ export class FamilyTables {
   readonly #sizes: MapSizes;
   readonly #slots: FrontendSlots;
   #runs = new Spans(0, 0);
-  #rangeIds = new Spans(0, 0);
   #installed = new Map<KeyText, InstalledFrontend>();
   /** Number of uses of a run, as `FrontendSlots.eachUse` finds them, by its first element. */
   #runUses = new Map<number, number>();
-  #rangeUses = new Map<number, { readonly id: number; readonly ranges: readonly string[]; uses: number }>();
-  #rangesByText = new Map<string, number>();
   #members = new Map<KeyText, number>();
   readonly #services = new Map<ServiceKey, WantedService>();
   /** False from the begin of a call until its end: what it replaced waits for a grace period. */
   #isComplete = true;
-  /** Why places of deleted entries could not be released; a full sync finds these places. */
-  #failedRelease: unknown;
 
   constructor(family: Family, maps: EbpfMaps, grace: GracePeriods, mapSizes: MapSizes) {
     this.#family = family;
@@ -75,25 +70,8 @@ export class FamilyTables {
     for (const [key, flags] of this.#members) if ((flags & memberFlags.udp) !== 0) endpoints.delete(endpointText(key));
   };
 
-  /**
-   * Connections and flows that programs gave to endpoints, by Service; without Services that had none. A number stays
-   * for as long as the Service has a frontend, also in a later process. O(frontends).
-   */
-  get connections(): ReadonlyMap<ServiceKey, number> {
-    const found = new Map<ServiceKey, number>();
-    for (const { slot, service } of this.#installed.values()) {
-      const count = this.#slots.connections(slot);
-      if (count > 0 && service !== undefined) found.set(service, (found.get(service) ?? 0) + count);
-    }
-    return found;
-  }
-
-  /**
-   * Writes the Services that may have changed. Errors: BPF_FAILED, also for what an earlier call could not release;
-   * then the next call is a full one.
-   */
+  /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
-    if (this.#failedRelease !== undefined) throw this.#failedRelease;
     const change = new TablesChange(committing);
     this.#isComplete = false;
     for (const key of touched) this.#tryPut(plan, key, change);
@@ -106,7 +84,6 @@ export class FamilyTables {
     // After a failure, nothing has waited for what was replaced.
     await (this.#isComplete ? this.#grace.settled : this.#grace.pass());
     this.#isComplete = false;
-    this.#failedRelease = undefined;
     this.#read();
     const change = new TablesChange(committing);
     let count = 0;
@@ -116,7 +93,6 @@ export class FamilyTables {
       this.#publish(change);
       await nextTurn();
     }
-    for (const id of this.#rangeUses.keys()) change.unusedRanges.add(id);
     for (const key of this.#services.keys()) if (plan.service(key) === undefined) this.#services.delete(key);
     // What is not wanted is found among what is installed: after a failure, `before` of `#put` may be wrong.
     const [wantedFrontends, wantedMembers] = [new Set<KeyText>(), new Set<KeyText>()];
@@ -134,29 +110,19 @@ export class FamilyTables {
   #read(): void {
     const { maxEndpoints } = this.#sizes;
     const half = this.#family === "v4" ? 0 : 1;
-    // Element 0 and id 0 stand for none.
+    // Element 0 stands for none.
     this.#slots.reset();
     this.#runs = new Spans(half * maxEndpoints + 1 - half, maxEndpoints - 1 + half);
-    this.#rangeIds = new Spans(1 + half * 0x80_0000, 0x7f_ffff);
     this.#runUses = new Map();
-    this.#rangeUses = new Map();
-    this.#rangesByText = new Map();
     const contents = this.#maps.contents();
-    for (const [id, ranges] of readRanges(this.#family, contents)) {
-      if (!this.#rangeIds.reserve(id, 1)) continue;
-      this.#rangeUses.set(id, { id, ranges, uses: 0 });
-      this.#rangesByText.set(textOfRanges(ranges), id);
-    }
-    const before = this.#installed;
     this.#installed = new Map();
     for (const [key, slot] of readSlots(this.#family, contents)) {
       if (!this.#slots.reserve(slot)) continue;
-      // Its connections count for the Service that had it, until a plan says otherwise.
-      this.#installed.set(key, { slot, service: before.get(key)?.service });
-      this.#slots.eachUse(slot, (run, ranges) => {
+      this.#installed.set(key, { slot, service: undefined });
+      this.#slots.eachUse(slot, (run) => {
         const length = (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint;
         // A run that cannot be read is not counted.
-        if (length > 0 && (this.#runUses.has(run) || this.#runs.reserve(run, length))) this.#use(run, ranges, 1);
+        if (length > 0 && (this.#runUses.has(run) || this.#runs.reserve(run, length))) this.#use(run, 1);
       });
     }
     const members = this.#maps
@@ -185,7 +151,8 @@ export class FamilyTables {
     }
     for (const frontend of wanted?.frontends ?? []) {
       change.removals.delete(frontend.key);
-      this.#claim(frontend.key, key);
+      const installed = this.#installed.get(frontend.key);
+      if (installed !== undefined) installed.service = key;
     }
     if (wanted === undefined || wanted.frontends.length === 0) this.#services.delete(key);
     else this.#services.set(key, wanted);
@@ -203,40 +170,19 @@ export class FamilyTables {
     }
   }
 
-  /** Makes an installed frontend a Service's. Its connections stay with the Service that had it before. */
-  #claim(key: KeyText, service: ServiceKey): void {
-    const installed = this.#installed.get(key);
-    if (installed === undefined || installed.service === service) return;
-    const former = { ...installed };
-    installed.service = service;
-    // The Service may have changed while no process ran.
-    if (former.service !== undefined) this.#moveConnections(former);
-    else if (!this.#slots.mayBeOf(former.slot, service)) this.#slots.moveConnections(former.slot, undefined);
-    this.#slots.setService(former.slot, service);
-  }
-
-  /** Adds the connections of a frontend that its Service loses to another one, so that the Service's number stays. */
-  #moveConnections({ slot, service }: InstalledFrontend): void {
-    if (service === undefined) return;
-    const frontends = this.#services.get(service)?.frontends ?? [];
-    const heir = frontends.map(({ key }) => this.#installed.get(key)).find((one) => one?.service === service);
-    this.#slots.moveConnections(slot, heir?.slot);
-  }
-
   #write(wanted: WantedFrontend, service: ServiceKey, change: TablesChange): void {
     const installed = this.#installed.get(wanted.key);
-    for (const [index, { flags, run, ranges }] of wanted.routes.entries()) {
+    for (const [index, { flags, run }] of wanted.routes.entries()) {
       const present = installed === undefined ? 0 : this.#slots.runOf(installed.slot, index);
-      const rangesId = ranges.length === 0 ? 0 : this.#rangesId(ranges, change);
-      this.#slots.prepare(index, flags, rangesId, run === undefined ? 0 : this.#placeOf(run, present, change));
+      this.#slots.prepare(index, flags, run === undefined ? 0 : this.#placeOf(run, present, change));
     }
     if (installed !== undefined && this.#slots.isPrepared(installed.slot)) return;
     change.note(wanted, installed === undefined);
     change.begin();
-    const slot = installed?.slot ?? this.#takeSlot(wanted.key, service);
+    const slot = installed?.slot ?? this.#takeSlot(wanted.key);
     if (installed !== undefined) this.#release(slot, change);
     this.#slots.write(slot);
-    this.#slots.eachUse(slot, (run, ranges) => this.#use(run, ranges, 1));
+    this.#slots.eachUse(slot, (run) => this.#use(run, 1));
     if (installed !== undefined) return;
     change.added.keys.push(wanted.key);
     change.added.slots.push(slot);
@@ -270,38 +216,22 @@ export class FamilyTables {
     return first;
   }
 
-  #takeSlot(key: KeyText, service: ServiceKey): number {
-    const slot = this.#slots.take(key, service);
+  #takeSlot(key: KeyText): number {
+    const slot = this.#slots.take(key);
     if (slot !== undefined) return slot;
     const { maxFrontends } = this.#sizes;
     throw new BackendEbpfError("MAP_FULL", `more than ${maxFrontends} frontends in a family: raise --max-frontends`);
   }
 
-  #rangesId(ranges: readonly string[], change: TablesChange): number {
-    const text = textOfRanges(ranges);
-    const known = this.#rangesByText.get(text);
-    if (known !== undefined) return known;
-    const id = this.#rangeIds.take(1);
-    if (id === undefined) throw new BackendEbpfError("MAP_FULL", "no room for more lists of source ranges");
-    change.begin();
-    for (const range of ranges) this.#maps.get("ranges").set(rangeKey(id, range), 1);
-    this.#rangeUses.set(id, { id, ranges, uses: 0 });
-    this.#rangesByText.set(text, id);
-    return id;
-  }
-
-  #use(run: number, ranges: number, difference: 1 | -1): void {
+  #use(run: number, difference: 1 | -1): void {
     this.#runUses.set(run, (this.#runUses.get(run) ?? 0) + difference);
-    const list = this.#rangeUses.get(ranges);
-    if (list !== undefined) list.uses += difference;
   }
 
   /** Ends the use of what a slot's routes lead to. */
   #release(slot: number, change: TablesChange): void {
-    this.#slots.eachUse(slot, (run, ranges) => {
-      if (this.#runUses.has(run)) this.#use(run, ranges, -1);
+    this.#slots.eachUse(slot, (run) => {
+      if (this.#runUses.has(run)) this.#use(run, -1);
       change.unusedRuns.add(run);
-      if (ranges !== 0) change.unusedRanges.add(ranges);
     });
   }
 
@@ -326,7 +256,7 @@ export class FamilyTables {
   /** Deletes what is not wanted any more, and returns its places to use after a grace period. */
   #finish(change: TablesChange): void {
     this.#publish(change);
-    const removed: InstalledFrontend[] = [];
+    const removed: number[] = [];
     for (const key of change.removals) {
       const installed = this.#installed.get(key);
       if (installed === undefined) continue;
@@ -335,41 +265,18 @@ export class FamilyTables {
       this.#installed.delete(key);
       this.#release(installed.slot, change);
       change.deleted.push(key);
-      removed.push(installed);
-      // Now, so that the number of its Service does not fall; what programs still count follows.
-      this.#moveConnections(installed);
+      removed.push(installed.slot);
     }
     for (const [key, flags] of change.formerMembers) {
       if ((this.#members.get(key) ?? 0) !== flags) this.#setMember(key, flags, change);
     }
     const runs = [...change.unusedRuns].filter((run) => this.#runUses.get(run) === 0);
-    const ranges = [...change.unusedRanges].flatMap((id) => this.#rangeUses.get(id) ?? []);
-    const unusedRanges = ranges.filter(({ uses }) => uses === 0);
     for (const run of runs) this.#runUses.delete(run);
-    for (const list of unusedRanges) {
-      this.#rangeUses.delete(list.id);
-      this.#rangesByText.delete(textOfRanges(list.ranges));
-    }
     this.#isComplete = true;
-    if (removed.length + runs.length + unusedRanges.length === 0) return;
+    if (removed.length + runs.length === 0) return;
     this.#grace.after(() => {
-      for (const frontend of removed) {
-        this.#moveConnections(frontend);
-        this.#slots.give(frontend.slot);
-      }
+      for (const slot of removed) this.#slots.give(slot);
       for (const run of runs) this.#runs.give(run, (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint);
-      try {
-        for (const { id, ranges: list } of unusedRanges) {
-          for (const range of list) this.#maps.get("ranges").delete(rangeKey(id, range));
-          this.#rangeIds.give(id, 1);
-        }
-      } catch (error) {
-        this.#failedRelease = error;
-      }
     });
   }
-}
-
-function textOfRanges(ranges: readonly string[]): string {
-  return [...ranges].sort().join(" ");
 }

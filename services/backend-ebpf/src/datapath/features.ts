@@ -3,52 +3,20 @@ import { release } from "node:os";
 import { join } from "node:path";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
 import { BackendEbpfError } from "../bpf/ebpf-error.ts";
-import { type KernelTypes, readKernelTypes } from "../bpf/kernel-types.ts";
-import type { ProgramCode } from "../bpf/object-file.ts";
 
 /** Types of file systems (BPF_FS_MAGIC, CGROUP2_SUPER_MAGIC). */
 const fileSystems = { bpf: 0xcafe4a11, cgroup2: 0x63677270 };
 
-/** Constants that the kernel has if it has a feature, and the first release that has it. */
-const constants: Readonly<Record<string, string>> = {
-  BPF_TCX_INGRESS: "programs on interfaces through tcx links (Linux 6.6)",
-  BPF_FIB_LOOKUP_SRC: "source addresses from the routing table (Linux 6.7)",
-};
-
-/** Members whose offset a program needs: the state of a TCP connection in conntrack. */
-const members = ["nf_conn.proto", "ip_ct_tcp.state"] as const;
-
 /**
- * Finds out whether this node can run the programs, and returns what they need to know of the kernel. `Datapath` calls
- * it before it loads one: the kernel's own errors would name one missing feature at a time, and not by name. Errors:
+ * Finds out whether this process can make maps and keep them. `Datapath` calls it before it loads a program. Errors:
  * BPF_UNSUPPORTED with everything that is missing.
  */
-export function checkFeatures(programs: Iterable<ProgramCode>, bpfFolder: string): KernelTypes {
-  const functions = new Set(
-    [...programs].flatMap(({ references }) =>
-      references.filter(({ kind }) => kind === "function").map(({ symbol }) => symbol),
-    ),
-  );
-  const wanted = { functions: [...functions], members, constants: Object.keys(constants) };
-  const types = readKernelTypes(wanted);
-  const missing = [
-    ...(fileSystemOf(bpfFolder) === fileSystems.bpf
-      ? []
-      : [`a BPF file system at ${bpfFolder} (mount -t bpf bpf ${bpfFolder})`]),
-    ...whyNoMaps(),
-    ...wanted.functions
-      .filter((name) => !types.functions.has(name))
-      .map((name) => `function ${name} for programs (Linux 6.1 with conntrack and NAT)`),
-    ...wanted.constants.filter((name) => !types.constants.has(name)).map((name) => constants[name] ?? name),
-    ...members.filter((name) => !types.members.has(name)).map((name) => `${name} in the types of the kernel`),
-  ];
-  if (missing.length === 0) return types;
+export function checkFeatures(bpfFolder: string): void {
+  const hasFileSystem = fileSystemOf(bpfFolder) === fileSystems.bpf;
+  const mount = `a BPF file system at ${bpfFolder} (mount -t bpf bpf ${bpfFolder})`;
+  const missing = [...(hasFileSystem ? [] : [mount]), ...whyNoMaps()];
+  if (missing.length === 0) return;
   throw new BackendEbpfError("BPF_UNSUPPORTED", `Linux ${release()} on this node lacks: ${missing.join("; ")}`);
-}
-
-/** Offset of the state of a TCP connection in a conntrack entry, in bytes. */
-export function tcpStateOffset({ members: offsets }: KernelTypes): number {
-  return members.reduce((sum, name) => sum + (offsets.get(name) ?? 0), 0);
 }
 
 /**
@@ -99,6 +67,6 @@ function whyNoMaps(): readonly string[] {
     return [];
   } catch (error) {
     const { message } = error as BackendEbpfError;
-    return [`the right to use BPF (capabilities BPF, NET_ADMIN and PERFMON; ${message})`];
+    return [`the right to use BPF (capabilities BPF and NET_ADMIN; ${message})`];
   }
 }

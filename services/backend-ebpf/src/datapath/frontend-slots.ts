@@ -1,21 +1,17 @@
-import { hash } from "node:crypto";
 import type { Family } from "@kpng/model/address.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
 import type { KeyText } from "../layout/keys.ts";
-import { sizes, slotPlaces } from "../layout/map-layouts.ts";
+import { sizes, slotKeyPlace } from "../layout/map-layouts.ts";
 import { isBalancing, senders } from "../layout/routes.ts";
 import { Spans } from "../tables/spans.ts";
 
 const wordsPerSlot = sizes.slot / 8;
-const connectionsWord = slotPlaces.connections / 8;
-const serviceWord = slotPlaces.service / 8;
-/** Numbers of 4 bytes in the routes of a frontend: of each, its flags with the id of its ranges, and its run. */
+/** Numbers of 4 bytes in the routes of a frontend: of each, its flags and its run. */
 const routesLength = senders.length * 2;
 
 /**
- * One family's half of map `slots`, which is mapped into memory: routes and connections of each frontend.
- * `FamilyTables` decides what is in it. Separate from it, because this class alone knows the memory, and keeps a copy
- * of the routes that were written: numbers, because a BigInt for each route was most of the garbage of a load.
+ * One family's half of map `slots`, which is mapped into memory: routes and key of each frontend.
+ * `FamilyTables` decides what is in it. This class alone knows the memory, and keeps a copy of the routes that were
+ * written, as numbers: one BigInt per route dominated garbage collection during a full load.
  */
 export class FrontendSlots {
   readonly #memory: Buffer;
@@ -53,17 +49,10 @@ export class FrontendSlots {
     return true;
   }
 
-  /**
-   * Takes a free slot, and writes the key of its frontend and the Service that it counts for. Returns undefined if
-   * there is none.
-   */
-  take(key: KeyText, service: ServiceKey): number | undefined {
+  /** Takes a free slot, and writes the key of its frontend. Returns undefined if there is none. */
+  take(key: KeyText): number | undefined {
     const slot = this.#free.take(1);
-    if (slot === undefined) return undefined;
-    this.#memory.write(key, slot * sizes.slot + slotPlaces.key, "latin1");
-    // A process that was killed may have left connections here.
-    this.#words[slot * wordsPerSlot + connectionsWord] = 0n;
-    this.setService(slot, service);
+    if (slot !== undefined) this.#memory.write(key, slot * sizes.slot + slotKeyPlace, "latin1");
     return slot;
   }
 
@@ -78,9 +67,9 @@ export class FrontendSlots {
     return this.#routes[this.#at(slot) + index * 2 + 1] ?? 0;
   }
 
-  /** Prepares a route for {@link write}. `ranges` and `run` are 0 if it has none. */
-  prepare(index: number, flags: number, ranges: number, run: number): void {
-    this.#next[index * 2] = flags | (ranges << 8);
+  /** Prepares a route for {@link write}. `run` is 0 if it has none. */
+  prepare(index: number, flags: number, run: number): void {
+    this.#next[index * 2] = flags;
     this.#next[index * 2 + 1] = run;
   }
 
@@ -98,47 +87,19 @@ export class FrontendSlots {
     this.#routes.set(this.#next, this.#at(slot));
   }
 
-  /** Calls `visit` for what the routes of a slot lead to, once for routes in a row that are alike. */
-  eachUse(slot: number, visit: (run: number, ranges: number) => void): void {
+  /** Calls `visit` for the runs that the routes of a slot lead to, once for routes in a row that are alike. */
+  eachUse(slot: number, visit: (run: number) => void): void {
     const at = this.#at(slot);
-    let [lastRun, lastRanges] = [0, 0];
+    let lastRun = 0;
     for (let index = at; index < at + routesLength; index += 2) {
-      const [low = 0, run = 0] = [this.#routes[index], this.#routes[index + 1]];
-      const ranges = low >>> 8;
-      if (!isBalancing(low) || (run === lastRun && ranges === lastRanges)) continue;
-      visit(run, ranges);
-      [lastRun, lastRanges] = [run, ranges];
+      const [flags = 0, run = 0] = [this.#routes[index], this.#routes[index + 1]];
+      if (!isBalancing(flags) || run === lastRun) continue;
+      visit(run);
+      lastRun = run;
     }
-  }
-
-  /** Number of connections and flows that programs gave to an endpoint of the frontend. */
-  connections(slot: number): number {
-    return Number(this.#words[slot * wordsPerSlot + connectionsWord]);
-  }
-
-  /** Returns false if the connections of a slot were counted for another Service, e.g. by an earlier process. */
-  mayBeOf(slot: number, service: ServiceKey): boolean {
-    const known = this.#words[slot * wordsPerSlot + serviceWord];
-    return known === 0n || known === hashOf(service);
-  }
-
-  /** Notes the Service that a slot counts for, also for later processes. */
-  setService(slot: number, service: ServiceKey): void {
-    this.#words[slot * wordsPerSlot + serviceWord] = hashOf(service);
-  }
-
-  /** Adds the connections of a slot to another one; to none, if that is undefined. */
-  moveConnections(slot: number, to: number | undefined): void {
-    const count = Atomics.exchange(this.#words, slot * wordsPerSlot + connectionsWord, 0n);
-    if (to !== undefined) Atomics.add(this.#words, to * wordsPerSlot + connectionsWord, count);
   }
 
   #at(slot: number): number {
     return (slot - this.#first) * routesLength;
   }
-}
-
-/** A key has no limit of length that a slot could hold. */
-function hashOf(service: ServiceKey): bigint {
-  return hash("sha256", service, "buffer").readBigUInt64LE(0);
 }

@@ -10,10 +10,7 @@ const socketHook = (name: string, code: string, attachType: number): Hook => ({
   ...{ name, section: `socket/${code}`, type: 18, attachType },
 });
 
-/**
- * Hooks of sockets, which `Datapath` attaches to a cgroup. Separate from it, because the test of the object file also
- * reads them. Source: `enum bpf_prog_type`, `enum bpf_attach_type`.
- */
+/** Hooks of sockets, which `Datapath` attaches to a cgroup. Source: `enum bpf_prog_type`, `enum bpf_attach_type`. */
 export const socketHooks: readonly Hook[] = [
   socketHook("connect4", "forward4", 10),
   socketHook("connect6", "forward6", 11),
@@ -24,6 +21,3 @@ export const socketHooks: readonly Hook[] = [
   socketHook("getpeername4", "restore4", 29),
   socketHook("getpeername6", "restore6", 30),
 ];
-
-/** The hook of packets, which is attached to interfaces (BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS). */
-export const packetHook: Hook = { name: "packets", section: "tcx/packets", type: 3, attachType: 46 };

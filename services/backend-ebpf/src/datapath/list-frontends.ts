@@ -8,8 +8,8 @@ import type { EbpfMaps } from "./maps.ts";
 type Services = ReadonlyMap<ServiceKey, WantedService>;
 
 /**
- * Lists the frontends of Services for inspection (`kpng get rules`). `EbpfRuleSet` and `PrintedRuleSet` return it as
- * their desired rules; separate, because both need it.
+ * Lists the frontends of Services for inspection (`kpng get rules`). `SocketRuleSet` and `PrintedSockets` return it as
+ * their desired rules.
  */
 export function listWanted(services: Services): RuleList {
   const linesOf = (service: ServiceKey): readonly string[] =>

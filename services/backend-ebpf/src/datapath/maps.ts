@@ -14,8 +14,7 @@ const updateCommand = 2;
  * programs use.
  *
  * `Datapath` opens them for its programs, `FamilyTables` writes Services to them, and `makeProxy` opens those of an
- * earlier run for `--dry-run` and `--diff`. Separate from `BpfMap`, which is one map: this class keeps the set
- * together. Separate from `Datapath`, because these runs need maps without programs.
+ * earlier run for `--dry-run` and `--diff`, which need no programs.
  */
 export class EbpfMaps {
   /** Folder of the instance. */
@@ -72,7 +71,6 @@ export class EbpfMaps {
   contents(): MapContents {
     return {
       frontends: this.get("frontends").entries(),
-      ranges: this.get("ranges").entries(),
       slots: this.get("slots").memory,
       endpoints: this.get("endpoints").memory,
     };

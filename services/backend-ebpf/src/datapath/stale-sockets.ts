@@ -17,6 +17,8 @@ const maxInFilter = 50;
 /** Options of {@link StaleSockets}. */
 export interface StaleSocketsOptions {
   readonly log: Log;
+  /** Whether sockets in other network namespaces than the node's are served. */
+  readonly isForPods: boolean;
   /** Resolves when no program can choose an endpoint any more that was removed before. */
   readonly settle: () => Promise<void>;
 }
@@ -27,7 +29,7 @@ export interface StaleSocketsOptions {
  * Connections of TCP end by themselves. It is the counterpart of conntrack's stale flows, which `StaleFlowCleaner` of
  * the kit deletes.
  *
- * `EbpfRuleSet` calls `end` after each commit. The search runs beside the next syncs, because it must not delay them: a
+ * `SocketRuleSet` calls `end` after each commit. The search runs beside the next syncs, to not delay them: a
  * process cannot enter the network namespace of a pod without leaving its own, so `ss` runs in each that has such a
  * socket. Failures leave the sockets as they are, and the first is logged.
  *
@@ -79,7 +81,7 @@ export class StaleSockets {
 
   async #searchAll(due: ReadonlySet<string>): Promise<void> {
     let ended = 0;
-    const namespaces = findNamespaces();
+    const namespaces = this.#options.isForPods ? findNamespaces() : { processes: ["self"], hidden: 0 };
     if (namespaces.hidden > 0) {
       this.#warn(`the network namespaces of ${namespaces.hidden} processes cannot be seen (capability SYS_PTRACE)`);
     }

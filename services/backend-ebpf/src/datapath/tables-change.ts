@@ -3,7 +3,7 @@ import type { KeyText } from "../layout/keys.ts";
 import { maxDescribed } from "../tables/ebpf-change.ts";
 import type { WantedFrontend } from "../tables/wanted-service.ts";
 
-/** State of one call of `FamilyTables`, and its result, which `EbpfRuleSet` describes. */
+/** State of one call of `FamilyTables`, and its result, which `SocketRuleSet` describes. */
 export class TablesChange {
   /** At most `maxDescribed`. */
   readonly described: { readonly wanted: WantedFrontend; readonly isNew: boolean }[] = [];
@@ -23,7 +23,6 @@ export class TablesChange {
   /** First elements of the runs of this call. */
   readonly runs = new Map<Buffer, number>();
   readonly unusedRuns = new Set<number>();
-  readonly unusedRanges = new Set<number>();
   #committing: (() => void) | undefined;
 
   constructor(committing: () => void) {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { addressBytes, describeKey, familyOf, frontendKey, rangeKey, readAddress } from "./keys.ts";
+import { addressBytes, describeKey, familyOf, frontendKey, readAddress } from "./keys.ts";
 
 describe("keys of maps", () => {
   test.each([
@@ -20,9 +20,5 @@ describe("keys of maps", () => {
       describeKey(frontendKey("v4", nodePort)),
     ]).toEqual(["TCP 10.96.0.1:80", "TCP [fd00::1]:443", "UDP *:30053"]);
     expect(frontendKey("v4", nodePort)).not.toEqual(frontendKey("v6", nodePort));
-  });
-
-  test("the prefix of a source range counts the id, and the start of a mapped IPv4 address", () => {
-    expect([rangeKey(7, "192.0.2.0/24").readUInt32LE(0), rangeKey(7, "fd00::/8").readUInt32LE(0)]).toEqual([152, 40]);
   });
 });

@@ -101,13 +101,3 @@ export function memberKey(id: bigint, { address, port }: EndpointAddress): KeyTe
   memberBytes.writeUInt16BE(port, 24);
   return memberBytes.toString("latin1");
 }
-
-/** Returns the key of a source range in the trie. */
-export function rangeKey(id: number, cidr: string): Buffer {
-  const [address = "", length = "0"] = cidr.split("/");
-  const key = Buffer.alloc(sizes.rangeKey);
-  key.writeUInt32LE(32 + (address.includes(":") ? 0 : 96) + Number(length));
-  key.writeUInt32LE(id, 4);
-  writeAddress(key, address, 8);
-  return key;
-}

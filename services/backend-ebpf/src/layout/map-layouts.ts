@@ -10,41 +10,32 @@ export interface MapSizes {
   readonly maxClients: number;
 }
 
-/** Names of the maps, which lb.bpf.c refers to; `records` is for this program alone. */
+/** Names of the maps, which lb.bpf.c refers to. */
 export type MapName =
   | "frontends"
   | "slots"
   | "endpoints"
   | "members"
   | "clients"
-  | "ranges"
   | "node_addresses"
-  | "pod_interfaces"
   | "peers"
-  | "config"
-  | "records";
+  | "config";
 
 /** Sizes of keys and values in bytes; lb.bpf.c asserts them. */
 export const sizes = {
   frontendKey: 20,
-  slot: 64,
+  slot: 40,
   endpoint: 24,
   memberKey: 32,
   clientKey: 24,
-  rangeKey: 24,
-  config: 56,
-  /** Room for the text of a record. */
-  record: 128,
+  config: 16,
 } as const;
 
-/**
- * Places in a slot, in bytes: three routes of 8 bytes, in the order of `senders`, are first. `service` is a hash of the
- * Service that the connections are counted for; 0 in slots of versions before it.
- */
-export const slotPlaces = { key: 24, connections: 48, service: 56 } as const;
+/** Place of the key in a slot, in bytes: two routes of 8 bytes, in the order of `senders`, are first. */
+export const slotKeyPlace = 16;
 
 /** Increased with each change of the meaning of keys or values: programs of another version get maps of their own. */
-export const layoutVersion = 1;
+export const layoutVersion = 2;
 
 /** Layout of one of our maps. */
 export type NamedLayout = MapLayout & { readonly name: MapName };
@@ -67,11 +58,8 @@ export function mapLayouts({ maxFrontends, maxEndpoints, maxClients }: MapSizes)
     make("endpoints", "array", [4, sizes.endpoint, 2 * maxEndpoints], mappable),
     make("members", "hash", [sizes.memberKey, 4, 2 * maxEndpoints], noPreallocation),
     make("clients", "lruHash", [sizes.clientKey, 32, maxClients]),
-    make("ranges", "lpmTrie", [sizes.rangeKey, 4, 65_536], noPreallocation),
     make("node_addresses", "hash", [16, 4, 4_096], noPreallocation),
-    make("pod_interfaces", "hash", [4, 4, 4_096], noPreallocation),
     make("peers", "socketStorage", [4, 148, 0], noPreallocation),
     make("config", "array", [4, sizes.config, 2]),
-    make("records", "array", [4, sizes.record, 2]),
   ];
 }

@@ -1,32 +1,24 @@
-import type { Sender } from "@kpng/service-plan/service-plan.ts";
 import { sizes } from "./map-layouts.ts";
 
-/** Senders in the order of their routes in a slot. */
-export const senders: readonly Sender[] = ["pod", "node", "outside"];
+/** Whose socket it is. */
+export type SocketOwner = "pod" | "node";
 
-/** Bits 0 to 7 of a route. Source: lb.bpf.c. */
-export const routeFlags = {
-  balance: 1,
-  refuse: 2,
-  drop: 3,
-  local: 4,
-  masquerade: 8,
-  affinity: 16,
-  packetsOnly: 32,
-} as const;
+/** Owners in the order of their routes in a slot. */
+export const senders: readonly SocketOwner[] = ["pod", "node"];
+
+/** Bits 0 to 31 of a route; `leave` leaves the packets to the rules. Source: lb.bpf.c. */
+export const routeFlags = { balance: 1, refuse: 2, leave: 3, local: 4, affinity: 8 } as const;
 
 /** Bits of a member. Source: lb.bpf.c, but for `udp`, which tells this program that sockets may be connected to it. */
 export const memberFlags = { inCluster: 1, inLocal: 2, keepsFlows: 4, udp: 8 } as const;
 
 /**
  * Parts of a route as programs read it: what `FamilyTables` stores in a slot for one kind of sender. Programs read its
- * 8 bytes in one load, and it is replaced in one store, so that its parts change together. The lower 4 bytes are flags
- * and ranges, the upper ones the run.
+ * 8 bytes in one load, and it is replaced in one store, so that its parts change together. The lower 4 bytes are the
+ * flags, the upper ones the run.
  */
 export interface RouteParts {
   readonly flags: number;
-  /** Id of its source ranges; 0 for none. */
-  readonly ranges: number;
   /** First element of its run; 0 for none. */
   readonly run: number;
 }
@@ -35,8 +27,7 @@ export interface RouteParts {
 export function readRoutes(slots: Buffer, slot: number): readonly RouteParts[] {
   return senders.map((_, index) => {
     const at = slot * sizes.slot + index * 8;
-    const low = slots.readUInt32LE(at);
-    return { flags: low & 0xff, ranges: low >>> 8, run: slots.readUInt32LE(at + 4) };
+    return { flags: slots.readUInt32LE(at), run: slots.readUInt32LE(at + 4) };
   });
 }
 
@@ -50,16 +41,14 @@ export interface DescribedRoute {
   readonly flags: number;
   /** *Shape:* `10.1.1.11:8080`. */
   readonly endpoints: readonly string[];
-  /** Source ranges that may use it; empty for all. */
-  readonly ranges: readonly string[];
 }
 
 /**
- * Describes the routes of a frontend, those of senders with the same route together. *Shape:* `pod,node balance
- * 10.1.1.11:8080; outside balance masquerade 10.1.1.11:8080 for 192.0.2.0/24`.
+ * Describes the routes of a frontend, those of senders with the same route together. *Shape:* `pod leave; node balance
+ * 10.1.1.11:8080`.
  */
 export function describeRoutes(routes: readonly DescribedRoute[]): string {
-  const bySender = new Map<string, Sender[]>();
+  const bySender = new Map<string, SocketOwner[]>();
   for (const [index, route] of routes.entries()) {
     const sender = senders[index];
     const text = describeRoute(route);
@@ -68,14 +57,11 @@ export function describeRoutes(routes: readonly DescribedRoute[]): string {
   return [...bySender].map(([text, names]) => `${names.join(",")} ${text}`).join("; ");
 }
 
-function describeRoute({ flags, endpoints, ranges }: DescribedRoute): string {
+function describeRoute({ flags, endpoints }: DescribedRoute): string {
   const kind = flags & 3;
   if (kind === routeFlags.refuse) return "refuse";
-  if (kind === routeFlags.drop) return "drop";
+  if (kind === routeFlags.leave) return "leave";
   if (kind !== routeFlags.balance) return "none";
-  const properties = (["local", "masquerade", "affinity", "packetsOnly"] as const).filter(
-    (name) => (flags & routeFlags[name]) !== 0,
-  );
-  const allowed = ranges.length === 0 ? [] : ["for", ...[...ranges].sort()];
-  return ["balance", ...properties, ...endpoints, ...allowed].join(" ");
+  const properties = (["local", "affinity"] as const).filter((name) => (flags & routeFlags[name]) !== 0);
+  return ["balance", ...properties, ...endpoints].join(" ");
 }

@@ -6,6 +6,7 @@ import { describeFrontend, wantedService } from "./wanted-service.ts";
 const cluster: Route = { kind: "balance", set: "cluster", isMasqueraded: true };
 const kept: Route = { kind: "balance", set: "cluster", isMasqueraded: false };
 const local: Route = { kind: "balance", set: "local", isMasqueraded: false };
+const refuse: Route = { kind: "refuse" };
 const place = { kind: "clusterIP", address: "10.96.0.1", protocol: "TCP", port: 80, sources: undefined } as const;
 
 function plan(frontends: readonly Frontend[], affinitySeconds?: number): ServicePlan {
@@ -25,30 +26,35 @@ const lines = (given: ServicePlan, node = nodePlan({ family: "v4" })): readonly 
   wantedService(given, undefined, node).frontends.map(describeFrontend);
 
 describe("wantedService", () => {
-  test("a frontend has a route for each kind of sender", () => {
-    const routes = { pod: kept, node: cluster, outside: local };
-    expect(lines(plan([{ ...place, routes }]))).toEqual([
-      "TCP 10.96.0.1:80 pod balance 10.1.1.1:8080 10.1.2.1:8080; " +
-        "node balance masquerade 10.1.1.1:8080 10.1.2.1:8080; outside balance local 10.1.1.1:8080 # ns/web",
-    ]);
+  test("a frontend has a route for the node's sockets and one for those of pods", () => {
+    const routes = { pod: kept, node: local, outside: { kind: "refuse" } } as const;
+    const line = "TCP 10.96.0.1:80 pod balance 10.1.1.1:8080 10.1.2.1:8080; node balance local 10.1.1.1:8080 # ns/web";
+    expect(lines(plan([{ ...place, routes }]))).toEqual([line]);
   });
 
-  test("masquerade of everything is left to packets, except for the node itself", () => {
+  test("pods that cannot be recognized are treated as clients outside", () => {
+    const routes = { pod: kept, node: kept, outside: local };
+    const [line] = lines(plan([{ ...place, routes }]), nodePlan({ family: "v4", podTraffic: undefined }));
+    expect(line).toContain("pod balance local 10.1.1.1:8080; node balance 10.1.1.1:8080 10.1.2.1:8080");
+  });
+
+  test("masquerade of everything is left to the rules, except for the node itself", () => {
     const node = nodePlan({ family: "v4", isMasqueradeAll: true });
     const [line] = lines(plan([{ ...place, routes: { pod: cluster, node: cluster, outside: cluster } }]), node);
-    expect(line).toContain("pod,outside balance masquerade packetsOnly 10.1.1.1:8080");
-    expect(line).toContain("node balance masquerade 10.1.1.1:8080");
+    expect(line).toContain("pod leave; node balance 10.1.1.1:8080");
   });
 
-  test("source ranges are left to packets, and decided in advance for the node", () => {
-    const routes = { pod: cluster, node: cluster, outside: cluster };
-    const sources = { ranges: ["192.0.2.0/24"], ownAddresses: [] };
-    const [line] = lines(plan([{ ...place, kind: "loadBalancerIP", sources, routes }]));
-    expect(line).toContain("pod,outside balance masquerade packetsOnly");
-    expect(line).toContain("for 192.0.2.0/24");
-    expect(line).toContain("; node drop ");
-    const withNode = { ...sources, ownAddresses: ["10.96.0.1"] };
-    expect(lines(plan([{ ...place, sources: withNode, routes }]))[0]).toContain("; node balance masquerade 10.1.1.1");
+  test.each([
+    { what: "source ranges", sources: { ranges: ["192.0.2.0/24"], ownAddresses: [] }, route: cluster },
+    {
+      what: "source ranges without an endpoint",
+      sources: { ranges: ["192.0.2.0/24"], ownAddresses: [] },
+      route: refuse,
+    },
+    { what: "a frontend that drops", sources: undefined, route: { kind: "drop" } as const },
+  ])("$what: left to the rules", ({ sources, route }) => {
+    const routes = { pod: route, node: route, outside: route };
+    expect(lines(plan([{ ...place, kind: "loadBalancerIP", sources, routes }]))[0]).toContain("pod,node leave");
   });
 
   test("routes with the same set share one run", () => {

@@ -7,13 +7,11 @@ import type {
   EndpointSetName,
   Frontend,
   NodePlan,
-  Route,
-  Sender,
   ServicePlan,
   ServicePortPlan,
 } from "@kpng/service-plan/service-plan.ts";
 import { describeKey, frontendKey, isServedProtocol, type KeyText, memberKey } from "../layout/keys.ts";
-import { describeRoutes, memberFlags, routeFlags, senders } from "../layout/routes.ts";
+import { describeRoutes, memberFlags, routeFlags, type SocketOwner, senders } from "../layout/routes.ts";
 import { describeRun, encodeRun } from "../layout/runs.ts";
 
 /** A route of a frontend, before its run has a place in the maps. */
@@ -22,8 +20,6 @@ export interface WantedRoute {
   readonly flags: number;
   /** Bytes of the run; routes with equal runs share one. Undefined unless it balances. */
   readonly run: Buffer | undefined;
-  /** Source ranges that may use it; empty for all. */
-  readonly ranges: readonly string[];
 }
 
 /** One frontend as the maps should have it. */
@@ -44,7 +40,7 @@ export interface WantedService {
 
 /**
  * Translates the plan of a Service into elements of maps. SCTP is left out. `view` tells which endpoints only finish
- * the UDP flows that they have. `FamilyTables` calls it for each Service that may have changed, and `PrintedRuleSet`
+ * the UDP flows that they have. `FamilyTables` calls it for each Service that may have changed, and `PrintedSockets`
  * for those that it compares. Pure; O(ports × (frontends + endpoints)).
  */
 export function wantedService(plan: ServicePlan, view: ServiceView | undefined, node: NodePlan): WantedService {
@@ -61,10 +57,10 @@ export function wantedService(plan: ServicePlan, view: ServiceView | undefined, 
     if (port.frontends.length > 0) addMembers(members, id, port, view, plan.family);
     const shared: WantedRoute[] = [];
     // Frontends and senders share routes, as those of the plan do: a node may have a hundred thousand.
-    const routeOf = (frontend: Frontend, sender: Sender): WantedRoute => {
+    const routeOf = (frontend: Frontend, sender: SocketOwner): WantedRoute => {
       const route = wantedRoute(frontend, sender, port, node, runOf);
-      const { flags, run, ranges } = route;
-      const same = shared.find((one) => one.flags === flags && one.run === run && one.ranges === ranges);
+      const { flags, run } = route;
+      const same = shared.find((one) => one.flags === flags && one.run === run);
       if (same === undefined) shared.push(route);
       return same ?? route;
     };
@@ -78,14 +74,14 @@ export function wantedService(plan: ServicePlan, view: ServiceView | undefined, 
     });
   });
   // A copy, because an array that has grown has room for more.
-  return { frontends: frontends.slice(), members: members.size === 0 ? none.members : members };
+  return { frontends: frontends.slice(), members: members.size === 0 ? noMembers : members };
 }
 
-/** Shared by all Services: most have no members, and no source ranges. */
-const none = { members: new Map<KeyText, number>(), ranges: [] as readonly string[] } as const;
+/** Shared by all Services: most have no members. */
+const noMembers: ReadonlyMap<KeyText, number> = new Map();
 
 /**
- * Returns a line for inspection. *Shape:* `TCP 10.96.0.1:80 pod,node balance 10.1.1.11:8080; outside … # default/web`.
+ * Returns a line for inspection. *Shape:* `TCP 10.96.0.1:80 pod,node balance 10.1.1.11:8080 # default/web`.
  */
 export function describeFrontend({ key, name, routes }: WantedFrontend): string {
   const described = routes.map((route) => ({ ...route, endpoints: describeRun(route.run) }));
@@ -104,27 +100,24 @@ function haveSameRoutes(one: Frontend | undefined, { routes, sources, kind }: Fr
 
 function wantedRoute(
   frontend: Frontend,
-  sender: Sender,
+  sender: SocketOwner,
   { affinitySeconds }: ServicePortPlan,
   node: NodePlan,
   runOf: (set: EndpointSetName) => Buffer,
 ): WantedRoute {
-  const { kind, sources } = frontend;
-  const planned = frontend.routes[sender];
-  // The node itself is let through by source ranges that contain its address, which `ownAddresses` tells.
-  const isDropped = sender === "node" && sources?.ownAddresses.length === 0 && planned.kind === "balance";
-  const route: Route = isDropped ? { kind: "drop" } : planned;
-  if (route.kind !== "balance") return { flags: routeFlags[route.kind], run: undefined, ranges: none.ranges };
-  const isLimited = sources !== undefined && sender !== "node";
-  // A socket cannot be masqueraded, and its source address is not known: both is left to its packets.
-  const isForPackets = sender !== "node" && (isLimited || (node.isMasqueradeAll && kind === "clusterIP"));
+  const { kind, sources, routes } = frontend;
+  const route = routes[sender === "pod" && node.podTraffic === undefined ? "outside" : sender];
+  // A socket cannot be masqueraded, and has no source address yet. Rules compare it also where there is no endpoint.
+  const isMasqueraded = sender === "pod" && node.isMasqueradeAll && kind === "clusterIP";
+  if (route.kind === "drop" || sources !== undefined || isMasqueraded) {
+    return { flags: routeFlags.leave, run: undefined };
+  }
+  if (route.kind === "refuse") return { flags: routeFlags.refuse, run: undefined };
   const flags =
     routeFlags.balance |
     (route.set === "local" ? routeFlags.local : 0) |
-    (route.isMasqueraded ? routeFlags.masquerade : 0) |
-    (affinitySeconds === undefined ? 0 : routeFlags.affinity) |
-    (isForPackets ? routeFlags.packetsOnly : 0);
-  return { flags, run: runOf(route.set), ranges: isLimited ? sources.ranges : none.ranges };
+    (affinitySeconds === undefined ? 0 : routeFlags.affinity);
+  return { flags, run: runOf(route.set) };
 }
 
 /** True where a choice is remembered: for clients with affinity, and for UDP flows of sockets. */

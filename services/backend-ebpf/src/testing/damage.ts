@@ -8,7 +8,7 @@ import { sizes } from "../layout/map-layouts.ts";
 import { routeFlags } from "../layout/routes.ts";
 
 // Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER KIND [OPTIONS]`. KIND is what is
-// damaged: one frontend, all frontends, the record, one endpoint, one route, or all links, which are detached
+// damaged: one frontend, all frontends, one endpoint, one route, or all links, which are detached
 // (BPF_LINK_DETACH); `link:connect4` is one of them. OPTIONS are the parsed options of the backend as JSON.
 
 const [bpfFolder = "", kind = "", options = "{}"] = process.argv.slice(2);
@@ -23,15 +23,15 @@ const frontend = maps
   .get("frontends")
   .entries()
   .find(([, slot]) => balances(slot));
+if (kind === "frontends") {
+  for (const [key] of maps.get("frontends").entries()) maps.get("frontends").delete(key);
+  process.exit();
+}
 if (frontend === undefined) throw new Error("no frontends");
 const slot = frontend[1].readUInt32LE(0) * sizes.slot;
 const { memory: endpoints } = maps.get("endpoints");
 if (kind === "frontend") maps.get("frontends").delete(frontend[0]);
-if (kind === "frontends") for (const [key] of maps.get("frontends").entries()) maps.get("frontends").delete(key);
-for (const [key] of kind === "record" ? maps.get("records").entries() : []) {
-  maps.get("records").set(key, Buffer.alloc(sizes.record));
-}
-if (kind === "route") slots.writeUInt8(2, slot);
+if (kind === "route") slots.writeUInt8(routeFlags.refuse, slot);
 const links = join(bpfFolder, name, "links");
 for (const file of kind.startsWith("link") ? readdirSync(links) : []) {
   const link = kind === "links" || kind === `link:${file}` ? openPinned(join(links, file)) : undefined;

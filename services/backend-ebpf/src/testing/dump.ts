@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { families } from "@kpng/model/address.ts";
 import { EbpfMaps } from "../datapath/maps.ts";
 import { readEbpfSettings } from "../ebpf-options.ts";
-import { describeInstalled, readRanges } from "../tables/installed-frontends.ts";
+import { describeInstalled } from "../tables/installed-frontends.ts";
 
 // Prints what programs read in the maps of kpng-ebpf, one line each, sorted: `node dump.ts BPF-FOLDER [OPTIONS]`.
 // Places in the maps are left out, so that two instances with the same view have the same lines. OPTIONS are the parsed
@@ -13,17 +13,14 @@ const { name, mapSizes } = readEbpfSettings(JSON.parse(options), "");
 const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
 if (maps === undefined) throw new Error("no maps");
 const contents = maps.contents();
-const elements = (["members", "node_addresses", "pod_interfaces"] as const).flatMap((map) =>
+const elements = (["members", "node_addresses"] as const).flatMap((map) =>
   maps
     .get(map)
     .entries()
     .map(([key, value]) => `${map} ${key.toString("hex")} ${value.toString("hex")}`),
 );
 const lines = [
-  ...families.flatMap((family) => [
-    ...describeInstalled(family, contents).values(),
-    ...[...readRanges(family, contents).values()].map((ranges) => `ranges ${[...ranges].sort().join(" ")}`),
-  ]),
+  ...families.flatMap((family) => [...describeInstalled(family, contents).values()]),
   ...elements,
   // Also those whose slot belongs to another frontend, which are not described.
   `${contents.frontends.length} frontends`,

@@ -49,7 +49,7 @@ export const conntrackOptions: readonly OptionSpec[] = [
   {
     flags: "--service-traffic",
     description:
-      "count connections, packets and bytes of each Service on this node, for metrics and kpng top services; from events of conntrack, which costs CPU for each connection (kpng-ebpf: connections only, which its programs count)",
+      "count connections, packets and bytes of each Service on this node, for metrics and kpng top services; from events of conntrack, which costs CPU for each connection (kpng-ebpf: not those of sockets that choose their endpoint)",
   },
 ];
 

@@ -17,7 +17,6 @@ import { listenAddresses } from "../health-check/listen-addresses.ts";
 import { touchedServices } from "../state/touched-services.ts";
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import { ServiceTraffic } from "../traffic/service-traffic.ts";
-import { registerServiceConnections } from "../traffic/traffic-metrics.ts";
 import { type ReadServiceCounts, TrafficReporter } from "../traffic/traffic-reporter.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
@@ -80,14 +79,10 @@ export class AfterCommit {
     });
     health.setReady("health-checks");
     const countsTraffic = options.options.serviceTraffic === true;
-    const countsFlows = countsTraffic && !carriesTraffic && serviceCounts === undefined;
+    const countsFlows = countsTraffic && !carriesTraffic;
     this.#traffic = countsFlows ? new ServiceTraffic(log, metrics) : undefined;
     const read = this.#traffic?.read ?? serviceCounts;
     this.reports = countsTraffic && read !== undefined ? new TrafficReporter(read) : undefined;
-    // A proxy that carries the traffic has metrics of its own.
-    if (countsTraffic && !carriesTraffic && serviceCounts !== undefined) {
-      registerServiceConnections(metrics, serviceCounts);
-    }
   }
 
   /** Answers health checks and searches for stale flows; run it beside the sync loop. */

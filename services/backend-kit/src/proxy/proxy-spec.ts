@@ -67,10 +67,7 @@ export interface OpenRuleSets<Change extends RuleChange> {
   readonly ruleSets: readonly RuleSet<Change>[];
   /** Called after each sync and repair of a family, for the backend's own metrics. */
   readonly onOutcome?: ((outcome: FamilyOutcome<Change>) => void) | undefined;
-  /**
-   * Counters of Services, from a proxy that carries the traffic itself, or whose programs in the kernel count
-   * connections. Default: counted from events of conntrack.
-   */
+  /** Counters of Services, from a proxy that carries the traffic itself. Default: counted from events of conntrack. */
   readonly serviceCounts?: ReadServiceCounts | undefined;
   /**
    * Returns the listeners to which conntrack leads UDP clients, from a proxy that carries the traffic itself. Stale

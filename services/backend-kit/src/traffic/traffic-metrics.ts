@@ -1,6 +1,5 @@
 import { Counter, type Registry } from "prom-client";
 import type { ServiceCounts, ServiceTrafficCounts } from "./service-counts.ts";
-import type { ReadServiceCounts } from "./traffic-reporter.ts";
 
 /**
  * Registers the metrics of the traffic of Services, for `ServiceTraffic`. They read the counters when they are
@@ -27,7 +26,16 @@ export function registerServiceTraffic(registry: Registry, counts: ServiceTraffi
       },
     });
   };
-  registerServiceConnections(registry, () => counts.all);
+  new Counter({
+    name: "kpng_service_connections_total",
+    help: "Connections and flows to a Service that began on this node; only with --service-traffic",
+    labelNames: ["service"] as const,
+    registers,
+    collect() {
+      this.reset();
+      for (const [service, { connections }] of counts.all) this.inc({ service }, connections);
+    },
+  });
   perService(
     "kpng_service_packets_total",
     "Packets of ended connections of a Service, by direction; only with --service-traffic",
@@ -42,22 +50,5 @@ export function registerServiceTraffic(registry: Registry, counts: ServiceTraffi
     name: "kpng_service_traffic_restarts_total",
     help: "Ends of the program that reports connections: those in the meantime are not counted",
     registers,
-  });
-}
-
-/**
- * Registers the metric of the connections of Services alone, for a proxy that counts them in the kernel. `AfterCommit`
- * calls it, and {@link registerServiceTraffic}.
- */
-export function registerServiceConnections(registry: Registry, read: ReadServiceCounts): void {
-  new Counter({
-    name: "kpng_service_connections_total",
-    help: "Connections and flows to a Service that began on this node; only with --service-traffic",
-    labelNames: ["service"] as const,
-    registers: [registry],
-    collect() {
-      this.reset();
-      for (const [service, { connections }] of read() ?? []) this.inc({ service }, connections);
-    },
   });
 }

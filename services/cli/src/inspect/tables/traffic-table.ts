@@ -36,7 +36,7 @@ function trafficColumns(): readonly Column<Traffic>[] {
   ];
 }
 
-/** Bytes are unknown where none were ever counted: kpng-ebpf counts connections only. */
+/** Bytes are unknown where none were ever counted. */
 function bytesCell({ bytesFromClients, bytesToClients }: Traffic, bytes: number): string {
   return bytesFromClients + bytesToClients === 0n ? "" : formatBytes(bytes);
 }

@@ -101,6 +101,6 @@ test.each([
     },
   );
   expect([frontend?.service.name, verdict]).toEqual([answers, "forward"]);
-  const said = "192.0.2.1:30080 is also a place of ns/ip, which has no endpoint: kpng-ipvs, kpng-ebpf and";
+  const said = "192.0.2.1:30080 is also a place of ns/ip, which has no endpoint: kpng-ipvs and";
   expect(steps.some(({ text }) => text.includes(said))).toBe(isSaid);
 });

@@ -149,7 +149,7 @@ function describeFrontend({ planned, service, port }: ExplainedFrontend, { desti
 function describeEmptyOwner({ emptyOwner }: ExplainedFrontend, { destination, port }: Packet): string {
   if (emptyOwner === undefined) return "";
   const place = addressAndPort(destination, port);
-  const proxies = "kpng-ipvs, kpng-ebpf and kpng-userspace refuse the packet for that reason; other proxies do not";
+  const proxies = "kpng-ipvs and kpng-userspace refuse the packet for that reason; other proxies do not";
   return ` ${place} is also a place of ${serviceKey(emptyOwner)}, which has no endpoint: ${proxies}.`;
 }
 

@@ -99,8 +99,8 @@ export interface ExplainedFrontend {
   /** Whether the packet's destination is an address of the node. */
   readonly isToNode: boolean;
   /**
-   * For a node port: the Service without endpoints that has the same place with an address of its own. kpng-ipvs,
-   * kpng-ebpf and kpng-userspace refuse the packet for it, instead of leaving it to the node port.
+   * For a node port: the Service without endpoints that has the same place with an address of its own. kpng-ipvs and
+   * kpng-userspace refuse the packet for it, instead of leaving it to the node port.
    */
   readonly emptyOwner?: Service | undefined;
 }

@@ -70,7 +70,7 @@ export class TrafficView {
   }
 }
 
-/** Bytes are unknown where none were ever counted: kpng-ebpf counts connections only. */
+/** Bytes are unknown where none were ever counted. */
 function bytesCell({ bytesFromClients = "0", bytesToClients = "0" }: TrafficRow, bytes: number | string = 0): string {
   return Number(bytesFromClients) + Number(bytesToClients) === 0 ? "–" : formatBytes(Number(bytes));
 }

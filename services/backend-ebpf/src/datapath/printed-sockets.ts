@@ -9,8 +9,8 @@ import { describeFrontend, type WantedService, wantedService } from "../tables/w
 import { listInstalled, listWanted } from "./list-frontends.ts";
 import type { EbpfMaps } from "./maps.ts";
 
-/** Options of {@link PrintedRuleSet}. */
-export interface PrintedRuleSetOptions {
+/** Options of {@link PrintedSockets}. */
+export interface PrintedSocketsOptions {
   readonly family: Family;
   /** Maps of an earlier run; undefined if there are none. */
   readonly maps: EbpfMaps | undefined;
@@ -21,16 +21,16 @@ export interface PrintedRuleSetOptions {
 }
 
 /**
- * The rule set of `--dry-run` and `--diff`: compares frontends with those in the maps, and writes nothing. `backend.ts`
- * makes one for each family. Separate from `EbpfRuleSet`, because it needs neither rights nor programs.
+ * Stands for `SocketRuleSet` with `--dry-run` and `--diff`: compares frontends with those in the maps, and writes
+ * nothing. It needs neither rights nor programs.
  */
-export class PrintedRuleSet implements RuleSet {
-  readonly #options: PrintedRuleSetOptions;
+export class PrintedSockets implements RuleSet {
+  readonly #options: PrintedSocketsOptions;
   readonly #services = new Map<ServiceKey, WantedService>();
   /** Lines without names by the text of the key, as they would be now; undefined before the first sync. */
   #lines: ReadonlyMap<string, string> | undefined;
 
-  constructor(options: PrintedRuleSetOptions) {
+  constructor(options: PrintedSocketsOptions) {
     this.#options = options;
   }
 

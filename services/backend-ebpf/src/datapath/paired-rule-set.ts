@@ -1,0 +1,96 @@
+import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+
+/**
+ * The rules of one family for packets, and the frontends of the same Services for sockets. `FamilyRules` of backend-kit
+ * sees one rule set.
+ *
+ * Packets come first: a socket may leave any destination to its packets, so what sockets do must never be ahead. For
+ * the same reason the record of the rules tells what is installed. Sockets serve the plan that it names, or an older
+ * one until the next sync.
+ */
+export class PairedRuleSet implements RuleSet {
+  readonly #packets: RuleSet;
+  readonly #sockets: RuleSet;
+
+  constructor(packets: RuleSet, sockets: RuleSet) {
+    this.#packets = packets;
+    this.#sockets = sockets;
+  }
+
+  get family(): Family {
+    return this.#packets.family;
+  }
+
+  get desired(): RuleList {
+    return joinLists(this.#packets.desired, this.#sockets.desired);
+  }
+
+  get installed(): RuleList {
+    return joinLists(this.#packets.installed, this.#sockets.installed);
+  }
+
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
+    const shared = touched === "all" ? plan : planOnce(plan, touched);
+    const packets = await this.#packets.sync(shared, touched, stages);
+    return joinChanges(packets, await this.#sockets.sync(shared, touched, stages));
+  }
+
+  async repair(stages?: SyncStages): Promise<RuleChange> {
+    const packets = await this.#packets.repair(stages);
+    return joinChanges(packets, await this.#sockets.repair(stages));
+  }
+
+  isInstalled(): Promise<boolean> {
+    return this.#packets.isInstalled();
+  }
+
+  async readInstalled(): Promise<InstalledState> {
+    return (await this.#packets.readInstalled?.()) ?? { kind: (await this.isInstalled()) ? "unmarked" : "absent" };
+  }
+
+  async repairFrame(plan: FamilyPlan, stages?: SyncStages): Promise<RuleChange> {
+    const packets = await this.#packets.repairFrame?.(plan, stages);
+    const sockets = await this.#sockets.repairFrame?.(plan, stages);
+    return joinChanges(packets ?? noChange, sockets ?? noChange);
+  }
+
+  /** Sockets lose nothing: where their maps are damaged, the rules serve. */
+  async findDamage(): Promise<string | undefined> {
+    return this.#packets.findDamage?.();
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#packets.close?.(), this.#sockets.close?.()]);
+  }
+}
+
+const noChange: RuleChange = { mode: "none", fields: {}, transaction: "", differences: () => [] };
+
+/** A plan hands out each touched Service once, and both halves need it. */
+function planOnce(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>): FamilyPlan {
+  const plans = new Map([...touched].map((key) => [key, plan.service(key)] as const));
+  return { ...plan, service: (key) => (plans.has(key) ? plans.get(key) : plan.service(key)) };
+}
+
+function joinLists(packets: RuleList, sockets: RuleList): RuleList {
+  return {
+    count: () => packets.count() + sockets.count(),
+    lines: () => [...packets.lines(), ...sockets.lines()],
+    linesOf: (service) => [...linesOf(packets, service), ...linesOf(sockets, service)],
+  };
+}
+
+const linesOf = (list: RuleList, service: ServiceKey): readonly string[] => list.linesOf?.(service) ?? [];
+
+function joinChanges(packets: RuleChange, sockets: RuleChange): RuleChange {
+  return {
+    mode: packets.mode === "none" ? sockets.mode : packets.mode,
+    fields: { ...packets.fields, ...sockets.fields },
+    transaction: packets.transaction + sockets.transaction,
+    differences: () => [...packets.differences(), ...sockets.differences()],
+  };
+}
