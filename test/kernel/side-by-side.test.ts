@@ -3,7 +3,7 @@ import { checkRules } from "../conformance/check-rules.ts";
 import { named, publicAddress, together, web } from "../scenario/build.ts";
 import { clusterIP, loadBalancerIP, nodeAddress, outside, pod } from "../scenario/packet.ts";
 import type { Scenario } from "../scenario/scenario.ts";
-import { scenarios, settingsKey } from "../scenario/scenarios.ts";
+import { scenarios, scenariosOf, settingsKey } from "../scenario/scenarios.ts";
 import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
@@ -33,7 +33,7 @@ describeVariants(
 
     // The first proxy whose rules see a connection selects its endpoint, which must also suit the rules of the other
     // one.
-    for (const scenario of scenarios.filter((each) => settingsKey(each) === settingsKey({}))) {
+    for (const scenario of scenariosOf("kube-proxy").filter((each) => settingsKey(each) === settingsKey({}))) {
       test(scenario.name, async () => {
         await firewall.put(world, scenario.firewall);
         await Promise.all(both.map((backend) => backend.apply(scenario.state)));
