@@ -29,31 +29,55 @@ export const noAddresses: AddressSet = { v4: [], v6: [] };
  * Returns the canonical form (dotted IPv4, RFC 5952 IPv6) of an address; undefined for any other text.
  *
  * Rejects names, zones (`fe80::1%eth0`), ports, and octal or shortened IPv4 (`010.1`, `127.1`), which programs
- * interpret differently.
+ * interpret differently. Rejects IPv4-mapped IPv6 addresses (`::ffff:0:0/96`), which kube-proxy treats as IPv4 and
+ * newer API servers refuse: as a frontend, one would be the IPv4 address of another Service to the kernel, and IPv6
+ * here. Rejects IPv6 with an IPv4 part in dots (`64:ff9b::192.0.2.1`).
  */
 export function parseAddress(text: string): { readonly family: Family; readonly address: string } | undefined {
   switch (isIP(text)) {
     case 4:
       return { family: "v4", address: text };
-    case 6:
-      return text.includes("%") ? undefined : { family: "v6", address: ipaddr.IPv6.parse(text).toRFC5952String() };
+    case 6: {
+      // ipaddr.js reads `::192.0.2.1` as `::ffff:192.0.2.1`.
+      if (/[%.]/.test(text)) return undefined;
+      const parsed = ipaddr.IPv6.parse(text);
+      return parsed.isIPv4MappedAddress() ? undefined : { family: "v6", address: parsed.toRFC5952String() };
+    }
     default:
       return undefined;
   }
 }
 
+/**
+ * Replaces the dotted end of IPv6 addresses by its canonical form: the C library prints `::a60:1` as `::10.96.0.1`, and
+ * so do nft, ipset, ipvsadm, ip and conntrack. *Shape:* `::ffff:1.2.3.4` → `::ffff:102:304`. Pure.
+ */
+export function withoutDottedIPv6(text: string): string {
+  return text.replaceAll(
+    /(::(?:ffff:)?)(\d+)\.(\d+)\.(\d+)\.(\d+)/g,
+    (_, start: string, ...bytes: readonly string[]) => {
+      const group = (at: number): string => (Number(bytes[at]) * 256 + Number(bytes[at + 1])).toString(16);
+      return `${start}${group(0)}:${group(2)}`;
+    },
+  );
+}
+
 /** Returns the canonical form of a CIDR, with host bits cleared (`10.1.2.3/8` → `10.0.0.0/8`); undefined if invalid. */
 export function parseCidr(text: string): { readonly family: Family; readonly cidr: string } | undefined {
-  const match = /^([^/]+)\/(\d{1,3})$/.exec(text);
-  const address = match?.[1] === undefined ? undefined : parseAddress(match[1]);
-  if (address === undefined || match?.[2] === undefined) return undefined;
-  const length = Number(match[2]);
-  if (length > (address.family === "v4" ? 32 : 128)) return undefined;
-  const network =
-    address.family === "v4"
-      ? ipaddr.IPv4.networkAddressFromCIDR(text).toString()
-      : ipaddr.IPv6.networkAddressFromCIDR(`${address.address}/${length}`).toRFC5952String();
-  return { family: address.family, cidr: `${network}/${length}` };
+  const [, address = "", digits = ""] = /^([^/]+)\/(\d{1,3})$/.exec(text) ?? [];
+  const length = Number(digits);
+  switch (isIP(address)) {
+    case 4: {
+      if (length > 32) return undefined;
+      return { family: "v4", cidr: `${ipaddr.IPv4.networkAddressFromCIDR(text).toString()}/${length}` };
+    }
+    case 6: {
+      if (length > 128 || /[%.]/.test(address)) return undefined;
+      return { family: "v6", cidr: `${ipaddr.IPv6.networkAddressFromCIDR(text).toRFC5952String()}/${length}` };
+    }
+    default:
+      return undefined;
+  }
 }
 
 /** Splits texts into valid addresses by family, without duplicates and in their order, and invalid texts. */

@@ -1,8 +1,8 @@
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
-import { type AddressSet, type Family, families } from "@kpng/model/address.ts";
+import { type AddressSet, type Family, families, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { kubeProxyServers } from "../read/kube-proxy-servers.ts";
-import { addressesOn, parseSets, readServers, withoutDottedIPv6 } from "../read/read-objects.ts";
+import { addressesOn, parseSets, readServers } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
 import { isKubeProxyChain, kubeProxySetName, kubeProxySets } from "../render/kube-proxy-names.ts";

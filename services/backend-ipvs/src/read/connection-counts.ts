@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { parseAddress } from "@kpng/model/address.ts";
+import { parseAddress, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { familyOfMark } from "../render/firewall-marks.ts";
 import { addressServer, markServer, realKey, type ServerId } from "../render/kernel-objects.ts";
@@ -81,6 +81,6 @@ function parsePlace(text: string, radix: 10 | 16): { readonly address: string; r
           ?.map((byte) => Number.parseInt(byte, 16))
           .join(".")
       : v4;
-  const address = parseAddress(v6 ?? dotted ?? "")?.address;
+  const address = parseAddress(withoutDottedIPv6(v6 ?? dotted ?? ""))?.address;
   return address === undefined ? undefined : { address, port: Number.parseInt(port, radix) };
 }

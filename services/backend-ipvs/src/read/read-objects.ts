@@ -1,5 +1,5 @@
 import { parseLinkAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import type { Family } from "@kpng/model/address.ts";
+import { type Family, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import { type ObjectKind, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 import { type ObjectNames, type SetRole, setName, setRoles } from "../render/object-names.ts";
 import type { RunTool } from "./run-tool.ts";
@@ -52,20 +52,6 @@ export async function readObjects(
 /** Returns the virtual servers of both families as ipvsadm saves them. Errors: READ_FAILED, TOOL_MISSING. */
 export async function readServers(runTool: RunTool): Promise<string> {
   return await runTool.read(["ipvsadm", "-S", "-n"]);
-}
-
-/**
- * Replaces IPv6 addresses that contain an IPv4 address by their canonical form, which our objects have: the tools print
- * the end of such an address in decimal. *Shape:* `::ffff:1.2.3.4` → `::ffff:102:304`. Pure.
- */
-export function withoutDottedIPv6(text: string): string {
-  return text.replaceAll(
-    /(::(?:ffff:)?)(\d+)\.(\d+)\.(\d+)\.(\d+)/g,
-    (_, start: string, ...bytes: readonly string[]) => {
-      const group = (at: number): string => (Number(bytes[at]) * 256 + Number(bytes[at + 1])).toString(16);
-      return `${start}${group(0)}:${group(2)}`;
-    },
-  );
 }
 
 /** True if the sets of a family record a virtual server as ours. */

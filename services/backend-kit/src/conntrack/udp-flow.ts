@@ -1,4 +1,4 @@
-import { type Family, parseAddress } from "@kpng/model/address.ts";
+import { type Family, parseAddress, withoutDottedIPv6 } from "@kpng/model/address.ts";
 
 /** Destination of the datagrams of a UDP entry in the conntrack table. */
 export interface UdpFlow {
@@ -25,8 +25,8 @@ const flowLine = new RegExp(String.raw`(?:^|\s)udp\s+17\s.*?${direction}.*?${dir
 export function parseFlow(line: string): UdpFlow | undefined {
   const match = flowLine.exec(line);
   if (match === null) return undefined;
-  const destination = parseAddress(match[2] ?? "");
-  const reply = parseAddress(match[5] ?? "");
+  const destination = parseAddress(withoutDottedIPv6(match[2] ?? ""));
+  const reply = parseAddress(withoutDottedIPv6(match[5] ?? ""));
   if (destination === undefined || reply === undefined) return undefined;
   return {
     family: destination.family,

@@ -1,4 +1,4 @@
-import { parseAddress } from "@kpng/model/address.ts";
+import { parseAddress, withoutDottedIPv6 } from "@kpng/model/address.ts";
 
 /** A flow that began, or ended with these counts, as conntrack reports it. */
 export interface FlowEvent {
@@ -28,7 +28,7 @@ const eventLine = new RegExp(String.raw`\[(NEW|DESTROY)\] (tcp|udp|sctp) .*?${di
 export function parseFlowEvent(line: string): FlowEvent | undefined {
   const match = eventLine.exec(line.replace(/\s+/g, " "));
   if (match === null) return undefined;
-  const destination = parseAddress(match[3] ?? "");
+  const destination = parseAddress(withoutDottedIPv6(match[3] ?? ""));
   if (destination === undefined) return undefined;
   const count = (index: number): number => Number(match[index] ?? 0);
   return {

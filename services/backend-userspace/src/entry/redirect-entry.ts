@@ -1,5 +1,5 @@
 import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import type { Family } from "@kpng/model/address.ts";
+import { type Family, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import {
@@ -168,7 +168,7 @@ export class RedirectEntry implements Entry {
     const elements = new Map<string, readonly string[]>();
     let text: string;
     try {
-      text = await runTool(["nft", "list", "table", ...table.split(" ")]);
+      text = withoutDottedIPv6(await runTool(["nft", "list", "table", ...table.split(" ")]));
     } catch {
       return { rules: "", elements };
     }

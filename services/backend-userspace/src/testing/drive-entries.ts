@@ -14,7 +14,8 @@ import { RedirectEntry } from "../entry/redirect-entry.ts";
 const family: Family = process.argv[2] === "v6" ? "v6" : "v4";
 const ip = family === "v4" ? "ip" : "ip6";
 const own = family === "v4" ? "192.0.2.1" : "2001:db8::1";
-const serviceIP = family === "v4" ? "10.96.0.1" : "fd00:96::1";
+// nft prints the IPv6 address with dots.
+const serviceIP = family === "v4" ? "10.96.0.1" : "::a60:1";
 const run = (command: string): string => {
   const { stdout, stderr, status } = spawnSync("sh", ["-c", command], { encoding: "utf8" });
   if (status !== 0) throw new Error(`${command}: ${stderr}`);

@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import { create } from "@bufbuild/protobuf";
 import { type AddressSet, noAddresses, toAddressSet } from "../address.ts";
 import { type IPSet, IPSetSchema } from "../gen/localv1/api_pb.ts";
@@ -16,13 +17,15 @@ export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined 
 }
 
 /**
- * Decodes a set of addresses to its canonical form. Returns undefined for undefined. Errors: WireError. The decoders of
- * Services and endpoints call it.
+ * Decodes a set of addresses to its canonical form. Returns undefined for undefined. IPv6 that `parseAddress` rejects is
+ * left out: the API server may accept it and KPNG's watcher pass it on, and an error would end the stream. Errors:
+ * WireError. The decoders of Services and endpoints call it.
  */
 export function decodeAddresses(set: IPSet | undefined): AddressSet | undefined {
   if (set === undefined) return undefined;
   if (set.V4.length + set.V6.length === 0) return noAddresses;
   const decoded = toAddressSet([...set.V4, ...set.V6]);
-  if (decoded.invalid.length > 0) throw new WireError(`"${decoded.invalid.join('", "')}" is not an IP address`);
+  const invalid = decoded.invalid.filter((text) => isIP(text) === 0);
+  if (invalid.length > 0) throw new WireError(`"${invalid.join('", "')}" is not an IP address`);
   return decoded.set;
 }

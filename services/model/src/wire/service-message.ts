@@ -1,5 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { noAddresses, parseCidr } from "../address.ts";
+import { noAddresses, parseCidr, withoutDottedIPv6 } from "../address.ts";
 import {
   type FamilyFlags as FamilyFlagsMessage,
   type PortMapping,
@@ -163,7 +163,7 @@ function decodeType(text: string): ServiceType {
 
 /** Returns the canonical form of a CIDR. Errors: WireError. */
 export function decodeCidr(text: string): string {
-  const parsed = parseCidr(text);
+  const parsed = parseCidr(withoutDottedIPv6(text));
   if (parsed === undefined) throw new WireError(`"${text}" is not a CIDR`);
   return parsed.cidr;
 }
