@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, chownSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -173,6 +173,24 @@ test("a folder that others can enter is closed, and the next folder is used wher
   expect(lstatSync(folder).mode & 0o777).toBe(0o700);
   using other = await take("test", ["/proc/kpng", folder]);
   expect(other.isHeld).toBe(false);
+});
+
+test.skipIf(!isRoot)("on a read-only file system, the log says that the lock is missing", async () => {
+  {
+    using before = await take();
+    expect([before.isHeld, before.lines.length]).toEqual([true, 0]);
+  }
+  execFileSync("mount", ["--bind", folder, folder]);
+  try {
+    execFileSync("mount", ["-o", "remount,bind,ro", folder]);
+    using mine = await take();
+    expect(mine.isHeld).toBe(true);
+    expect(mine.lines.map(({ level, reason }) => [level, String(reason)])).toEqual([
+      ["error", expect.stringContaining("readonly")],
+    ]);
+  } finally {
+    execFileSync("umount", [folder]);
+  }
 });
 
 test("no journal is left in the folder", async () => {

@@ -35,8 +35,8 @@ const busy = 5;
  * each has its own rules. Node.js takes such locks only for its SQLite, so the file is an empty database that is locked
  * and never written. The lock of the iptables tools is another one: it protects single transactions of all programs.
  *
- * Where no folder can be used, as in `unshare -Urn` without XDG_RUNTIME_DIR, the rules are managed without the lock,
- * and a log line says so: an abstract socket, which needs no folder, could be held by any process of the namespace.
+ * Where no folder can be used, as in `unshare -Urn` without XDG_RUNTIME_DIR or on a read-only file system, the rules are
+ * managed without the lock, and a log line says so: an abstract socket, which needs no folder, could be held by any process of the namespace.
  *
  * Returns undefined if `signal` aborts first.
  */
@@ -124,8 +124,10 @@ function makePrivate(folder: string): void {
 function lockFile(path: string): Disposable {
   const database = new DatabaseSync(path, { timeout: 0 });
   try {
-    // A journal in a file would stay after a crash.
-    database.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
+    // A journal in a file would stay after a crash. Where the file cannot be written, as on a read-only file system,
+    // SQLite makes BEGIN EXCLUSIVE a shared lock without saying so; setting the version, which stays in memory, fails
+    // there. Opening the file here to find out would drop the lock if this process has it: closing any descriptor does.
+    database.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE; PRAGMA user_version = 0");
   } catch (error) {
     database.close();
     throw error;
