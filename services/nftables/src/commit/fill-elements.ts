@@ -3,7 +3,7 @@ import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { ServiceElements } from "../elements/service-elements.ts";
 import { numberBytes, recordKey } from "../layout/element-keys.ts";
-import { type ActualElements, slotsById } from "../read/read-table.ts";
+import { type ActualElements, idsOfSlots, slotsById } from "../read/read-table.ts";
 import { countOfPick } from "./needed-picks.ts";
 
 /** After this many Services the event loop gets a turn, so that health answers during a full sync. */
@@ -14,12 +14,12 @@ const servicesPerTurn = 200;
  * `--dry-run` and `--diff`; a partial sync puts single Services itself.
  *
  * The ids that endpoint sets have in the kernel are kept, so that few elements are rewritten: all of them are taken
- * over before any Service gets a new id. `actual` are the elements in the kernel.
+ * over before any Service gets a new id, and new ids are ones that no set in the kernel has. `actual` are the elements in the kernel.
  */
 export async function fillElements(elements: ServiceElements, plan: FamilyPlan, actual: ActualElements): Promise<void> {
   const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };
   const services: ServicePlan[] = [];
-  const hasSets = slots.slots.size + slots.sticky_slots.size > 0;
+  const hasSets = actual.slots.size + actual.sticky_slots.size > 0;
   let count = 0;
   for (const key of plan.keys()) {
     const service = plan.service(key);
@@ -31,6 +31,7 @@ export async function fillElements(elements: ServiceElements, plan: FamilyPlan, 
     } else elements.put(key, service);
     if (++count % servicesPerTurn === 0) await nextTurn();
   }
+  if (hasSets) elements.avoidIds(idsOfSlots(actual.slots).union(idsOfSlots(actual.sticky_slots)));
   for (const service of services) {
     elements.put(service.key, service);
     if (++count % servicesPerTurn === 0) await nextTurn();

@@ -89,3 +89,14 @@ test("a table of an earlier run that has given out the last id leaves the unused
   sets.delete("old");
   expect(sets.put("c", "slots", [numberBytes(3)]).id).toBe(4);
 });
+
+test("a new set gets none of the ids that an earlier run left in the kernel while there are others", () => {
+  const idsAfter = (left: readonly number[], count: number) => {
+    const sets = new EndpointSets(new ElementTable());
+    sets.adopt("old", "slots", 1, [numberBytes(1)]);
+    sets.avoid(new Set([1, ...left]));
+    return Array.from({ length: count }, (_, at) => sets.put(`new ${at}`, "slots", [numberBytes(2)]).id);
+  };
+  expect(idsAfter([7], 2)).toEqual([8, 9]);
+  expect(idsAfter([2, maxSetId], 2)).toEqual([3, 4]);
+});

@@ -93,6 +93,17 @@ export class EndpointSets {
     for (const [at, endpoint] of slots.entries()) this.#setSlot(held, at, endpoint);
   }
 
+  /**
+   * Keeps ids of an earlier run from new sets as long as there are others: frontends in the kernel may lead to them
+   * until the last part of a divided transaction. Call it after the last {@link adopt}.
+   */
+  avoid(ids: ReadonlySet<number>): void {
+    for (const id of ids) this.#lastId = Math.max(this.#lastId, id);
+    if (this.#lastId < maxSetId) return;
+    const unused = this.#unusedIds();
+    this.#freeIds = [...unused.filter((id) => !ids.has(id)), ...unused.filter((id) => ids.has(id))];
+  }
+
   /** Writes the endpoint of one slot. */
   #setSlot({ id, map, slots }: HeldSet, at: number, endpoint: ElementBytes): void {
     slots[at] = endpoint;

@@ -123,6 +123,11 @@ export class ServiceElements {
     }
   }
 
+  /** Calls {@link EndpointSets.avoid}: call it after the last {@link adopt}, with the ids of all sets in the kernel. */
+  avoidIds(ids: ReadonlySet<number>): void {
+    this.#sets.avoid(ids);
+  }
+
   #add(plan: ServicePlan, before: Contribution): Contribution {
     const sets = new Map<string, NumberedSet>();
     const chains: string[] = [];

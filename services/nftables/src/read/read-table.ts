@@ -50,3 +50,8 @@ export function slotsById(slots: ReadonlyMap<ElementBytes, ElementValue>): Map<n
   }
   return found;
 }
+
+/** Returns the ids of all endpoint sets that have slots, also of those with an empty slot in between. */
+export function idsOfSlots(slots: ReadonlyMap<ElementBytes, ElementValue>): ReadonlySet<number> {
+  return new Set(slots.keys().map((key) => unpackSet(readNumber(key)).id));
+}
