@@ -33,7 +33,7 @@ describe("promtool", () => {
   test("accepts the scrape configuration and the rules", () => {
     const { isContent, output } = promtool.run(["check", "config", "deploy/monitoring/prometheus.yaml"]);
     expect(isContent, output).toBe(true);
-    expect(output).toContain("29 rules found");
+    expect(output).toMatch(/SUCCESS: [1-9]\d* rules found/);
   });
 
   test("accepts each query of the dashboard", () => {
