@@ -2,34 +2,28 @@ import { waitMs } from "@kpng/process/wait.ts";
 import type { CurrencySink } from "./source.ts";
 
 /**
- * Asks the server of a source again and again whether it answers, and reports the source as stale if it does not. A
+ * Asks the server of a source again and again whether the state is current, and reports the source as stale or fresh. A
  * watch alone cannot tell a frozen server from a quiet one.
  *
- * The source is reported as stale at most 4/3 × `staleAfterMs` after the last answer of the server. Ends when `signal`
- * aborts; never rejects.
- *
- * `followCurrency` (source `kube`) and `RelayCurrency` (source `api`) call it. Separate from both, because only the
- * question to the server differs.
+ * Without an answer, the source is reported as stale at most 4/3 × `staleAfterMs` after the last one; with the answer
+ * that the state is out of date, at once. Ends when `signal` aborts; never rejects.
  */
 export async function probeServer(
-  { ask, currency, staleAfterMs = standardStaleAfterMs, onFresh = () => undefined }: ProbeOptions,
+  { ask, currency, staleAfterMs = standardStaleAfterMs, onSilent = () => undefined }: ProbeOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const intervalMs = staleAfterMs / 3;
   let answeredAtMs = performance.now();
-  let isStale = false;
   while (!signal.aborted) {
     const askedAtMs = performance.now();
-    const failure = await ask(staleAfterMs - intervalMs, signal);
+    const answer = await ask(staleAfterMs - intervalMs, signal);
     if (signal.aborted) return;
-    if (failure === undefined) {
-      answeredAtMs = askedAtMs;
-      currency.fresh();
-      if (isStale) onFresh();
-      isStale = false;
-    } else if (performance.now() - answeredAtMs >= staleAfterMs) {
-      currency.stale(failure);
-      isStale = true;
+    if (answer.kind !== "silent") answeredAtMs = askedAtMs;
+    if (answer.kind === "current") currency.fresh();
+    else if (answer.kind === "behind") currency.stale(answer.reason);
+    else if (performance.now() - answeredAtMs >= staleAfterMs) {
+      currency.stale(answer.reason);
+      onSilent();
     }
     await waitMs(intervalMs, signal);
   }
@@ -38,15 +32,24 @@ export async function probeServer(
 /** Default of `--stale-after`, in milliseconds. */
 export const standardStaleAfterMs = 15_000;
 
+/**
+ * What the server of a source says about the state.
+ *
+ * - current: it is that of the server.
+ * - behind: the server answered, and the state may be another one.
+ * - silent: the server did not answer, or not in full.
+ */
+export type ProbeAnswer =
+  | { readonly kind: "current" }
+  | { readonly kind: "behind"; readonly reason: string }
+  | { readonly kind: "silent"; readonly reason: string };
+
 interface ProbeOptions {
-  /**
-   * Asks the server, for at most `limitMs`. Resolves with undefined if it answered and is current, else with the reason
-   * why that is unknown. Never rejects.
-   */
-  readonly ask: (limitMs: number, signal: AbortSignal) => Promise<string | undefined>;
+  /** Asks the server, for at most `limitMs`. Never rejects. */
+  readonly ask: (limitMs: number, signal: AbortSignal) => Promise<ProbeAnswer>;
   readonly currency: CurrencySink;
   /** Time without an answer after which the source is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
-  /** Called when the server answers again. */
-  readonly onFresh?: (() => void) | undefined;
+  /** Called when the source is stale because the server is silent. */
+  readonly onSilent?: (() => void) | undefined;
 }

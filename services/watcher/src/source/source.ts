@@ -38,9 +38,9 @@ export type Versions = Partial<Readonly<Record<PositionKind, bigint>>>;
 export interface CurrencySink {
   /** The state is current up to these versions, by events, lists or bookmarks. Called after the state is applied. */
   known(versions: Versions): void;
-  /** The server of the source does not answer. */
+  /** It is unknown whether the state is current: the server of the source does not answer, or is listed again. */
   stale(reason: string): void;
-  /** The server of the source has answered. */
+  /** The state is that of the server again. */
   fresh(): void;
 }
 

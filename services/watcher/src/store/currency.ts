@@ -1,6 +1,6 @@
 import type { CurrencySink, Versions } from "../source/source.ts";
 
-/** Whether the server of a store's source answers, so that the state is known to be current. The source reports it. */
+/** Whether the state of a store is known to be that of its source's server. The source reports it. */
 export class Currency implements CurrencySink {
   /** Passes on the versions up to which the state is current. */
   readonly known: (versions: Versions) => void;
@@ -11,7 +11,7 @@ export class Currency implements CurrencySink {
     this.known = known;
   }
 
-  /** Why it is unknown whether the state is current; undefined while the server of the source answers. */
+  /** Why it is unknown whether the state is current; undefined while it is known. */
   get staleReason(): string | undefined {
     return this.#staleReason;
   }

@@ -8,7 +8,7 @@ export function observeCurrency({ currency }: Store, { log, health, metrics }: C
   const registers = [metrics];
   new Gauge({
     name: "kpng_source_stale",
-    help: "1 while the server of the source does not answer, so that the state may be out of date",
+    help: "1 while the state may be out of date: the server of the source does not answer, or is listed again",
     registers,
     collect() {
       this.set(currency.staleReason === undefined ? 0 : 1);
@@ -19,10 +19,10 @@ export function observeCurrency({ currency }: Store, { log, health, metrics }: C
       const reason = `the state may be out of date: ${event.reason}`;
       // Nodes prefer other watchers, and still need this one if all are stale.
       health.set(healthPart, { isHealthy: false, isReady: true, reason });
-      log.error("the source does not answer; the state may be out of date", { reason: event.reason });
+      log.error("the state may be out of date", { reason: event.reason });
     } else {
       health.setReady(healthPart);
-      log.info("the source answers again");
+      log.info("the state is current again");
     }
   });
 }

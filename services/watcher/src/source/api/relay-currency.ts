@@ -3,7 +3,7 @@ import { type Admission, ForwardGate } from "@kpng/model/forward/forward-gate.ts
 import type { Position } from "@kpng/model/forward/position.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { probeServer } from "../probe-server.ts";
+import { type ProbeAnswer, probeServer } from "../probe-server.ts";
 import type { CurrencySink } from "../source.ts";
 
 /**
@@ -51,20 +51,20 @@ export class RelayCurrency {
   /** Probes the upstream until `signal` aborts. */
   async run(currency: CurrencySink, signal: AbortSignal): Promise<void> {
     const { transport, staleAfterMs, onFrozen } = this.#options;
-    const ask = async (limitMs: number): Promise<string | undefined> => {
+    const ask = async (limitMs: number): Promise<ProbeAnswer> => {
       // The first batch is reported by the readiness of the process.
-      if (!this.#hasState) return undefined;
-      if (this.#failure !== undefined) return this.#failure;
+      if (!this.#hasState) return { kind: "current" };
+      if (this.#failure !== undefined) return { kind: "silent", reason: this.#failure };
       try {
         const client = createClient(PositionService, transport());
         const { isStale } = await client.check({}, { signal, timeoutMs: limitMs });
-        return isStale ? "the upstream watcher is stale" : undefined;
+        return isStale ? { kind: "behind", reason: "the upstream watcher is stale" } : { kind: "current" };
       } catch (error) {
         // Any other error is an answer: an original KPNG does not know the call, and a busy watcher refuses it.
-        if (ConnectError.from(error).code !== Code.DeadlineExceeded) return undefined;
+        if (ConnectError.from(error).code !== Code.DeadlineExceeded) return { kind: "current" };
         const reason = reasonOf(error);
         onFrozen(reason);
-        return `the upstream watcher does not answer: ${reason}`;
+        return { kind: "silent", reason: `the upstream watcher does not answer: ${reason}` };
       }
     };
     await probeServer({ ask, currency, staleAfterMs }, signal);

@@ -1,6 +1,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { WireType } from "@bufbuild/protobuf/wire";
 import { createClient } from "@connectrpc/connect";
+import type { Position } from "@kpng/model/forward/position.ts";
 import { CheckRequestSchema, PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
@@ -19,13 +20,19 @@ import { type Answer, FakeServer, nodeList } from "./testing/fake-server.ts";
 const patience = { timeout: 30_000 };
 
 /** State of the API server. `uid` is undefined if the watcher may not read it. */
-let cluster: { version: string; nodes: readonly string[]; isFrozen: boolean; uid: string | undefined };
+let cluster: {
+  version: string;
+  nodes: readonly string[];
+  isFrozen: boolean;
+  refusesLists: boolean;
+  uid: string | undefined;
+};
 let server: FakeServer;
 let store: Store;
 let end: () => Promise<void>;
 
 beforeEach(() => {
-  cluster = { version: "10", nodes: ["n1"], isFrozen: false, uid: "a" };
+  cluster = { version: "10", nodes: ["n1"], isFrozen: false, refusesLists: false, uid: "a" };
   server = new FakeServer(answer);
   store = new Store();
 });
@@ -33,12 +40,13 @@ beforeEach(() => {
 afterEach(() => end());
 
 function answer({ pathname, searchParams }: URL): Answer {
-  const { version, nodes, isFrozen, uid } = cluster;
+  const { version, nodes, isFrozen, refusesLists, uid } = cluster;
   if (pathname.endsWith("/servicecidrs")) return { status: 404, lines: [{ code: 404 }] };
   if (searchParams.has("watch") || isFrozen) return { lines: [], after: "hang" };
   if (pathname.endsWith("/namespaces/kube-system")) {
     return uid === undefined ? { status: 403, lines: [{ code: 403 }] } : { lines: [{ metadata: { uid } }] };
   }
+  if (refusesLists && Number(searchParams.get("limit")) > 1) return { status: 429, lines: [{ code: 429 }] };
   return nodeList(version, pathname.endsWith("/nodes") ? nodes : []);
 }
 
@@ -52,7 +60,7 @@ async function start(staleAfterMs = 600_000): Promise<void> {
     metrics: new Registry(),
     health: new Health(),
     log: createLog("error", () => undefined),
-    timing: { usesWatchList: false, backoff: { minMs: 1, maxMs: 1 } },
+    timing: { usesWatchList: false, backoff: { minMs: 1, maxMs: 1 }, confirmMs: 1_000 },
     staleAfterMs,
   });
   const running = source.run(stop.signal);
@@ -61,6 +69,15 @@ async function start(staleAfterMs = 600_000): Promise<void> {
     await running;
   };
   await expect.poll(() => store.snapshot.isSynced, patience).toBe(true);
+}
+
+/** Resolves with the names of the nodes, and the position, when the source is next reported as fresh. */
+function whenFresh(): Promise<{ readonly names: readonly string[]; readonly position: Position }> {
+  return new Promise((resolve) => {
+    store.currency.observe(({ kind }) => {
+      if (kind === "fresh") resolve({ names: [...store.snapshot.nodes.keys()], position: store.position });
+    });
+  });
 }
 
 function listCount(): number {
@@ -124,3 +141,41 @@ test("a frozen server makes the watcher stale until it answers; then everything 
   await expect.poll(() => [...store.snapshot.nodes.keys()], patience).toEqual(["restored"]);
   expect(listCount()).toBe(before + 3);
 });
+
+test("a server that was restored while it was frozen leaves the watcher stale until everything is listed", async () => {
+  await start(300);
+  cluster.isFrozen = true;
+  await expect.poll(() => store.currency.staleReason, patience).toBeDefined();
+  const fresh = whenFresh();
+  const before = listCount();
+  Object.assign(cluster, { version: "5", nodes: ["restored"], isFrozen: false, refusesLists: true });
+  await expect.poll(listCount, patience).toBeGreaterThan(before + 3);
+  cluster.refusesLists = false;
+  const { names, position } = await fresh;
+  expect(names).toEqual(["restored"]);
+  expect(position).toMatchObject({ nodes: 5n, current: { nodes: 5n } });
+});
+
+test.each([
+  { change: "after a silence", isFrozen: true, next: { version: "5" }, source: "kube:a" },
+  { change: "whose versions went back", isFrozen: false, next: { version: "5" }, source: "kube:a" },
+  { change: "of another cluster", isFrozen: false, next: { version: "20", uid: "b" }, source: "kube:b" },
+])(
+  "a server $change that lacks nearly all objects leaves the watcher stale until their deletion is confirmed",
+  async ({ isFrozen, next, source }) => {
+    cluster.nodes = Array.from({ length: 20 }, (_, index) => `old${index}`);
+    await start(300);
+    if (isFrozen) {
+      cluster.isFrozen = true;
+      await expect.poll(() => store.currency.staleReason, patience).toBeDefined();
+    }
+    const fresh = whenFresh();
+    Object.assign(cluster, { ...next, nodes: ["other"], isFrozen: false });
+    await expect.poll(() => [...store.snapshot.nodes.keys()], patience).toContain("other");
+    expect(store.snapshot.nodes.size).toBe(21);
+    expect(store.currency.staleReason).toBeDefined();
+    const { names, position } = await fresh;
+    expect(names).toEqual(["other"]);
+    expect(position).toMatchObject({ source, nodes: BigInt(next.version) });
+  },
+);

@@ -1,5 +1,5 @@
 import { isRecord } from "@kpng/model/is-record.ts";
-import { probeServer } from "../probe-server.ts";
+import { type ProbeAnswer, probeServer } from "../probe-server.ts";
 import type { CurrencySink } from "../source.ts";
 import type { KubeConnection } from "./client/connection.ts";
 import { openResponse } from "./client/open-response.ts";
@@ -23,28 +23,36 @@ interface FollowServerOptions {
 
 /**
  * Reports when the API server does not answer, and lists everything again when it answers after that, when its versions
- * went back, or when it serves another cluster. Runs until `signal` aborts.
+ * went back, or when it serves another cluster. The source is stale until these lists have ended and no kind holds
+ * deletions: before that, its objects are those of before a restore, or a mixture. Runs until `signal` aborts.
  *
  * After a silence, watches cannot simply go on: etcd may have been restored meanwhile, and have counted beyond the
  * version at which they stopped.
  */
 export async function followServer(options: FollowServerOptions, signal: AbortSignal): Promise<void> {
   const { connection, currency, queue, reflectors, staleAfterMs } = options;
-  const listAll = (reason: "stale" | "went-back"): void => {
-    for (const reflector of reflectors) reflector.requestList(reason);
-  };
-  const ask = async (limitMs: number): Promise<string | undefined> => {
+  let wasSilent = false;
+  const ask = async (limitMs: number): Promise<ProbeAnswer> => {
     const request = { ...options.services, labelSelector: undefined, silenceMs: limitMs };
     const end = await currentResourceVersion(connection, request, signal);
     // The first lists are reported by the readiness of the process.
-    if (reflectors.some(({ isListed }) => !isListed)) return undefined;
-    if (end.kind !== "listed") return describeFailure(end);
+    if (reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
+    if (end.kind !== "listed") return { kind: "silent", reason: describeFailure(end) };
     const wentBack = isOlder(end.resourceVersion, reflectors[0]?.resourceVersion ?? "");
-    if ((await identify({ connection, queue }, limitMs, signal)) || wentBack) listAll("went-back");
+    const isOther = await identify({ connection, queue }, limitMs, signal);
+    if (wentBack || isOther || wasSilent) {
+      for (const reflector of reflectors) reflector.requestList(wasSilent ? "stale" : "went-back");
+      wasSilent = false;
+    }
     const failure = reflectors.map((reflector) => reflector.failure).find((one) => one !== undefined);
-    return failure && describeFailure(failure);
+    if (failure !== undefined) return { kind: "silent", reason: describeFailure(failure) };
+    const isCurrent = reflectors.every((reflector) => reflector.isCurrent);
+    return isCurrent ? { kind: "current" } : { kind: "behind", reason: "the API server is listed again" };
   };
-  await probeServer({ ask, currency, staleAfterMs, onFresh: () => listAll("stale") }, signal);
+  const onSilent = (): void => {
+    wasSilent = true;
+  };
+  await probeServer({ ask, currency, staleAfterMs, onSilent }, signal);
 }
 
 /**

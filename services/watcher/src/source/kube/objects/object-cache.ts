@@ -21,7 +21,8 @@ import { ReportedTexts } from "./reported-texts.ts";
  * A list that lacks nearly all objects may come from an API server on an empty etcd. Applied at once, it would remove
  * every Service from every node within a second. Its deletions are held; everything else in it applies. The reflector
  * lists again 31 s later, and that list applies as a whole. Until then the kind keeps the version that it had before,
- * so that the mixture never counts as newer than the state of another watcher, here or behind a relay.
+ * so that the mixture never counts as newer than the state of another watcher, here or behind a relay, and the source is
+ * stale (`followServer`), so that it does not count as current either.
  *
  * *Cost:* a map entry per object. The values are shared with the store.
  */

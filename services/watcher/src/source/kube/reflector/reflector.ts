@@ -49,6 +49,11 @@ export class Reflector {
 
   /** True once a list was complete. */
   isListed = false;
+  /**
+   * False while the objects may not be those of the server: until a requested list, or one after the versions went back,
+   * has ended, and while the handler holds deletions.
+   */
+  isCurrent = true;
   /** The collection is applied up to this version; undefined while a list is needed. */
   resourceVersion: string | undefined;
   /** Why the last request failed; undefined since a list or watch succeeded. */
@@ -57,6 +62,7 @@ export class Reflector {
   /** Ends the current watch and lists again. The list is read from etcd: a streamed one would come from a cache. */
   requestList(reason: RelistReason): void {
     this.#mustList = true;
+    this.isCurrent = false;
     this.#options.observer.relisting(reason);
     this.#stopWatch?.abort();
   }
@@ -103,6 +109,7 @@ export class Reflector {
     const held = list.complete(isConfirming, end.resourceVersion);
     this.resourceVersion = end.resourceVersion;
     this.isListed = true;
+    this.isCurrent = held === undefined && !this.#mustList;
     this.failure = undefined;
     observer.listed(objectCount, performance.now() - startedMs);
     if (held === undefined) {
@@ -202,6 +209,7 @@ export class Reflector {
 
   #relist(reason: RelistReason): void {
     this.resourceVersion = undefined;
+    if (reason === "went-back") this.isCurrent = false;
     this.#failedWatches = 0;
     this.#options.observer.relisting(reason);
   }
