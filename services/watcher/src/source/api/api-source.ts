@@ -5,6 +5,7 @@ import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { decodeMark, type SyncMark } from "@kpng/model/wire/decode-local.ts";
 import type { BackoffOptions } from "@kpng/process/backoff.ts";
 import { Reconnect } from "@kpng/process/connection/reconnect.ts";
+import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
@@ -150,8 +151,12 @@ async function follow(
   const items = new GlobalItems();
   let isSynced = false;
   let batchBytes = 0;
+  let isStale = false;
+  const onHeader = (headers: Headers): void => {
+    isStale = headers.has(staleHeader);
+  };
   try {
-    for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
+    for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal, onHeader })) {
       batchBytes += estimateOpBytes(op);
       if (batchBytes > maxBatchBytes) {
         throw new WatcherError(
@@ -171,6 +176,8 @@ async function follow(
       const mark = op.Op.case === "Sync" ? decodeMark(op.Op.value) : undefined;
       const admission = relay.admit(mark?.position);
       if (admission.verdict === "refuse") throw new Error("the upstream watcher offers an older state");
+      // Before the state, so that no node takes it for current until the next question to the upstream.
+      if (!isSynced && isStale) sink.currency?.stale("the upstream watcher is stale");
       items.deliverTo(sink, originOf(mark));
       admission.applied();
       log.debug("upstream batch applied", { services: items.serviceCount, nodes: items.nodeCount });

@@ -79,6 +79,18 @@ test("a relay of a watcher that is stale is stale, and recovers with it", async 
   await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
 });
 
+test("a relay whose upstream is stale from the start is stale before it has the state", async () => {
+  const upstream = kubeStore("web", 20n);
+  upstream.currency.stale("the API server does not answer");
+  const server = await serveStore(upstream);
+  onTestFinished(() => server.stop());
+  const { store } = startRelay(server.address, 60_000);
+  const reasons: (string | undefined)[] = [];
+  store.observe(() => reasons.push(store.currency.staleReason));
+  await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
+  expect(new Set(reasons)).toEqual(new Set(["the upstream watcher is stale"]));
+});
+
 test("a relay keeps its stream while its upstream is too busy to answer questions", async () => {
   const upstream = kubeStore("web", 20n);
   // The stream of the relay takes the only place.
