@@ -22,7 +22,11 @@ const dnsView = view([
       endpoint("fd00:1::1", { ports: [{ name: "dns", port: 5353 }] }),
     ],
   }),
-  service("a/go", { ips: ["10.96.0.11"], ports: [port(53, dns)], endpoints: [endpoint("10.1.0.5")] }),
+  service("a/go", {
+    ips: ["10.96.0.11"],
+    ports: [port(53, { ...dns, nodePort: 0 })],
+    endpoints: [endpoint("10.1.0.5")],
+  }),
   service("a/named", {
     ips: ["10.96.0.12"],
     ports: [port(53, { protocol: "UDP", targetPort: "dns" })],

@@ -1,6 +1,9 @@
 import { type Family, families } from "@kpng/model/address.ts";
 import type { NodeView, ServiceItem, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
-import type { ServicePort } from "@kpng/model/service.ts";
+import { type ServicePort, serviceKey } from "@kpng/model/service.ts";
+import { FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 
 /**
  * Identifies a UDP frontend, an address and port at which a Service receives datagrams. *Shape:* `10.96.0.10 53` for an
@@ -30,8 +33,11 @@ export function familyOfFrontend(key: FrontendKey): Family {
 
 /**
  * Returns all UDP frontends of a view with their serving endpoints, for `StaleFlowCleaner`. A frontend without such
- * endpoints has an empty set. `isStale` compares flows with the result. Separate from `isStale`, because it depends
- * only on the view and not on flows.
+ * endpoints has an empty set. `isStale` compares flows with the result.
+ *
+ * If several Services claim a frontend, only endpoints of its owner answer there; see `FrontendClaims`. With those of
+ * all of them, a Service with the external IP of another one would keep clients that it got before the other one was
+ * created.
  *
  * Traffic policies and topology hints are ignored: like a TCP connection, a running flow stays at its endpoint when
  * they change. An endpoint that is ready but not serving (publishNotReadyAddresses) gets new flows, so it keeps them.
@@ -51,18 +57,39 @@ export function udpFrontends(view: NodeView, listeners: UdpListeners = new Map()
     frontends.set(key, all);
     for (const server of servers) all.add(server);
   };
-  for (const serviceView of view.services.values()) {
-    for (const port of serviceView.service.ports) {
-      if (port.protocol !== "UDP") continue;
-      for (const family of families) {
+  const services = [...view.services.values()].filter(hasUdpPort);
+  for (const family of families) {
+    const claims = new FrontendClaims();
+    for (const { service } of services) claims.put(planService({ service, endpoints: [] }, claimingNode(family)));
+    for (const serviceView of services) {
+      const key = serviceKey(serviceView.service);
+      const isOwned = (address: string | undefined, port: number): boolean =>
+        claims.ownerOf(frontendId({ address, port, protocol: "UDP" })) === key;
+      for (const port of serviceView.service.ports) {
+        if (port.protocol !== "UDP") continue;
         const servers = serversOf(serviceView, port, family);
-        for (const address of addressesOf(serviceView, family)) add(ipFrontend(address, port.port), servers);
-        if (port.nodePort !== 0) add(nodePortFrontend(family, port.nodePort), servers);
+        for (const address of addressesOf(serviceView, family)) {
+          if (isOwned(address, port.port)) add(ipFrontend(address, port.port), servers);
+        }
+        if (isOwned(undefined, port.nodePort)) add(nodePortFrontend(family, port.nodePort), servers);
       }
     }
   }
   for (const [listener, frontend] of listeners) frontends.get(frontend)?.add(listener);
   return frontends;
+}
+
+/** A node for plans of which only the places of the frontends are used: they do not depend on the node. */
+function claimingNode(family: Family): NodePlan {
+  return {
+    family,
+    podTraffic: undefined,
+    isMasqueradeAll: false,
+    nodePortAddresses: [],
+    isLoopbackNodePorts: false,
+    nodeAddress: undefined,
+    serviceCIDRs: [],
+  };
 }
 
 /** Returns true if a Service has a UDP port. */
