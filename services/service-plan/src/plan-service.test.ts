@@ -274,6 +274,13 @@ test("an invalid address or port number is left out", () => {
   expect(planService(view, nodePlan())).toMatchObject({ ports: [{ port: 80, frontends: [] }], hairpin: [] });
 });
 
+test("a load-balancer IP that is the unspecified address is left out, and the Service's other addresses stay", () => {
+  const web = service("ns/web", { ips: ["10.96.0.1"], loadBalancerIPs: ["0.0.0.0", "198.51.100.1"] });
+  const { ports } = planService(web, nodePlan());
+  const addresses = ports.flatMap(({ frontends }) => frontends.map(({ address }) => address));
+  expect([...new Set(addresses)]).toEqual(["10.96.0.1", "198.51.100.1"]);
+});
+
 test("equal views give equal plans, whatever the order of the endpoints", () => {
   onRandomStates(300, (state, family) => {
     for (const view of state.view.services.values()) {

@@ -23,8 +23,9 @@ export function validAddresses(addresses: AddressSet | undefined, family: Family
   return (addresses?.[family] ?? []).filter((address) => isAddress(address, family));
 }
 
-/** True for an address of the family without a zone. */
+/** True for an address of the family without a zone. The unspecified address is none: ipset refuses a whole update for it. */
 export function isAddress(text: string, family: Family): boolean {
+  if (text === "0.0.0.0" || text === "::") return false;
   return family === "v4" ? isIPv4(text) : isIPv6(text) && !text.includes("%");
 }
 
