@@ -1,7 +1,7 @@
 import type { ViewEndpoint } from "@kpng/model/node-view.ts";
 import { endpoint, port, type ServiceParts, service } from "@kpng/model/testing/views.ts";
 import { describe, expect, test } from "vitest";
-import { planService } from "./plan-service.ts";
+import { maxExternalFrontends, planService } from "./plan-service.ts";
 import type { NodePlan } from "./service-plan.ts";
 import { describePlan } from "./testing/describe-plan.ts";
 import { nodePlan } from "./testing/node-plans.ts";
@@ -306,4 +306,15 @@ test("no route leads to an empty set, and no two frontends of a Service are equa
       expect(new Set(places).size).toBe(places.length);
     }
   });
+});
+
+test("external IPs of a Service beyond 10 000 frontends are omitted, and its cluster IP is served", () => {
+  const ports = Array.from({ length: 300 }, (_, at) => port(1 + at, { name: `p${at}` }));
+  const externalIPs = Array.from({ length: 300 }, (_, at) => `203.0.${at >> 8}.${at & 255}`);
+  const plan = planService(service("a/web", { ports, externalIPs, endpoints: [] }), nodePlan());
+  const kinds = plan.ports.flatMap(({ frontends }) => frontends.map(({ kind }) => kind));
+  expect(kinds.filter((kind) => kind === "clusterIP")).toHaveLength(300);
+  expect(kinds.filter((kind) => kind === "externalIP")).toHaveLength(9_900);
+  expect(maxExternalFrontends).toBe(10_000);
+  expect(plan.omittedExternalIPs).toBe(267);
 });

@@ -17,6 +17,13 @@ import type {
 } from "./service-plan.ts";
 
 /**
+ * The largest number of external IPs × ports of a Service in one family. Further external IPs are omitted. An object of
+ * 100 KB may have 2500 of each: the 6 million frontends of its plan took 90 s without a turn of the event loop, and
+ * 2.4 GB.
+ */
+export const maxExternalFrontends = 10_000;
+
+/**
  * Returns what the node must do with the packets of one Service. Backends translate the plan to rules, so kube-proxy's
  * semantics are in this package once and not in each backend. `FamilyPlanner` of backend-kit, shadow mode and `kpng
  * explain` call it for each Service.
@@ -31,7 +38,9 @@ export function planService(view: ServiceView, node: NodePlan): ServicePlan {
   const key = serviceKey(service);
   if (!isServed(service, family))
     return { key, createdSeconds, uid, family, ports: [], hairpin: [], healthCheck: undefined };
-  const addresses = serviceAddresses(service, node);
+  const externalIPs = validAddresses(service.externalIPs, family);
+  const servedIPs = externalIPs.slice(0, Math.floor(maxExternalFrontends / Math.max(1, service.ports.length)));
+  const addresses = serviceAddresses(service, servedIPs, node);
   const taken = new Set<string>();
   const ports = service.ports.flatMap((port, index) =>
     isValidPort(port) ? planPort(view, port, index, addresses, taken, node) : [],
@@ -45,13 +54,14 @@ export function planService(view: ServiceView, node: NodePlan): ServicePlan {
     ports,
     hairpin,
     healthCheck: planHealthCheck(service, view.endpoints, family),
+    ...(servedIPs.length < externalIPs.length ? { omittedExternalIPs: externalIPs.length - servedIPs.length } : {}),
   };
 }
 
 /** An address that all ports of a Service answer at. */
 type ServiceAddress = Pick<Frontend, "kind" | "address" | "sources">;
 
-function serviceAddresses(service: Service, node: NodePlan): readonly ServiceAddress[] {
+function serviceAddresses(service: Service, externalIPs: readonly string[], node: NodePlan): readonly ServiceAddress[] {
   const { family } = node;
   const toAddress = (kind: Frontend["kind"], sources?: ReadonlyMap<string, AllowedSources>) => (address: string) => ({
     kind,
@@ -64,7 +74,7 @@ function serviceAddresses(service: Service, node: NodePlan): readonly ServiceAdd
   const kindOf = (address: string) => (loadBalancerIPs.includes(address) ? "loadBalancerIP" : "externalIP");
   return [
     ...validAddresses(service.clusterIPs, family).map(toAddress("clusterIP")),
-    ...validAddresses(service.externalIPs, family).map((address) => toAddress(kindOf(address))(address)),
+    ...externalIPs.map((address) => toAddress(kindOf(address))(address)),
     ...loadBalancerIPs.map(toAddress("loadBalancerIP", sources)),
   ];
 }

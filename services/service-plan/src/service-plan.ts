@@ -110,6 +110,8 @@ export interface ServicePlan extends Pick<Service, "createdSeconds" | "uid"> {
   readonly hairpin: readonly string[];
   /** Undefined if the Service has none. */
   readonly healthCheck: HealthCheckPlan | undefined;
+  /** Number of external IPs that are not served, because the Service has too many; undefined for none. */
+  readonly omittedExternalIPs?: number;
 }
 
 /** How packets of pods are recognized. Source: kube-proxy `util/localdetector.go`. */

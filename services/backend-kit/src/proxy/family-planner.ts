@@ -32,6 +32,7 @@ export class FamilyPlanner {
   readonly #family: Family;
   #claims = new FrontendClaims();
   readonly #digest = new PlanDigest();
+  readonly #omitted = new Map<ServiceKey, number>();
   /** The last node plan as text. */
   #nodeText = "";
 
@@ -43,6 +44,11 @@ export class FamilyPlanner {
   /** Frontends that several Services claim. */
   get clashes(): readonly Clash[] {
     return this.#claims.clashes;
+  }
+
+  /** Services with too many external IPs, and the number of those that are not served. */
+  get omitted(): ReadonlyMap<ServiceKey, number> {
+    return this.#omitted;
   }
 
   /** Digest of all plans of the last view; frontends that several Services claim are in each of their plans. */
@@ -73,6 +79,8 @@ export class FamilyPlanner {
     const claim = (key: ServiceKey): ReadonlySet<FrontendId> => {
       const plan = make(key);
       this.#digest.put(key, plan);
+      if (plan?.omittedExternalIPs === undefined) this.#omitted.delete(key);
+      else this.#omitted.set(key, plan.omittedExternalIPs);
       if (plan === undefined) return this.#claims.delete(key);
       claimed.set(key, plan);
       return this.#claims.put(plan);
@@ -98,6 +106,7 @@ export class FamilyPlanner {
     }
     this.#claims = new FrontendClaims();
     this.#digest.clear();
+    this.#omitted.clear();
     let count = 0;
     for (const key of view.services.keys()) {
       claim(key);

@@ -59,6 +59,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   readonly #history: RuleSetHistory;
   /** How much the last call compared. */
   #mode: SyncMode = "full";
+  #reportedOmitted: ReadonlyMap<ServiceKey, number> = new Map();
   /** The view that is in force; undefined before the first. */
   #view: NodeView | undefined;
   /** Why the installed rules are unknown: at the start, and after a failure; undefined while they are known. */
@@ -141,8 +142,13 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   async #plan(view: NodeView, services: ReadonlySet<ServiceKey> | "all"): Promise<PlanUpdate> {
-    const { localAddresses, bootId } = this.#options;
+    const { localAddresses, bootId, log } = this.#options;
     const { plan, touched } = await this.#planner.plan(view, services, localAddresses());
+    for (const [service, omitted] of this.#planner.omitted) {
+      if (this.#reportedOmitted.get(service) === omitted) continue;
+      log.error("a Service has too many external IPs: some are not served", { family: this.family, service, omitted });
+    }
+    this.#reportedOmitted = new Map(this.#planner.omitted);
     return { plan: { ...plan, record: formatRecord({ bootId, digest: this.#planner.digest }) }, touched };
   }
 
