@@ -3,7 +3,7 @@ import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { everyRight, noRights, type Rights } from "../identity/rights.ts";
-import { Admission, type CallClass, type CallSlot, classOf } from "./admission.ts";
+import { Admission, type CallClass, type CallSlot, classOf, nodeOf } from "./admission.ts";
 import { Refusals } from "./refusals.ts";
 import { RequestMemory } from "./request-memory.ts";
 
@@ -60,4 +60,24 @@ test("no class of calls keeps out another, whatever calls begin, change their cl
       expect(all, `seed ${seed}: ${one} again`).not.toContain(undefined);
     }
   }
+});
+
+test("clients with the right of one node leave the other nodes and relays their places, over any number of connections", () => {
+  const refusals = new Refusals(
+    createLog("error", () => undefined),
+    new Registry(),
+  );
+  const admission = new Admission({ maxCalls: 100, maxQueries: 20 }, new RequestMemory(1_000, refusals), refusals);
+  const enter = (rights: Rights) => admission.enter("nodes", {}, "10.0.0.1:1", nodeOf(rights));
+  const slots = Array.from({ length: 200 }, () => enter(nodeRights)).filter((slot) => slot !== undefined);
+  expect(slots).toHaveLength(16);
+  // Whose token was checked first.
+  const unproven = admission.enter("unproven", {}, "10.0.0.1:1");
+  expect(unproven?.move("nodes", nodeOf(nodeRights))).toBe(false);
+  const others = Array.from({ length: 40 }, (_, index) => enter({ ...nodeRights, nodes: new Set([`other-${index}`]) }));
+  const relays = Array.from({ length: 40 }, () => enter(everyRight("relay")));
+  expect([...others, ...relays]).not.toContain(undefined);
+  slots[0]?.leave();
+  expect(enter(nodeRights)).toBeDefined();
+  expect(enter(nodeRights)).toBeUndefined();
 });

@@ -29,6 +29,11 @@ export function classOf(url: string | undefined, { nodes, hasState, hasInspectio
   return /^(localv1\.Sets|globalv1\.Sets|kpng\.position\.v1\.PositionService)$/.test(service) ? "nodes" : "people";
 }
 
+/** Returns the node whose right a client has, or its nodes; undefined for clients with rights to more, or to none. */
+export function nodeOf({ nodes, hasState }: Rights): string | undefined {
+  return nodes === "all" || nodes.size === 0 || hasState ? undefined : [...nodes].sort().join(" ");
+}
+
 /**
  * Maximum size of the headers of a call, in bytes: that of Node.js for HTTP/1.1. Node.js itself allows 64 KiB over
  * HTTP/2, which a call would keep in memory; tokens of ServiceAccounts have 1 to 2 KiB.
@@ -56,11 +61,18 @@ const [callBurst, callsPerSecond] = [100, 100];
  */
 const maxWaitMs = 1_200;
 
+/**
+ * Calls of the class `nodes` that clients with the right of single nodes may have in progress, for each node. A backend
+ * has two, and several backends may run on a node.
+ */
+const maxPerNode = 16;
+
 /** Calls of the classes `people`, `open` and `health` that a connection may have in progress, of each class. */
 const maxPerConnection = 32;
 
 /**
- * Admits calls over TCP by their class. Clients of unix sockets are not limited, so that an operator on the machine can
+ * Admits calls over TCP by their class, and those of single nodes also by node: otherwise, one node could take the
+ * places of all others. Clients of unix sockets are not limited, so that an operator on the machine can
  * still query the watcher.
  *
  * *Bound:* the shares of the classes, and one entry for each connection. A call holds at most 16 KiB of headers;
@@ -71,6 +83,7 @@ export class Admission {
   readonly #memory: RequestMemory;
   readonly #refusals: Refusals;
   readonly #open = new Map<CallClass, number>();
+  readonly #openByNode = new Map<string, number>();
   readonly #byCarrier = new WeakMap<object, CarrierCalls>();
 
   constructor({ maxCalls, maxQueries }: CallLimits, memory: RequestMemory, refusals: Refusals) {
@@ -119,29 +132,33 @@ export class Admission {
     stream.once("close", () => clearTimeout(timer));
   }
 
-  /** Adds a call; undefined if its class, or its connection, has as many as it may. `carrier` is the connection. */
-  enter(callClass: CallClass, carrier: object, peer: string): CallSlot | undefined {
+  /**
+   * Adds a call; undefined if its class, its node or its connection has as many as it may. `carrier` is the connection,
+   * `node` is {@link nodeOf} its rights.
+   */
+  enter(callClass: CallClass, carrier: object, peer: string, node?: string): CallSlot | undefined {
     if (peer === "") return freeSlot;
     const calls = this.#callsOf(carrier);
-    let current: CallClass | undefined;
+    let current: { readonly callClass: CallClass; readonly node: string | undefined } | undefined;
     const leave = (): void => {
-      if (current !== undefined) this.#add(current, calls, -1);
+      if (current !== undefined) this.#add(current.callClass, calls, current.node, -1);
       current = undefined;
     };
-    const move = (to: CallClass): boolean => {
-      if (to === current) return true;
+    const move = (to: CallClass, ofNode?: string): boolean => {
+      const toNode = to === "nodes" ? ofNode : undefined;
+      if (to === current?.callClass && toNode === current.node) return true;
       leave();
-      const reason = this.#refusalOf(to, calls);
+      const reason = this.#refusalOf(to, calls, toNode);
       if (reason === undefined) {
-        current = to;
-        this.#add(to, calls, 1);
+        current = { callClass: to, node: toNode };
+        this.#add(to, calls, toNode, 1);
       } else {
         calls.refused += 1;
         this.#refusals.add(reason, peer);
       }
       return reason === undefined;
     };
-    return move(callClass) ? { move, leave } : undefined;
+    return move(callClass, node) ? { move, leave } : undefined;
   }
 
   /** Ends a refused call over HTTP/2 with a code that lets gRPC clients retry, or its connection if it has many. */
@@ -161,15 +178,20 @@ export class Admission {
     stream.destroy();
   }
 
-  #refusalOf(callClass: CallClass, { byClass }: CarrierCalls): RefusalReason | undefined {
+  #refusalOf(callClass: CallClass, { byClass }: CarrierCalls, node: string | undefined): RefusalReason | undefined {
+    if (node !== undefined && (this.#openByNode.get(node) ?? 0) >= maxPerNode) return "node-calls";
     const isAnswered = isAnsweredWhenRefused(callClass);
     if (isAnswered && (byClass.get(callClass) ?? 0) >= maxPerConnection) return "connection-queries";
     if ((this.#open.get(callClass) ?? 0) < this.#shares[callClass]) return undefined;
     return callClass === "people" ? "queries" : isAnswered ? "open-calls" : "calls";
   }
 
-  #add(callClass: CallClass, { byClass }: CarrierCalls, count: 1 | -1): void {
+  #add(callClass: CallClass, { byClass }: CarrierCalls, node: string | undefined, count: 1 | -1): void {
     for (const counts of [this.#open, byClass]) counts.set(callClass, (counts.get(callClass) ?? 0) + count);
+    if (node === undefined) return;
+    const ofNode = (this.#openByNode.get(node) ?? 0) + count;
+    if (ofNode === 0) this.#openByNode.delete(node);
+    else this.#openByNode.set(node, ofNode);
   }
 
   #callsOf(carrier: object): CarrierCalls {
@@ -186,8 +208,8 @@ export function isAnsweredWhenRefused(callClass: CallClass): boolean {
 
 /** The place of a call in the share of its class. */
 export interface CallSlot {
-  /** Changes the class of the call; false if the other class has as many as it may, and the call has no place. */
-  move(to: CallClass): boolean;
+  /** Changes the class and node of the call; false if these have as many as they may: then the call has no place. */
+  move(to: CallClass, node?: string): boolean;
   /** Gives the place back. */
   leave(): void;
 }

@@ -1,5 +1,5 @@
 import { IncomingMessage } from "node:http";
-import { type Admission, type CallClass, classOf, isAnsweredWhenRefused } from "../../connection/admission.ts";
+import { type Admission, type CallClass, classOf, isAnsweredWhenRefused, nodeOf } from "../../connection/admission.ts";
 import type { Connections } from "../../connection/connections.ts";
 import { standardPingMs } from "../../connection/keepalive.ts";
 import { OneAtATime } from "../../connection/one-at-a-time.ts";
@@ -67,7 +67,7 @@ export function makeCallHandler(
     const rights = clientRights.of(carrier);
     const isUnproven = mayCheckToken(request, rights, options.tokens);
     const first = isUnproven ? "unproven" : classOf(request.url, rights);
-    const slot = admission.enter(first, carrier ?? request, formatPeer(request.socket));
+    const slot = admission.enter(first, carrier ?? request, formatPeer(request.socket), nodeOf(rights));
     if (slot === undefined) {
       refuse(request, response, first);
       return;
@@ -76,7 +76,7 @@ export function makeCallHandler(
     const call = { leave: connections.began(request, response), rights };
     admitCall({ request, response, call }, options.tokens, (admitted) => {
       const callClass = classOf(request.url, admitted.rights);
-      if (slot.move(callClass)) begin(request, response, admitted);
+      if (slot.move(callClass, nodeOf(admitted.rights))) begin(request, response, admitted);
       else refuse(request, response, callClass);
     });
   };
