@@ -51,7 +51,7 @@ export const addressChecks: Checks = {
     const externalIPs = [
       publicAddress(20),
       { v4: "239.1.1.1", v6: "ff05::1" },
-      { v4: "203.0.113.5", v6: "::ffff:1.2.3.4" },
+      { v4: "203.0.113.5", v6: "2001:db8:100::21" },
     ];
     const { services, slices } = web({ ...options, externalIPs, number: 78 }, ["b", "c"]);
     const refused = { IPv4: "255.255.255.255", IPv6: "ff05::7" } as const;
