@@ -103,6 +103,14 @@ test("a state that applies ends the wait: the next earlier one is refused for th
   expect(offer(applied, at(10n), 61_000).verdict).toBe("refuse");
 });
 
+test("after a long silence, an earlier state is refused for the whole time again", () => {
+  const refused = offer(forwardState(at(20n)), at(10n), 0).state;
+  const afterSilence = offer(refused, at(10n), 121_000);
+  expect(afterSilence.verdict).toBe("refuse");
+  expect(offer(afterSilence.state, at(10n), 180_999).verdict).toBe("refuse");
+  expect(offer(afterSilence.state, at(10n), 181_000).verdict).toBe("accept");
+});
+
 test("whatever is offered, again and again, is accepted after the time at the latest", () => {
   for (const source of ["kube", "kube:a", "kube:b", "instance"]) {
     for (const isStale of [false, true]) {

@@ -6,15 +6,20 @@ export interface ForwardState {
   readonly held: Position | undefined;
   /** True if the held state is only known from the disk: this process has applied none yet. */
   readonly isSaved: boolean;
-  /** When the first offer was refused since a state was last applied, in milliseconds; undefined if none was. */
+  /**
+   * When the present series of refused offers began, in milliseconds; undefined if none was refused since a state was
+   * last applied. A silence of twice `acceptAfterMs` ends a series: other watchers were not heard meanwhile either.
+   */
   readonly behindSinceMs: number | undefined;
+  /** When the last offer was refused, in milliseconds. */
+  readonly refusedAtMs: number | undefined;
   /** Best refused offer, and when it was made. */
   readonly best: { readonly offer: Offer; readonly atMs: number } | undefined;
 }
 
 /** State of a node that holds `held`. */
 export function forwardState(held?: Position, isSaved = false): ForwardState {
-  return { held, isSaved, behindSinceMs: undefined, best: undefined };
+  return { held, isSaved, behindSinceMs: undefined, refusedAtMs: undefined, best: undefined };
 }
 
 /**
@@ -42,11 +47,13 @@ export function judgeOffer(state: ForwardState, offer: Offer, { nowMs, acceptAft
   if (!isInDoubt) return { verdict: "apply", state: forwardState(position) };
   // The node has this state already. It keeps the higher position, so that a later, older state is still recognized.
   if (isUnchanged) return { verdict: "apply", state: forwardState(held) };
-  const behindSinceMs = state.behindSinceMs ?? nowMs;
+  const isNewSeries = nowMs - (state.refusedAtMs ?? Number.NEGATIVE_INFINITY) > 2 * acceptAfterMs;
+  const behindSinceMs = isNewSeries ? nowMs : (state.behindSinceMs ?? nowMs);
   const rival = recentOffer(state, { nowMs, acceptAfterMs });
   const isBest = rival === undefined || isAtLeastAsGood(offer, rival.offer, held);
   if (nowMs - behindSinceMs >= acceptAfterMs && isBest) return { verdict: "accept", state: forwardState(position) };
-  return { verdict: "refuse", state: { held, isSaved, behindSinceMs, best: isBest ? { offer, atMs: nowMs } : rival } };
+  const best = isBest ? { offer, atMs: nowMs } : rival;
+  return { verdict: "refuse", state: { held, isSaved, behindSinceMs, refusedAtMs: nowMs, best } };
 }
 
 /**
