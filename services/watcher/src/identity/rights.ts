@@ -52,13 +52,17 @@ export function checkNodeRight(rights: Rights, nodeName: string): void {
   throw refusal(rights, `read the view of node "${nodeName}"`);
 }
 
+/** True if the client may read something. */
+export function hasAnyRight({ nodes, hasState, hasInspection }: Rights): boolean {
+  return nodes === "all" || nodes.size > 0 || hasState || hasInspection;
+}
+
 /**
  * Allows a request that reveals no object of the cluster, to any client that may read something. Errors: as {@link
  * checkNodeRight}.
  */
 export function checkAnyRight(rights: Rights): void {
-  if (rights.nodes === "all" || rights.nodes.size > 0 || rights.hasState || rights.hasInspection) return;
-  throw refusal(rights, "ask for the position of the state");
+  if (!hasAnyRight(rights)) throw refusal(rights, "ask for the position of the state");
 }
 
 /** Allows a request for the state of the whole cluster. Errors: as {@link checkNodeRight}. */

@@ -100,6 +100,13 @@ test("an accepted token is verified and reviewed once, also if its calls come to
   expect(issuer).toMatchObject({ reads: 1, reviews: 1 });
 });
 
+test("a valid token of an account without rights is not reviewed", async () => {
+  const token = await issuer.sign({ account: "default:default" });
+  expect(await outcome(token)).toBe("accepted");
+  expect(await outcome(token)).toBe("accepted");
+  expect(issuer.reviews).toBe(0);
+});
+
 test("tokens with unknown key IDs do not make the watcher read the keys again and again", async () => {
   expect(await outcome(await issuer.sign())).toBe("accepted");
   await issuer.newKey({ isPublished: false, kid: "unknown" });

@@ -4,7 +4,7 @@ import type { Log } from "@kpng/process/log.ts";
 import { RepeatLimit } from "@kpng/process/repeat-limit.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
-import type { TokenProblem } from "../rights.ts";
+import { hasAnyRight, type TokenProblem } from "../rights.ts";
 import { ConcurrencyLimit } from "./concurrency-limit.ts";
 import { KnownToken } from "./known-token.ts";
 import { SigningKeys } from "./signing-keys.ts";
@@ -156,7 +156,8 @@ export class TokenChecker {
   #review(token: KnownToken): Promise<void> {
     const { authority } = this.#options;
     const { review } = authority;
-    if (review === undefined) return Promise.resolve();
+    // Every pod has a valid token; those of accounts without rights must not cause requests to the API server.
+    if (review === undefined || !hasAnyRight(token.rights)) return Promise.resolve();
     token.reviewing ??= this.#reviews
       .run(() => review(token.text, AbortSignal.any([this.#stop.signal, AbortSignal.timeout(reviewLimitMs)])))
       .then((result) => {
