@@ -140,10 +140,11 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
   }
   const number = (name: string): number => Number(options[name]);
   const udpIdleMs = number("udpIdleTimeout");
+  const localPorts = (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 };
   return {
     entry: given.length > 0 ? "map" : chosen,
     mapAddresses: given.length === 0 ? { v4: "127.0.0.1" } : mapAddresses(given),
-    localPorts: (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 },
+    localPorts,
     tableName:
       typeof options.tableName === "string"
         ? options.tableName
@@ -165,6 +166,7 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
       maxFlows: number("maxUdpFlows"),
       maxPerService: number("maxConnectionsPerService"),
       maxAffinityClients: number("maxAffinityClients"),
+      maxListenersPerService: Math.max(100, Math.floor((localPorts.last - localPorts.first + 1) / 8)),
     },
   };
 }

@@ -54,8 +54,9 @@ export class FrontendTable {
       for (const [port, balancer] of this.#updateBalancers(plan, key)) {
         for (const [at, frontend] of port.frontends.entries()) {
           const id = idOf(frontend);
+          const isWithinShare = ids.size < this.#runtime.settings.maxListenersPerService;
           ids.add(id);
-          wanted.set(id, { frontend, owner: { name: port.name, isFirst: at === 0, balancer } });
+          wanted.set(id, { frontend, owner: { name: port.name, isFirst: at === 0, isWithinShare, balancer } });
         }
       }
       if (ids.size === 0) this.#idsByService.delete(key);

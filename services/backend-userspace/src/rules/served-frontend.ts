@@ -12,6 +12,8 @@ import type { UserspaceRuntime } from "./userspace-runtime.ts";
 export interface FrontendOwner {
   readonly name: string;
   readonly isFirst: boolean;
+  /** Whether the Service has fewer than `maxListenersPerService` frontends before this one. */
+  readonly isWithinShare: boolean;
   readonly balancer: Balancer;
 }
 
@@ -150,6 +152,8 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /** Listens at the first port of a place that is free. */
   async #openFirst({ address, ports }: Place): Promise<OpenListener> {
+    const { maxListenersPerService } = this.#runtime.settings;
+    if (!this.#owner.isWithinShare) throw new Error(`a Service has at most ${maxListenersPerService} local ports`);
     let reason = new Error("all ports to listen at are used by other frontends");
     for (const port of ports) {
       if (this.#runtime.isListening(this.frontend.protocol, { address, port })) continue;

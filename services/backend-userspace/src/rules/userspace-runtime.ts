@@ -26,6 +26,8 @@ export interface TrafficSettings {
   readonly maxFlows: number;
   readonly maxPerService: number;
   readonly maxAffinityClients: number;
+  /** Maximum number of listeners of a Service in one family: more would leave no local ports to others. */
+  readonly maxListenersPerService: number;
 }
 
 interface ListenersOfFamily {

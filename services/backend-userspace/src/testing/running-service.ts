@@ -26,6 +26,7 @@ const settings: TrafficSettings = {
   maxFlows: 1_000,
   maxPerService: 1_000,
   maxAffinityClients: 1_000,
+  maxListenersPerService: 1_000,
 };
 
 /** A Service with one port, as a test wants it. */
