@@ -10,6 +10,7 @@ import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
+import { waitMs } from "@kpng/process/wait.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../test/peer/grpc-js-client.ts";
 import { service } from "../testing/build.ts";
@@ -21,6 +22,20 @@ beforeEach(() => {
   watched = new WatchedServer();
 });
 afterEach(() => watched.stop());
+
+test("clients of a stale watcher that is current again are no longer asked to move", async () => {
+  await watched.serve({ drainMs: 0, ageIntervalMs: 100 });
+  const watches: RawWatch[] = [];
+  for (let count = 0; count < 10; count++) watches.push(await watched.openWatch());
+  const moved = (): number => watches.filter(({ events }) => events.includes("goaway")).length;
+  const { currency } = watched.store;
+  currency.stale("the API server does not answer");
+  currency.fresh();
+  await expect.poll(moved).toBe(1);
+  // Far more than the interval: the next ones would follow.
+  await waitMs(500, new AbortController().signal);
+  expect(moved()).toBe(1);
+});
 
 describe("a connection at its maximum age", () => {
   test("receives GOAWAY, then its stream ends, and then it closes", async () => {

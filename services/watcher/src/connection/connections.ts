@@ -105,6 +105,11 @@ export class Connections {
     for (const connection of this.#movable) this.#move(connection, "stale");
   }
 
+  /** Lets those stay that {@link moveAll} has not asked yet: the state is current again. */
+  stopMoving(): void {
+    for (const [connection, reason] of this.#moving) if (reason === "stale") this.#moving.delete(connection);
+  }
+
   /** Asks all connections to close, one after the other. Resolves when all are closed or the time is over. */
   async drain(): Promise<void> {
     this.#isDraining = true;

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { rightsOfCertificate } from "./certificate-rights.ts";
+import { type ClientSocket, rightsOfConnection } from "./identify.ts";
 
 const none = { nodes: new Set(), hasState: false, hasInspection: false };
 
@@ -20,4 +21,20 @@ test.each([
   const { identity, ...found } = rightsOfCertificate(names, "c");
   expect(found).toEqual(rights);
   expect(identity).toBe('certificate "c"');
+});
+
+test("an expired certificate gives no rights, although a resumed session counts as authorized", () => {
+  const certificate = {
+    subject: { CN: "n1" },
+    subjectaltname: "URI:kpng://node/n1",
+    valid_to: "Nov 24 00:00:00 2026 GMT",
+  };
+  const socket = {
+    remoteAddress: "192.0.2.1",
+    authorized: true,
+    getPeerCertificate: () => certificate,
+  } as unknown as ClientSocket;
+  const nodesAt = (time: string) => rightsOfConnection(socket, false, {}, Date.parse(time)).nodes;
+  expect(nodesAt("2026-11-23T23:59:59Z")).toEqual(new Set(["n1"]));
+  expect(nodesAt("2026-11-24T00:00:00Z")).toEqual(new Set());
 });

@@ -13,7 +13,12 @@ export type ClientSocket = Pick<Socket, "remoteAddress"> &
  *
  * `ClientRights` calls it once for each connection. Separate from that class, which only remembers the result.
  */
-export function rightsOfConnection(socket: ClientSocket, isUnix: boolean, trust: Trust): Rights {
+export function rightsOfConnection(
+  socket: ClientSocket,
+  isUnix: boolean,
+  trust: Trust,
+  nowMs: number = Date.now(),
+): Rights {
   const { allowsAnonymous = false, trustsLoopback = true } = trust;
   if (isUnix) return everyRight("a client of the unix socket");
   if (trustsLoopback && isLoopback(socket.remoteAddress ?? "")) return everyRight("a client on this machine");
@@ -22,6 +27,8 @@ export function rightsOfConnection(socket: ClientSocket, isUnix: boolean, trust:
   const certificate = socket.authorized === true ? socket.getPeerCertificate?.() : undefined;
   // {} or null without a certificate, for example in a resumed session.
   if (!certificate?.subject) return noRights;
+  // A resumed session is not verified again, so its certificate may have expired since.
+  if (Date.parse(certificate.valid_to) <= nowMs) return noRights;
   return rightsOfCertificate(certificate.subjectaltname, [certificate.subject.CN].flat()[0] ?? "");
 }
 

@@ -3,6 +3,7 @@ import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { MoreService } from "../stream/serve/routes.ts";
 import type { WatchContext } from "../stream/session/open-watch.ts";
+import { scheduler } from "../stream/session/scheduler.ts";
 import { RecentChanges } from "./changes/recent-changes.ts";
 import { explainMethod } from "./explain-method.ts";
 import type { InspectContext } from "./inspect-context.ts";
@@ -39,7 +40,7 @@ export function inspection({ store, subscribers, proxyNames, version = "" }: Ins
         {
           ...listMethods(context),
           ...watchMethods(context),
-          explain: (request) => explainMethod(context, request),
+          explain: (request) => scheduler.run("query", () => explainMethod(context, request)),
           listTraffic: (request, { signal }) => trafficMethod(context, request, signal),
         },
         { interceptors: [inspectionRights] },

@@ -20,6 +20,8 @@ export class SigningKeys {
   readonly #nowMs: () => number;
   #known: KeyLookup | undefined;
   #reading: Promise<KeyLookup> | undefined;
+  /** Why the last read failed; undefined if it succeeded. */
+  #failure: unknown;
   /** Start of the last read. */
   #readAtMs = Number.NEGATIVE_INFINITY;
 
@@ -31,8 +33,14 @@ export class SigningKeys {
 
   /** Returns the keys. Rejects if they were never read, and cannot be read now. */
   async current(): Promise<KeyLookup> {
-    if (this.#known === undefined || this.#nowMs() - this.#readAtMs >= maxAgeMs) return this.#read();
-    return this.#known;
+    const ageMs = this.#nowMs() - this.#readAtMs;
+    if (this.#known !== undefined && ageMs < maxAgeMs) return this.#known;
+    // Anyone can send a token; it must not cause requests to an API server that has just failed.
+    if (this.#failure !== undefined && ageMs < firstRetryMs) {
+      if (this.#known === undefined) throw this.#failure;
+      return this.#known;
+    }
+    return this.#read();
   }
 
   /** Reads the keys again and returns them; without a read, if the last one was less than `retryMs` ago. */
@@ -46,8 +54,11 @@ export class SigningKeys {
       this.#reading = undefined;
     });
     try {
-      return await this.#reading;
+      const keys = await this.#reading;
+      this.#failure = undefined;
+      return keys;
     } catch (error) {
+      this.#failure = error;
       if (this.#known === undefined) throw error;
       return this.#known;
     }
@@ -68,6 +79,9 @@ const maxAgeMs = 300_000;
 
 /** Least time between two reads because of an unknown key ID. */
 const retryMs = 10_000;
+
+/** Least time after a failed read until the next. */
+const firstRetryMs = 1_000;
 
 /** Maximum duration of a read. */
 const readLimitMs = 5_000;

@@ -102,6 +102,9 @@ export class TokenChecker {
 
   #check(text: string): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return refused(Code.Unauthenticated, "the token is too long");
+    // Otherwise one token had many texts, each with a review of its own.
+    const isCanonical = (part: string): boolean => Buffer.from(part, "base64url").toString("base64url") === part;
+    if (!text.split(".").every(isCanonical)) return refused(Code.Unauthenticated, "the token is malformed");
     const key = createHash("sha256").update(text).digest("base64");
     const known = this.#known.get(key);
     if (known !== undefined && this.#keep(key, known)) {

@@ -37,6 +37,9 @@ export function findFrontend(
   let addressOf: Service | undefined;
   for (const service of snapshot.services.values()) {
     if (service.proxyName !== proxyName) continue;
+    // Planning all Services would hold up the thread.
+    const hasNodePort = isToNode && service.ports.some(({ nodePort }) => nodePort === number);
+    if (!hasNodePort && !hasAddress(service, packet)) continue;
     // Frontends do not depend on endpoints, whose choice takes most of the time.
     const frontends = planService({ service, endpoints: [] }, node).ports.flatMap((port) => port.frontends);
     if (frontends.some(({ address }) => address === destination)) addressOf = service;
@@ -74,15 +77,18 @@ export function findFrontend(
  * Returns a sentence for a packet without a frontend whose destination belongs to a Service of an external program (see
  * {@link isForProgram}); otherwise undefined. `explainPacket` shows it. Pure; O(Services).
  */
-export function describeProgram(services: Iterable<Service>, { family, destination }: Packet): string | undefined {
+export function describeProgram(services: Iterable<Service>, packet: Packet): string | undefined {
   for (const service of services) {
-    const { clusterIPs, externalIPs, loadBalancerIPs, proxyName } = service;
-    const addresses = [clusterIPs, externalIPs, loadBalancerIPs].flatMap((set) => set?.[family] ?? []);
-    if (!isForProgram(service) || !addresses.includes(destination)) continue;
-    const name = `${destination} is an address of ${serviceKey(service)}`;
-    return `${name}, which is for an external program: it is headless and has the proxy name "${proxyName}".`;
+    if (!isForProgram(service) || !hasAddress(service, packet)) continue;
+    const name = `${packet.destination} is an address of ${serviceKey(service)}`;
+    return `${name}, which is for an external program: it is headless and has the proxy name "${service.proxyName}".`;
   }
   return undefined;
+}
+
+function hasAddress(service: Service, { family, destination }: Packet): boolean {
+  const { clusterIPs, externalIPs, loadBalancerIPs } = service;
+  return [clusterIPs, externalIPs, loadBalancerIPs].some((set) => set?.[family].includes(destination));
 }
 
 /** The frontend that a packet is addressed to. */

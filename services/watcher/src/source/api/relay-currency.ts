@@ -2,6 +2,7 @@ import { Code, ConnectError, createClient, type Transport } from "@connectrpc/co
 import { type Admission, ForwardGate } from "@kpng/model/forward/forward-gate.ts";
 import type { Position } from "@kpng/model/forward/position.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
+import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { type ProbeAnswer, probeServer } from "../probe-server.ts";
 import type { CurrencySink } from "../source.ts";
@@ -60,10 +61,12 @@ export class RelayCurrency {
         const { isStale } = await client.check({}, { signal, timeoutMs: limitMs });
         return isStale ? { kind: "behind", reason: "the upstream watcher is stale" } : { kind: "current" };
       } catch (error) {
-        // Any other error is an answer: an original KPNG does not know the call, and a busy watcher refuses it.
-        if (ConnectError.from(error).code !== Code.DeadlineExceeded) return { kind: "current" };
         const reason = reasonOf(error);
-        onFrozen(reason);
+        const { code } = ConnectError.from(error);
+        if (code === Code.DeadlineExceeded) onFrozen(reason);
+        // Any other error is an answer: an original KPNG does not know the call, and a busy watcher refuses it with a
+        // delay. UNAVAILABLE without a delay comes from a proxy before the upstream.
+        else if (code !== Code.Unavailable || pushbackOf(error) !== undefined) return { kind: "current" };
         return { kind: "silent", reason: `the upstream watcher does not answer: ${reason}` };
       }
     };

@@ -34,11 +34,13 @@ export async function followServer(options: FollowServerOptions, signal: AbortSi
   let wasSilent = false;
   const ask = async (limitMs: number): Promise<ProbeAnswer> => {
     const request = { ...options.services, labelSelector: undefined, silenceMs: limitMs };
+    // From before the request: events can overtake the answer.
+    const known = reflectors[0]?.resourceVersion ?? "";
     const end = await currentResourceVersion(connection, request, signal);
     // The first lists are reported by the readiness of the process.
     if (reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
     if (end.kind !== "listed") return { kind: "silent", reason: describeFailure(end) };
-    const wentBack = isOlder(end.resourceVersion, reflectors[0]?.resourceVersion ?? "");
+    const wentBack = isOlder(end.resourceVersion, known);
     const isOther = await identify({ connection, queue }, limitMs, signal);
     if (wentBack || isOther || wasSilent) {
       for (const reflector of reflectors) reflector.requestList(wasSilent ? "stale" : "went-back");

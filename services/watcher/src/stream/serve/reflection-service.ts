@@ -7,6 +7,7 @@ import {
   type ServerReflectionRequest as ServerReflectionAlphaRequest,
 } from "@kpng/model/gen/grpc/reflection/v1alpha/reflection_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
+import { scheduler } from "../session/scheduler.ts";
 import { endWhen, leaveKey } from "./leave.ts";
 
 /**
@@ -19,11 +20,14 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
   const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
   async function* serverReflectionInfo<R extends { host: string; messageRequest: Question }>(
     requests: AsyncIterable<R>,
-    { values }: HandlerContext,
+    { values, signal }: HandlerContext,
   ) {
     const sent = new Set<DescFile>();
     for await (const request of endWhen(values.get(leaveKey), requests)) {
-      const messageResponse = answer(request.messageRequest, index, sent);
+      const { messageRequest } = request;
+      // After the work for nodes: these streams need no right.
+      const messageResponse = await scheduler.run("query", () => answer(messageRequest, index, sent));
+      signal.throwIfAborted();
       yield { validHost: request.host, originalRequest: request, messageResponse };
     }
   }

@@ -72,6 +72,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   connections.clock.start();
   options.store.currency.observe(({ kind }) => {
     if (kind === "stale") connections.moveAll();
+    else connections.stopMoving();
   });
   options.tokens?.start();
   const servers: Server[] = [];
