@@ -37,6 +37,17 @@ test("clients of a stale watcher that is current again are no longer asked to mo
   expect(moved()).toBe(1);
 });
 
+test("a connection that reached its maximum age while it waited to move from a stale watcher still moves", async () => {
+  await watched.serve({ drainMs: 0, maxAgeMs: 200, ageIntervalMs: 400 });
+  const watches = [await watched.openWatch(), await watched.openWatch()];
+  const { currency } = watched.store;
+  currency.stale("the API server does not answer");
+  // Longer than the maximum age, shorter than the interval.
+  await waitMs(300, new AbortController().signal);
+  currency.fresh();
+  await expect.poll(() => watches.filter(({ events }) => events.includes("goaway")).length).toBe(2);
+});
+
 describe("a connection at its maximum age", () => {
   test("receives GOAWAY, then its stream ends, and then it closes", async () => {
     await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });

@@ -105,7 +105,7 @@ export class Connections {
     for (const connection of this.#movable) this.#move(connection, "stale");
   }
 
-  /** Lets those stay that {@link moveAll} has not asked yet: the state is current again. */
+  /** Cancels {@link moveAll} for the clients that it has not asked yet, because the state is current again. */
   stopMoving(): void {
     for (const [connection, reason] of this.#moving) if (reason === "stale") this.#moving.delete(connection);
   }
@@ -245,7 +245,8 @@ export class Connections {
   }
 
   #move(connection: Connection, reason: "age" | "stale"): void {
-    if (!this.#moving.has(connection)) this.#moving.set(connection, reason);
+    // A connection that is too old must move even if the state becomes current again.
+    if (reason === "age" || !this.#moving.has(connection)) this.#moving.set(connection, reason);
     if (!this.#isPaced) this.#moveNext();
   }
 
