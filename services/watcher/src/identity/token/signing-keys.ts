@@ -20,7 +20,7 @@ export class SigningKeys {
   readonly #nowMs: () => number;
   #known: KeyLookup | undefined;
   #reading: Promise<KeyLookup> | undefined;
-  /** Why the last read failed; undefined if it succeeded. */
+  /** Error of the last failed read. Matters only until the first successful one. */
   #failure: unknown;
   /** Start of the last read. */
   #readAtMs = Number.NEGATIVE_INFINITY;
@@ -35,11 +35,8 @@ export class SigningKeys {
   async current(): Promise<KeyLookup> {
     const ageMs = this.#nowMs() - this.#readAtMs;
     if (this.#known !== undefined && ageMs < maxAgeMs) return this.#known;
-    // Anyone can send a token; it must not cause requests to an API server that has just failed.
-    if (this.#failure !== undefined && ageMs < firstRetryMs) {
-      if (this.#known === undefined) throw this.#failure;
-      return this.#known;
-    }
+    // Any client can send a token, which must not cause a request to an API server that has just failed.
+    if (this.#failure !== undefined && ageMs < failedRetryMs) throw this.#failure;
     return this.#read();
   }
 
@@ -54,9 +51,7 @@ export class SigningKeys {
       this.#reading = undefined;
     });
     try {
-      const keys = await this.#reading;
-      this.#failure = undefined;
-      return keys;
+      return await this.#reading;
     } catch (error) {
       this.#failure = error;
       if (this.#known === undefined) throw error;
@@ -80,8 +75,8 @@ const maxAgeMs = 300_000;
 /** Least time between two reads because of an unknown key ID. */
 const retryMs = 10_000;
 
-/** Least time after a failed read until the next. */
-const firstRetryMs = 1_000;
+/** Least time between a failed read and the next one, while no keys are known. */
+const failedRetryMs = 1_000;
 
 /** Maximum duration of a read. */
 const readLimitMs = 5_000;

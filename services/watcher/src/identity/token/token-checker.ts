@@ -102,13 +102,10 @@ export class TokenChecker {
 
   #check(text: string): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return refused(Code.Unauthenticated, "the token is too long");
-    // Otherwise one token had many texts, each with a review of its own.
-    const isCanonical = (part: string): boolean => Buffer.from(part, "base64url").toString("base64url") === part;
-    if (!text.split(".").every(isCanonical)) return refused(Code.Unauthenticated, "the token is malformed");
     const key = createHash("sha256").update(text).digest("base64");
     const known = this.#known.get(key);
     if (known !== undefined && this.#keep(key, known)) {
-      const isDue = this.#authorityReviews && known.reviewAtMs <= monotonicMs();
+      const isDue = this.#reviewOf(known) !== undefined && known.reviewAtMs <= monotonicMs();
       return isDue && known.problem === undefined ? this.#reviewed(known) : resultOf(known);
     }
     const running = this.#checking.get(key);
@@ -130,8 +127,12 @@ export class TokenChecker {
     return reviewMs === 0 ? Number.POSITIVE_INFINITY : reviewMs;
   }
 
-  get #authorityReviews(): boolean {
-    return this.#options.authority.review !== undefined;
+  /**
+   * Returns the function that reviews a token; undefined if it is not reviewed. Every pod has a valid token, and one of
+   * an account without rights must not cause requests to the API server.
+   */
+  #reviewOf({ rights }: KnownToken): TokenAuthority["review"] {
+    return hasAnyRight(rights) ? this.#options.authority.review : undefined;
   }
 
   async #verify(key: string, text: string): Promise<KnownToken | CheckedToken> {
@@ -157,10 +158,8 @@ export class TokenChecker {
 
   /** Reviews a token, and refuses it if the API server does. Calls at the same time share one review. */
   #review(token: KnownToken): Promise<void> {
-    const { authority } = this.#options;
-    const { review } = authority;
-    // Every pod has a valid token; those of accounts without rights must not cause requests to the API server.
-    if (review === undefined || !hasAnyRight(token.rights)) return Promise.resolve();
+    const review = this.#reviewOf(token);
+    if (review === undefined) return Promise.resolve();
     token.reviewing ??= this.#reviews
       .run(() => review(token.text, AbortSignal.any([this.#stop.signal, AbortSignal.timeout(reviewLimitMs)])))
       .then((result) => {
