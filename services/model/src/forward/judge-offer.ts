@@ -7,19 +7,18 @@ export interface ForwardState {
   /** True if the held state is only known from the disk: this process has applied none yet. */
   readonly isSaved: boolean;
   /**
-   * When the present series of refused offers began, in milliseconds; undefined if none was refused since a state was
-   * last applied. A silence of twice `acceptAfterMs` ends a series: other watchers were not heard meanwhile either.
+   * When the first and the last of a series of offers were refused, in milliseconds; undefined if none was since a state
+   * was last applied. A series ends when nothing is offered for twice `acceptAfterMs`, because a watcher with a newer
+   * state had no chance to offer it either.
    */
-  readonly behindSinceMs: number | undefined;
-  /** When the last offer was refused, in milliseconds. */
-  readonly refusedAtMs: number | undefined;
+  readonly refusals: { readonly firstMs: number; readonly lastMs: number } | undefined;
   /** Best refused offer, and when it was made. */
   readonly best: { readonly offer: Offer; readonly atMs: number } | undefined;
 }
 
 /** State of a node that holds `held`. */
 export function forwardState(held?: Position, isSaved = false): ForwardState {
-  return { held, isSaved, behindSinceMs: undefined, refusedAtMs: undefined, best: undefined };
+  return { held, isSaved, refusals: undefined, best: undefined };
 }
 
 /**
@@ -38,7 +37,7 @@ export interface Judgement {
  * Judges a state that a watcher offers. `acceptAfterMs`: for how long states in doubt are refused. Pure; `nowMs` is
  * monotonic, in milliseconds.
  */
-export function judgeOffer(state: ForwardState, offer: Offer, { nowMs, acceptAfterMs }: Times): Judgement {
+export function judgeOffer(state: ForwardState, offer: Offer, times: Times): Judgement {
   const { held, isSaved } = state;
   const { position, isStale = false, isUnchanged = false } = offer;
   const relation = relate(position, held);
@@ -47,13 +46,14 @@ export function judgeOffer(state: ForwardState, offer: Offer, { nowMs, acceptAft
   if (!isInDoubt) return { verdict: "apply", state: forwardState(position) };
   // The node has this state already. It keeps the higher position, so that a later, older state is still recognized.
   if (isUnchanged) return { verdict: "apply", state: forwardState(held) };
-  const isNewSeries = nowMs - (state.refusedAtMs ?? Number.NEGATIVE_INFINITY) > 2 * acceptAfterMs;
-  const behindSinceMs = isNewSeries ? nowMs : (state.behindSinceMs ?? nowMs);
-  const rival = recentOffer(state, { nowMs, acceptAfterMs });
+  const { nowMs, acceptAfterMs } = times;
+  const { refusals } = state;
+  const firstMs = refusals !== undefined && isRecent(refusals.lastMs, times) ? refusals.firstMs : nowMs;
+  const rival = recentOffer(state, times);
   const isBest = rival === undefined || isAtLeastAsGood(offer, rival.offer, held);
-  if (nowMs - behindSinceMs >= acceptAfterMs && isBest) return { verdict: "accept", state: forwardState(position) };
+  if (nowMs - firstMs >= acceptAfterMs && isBest) return { verdict: "accept", state: forwardState(position) };
   const best = isBest ? { offer, atMs: nowMs } : rival;
-  return { verdict: "refuse", state: { held, isSaved, behindSinceMs, refusedAtMs: nowMs, best } };
+  return { verdict: "refuse", state: { held, isSaved, refusals: { firstMs, lastMs: nowMs }, best } };
 }
 
 /**
@@ -61,16 +61,18 @@ export function judgeOffer(state: ForwardState, offer: Offer, { nowMs, acceptAft
  * undefined if no offer was refused recently. Pure. `ForwardGate` shortens delays between streams to it.
  */
 export function untilAcceptedMs(state: ForwardState, times: Times): number | undefined {
-  if (state.behindSinceMs === undefined || recentOffer(state, times) === undefined) return undefined;
-  return Math.max(0, state.behindSinceMs + times.acceptAfterMs - times.nowMs);
+  if (state.refusals === undefined || recentOffer(state, times) === undefined) return undefined;
+  return Math.max(0, state.refusals.firstMs + times.acceptAfterMs - times.nowMs);
 }
 
-/**
- * Best refused offer, unless it was made long ago: its watcher may be gone. Twice the time, because delays between
- * offers vary.
- */
-function recentOffer({ best }: ForwardState, { nowMs, acceptAfterMs }: Times): ForwardState["best"] {
-  return best !== undefined && nowMs - best.atMs <= 2 * acceptAfterMs ? best : undefined;
+/** Best refused offer, unless it was made long ago: its watcher may be gone. */
+function recentOffer({ best }: ForwardState, times: Times): ForwardState["best"] {
+  return best !== undefined && isRecent(best.atMs, times) ? best : undefined;
+}
+
+/** Twice the time, because delays between offers vary. */
+function isRecent(atMs: number, { nowMs, acceptAfterMs }: Times): boolean {
+  return nowMs - atMs <= 2 * acceptAfterMs;
 }
 
 /**
