@@ -63,10 +63,12 @@ export class RelayCurrency {
       } catch (error) {
         const reason = reasonOf(error);
         const { code } = ConnectError.from(error);
-        if (code === Code.DeadlineExceeded) onFrozen(reason);
-        // Any other error is an answer: an original KPNG does not know the call, and a busy watcher refuses it with a
-        // delay. UNAVAILABLE without a delay comes from a proxy before the upstream.
-        else if (code !== Code.Unavailable || pushbackOf(error) !== undefined) return { kind: "current" };
+        const isFrozen = code === Code.DeadlineExceeded;
+        // A proxy may send UNAVAILABLE for a frozen upstream; a busy watcher adds a delay to it.
+        const isUnavailable = code === Code.Unavailable && pushbackOf(error) === undefined;
+        // Any other error is an answer: for example, an original KPNG does not know the call.
+        if (!isFrozen && !isUnavailable) return { kind: "current" };
+        if (isFrozen) onFrozen(reason);
         return { kind: "silent", reason: `the upstream watcher does not answer: ${reason}` };
       }
     };

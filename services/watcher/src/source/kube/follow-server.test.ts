@@ -1,3 +1,4 @@
+import { EventEmitter, on } from "node:events";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { WireType } from "@bufbuild/protobuf/wire";
 import { createClient } from "@connectrpc/connect";
@@ -7,15 +8,16 @@ import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { waitMs } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { serveStore } from "../../testing/serve-store.ts";
 import { makeDecodeOptions } from "../decode/decode-options.ts";
 import { kubeSource } from "./kube-source.ts";
-import { type Answer, FakeServer, nodeList } from "./testing/fake-server.ts";
+import { type Answer, FakeServer, nodeList, watchEvent } from "./testing/fake-server.ts";
 
-// A store that is filled by a source from a scripted API server, whose watches deliver nothing.
+// A store that is filled by a source from a scripted API server. Its watches deliver nothing, unless a test says so.
 
 const patience = { timeout: 30_000 };
 
@@ -113,6 +115,36 @@ test("no call of a client causes a request to the API server, whatever it says a
   }
   expect(server.requests.length).toBe(before);
   await watcher.stop();
+});
+
+test("a healthy server is not listed again because events overtake its answers", async () => {
+  const changes = new EventEmitter();
+  let probeCount = 0;
+  async function* overtaken() {
+    const list = { metadata: { resourceVersion: cluster.version }, items: [] };
+    probeCount += 1;
+    cluster.version = String(Number(cluster.version) + 1);
+    changes.emit("change", watchEvent("BOOKMARK", { metadata: { resourceVersion: cluster.version } }));
+    // The event is read first.
+    await waitMs(20, new AbortController().signal);
+    yield list;
+  }
+  async function* events(signal: AbortSignal) {
+    for await (const [event] of on(changes, "change", { signal })) yield event;
+  }
+  server = new FakeServer((url) => {
+    if (!url.pathname.endsWith("/services")) return answer(url);
+    if (url.searchParams.has("watch")) return { lines: events };
+    return url.searchParams.get("limit") === "1" ? { lines: overtaken } : answer(url);
+  });
+  await start(300);
+  const reasons: string[] = [];
+  store.currency.observe((event) => {
+    if (event.kind === "stale") reasons.push(event.reason);
+  });
+  const [lists, probes] = [listCount(), probeCount];
+  await expect.poll(() => probeCount, patience).toBeGreaterThan(probes + 5);
+  expect({ reasons, lists: listCount() - lists }).toEqual({ reasons: [], lists: 0 });
 });
 
 test("a server whose versions went back makes the watcher list again", async () => {

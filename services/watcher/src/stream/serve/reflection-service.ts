@@ -20,14 +20,13 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
   const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
   async function* serverReflectionInfo<R extends { host: string; messageRequest: Question }>(
     requests: AsyncIterable<R>,
-    { values, signal }: HandlerContext,
+    { values }: HandlerContext,
   ) {
     const sent = new Set<DescFile>();
     for await (const request of endWhen(values.get(leaveKey), requests)) {
       const { messageRequest } = request;
-      // After the work for nodes: these streams need no right.
+      // Scheduled, because these streams need no right and must not delay nodes.
       const messageResponse = await scheduler.run("query", () => answer(messageRequest, index, sent));
-      signal.throwIfAborted();
       yield { validHost: request.host, originalRequest: request, messageResponse };
     }
   }

@@ -10,7 +10,7 @@ import { Queue } from "./queue.ts";
  * | `updates` | changes for subscribers that have their view | `update`, then `round`: the end of a round |
  * | `resumes` | first batches of subscribers that hold a view | `continue-resume`, then `resume` |
  * | `views` | first batches of other subscribers | `continue`, then `begin` |
- * | `queries` | responses to people: lists, explanations | `query` |
+ * | `queries` | responses to people: lists, explanations, reflection | `query` |
  *
  * A round of updates, see `Rounds`, brings all these subscribers to the same snapshot.
  *

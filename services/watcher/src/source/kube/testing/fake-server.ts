@@ -33,14 +33,15 @@ export class FakeServer implements KubeConnection {
 /** Response of the fake server: a status and lines, after which the body ends, breaks, or stays open. */
 export interface Answer {
   readonly status?: number | undefined;
-  /** Sent as JSON, one line each. A list is one line. */
-  readonly lines: readonly unknown[];
+  /** Sent as JSON, one line each. A list is one line. The signal aborts with the request. */
+  readonly lines: readonly unknown[] | ((signal: AbortSignal) => AsyncIterable<unknown>);
   /** Default "end". */
   readonly after?: "end" | "break" | "hang" | undefined;
 }
 
-async function* bodyOf(lines: readonly unknown[], after: Answer["after"], signal: AbortSignal): AsyncGenerator<Buffer> {
-  for (const line of lines) yield Buffer.from(`${JSON.stringify(line)}\n`);
+async function* bodyOf(lines: Answer["lines"], after: Answer["after"], signal: AbortSignal): AsyncGenerator<Buffer> {
+  const sent = typeof lines === "function" ? lines(signal) : lines;
+  for await (const line of sent) yield Buffer.from(`${JSON.stringify(line)}\n`);
   if (after === "end") return;
   if (after === "break") throw new Error("socket hang up");
   await aborted(signal);
