@@ -26,7 +26,7 @@ export interface TrafficSettings {
   readonly maxFlows: number;
   readonly maxPerService: number;
   readonly maxAffinityClients: number;
-  /** Maximum number of listeners of a Service in one family: more would leave no local ports to others. */
+  /** Maximum number of frontends of a Service in one family that get a listener: others need local ports, too. */
   readonly maxListenersPerService: number;
 }
 
