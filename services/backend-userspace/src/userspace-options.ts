@@ -102,7 +102,8 @@ export const userspaceOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--max-connections-per-service <count>",
-    description: "maximum number of open TCP connections, and of UDP flows, of one Service (0: half of all)",
+    description:
+      "maximum number of open TCP connections, and of UDP flows, of one Service, of which one client address may take half (0: half of all)",
     default: 0,
     parse: parseWholeNumber("--max-connections-per-service", 0, 10_000_000),
   },

@@ -25,11 +25,6 @@ export class Gate {
     return this.#frontend;
   }
 
-  /** Whether the answer of {@link admit} depends on the client's address, which costs a system call. */
-  get needsAddress(): boolean {
-    return this.#forAll === undefined;
-  }
-
   update(frontend: Frontend): void {
     this.#frontend = frontend;
     const { pod, node, outside } = frontend.routes;
@@ -38,7 +33,7 @@ export class Gate {
     this.#forAll = isSame ? sets[0] : undefined;
   }
 
-  /** Decides for a client. `address` is ignored unless {@link needsAddress}. */
+  /** Decides for a client. */
   admit(address: string): Admission {
     if (this.#forAll !== undefined) return this.#forAll;
     const { sources, routes } = this.#frontend;

@@ -69,12 +69,11 @@ export class TcpListener {
   /** Decides about a client; returns the reason if it is refused. */
   #admit(client: Socket): Admitted | ConnectionEnd {
     const { gate, balancer } = this.#served;
-    const needsAddress = gate.needsAddress || balancer.settings.plan.affinitySeconds !== undefined;
-    // To read it is a system call. There is none if the client has reset the connection already.
-    const address = needsAddress ? client.remoteAddress : "";
+    // There is none if the client has reset the connection already.
+    const address = client.remoteAddress;
     if (address === undefined) return "client-reset";
     const set = gate.admit(address);
     if (set !== "cluster" && set !== "local") return set;
-    return this.#context.limit.tryTake(balancer.traffic) ? { address, balancer, set } : "limit";
+    return this.#context.limit.tryTake(balancer.traffic, address) ? { address, balancer, set } : "limit";
   }
 }

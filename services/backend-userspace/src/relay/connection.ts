@@ -21,7 +21,7 @@ export interface RelayContext {
 
 /** A client that was let through, and where it may go. */
 export interface Admitted {
-  /** "" unless affinity needs it. */
+  /** Address of the client. */
   readonly address: string;
   readonly balancer: Balancer;
   readonly set: EndpointSetName;
@@ -203,10 +203,11 @@ export class Connection {
     if (--this.#openSockets > 0) return;
     const { open, limit } = this.#context;
     if (!open.delete(this)) return;
-    const { traffic } = this.#admitted.balancer;
+    const { address, balancer } = this.#admitted;
+    const { traffic } = balancer;
     clearTimeout(this.#timer);
     this.#leaveEndpoint();
-    limit.release(traffic);
+    limit.release(traffic, address);
     traffic.end(this.#end ?? "closed");
   }
 }

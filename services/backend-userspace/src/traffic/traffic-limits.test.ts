@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { limitsFor } from "./traffic-limits.ts";
+import { TrafficTable } from "./service-traffic.ts";
+import { limitsFor, TrafficLimit } from "./traffic-limits.ts";
 
 const mib = 1_048_576;
 const none = { connections: 0, flows: 0, perService: 0 };
@@ -27,4 +28,17 @@ test("given limits take precedence", () => {
     connections: { total: 20_000, perService: 50 },
     flows: { total: 3, perService: 3 },
   });
+});
+
+test("a client takes half of a Service's places at most, and others take the rest", () => {
+  const limit = new TrafficLimit({ total: 100, perService: 10 });
+  const web = new TrafficTable().of("ns/web");
+  const taken = (client: string): number => {
+    let count = 0;
+    while (limit.tryTake(web, client)) count++;
+    return count;
+  };
+  expect([taken("10.1.0.1"), taken("10.1.0.2"), taken("10.1.0.3")]).toEqual([5, 5, 0]);
+  limit.release(web, "10.1.0.1");
+  expect([taken("10.1.0.3"), taken("10.1.0.1"), limit.open, web.open]).toEqual([1, 0, 10, 10]);
 });

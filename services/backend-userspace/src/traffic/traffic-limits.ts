@@ -5,17 +5,25 @@ import type { ServiceTraffic } from "./service-traffic.ts";
 /** Maximum numbers of open connections, or of open UDP flows. */
 interface Limits {
   readonly total: number;
+  /** One client address may take half of it. */
   readonly perService: number;
+}
+
+/** What is open of a Service: in all, and by the address of the client. */
+interface OpenOfService {
+  count: number;
+  readonly byClient: Map<string, number>;
 }
 
 /**
  * Counts what is open against its limits, so that the process refuses new work instead of running out of descriptors or
- * memory. TCP connections and UDP flows have one each: a flood of datagrams must not use up the connections.
+ * memory. TCP connections and UDP flows have one each: a flood of datagrams must not use up the connections. No client
+ * can take a Service away from all others.
  */
 export class TrafficLimit {
   /** May be replaced. Lower limits end nothing that is open. */
   limits: Limits;
-  readonly #openByService = new Map<ServiceTraffic, number>();
+  readonly #byService = new Map<ServiceTraffic, OpenOfService>();
   #open = 0;
 
   constructor(limits: Limits) {
@@ -26,22 +34,30 @@ export class TrafficLimit {
     return this.#open;
   }
 
-  /** Takes a place for a Service; false if a limit is reached. */
-  tryTake(service: ServiceTraffic): boolean {
-    const own = this.#openByService.get(service) ?? 0;
-    if (this.#open >= this.limits.total || own >= this.limits.perService) return false;
+  /** Takes a place for a client of a Service; false if a limit is reached. */
+  tryTake(service: ServiceTraffic, client: string): boolean {
+    const { total, perService } = this.limits;
+    const own = this.#byService.get(service) ?? { count: 0, byClient: new Map() };
+    const ofClient = own.byClient.get(client) ?? 0;
+    if (this.#open >= total || own.count >= perService || ofClient >= Math.ceil(perService / 2)) return false;
     this.#open++;
-    this.#openByService.set(service, own + 1);
     service.open++;
+    own.count++;
+    own.byClient.set(client, ofClient + 1);
+    this.#byService.set(service, own);
     return true;
   }
 
-  release(service: ServiceTraffic): void {
+  release(service: ServiceTraffic, client: string): void {
     this.#open--;
     service.open--;
-    const own = (this.#openByService.get(service) ?? 1) - 1;
-    if (own === 0) this.#openByService.delete(service);
-    else this.#openByService.set(service, own);
+    const own = this.#byService.get(service);
+    if (own === undefined) return;
+    own.count--;
+    const ofClient = (own.byClient.get(client) ?? 1) - 1;
+    if (ofClient === 0) own.byClient.delete(client);
+    else own.byClient.set(client, ofClient);
+    if (own.count === 0) this.#byService.delete(service);
   }
 }
 

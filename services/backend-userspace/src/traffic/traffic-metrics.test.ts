@@ -7,7 +7,7 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
     socket.resume();
   });
   const refusing = { address: "127.0.0.1", port: 1 };
-  const limits = { maxPerService: 2, maxConnections: 20, maxFlows: 30 };
+  const limits = { maxPerService: 4, maxConnections: 20, maxFlows: 30 };
   await using service = await RunningService.open({ endpoints: [refusing, endpoint.at] }, limits);
   const ask = async (): Promise<string> => {
     const client = await service.connect();
