@@ -26,8 +26,8 @@ const tools: Readonly<Record<string, LayerContent>> = {
   nft: { packages: ["conntrack", "iptables", "nftables"] },
   // No kmod: the kernel loads the modules of IPVS itself.
   ipvs: { packages: ["conntrack", "ipset", "iproute2", "iptables", "ipvsadm"] },
-  // No compiler: the programs are compiled already. util-linux: nsenter.
-  ebpf: { packages: ["conntrack", "iproute2", "nftables", "util-linux"] },
+  // No compiler: the programs are compiled already.
+  ebpf: { packages: ["conntrack", "nftables"] },
   userspace: { packages: ["conntrack", "iproute2", "nftables"] },
   // A shell and basic tools for the program of the user.
   callout: {

@@ -32,19 +32,12 @@ const socketPrograms = (hook: string, family: Family): readonly ForeignProgram[]
   { does: "rewrite", hook, address: led[family], to: vipOf("web", family), port: 80 },
 ];
 
-/** Sends 20 datagrams from as many sockets that are not connected, and prints who answers, or which error there is. */
-const sender = `const [family, address] = process.argv.slice(1);
-const said = new Set();
-let open = 20;
-const end = (socket, text) => { said.add(text); socket.close(); if (--open === 0) console.log([...said].sort().join()); };
-for (let at = 0; at < 20; at++) {
-  const socket = require("node:dgram").createSocket(family);
-  let again = setInterval(() => send(), 1_000);
-  const finish = (text) => { if (again === undefined) return; clearInterval(again); again = undefined; end(socket, text); };
-  const send = () => socket.send("who?", 80, address, (error) => { if (error) finish(error.code); });
-  socket.on("message", (text) => finish(JSON.parse(String(text)).name));
-  send();
-}`;
+/** Connects once, and prints who answers, or which error there is. */
+const client = `const [host] = process.argv.slice(1);
+const end = (said) => { console.log(said); process.exit(); };
+const socket = require("node:net").connect({ host, port: 80 });
+socket.on("data", (text) => end(JSON.parse(String(text)).name));
+socket.on("error", ({ code }) => end(code));`;
 
 describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${note}`, () => {
   vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
@@ -63,9 +56,9 @@ describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${
     await world?.close();
   });
 
-  /** Returns who answers connections or datagrams, and how others end. */
-  async function outcomes(from: Sender, protocol: "tcp" | "udp", address: string, port = 80): Promise<string> {
-    const target = { protocol, address, port, atOnce: 16, atMost: 48, wanted: 2, timeoutMs: 3_000 } as const;
+  /** Returns who answers connections, and how others end. */
+  async function outcomes(from: Sender, address: string): Promise<string> {
+    const target = { protocol: "tcp", address, port: 80, atOnce: 16, atMost: 48, wanted: 2, timeoutMs: 3_000 } as const;
     const source = from.kind === "outside" ? from.address[address.includes(":") ? "v6" : "v4"] : undefined;
     const answers = await world.agentOf(from).send({ kind: "ask", ...target, from: source });
     const said = answers.map((answer) =>
@@ -74,11 +67,10 @@ describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${
     return [...new Set(said)].sort().join();
   }
 
-  /** The same for datagrams of pod a's sockets that are not connected. */
-  async function outcomesOfSendmsg(family: Family, address: string, cgroup = backend.cgroup): Promise<string> {
+  /** The same for a process of pod a in a cgroup. */
+  async function outcomeIn(cgroup: string, address: string): Promise<string> {
     const enter = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', cgroup];
-    const socket = family === "v4" ? "udp4" : "udp6";
-    const said = await world.laboratory.run("a", [...enter, process.execPath, "-e", sender, socket, address]);
+    const said = await world.laboratory.run("a", [...enter, process.execPath, "-e", client, address]);
     return said.trim();
   }
 
@@ -92,25 +84,23 @@ describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${
     async function attachAll(): Promise<readonly (() => Promise<void>)[]> {
       const removals: (() => Promise<void>)[] = [];
       for (const family of families) {
-        for (const name of ["connect", "sendmsg"]) {
-          const hook = `${name}${family === "v4" ? 4 : 6}`;
-          const how = name === "connect" ? "link" : "multi";
-          for (const program of socketPrograms(hook, family)) {
-            const pin = await foreign.attach(program, { cgroup: backend.cgroup, how });
-            removals.push(() => (how === "link" ? foreign.remove([pin]) : foreign.detach(pin, hook, backend.cgroup)));
-          }
+        const hook = family === "v4" ? "connect4" : "connect6";
+        const how = family === "v4" ? "link" : "multi";
+        for (const program of socketPrograms(hook, family)) {
+          const pin = await foreign.attach(program, { cgroup: backend.cgroup, how });
+          removals.push(() => (how === "link" ? foreign.remove([pin]) : foreign.detach(pin, hook, backend.cgroup)));
         }
       }
       return removals;
     }
 
-    async function expectOutcomes(of: (address: string, family: Family) => Promise<string>, wanted: object) {
+    async function expectOutcomes(of: (address: string) => Promise<string>, wanted: object) {
       const found = await Promise.all(
         families.map(async (family) => ({
-          web: await of(vipOf("web", family), family),
-          denied: await of(vipOf("denied", family), family),
-          theirs: await of(vipOf("theirs", family), family),
-          led: "led" in wanted ? await of(led[family], family) : undefined,
+          web: await of(vipOf("web", family)),
+          denied: await of(vipOf("denied", family)),
+          theirs: await of(vipOf("theirs", family)),
+          led: "led" in wanted ? await of(led[family]) : undefined,
         })),
       );
       expect(found, backend.log()).toEqual([
@@ -120,19 +110,14 @@ describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${
     }
 
     async function expectEverywhere(wanted: object): Promise<void> {
-      for (const from of [pod("a"), n1]) {
-        for (const protocol of ["tcp", "udp"] as const) {
-          await expectOutcomes((address) => outcomes(from, protocol, address), wanted);
-        }
-      }
-      await expectOutcomes((address, family) => outcomesOfSendmsg(family, address), wanted);
+      for (const from of [pod("a"), n1]) await expectOutcomes((address) => outcomes(from, address), wanted);
     }
 
     test("programs before ours see the Service: the first that rewrites wins, and each may deny", async () => {
       await stopAndCleanUp();
       const removals = await attachAll();
       await backend.start({}, state);
-      for (const hook of ["connect4", "sendmsg6"]) {
+      for (const hook of ["connect4", "connect6"]) {
         expect(await foreign.atCgroup(backend.cgroup, hook)).toEqual([...Array(4).fill("foreign"), hook]);
       }
       await expectEverywhere({ web: "b,c", denied: "EPERM", theirs: "d", led: "b,c" });
@@ -152,12 +137,12 @@ describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${
       mkdirSync(below);
       try {
         const denied = vipOf("denied", "v4");
-        const program = { does: "deny", hook: "sendmsg4", address: denied } as const;
+        const program = { does: "deny", hook: "connect4", address: denied } as const;
         // In the group below, it need not permit others: ours, above it, does.
         await foreign.attach(program, { cgroup: below, how: "exclusive" });
-        expect(await outcomesOfSendmsg("v4", denied, below)).toBe("EPERM");
-        expect(await outcomesOfSendmsg("v4", vipOf("theirs", "v4"), below)).toBe("b");
-        expect(await outcomesOfSendmsg("v4", denied)).toBe("b");
+        expect(await outcomeIn(below, denied)).toBe("EPERM");
+        expect(await outcomeIn(below, vipOf("theirs", "v4"))).toBe("b");
+        expect(await outcomeIn(backend.cgroup, denied)).toBe("b");
       } finally {
         rmdirSync(below);
       }
@@ -183,8 +168,8 @@ describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${
     expect(await foreign.atCgroup(backend.cgroup, "connect4")).toEqual(["connect4", "foreign", "foreign"]);
     await stopAndCleanUp();
     expect(await foreign.atCgroup(backend.cgroup, "connect4")).toEqual(["foreign", "foreign"]);
-    expect(await foreign.atCgroup(backend.cgroup, "recvmsg6")).toEqual([]);
+    expect(await foreign.atCgroup(backend.cgroup, "getpeername6")).toEqual([]);
     // They still do what they did.
-    expect(await outcomes(pod("a"), "tcp", denied)).toBe("EPERM");
+    expect(await outcomes(pod("a"), denied)).toBe("EPERM");
   });
 });

@@ -52,7 +52,7 @@ describe.skipIf(whyNot !== undefined).each(modes)(`redirects beside kpng-ebpf --
     }
   });
 
-  test(`the cache of the node answers the node itself, and pods are answered by: ${mode.cacheOfPods}`, async () => {
+  test(`the cache of the node answers the node itself and UDP, and connections of pods are answered by: ${mode.cacheOfPods}`, async () => {
     const { laboratory } = world;
     const vips = families.map((family) => addressOf(state, clusterIP("web"), family));
     // As NodeLocal DNSCache does: its addresses on a device of its own, and packets to them without conntrack.
@@ -75,7 +75,8 @@ describe.skipIf(whyNot !== undefined).each(modes)(`redirects beside kpng-ebpf --
         const askFrom = (from: typeof n1) =>
           world.agentOf(from).askOnce({ protocol, address: vip, port: 53, timeoutMs: 5_000 });
         expect(await askFrom(n1), `${protocol} ${backend.log()}`).toMatchObject({ name: "n1", port: 53 });
-        const wanted = mode.cacheOfPods === "cache" ? { name: "n1", port: 53 } : { name: "b" };
+        const isCached = mode.cacheOfPods === "cache" || protocol === "udp";
+        const wanted = isCached ? { name: "n1", port: 53 } : { name: "b" };
         expect(await askFrom(pod("a")), `${protocol} ${backend.log()}`).toMatchObject(wanted);
       }
     }

@@ -1,65 +1,88 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { web } from "../scenario/build.ts";
-import { addressOf, clusterIP } from "../scenario/packet.ts";
-import { families } from "../scenario/places.ts";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { named, together, web } from "../scenario/build.ts";
+import { addressOf, clusterIP, n1, pod, type Sender } from "../scenario/packet.ts";
+import { boundAddress, families } from "../scenario/places.ts";
 import { type KpngEbpf, kpngEbpf } from "./backend/kpng-ebpf.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const whyNot = await whyNoBpf();
 const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
-const wait = { timeout: 60_000, interval: 200 };
+const tcp = { ports: [{ port: 80, protocols: ["tcp"] }] } as const;
+const dump = fileURLToPath(new URL("../../services/backend-ebpf/src/testing/dump.ts", import.meta.url));
+/** The room for endpoints of each family. */
+const room = 64;
 
-/** Prints who answers, and each error of its connected socket, after which it connects again. */
-const client = `const [family, address] = process.argv.slice(1);
-function open() {
-  const socket = require("node:dgram").createSocket(family);
-  let timer;
-  socket.on("message", (text) => console.log(JSON.parse(String(text)).name));
-  socket.on("error", ({ code }) => { console.log(code); clearInterval(timer); socket.close(); setTimeout(open, 50); });
-  socket.on("connect", () => { timer = setInterval(() => socket.send("who?", () => undefined), 50); });
-  socket.connect(80, address);
-}
-open();`;
+/** Prints where a connection leads, by the address that the process sees. */
+const client = `const [host, port] = process.argv.slice(1);
+const socket = require("node:net").connect({ host, port: Number(port) }, () => {
+  console.log(socket.remoteAddress + " " + socket.remotePort);
+  socket.destroy();
+});`;
 
-describe.skipIf(whyNot !== undefined)(`sockets that kpng-ebpf ends${note}`, () => {
+describe.skipIf(whyNot !== undefined)(`sockets that kpng-ebpf serves${note}`, () => {
+  vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
   let world: TwoNodes;
   let backend: KpngEbpf;
 
   beforeAll(async () => {
     world = await buildTwoNodes();
-    backend = await kpngEbpf(world, { args: ["--sockets", "all"] });
+    backend = await kpngEbpf(world, { args: ["--max-endpoints", String(room)] });
+    await backend.start({}, web(tcp, ["c"]));
   });
   afterAll(async () => {
     await backend?.close();
     await world?.close();
   });
 
+  async function whoAnswers(from: Sender, address: string, source?: string): Promise<string> {
+    const target = { protocol: "tcp", address, port: 80, atOnce: 1, atMost: 1, wanted: 1, timeoutMs: 5_000 } as const;
+    const [answer] = await world.agentOf(from).send({ kind: "ask", ...target, from: source });
+    return answer?.kind === "answer" ? answer.name : (answer?.kind ?? "silent");
+  }
+
+  test.each(families)("a process sees the address that it asked for (%s)", async (family) => {
+    const address = addressOf(web(tcp, ["c"]), clusterIP("web"), family);
+    const enter = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', backend.cgroup];
+    const said = await world.laboratory.run("n1", [...enter, process.execPath, "-e", client, address, "80"]);
+    expect(said.trim()).toBe(`${address} 80`);
+  });
+
   test.each(families)(
-    "a connected UDP socket whose endpoint has gone gets an error, and reaches another one (%s)",
-    { timeout: 180_000 },
+    "a socket that chose a source which no endpoint can answer is masqueraded (%s)",
     async (family) => {
-      const before = web({}, ["b", "c"]);
-      await backend.start({}, before);
-      const said: string[] = [];
-      const script = 'echo 0 >"$0/cgroup.procs" && exec "$@"';
-      const words = [family === "v4" ? "udp4" : "udp6", addressOf(before, clusterIP("web"), family)];
-      const command = ["sh", "-c", script, backend.cgroup, process.execPath, "-e", client, ...words];
-      const child = world.laboratory.start("a", command);
-      for (const stream of [child.stdout, child.stderr]) {
-        stream?.on("data", (text) => said.push(...String(text).split("\n").filter(Boolean)));
-      }
-      await expect.poll(() => said.length, wait).toBeGreaterThan(0);
-      const [first = ""] = said;
-      const other = first === "b" ? "c" : "b";
-      expect(["b", "c"]).toContain(first);
-      // A change that keeps the endpoint leaves the socket alone.
-      await backend.apply(web({}, ["b", "c", "d"]));
-      await backend.apply(web({}, [other]));
-      await expect.poll(() => said.at(-1), { ...wait, message: backend.log() }).toBe(other);
-      const changes = said.filter((line, at) => line !== said[at - 1]);
-      expect(changes).toEqual([first, expect.stringMatching(/^ECONN(ABORTED|REFUSED)$/), other]);
-      child.kill();
+      const address = addressOf(web(tcp, ["c"]), clusterIP("web"), family);
+      expect(await whoAnswers(n1, address, boundAddress[family]), backend.log()).toBe("c");
     },
   );
+
+  test("a Service for whose endpoints there is no room is served by the rules, and later by its sockets again", async () => {
+    const ports = Array.from({ length: room / 2 + 8 }, (_, at) => ({ port: 1_000 + at, protocols: ["tcp"] as const }));
+    const hog = named("hog", { number: 66, ports }, ["d"]);
+    const vip = addressOf(web(tcp, ["b"]), clusterIP("web"), "v4");
+    /** What sockets do with the Service's address. */
+    const installed = async (): Promise<string | undefined> => {
+      const command = [process.execPath, dump, backend.bpfFolder, JSON.stringify({ maxEndpoints: room })];
+      const lines = (await world.laboratory.run("n1", command)).split("\n");
+      return lines.find((line) => line.startsWith(`TCP ${vip}:80 `))?.split("node ")[1];
+    };
+    await backend.apply(web(tcp, ["b"]));
+    expect(await installed()).toMatch(/^balance /);
+    await backend.apply(together(web(tcp, ["b"]), hog));
+    expect(backend.log()).toContain("a map is full");
+    await backend.apply(together(web(tcp, ["c"]), hog));
+    expect([await whoAnswers(n1, vip), await whoAnswers(pod("a"), vip)], backend.log()).toEqual(["c", "c"]);
+    // The address goes to another Service.
+    await backend.apply(together(named("other", { number: 11, ...tcp }, ["d"]), hog));
+    expect([await whoAnswers(n1, vip), await whoAnswers(pod("a"), vip)], backend.log()).toEqual(["d", "d"]);
+    await backend.apply(named("other", { number: 11, ...tcp }, ["d"]));
+    // Room is free for others after a grace period, and given by the next change.
+    await expect
+      .poll(async () => {
+        await backend.apply(named("other", { number: 11, ...tcp }, ["d"]));
+        return installed();
+      })
+      .toMatch(/^balance /);
+  });
 });

@@ -13,7 +13,7 @@ import {
   type Protocol,
   strangerAddress,
 } from "./places.ts";
-import { carryingProxies, type ProxyName, recordOf, socketProxies } from "./proxy-name.ts";
+import { carryingProxies, type ProxyName, recordOf, rulesOf, socketProxies } from "./proxy-name.ts";
 
 /** Sender of a packet: a host of the cluster, or the client outside with one of its addresses. */
 export type Sender =
@@ -104,19 +104,29 @@ const allFamilies: readonly Family[] = ["v4", "v6"];
  * Returns one packet for each protocol and family of a scenario's packet, with the outcome that one proxy must have.
  */
 export function concretePackets(state: State, given: Packet, proxy: ProxyName): readonly ConcretePacket[] {
-  const packet = expectedWith(proxy, given);
   return allFamilies
-    .filter((family) => family === (packet.family ?? family))
+    .filter((family) => family === (given.family ?? family))
     .flatMap((family) =>
-      (packet.protocol === undefined ? defaultProtocols : [packet.protocol]).map((protocol) => ({
-        packet,
-        protocol,
-        family,
-        address: addressOf(state, packet.to, family),
-        port: packet.port,
-        targetPort: "goesTo" in packet ? targetPortOf(state, packet, protocol) : undefined,
-      })),
+      (given.protocol === undefined ? defaultProtocols : [given.protocol]).map((protocol) => {
+        const packet = expectedWith(areRulesAsked(state, given, protocol) ? rulesOf(proxy) : proxy, given);
+        return {
+          packet,
+          protocol,
+          family,
+          address: addressOf(state, packet.to, family),
+          port: packet.port,
+          targetPort: "goesTo" in packet ? targetPortOf(state, packet, protocol) : undefined,
+        };
+      }),
     );
+}
+
+/** True where sockets choose no endpoint themselves: UDP, and Services with affinity. */
+function areRulesAsked({ services }: State, packet: Packet, protocol: Protocol): boolean {
+  const { to } = packet;
+  const isAsked = ({ metadata }: State["services"][number]): boolean =>
+    to.kind === "address" || metadata.name === to.service;
+  return protocol !== "tcp" || services.some((each) => isAsked(each) && each.spec.sessionAffinity === "ClientIP");
 }
 
 function expectedWith(proxy: ProxyName, packet: Packet): Packet {

@@ -38,6 +38,11 @@ export function recordOf<Value>(
   return records?.[proxy] ?? (variant === undefined ? undefined : recordOf(records, variant));
 }
 
+/** Returns the proxy that has the rules of kpng-ebpf, which serve what its sockets leave; otherwise the proxy itself. */
+export function rulesOf(proxy: ProxyName): ProxyName {
+  return proxy === "ebpf" || proxy === "ebpf-all" ? "nft" : proxy;
+}
+
 /**
  * Proxies that carry the traffic: endpoints see connections of the node, whatever source address a scenario records.
  */

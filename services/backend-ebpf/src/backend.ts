@@ -72,7 +72,7 @@ function socketsFor(settings: EbpfSettings, { destination, localAddresses, log }
   const { name, bpfFolder, mapSizes } = settings;
   if (destination.kind === "kernel") {
     const datapath = Datapath.open({ ...settings, log }, families);
-    return (family: Family) => new SocketRuleSet({ family, datapath, mapSizes, localAddresses });
+    return (family: Family) => new SocketRuleSet({ family, datapath, mapSizes, localAddresses, log });
   }
   const folder = join(bpfFolder, name);
   const maps = existsSync(folder) ? EbpfMaps.openExisting(folder, mapSizes) : undefined;

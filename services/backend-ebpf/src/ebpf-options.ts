@@ -23,7 +23,7 @@ export const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--sockets <node|all>",
     description:
-      "whose sockets choose endpoints: those in the node's own network namespace, or also those of pods, which then bypass redirects in their namespaces (sidecars) and the node's DNS cache",
+      "whose TCP sockets choose endpoints: those in the node's own network namespace, or also those of pods, which then bypass redirects in their namespaces (sidecars) and the node's DNS cache",
     default: defaults.sockets,
     parse: oneOf("--sockets", ["node", "all"]),
   },
@@ -54,20 +54,19 @@ export const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--max-frontends <count>",
     description:
-      "most frontends (address, port and protocol) per family; 136 bytes of kernel memory each, and what is in use",
+      "most TCP frontends (address and port) per family; 112 bytes of kernel memory each, and what is in use",
     default: defaults.maxFrontends,
     parse: parseWholeNumber("--max-frontends", 1, 4_000_000),
   },
   {
     flags: "--max-endpoints <count>",
-    description: "most endpoints of all Service ports per family; 80 bytes of kernel memory each, and what is in use",
+    description: "most endpoints of all TCP Service ports per family; 48 bytes of kernel memory each",
     default: defaults.maxEndpoints,
     parse: parseWholeNumber("--max-endpoints", 2, 16_000_000),
   },
   {
     flags: "--max-affinity-clients <count>",
-    description:
-      "most clients that are remembered for Services with affinity: by the rules, for one Service port; by the programs, for all, 120 bytes of kernel memory each, and the longest unused one is forgotten",
+    description: "most clients that are remembered for a Service port with affinity",
     default: defaults.maxAffinityClients,
     parse: parseWholeNumber("--max-affinity-clients", 1, 16_000_000),
   },
@@ -88,21 +87,20 @@ export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string)
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   const standard = serviceProxyName === "" ? "kpng-ebpf" : `kpng-ebpf-${hash}`;
   const name = typeof options.instanceName === "string" ? options.instanceName : standard;
-  const maxClients = Number(options.maxAffinityClients);
   return {
     name,
     bpfFolder: String(options.bpfFolder),
     cgroup: typeof options.cgroup === "string" ? options.cgroup : undefined,
     isForPods: options.sockets === "all",
     tables: {
-      ...{ table: name, masqueradeBit: Number(options.nftablesMasqueradeBit), maxClients },
+      ...{ table: name, masqueradeBit: Number(options.nftablesMasqueradeBit) },
+      maxClients: Number(options.maxAffinityClients),
       ...{ timeoutMs: 300_000, elementsThrough: "auto" },
     },
     isLoopbackWanted: options.localhostNodeports !== "false",
     mapSizes: {
       maxFrontends: Number(options.maxFrontends),
       maxEndpoints: Number(options.maxEndpoints),
-      maxClients,
     },
   };
 }

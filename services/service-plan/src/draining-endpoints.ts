@@ -8,7 +8,7 @@ import type { EndpointAddress, ServicePortPlan } from "./service-plan.ts";
  * the conntrack table, a flow stays at an endpoint that terminates or that a policy no longer chooses. Returns nothing
  * for other protocols, whose connections tell by themselves when they end.
  *
- * The backends ipvs, ebpf and userspace call it when they render a Service. Not part of the plan (`planService`),
+ * The backends ipvs and userspace call it when they render a Service. Not part of the plan (`planService`),
  * because the backends that leave flows to conntrack do not need these endpoints.
  *
  * Pure; O(endpoints).

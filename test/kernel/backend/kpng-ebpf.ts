@@ -28,8 +28,6 @@ export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}):
     proxy: args.includes("all") ? "ebpf-all" : "ebpf",
     program,
     hasSockets: true,
-    // It ends sockets in the network namespaces of all processes that it sees: not in those of another laboratory.
-    enter: ["unshare", "--mount", "sh", "-c", 'mount -t proc proc /proc && exec "$0" "$@"'],
     minSyncPeriod: "--ebpf-min-sync-period",
     loseRules: async () => {
       await laboratory.run("n1", ["rm", "-r", join(bpfFolder, "kpng-ebpf")]);

@@ -31,8 +31,6 @@ export interface ProxyProgram {
   readonly proxy: Backend["proxy"];
   /** Path of its main file. */
   readonly program: string;
-  /** Command that runs another one, which follows it. Default: none. */
-  readonly enter?: readonly string[];
   /** The option with the shortest time between two syncs. */
   readonly minSyncPeriod: string;
   readonly settingsOptions: (settings: Settings) => readonly string[];
@@ -104,7 +102,6 @@ export async function kpngProxy(
 
   const run = (settings: Settings) =>
     backend.start([
-      ...(proxy.enter ?? []),
       process.execPath,
       proxy.program,
       ...["--api", `unix://${socket}`, "--node-name", "n1", proxy.minSyncPeriod, "0s"],

@@ -41,7 +41,7 @@ export interface SeenConnections {
 
 const [bpfFolder = "", cgroup = "", seed = "0", changes = "0"] = process.argv.slice(2);
 const dice = new Dice(Number(seed));
-const sizes = { maxFrontends: 64, maxEndpoints: 2_048, maxAffinityClients: 64 };
+const sizes = { maxFrontends: 64, maxEndpoints: 2_048 };
 const settings = readEbpfSettings({ bpfFolder, cgroup, instanceName: "kpng-race", ...sizes }, "");
 const plan = new RacePlan();
 const stages = { committing: (): void => undefined };
@@ -71,9 +71,10 @@ function attachWitness(): BpfMap {
 
 /** Starts as a new process does: with the maps of an earlier run, and programs of its own. */
 async function open(): Promise<{ readonly ruleSet: SocketRuleSet; readonly datapath: Datapath }> {
-  const datapath = Datapath.open({ ...settings, log: createLog("off") }, ["v4"]);
+  const log = createLog("off");
+  const datapath = Datapath.open({ ...settings, log }, ["v4"]);
   const ruleSet = new SocketRuleSet({
-    ...{ family: "v4", datapath, mapSizes: settings.mapSizes },
+    ...{ family: "v4", datapath, mapSizes: settings.mapSizes, log },
     localAddresses: () => noAddresses,
   });
   await ruleSet.sync(plan, "all", stages);
@@ -101,18 +102,16 @@ let replacements = 0;
 for (let change = 1; change <= Number(changes); change++) {
   const number = dice.pick([1, 1, 2, 3]);
   if (number !== 1 && dice.chance(30)) plan.delete(number);
-  else plan.put(number, endpoints(number === 1 ? 1 : number * 50), dice.chance(30) ? 600 : undefined);
+  else plan.put(number, endpoints(number === 1 ? 1 : number * 50));
   await running.ruleSet.sync(plan, new Set([`race/${number}` as const]), stages);
   // Places in the maps are free again after a grace period.
   await (change % 50 === 0 ? running.datapath.grace.pass() : nextTurn());
   if (change % 1_000 !== 0) continue;
-  await running.ruleSet.close();
   running = await open();
   replacements++;
 }
 Atomics.store(stop, 0, 1);
 await new Promise((resolve) => worker.once("exit", resolve));
-await running.ruleSet.close();
 const used = Array.from({ length: 256 }, (_, at) => at).filter((at) => count(at) > 0);
 const byLastByte = Object.fromEntries(used.map((at) => [at === 0 ? "refused" : String(at), count(at)]));
 const result: SeenConnections = { byLastByte, replacements };

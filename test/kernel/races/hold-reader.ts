@@ -33,7 +33,7 @@ export interface HeldReader {
 }
 
 const [folder = ""] = process.argv.slice(2);
-const { mapSizes } = readEbpfSettings({ maxFrontends: 64, maxEndpoints: 256, maxAffinityClients: 64 }, "");
+const { mapSizes } = readEbpfSettings({ maxFrontends: 64, maxEndpoints: 256 }, "");
 
 // Element 0: whether the program runs, and whether it is to end.
 const flags = BpfMap.create({

@@ -5,7 +5,7 @@ import { readEbpfSettings } from "@kpng/backend-ebpf/ebpf-options.ts";
 import { createLog } from "@kpng/process/log.ts";
 
 const [bpfFolder = "", cgroup = ""] = process.argv.slice(2);
-const sizes = { maxFrontends: 64, maxEndpoints: 64, maxAffinityClients: 64 };
+const sizes = { maxFrontends: 64, maxEndpoints: 64 };
 const settings = readEbpfSettings({ bpfFolder, cgroup, instanceName: "kpng-often", ...sizes }, "");
 for (let count = 0; count < 30; count++) Datapath.open({ ...settings, log: createLog("off") }, ["v4"]);
 process.stdout.write("loaded");

@@ -1,6 +1,6 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import type { Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 
 /** Plan of Services with numbers, for programs that write maps without a watcher. All are TCP, IPv4, at port 80. */
@@ -29,12 +29,12 @@ export class RacePlan implements FamilyPlan {
   }
 
   /** Adds or changes a Service with the endpoints 10.200.0.<endpoint>; without endpoints, it refuses. */
-  put(number: number, endpoints: readonly number[], affinitySeconds?: number): void {
+  put(number: number, endpoints: readonly number[]): void {
     const cluster = endpoints.map((endpoint) => ({ address: `10.200.0.${endpoint}`, port: 8_000 + endpoint }));
     const route: Route =
       endpoints.length === 0 ? { kind: "refuse" } : { kind: "balance", set: "cluster", isMasqueraded: false };
     const frontend = { kind: "clusterIP", address: RacePlan.address(number), port: 80, protocol: "TCP" } as const;
-    const port = { name: `race/${number}`, protocol: "TCP", port: 80, affinitySeconds } as const;
+    const port = { name: `race/${number}`, protocol: "TCP", port: 80, affinitySeconds: undefined } as const;
     const routes = { pod: route, node: route, outside: route };
     this.#services.set(`race/${number}`, {
       ...{ key: `race/${number}`, family: "v4", hairpin: [], healthCheck: undefined },
@@ -42,29 +42,7 @@ export class RacePlan implements FamilyPlan {
     });
   }
 
-  /** Adds a frontend with the routes of the others: the external address 192.0.2.<last>. */
-  addFrontend(number: number, last: number): void {
-    this.#changeFrontends(number, (frontends) => {
-      const added = frontends.slice(0, 1).map((one) => ({ ...one, address: `192.0.2.${last}` }));
-      return [...frontends, ...added];
-    });
-  }
-
-  /** Limits the frontends of a Service to source ranges. */
-  limit(number: number, ranges: readonly string[]): void {
-    this.#changeFrontends(number, (frontends) =>
-      frontends.map((one) => ({ ...one, sources: { ranges, ownAddresses: [] } })),
-    );
-  }
-
   delete(number: number): void {
     this.#services.delete(`race/${number}`);
-  }
-
-  #changeFrontends(number: number, change: (frontends: readonly Frontend[]) => readonly Frontend[]): void {
-    const service = this.#services.get(`race/${number}`);
-    if (service === undefined) throw new Error(`Service race/${number} not found`);
-    const ports = service.ports.map((port) => ({ ...port, frontends: change(port.frontends) }));
-    this.#services.set(`race/${number}`, { ...service, ports });
   }
 }

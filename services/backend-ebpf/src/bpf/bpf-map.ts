@@ -15,7 +15,6 @@ import {
 export const mapTypes = {
   hash: 1,
   array: 2,
-  lruHash: 9,
   arrayOfMaps: 12,
   socketStorage: 24,
 } as const;
@@ -51,8 +50,6 @@ const commands = {
   updateBatch: 26,
 };
 const errnoNoEntry = 2;
-const errnoTooBig = 7;
-const errnoNoMemory = 12;
 const errnoNoSpace = 28;
 /** Elements read by one system call; more if a bucket of the hash has more. */
 const batchSize = 4_096;
@@ -125,7 +122,7 @@ export class BpfMap {
     pinObject(this.descriptor, path);
   }
 
-  /** Writes an element; a number is a value of 4 bytes. Errors: MAP_FULL, BPF_FAILED. */
+  /** Writes an element; a number is a value of 4 bytes. Errors: BPF_FAILED. */
   set(key: MapKey, value: Buffer | number): void {
     this.#putKey(key);
     if (typeof value === "number") this.#value.writeUInt32LE(value);
@@ -195,9 +192,8 @@ export class BpfMap {
   #expectWritten(result: BpfResult): void {
     if (result.kind === "done") return;
     const { name, maxEntries } = this.layout;
-    const isFull = [errnoTooBig, errnoNoSpace, errnoNoMemory].includes(result.errno);
     throw new BackendEbpfError(
-      isFull ? "MAP_FULL" : "BPF_FAILED",
+      "BPF_FAILED",
       `map ${name} (at most ${maxEntries} elements) cannot be written: ${describeErrno(result.errno)}`,
     );
   }

@@ -14,7 +14,6 @@ import { checkFeatures, findCgroup } from "./features.ts";
 import { socketHooks } from "./hooks.ts";
 import { EbpfMaps, GracePeriods } from "./maps.ts";
 import { encodeConfig, nodePortAddresses, writeNodeState } from "./node-state.ts";
-import { StaleSockets } from "./stale-sockets.ts";
 
 /** Options of {@link Datapath}. */
 export interface DatapathOptions {
@@ -40,7 +39,6 @@ export interface DatapathOptions {
 export class Datapath {
   readonly maps: EbpfMaps;
   readonly grace: GracePeriods;
-  readonly staleSockets: StaleSockets;
   readonly #options: DatapathOptions;
   readonly #cgroup: string;
   readonly #programs: readonly LoadedProgram[];
@@ -50,7 +48,7 @@ export class Datapath {
   readonly #awaited: Set<Family>;
 
   private constructor(options: DatapathOptions, families: readonly Family[]) {
-    const { name, bpfFolder, mapSizes, isForPods, log } = options;
+    const { name, bpfFolder, mapSizes } = options;
     const programs = parseObjectFile(gunzipSync(Buffer.from(objectFile, "base64")));
     checkFeatures(bpfFolder);
     const folder = join(bpfFolder, name);
@@ -62,7 +60,6 @@ export class Datapath {
     this.#awaited = new Set(readdirSync(this.#links).length === 0 ? [] : families);
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
-    this.staleSockets = new StaleSockets({ log, isForPods, settle: () => this.grace.pass() });
     this.#programs = socketHooks.map((hook) => loadProgram(programs.get(hook.section), hook, this.maps.descriptors));
     this.#netnsCookie = readNetnsCookie();
   }
@@ -103,6 +100,7 @@ export class Datapath {
       const change = attachPinned(program, this.#cgroup, join(this.#links, name));
       return change === "none" ? [] : [`program ${name} ${change}`];
     });
+    changes.push(...this.#detachOthers());
     this.maps.removeOthers();
     return changes;
   }
@@ -112,13 +110,18 @@ export class Datapath {
     return existsSync(this.#links) && readdirSync(this.#links).length > 0;
   }
 
+  /** Detaches programs of an earlier release at hooks that this one does not use. Returns a line for each. */
+  #detachOthers(): readonly string[] {
+    const others = readdirSync(this.#links).filter((link) => socketHooks.every(({ name }) => name !== link));
+    return others.map((link) => {
+      rmSync(join(this.#links, link));
+      return `program ${link} detached`;
+    });
+  }
+
   /** Returns the first line of {@link missingPrograms}; undefined if there is none. */
   findMissingProgram(): string | undefined {
     return missingPrograms(this.#options)[0];
-  }
-
-  async close(): Promise<void> {
-    await this.staleSockets.close();
   }
 }
 

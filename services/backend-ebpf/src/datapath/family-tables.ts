@@ -2,15 +2,13 @@ import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { BackendEbpfError } from "../bpf/ebpf-error.ts";
-import { familyOf, type KeyText } from "../layout/keys.ts";
+import type { KeyText } from "../layout/keys.ts";
 import { type MapSizes, sizes } from "../layout/map-layouts.ts";
-import { memberFlags } from "../layout/routes.ts";
+import { routeKinds } from "../layout/routes.ts";
 import { runBytes } from "../layout/runs.ts";
 import { readSlots } from "../tables/installed-frontends.ts";
 import { Spans } from "../tables/spans.ts";
-import { endpointText } from "../tables/udp-peers.ts";
-import { type WantedFrontend, type WantedService, wantedService } from "../tables/wanted-service.ts";
+import { type WantedFrontend, wantedFrontends } from "../tables/wanted-service.ts";
 import { FrontendSlots } from "./frontend-slots.ts";
 import type { EbpfMaps, GracePeriods } from "./maps.ts";
 import { TablesChange } from "./tables-change.ts";
@@ -46,8 +44,9 @@ export class FamilyTables {
   #installed = new Map<KeyText, InstalledFrontend>();
   /** Number of uses of a run, as `FrontendSlots.eachUse` finds them, by its first element. */
   #runUses = new Map<number, number>();
-  #members = new Map<KeyText, number>();
-  readonly #services = new Map<ServiceKey, WantedService>();
+  readonly #services = new Map<ServiceKey, readonly WantedFrontend[]>();
+  /** Services that found no room, in whole or in part, in the order in which they are tried again. */
+  readonly #left = new Set<ServiceKey>();
   /** False from the begin of a call until its end: what it replaced waits for a grace period. */
   #isComplete = true;
 
@@ -60,21 +59,22 @@ export class FamilyTables {
     this.#elements = maps.get("endpoints").memory;
   }
 
-  /** Services of the last plan. */
-  get services(): ReadonlyMap<ServiceKey, WantedService> {
+  /** Frontends of the last plan by Service. */
+  get services(): ReadonlyMap<ServiceKey, readonly WantedFrontend[]> {
     return this.#services;
   }
 
-  /** Removes the endpoints that a Service port of UDP has, for `StaleSockets`. O(members). */
-  readonly removeServed = (endpoints: Set<string>): void => {
-    for (const [key, flags] of this.#members) if ((flags & memberFlags.udp) !== 0) endpoints.delete(endpointText(key));
-  };
+  /** Number of Services that are left to the rules, in whole or in part, because a map is full. */
+  get leftCount(): number {
+    return this.#left.size;
+  }
 
   /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
     const change = new TablesChange(committing);
     this.#isComplete = false;
-    for (const key of touched) this.#tryPut(plan, key, change);
+    for (const key of touched) this.#put(plan, key, change);
+    this.#retryLeft(change);
     this.#finish(change);
     return change;
   }
@@ -87,21 +87,18 @@ export class FamilyTables {
     this.#read();
     const change = new TablesChange(committing);
     let count = 0;
+    this.#left.clear();
     for (const key of plan.keys()) {
-      this.#tryPut(plan, key, change);
+      this.#put(plan, key, change);
       if (++count % servicesPerTurn !== 0) continue;
       this.#publish(change);
       await nextTurn();
     }
     for (const key of this.#services.keys()) if (plan.service(key) === undefined) this.#services.delete(key);
-    // What is not wanted is found among what is installed: after a failure, `before` of `#put` may be wrong.
-    const [wantedFrontends, wantedMembers] = [new Set<KeyText>(), new Set<KeyText>()];
-    for (const { frontends, members } of this.#services.values()) {
-      for (const { key } of frontends) wantedFrontends.add(key);
-      for (const key of members.keys()) wantedMembers.add(key);
-    }
-    for (const key of this.#installed.keys()) if (!wantedFrontends.has(key)) change.removals.add(key);
-    for (const key of this.#members.keys()) if (!wantedMembers.has(key)) change.formerMembers.set(key, 0);
+    // What is not wanted is found among what is installed: after a failure, the previous frontends may be wrong.
+    const wanted = new Set<KeyText>();
+    for (const frontends of this.#services.values()) for (const { key } of frontends) wanted.add(key);
+    for (const key of this.#installed.keys()) if (!wanted.has(key)) change.removals.add(key);
     this.#finish(change);
     return change;
   }
@@ -125,102 +122,85 @@ export class FamilyTables {
         if (length > 0 && (this.#runUses.has(run) || this.#runs.reserve(run, length))) this.#use(run, 1);
       });
     }
-    const members = this.#maps
-      .get("members")
-      .entries()
-      .filter(([key]) => familyOf(key, 8) === this.#family);
-    this.#members = new Map(members.map(([key, value]) => [key.toString("latin1"), value.readUInt32LE(0)]));
-  }
-
-  /** As {@link #put}, but for a lack of room, so that other Services are written, and removed ones make room. */
-  #tryPut(plan: FamilyPlan, key: ServiceKey, change: TablesChange): void {
-    try {
-      this.#put(plan, key, change);
-    } catch (error) {
-      if (!(error instanceof BackendEbpfError) || error.code !== "MAP_FULL") throw error;
-      change.full ??= error;
-    }
   }
 
   #put(plan: FamilyPlan, key: ServiceKey, change: TablesChange): void {
     const servicePlan = plan.service(key);
-    const before = this.#services.get(key);
-    const wanted = servicePlan === undefined ? undefined : wantedService(servicePlan, plan.view?.(key), plan.node);
-    for (const frontend of before?.frontends ?? []) {
+    const wanted = servicePlan === undefined ? [] : wantedFrontends(servicePlan, plan.node);
+    for (const frontend of this.#services.get(key) ?? []) {
       if (this.#installed.get(frontend.key)?.service === key) change.removals.add(frontend.key);
     }
-    for (const frontend of wanted?.frontends ?? []) {
+    for (const frontend of wanted) {
       change.removals.delete(frontend.key);
       const installed = this.#installed.get(frontend.key);
       if (installed !== undefined) installed.service = key;
     }
-    if (wanted === undefined || wanted.frontends.length === 0) this.#services.delete(key);
+    if (wanted.length === 0) this.#services.delete(key);
     else this.#services.set(key, wanted);
-    // From here on, there may be no room.
-    for (const [member, flags] of wanted?.members ?? []) {
-      const present = this.#members.get(member) ?? 0;
-      // What a member loses, it loses after the routes are replaced.
-      if ((present | flags) !== present) this.#setMember(member, present | flags, change);
-      if ((present | flags) !== flags) change.formerMembers.set(member, flags);
-      else change.formerMembers.delete(member);
-    }
-    for (const frontend of wanted?.frontends ?? []) this.#write(frontend, key, change);
-    for (const member of before?.members.keys() ?? []) {
-      if (wanted?.members.has(member) !== true) change.formerMembers.set(member, 0);
-    }
+    this.#writeAll(key, change);
   }
 
-  #write(wanted: WantedFrontend, service: ServiceKey, change: TablesChange): void {
+  /** Writes the frontends of a Service. Returns true if there was room for all. */
+  #writeAll(key: ServiceKey, change: TablesChange): boolean {
+    const frontends = this.#services.get(key) ?? [];
+    const isWritten = frontends.map((frontend) => this.#write(frontend, key, change)).every(Boolean);
+    if (isWritten) this.#left.delete(key);
+    else this.#left.add(key);
+    return isWritten;
+  }
+
+  /** Tries Services that found no room, until one finds none again. */
+  #retryLeft(change: TablesChange): void {
+    for (const key of this.#left) if (!this.#writeAll(key, change)) return;
+  }
+
+  /** Writes a frontend. Returns false if something of it found no room, and is left to the rules. */
+  #write(wanted: WantedFrontend, service: ServiceKey, change: TablesChange): boolean {
     const installed = this.#installed.get(wanted.key);
-    for (const [index, { flags, run }] of wanted.routes.entries()) {
+    let hasRoom = true;
+    for (const [index, { kind, run }] of wanted.routes.entries()) {
       const present = installed === undefined ? 0 : this.#slots.runOf(installed.slot, index);
-      this.#slots.prepare(index, flags, run === undefined ? 0 : this.#placeOf(run, present, change));
+      const place = run === undefined ? 0 : this.#placeOf(run, present, change);
+      if (place === undefined) hasRoom = false;
+      this.#slots.prepare(index, place === undefined ? routeKinds.leave : kind, place ?? 0);
     }
-    if (installed !== undefined && this.#slots.isPrepared(installed.slot)) return;
+    if (installed !== undefined && this.#slots.isPrepared(installed.slot)) return hasRoom;
+    const slot = installed?.slot ?? this.#slots.take(wanted.key);
+    if (slot === undefined) return false;
     change.note(wanted, installed === undefined);
     change.begin();
-    const slot = installed?.slot ?? this.#takeSlot(wanted.key);
     if (installed !== undefined) this.#release(slot, change);
     this.#slots.write(slot);
     this.#slots.eachUse(slot, (run) => this.#use(run, 1));
-    if (installed !== undefined) return;
+    if (installed !== undefined) return hasRoom;
     change.added.keys.push(wanted.key);
     change.added.slots.push(slot);
     this.#installed.set(wanted.key, { slot, service });
+    return hasRoom;
   }
 
   /**
    * Returns the first element of a run: of one that this change wrote, or of an installed one with the same contents.
+   * Undefined if there is no room for it.
    */
-  #placeOf(run: Buffer, installed: number, change: TablesChange): number {
+  #placeOf(run: Buffer, installed: number, change: TablesChange): number | undefined {
     const known = change.runs.get(run);
     if (known !== undefined) return known;
     const isSame = this.#runUses.has(installed) && runBytes(this.#elements, installed)?.equals(run) === true;
     const first = isSame ? installed : this.#writeRun(run, change);
-    change.runs.set(run, first);
+    if (first !== undefined) change.runs.set(run, first);
     return first;
   }
 
-  #writeRun(run: Buffer, change: TablesChange): number {
-    const length = run.length / sizes.endpoint;
-    const first = this.#runs.take(length);
-    if (first === undefined) {
-      throw new BackendEbpfError(
-        "MAP_FULL",
-        `no room for a set of ${length - 1} endpoints: raise --max-endpoints (${this.#sizes.maxEndpoints} per family)`,
-      );
-    }
+  #writeRun(run: Buffer, change: TablesChange): number | undefined {
+    const first = this.#runs.take(run.length / sizes.endpoint);
+    if (first === undefined) return undefined;
     change.begin();
     run.copy(this.#elements, first * sizes.endpoint);
     this.#runUses.set(first, 0);
+    // If no slot comes to use it.
+    change.unusedRuns.add(first);
     return first;
-  }
-
-  #takeSlot(key: KeyText): number {
-    const slot = this.#slots.take(key);
-    if (slot !== undefined) return slot;
-    const { maxFrontends } = this.#sizes;
-    throw new BackendEbpfError("MAP_FULL", `more than ${maxFrontends} frontends in a family: raise --max-frontends`);
   }
 
   #use(run: number, difference: 1 | -1): void {
@@ -233,19 +213,6 @@ export class FamilyTables {
       if (this.#runUses.has(run)) this.#use(run, -1);
       change.unusedRuns.add(run);
     });
-  }
-
-  #setMember(key: KeyText, flags: number, change: TablesChange): void {
-    change.begin();
-    change.members++;
-    if (flags === 0) {
-      if (((this.#members.get(key) ?? 0) & memberFlags.udp) !== 0) change.goneUdp.push(endpointText(key));
-      this.#maps.get("members").delete(key);
-      this.#members.delete(key);
-    } else {
-      this.#maps.get("members").set(key, flags);
-      this.#members.set(key, flags);
-    }
   }
 
   /** Lets programs find new frontends, whose slots are complete. */
@@ -266,9 +233,6 @@ export class FamilyTables {
       this.#release(installed.slot, change);
       change.deleted.push(key);
       removed.push(installed.slot);
-    }
-    for (const [key, flags] of change.formerMembers) {
-      if ((this.#members.get(key) ?? 0) !== flags) this.#setMember(key, flags, change);
     }
     const runs = [...change.unusedRuns].filter((run) => this.#runUses.get(run) === 0);
     for (const run of runs) this.#runUses.delete(run);

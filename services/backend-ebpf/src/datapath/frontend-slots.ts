@@ -1,11 +1,11 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { KeyText } from "../layout/keys.ts";
 import { sizes, slotKeyPlace } from "../layout/map-layouts.ts";
-import { isBalancing, senders } from "../layout/routes.ts";
+import { routeKinds, senders } from "../layout/routes.ts";
 import { Spans } from "../tables/spans.ts";
 
 const wordsPerSlot = sizes.slot / 8;
-/** Numbers of 4 bytes in the routes of a frontend: of each, its flags and its run. */
+/** Numbers of 4 bytes in the routes of a frontend: of each, its kind and its run. */
 const routesLength = senders.length * 2;
 
 /**
@@ -68,8 +68,8 @@ export class FrontendSlots {
   }
 
   /** Prepares a route for {@link write}. `run` is 0 if it has none. */
-  prepare(index: number, flags: number, run: number): void {
-    this.#next[index * 2] = flags;
+  prepare(index: number, kind: number, run: number): void {
+    this.#next[index * 2] = kind;
     this.#next[index * 2 + 1] = run;
   }
 
@@ -92,8 +92,8 @@ export class FrontendSlots {
     const at = this.#at(slot);
     let lastRun = 0;
     for (let index = at; index < at + routesLength; index += 2) {
-      const [flags = 0, run = 0] = [this.#routes[index], this.#routes[index + 1]];
-      if (!isBalancing(flags) || run === lastRun) continue;
+      const [kind = 0, run = 0] = [this.#routes[index], this.#routes[index + 1]];
+      if (kind !== routeKinds.balance || run === lastRun) continue;
       visit(run);
       lastRun = run;
     }

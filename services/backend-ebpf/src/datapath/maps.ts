@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
 import { bpfOffThread, makeAttribute } from "../bpf/system-call.ts";
-import { layoutVersion, type MapName, type MapSizes, mapLayouts, type NamedLayout } from "../layout/map-layouts.ts";
+import { layoutVersion, type MapName, type MapSizes, mapLayouts } from "../layout/map-layouts.ts";
 import type { MapContents } from "../tables/installed-frontends.ts";
 
 const updateCommand = 2;
@@ -29,18 +29,15 @@ export class EbpfMaps {
   }
 
   /**
-   * Opens the pinned maps. If one is missing, all are recreated, because values of one map are positions in another;
-   * only the storage of sockets is kept. Errors: BPF_FAILED.
+   * Opens the pinned maps. If one is missing, all are recreated, because values of one map are positions in another.
+   * Errors: BPF_FAILED.
    */
   static open(folder: string, mapSizes: MapSizes): EbpfMaps {
     const existing = EbpfMaps.openExisting(folder, mapSizes);
     if (existing !== undefined) return existing;
     const { layouts, version } = describeMaps(mapSizes);
     rmSync(join(folder, version), { recursive: true, force: true });
-    const make = (layout: NamedLayout): BpfMap =>
-      (isOfSockets(layout.name) ? BpfMap.open(layout, pinOf(folder, version, layout.name)) : undefined) ??
-      BpfMap.create(layout);
-    const maps = new EbpfMaps(folder, version, new Map(layouts.map((layout) => [layout.name, make(layout)])));
+    const maps = new EbpfMaps(folder, version, new Map(layouts.map((layout) => [layout.name, BpfMap.create(layout)])));
     maps.pin();
     return maps;
   }
@@ -50,7 +47,7 @@ export class EbpfMaps {
     const { layouts, version } = describeMaps(mapSizes);
     const maps = new Map<MapName, BpfMap>();
     for (const layout of layouts) {
-      const map = BpfMap.open(layout, pinOf(folder, version, layout.name));
+      const map = BpfMap.open(layout, join(folder, version, layout.name));
       if (map === undefined) return undefined;
       maps.set(layout.name, map);
     }
@@ -80,7 +77,7 @@ export class EbpfMaps {
   pin(): void {
     mkdirSync(join(this.folder, this.#version), { recursive: true, mode: 0o700 });
     for (const [name, map] of this.#maps) {
-      const path = pinOf(this.folder, this.#version, name);
+      const path = join(this.folder, this.#version, name);
       if (!existsSync(path)) map.pin(path);
     }
   }
@@ -88,23 +85,11 @@ export class EbpfMaps {
   /** Removes the maps of other layouts. Call it once all programs of an earlier run are replaced. */
   removeOthers(): void {
     for (const name of readdirSync(this.folder)) {
-      if (name.startsWith("maps-") && name !== this.#version) {
+      if (name !== "links" && name !== this.#version) {
         rmSync(join(this.folder, name), { recursive: true, force: true });
       }
     }
   }
-}
-
-/**
- * True for the storage of sockets. It does not depend on the sizes, so it is pinned beside the folder of the layout and
- * kept: with an empty one, UDP flows would go to other endpoints.
- */
-function isOfSockets(name: MapName): boolean {
-  return name === "peers";
-}
-
-function pinOf(folder: string, version: string, name: MapName): string {
-  return isOfSockets(name) ? join(folder, `${name}-${layoutVersion}`) : join(folder, version, name);
 }
 
 function describeMaps(mapSizes: MapSizes) {

@@ -64,7 +64,7 @@ export class PairedRuleSet implements RuleSet {
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#packets.close?.(), this.#sockets.close?.()]);
+    await this.#packets.close?.();
   }
 }
 

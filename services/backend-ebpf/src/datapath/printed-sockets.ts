@@ -5,7 +5,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { describeKey } from "../layout/keys.ts";
 import { type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
 import { describeInstalled } from "../tables/installed-frontends.ts";
-import { describeFrontend, type WantedService, wantedService } from "../tables/wanted-service.ts";
+import { describeFrontend, type WantedFrontend, wantedFrontends } from "../tables/wanted-service.ts";
 import { listInstalled, listWanted } from "./list-frontends.ts";
 import type { EbpfMaps } from "./maps.ts";
 
@@ -26,7 +26,7 @@ export interface PrintedSocketsOptions {
  */
 export class PrintedSockets implements RuleSet {
   readonly #options: PrintedSocketsOptions;
-  readonly #services = new Map<ServiceKey, WantedService>();
+  readonly #services = new Map<ServiceKey, readonly WantedFrontend[]>();
   /** Lines without names by the text of the key, as they would be now; undefined before the first sync. */
   #lines: ReadonlyMap<string, string> | undefined;
 
@@ -52,13 +52,13 @@ export class PrintedSockets implements RuleSet {
     const before = this.#lines ?? (maps === undefined ? new Map() : describeInstalled(family, maps.contents()));
     for (const key of isFirst || touched === "all" ? [...plan.keys(), ...this.#services.keys()] : touched) {
       const service = plan.service(key);
-      const wanted = service === undefined ? undefined : wantedService(service, plan.view?.(key), plan.node);
-      if (wanted === undefined || wanted.frontends.length === 0) this.#services.delete(key);
+      const wanted = service === undefined ? [] : wantedFrontends(service, plan.node);
+      if (wanted.length === 0) this.#services.delete(key);
       else this.#services.set(key, wanted);
     }
     const frontends: FrontendDifference[] = [];
     const lines = new Map<string, string>();
-    for (const frontend of [...this.#services.values()].flatMap((service) => service.frontends)) {
+    for (const frontend of [...this.#services.values()].flat()) {
       const [after = "", name = ""] = describeFrontend(frontend).split(" # ");
       lines.set(frontend.key, after);
       const place = describeKey(frontend.key);
@@ -72,7 +72,7 @@ export class PrintedSockets implements RuleSet {
     }
     this.#lines = lines;
     const described = print === undefined ? frontends : frontends.slice(0, maxDescribed);
-    const counts = { written, deleted: frontends.length - written, members: 0 };
+    const counts = { written, deleted: frontends.length - written };
     const mode = isFirst || touched === "all" ? "full" : "partial";
     if (frontends.length > 0 && print !== undefined) {
       stages.committing();
@@ -84,7 +84,7 @@ export class PrintedSockets implements RuleSet {
   }
 
   async repair(): Promise<RuleChange> {
-    const counts = { written: 0, deleted: 0, members: 0 };
+    const counts = { written: 0, deleted: 0 };
     return makeEbpfChange(this.family, "full", { frontends: [], counts, shared: [] });
   }
 

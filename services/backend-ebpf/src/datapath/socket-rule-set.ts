@@ -2,6 +2,7 @@ import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-ki
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Log } from "@kpng/process/log.ts";
 import { describeKey } from "../layout/keys.ts";
 import type { MapSizes } from "../layout/map-layouts.ts";
 import { type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
@@ -18,6 +19,7 @@ export interface SocketRuleSetOptions {
   readonly mapSizes: MapSizes;
   /** Reads the node's own addresses. */
   readonly localAddresses: () => AddressSet;
+  readonly log: Log;
 }
 
 /**
@@ -28,6 +30,7 @@ export class SocketRuleSet implements RuleSet {
   readonly #options: SocketRuleSetOptions;
   readonly #tables: FamilyTables;
   #plan: FamilyPlan | undefined;
+  #isFull = false;
 
   constructor(options: SocketRuleSetOptions) {
     const { family, datapath, mapSizes } = options;
@@ -52,8 +55,7 @@ export class SocketRuleSet implements RuleSet {
     const committing = (): void => stages.committing();
     if (touched === "all") return this.#syncAll(plan, committing);
     const change = this.#tables.sync(plan, touched, committing);
-    this.#endSockets(change);
-    if (change.full !== undefined) throw change.full;
+    this.#reportRoom();
     return makeEbpfChange(this.family, "partial", { ...describeChange(change), shared: [] });
   }
 
@@ -71,12 +73,8 @@ export class SocketRuleSet implements RuleSet {
     const { datapath, localAddresses } = this.#options;
     const settings = datapath.useNode(node, localAddresses()[this.family]);
     const attached = datapath.attach(this.family, () => stages?.committing());
-    const counts = { written: 0, deleted: 0, members: 0 };
+    const counts = { written: 0, deleted: 0 };
     return makeEbpfChange(this.family, "full", { frontends: [], counts, shared: [...settings, ...attached] });
-  }
-
-  async close(): Promise<void> {
-    await this.#options.datapath.close();
   }
 
   async #syncAll(plan: FamilyPlan, committing: () => void): Promise<RuleChange> {
@@ -84,21 +82,26 @@ export class SocketRuleSet implements RuleSet {
     // First: frontends that are published must not meet the settings of an earlier run.
     const shared = datapath.useNode(plan.node, localAddresses()[this.family]);
     const change = await this.#tables.syncAll(plan, committing);
-    const { full } = change;
-    // An earlier run may serve more than the maps of this one have room for.
-    if (full !== undefined && datapath.isAttached) throw full;
     const attached = datapath.attach(this.family, committing);
-    this.#endSockets(change);
-    if (full !== undefined) throw full;
+    this.#reportRoom();
     return makeEbpfChange(this.family, "full", { ...describeChange(change), shared: [...shared, ...attached] });
   }
 
-  #endSockets({ goneUdp }: TablesChange): void {
-    this.#options.datapath.staleSockets.end(goneUdp, this.#tables.removeServed);
+  /** Logs once that a map is full: the rules serve what it lacks, so this is no failure. */
+  #reportRoom(): void {
+    const { leftCount } = this.#tables;
+    if (leftCount > 0 && !this.#isFull) {
+      const { maxFrontends, maxEndpoints } = this.#options.mapSizes;
+      this.#options.log.info(
+        "a map is full: rules serve the sockets of some Services; raise --max-frontends or --max-endpoints",
+        { family: this.family, services: leftCount, maxFrontends, maxEndpoints },
+      );
+    }
+    this.#isFull = leftCount > 0;
   }
 }
 
-function describeChange({ described, written, deleted, members }: TablesChange) {
+function describeChange({ described, written, deleted }: TablesChange) {
   const frontends: FrontendDifference[] = [
     ...described.map(({ wanted, isNew }) => ({
       place: describeKey(wanted.key),
@@ -109,5 +112,5 @@ function describeChange({ described, written, deleted, members }: TablesChange) 
       .slice(0, maxDescribed)
       .map((key) => ({ place: describeKey(key), before: describeKey(key), after: undefined })),
   ];
-  return { frontends, counts: { written, deleted: deleted.length, members } };
+  return { frontends, counts: { written, deleted: deleted.length } };
 }

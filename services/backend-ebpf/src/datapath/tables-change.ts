@@ -1,4 +1,3 @@
-import type { BackendEbpfError } from "../bpf/ebpf-error.ts";
 import type { KeyText } from "../layout/keys.ts";
 import { maxDescribed } from "../tables/ebpf-change.ts";
 import type { WantedFrontend } from "../tables/wanted-service.ts";
@@ -11,15 +10,7 @@ export class TablesChange {
   readonly deleted: KeyText[] = [];
   /** New frontends that wait for `#publish`. */
   readonly added: { readonly keys: KeyText[]; readonly slots: number[] } = { keys: [], slots: [] };
-  /** Number of members that changed. */
-  members = 0;
-  /** Endpoints that a Service port of UDP lost; another may have them still. *Shape:* as `endpointText`. */
-  readonly goneUdp: string[] = [];
-  /** The first MAP_FULL: some Services keep what they had, the others are written, and the next call is a full one. */
-  full: BackendEbpfError | undefined;
   readonly removals = new Set<KeyText>();
-  /** Members that lose flags, with those that they keep. */
-  readonly formerMembers = new Map<KeyText, number>();
   /** First elements of the runs of this call. */
   readonly runs = new Map<Buffer, number>();
   readonly unusedRuns = new Set<number>();

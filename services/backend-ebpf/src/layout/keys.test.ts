@@ -13,12 +13,12 @@ describe("keys of maps", () => {
   });
 
   test("a key names the frontend, and node ports of the families differ", () => {
-    const nodePort = { address: undefined, protocol: "UDP", port: 30_053 } as const;
+    const nodePort = { address: undefined, port: 30_053 };
     expect([
-      describeKey(frontendKey("v4", { address: "10.96.0.1", protocol: "TCP", port: 80 })),
-      describeKey(frontendKey("v6", { address: "fd00::1", protocol: "TCP", port: 443 })),
+      describeKey(frontendKey("v4", { address: "10.96.0.1", port: 80 })),
+      describeKey(frontendKey("v6", { address: "fd00::1", port: 443 })),
       describeKey(frontendKey("v4", nodePort)),
-    ]).toEqual(["TCP 10.96.0.1:80", "TCP [fd00::1]:443", "UDP *:30053"]);
+    ]).toEqual(["TCP 10.96.0.1:80", "TCP [fd00::1]:443", "TCP *:30053"]);
     expect(frontendKey("v4", nodePort)).not.toEqual(frontendKey("v6", nodePort));
   });
 });

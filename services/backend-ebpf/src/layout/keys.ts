@@ -1,19 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { Protocol } from "@kpng/model/service.ts";
-import type { EndpointAddress, Frontend } from "@kpng/service-plan/service-plan.ts";
+import type { Frontend } from "@kpng/service-plan/service-plan.ts";
 import ipaddr from "ipaddr.js";
 import { sizes } from "./map-layouts.ts";
-
-/** Protocols that the programs know, by their number in IP headers. */
-export const protocolNumbers = { TCP: 6, UDP: 17 } as const satisfies Partial<Record<Protocol, number>>;
-
-/** A protocol that the programs know. */
-export type ServedProtocol = keyof typeof protocolNumbers;
-
-/** Returns true unless a protocol is left alone. */
-export function isServedProtocol(protocol: Protocol): protocol is ServedProtocol {
-  return protocol in protocolNumbers;
-}
 
 /** The start of each IPv4 address: addresses of both families have 16 bytes, as ::ffff:a.b.c.d. */
 const mappedPrefix = Buffer.from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
@@ -69,35 +57,21 @@ export type KeyText = string;
 const frontendBytes = Buffer.alloc(sizes.frontendKey);
 
 /**
- * Returns the key of a frontend: address, port, protocol. A node port has the family's unspecified address.
+ * Returns the key of a TCP frontend: address and port. A node port has the family's unspecified address.
  *
  * Source of all keys: the structures of lb.bpf.c. `tables/` and `datapath/` write them, and nothing else knows their
  * bytes.
  */
-export function frontendKey(
-  family: Family,
-  { address, protocol, port }: Pick<Frontend, "address" | "port"> & { readonly protocol: ServedProtocol },
-): KeyText {
+export function frontendKey(family: Family, { address, port }: Pick<Frontend, "address" | "port">): KeyText {
   writeAddress(frontendBytes, address ?? anyAddress[family]);
   frontendBytes.writeUInt16BE(port, 16);
-  frontendBytes[18] = protocolNumbers[protocol];
   return frontendBytes.toString("latin1");
 }
 
-/** Describes the key of a frontend. *Shape:* `TCP 10.96.0.1:80`, `UDP *:30053`, `TCP [fd00::1]:80`. */
+/** Describes the key of a frontend. *Shape:* `TCP 10.96.0.1:80`, `TCP *:30053`, `TCP [fd00::1]:80`. */
 export function describeKey(text: KeyText): string {
   const key = Buffer.from(text, "latin1");
   const address = readAddress(key);
   const place = Object.values(anyAddress).includes(address) ? "*" : address.includes(":") ? `[${address}]` : address;
-  return `${key[18] === protocolNumbers.TCP ? "TCP" : "UDP"} ${place}:${key.readUInt16BE(16)}`;
-}
-
-const memberBytes = Buffer.alloc(sizes.memberKey);
-
-/** Returns the key of a member: an endpoint that clients or sockets of a Service port may keep. */
-export function memberKey(id: bigint, { address, port }: EndpointAddress): KeyText {
-  memberBytes.writeBigUInt64LE(id);
-  writeAddress(memberBytes, address, 8);
-  memberBytes.writeUInt16BE(port, 24);
-  return memberBytes.toString("latin1");
+  return `TCP ${place}:${key.readUInt16BE(16)}`;
 }

@@ -6,28 +6,16 @@ export interface MapSizes {
   readonly maxFrontends: number;
   /** Endpoints per family; an endpoint counts once for each Service port and policy, and once more while it changes. */
   readonly maxEndpoints: number;
-  /** Clients that are remembered for Services with affinity. */
-  readonly maxClients: number;
 }
 
 /** Names of the maps, which lb.bpf.c refers to. */
-export type MapName =
-  | "frontends"
-  | "slots"
-  | "endpoints"
-  | "members"
-  | "clients"
-  | "node_addresses"
-  | "peers"
-  | "config";
+export type MapName = "frontends" | "slots" | "endpoints" | "node_addresses" | "peers" | "config";
 
 /** Sizes of keys and values in bytes; lb.bpf.c asserts them. */
 export const sizes = {
   frontendKey: 20,
   slot: 40,
   endpoint: 24,
-  memberKey: 32,
-  clientKey: 24,
   config: 16,
 } as const;
 
@@ -35,7 +23,7 @@ export const sizes = {
 export const slotKeyPlace = 16;
 
 /** Increased with each change of the meaning of keys or values: programs of another version get maps of their own. */
-export const layoutVersion = 2;
+export const layoutVersion = 3;
 
 /** Layout of one of our maps. */
 export type NamedLayout = MapLayout & { readonly name: MapName };
@@ -44,7 +32,7 @@ export type NamedLayout = MapLayout & { readonly name: MapName };
  * Returns the maps of an instance, for `EbpfMaps`. Both families share them; each has one half of `slots` and
  * `endpoints`.
  */
-export function mapLayouts({ maxFrontends, maxEndpoints, maxClients }: MapSizes): readonly NamedLayout[] {
+export function mapLayouts({ maxFrontends, maxEndpoints }: MapSizes): readonly NamedLayout[] {
   const make = (
     name: MapName,
     type: keyof typeof mapTypes,
@@ -56,10 +44,8 @@ export function mapLayouts({ maxFrontends, maxEndpoints, maxClients }: MapSizes)
     make("frontends", "hash", [sizes.frontendKey, 4, 2 * maxFrontends], noPreallocation),
     make("slots", "array", [4, sizes.slot, 2 * maxFrontends], mappable),
     make("endpoints", "array", [4, sizes.endpoint, 2 * maxEndpoints], mappable),
-    make("members", "hash", [sizes.memberKey, 4, 2 * maxEndpoints], noPreallocation),
-    make("clients", "lruHash", [sizes.clientKey, 32, maxClients]),
     make("node_addresses", "hash", [16, 4, 4_096], noPreallocation),
-    make("peers", "socketStorage", [4, 148, 0], noPreallocation),
+    make("peers", "socketStorage", [4, 36, 0], noPreallocation),
     make("config", "array", [4, sizes.config, 2]),
   ];
 }

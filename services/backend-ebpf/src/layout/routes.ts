@@ -7,18 +7,16 @@ export type SocketOwner = "pod" | "node";
 export const senders: readonly SocketOwner[] = ["pod", "node"];
 
 /** Bits 0 to 31 of a route; `leave` leaves the packets to the rules. Source: lb.bpf.c. */
-export const routeFlags = { balance: 1, refuse: 2, leave: 3, local: 4, affinity: 8 } as const;
-
-/** Bits of a member. Source: lb.bpf.c, but for `udp`, which tells this program that sockets may be connected to it. */
-export const memberFlags = { inCluster: 1, inLocal: 2, keepsFlows: 4, udp: 8 } as const;
+export const routeKinds = { balance: 1, refuse: 2, leave: 3 } as const;
 
 /**
  * Parts of a route as programs read it: what `FamilyTables` stores in a slot for one kind of sender. Programs read its
  * 8 bytes in one load, and it is replaced in one store, so that its parts change together. The lower 4 bytes are the
- * flags, the upper ones the run.
+ * kind, the upper ones the run.
  */
 export interface RouteParts {
-  readonly flags: number;
+  /** One of {@link routeKinds}, in maps that nobody damaged. */
+  readonly kind: number;
   /** First element of its run; 0 for none. */
   readonly run: number;
 }
@@ -27,18 +25,13 @@ export interface RouteParts {
 export function readRoutes(slots: Buffer, slot: number): readonly RouteParts[] {
   return senders.map((_, index) => {
     const at = slot * sizes.slot + index * 8;
-    return { flags: slots.readUInt32LE(at), run: slots.readUInt32LE(at + 4) };
+    return { kind: slots.readUInt32LE(at), run: slots.readUInt32LE(at + 4) };
   });
-}
-
-/** Returns true if a route with these flags leads to a run. */
-export function isBalancing(flags: number): boolean {
-  return (flags & 3) === routeFlags.balance;
 }
 
 /** A route for inspection. */
 export interface DescribedRoute {
-  readonly flags: number;
+  readonly kind: number;
   /** *Shape:* `10.1.1.11:8080`. */
   readonly endpoints: readonly string[];
 }
@@ -57,11 +50,8 @@ export function describeRoutes(routes: readonly DescribedRoute[]): string {
   return [...bySender].map(([text, names]) => `${names.join(",")} ${text}`).join("; ");
 }
 
-function describeRoute({ flags, endpoints }: DescribedRoute): string {
-  const kind = flags & 3;
-  if (kind === routeFlags.refuse) return "refuse";
-  if (kind === routeFlags.leave) return "leave";
-  if (kind !== routeFlags.balance) return "none";
-  const properties = (["local", "affinity"] as const).filter((name) => (flags & routeFlags[name]) !== 0);
-  return ["balance", ...properties, ...endpoints].join(" ");
+function describeRoute({ kind, endpoints }: DescribedRoute): string {
+  if (kind === routeKinds.refuse) return "refuse";
+  if (kind === routeKinds.leave) return "leave";
+  return kind === routeKinds.balance ? ["balance", ...endpoints].join(" ") : "none";
 }

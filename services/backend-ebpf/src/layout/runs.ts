@@ -4,15 +4,13 @@ import { readAddress, writeAddress } from "./keys.ts";
 import { sizes } from "./map-layouts.ts";
 
 /**
- * Returns the bytes of a run, which `wantedService` makes: a header and the endpoints of a set, in elements of map
- * `endpoints`. A route leads to the first element. `id` identifies the Service port to affinity and to UDP flows.
+ * Returns the bytes of a run, which `wantedService` makes: a header with the count and the endpoints of a set, in
+ * elements of map `endpoints`. A route leads to the first element.
  */
-export function encodeRun(id: bigint, affinitySeconds: number, endpoints: readonly EndpointAddress[]): Buffer {
+export function encodeRun(endpoints: readonly EndpointAddress[]): Buffer {
   // From the pool of Node.js: small buffers of their own would cost more than all else that a first sync does.
   const bytes = Buffer.allocUnsafe((endpoints.length + 1) * sizes.endpoint).fill(0);
-  bytes.writeBigUInt64LE(id);
-  bytes.writeUInt32LE(endpoints.length, 8);
-  bytes.writeUInt32LE(affinitySeconds, 12);
+  bytes.writeUInt32LE(endpoints.length);
   let at = 0;
   for (const { address, port } of endpoints) {
     at += sizes.endpoint;
@@ -26,7 +24,7 @@ export function encodeRun(id: bigint, affinitySeconds: number, endpoints: readon
 export function runBytes(memory: Buffer, first: number): Buffer | undefined {
   const at = first * sizes.endpoint;
   if (at + sizes.endpoint > memory.length) return undefined;
-  const end = at + (memory.readUInt32LE(at + 8) + 1) * sizes.endpoint;
+  const end = at + (memory.readUInt32LE(at) + 1) * sizes.endpoint;
   return end > memory.length ? undefined : memory.subarray(at, end);
 }
 

@@ -8,11 +8,8 @@
 #define bpf_htonl(x) __builtin_bswap32(x)
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
-static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*bpf_get_prandom_u32)(void) = (void *)7;
 static struct bpf_sock *(*bpf_sk_lookup_tcp)(void *ctx, void *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)84;
-static struct bpf_sock *(*bpf_sk_lookup_udp)(void *ctx, void *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)85;
 static long (*bpf_sk_release)(void *sock) = (void *)86;
 static void *(*bpf_sk_storage_get)(void *map, void *sk, void *value, __u64 flags) = (void *)107;
 static __u64 (*bpf_get_netns_cookie)(void *ctx) = (void *)122;

@@ -17,7 +17,7 @@ export interface FrontendDifference {
 export interface ChangeParts {
   /** At most `maxDescribed`. */
   readonly frontends: readonly FrontendDifference[];
-  readonly counts: { readonly written: number; readonly deleted: number; readonly members: number };
+  readonly counts: { readonly written: number; readonly deleted: number };
   /** Differences of what both families share, a line each. *Shape:* `program connect4 attached`. */
   readonly shared: readonly string[];
 }
@@ -27,7 +27,7 @@ export const maxDescribed = 1_000;
 
 /** Returns a change for the kit. Pure. */
 export function makeEbpfChange(family: Family, mode: SyncMode, { frontends, counts, shared }: ChangeParts): RuleChange {
-  const isChanged = counts.written + counts.deleted + counts.members + shared.length > 0;
+  const isChanged = counts.written + counts.deleted + shared.length > 0;
   const lines = [
     ...shared.map((line) => `# ${line}`),
     ...frontends.flatMap(({ before, after }) => [

@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import { describeKey, familyOf, type KeyText } from "../layout/keys.ts";
 import { sizes, slotKeyPlace } from "../layout/map-layouts.ts";
-import { describeRoutes, isBalancing, readRoutes } from "../layout/routes.ts";
+import { describeRoutes, readRoutes, routeKinds } from "../layout/routes.ts";
 import { describeRun, runBytes } from "../layout/runs.ts";
 
 /**
@@ -32,7 +32,7 @@ export function describeInstalled(family: Family, contents: MapContents): Readon
   const lines = new Map<KeyText, string>();
   for (const [key, slot] of readSlots(family, contents)) {
     const routes = readRoutes(contents.slots, slot).map((route) => {
-      const run = isBalancing(route.flags) ? runBytes(contents.endpoints, route.run) : undefined;
+      const run = route.kind === routeKinds.balance ? runBytes(contents.endpoints, route.run) : undefined;
       return { ...route, endpoints: describeRun(run) };
     });
     lines.set(key, `${describeKey(key)} ${describeRoutes(routes)}`);

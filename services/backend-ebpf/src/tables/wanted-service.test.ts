@@ -1,7 +1,7 @@
 import type { Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { describe, expect, test } from "vitest";
-import { describeFrontend, wantedService } from "./wanted-service.ts";
+import { describeFrontend, wantedFrontends } from "./wanted-service.ts";
 
 const cluster: Route = { kind: "balance", set: "cluster", isMasqueraded: true };
 const kept: Route = { kind: "balance", set: "cluster", isMasqueraded: false };
@@ -23,19 +23,19 @@ function plan(frontends: readonly Frontend[], affinitySeconds?: number): Service
 }
 
 const lines = (given: ServicePlan, node = nodePlan({ family: "v4" })): readonly string[] =>
-  wantedService(given, undefined, node).frontends.map(describeFrontend);
+  wantedFrontends(given, node).map(describeFrontend);
 
-describe("wantedService", () => {
+describe("wantedFrontends", () => {
   test("a frontend has a route for the node's sockets and one for those of pods", () => {
     const routes = { pod: kept, node: local, outside: { kind: "refuse" } } as const;
-    const line = "TCP 10.96.0.1:80 pod balance 10.1.1.1:8080 10.1.2.1:8080; node balance local 10.1.1.1:8080 # ns/web";
+    const line = "TCP 10.96.0.1:80 pod balance 10.1.1.1:8080 10.1.2.1:8080; node balance 10.1.1.1:8080 # ns/web";
     expect(lines(plan([{ ...place, routes }]))).toEqual([line]);
   });
 
   test("pods that cannot be recognized are treated as clients outside", () => {
     const routes = { pod: kept, node: kept, outside: local };
     const [line] = lines(plan([{ ...place, routes }]), nodePlan({ family: "v4", podTraffic: undefined }));
-    expect(line).toContain("pod balance local 10.1.1.1:8080; node balance 10.1.1.1:8080 10.1.2.1:8080");
+    expect(line).toContain("pod balance 10.1.1.1:8080; node balance 10.1.1.1:8080 10.1.2.1:8080");
   });
 
   test("masquerade of everything is left to the rules, except for the node itself", () => {
@@ -59,29 +59,23 @@ describe("wantedService", () => {
 
   test("routes with the same set share one run", () => {
     const routes = { pod: kept, node: cluster, outside: cluster };
-    const { frontends } = wantedService(
+    const frontends = wantedFrontends(
       plan([
         { ...place, routes },
         { ...place, kind: "nodePort", address: undefined, port: 30_080, routes },
       ]),
-      undefined,
       nodePlan({ family: "v4" }),
     );
     expect(new Set(frontends.flatMap((frontend) => frontend.routes.map(({ run }) => run))).size).toBe(1);
   });
 
   test.each([
-    { protocol: "TCP", affinitySeconds: undefined, members: 0 },
-    { protocol: "TCP", affinitySeconds: 10, members: 2 },
-    { protocol: "UDP", affinitySeconds: undefined, members: 2 },
-    { protocol: "SCTP", affinitySeconds: 10, members: 0 },
-  ] as const)("$protocol with affinity $affinitySeconds has $members members", ({ members, ...given }) => {
+    { protocol: "TCP", affinitySeconds: undefined, said: ["TCP 10.96.0.1:80 pod,node balance 10.1.1.1:8080 # ns/web"] },
+    { protocol: "TCP", affinitySeconds: 10, said: ["TCP 10.96.0.1:80 pod,node leave # ns/web"] },
+    { protocol: "UDP", affinitySeconds: undefined, said: [] },
+    { protocol: "SCTP", affinitySeconds: undefined, said: [] },
+  ] as const)("$protocol with affinity $affinitySeconds: $said", ({ protocol, affinitySeconds, said }) => {
     const routes = { pod: local, node: local, outside: local };
-    const wanted = wantedService(
-      plan([{ ...place, protocol: given.protocol, routes }], given.affinitySeconds),
-      undefined,
-      nodePlan({ family: "v4" }),
-    );
-    expect([...wanted.members.values()].filter((flags) => flags > 0)).toHaveLength(members);
+    expect(lines(plan([{ ...place, protocol, routes }], affinitySeconds))).toEqual(said);
   });
 });

@@ -5,7 +5,7 @@ import { makeAttribute, requireBpf } from "../bpf/system-call.ts";
 import { EbpfMaps } from "../datapath/maps.ts";
 import { readEbpfSettings } from "../ebpf-options.ts";
 import { sizes } from "../layout/map-layouts.ts";
-import { routeFlags } from "../layout/routes.ts";
+import { routeKinds } from "../layout/routes.ts";
 
 // Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER KIND [OPTIONS]`. KIND is what is
 // damaged: one frontend, all frontends, one endpoint, one route, or all links, which are detached
@@ -17,8 +17,7 @@ const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
 if (maps === undefined) throw new Error("no maps");
 const { memory: slots } = maps.get("slots");
 // A frontend that balances: damage to a route that refuses would change nothing.
-const balances = (slot: Buffer): boolean =>
-  ((slots[slot.readUInt32LE(0) * sizes.slot] ?? 0) & 3) === routeFlags.balance;
+const balances = (slot: Buffer): boolean => slots[slot.readUInt32LE(0) * sizes.slot] === routeKinds.balance;
 const frontend = maps
   .get("frontends")
   .entries()
@@ -31,7 +30,7 @@ if (frontend === undefined) throw new Error("no frontends");
 const slot = frontend[1].readUInt32LE(0) * sizes.slot;
 const { memory: endpoints } = maps.get("endpoints");
 if (kind === "frontend") maps.get("frontends").delete(frontend[0]);
-if (kind === "route") slots.writeUInt8(routeFlags.refuse, slot);
+if (kind === "route") slots.writeUInt8(routeKinds.refuse, slot);
 const links = join(bpfFolder, name, "links");
 for (const file of kind.startsWith("link") ? readdirSync(links) : []) {
   const link = kind === "links" || kind === `link:${file}` ? openPinned(join(links, file)) : undefined;

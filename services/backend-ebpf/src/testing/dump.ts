@@ -13,15 +13,13 @@ const { name, mapSizes } = readEbpfSettings(JSON.parse(options), "");
 const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
 if (maps === undefined) throw new Error("no maps");
 const contents = maps.contents();
-const elements = (["members", "node_addresses"] as const).flatMap((map) =>
-  maps
-    .get(map)
-    .entries()
-    .map(([key, value]) => `${map} ${key.toString("hex")} ${value.toString("hex")}`),
-);
+const addresses = maps
+  .get("node_addresses")
+  .entries()
+  .map(([key, value]) => `node_addresses ${key.toString("hex")} ${value.toString("hex")}`);
 const lines = [
   ...families.flatMap((family) => [...describeInstalled(family, contents).values()]),
-  ...elements,
+  ...addresses,
   // Also those whose slot belongs to another frontend, which are not described.
   `${contents.frontends.length} frontends`,
   ...[0, 1].map((family) => `config ${maps.get("config").get(family)?.toString("hex")}`),
