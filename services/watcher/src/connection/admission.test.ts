@@ -81,3 +81,18 @@ test("clients with the right of one node leave the other nodes and relays their 
   expect(enter(nodeRights)).toBeDefined();
   expect(enter(nodeRights)).toBeUndefined();
 });
+
+test("clients with the right of one node have at most eight queries, beside their streams", () => {
+  const refusals = new Refusals(
+    createLog("error", () => undefined),
+    new Registry(),
+  );
+  const admission = new Admission({ maxCalls: 100, maxQueries: 64 }, new RequestMemory(1_000, refusals), refusals);
+  const ask = (rights: Rights) => admission.enter("people", {}, "10.0.0.1:1", nodeOf(rights));
+  const slots = Array.from({ length: 64 }, () => ask(nodeRights)).filter((slot) => slot !== undefined);
+  expect(slots).toHaveLength(8);
+  expect(admission.enter("nodes", {}, "10.0.0.1:1", nodeOf(nodeRights))).toBeDefined();
+  expect(ask({ ...nodeRights, nodes: new Set(["other"]) })).toBeDefined();
+  slots[0]?.leave();
+  expect(ask(nodeRights)).toBeDefined();
+});

@@ -62,17 +62,18 @@ const [callBurst, callsPerSecond] = [100, 100];
 const maxWaitMs = 1_200;
 
 /**
- * Calls of the class `nodes` that clients with the right of single nodes may have in progress, for each node. A backend
- * has two, and several backends may run on a node.
+ * Calls of a class that clients with the right of single nodes may have in progress, for each node. A backend has two
+ * streams, and several backends may run on a node. A person's GetNodeView holds the whole view until it is read: 5 MiB
+ * with 40 000 endpoints.
  */
-const maxPerNode = 16;
+const maxPerNode = { nodes: 16, people: 8 } as const;
 
 /** Calls of the classes `people`, `open` and `health` that a connection may have in progress, of each class. */
 const maxPerConnection = 32;
 
 /**
  * Admits calls over TCP by their class, and those of single nodes also by node: otherwise, one node could take the
- * places of all others. Clients of unix sockets are not limited, so that an operator on the machine can
+ * places of all others, or their memory. Clients of unix sockets are not limited, so that an operator on the machine can
  * still query the watcher.
  *
  * *Bound:* the shares of the classes, and one entry for each connection. A call holds at most 16 KiB of headers;
@@ -145,7 +146,7 @@ export class Admission {
       current = undefined;
     };
     const move = (to: CallClass, ofNode?: string): boolean => {
-      const toNode = to === "nodes" ? ofNode : undefined;
+      const toNode = to === "nodes" || to === "people" ? ofNode : undefined;
       if (to === current?.callClass && toNode === current.node) return true;
       leave();
       const reason = this.#refusalOf(to, calls, toNode);
@@ -179,7 +180,8 @@ export class Admission {
   }
 
   #refusalOf(callClass: CallClass, { byClass }: CarrierCalls, node: string | undefined): RefusalReason | undefined {
-    if (node !== undefined && (this.#openByNode.get(node) ?? 0) >= maxPerNode) return "node-calls";
+    const limit = callClass === "people" ? maxPerNode.people : maxPerNode.nodes;
+    if (node !== undefined && (this.#openByNode.get(placeOf(callClass, node)) ?? 0) >= limit) return "node-calls";
     const isAnswered = isAnsweredWhenRefused(callClass);
     if (isAnswered && (byClass.get(callClass) ?? 0) >= maxPerConnection) return "connection-queries";
     if ((this.#open.get(callClass) ?? 0) < this.#shares[callClass]) return undefined;
@@ -189,9 +191,10 @@ export class Admission {
   #add(callClass: CallClass, { byClass }: CarrierCalls, node: string | undefined, count: 1 | -1): void {
     for (const counts of [this.#open, byClass]) counts.set(callClass, (counts.get(callClass) ?? 0) + count);
     if (node === undefined) return;
-    const ofNode = (this.#openByNode.get(node) ?? 0) + count;
-    if (ofNode === 0) this.#openByNode.delete(node);
-    else this.#openByNode.set(node, ofNode);
+    const place = placeOf(callClass, node);
+    const ofNode = (this.#openByNode.get(place) ?? 0) + count;
+    if (ofNode === 0) this.#openByNode.delete(place);
+    else this.#openByNode.set(place, ofNode);
   }
 
   #callsOf(carrier: object): CarrierCalls {
@@ -200,6 +203,8 @@ export class Admission {
     });
   }
 }
+
+const placeOf = (callClass: CallClass, node: string): string => `${callClass} ${node}`;
 
 /** True for the classes whose refused calls get RESOURCE_EXHAUSTED; the others can be retried on another connection. */
 export function isAnsweredWhenRefused(callClass: CallClass): boolean {

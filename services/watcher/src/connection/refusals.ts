@@ -12,7 +12,7 @@ const messages = {
   files: "connection refused: too many open files (ulimit -n)",
   calls: "call refused, or its connection ended if it has many: there are as many of its class as may be (--max-calls)",
   "node-calls":
-    "call refused, or its connection ended if it has many: clients of its node have as many as they may (16)",
+    "call refused, or its connection ended if it has many: clients of its node have as many as they may (16 streams, 8 queries)",
   "call-rate": "connection ended: it cancelled calls that waited, and began more than 100 per second",
   headers: "connection ended: the headers of a call have more than 16 KiB",
   queries: "query refused: the watcher answers as many as it may (--max-queries)",
