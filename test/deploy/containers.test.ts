@@ -69,7 +69,7 @@ describe("images that Docker builds", () => {
       target: "ipvs",
       programs: ["ipvsadm", "ipset", "ip", "iptables-save", "iptables-restore", "ip6tables-restore", "conntrack"],
     },
-    { target: "ebpf", programs: ["nft", "ip", "ss", "nsenter", "conntrack"] },
+    { target: "ebpf", programs: ["nft", "conntrack"] },
     { target: "userspace", programs: ["nft", "ip", "conntrack"] },
     { target: "callout", programs: ["sh", "iptables-restore", "conntrack"] },
   ])("$target contains the programs that it runs, with their libraries", async ({ target, programs }, context) => {
