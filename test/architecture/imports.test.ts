@@ -84,10 +84,3 @@ test("only source/kube imports the Kubernetes client", () => {
   );
   expect(wrong.map(describeImport)).toEqual([]);
 });
-
-test("no folder has a name without meaning", () => {
-  const folders = readdirSync("services", { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isDirectory() && !entry.parentPath.includes("node_modules"))
-    .map((entry) => entry.name);
-  expect(folders.filter((name) => /^(utils?|common|lib|core|helpers?|misc|shared)$/.test(name))).toEqual([]);
-});
