@@ -4,28 +4,14 @@ import { spawnSync } from "node:child_process";
 const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "fan-out": ["node", "test/scale/fan-out.ts"],
   newcomers: ["node", "test/scale/newcomers.ts"],
-  refusals: ["node", "test/scale/refusals.ts"],
-  "status-page": ["node", "test/scale/status-page.ts"],
-  "get-nodes": ["node", "test/scale/get-nodes.ts"],
-  tracing: ["node", "test/scale/tracing.ts"],
   "kube-source": ["node", "test/scale/kube-source.ts"],
   iptables: ["node", "test/scale/iptables.ts"],
-  wire: ["node", "test/scale/wire.ts"],
-  slices: ["node", "test/scale/slices/bench.ts"],
   relays: ["node", "test/scale/relays.ts"],
   userspace: ["node", "test/scale/carry/bench.ts"],
-  "userspace-pairs": ["node", "test/scale/carry/open-pairs.ts"],
   // Sets its rules in a new network namespace.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
-  // Adds addresses in a new network namespace.
-  "local-addresses": ["unshare", "--net", "node", "services/backend-kit/src/testing/bench-addresses.ts"],
-  "packet-path": ["node", "test/scale/proxies/packet-path.ts"],
-  "nft-load": ["node", "test/scale/proxies/nft-load.ts"],
   "nft-patch": ["node", "test/scale/proxies/nft-patch.ts"],
   nft: ["node", "test/scale/proxies/nft.ts"],
-  // Boots a guest with IPVS in its kernel.
-  ipvs: ["node", "test/scale/proxies/ipvs.ts"],
-  ebpf: ["node", "test/scale/proxies/ebpf.ts"],
   // Its maps are in a BPF file system of its own.
   "ebpf-alone": [
     ...["unshare", "--net", "--mount", "sh", "-c"],

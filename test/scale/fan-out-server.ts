@@ -3,10 +3,13 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
 import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
+import { Registry } from "prom-client";
 import { viewTargetIn } from "../../services/watcher/src/items/view-target.ts";
-import { statusPage } from "../../services/watcher/src/page/status-page.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
+import { Store } from "../../services/watcher/src/store/store.ts";
 import { viewBuckets } from "../../services/watcher/src/stream/delta/resume-view.ts";
+import { observeConvergence } from "../../services/watcher/src/stream/session/convergence.ts";
+import { Subscribers } from "../../services/watcher/src/stream/session/subscribers.ts";
 import { serveStore, type TestServer } from "../../services/watcher/src/testing/serve-store.ts";
 import { type MadeChange, summarize } from "./batch-log.ts";
 import { answerCalls } from "./calls.ts";
@@ -15,13 +18,15 @@ import { monotonicMs } from "./monotonic.ts";
 import { endpointChange, makeScript, type ScriptName } from "./scripts.ts";
 import { cpuMs, type ServerUsage, serverUsage } from "./server-usage.ts";
 import { makeCluster, makeService, type SyntheticShape } from "./synthetic.ts";
-import { TracedStore } from "./traced-store.ts";
 
 /**
  * Process with the server under test: a store with a synthetic cluster, served by the watcher's own serveTask.
  */
-const traced = new TracedStore();
-const { store, subscribers } = traced;
+const store = new Store();
+const registry = new Registry();
+const subscribers = new Subscribers(registry);
+// `kpng to-api` does the same.
+observeConvergence(store, subscribers, registry);
 let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
 let markersMade = 0;
@@ -108,15 +113,9 @@ const handlers = {
     if (options.hasLists !== false) store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
     const { maxWaiting } = options;
-    const page = statusPage(traced.inspectContext);
-    const server = await serveStore(store, { subscribers, maxWaiting, page, ...(tls === undefined ? {} : { tls }) });
+    const server = await serveStore(store, { subscribers, maxWaiting, ...(tls === undefined ? {} : { tls }) });
     metrics = server.metrics;
     return { address: server.address };
-  },
-
-  /** Traces this share of the following changes; undefined for none. */
-  traceAt({ ratio }: { readonly ratio: number | undefined }): void {
-    traced.traceAt(ratio);
   },
 
   /** Changes one endpoint. */

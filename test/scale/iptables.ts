@@ -39,7 +39,7 @@ await onClusters(
     try {
       for (const variant of values.variants
         .split(",")
-        .map((word): Exclude<ProxyVariant, "ipvs"> => (word === "legacy" || word === "nftables" ? word : "nft"))) {
+        .map((word): ProxyVariant => (word === "legacy" || word === "nftables" ? word : "nft"))) {
         const [ours, mode] = variant === "nftables" ? ["kpng-nft", variant] : ["kpng-iptables", `iptables-${variant}`];
         print(`${describeShape(shape)}, ${mode}; CPU with tools\n\n${proxyColumns}`);
         const started = variant === "nftables" ? startKpng(socket, "nft") : startKpng(socket, "iptables", { variant });

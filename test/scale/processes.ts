@@ -22,7 +22,6 @@ const servers = {
   "kpng-ipvs": "services/backend-ipvs/src/main.ts",
   "kpng-nft": "services/backend-nft/src/main.ts",
   "kpng-ebpf": "services/backend-ebpf/src/main.ts",
-  "turn-probe": "test/scale/slices/turn-probe.ts",
 };
 
 let bundledIn: string | undefined;

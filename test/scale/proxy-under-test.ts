@@ -41,17 +41,15 @@ export class ProxyUnderTest {
 
   /**
    * Starts a proxy that serves metrics on 127.0.0.1:10249. `relays` are its connections to the machine outside: each
-   * connects a port of its loopback address with a unix socket. `prepare` runs before the proxy starts.
+   * connects a port of its loopback address with a unix socket.
    */
   static async start(
-    variant: IptablesVariant | "nftables" | "ipvs",
+    variant: IptablesVariant | "nftables",
     command: readonly string[],
     relays: readonly (readonly [port: number, socket: string])[],
-    prepare?: (laboratory: Laboratory) => Promise<void>,
   ): Promise<ProxyUnderTest> {
     const laboratory = await Laboratory.open();
     await laboratory.add("node");
-    await prepare?.(laboratory);
     if (variant === "legacy") await useLegacyTools(laboratory, "node");
     const metricsSocket = join(laboratory.folder, "metrics.sock");
     const places = [...relays.flat(), metricsSocket, metricsPort].map(String);

@@ -15,8 +15,8 @@ export interface BenchCluster {
 
 /**
  * Runs `measure` with a new cluster for each number of Services, e.g. "1000,5000", and then ends the process; ends it
- * with exit status 1 if a binary of Kubernetes is missing. The benchmarks `iptables`, `nft`, `nft-patch` and
- * `packet-path` begin with it.
+ * with exit status 1 if a binary of Kubernetes is missing. The benchmarks `iptables`, `nft` and `nft-patch`
+ * begin with it.
  */
 export async function onClusters(
   sizes: string,
