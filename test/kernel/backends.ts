@@ -37,7 +37,7 @@ export interface BackendUnderTest {
   readonly scenarios?: readonly Scenario[] | undefined;
   /** Default: all updates. */
   readonly updates?: readonly Update[] | undefined;
-  /** Default: packets alone decide. */
+  /** Default: packets alone decide, and a failure shows the rules of nftables. */
   readonly rules?: InstalledRules | undefined;
 }
 

@@ -63,9 +63,12 @@ export function describeBackend(tested: BackendUnderTest): void {
     async function judge(wrong: readonly string[], scenario: Scenario): Promise<void> {
       const traced = (await rules?.trace?.(world, scenario, backend.proxy)) ?? [];
       if (wrong.length + traced.length === 0) return;
-      const shown = (await rules?.show(world)) ?? "";
-      const named = shown.split("\n").filter((line) => line.includes("default/web"));
-      expect.fail([...wrong, ...traced.map((line) => `tracer: ${line}`), ...named, backend.log()].join("\n"));
+      const shown = rules === undefined ? await nftablesRules(world) : await rules.show(world);
+      const names = ["default/web", ...scenario.state.services.flatMap(({ spec }) => spec.clusterIPs)];
+      const named = shown.split("\n").filter((line) => names.some((name) => line.includes(name)));
+      const packets = [...wrong, ...traced.map((line) => `tracer: ${line}`)];
+      const log = backend.log().split("\n").slice(-10);
+      expect.fail([...firstOf(packets), "rules:", ...firstOf(named), "log:", ...log].join("\n"));
     }
 
     for (const scenario of scenarios) {
@@ -87,4 +90,13 @@ export function describeBackend(tested: BackendUnderTest): void {
       });
     }
   });
+}
+
+async function nftablesRules(world: TwoNodes): Promise<string> {
+  return (await world.laboratory.tryRun("n1", ["nft", "list", "ruleset"])).stdout;
+}
+
+/** The first 20 lines: what a developer reads of a failure. */
+function firstOf(lines: readonly string[]): readonly string[] {
+  return lines.length <= 20 ? lines : [...lines.slice(0, 20), `… and ${lines.length - 20} more`];
 }
