@@ -16,7 +16,16 @@ export interface FileResult {
   readonly path: string;
   /** True if a test failed, or if the file could not be loaded. */
   readonly isFailed: boolean;
-  readonly tests: readonly { readonly name: string; readonly state: "passed" | "failed" | "skipped" | "pending" }[];
+  /** Duration of its tests and hooks, in milliseconds. */
+  readonly durationMs: number;
+  readonly tests: readonly TestOutcome[];
+}
+
+interface TestOutcome {
+  readonly name: string;
+  readonly state: "passed" | "failed" | "skipped" | "pending";
+  /** Why a test skipped itself. */
+  readonly note: string | undefined;
 }
 
 /**
@@ -30,7 +39,11 @@ export default class ResultsReporter implements Reporter {
     const files = modules.map((module) => ({
       path: module.moduleId,
       isFailed: module.state() === "failed",
-      tests: [...module.children.allTests()].map((test) => ({ name: test.fullName, state: test.result().state })),
+      durationMs: module.diagnostic().duration,
+      tests: [...module.children.allTests()].map((test) => {
+        const result = test.result();
+        return { name: test.fullName, state: result.state, note: result.state === "skipped" ? result.note : undefined };
+      }),
     }));
     const isComplete = reason !== "interrupted" && files.length > 0;
     const results: RunResults = { files, isComplete, unhandledErrors: errors.length };

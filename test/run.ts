@@ -2,16 +2,22 @@ import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
-import type { FileResult, RunResults } from "./results-reporter.ts";
+import { bundlePrograms } from "./process/bundle-programs.ts";
+import { bundlesVariable } from "./process/program-file.ts";
+import type { RunResults } from "./results-reporter.ts";
 
 /**
- * Runs all checks and tests: `npm test`. With `--quick`, `npm run check`, it leaves out the tests that need a kernel, a
- * cluster, a package registry or containers.
+ * Runs the tests, in one of three sizes:
  *
- * The last line of output is `N passed, N failed, N skipped`, where each check counts as one test. The exit status is 1
- * if anything failed. A test counts as failed if it failed twice: see `runVitest`.
+ * - `--check`, `npm run check`: static checks and unit tests, less than a minute.
+ * - `npm test`: also real packets, a real API server, processes and containers, ten minutes.
+ * - `--all`, `npm run test:all`: everything, with `KPNG_TESTS=all` in the environment: files named `*.nightly.test.ts`,
+ *   and all cases of tests that otherwise have a selection.
+ *
+ * The last line of output is `N passed, N failed, N skipped`, where each check counts as one test; before it come the
+ * slowest files and the skipped tests. The exit status is 1 if anything failed.
  */
-const isQuick = process.argv.includes("--quick");
+type Size = "check" | "standard" | "all";
 
 interface Counts {
   readonly passed: number;
@@ -48,30 +54,30 @@ const checks: readonly Check[] = [
   },
 ];
 
+const nightlyTests = "**/*.nightly.test.ts";
+
 /** Globs of the tests that need a kernel, a cluster, a registry, containers, or many processes. */
-const slowTests = [
-  ...[
-    "kernel",
-    "cluster",
-    "peer/kube-proxy",
-    "scale",
-    "deploy",
-    "documents",
-    "package",
-    "process",
-    "monitoring",
-    "e2e",
-    "manifests",
-    "page",
-    "version-skew",
-  ].map((folder) => `test/${folder}/**`),
+const standardTests = [
+  ...["kernel", "cluster", "scale", "deploy", "process", "monitoring", "e2e", "manifests", "page"].map(
+    (folder) => `test/${folder}/**`,
+  ),
   "services/**/*.kernel.test.ts",
 ];
 
+const excluded: Readonly<Record<Size, readonly string[]>> = {
+  check: [nightlyTests, ...standardTests],
+  standard: [nightlyTests],
+  all: [],
+};
+
 async function main(): Promise<void> {
+  const size = process.argv.includes("--check") ? "check" : process.argv.includes("--all") ? "all" : "standard";
   const results: Counts[] = [];
   for (const check of checks) results.push(await runCheck(check));
-  results.push(await runVitest());
+  const tests = await runVitest(size);
+  printSlowest(tests);
+  printSkipped(tests);
+  results.push(count(tests));
   const sum = (key: keyof Counts): number => results.reduce((total, result) => total + result[key], 0);
   process.stdout.write(`\n${sum("passed")} passed, ${sum("failed")} failed, ${sum("skipped")} skipped\n`);
   process.exitCode = sum("failed") === 0 ? 0 : 1;
@@ -85,43 +91,42 @@ async function runCheck({ name, command, remedy }: Check): Promise<Counts> {
   return { passed: code === 0 ? 1 : 0, failed: code === 0 ? 0 : 1, skipped: 0 };
 }
 
-/** Above this number of files with failures, the cause is not the load of the machine, and nothing is repeated. */
-const maxRepeatedFiles = 8;
-
-/**
- * Runs the tests. Files with failures run once more, one at a time: most tests start processes, and the machine may be
- * busy with others. The second result counts, and what failed only once is named.
- */
-async function runVitest(): Promise<Counts> {
-  const first = await runFiles(isQuick ? slowTests.flatMap((glob) => ["--exclude", glob]) : []);
-  const failing = first.files.filter(({ isFailed }) => isFailed).map(({ path }) => path);
-  if (!first.isComplete || failing.length === 0 || failing.length > maxRepeatedFiles) return count(first);
-  process.stdout.write(`\nrepeating ${failing.length} files with failures, one at a time\n`);
-  const second = await runFiles(["--no-file-parallelism", ...failing]);
-  const failures = new Set(second.files.flatMap(failuresIn));
-  const intermittent = first.files.flatMap(failuresIn).filter((name) => !failures.has(name));
-  for (const name of intermittent) process.stdout.write(`intermittent: failed, then passed alone: ${name}\n`);
-  return count({
-    files: [...first.files.filter(({ isFailed }) => !isFailed), ...second.files],
-    isComplete: second.isComplete && second.files.length === failing.length,
-    unhandledErrors: first.unhandledErrors + second.unhandledErrors,
-  });
-}
-
-async function runFiles(args: readonly string[]): Promise<RunResults> {
+async function runVitest(size: Size): Promise<RunResults> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-test-"));
   const file = join(folder, "results.json");
   try {
     const reporters = ["--reporter=default", "--reporter=./test/results-reporter.ts"];
-    await run(["vitest", "run", ...reporters, ...args], { KPNG_TEST_RESULTS: file });
+    const globs = excluded[size].flatMap((glob) => ["--exclude", glob]);
+    const environment: NodeJS.ProcessEnv = { KPNG_TEST_RESULTS: file };
+    if (size === "all") environment.KPNG_TESTS = "all";
+    if (size !== "check") {
+      bundlePrograms(folder);
+      environment[bundlesVariable] = folder;
+    }
+    await run(["vitest", "run", ...reporters, ...globs], environment);
     return JSON.parse(readFileSync(file, "utf8")) as RunResults;
   } finally {
     rmSync(folder, { recursive: true });
   }
 }
 
-function failuresIn({ path, tests }: FileResult): readonly string[] {
-  return tests.filter(({ state }) => state === "failed").map(({ name }) => `${relative(process.cwd(), path)}: ${name}`);
+function printSlowest({ files }: RunResults): void {
+  process.stdout.write("\nslowest files:\n");
+  for (const { path, durationMs } of files.toSorted((a, b) => b.durationMs - a.durationMs).slice(0, 20)) {
+    process.stdout.write(`${(durationMs / 1_000).toFixed(1).padStart(7)} s  ${relative(process.cwd(), path)}\n`);
+  }
+}
+
+/** Prints the skipped tests. The reason is in the name of the test, or in the note that it gave. */
+function printSkipped({ files }: RunResults): void {
+  for (const { path, tests } of files) {
+    for (const { name, state, note } of tests) {
+      if (state === "passed" || state === "failed") continue;
+      const reason = note === undefined ? "" : ` (skipped: ${note})`;
+      process.stdout.write(`\nskipped: ${relative(process.cwd(), path)}: ${name}${reason}`);
+    }
+  }
+  process.stdout.write("\n");
 }
 
 /** An incomplete run counts as one failure more. */

@@ -1,7 +1,8 @@
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterEach, expect, test } from "vitest";
+import { programFile } from "../process/program-file.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createPod, createService, createSlice, slicesPath, untilSlicesHold } from "./objects.ts";
 
@@ -17,7 +18,7 @@ await describeCluster("kpng kube", {}, (cluster) => {
   });
 
   function kpng(...args: string[]): Program {
-    const program = startProgram(pathToFileURL(resolve("services/cli/src/main.ts")), args);
+    const program = startProgram(pathToFileURL(programFile("cli")), args);
     programs.push(program);
     return program;
   }

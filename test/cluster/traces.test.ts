@@ -1,7 +1,8 @@
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { expect, test } from "vitest";
+import { programFile } from "../process/program-file.ts";
 import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
 import { backendStages, faultOfWay, stageNames, tracesOf, watcherStages } from "../trace/stages.ts";
 import { describeCluster } from "./describe-cluster.ts";
@@ -20,7 +21,7 @@ await describeCluster("a trace", {}, (cluster) => {
     await using receiver = await startOtlpReceiver();
     const programs: Program[] = [];
     const kpng = (...args: string[]): Program => {
-      const main = pathToFileURL(resolve("services/cli/src/main.ts"));
+      const main = pathToFileURL(programFile("cli"));
       const program = startProgram(main, [...args, "--log-level", "debug"], receiver.environment);
       programs.push(program);
       return program;

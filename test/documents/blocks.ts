@@ -10,8 +10,8 @@ export interface Block {
 }
 
 /**
- * Returns the blocks of commands in the README, the documents and the guides, for `run-blocks.test.ts`, which runs
- * them, and `elsewhere.test.ts`. Decisions are not among them: they show what was true when they were made.
+ * Returns the blocks of commands in the README, the documents and the guides, for `run-blocks.nightly.test.ts`, which runs
+ * them, and `elsewhere.nightly.test.ts`. Decisions are not among them: they show what was true when they were made.
  */
 export function readBlocks(): readonly Block[] {
   const folders = ["docs", "docs/guides", "docs/reference"];

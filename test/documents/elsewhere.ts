@@ -1,4 +1,4 @@
-/** Commands that `run-blocks.test.ts` does not run. */
+/** Commands that `run-blocks.nightly.test.ts` does not run. */
 export interface Elsewhere {
   /** Matches the commands. */
   readonly pattern: RegExp;
@@ -15,26 +15,30 @@ const needsRegistry = "needs a registry of images";
 
 /**
  * The commands of the documents that need more than one machine without network, each with the test that runs it
- * instead, or the reason why none does. Everything else runs: `elsewhere.test.ts` fails for an entry that matches
+ * instead, or the reason why none does. Everything else runs: `elsewhere.nightly.test.ts` fails for an entry that matches
  * nothing.
  */
 export const elsewhere: readonly Elsewhere[] = [
-  { pattern: /^npm (ci|run demo)\b/, reason: "needs a fresh clone", test: "test/documents/newcomer.test.ts" },
-  { pattern: /^npm link\b/, reason: "changes the machine", test: "test/package/clone.test.ts" },
-  { pattern: /^npm run (-s kpng|bundle)\b/, reason: "writes into the clone", test: "test/package/clone.test.ts" },
-  { pattern: /^npm pack\b/, reason: "writes into the clone", test: "test/package/pack.test.ts" },
-  { pattern: /^npm (run check|test)\b/, reason: "is the suite that runs this test" },
+  { pattern: /^npm (ci|run demo)\b/, reason: "needs a fresh clone", test: "test/documents/newcomer.nightly.test.ts" },
+  { pattern: /^npm link\b/, reason: "changes the machine", test: "test/package/clone.nightly.test.ts" },
+  {
+    pattern: /^npm run (-s kpng|bundle)\b/,
+    reason: "writes into the clone",
+    test: "test/package/clone.nightly.test.ts",
+  },
+  { pattern: /^npm pack\b/, reason: "writes into the clone", test: "test/package/pack.nightly.test.ts" },
+  { pattern: /^npm (run (check|test)|test)\b/, reason: "is the suite that runs this test" },
   { pattern: /./, path: "docs/install.md", reason: needsPods, test: "test/manifests/cluster.test.ts" },
-  { pattern: /^docker compose\b/, reason: needsRegistry, test: "test/deploy/containers.test.ts" },
+  { pattern: /^docker compose\b/, reason: needsRegistry, test: "test/deploy/containers.nightly.test.ts" },
   { pattern: /^docker (build|buildx|load)\b/, reason: needsRegistry, test: "test/deploy/image.test.ts" },
-  { pattern: /^node deploy\/images\/build\.ts\b/, reason: "takes minutes", test: "test/e2e/quick.test.ts" },
-  { pattern: /^ctr\b/, reason: "needs containerd", test: "test/deploy/archive.test.ts" },
+  { pattern: /^node deploy\/images\/build\.ts\b/, reason: "takes minutes", test: "test/e2e/quick.nightly.test.ts" },
+  { pattern: /^ctr\b/, reason: "needs containerd", test: "test/deploy/archive.nightly.test.ts" },
   { pattern: /^(skopeo|grype|trivy|npm audit)\b/, reason: "needs a registry, or a scanner with its database" },
-  { pattern: /^kubectl get services/, reason: "needs an API server", test: "test/cluster/documents.test.ts" },
+  { pattern: /^kubectl get services/, reason: "needs an API server", test: "test/cluster/documents.nightly.test.ts" },
   {
     pattern: /^(npx )?kpng kube (to-api|get)\b/,
     reason: "needs an API server",
-    test: "test/cluster/documents.test.ts",
+    test: "test/cluster/documents.nightly.test.ts",
   },
   {
     pattern: /--token-file \/run\/secrets/,
@@ -44,12 +48,12 @@ export const elsewhere: readonly Elsewhere[] = [
   {
     pattern: /^kubectl --namespace kube-system get pods\b/,
     reason: "needs an API server",
-    test: "test/cluster/documents.test.ts",
+    test: "test/cluster/documents.nightly.test.ts",
   },
   {
     pattern: /^kubectl --namespace kube-system (exec|logs)\b/,
     reason: needsPods,
-    test: "test/e2e/quick.test.ts",
+    test: "test/e2e/quick.nightly.test.ts",
   },
   { pattern: /^kubectl logs\b/, reason: needsPods, test: "test/process/bug-report.test.ts" },
   { pattern: /^\{ kubectl /, reason: "writes files of a host", test: "test/manifests/build.test.ts" },

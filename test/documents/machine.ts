@@ -27,7 +27,7 @@ export function isEndless(command: string): boolean {
 
 /**
  * A machine of its own for the commands of documents: a network namespace, where the default ports are free and the
- * kernel's rules are ours, with a folder that looks like a clone, and an empty /run. `run-blocks.test.ts` opens one for
+ * kernel's rules are ours, with a folder that looks like a clone, and an empty /run. `run-blocks.nightly.test.ts` opens one for
  * each state of the cluster that documents talk about.
  */
 export class Machine {

@@ -39,7 +39,7 @@ first time.
                    those with ipvs need IPVS in the kernel of this machine or, in KPNG_GUEST_KERNEL, a kernel for a
                    guest; ebpf needs cgroup version 2
   --focus REGEXP   only the tests whose full name matches
-  --quick          only a few tests, as \`npm test\` does
+  --quick          only a few tests, as \`npm run test:all\` does
   --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work
   --move           instead of these tests, with ipvs: move all nodes from kube-proxy's ipvs mode to kpng-ipvs and back,
                    with the commands of docs/install.md, and check that all connections succeed

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { Dice } from "../peer/kube-proxy/dice.ts";
-import { programFile } from "./backend/program-file.ts";
+import { programFile } from "../process/program-file.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
 /** Longest time from a start to the rules of its state, in milliseconds; an emulated machine needs more. */

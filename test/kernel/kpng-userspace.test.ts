@@ -1,3 +1,4 @@
+import { selected } from "../scenario/selection.ts";
 import { kpngUserspace } from "./backend/kpng-userspace.ts";
 import { describeBackend } from "./describe-backend.ts";
 
@@ -5,4 +6,5 @@ describeBackend({
   name: "kpng-userspace",
   whyNot: undefined,
   start: kpngUserspace,
+  ...selected,
 });

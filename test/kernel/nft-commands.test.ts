@@ -1,14 +1,14 @@
 import { writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { Dice } from "../peer/kube-proxy/dice.ts";
+import { programFile } from "../process/program-file.ts";
 import { describePackets } from "./describe-packets.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
-const main = fileURLToPath(new URL("../../services/cli/src/main.ts", import.meta.url));
+const main = programFile("cli");
 const seed = Number(process.env.KPNG_NFT_SEED ?? Math.floor(Math.random() * 2 ** 31));
 
 // Each test starts the program up to six times.

@@ -1,13 +1,14 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { buildNetwork, network, podA } from "@kpng/laboratory/one-node.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { programFile } from "../process/program-file.ts";
 import { describePackets } from "./describe-packets.ts";
 
-const main = resolve("services/cli/src/main.ts");
+const main = programFile("cli");
 const wait = { timeout: 60_000, interval: 500 };
 
 const manifests = `apiVersion: v1

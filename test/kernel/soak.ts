@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
 /**
- * `npm run soak`: runs soak.test.ts for ten minutes, or for SOAK_SECONDS, in equal parts with each backend and variant;
+ * `npm run soak`: runs soak.nightly.test.ts for ten minutes, or for SOAK_SECONDS, in equal parts with each backend and variant;
  * SOAK_SEED repeats a run. `npm run soak -- NAME` selects one: iptables-nft, iptables-legacy or kpng-nft.
  * `npm run soak -- cluster` disturbs a whole cluster instead: see test/e2e/soak. `npm run soak -- replicas` plays
  * random histories of replicas that are frozen, restarted and restored, SEEDS of them (1 000); `npm test` plays 10.
@@ -40,7 +40,7 @@ if (name === "replicas") {
 const total = Number(process.env.SOAK_SECONDS ?? 600);
 const { status } = spawnSync(
   "vitest",
-  ["run", "test/kernel/soak.test.ts", ...(name === undefined ? [] : ["--testNamePattern", name])],
+  ["run", "test/kernel/soak.nightly.test.ts", ...(name === undefined ? [] : ["--testNamePattern", name])],
   {
     stdio: "inherit",
     env: { ...process.env, SOAK_SECONDS: String(name === undefined ? total / 3 : total) },

@@ -7,6 +7,7 @@ import { addresses, draining, endpoint, node, service, slice } from "@kpng/watch
 import type { TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
+import { isEverything } from "../scenario/selection.ts";
 import { lowContrast, withoutNames } from "./accessibility.ts";
 import { Chromium, whyNoChromium } from "./chromium.ts";
 import { servePage } from "./page-server.ts";
@@ -112,7 +113,8 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     expect(browser.errors).toEqual([]);
   });
 
-  test("Services have the traffic that nodes report, and the details have it by node", async () => {
+  test("Services have the traffic that nodes report, and the details have it by node", async ({ skip }) => {
+    skip(!isEverything, "only in npm run test:all");
     list();
     const watch = await join("n1");
     const traffic = { Service: "ns/web", Connections: 12n, BytesToClients: 4_200n, BytesPerSecond: 1_500n };
@@ -130,7 +132,10 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     expect(browser.errors).toEqual([]);
   });
 
-  test("traffic that the watcher does not update any more is shown as old, until it answers again", async () => {
+  test("traffic that the watcher does not update any more is shown as old, until it answers again", async ({
+    skip,
+  }) => {
+    skip(!isEverything, "only in npm run test:all");
     list();
     const watch = await join("n1");
     watch.send({ Traffic: { Services: [{ Service: "ns/web", Connections: 12n }] } });
@@ -242,7 +247,8 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     expect(browser.errors).toEqual([]);
   });
 
-  test("it works behind a path prefix, and shows that the watcher is gone and back", async () => {
+  test("it works behind a path prefix, and shows that the watcher is gone and back", async ({ skip }) => {
+    skip(!isEverything, "only in npm run test:all");
     list();
     const proxy = await serveBehindPrefix("/kube/kpng", server.address);
     try {

@@ -4,6 +4,7 @@ import { createServer } from "node:net";
 import { resolve } from "node:path";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { describe, expect, test } from "vitest";
+import { programFile } from "./program-file.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
 // The end of the programs: on a signal, on a failure, and after invalid arguments.
@@ -203,7 +204,7 @@ describe("a command whose exit status 1 means a difference exits with 2 on a fai
 
 describe("an error of standard output", () => {
   const state = resolve("test/fixtures/kpng/input.yaml");
-  const main = resolve("services/cli/src/main.ts");
+  const main = programFile("cli");
 
   test.each([
     { name: "a list", args: ["file", "-i", state, "get", "services"] },

@@ -4,12 +4,13 @@ import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterEach, beforeEach } from "vitest";
+import { programFile, programs } from "./program-file.ts";
 
 /** Programs and temporary folder of a test, removed after it. */
 export interface Programs {
   /** Returns the path of a name in the folder. */
   at(name: string): string;
-  /** Starts a program of ours; `main` is its path from the root. */
+  /** Starts a program of ours; `main` is the path of its main file from the root. */
   start(main: string, args: readonly string[], env?: Readonly<Record<string, string>>): Program;
   /** Programs started by this test. */
   readonly started: readonly Program[];
@@ -35,10 +36,15 @@ export function usePrograms(): Programs {
   return {
     at: (name) => join(folder, name),
     start: (main, args, env = {}) => {
-      const program = startProgram(pathToFileURL(resolve(main)), args, env);
+      const program = startProgram(pathToFileURL(fileOf(main)), args, env);
       started.push(program);
       return program;
     },
     started,
   };
+}
+
+function fileOf(main: string): string {
+  const program = programs.find((name) => main === `services/${name}/src/main.ts`);
+  return program === undefined ? resolve(main) : programFile(program);
 }

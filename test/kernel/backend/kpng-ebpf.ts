@@ -1,11 +1,11 @@
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { programFile } from "../../process/program-file.ts";
 import { mountBpf, NodeCgroup } from "../laboratory/bpf.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { type InstanceOptions, type KpngProxy, kpngProxy, type ProxyProgram } from "./kpng-proxy.ts";
 import { proxyOptions } from "./kube-proxy.ts";
 
-const program = fileURLToPath(new URL("../../../services/backend-ebpf/src/main.ts", import.meta.url));
+const program = programFile("backend-ebpf");
 
 /** kpng-ebpf, with the places that it serves and uses. */
 export type KpngEbpf = KpngProxy & {

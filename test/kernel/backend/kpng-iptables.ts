@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
+import { programFile } from "../../process/program-file.ts";
 import { flushNat } from "../iptables-rules.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { type InstanceOptions, type KpngProxy, kpngProxy } from "./kpng-proxy.ts";
 import { proxyOptions } from "./kube-proxy.ts";
-import { programFile } from "./program-file.ts";
 
 const program = programFile("backend-iptables");
 

@@ -1,8 +1,8 @@
+import { programFile } from "../../process/program-file.ts";
 import { flushNat } from "../iptables-rules.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { type InstanceOptions, type KpngProxy, kpngProxy } from "./kpng-proxy.ts";
 import { proxyOptions } from "./kube-proxy.ts";
-import { programFile } from "./program-file.ts";
 
 /** Starts kpng-ipvs on n1, with a watcher. It needs a kernel with IPVS, as that of a guest. */
 export function kpngIpvs(world: TwoNodes, instance?: InstanceOptions): Promise<KpngProxy> {

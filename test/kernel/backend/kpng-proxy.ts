@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
+import { programFile } from "../../process/program-file.ts";
 import { nodes, together } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import type { Settings } from "../../scenario/scenario.ts";
@@ -10,7 +11,6 @@ import type { Backend, RunningBackend } from "../backends.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { Marker } from "./marker.ts";
 import { NodeProcess } from "./node-process.ts";
-import { programFile } from "./program-file.ts";
 
 /**
  * Time limit for a backend to reconnect to a watcher that was down. It exceeds the longest retry delay, 30 s, which a

@@ -1,10 +1,10 @@
-import { fileURLToPath } from "node:url";
+import { programFile } from "../../process/program-file.ts";
 import type { RunningBackend } from "../backends.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { type InstanceOptions, kpngProxy, type ProxyProgram } from "./kpng-proxy.ts";
 import { nftablesOptions } from "./kube-proxy.ts";
 
-const program = fileURLToPath(new URL("../../../services/backend-userspace/src/main.ts", import.meta.url));
+const program = programFile("backend-userspace");
 
 /** Starts kpng-userspace on n1, with a watcher. */
 export function kpngUserspace(world: TwoNodes, instance: InstanceOptions = {}): Promise<RunningBackend> {

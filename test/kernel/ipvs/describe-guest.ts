@@ -4,8 +4,8 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { testCache } from "../../cluster/test-cache.ts";
 import { runInGuest, whyNoGuest } from "../../guest/guest.ts";
-import { bundlesVariable } from "../backend/program-file.ts";
-import { bundlePrograms } from "./bundle-programs.ts";
+import { bundlePrograms } from "../../process/bundle-programs.ts";
+import { bundlesVariable } from "../../process/program-file.ts";
 import type { GuestResult } from "./guest-results.ts";
 
 /** Checks that one guest runs. */

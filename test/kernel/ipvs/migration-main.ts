@@ -1,12 +1,12 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { until } from "../../cluster/until.ts";
+import { programFile } from "../../process/program-file.ts";
 import { named, together } from "../../scenario/build.ts";
 import { kpngIptables } from "../backend/kpng-iptables.ts";
 import { kpngIpvs } from "../backend/kpng-ipvs.ts";
 import { kubeProxy, proxyOptions } from "../backend/kube-proxy.ts";
 import { NodeProcess } from "../backend/node-process.ts";
-import { programFile } from "../backend/program-file.ts";
 import { buildTwoNodes } from "../laboratory/two-nodes.ts";
 import { GuestResults } from "./guest-results.ts";
 import { migrationChecks } from "./migration-checks.ts";

@@ -1,11 +1,11 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { parseServer } from "@kpng/backend-ipvs/render/kernel-objects.ts";
+import { programFile } from "../../process/program-file.ts";
 import { named, publicAddress, together, web } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod } from "../../scenario/packet.ts";
 import type { ProxyName } from "../../scenario/proxy-name.ts";
-import { programFile } from "../backend/program-file.ts";
 import { checkPackets } from "../check-packets.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { Connections, Transfers } from "./guest-traffic.ts";

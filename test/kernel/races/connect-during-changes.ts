@@ -2,7 +2,7 @@
 // connect-during-changes.ts BPF-FOLDER CGROUP SEED CHANGES`, in a namespace of the laboratory. A thread connects to
 // Service 1 without a pause; a foreign program after ours counts the last byte of each destination. Meanwhile Service 1
 // gets other endpoints, or none, other Services take and give up places in the maps, and programs are replaced as a
-// restart does. Prints `SeenConnections` as JSON; `ebpf-races.test.ts` knows what is right.
+// restart does. Prints `SeenConnections` as JSON; `ebpf-races.nightly.test.ts` knows what is right.
 import { closeSync, openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";

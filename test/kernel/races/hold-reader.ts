@@ -1,7 +1,7 @@
 // Shows whether the maps of kpng-ebpf stay as a program found them for as long as it runs: `node hold-reader.ts
 // BPF-FOLDER`, in a namespace of the laboratory. A program runs in the kernel until it is told to end, so it stands for
 // one that read a route and was then interrupted. Meanwhile Services are changed and deleted. Prints `HeldReader` as
-// JSON; `ebpf-races.test.ts` knows what is right.
+// JSON; `ebpf-races.nightly.test.ts` knows what is right.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { BpfMap, mapFlags, mapTypes } from "@kpng/backend-ebpf/bpf/bpf-map.ts";

@@ -23,7 +23,7 @@ const serviceInterfaces = /^(?:kube-ipvs0|kpngv-[0-9a-f]{8})$/;
  * `ip` failed, which lists the addresses of a link that is down.
  *
  * *Cost:* a family is read when it is first accessed. 5 000 IPv4 addresses of Services take 28 ms, because the kernel
- * lists local routes without their interfaces; 5 000 of IPv6 take 3 ms (`npm run bench -- local-addresses`).
+ * lists local routes without their interfaces; 5 000 of IPv6 take 3 ms.
  */
 export function readLocalAddresses(onFailure: () => void = () => undefined): AddressSet {
   const known = new Map<Family, readonly string[]>();

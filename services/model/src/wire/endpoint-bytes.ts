@@ -32,7 +32,7 @@ export type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports"
  * Returns the bytes of an endpoint's message: with `isExtended` the whole message, else exactly KPNG's. They are valid
  * until the next call of a function here.
  *
- * *Cost:* a tenth of the library's encoder (`npm run bench -- wire`): a node that connects needs a message of its own
+ * *Cost:* a tenth of the library's encoder: a node that connects needs a message of its own
  * for each endpoint that runs on it.
  *
  * The watcher calls it (`makeEndpointItems`), and a backend for its saved view. Separate from `endpoint-message.ts`,

@@ -7,7 +7,7 @@ const maxScale = 0x80 ** 7;
 /**
  * Reads the fields of a protobuf message one after the other, and those of embedded messages in place, without a reader
  * or a copy of their own. The watcher reads acknowledgements (`Acknowledgement.fromBytes`) and its own frames with it:
- * they occur so often that the protobuf library's decoder would take most of the time (`npm run bench -- wire`).
+ * they occur so often that the protobuf library's decoder would take most of the time.
  * `hasMoreFields` counts with it the fields of a message that may be hostile.
  *
  * Errors: every method throws WireError for a truncated or malformed message.

@@ -6,7 +6,7 @@ const maxNumberBytes = maxUint32Bytes + 10;
 
 /**
  * Encodes protobuf messages one after the other, in a buffer that is reused. The encoders of endpoints and frames use
- * it, because the protobuf library takes several times as long (`npm run bench -- wire`).
+ * it, because the protobuf library takes several times as long.
  *
  * Each field is named by its tag (see `tagsOf`). The result equals the library's if fields are written in ascending
  * order of their numbers; as in proto3, a field with its default value is left out. Rare messages are encoded with the

@@ -1,5 +1,5 @@
+import { programFile } from "../../../process/program-file.ts";
 import { web } from "../../../scenario/build.ts";
-import { programFile } from "../../backend/program-file.ts";
 import { both, type Checks, expectTrue, options } from "./check.ts";
 
 const program = programFile("backend-ipvs");

@@ -1,5 +1,5 @@
 import { wantedSysctls } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
-import { programFile } from "../../backend/program-file.ts";
+import { programFile } from "../../../process/program-file.ts";
 import { both, type Checks, expectTrue, withScheduler } from "./check.ts";
 
 const program = programFile("backend-ipvs");

@@ -62,7 +62,7 @@ async function typeGuideCommands({ kubectl }: Cluster): Promise<void> {
   const find = ["--namespace", "kube-system", "get", "pods", "--selector", selector, "--output", "name"];
   const [pod = ""] = (await kubectl.run(find)).split("\n");
   const all = readBlocks().flatMap(({ path, commands }) =>
-    commands.filter((command) => whereElse(path, command)?.test === "test/e2e/quick.test.ts"),
+    commands.filter((command) => whereElse(path, command)?.test === "test/e2e/quick.nightly.test.ts"),
   );
   const typed = all.filter((command) => command.startsWith("kubectl "));
   expect(typed.length).toBeGreaterThan(3);

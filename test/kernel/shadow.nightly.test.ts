@@ -1,9 +1,10 @@
 import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { until } from "../cluster/until.ts";
+import { programFile } from "../process/program-file.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { NodeProcess } from "./backend/node-process.ts";
 import type { RunningBackend } from "./backends.ts";
@@ -11,8 +12,8 @@ import { describePackets } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 import { state } from "./shadow-state.ts";
 
-const backendMain = fileURLToPath(new URL("../../services/backend-iptables/src/main.ts", import.meta.url));
-const watcherMain = new URL("../../services/cli/src/main.ts", import.meta.url);
+const backendMain = programFile("backend-iptables");
+const watcherMain = pathToFileURL(programFile("cli"));
 
 const whyNot = await whyNoKubeProxy();
 

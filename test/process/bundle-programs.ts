@@ -1,12 +1,10 @@
 import { symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { buildSync } from "esbuild";
-import { bundleOptions } from "../../../deploy/images/bundle-options.ts";
-import type { Program } from "../backend/program-file.ts";
+import { bundleOptions } from "../../deploy/images/bundle-options.ts";
+import { programs } from "./program-file.ts";
 
-const programs: readonly Program[] = ["cli", "backend-ipvs", "backend-iptables"];
-
-/** Bundles programs for a guest as in the images, in a second or two; `programFile` returns the bundles there. */
+/** Bundles our programs as in the images, in a second or two; `programFile` returns the bundles. */
 export function bundlePrograms(folder: string): void {
   const entryPoints = Object.fromEntries(programs.map((program) => [program, `services/${program}/src/main.ts`]));
   buildSync({ ...bundleOptions, entryPoints, outdir: folder });

@@ -1,15 +1,16 @@
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterEach, expect, test } from "vitest";
+import { programFile } from "../process/program-file.ts";
 import { type KubeProxyMode, kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
 import { describePackets } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 import { state } from "./shadow-state.ts";
 
-const backendMain = fileURLToPath(new URL("../../services/backend-nft/src/main.ts", import.meta.url));
-const watcherMain = new URL("../../services/cli/src/main.ts", import.meta.url);
+const backendMain = programFile("backend-nft");
+const watcherMain = pathToFileURL(programFile("cli"));
 const whyNot = await whyNoKubeProxy();
 
 describePackets("kpng-nft --shadow beside the real kube-proxy", () => {

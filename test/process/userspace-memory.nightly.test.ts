@@ -11,7 +11,7 @@ import { usageOf } from "../scale/proc.ts";
 const pairs = 2_000;
 const maxPairBytes = 32 * 1_024;
 
-// `npm run bench -- userspace-pairs` measures 10 000 pairs, and `npm run soak -- userspace` plays five minutes.
+// `npm run soak -- userspace` plays five minutes.
 test("2 000 open pairs take at most 32 KiB each, again and again, and leave no descriptor", {
   timeout: 180_000,
 }, async () => {

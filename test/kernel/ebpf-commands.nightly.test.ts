@@ -11,11 +11,12 @@ import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { Dice } from "../peer/kube-proxy/dice.ts";
+import { programFile } from "../process/program-file.ts";
 import { cgroupMount, descendants, mountBpf, whyNoBpf } from "./laboratory/bpf.ts";
 import { ForeignPrograms } from "./laboratory/foreign-programs.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
-const main = fileURLToPath(new URL("../../services/cli/src/main.ts", import.meta.url));
+const main = programFile("cli");
 const testing = new URL("../../services/backend-ebpf/src/testing/", import.meta.url);
 const [damage, dump] = ["damage.ts", "dump.ts"].map((file) => fileURLToPath(new URL(file, testing)));
 const linkModule = new URL("../../services/backend-ebpf/src/bpf/link.ts", import.meta.url).href;

@@ -11,7 +11,7 @@ import { createNode, createService } from "./objects.ts";
 // The commands of the documents that read a cluster of the reader's: typed against a real API server.
 
 const own = readBlocks().flatMap(({ place, path, commands }) => {
-  const typed = commands.filter((one) => whereElse(path, one)?.test === "test/cluster/documents.test.ts");
+  const typed = commands.filter((one) => whereElse(path, one)?.test === "test/cluster/documents.nightly.test.ts");
   return typed.length === 0 ? [] : [{ place, commands: typed }];
 });
 

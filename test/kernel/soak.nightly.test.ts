@@ -1,10 +1,10 @@
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { serviceManifests } from "@kpng/backend-iptables/testing/manifests.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
+import { programFile } from "../process/program-file.ts";
 import { describePackets } from "./describe-packets.ts";
 import { describeVariants } from "./describe-variants.ts";
 import { type SoakSubject, soakIptables, soakNft } from "./soak-subjects.ts";
@@ -14,7 +14,7 @@ import { type SoakSubject, soakIptables, soakNft } from "./soak-subjects.ts";
 const seconds = Number(process.env.SOAK_SECONDS ?? 12);
 const seed = Number(process.env.SOAK_SEED ?? Date.now() % 1_000_000);
 
-const cli = fileURLToPath(new URL("../../services/cli/src/main.ts", import.meta.url));
+const cli = programFile("cli");
 
 /** Services of the node at a step of the churn: each step adds, removes or moves some. */
 function manifests(step: number): string {

@@ -1,7 +1,7 @@
-import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { expect, onTestFinished, test } from "vitest";
+import { programFile } from "../process/program-file.ts";
 import type { ApiClient } from "./api-client.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService, createSlice, slicesPath } from "./objects.ts";
@@ -15,7 +15,7 @@ import { until } from "./until.ts";
 const patienceMs = 60_000;
 
 function kpng(...args: string[]): Program {
-  const program = startProgram(pathToFileURL(resolve("services/cli/src/main.ts")), args);
+  const program = startProgram(pathToFileURL(programFile("cli")), args);
   onTestFinished(async () => {
     program.kill();
     await program.ended;

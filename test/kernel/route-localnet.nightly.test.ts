@@ -1,6 +1,6 @@
 import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { programFile } from "../process/program-file.ts";
 import { web } from "../scenario/build.ts";
 import { n1, neighbour } from "../scenario/packet.ts";
 import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
@@ -10,7 +10,7 @@ import { describeVariants } from "./describe-variants.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const state = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
-const main = fileURLToPath(new URL("../../services/backend-iptables/src/main.ts", import.meta.url));
+const main = programFile("backend-iptables");
 const address = "127.0.0.1";
 const port = 8099;
 
