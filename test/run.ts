@@ -9,8 +9,8 @@ import type { RunResults } from "./results-reporter.ts";
 /**
  * Runs the tests, in one of three sizes:
  *
- * - `--check`, `npm run check`: static checks and unit tests, less than a minute.
- * - `npm test`: also real packets, a real API server, processes and containers, ten minutes.
+ * - `--check`, `npm run check`: static checks and unit tests, four minutes.
+ * - `npm test`: also real packets, a real API server, processes and containers, a quarter of an hour.
  * - `--all`, `npm run test:all`: everything, with `KPNG_TESTS=all` in the environment: files named `*.nightly.test.ts`,
  *   and all cases of tests that otherwise have a selection.
  *
