@@ -64,10 +64,13 @@ async function runAs(uid: number, code: string): Promise<string> {
 }
 
 test("of processes that start together one has the lock, and another one gets it when that is killed", async () => {
-  const started = Array.from({ length: 3 }, () => start());
-  for (let left = 3; left > 0; left--) {
-    const running = started.filter(({ exitCode, signalCode }) => exitCode === null && signalCode === null);
-    const first = await Promise.race(running.map(async (child) => says(child).then(() => child)));
+  // Each listens from its start: the next one may have the lock before the exit of the one before is noticed.
+  const waiting = new Map(
+    Array.from({ length: 3 }, () => start()).map((child) => [child, says(child).then(() => child)]),
+  );
+  while (waiting.size > 0) {
+    const first = await Promise.race(waiting.values());
+    waiting.delete(first);
     using other = await take();
     expect(other.isHeld).toBe(false);
     first.kill("SIGKILL");
