@@ -22,8 +22,7 @@ const runtimePackages = ["base-files", "libc6", "libgcc-s1", "libstdc++6", "netb
 
 const tools: Readonly<Record<string, LayerContent>> = {
   iptables: { packages: ["conntrack", "iptables", "nfacct"] },
-  // iptables: for --shadow beside a kube-proxy in iptables mode.
-  nft: { packages: ["conntrack", "iptables", "nftables"] },
+  nft: { packages: ["conntrack", "nftables"] },
   // No kmod: the kernel loads the modules of IPVS itself.
   ipvs: { packages: ["conntrack", "ipset", "iproute2", "iptables", "ipvsadm"] },
   // No compiler: the programs are compiled already.

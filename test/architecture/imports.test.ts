@@ -8,16 +8,14 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   process: [],
   watcher: ["model", "process", "service-plan"],
   "service-plan": ["model"],
-  "packet-tracer": ["model"],
   "backend-kit": ["model", "process", "service-plan"],
   nftables: ["model", "process", "service-plan", "backend-kit"],
-  shadow: ["model", "process", "service-plan", "packet-tracer", "backend-kit"],
   laboratory: [],
   cli: ["*"],
 };
 
 /** A backend imports the kit, and neither the watcher nor another backend. */
-const backendMayImport = ["model", "process", "service-plan", "packet-tracer", "backend-kit", "nftables", "shadow"];
+const backendMayImport = ["model", "process", "service-plan", "backend-kit", "nftables"];
 
 /** Support that tests of every package may import. */
 const supportOfTests = /^@kpng\/(?:laboratory\/|process\/testing\/)/;

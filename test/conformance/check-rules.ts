@@ -1,7 +1,7 @@
 import { isIn } from "@kpng/model/cidr.ts";
 import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
-import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
-import { type TracedNode, trace } from "@kpng/packet-tracer/trace.ts";
+import { parseRuleset } from "../packet-tracer/parse-ruleset.ts";
+import { type TracedNode, trace } from "../packet-tracer/trace.ts";
 import {
   type ConcretePacket,
   concretePackets,

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
-import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
-import { trace } from "@kpng/packet-tracer/trace.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parseRuleset } from "../packet-tracer/parse-ruleset.ts";
+import { trace } from "../packet-tracer/trace.ts";
 import { named, publicAddress } from "../scenario/build.ts";
 import { addressOf, loadBalancerIP, outside } from "../scenario/packet.ts";
 import { type Family, families, hosts, outsideAddress } from "../scenario/places.ts";

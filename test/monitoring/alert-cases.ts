@@ -191,14 +191,4 @@ export const alertCases: readonly AlertCase[] = [
     fires: { [`kpng_backend_view_divergences_total{${on}}`]: "0x20 1x60" },
     silent: { [`kpng_backend_view_divergences_total{${on}}`]: "0x60" },
   },
-  {
-    alert: "KpngShadowDifferences",
-    fires: { [`kpng_shadow_differences{${v4}}`]: "3x60" },
-    silent: { [`kpng_shadow_differences{${v4}}`]: "3x28 0x60" },
-  },
-  {
-    alert: "KpngShadowBlind",
-    fires: { [`kpng_shadow_looks_total{${on},result="failed"}`]: "0+1x60" },
-    silent: { [`kpng_shadow_looks_total{${on},result="ok"}`]: "0+1x60" },
-  },
 ];

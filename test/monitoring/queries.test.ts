@@ -73,7 +73,6 @@ await describeScrapes("the metrics of the dashboard and the alert rules", (scrap
       "kpng_service_bytes_total",
       "kpng_service_connections_total",
       "kpng_service_packets_total",
-      "kpng_shadow_differences",
       "kpng_userspace_connect_retries_total",
       "kpng_userspace_connections_ended_total",
       "kpng_userspace_connections_total",

@@ -117,7 +117,6 @@ export async function scrapePrograms(): Promise<Scrapes> {
     const nftLog = inNode("services/backend-nft/src/main.ts", [...common, ...nftState]);
     const carried = ["--map", "127.0.0.1", "--state-dir", "none", ...addresses("127.0.0.1:10276")];
     const userspaceLog = inNode("services/backend-userspace/src/main.ts", [...common, ...carried]);
-    const shadowLog = inNode(iptables, [...common, "--shadow", ...addresses("127.0.0.1:10273")]);
     const scrapeHere = (index: number): Promise<string> => get(`http://127.0.0.1:${ports[index]}/metrics`);
     const scrapeNode = (port: number, path = "metrics"): Promise<string> => {
       const script = `fetch("http://127.0.0.1:${port}/${path}").then(async (answer) => console.log(await answer.text()))`;
@@ -130,12 +129,6 @@ export async function scrapePrograms(): Promise<Scrapes> {
     await until("kpng-iptables has synced", () => isApplied(1), 60_000, iptablesLog);
     await until("kpng-nft has synced", () => isApplied(1, 10_275), 60_000, nftLog);
     await until("kpng-userspace has synced", () => isApplied(1, 10_276), 60_000, userspaceLog);
-    await until(
-      "--shadow has looked",
-      async () => (await scrapeNode(10_273)).includes("kpng_shadow_looks_total"),
-      60_000,
-      shadowLog,
-    );
     await write(stateWith(["b", "c"]));
     await until(
       "the change has been applied everywhere",
@@ -153,7 +146,6 @@ export async function scrapePrograms(): Promise<Scrapes> {
       ["kpng-iptables", await scrapeNode(10_271)],
       ["kpng-nft", await scrapeNode(10_275)],
       ["kpng-userspace", await scrapeNode(10_276)],
-      ["kpng-iptables --shadow", await scrapeNode(10_273)],
     ]);
   } finally {
     for (const program of programs) program.kill();

@@ -134,11 +134,6 @@ describe("a command whose exit status 1 means a difference exits with 2 on a fai
       says: /^Error: no view of node|^Error: .*iptables/,
     },
     {
-      name: "--shadow --once",
-      ask: () => start(iptablesMain, ["--shadow", "--once", ...away()]),
-      says: /NO_VIEW|IPTABLES_MISSING/,
-    },
-    {
       name: "the same from the environment",
       ask: () => start(iptablesMain, away(), { KPNG_DIFF: "true" }),
       says: /NO_VIEW|IPTABLES_MISSING/,
@@ -198,7 +193,6 @@ describe("a command whose exit status 1 means a difference exits with 2 on a fai
 
   test("other commands fail with 1", async () => {
     expect(await start(iptablesMain, ["--dry-run", "--cleanup"]).ended).toBe(1);
-    expect(await start(iptablesMain, ["--shadow", "--config", at("none.yaml")]).ended).toBe(1);
   });
 });
 

@@ -120,16 +120,6 @@ export const nodesRow: Row = {
       ],
     },
     {
-      title: "Shadow mode",
-      description: "Packets that kube-proxy's rules and ours treat differently.",
-      unit: "short",
-      redFrom: 1,
-      queries: [
-        worst(`kpng_shadow_differences{${node}}`, "{{instance}} {{ip_family}}"),
-        { expr: `sum by (result) (${rate("kpng_shadow_looks_total", node)})`, legend: "comparisons/s {{result}}" },
-      ],
-    },
-    {
       title: "Failing parts",
       description: "Watchers and backends, by part.",
       unit: "short",

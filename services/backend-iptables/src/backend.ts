@@ -3,7 +3,6 @@ import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type OptionSpec, parseDurationMs, parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
-import { shadowMode } from "@kpng/shadow/shadow-mode.ts";
 import { InvalidArgumentError } from "commander";
 import type { IptablesChange } from "./commit/iptables-change.ts";
 import { openRuleSets } from "./commit/open-rule-sets.ts";
@@ -67,7 +66,6 @@ export const iptablesBackend = proxyBackend({
   proxyMode: "iptables",
   description: "serve Services with iptables rules on this node, as kube-proxy does, beside kube-proxy or in its place",
   options: iptablesOptions,
-  alternatives: [shadowMode("iptables", "iptables")],
   examples: `
 Examples:
   # serve this node, with the options of kube-proxy
@@ -78,9 +76,6 @@ Examples:
 
   # has another program changed the rules? exit code 0 for no, 1 for yes, 2 if the rules could not be compared
   COMMAND --node-name n1 --diff
-
-  # list the packets that the kube-proxy of this node treats differently, and change nothing
-  COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16 --shadow
 
   # remove all rules that kpng-iptables ever installed
   COMMAND --cleanup

@@ -72,7 +72,6 @@ describePackets("kpng-iptables as a program", () => {
 
   test.each([
     ["kpng-iptables --diff", [main, "--diff"]],
-    ["kpng-iptables --shadow --once", [main, "--shadow", "--once"]],
     ["kpng diff iptables", [cli, "diff", "iptables"]],
   ])("%s exits with 2 if no watcher answers", async (_name, words) => {
     const api = `unix://${join(laboratory.folder, "none.sock")}`;

@@ -3,7 +3,6 @@ import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import type { NftChange } from "@kpng/nftables/commit/nft-change.ts";
 import { deleteTables, openRuleSets } from "@kpng/nftables/commit/open-rule-sets.ts";
-import { shadowMode } from "@kpng/shadow/shadow-mode.ts";
 import { nftOptions, readNftSettings } from "./nft-options.ts";
 
 /**
@@ -18,7 +17,6 @@ export const nftBackend = proxyBackend<NftChange>({
   description: "serve Services with nftables rules on this node, beside kube-proxy or in its place",
   defaultNodePortAddresses: "primary",
   options: nftOptions,
-  alternatives: [shadowMode("nft", "nftables")],
   examples: `
 Examples:
   # as kube-proxy would be started
@@ -29,9 +27,6 @@ Examples:
 
   # has another program changed the rules? exit status 0: no, 1: yes, 2: not known
   COMMAND --node-name n1 --diff
-
-  # beside kube-proxy: which packets would be treated differently?
-  COMMAND --node-name n1 --shadow
 
   # delete the tables
   COMMAND --cleanup

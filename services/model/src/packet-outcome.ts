@@ -2,7 +2,7 @@
  * The first packet of a connection, as it arrives at a node or leaves a process on it.
  *
  * Two packages compute the possible {@link PacketOutcome}s of a packet: `service-plan` from the Services of a node, and
- * `packet-tracer` from the text of its rules. Shadow mode and the tests compare the two, so they share these types.
+ * `packet-tracer` from the text of its rules. Tests compare the two, so they share these types.
  */
 export interface FirstPacket {
   /** *Shape:* as in rules: `tcp`, `udp`, `sctp`. */

@@ -14,9 +14,7 @@ export type ProxyMode = "iptables" | "nftables";
 
 /**
  * Returns every possible outcome of a packet by the plans of a node, each once, as a mode of kube-proxy would produce
- * it. Tests and shadow mode (`comparePackets`) compare it with the outcomes that the packet tracer finds in the rules
- * of a proxy. `kpng explain` calls other functions of this file. Separate from `planService`, because it applies plans,
- * and no backend needs that.
+ * it. Tests compare it with the outcomes that the packet tracer finds in the rules of a proxy.
  *
  * The order of precedence: a Service's address, a node port, a port for health checks. A packet that no plan is about
  * is untouched, unless nftables mode refuses or drops it.

@@ -40,8 +40,7 @@ export interface NodeFacts {
 }
 
 /**
- * Returns the part of all plans of one family that is the same for all Services. `FamilyPlanner` of backend-kit, shadow
- * mode and `kpng explain` call it. Separate from `planService`, which they call afterwards for each Service. Pure.
+ * Returns the part of all plans of one family that is the same for all Services. Pure.
  */
 export function planNode(settings: ProxySettings, family: Family, { node, localAddresses }: NodeFacts): NodePlan {
   const isLoopbackNodePorts = family === "v4" && settings.isLoopbackNodePorts;

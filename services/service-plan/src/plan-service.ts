@@ -25,8 +25,7 @@ export const maxExternalFrontends = 10_000;
 
 /**
  * Returns what the node must do with the packets of one Service. Backends translate the plan to rules, so kube-proxy's
- * semantics are in this package once and not in each backend. `FamilyPlanner` of backend-kit, shadow mode and `kpng
- * explain` call it for each Service.
+ * semantics are in this package once and not in each backend.
  *
  * Pure; O(ports × endpoints). Equal views and node plans give equal plans. Source: kube-proxy `iptables/proxier.go`,
  * syncProxyRules.

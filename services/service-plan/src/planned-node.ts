@@ -22,7 +22,7 @@ export interface PlannedNode {
 }
 
 /**
- * Indexes the plans of a node. `FamilyComparer` of shadow mode and tests call it; backends do not, because rules need
+ * Indexes the plans of a node. Tests call it; backends do not, because rules need
  * no index. Separate from `outcomes`, which looks up many packets in one index. Pure; O(frontends). The plans stay in
  * memory as long as the result.
  */

@@ -22,7 +22,6 @@ import { Health } from "@kpng/process/health/health.ts";
 import { makeClosedCounter } from "@kpng/process/health/probe-server.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { createShadowMetrics } from "@kpng/shadow/shadow-metrics.ts";
 import { makeCertificateMetrics } from "@kpng/watcher/connection/certificate-metrics.ts";
 import { makeConnectionMetrics } from "@kpng/watcher/connection/connection-metrics.ts";
 import { Refusals } from "@kpng/watcher/connection/refusals.ts";
@@ -121,9 +120,6 @@ const groups: Readonly<Record<string, Register>> = {
     observeAffinity(registry, []);
     countRepairs("ebpf", registry, []);
     registerDriftCheck("ebpf", registry);
-  },
-  shadow: (registry) => {
-    createShadowMetrics(registry);
   },
 };
 

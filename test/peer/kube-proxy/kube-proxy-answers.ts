@@ -1,11 +1,11 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
-import { onlyDestination, onlyPort } from "@kpng/packet-tracer/candidates.ts";
-import { parseNftRuleset } from "@kpng/packet-tracer/parse-nft-ruleset.ts";
-import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
-import type { Rule, Ruleset } from "@kpng/packet-tracer/rule.ts";
-import { type TracedNode, trace } from "@kpng/packet-tracer/trace.ts";
 import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
+import { onlyDestination, onlyPort } from "../../packet-tracer/candidates.ts";
+import { parseNftRuleset } from "../../packet-tracer/parse-nft-ruleset.ts";
+import { parseRuleset } from "../../packet-tracer/parse-ruleset.ts";
+import type { Rule, Ruleset } from "../../packet-tracer/rule.ts";
+import { type TracedNode, trace } from "../../packet-tracer/trace.ts";
 import type { SavedRules } from "./kube-proxy.ts";
 import { describeFate, destination, type Question } from "./questions.ts";
 import { tracedNode } from "./world.ts";

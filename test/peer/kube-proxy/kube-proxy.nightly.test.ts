@@ -15,7 +15,6 @@ import { kubeProxyAnswers } from "./kube-proxy-answers.ts";
 import { type OurSide, readViews } from "./read-views.ts";
 import { relay } from "./relay.ts";
 import { knowsZone, writeSentinel } from "./sentinel.ts";
-import { shadowDifferences } from "./shadow-differences.ts";
 import { viewAnswers } from "./view-answers.ts";
 import { watchedNodes } from "./world.ts";
 import { writeNodes, writeStates } from "./write-states.ts";
@@ -80,25 +79,6 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
     assert.equal(differences.size, 0, `${describeDifferences(differences, seed, states)}\n\nagain: ${again}`);
     // A fault of the test could make both sides empty.
     for (const [kind, number] of Object.entries(counts)) assert.ok(number > 0, `no question was answered ${kind}`);
-  });
-
-  const watched = watchedNodes.flatMap((nodeName) => [
-    { nodeName, backend: "kpng-iptables", mode: "iptables" as const },
-    { nodeName, backend: "kpng-nft", mode: "nftables" as const },
-  ]);
-  test.each(watched)("shadow mode of $backend finds no difference on node $nodeName", async ({ nodeName, mode }) => {
-    const saved = rules[mode].get(nodeName);
-    const view = ours.views.get(nodeName);
-    assert.ok(saved !== undefined && view !== undefined);
-    for (const family of ["v4", "v6"] as const) {
-      const { differences, packets, services } = await shadowDifferences(mode, saved[family], view, family);
-      say(
-        `${nodeName}: ${packets} packets of ${services} Services traced through the rules of ${mode} mode and our plans, ${family}`,
-      );
-      const shown = differences.slice(0, 10).map((difference) => JSON.stringify(difference));
-      assert.equal(differences.length, 0, `${differences.length} differ\n${shown.join("\n")}\nagain: ${again}`);
-      assert.ok(packets > states.length && services > states.length / 10, "the comparison covered too few packets");
-    }
   });
 
   test("cover every feature that our view depends on", () => {

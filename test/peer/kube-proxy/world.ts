@@ -1,5 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { TracedNode } from "@kpng/packet-tracer/trace.ts";
+import type { TracedNode } from "../../packet-tracer/trace.ts";
 
 // Nodes, clients and addresses of all generated states.
 

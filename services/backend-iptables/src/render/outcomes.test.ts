@@ -1,11 +1,11 @@
-import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
-import { trace } from "@kpng/packet-tracer/trace.ts";
 import { outcomes } from "@kpng/service-plan/outcomes.ts";
 import { planNode } from "@kpng/service-plan/plan-node.ts";
 import { indexPlans } from "@kpng/service-plan/planned-node.ts";
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
 import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";
+import { parseRuleset } from "../../../../test/packet-tracer/parse-ruleset.ts";
+import { trace } from "../../../../test/packet-tracer/trace.ts";
 import { rulesText } from "../testing/rules-text.ts";
 import { chainNames } from "./chain-names.ts";
 import { makeRenderOptions } from "./make-render-options.ts";

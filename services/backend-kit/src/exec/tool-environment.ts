@@ -4,8 +4,7 @@
  * glibc 2.35 and newer: iptables-legacy needs a kilobyte of new memory for each rule, and page faults would take up to
  * a quarter of its time.
  *
- * The kit calls it (e.g. `createConntrackTool`), and so do the backends iptables, ipvs and ebpf, and shadow mode, which
- * all parse what tools print. Separate from `runProgram`, which also runs users' programs, in the plain environment.
+ * `runProgram` also runs users' programs, in the plain environment.
  */
 export function toolEnvironment(): NodeJS.ProcessEnv {
   const { PATH = "/usr/bin:/bin", GLIBC_TUNABLES = "" } = process.env;

@@ -13,7 +13,7 @@ const serviceInterfaces = /^(?:kube-ipvs0|kpngv-[0-9a-f]{8})$/;
 /**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
  * They decide where node ports answer: service proxies read them through `RecentAddresses` for service plans and health
- * checks; the backend `healthchecks` and shadow mode read them, too. Separate from the service plans, which are pure.
+ * checks; the backend `healthchecks` reads them, too.
  *
  * Node.js omits links without carrier, although the kernel accepts packets for their addresses from every other link.
  * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.

@@ -1,9 +1,6 @@
 import type { Family } from "@kpng/model/address.ts";
 
-/**
- * Values of the label `ip_family`, as kube-proxy writes them. Separate, because metrics in several folders, backends
- * and shadow mode share the constants of this file.
- */
+/** Values of the label `ip_family`, as kube-proxy writes them. */
 export const familyLabels: Readonly<Record<Family, "IPv4" | "IPv6">> = { v4: "IPv4", v6: "IPv6" };
 
 /** kube-proxy's buckets for durations of its own work: 1 ms, doubling, to 16.4 s. *Unit:* seconds. */

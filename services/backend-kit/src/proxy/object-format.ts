@@ -5,9 +5,8 @@ export type ObjectFormat = "json" | "yaml";
 export type FormatObject = (value: object, indent?: number) => string;
 
 /**
- * Returns the function that prints in a format; used by `--diff` and by commands of backends, e.g. `--shadow`. The YAML
- * library is loaded only for YAML, because it needs memory. A file of its own, so that package shadow can use it
- * without the other code of this folder.
+ * Returns the function that prints in a format; used by `--diff`. The YAML library is loaded only for YAML, because it
+ * needs memory.
  */
 export async function makeFormatObject(format: ObjectFormat): Promise<FormatObject> {
   if (format === "json") return (value, indent) => `${JSON.stringify(value, undefined, indent)}\n`;

@@ -24,7 +24,7 @@ import { serveTask } from "./serve-task.ts";
  * selects the run: `serveTask`, `diffTask`, a cleanup, or an alternative.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
-  const { name, aliases, description, examples, proxyMode, canDiff = true, alternatives = [] } = spec;
+  const { name, aliases, description, examples, proxyMode, canDiff = true } = spec;
   return {
     name,
     aliases,
@@ -33,8 +33,7 @@ export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>)
     proxyMode,
     options: proxyOptions(spec),
     canDiff,
-    isQuestion: (options) =>
-      options.diff === true || alternatives.some((one) => options[one.name] === true && one.isQuestion?.(options)),
+    isQuestion: (options) => options.diff === true,
     keepsState: (options) => selectedRuns(spec, options).length === 0,
     makeTask: (options, context) => makeTask(spec, options, context),
   };
@@ -46,17 +45,15 @@ const diffOption: OptionSpec = {
     "print the differences between the installed rules and the desired rules, change nothing, and exit with 0 (no difference), 1 (differences) or 2 (failure)",
 };
 
-const outputOption = (printing: string): OptionSpec => ({
+const outputOption: OptionSpec = {
   flags: "-o, --output <format>",
-  description: `with ${printing}: table, json or yaml`,
+  description: "with --diff: table, json or yaml",
   default: "table",
   parse: oneOf("--output", ["table", "json", "yaml"]),
-});
+};
 
 function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {
   const { proxyMode, canDiff = true, alternatives = [] } = spec;
-  const answering = alternatives.filter(({ isQuestion }) => isQuestion !== undefined);
-  const printing = [...answering.map(flagOf), ...(canDiff ? ["--diff"] : [])].join(" and ");
   return [
     ...planOptions.map((option) =>
       option === nodePortAddressesOption && spec.defaultNodePortAddresses !== undefined
@@ -74,16 +71,15 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
       default: "/proc/sys",
     },
     { flags: "--dry-run", description: "print the transactions that would be committed, and change nothing" },
-    ...(canDiff ? [diffOption] : []),
+    ...(canDiff ? [diffOption, outputOption] : []),
     ...alternatives.flatMap(({ options }) => options),
-    ...(printing === "" ? [] : [outputOption(printing)]),
     { flags: "--cleanup", description: "remove everything that this backend ever installed, and exit" },
     ...conntrackOptions,
     ...stateOptions,
   ];
 }
 
-/** Returns the option that selects an alternative. *Shape:* `--shadow`. */
+/** Returns the option that selects an alternative. *Shape:* `--cleanup-kube-proxy`. */
 function flagOf({ options: [{ flags }] }: ProxyAlternative): string {
   return flags;
 }
@@ -95,7 +91,7 @@ function selectedRuns<Change extends RuleChange>({ alternatives = [] }: ProxySpe
   );
 }
 
-/** Returns the task that the options select: serve, print, compare, clean up, or an alternative such as shadow mode. */
+/** Returns the task that the options select: serve, print, compare, clean up, or an alternative. */
 function makeTask<Change extends RuleChange>(
   spec: ProxySpec<Change>,
   options: ParsedOptions,

@@ -76,17 +76,12 @@ export interface OpenRuleSets<Change extends RuleChange> {
   readonly udpListeners?: (() => UdpListeners) | undefined;
 }
 
-/** A way to run a proxy other than serving, e.g. shadow mode. */
+/** A way to run a proxy other than serving, e.g. a step of a move to another proxy. */
 export interface ProxyAlternative {
-  /** Key of the option that selects it in `ParsedOptions`. *Shape:* `shadow` for `--shadow`. */
+  /** Key of the option that selects it in `ParsedOptions`. *Shape:* `cleanupKubeProxy` for `--cleanup-kube-proxy`. */
   readonly name: string;
   /** The selecting option first, then options that apply to this run only. */
   readonly options: readonly [OptionSpec, ...OptionSpec[]];
-  /**
-   * Returns true if the exit status of a run with these options answers a question, as for `--diff`; see
-   * `BackendCommand.isQuestion`. Default: the run answers nothing, and `--output` does not apply to it.
-   */
-  isQuestion?(options: ParsedOptions): boolean;
   /** Returns the task of this run. */
   makeTask(options: ParsedOptions, settings: ProxySettings, context: BackendContext): Task;
 }
