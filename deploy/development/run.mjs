@@ -17,7 +17,6 @@ const debianPackages = {
   "iptables-restore": "iptables",
   nft: "nftables",
   conntrack: "conntrack",
-  nfacct: "nfacct",
   nginx: "nginx-core",
   openssl: "openssl",
   etcd: "etcd-server",

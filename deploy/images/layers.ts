@@ -21,7 +21,7 @@ interface LayerContent {
 const runtimePackages = ["base-files", "libc6", "libgcc-s1", "libstdc++6", "netbase"];
 
 const tools: Readonly<Record<string, LayerContent>> = {
-  iptables: { packages: ["conntrack", "iptables", "nfacct"] },
+  iptables: { packages: ["conntrack", "iptables"] },
   nft: { packages: ["conntrack", "nftables"] },
   // No kmod: the kernel loads the modules of IPVS itself.
   ipvs: { packages: ["conntrack", "ipset", "iproute2", "iptables", "ipvsadm"] },

@@ -37,7 +37,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
     ...["types", "exec", "sysctl", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
     ...["observe", "conntrack", "traffic", "health-check", "inspect", "config", "backend", "proxy", "."],
   ],
-  nftables: ["layout", "netlink", "render", "elements", "read", "commit"],
+  nftables: ["layout", "netlink", "render", "read", "commit"],
   "backend-callout": ["commit"],
   "backend-ebpf": ["program", "bpf", "layout", "tables", "datapath"],
   "backend-ipvs": ["render", "read", "diff", "commit"],

@@ -1,5 +1,5 @@
 import { IptablesRuleSet } from "@kpng/backend-iptables/commit/iptables-rule-set.ts";
-import { chainNames } from "@kpng/backend-iptables/render/chain-names.ts";
+import { chainNames } from "@kpng/backend-iptables/render/chains.ts";
 import { FamilyPlanner } from "@kpng/backend-kit/proxy/family-planner.ts";
 import type { AddressSet } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";

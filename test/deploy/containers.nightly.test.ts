@@ -62,9 +62,9 @@ describe("images that Docker builds", () => {
   test.for([
     {
       target: "iptables",
-      programs: ["iptables-save", "iptables-legacy-restore", "ip6tables-save", "conntrack", "nfacct"],
+      programs: ["iptables-save", "iptables-legacy-restore", "ip6tables-save", "conntrack"],
     },
-    { target: "nft", programs: ["nft", "conntrack", "iptables-save"] },
+    { target: "nft", programs: ["nft", "conntrack"] },
     {
       target: "ipvs",
       programs: ["ipvsadm", "ipset", "ip", "iptables-save", "iptables-restore", "ip6tables-restore", "conntrack"],

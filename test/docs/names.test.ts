@@ -20,12 +20,7 @@ const methods = new Set(filesUnder("proto", ".proto").flatMap(methodsOf));
 const foreignOptions = new Set(["--ignore-scripts", "--cpu-prof", "--inspect"]);
 
 /** Names in capitals that belong to other programs and occur in no code of ours. */
-const foreignNames = new Set([
-  "ERR_HTTP2_TRAILERS_ALREADY_SENT",
-  "ERR_UNSUPPORTED_NODE_MODULES_TYPE_STRIPPING",
-  // The counters of nfacct have the prefix of an instance in the code.
-  "kpng_invalid_dropped_pkts",
-]);
+const foreignNames = new Set(["ERR_HTTP2_TRAILERS_ALREADY_SENT", "ERR_UNSUPPORTED_NODE_MODULES_TYPE_STRIPPING"]);
 
 function spansOf(document: Document): readonly string[] {
   return codeSpans(document)

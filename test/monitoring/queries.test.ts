@@ -11,12 +11,6 @@ const queries = [...queriesOfRules(), ...queriesOfDashboard()];
 /** Labels that Prometheus adds to each series, and the label of a histogram's buckets. */
 const always = ["job", "instance", "le"];
 
-/** Metrics that exist only if the kernel supports nfacct. */
-const ofNfacct = [
-  "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
-  "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
-];
-
 /** Metrics of backends that are not scraped: many kernels of test machines have no IPVS, or no right to use BPF. */
 const notScraped = [
   ...["ipvs", "ebpf"].flatMap((name) => [`kpng_${name}_repairs_total`, `kpng_${name}_drift_checks_total`]),
@@ -48,8 +42,6 @@ await describeScrapes("the metrics of the dashboard and the alert rules", (scrap
     if (selectors.some(({ metric }) => notScraped.includes(metric))) return;
     for (const { metric, matchers } of selectors) {
       const found = samples.get(metric);
-      // kube-proxy would not have them on this machine, either.
-      if (found === undefined && ofNfacct.includes(metric)) continue;
       expect(found, `${metric} is exposed by no program`).toBeDefined();
       if (found === undefined || empty.has(metric)) continue;
       const labels = labelNames({ name: metric, type: "untyped", help: "", samples: found });

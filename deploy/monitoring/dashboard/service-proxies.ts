@@ -96,15 +96,6 @@ export const backends: Row = {
       queries: [{ expr: `max by (service) (kpng_backend_refused_claims{${node}})`, legend: "{{service}}" }],
     },
     {
-      title: "Packets",
-      description: "Dropped because conntrack calls them INVALID; connections to node ports on localhost.",
-      unit: "ops",
-      queries: [
-        worst(rate("kubeproxy_iptables_ct_state_invalid_dropped_packets_total", node), "{{instance}} dropped"),
-        worst(rate("kubeproxy_iptables_localhost_nodeports_accepted_packets_total", node), "{{instance}} on localhost"),
-      ],
-    },
-    {
       title: "Health probes",
       description: "Responses of /healthz and /livez other than 200.",
       unit: "ops",

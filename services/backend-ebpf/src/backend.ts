@@ -61,7 +61,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
       const failures = new CleanupFailures(log);
       // Sockets first: what they leave alone meets the rules.
       await failures.attempt(async () => removeDatapath({ ...settings, log }));
-      await failures.attempt(() => deleteTables(tables, log));
+      await failures.attempt(() => deleteTables(tables.table, log));
       failures.end();
     },
   };

@@ -95,7 +95,6 @@ export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string)
     tables: {
       ...{ table: name, masqueradeBit: Number(options.nftablesMasqueradeBit) },
       maxClients: Number(options.maxAffinityClients),
-      ...{ timeoutMs: 300_000, elementsThrough: "auto" },
     },
     isLoopbackWanted: options.localhostNodeports !== "false",
     mapSizes: {

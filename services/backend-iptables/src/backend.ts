@@ -2,12 +2,12 @@ import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type OptionSpec, parseDurationMs, parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
+import { type OptionSpec, parseWholeNumber } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
-import type { IptablesChange } from "./commit/iptables-change.ts";
+import type { IptablesChange } from "./commit/iptables-rule-set.ts";
 import { openRuleSets } from "./commit/open-rule-sets.ts";
 import { removeRules } from "./commit/remove-rules.ts";
-import { chainNames, isChainPrefix, maxPrefixLength, prefixOf } from "./render/chain-names.ts";
+import { chainNames, isChainPrefix, maxPrefixLength, prefixOf } from "./render/chains.ts";
 
 /** Options of this backend only. Options that kube-proxy also has carry its names. */
 const iptablesOptions: readonly OptionSpec[] = [
@@ -29,18 +29,6 @@ const iptablesOptions: readonly OptionSpec[] = [
       "variant of iptables: nft, legacy, or auto: that of kubelet, else the one with more rules, else `iptables`",
     default: "auto",
     parse: oneOf("--iptables-variant", ["auto", "nft", "legacy"]),
-  },
-  {
-    flags: "--iptables-lock-timeout <duration>",
-    description: "how long to wait while another program holds the xtables lock",
-    default: 5_000,
-    parse: parseDurationMs,
-  },
-  {
-    flags: "--iptables-timeout <duration>",
-    description: "time limit of one iptables-restore or iptables-save",
-    default: 300_000,
-    parse: parsePositiveDurationMs,
   },
   {
     flags: "--chain-prefix <prefix>",
@@ -88,17 +76,13 @@ Rules stay when the program ends, so traffic goes on. The next start changes onl
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IptablesChange> {
   const prefix = typeof options.chainPrefix === "string" ? options.chainPrefix : prefixOf(serviceProxyName);
   const settings = { names: chainNames(prefix), masqueradeBit: Number(options.iptablesMasqueradeBit ?? 14) };
-  const limits = {
-    lockSeconds: Math.ceil(Number(options.iptablesLockTimeout ?? 5_000) / 1_000),
-    timeoutMs: Number(options.iptablesTimeout ?? 300_000),
-  };
   const { iptablesVariant } = options;
   const variant = iptablesVariant === "nft" || iptablesVariant === "legacy" ? iptablesVariant : "auto";
   return {
     rulesName: prefix,
     wantsLoopbackNodePorts: options.iptablesLocalhostNodeports !== false,
-    openRuleSets: (host) => openRuleSets({ settings, variant, ...limits }, host),
-    cleanUp: ({ sysctls, log }) => removeRules({ prefix, ...limits, sysctls, log }),
+    openRuleSets: (host) => openRuleSets({ settings, variant }, host),
+    cleanUp: ({ sysctls, log }) => removeRules({ prefix, sysctls, log }),
   };
 }
 

@@ -1,5 +1,4 @@
 import { createRouterTransport } from "@connectrpc/connect";
-import { observeCounters } from "@kpng/backend-iptables/commit/observe-counters.ts";
 import { observeRules } from "@kpng/backend-iptables/commit/observe-rules.ts";
 import { observeRefused } from "@kpng/backend-ipvs/commit/observe-refused.ts";
 import { observeBackend } from "@kpng/backend-kit/backend/observe-backend.ts";
@@ -17,7 +16,7 @@ import { ServiceTraffic } from "@kpng/backend-kit/traffic/service-traffic.ts";
 import { TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { TrafficLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "@kpng/backend-userspace/traffic/traffic-metrics.ts";
-import { observeAffinity } from "@kpng/nftables/commit/observe-affinity.ts";
+import { observeAffinity } from "@kpng/nftables/commit/open-rule-sets.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { makeClosedCounter } from "@kpng/process/health/probe-server.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
@@ -95,7 +94,6 @@ const groups: Readonly<Record<string, Register>> = {
   },
   iptables: (registry) => {
     observeRules(registry, []);
-    observeCounters(registry, { invalidDropped: "", localhostAccepted: "" }, () => Promise.reject(new Error("unused")));
     countRepairs("iptables", registry, []);
     registerDriftCheck("iptables", registry);
   },

@@ -3,7 +3,7 @@ import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { endpoint, service, view } from "@kpng/model/testing/views.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { describePackets } from "../../../../test/kernel/describe-packets.ts";
-import type { Variant } from "../read/find-tools.ts";
+import type { Variant } from "../read/tools.ts";
 import { type KernelRules, kernelRules } from "../testing/kernel-rules.ts";
 
 const main = fileURLToPath(new URL("../main.ts", import.meta.url));

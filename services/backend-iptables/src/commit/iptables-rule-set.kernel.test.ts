@@ -3,11 +3,10 @@ import type { ServiceView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { describePackets } from "../../../../test/kernel/describe-packets.ts";
-import type { Variant } from "../read/find-tools.ts";
-import type { RunTool } from "../read/run-tool.ts";
+import type { RunTool, Variant } from "../read/tools.ts";
 import { type KernelRules, kernelRules } from "../testing/kernel-rules.ts";
-import { cleanupTransaction } from "./cleanup-transaction.ts";
-import { restoreRules } from "./restore-rules.ts";
+import { restoreRules } from "./open-rule-sets.ts";
+import { cleanupTransaction } from "./remove-rules.ts";
 
 const at = (address: string, isOnNode = false) =>
   endpoint(address, { ports: [{ name: "", port: 8080 }], isOnNode, use: { cluster: true, local: isOnNode } });
@@ -164,24 +163,10 @@ describePackets("rules in the kernel", () => {
       await rules.run(tool("-t nat -F"));
       shown.length = 0;
       await family.repair();
-      expect(shown).toEqual([size, size, size]);
+      expect(shown).toEqual([size, size]);
       isFailing = true;
       await expect(family.repair()).rejects.toThrow("cannot read the rules");
       expect(family.committed.size).toBe(0);
-    });
-
-    test("a chain that iptables-save prints in an unknown form is rewritten once, and drift in other chains is found", async () => {
-      const own = await fresh();
-      const read = async (take: (text: string) => void): Promise<void> =>
-        take((await own.saved()).replaceAll("--mask 255.255.255.255 --rsource", "--of-each-source"));
-      const family = own.start({ read });
-      await family.syncView(whole);
-      expect((await family.repair()).ruleset.nat.puts).toHaveLength(2);
-      expect((await family.repair()).mode).toBe("none");
-      await own.run(tool("-t nat -F KPNG-SERVICES"));
-      expect((await family.repair()).ruleset.nat.puts.map(({ chain }) => chain)).toEqual(["KPNG-SERVICES"]);
-      expect((await family.repair()).mode).toBe("none");
-      expect((await family.syncView(whole)).mode).toBe("none");
     });
 
     test("rules that another program inserts before our jumps stay", async () => {
@@ -200,10 +185,10 @@ describePackets("rules in the kernel", () => {
       await own.start().syncView(whole);
       expect((await own.shown()).length).toBeGreaterThan(before.length);
       const { tools } = own;
-      const run = (command: readonly string[], { input }: { readonly input?: string | undefined }) =>
+      const run = (command: readonly string[], { input }: { readonly input?: string | undefined } = {}) =>
         laboratory.tryRun(`net${count - 1}`, command, input);
       const { transaction } = cleanupTransaction(await own.saved(), "KPNG-");
-      await restoreRules(transaction, { tools, run, lockSeconds: 5, timeoutMs: 30_000 });
+      await restoreRules(transaction, { tools, run });
       expect(await own.shown()).toEqual(before);
     });
 
@@ -214,10 +199,10 @@ describePackets("rules in the kernel", () => {
         const own = await fresh();
         const lock = `${laboratory.folder}/xtables.lock`;
         const name = `net${count - 1}`;
-        const run: RunTool = (command, { input }) =>
+        const run: RunTool = (command, { input } = {}) =>
           laboratory.tryRun(name, ["env", `XTABLES_LOCKFILE=${lock}`, ...command], input);
         const restore = (lockSeconds: number) =>
-          restoreRules("*nat\n:OWN - [0:0]\nCOMMIT\n", { tools: own.tools, run, lockSeconds, timeoutMs: 30_000 });
+          restoreRules("*nat\n:OWN - [0:0]\nCOMMIT\n", { tools: own.tools, run, lockSeconds });
         await restore(1);
         const holder = laboratory.start(name, ["flock", lock, "sh", "-c", "echo held; read -r line"]);
         await new Promise((resolve) => holder.stdout?.once("data", resolve));

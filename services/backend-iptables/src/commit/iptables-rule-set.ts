@@ -1,33 +1,31 @@
 import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
-import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import type { GuardedSysctl } from "@kpng/backend-kit/sysctl/guarded-sysctl.ts";
 import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { compareText } from "@kpng/model/text-order.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { DesiredChains } from "../diff/desired-chains.ts";
-import { diffChains, isEmptyChange, type RulesetChange } from "../diff/diff-chains.ts";
-import { diffFrame } from "../diff/diff-frame.ts";
-import { diffJumps } from "../diff/diff-jumps.ts";
-import { putPlan } from "../diff/put-plan.ts";
-import { splitChange } from "../diff/split-change.ts";
-import { transactionText } from "../diff/transaction-text.ts";
-import { adoptChains } from "../read/adopt-chains.ts";
-import { findDamage } from "../read/find-damage.ts";
-import { type InstalledRules, InstalledRulesReader } from "../read/installed-rules.ts";
-import { findInstalledState } from "../read/installed-state.ts";
-import { BackendIptablesError } from "../read/iptables-error.ts";
-import { findPrintedForms, type PrintedForm } from "../read/printed-forms.ts";
-import { renderJumps } from "../render/jumps.ts";
-import { makeRenderOptions, type RuleSettings } from "../render/make-render-options.ts";
-import { renderFixedChains } from "../render/render-fixed-chains.ts";
-import type { RenderOptions } from "../render/render-options.ts";
-import { type ChainBody, type ChainId, chainId, tables } from "../render/table.ts";
-import { type IptablesChange, makeIptablesChange } from "./iptables-change.ts";
-import type { PacketCounters } from "./packet-counters.ts";
-import type { RestoreRules } from "./restore-rules.ts";
-import { listRules } from "./rule-lines.ts";
+import { DesiredChains, putPlan } from "../diff/desired-chains.ts";
+import {
+  countRules,
+  diffChains,
+  diffFrame,
+  diffJumps,
+  isEmptyChange,
+  type RulesetChange,
+  splitChange,
+  transactionText,
+} from "../diff/diff-chains.ts";
+import { listDifferences } from "../diff/list-differences.ts";
+import { adoptChains } from "../read/canonical-rule.ts";
+import { findDamage, findInstalledState, type InstalledRules, InstalledRulesReader } from "../read/installed-rules.ts";
+import { BackendIptablesError } from "../read/tools.ts";
+import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
+import { makeRenderOptions, type RenderOptions, type RuleSettings } from "../render/render-options.ts";
+import { type ChainBody, type ChainId, chainId, splitChainId, tables } from "../render/rule.ts";
 
 /**
  * Access to the installed rules of one family. `openRuleSets` implements it with iptables-save and iptables-restore;
@@ -36,7 +34,8 @@ import { listRules } from "./rule-lines.ts";
 export interface Kernel {
   /** Passes the output of iptables-save to `take`, in pieces of any length. */
   read(take: (text: string) => void): Promise<void>;
-  readonly restore: RestoreRules;
+  /** Commits a transaction. Errors: those of `restoreRules`. */
+  restore(transaction: string): Promise<void>;
   /** Maximum number of new chains in one transaction; see {@link splitChange}. Default: no limit. */
   readonly maxChains?: number | undefined;
 }
@@ -46,8 +45,6 @@ export interface IptablesRuleSetOptions {
   readonly family: Family;
   readonly settings: RuleSettings;
   readonly kernel: Kernel;
-  /** Default: rules do not count packets. */
-  readonly counters?: Pick<PacketCounters, "open" | "names"> | undefined;
   /** The sysctl route_localnet, for IPv4. Default: it is not changed. */
   readonly localnet?: Pick<GuardedSysctl, "guard" | "afterCommit"> | undefined;
   /** Whether conntrack is liberal now; see `RenderOptions`. Default: returns false. */
@@ -73,7 +70,6 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   #committed: Map<ChainId, ChainBody> | undefined;
   /** Chains that the last full comparison found, before it changed them. */
   #found: ReadonlyMap<ChainId, ChainBody> = new Map();
-  #printedForms: ReadonlyMap<ChainId, PrintedForm> = new Map();
 
   constructor(options: IptablesRuleSetOptions) {
     this.#options = options;
@@ -105,13 +101,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return this.#committed ?? new Map();
   }
 
-  /** Names of the packet counters that rules use; undefined for none. */
-  get counters() {
-    return this.#options.counters?.names;
-  }
-
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<IptablesChange> {
-    if (touched === "all") await this.#options.counters?.open();
     const options = await this.#makeRenderOptions(plan.node);
     const text = JSON.stringify(options);
     const held = this.#render?.text === text ? this.#wanted : undefined;
@@ -135,9 +125,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     if (wanted === undefined || options === undefined) throw new Error("repair before the first sync");
     const result = await this.#compareAll(wanted, options, stages);
     if (result.kind === "unreadable") throw result.error;
-    const { change, found } = result;
-    if (change.mode !== "none") await this.#learnPrintedForms(wanted, found);
-    return change;
+    return result.change;
   }
 
   async isInstalled(): Promise<boolean> {
@@ -153,7 +141,6 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<IptablesChange> {
-    await this.#options.counters?.open();
     const options = await this.#makeRenderOptions(node);
     const installed = await this.#read();
     // Since the caller decided for this repair, another program may have removed the rules. New jumps to the remaining
@@ -168,10 +155,9 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   async #makeRenderOptions(node: NodePlan): Promise<RenderOptions> {
-    const { settings, counters, localnet, isConntrackLiberal } = this.#options;
+    const { settings, localnet, isConntrackLiberal } = this.#options;
     return makeRenderOptions(settings, node, {
       isConntrackLiberal: (await isConntrackLiberal?.()) ?? false,
-      counters: counters?.names,
       localnetGuard: localnet?.guard,
     });
   }
@@ -194,14 +180,11 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const found = adoptChains(chains, wanted.bodies);
     if (this.#options.isReadOnly === true) this.#found = found;
     const committed = new Map(found);
-    for (const [id, { body, printed }] of this.#printedForms) {
-      if (committed.get(id) === printed && wanted.bodies.get(id) === body) committed.set(id, body);
-    }
     const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
     const jumpLines = diffJumps(jumps, renderJumps(options));
     const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines, busy);
     const change = await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages));
-    return { kind: "compared", change, found };
+    return { kind: "compared", change };
   }
 
   /** Commits the difference from the last commit without a comparison, so that Services are still served. */
@@ -255,18 +238,109 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     this.#committed = committed;
     return change;
   }
-
-  /** Reads the rules again after a repair, and remembers the correct chains that iptables-save prints differently. */
-  async #learnPrintedForms(wanted: DesiredChains, found: ReadonlyMap<ChainId, ChainBody>): Promise<void> {
-    const { chains } = await this.#read(wanted.bodies);
-    this.#printedForms = findPrintedForms(found, adoptChains(chains, wanted.bodies), wanted.bodies);
-    if (this.#printedForms.size === 0) return;
-    const [example] = this.#printedForms;
-    this.#options.log.info("iptables-save normalizes some rules", { chains: this.#printedForms.size, example });
-  }
 }
 
 /** Result of a comparison: the committed change; "unreadable" if the installed rules could not be read. */
 type Comparison =
-  | { readonly kind: "compared"; readonly change: IptablesChange; readonly found: ReadonlyMap<ChainId, ChainBody> }
+  | { readonly kind: "compared"; readonly change: IptablesChange }
   | { readonly kind: "unreadable"; readonly caughtUp: IptablesChange; readonly error: BackendIptablesError };
+
+/** A change of the iptables rules of one family; the result of a sync or repair. */
+export interface IptablesChange extends RuleChange {
+  /** The committed change, for metrics. */
+  readonly ruleset: RulesetChange;
+}
+
+/**
+ * Describes a change for log, metrics and inspection. `IptablesRuleSet` returns it from each sync and repair.
+ *
+ * Separate from `IptablesRuleSet`, which decides about rules: this file only describes a change that is already made.
+ *
+ * `committed` are the chains before the change. The caller modifies them after this call, so this function copies the
+ * chains that `differences` needs.
+ */
+export function makeIptablesChange(
+  mode: SyncMode | "none",
+  ruleset: RulesetChange,
+  transaction: string,
+  committed: ReadonlyMap<ChainId, ChainBody>,
+): IptablesChange {
+  const before = new Map<ChainId, ChainBody>();
+  for (const table of tables) {
+    const { puts, deletes } = ruleset[table];
+    for (const chain of [...puts.map((put) => put.chain), ...deletes]) {
+      const id = chainId(table, chain);
+      const body = committed.get(id);
+      if (body !== undefined) before.set(id, body);
+    }
+  }
+  return {
+    mode,
+    ruleset,
+    transaction: transactionStart(transaction),
+    fields: describeSize(ruleset),
+    differences: () => listDifferences(ruleset, before).map(toRuleDifference),
+  };
+}
+
+function describeSize({ filter, nat }: RulesetChange): RuleChange["fields"] {
+  const puts = [...filter.puts, ...nat.puts];
+  return {
+    chains: puts.length,
+    deleted: filter.deletes.length + nat.deletes.length,
+    jumps: filter.jumps.length + nat.jumps.length,
+    example: puts[0]?.chain,
+  };
+}
+
+type ChainDifference = ReturnType<typeof listDifferences>[number];
+
+function toRuleDifference({ table, chain, kind, missing, unwanted }: ChainDifference): RuleDifference {
+  return { summary: `${table} ${chain}: ${explained[kind]}`, missing, unwanted, fields: { table, chain, kind } };
+}
+
+const explained: Readonly<Record<ChainDifference["kind"], string>> = {
+  missing: "the chain is missing",
+  unwanted: "the chain is not wanted",
+  changed: "rules differ",
+  order: "the rules are in another order",
+  jumps: "jumps to our chains differ",
+};
+
+/**
+ * Lists the rules of chains, sorted by chain. *Shape of a line:* `nat -A KPNG-SERVICES …`.
+ *
+ * `IptablesRuleSet` calls it for its two lists, the desired and the installed rules. The inspection of backend-kit
+ * shows them, e.g. for `kpng get rules`. Separate from the rule set, because only people read these lines; no sync uses
+ * them. `bodies` is a function, because each request shows the current chains.
+ */
+export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {
+  const lines = (): readonly string[] => {
+    const sorted = [...bodies()].sort(([a], [b]) => compareText(a, b));
+    return sorted.flatMap(([id, body]) => {
+      const { table } = splitChainId(id);
+      return body.split("\n").flatMap((line) => (line === "" ? [] : [`${table} ${line}`]));
+    });
+  };
+  return {
+    count: () => countRules(bodies().values()),
+    lines,
+    linesOf: (service) => selectService(lines(), service),
+  };
+}
+
+const ownChain = /-(?:SVC|SVL|EXT|FW)-[A-Z2-7]{16}/;
+
+/** Returns the lines that name a Service, and all lines of the chains of its ports to which these lines jump. */
+function selectService(lines: readonly string[], service: ServiceKey): readonly string[] {
+  const comment = new RegExp(`--comment "?${RegExp.escape(service)}[:" ]`);
+  const linesByChain = Map.groupBy(lines, (line) => line.split(" ", 3)[2] ?? "");
+  const chosen = new Set(lines.filter((line) => comment.test(line)));
+  // Lines that are added here are visited, too.
+  for (const line of chosen) {
+    const target = / -[jg] (\S+)/.exec(line)?.[1];
+    if (target !== undefined && ownChain.test(target))
+      for (const one of linesByChain.get(target) ?? []) chosen.add(one);
+  }
+  return lines.filter((line) => chosen.has(line));
+}

@@ -2,24 +2,18 @@ import { familyLabels } from "@kpng/backend-kit/observe/family-labels.ts";
 import type { FamilyOutcome } from "@kpng/backend-kit/proxy/family-rules.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import { countRules } from "../diff/transaction-text.ts";
-import { runTool } from "../read/run-tool.ts";
-import type { CounterNames } from "../render/render-options.ts";
-import { type ChainBody, type ChainId, tables } from "../render/table.ts";
-import type { IptablesChange } from "./iptables-change.ts";
-import { observeCounters } from "./observe-counters.ts";
+import { countRules } from "../diff/diff-chains.ts";
+import { type ChainBody, type ChainId, tables } from "../render/rule.ts";
+import type { IptablesChange } from "./iptables-rule-set.ts";
 
 interface MeasuredRules {
   readonly family: Family;
   readonly wanted: ReadonlyMap<ChainId, ChainBody>;
-  readonly counters?: CounterNames | undefined;
 }
 
 /**
  * Registers the metrics of rules, with kube-proxy's names. `openRuleSets` calls it once. Backend-kit calls the returned
  * function after each sync and repair of a family.
- *
- * Separate from `observeCounters`, whose metrics come from the kernel and exist only on nodes with packet counters.
  *
  * All rules are counted at each scrape. Counting them at each sync would take longer than a partial sync.
  */
@@ -65,11 +59,7 @@ export function observeRules(
   for (const { family } of ruleSets) {
     for (const counter of [failures, partialFailures]) counter.inc({ ip_family: familyLabels[family] }, 0);
   }
-  let hasCounters = false;
   return ({ family, cause, result }) => {
-    const names = hasCounters ? undefined : ruleSets.find(({ counters }) => counters !== undefined)?.counters;
-    if (names !== undefined) observeCounters(registry, names, runTool);
-    hasCounters ||= names !== undefined;
     const ip_family = familyLabels[family];
     if (result.kind === "failed") {
       failures.inc({ ip_family });

@@ -4,7 +4,8 @@ import { join } from "node:path";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { removeRules } from "./remove-rules.ts";
+import { savedRules } from "../testing/rules.ts";
+import { cleanupTransaction, removeRules } from "./remove-rules.ts";
 
 const ourRules = "*nat\n:PREROUTING ACCEPT [0:0]\n:KPNG-SERVICES - [0:0]\n-A PREROUTING -j KPNG-SERVICES\nCOMMIT";
 
@@ -16,7 +17,7 @@ function useTools(nftSave: string): () => string {
     vi.unstubAllEnvs();
   });
   const restored = join(folder, "restored");
-  const scripts: Record<string, string> = { nfacct: "exit 0" };
+  const scripts: Record<string, string> = {};
   for (const name of ["iptables", "ip6tables"]) {
     scripts[name] = scripts[`${name}-legacy`] = `echo "${name} v1.8.9 (legacy)"`;
     scripts[`${name}-nft`] = `echo "${name} v1.8.9 (nf_tables)"`;
@@ -37,8 +38,6 @@ const remove = () =>
     prefix: "KPNG-",
     sysctls: new Sysctls(mkdtempSync(join(tmpdir(), "kpng-sysctl-"))),
     log: createLog("error", () => undefined),
-    timeoutMs: 30_000,
-    lockSeconds: 5,
   });
 
 test("a cleanup succeeds where the kernel lacks a variant whose programs are installed", async () => {
@@ -51,4 +50,14 @@ test("a cleanup fails where the rules of a variant cannot be read, after the oth
   const restored = useTools("echo 'Permission denied' >&2; exit 4");
   await expect(remove()).rejects.toMatchObject({ code: "SAVE_FAILED" });
   expect(restored()).toContain("-X KPNG-SERVICES");
+});
+
+test("a cleanup removes our chains and our jumps, and nothing else", () => {
+  expect(cleanupTransaction(savedRules, "KPNG-").transaction.split("\n")).toEqual([
+    ...["*filter", ":KPNG-FORWARD - [0:0]", "-X KPNG-FORWARD", "COMMIT"],
+    ...["*nat", ":KPNG-SERVICES - [0:0]", ":KPNG-EMPTY - [0:0]"],
+    '-D PREROUTING -m comment --comment "ours" -j KPNG-SERVICES',
+    ...["-X KPNG-SERVICES", "-X KPNG-EMPTY", "COMMIT", ""],
+  ]);
+  expect(cleanupTransaction(savedRules, "OTHER-")).toEqual({ transaction: "", kept: [] });
 });

@@ -4,16 +4,44 @@ import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { BackendError } from "@kpng/backend-kit/types/backend-error.ts";
 import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { findTools, type Tools } from "../read/find-tools.ts";
-import { BackendIptablesError } from "../read/iptables-error.ts";
+import { diffChains, diffJumps, transactionText } from "../diff/diff-chains.ts";
+import { findInstalledRules } from "../read/installed-rules.ts";
 import { readRules } from "../read/read-rules.ts";
-import { runTool } from "../read/run-tool.ts";
-import { cleanupTransaction } from "./cleanup-transaction.ts";
-import { deleteCounters } from "./packet-counters.ts";
-import { type RestoreLimits, restoreRules } from "./restore-rules.ts";
-import { resetBeforeCleanup } from "./route-localnet.ts";
+import { BackendIptablesError, findTools, runTool, type Tools } from "../read/tools.ts";
+import { splitChainId } from "../render/rule.ts";
+import { resetBeforeCleanup, restoreRules } from "./open-rule-sets.ts";
 
-interface RemoveOptions extends RestoreLimits {
+/** Changes that `--cleanup` makes to one family. */
+export interface Cleanup {
+  /** Input of iptables-restore; "" if nothing is to be removed. */
+  readonly transaction: string;
+  /** Our chains that stay, empty, because a chain of another program jumps to them. *Shape:* `KPNG-A (from USER)`. */
+  readonly kept: readonly string[];
+}
+
+/**
+ * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`. Other rules
+ * stay as they are. `removeRules` calls it for each family and variant of iptables, and runs the transaction. Separate
+ * from `removeRules`, which runs tools, because this function is pure.
+ *
+ * `saved` is the output of iptables-save. If `keepsGuard` is true, the chain that guards 127.0.0.1 and the jumps to it
+ * stay. The caller passes true if it cannot reset the sysctl route_localnet: with this sysctl and without the guard,
+ * hosts next to the node could reach services on 127.0.0.1.
+ */
+export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): Cleanup {
+  const { chains, jumps, busy } = findInstalledRules(saved, prefix);
+  const guard = `${prefix}LOCALNET`;
+  const keptJumps = new Map(
+    [...jumps].map(([id, rules]) => [id, keepsGuard ? rules.filter((rule) => rule.endsWith(` -j ${guard}`)) : []]),
+  );
+  const removed = [...chains.keys()].filter((id) => !keepsGuard || splitChainId(id).chain !== guard);
+  return {
+    transaction: transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, keptJumps), busy)),
+    kept: removed.flatMap((id) => (busy.has(id) ? [`${splitChainId(id).chain} (from ${busy.get(id)})`] : [])),
+  };
+}
+
+interface RemoveOptions {
   readonly prefix: string;
   readonly sysctls: Sysctls;
   readonly log: Log;
@@ -22,7 +50,7 @@ interface RemoveOptions extends RestoreLimits {
 /**
  * Removes everything that kpng-iptables installed on the node, for `--cleanup`: all chains with our prefix and all
  * jumps to them, of both families, from iptables-nft and iptables-legacy, because a node may have changed from one to
- * the other. Then it deletes the packet counters of the rules. If kpng set the sysctl route_localnet, it resets the
+ * the other. If kpng set the sysctl route_localnet, it resets the
  * sysctl first. Variants that are not installed, or that the kernel lacks, are skipped.
  *
  * `proxyBackend` of backend-kit calls it through `cleanUp` of `iptablesBackend`. Separate from `IptablesRuleSet`,
@@ -45,11 +73,10 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
     if (transaction === "") continue;
     const { family, variant } = tools;
     await failures.attempt(async () => {
-      await restoreRules(transaction, { ...options, tools, run: runTool });
+      await restoreRules(transaction, { tools, run: runTool });
       log.info("rules removed", { family, variant, lines: transaction.split("\n").length - 1 });
     });
   }
-  await deleteCounters(prefix, runTool);
   if (keepsGuard) {
     const text = `route_localnet cannot be reset to 0; keeping chain ${prefix}LOCALNET, which guards 127.0.0.1 against other hosts`;
     failures.add(new BackendError("SYSCTL_FAILED", text));
@@ -67,10 +94,7 @@ function chainsInUse(kept: readonly string[], { save }: Tools): BackendIptablesE
  * Reads the rules of each family and each installed variant of iptables. Returns the output of iptables-save; rules
  * that cannot be read are failures, and are not removed.
  */
-async function readAll(
-  { timeoutMs, log }: RemoveOptions,
-  failures: CleanupFailures,
-): Promise<ReadonlyMap<Tools, string>> {
+async function readAll({ log }: RemoveOptions, failures: CleanupFailures): Promise<ReadonlyMap<Tools, string>> {
   const saved = new Map<Tools, string>();
   const found: Tools[] = [];
   let noTool: unknown;
@@ -87,7 +111,7 @@ async function readAll(
       found.push(tools);
       const text = await failures.attempt(async () => {
         try {
-          return await readRules(tools, runTool, timeoutMs);
+          return await readRules(tools, runTool);
         } catch (error) {
           if (variant === "auto" || !saysUnsupported(reasonOf(error))) throw error;
           log.debug("the kernel lacks this variant of iptables", { family, variant, reason: reasonOf(error) });

@@ -3,13 +3,12 @@ import { serviceKey } from "@kpng/model/service.ts";
 import { endpoint, port, service } from "@kpng/model/testing/views.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import { expect, test } from "vitest";
-import { renderFixedChains } from "../render/render-fixed-chains.ts";
+import { renderFixedChains } from "../render/fixed-chains.ts";
 import { renderService } from "../render/render-service.ts";
-import { type ChainBody, type ChainId, chainId } from "../render/table.ts";
-import { renderOptions } from "../testing/options.ts";
+import { type ChainBody, type ChainId, chainId } from "../render/rule.ts";
+import { renderOptions } from "../testing/rules.ts";
 import { DesiredChains } from "./desired-chains.ts";
-import { diffChains, isEmptyChange } from "./diff-chains.ts";
-import { transactionText } from "./transaction-text.ts";
+import { diffChains, isEmptyChange, transactionText } from "./diff-chains.ts";
 
 const options = renderOptions();
 

@@ -1,4 +1,9 @@
-import { type ChainBody, type ChainId, splitChainId, type Table, tables } from "../render/table.ts";
+import { adoptChains, isSameRule } from "../read/canonical-rule.ts";
+import type { InstalledRules } from "../read/installed-rules.ts";
+import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
+import type { RenderOptions } from "../render/render-options.ts";
+import { type ChainBody, type ChainId, chainId, splitChainId, type Table, tables } from "../render/rule.ts";
+import { DesiredChains } from "./desired-chains.ts";
 
 /** Changes of one table. All lists are empty if nothing changes. */
 export interface TableChange {
@@ -54,4 +59,126 @@ export function isEmptyChange(change: RulesetChange): boolean {
 /** Whether a change of one table has no effect. */
 export function isEmptyTable({ puts, deletes, jumps }: TableChange): boolean {
   return puts.length + deletes.length + jumps.length === 0;
+}
+
+/**
+ * Returns the transaction lines after which each built-in chain has exactly the wanted jumps, in the wanted order.
+ *
+ * `IptablesRuleSet` calls it when it compares all rules, `diffFrame` when it repairs only the frame, and
+ * `cleanupTransaction` to remove jumps. Separate from `diffChains`, which rewrites whole chains: a built-in chain also
+ * has rules of other programs, which must stay.
+ *
+ * If a chain has exactly the wanted jumps, they stay where they are, even behind rules of other programs: another
+ * program that also wants to be first would move its rules again after each of our moves. If a jump is missing, is
+ * there twice or is in the wrong order, all are deleted and inserted again at the beginning of the chain.
+ */
+export function diffJumps(
+  installed: ReadonlyMap<ChainId, readonly string[]>,
+  wanted: ReadonlyMap<ChainId, readonly string[]>,
+): Readonly<Record<Table, readonly string[]>> {
+  const lines = { filter: [] as string[], nat: [] as string[] };
+  for (const id of new Set([...installed.keys(), ...wanted.keys()])) {
+    const [have, want] = [installed.get(id) ?? [], wanted.get(id) ?? []];
+    if (have.length === want.length && have.every((rule, at) => isSameRule(rule, want[at] ?? ""))) continue;
+    const { table, chain } = splitChainId(id);
+    lines[table].push(...have.map((rule) => `-D ${chain} ${rule}`));
+    // Each line inserts its jump at the beginning, so the last line inserts the first jump.
+    lines[table].push(...want.toReversed().map((rule) => `-I ${chain} 1 ${rule}`));
+  }
+  return lines;
+}
+
+/**
+ * Returns the change that restores the frame of our rules: the jumps, and the chains that do not depend on Services. A
+ * chain with rules of Services is only created if it is missing, because jumps lead to it. Pure.
+ *
+ * `IptablesRuleSet` calls it in `repairFrame`, at a start with rules that may be newer than the view known so far.
+ * Separate from `diffChains`, which would delete the chains of Services that this view lacks.
+ */
+export function diffFrame({ chains, jumps }: InstalledRules, options: RenderOptions): RulesetChange {
+  const { names } = options;
+  const frame = new DesiredChains(renderFixedChains(options));
+  frame.takeTouched();
+  const own = new Set([
+    ...(["FORWARD", "LOCALNET"] as const).map((name) => chainId("filter", names.fixed(name))),
+    ...(["MARK-MASQ", "POSTROUTING"] as const).map((name) => chainId("nat", names.fixed(name))),
+  ]);
+  const ids = [...frame.bodies.keys()].filter((id) => !chains.has(id) || own.has(id));
+  return diffChains(adoptChains(chains, frame.bodies), frame.bodies, ids, diffJumps(jumps, renderJumps(options)));
+}
+
+const nothing: TableChange = { puts: [], deletes: [], jumps: [] };
+
+/** Kinds of chains that Services have, in an order in which each kind jumps only to earlier ones. */
+const kinds = ["MARK-MASQ", "SVC-", "SVL-", "EXT-", "FW-"];
+
+/**
+ * Splits a large change into several transactions. Only the last one affects packets: the others create chains that no
+ * rule jumps to yet. Separate from `transactionText`, which formats each of the parts.
+ *
+ * `IptablesRuleSet` calls it before each commit. For each rule, iptables-nft searches all new chains of its input, so
+ * its time is quadratic: 10 000 chains in one transaction take several times as long as in transactions of `maxChains`.
+ * A process that is killed between two transactions leaves unused chains, which the next start adopts.
+ *
+ * Do not split for iptables-legacy, which reads and writes the whole table in every transaction.
+ *
+ * Pure. A change with at most `maxChains` new chains is returned as it is.
+ */
+export function splitChange(
+  change: RulesetChange,
+  committed: ReadonlyMap<ChainId, ChainBody>,
+  prefix: string,
+  maxChains: number,
+): readonly RulesetChange[] {
+  const rank = (chain: string): number => kinds.findIndex((kind) => chain.startsWith(prefix + kind));
+  const isEarly = (chain: string): boolean => rank(chain) >= 0 && !committed.has(chainId("nat", chain));
+  const { puts } = change.nat;
+  const early = puts.filter(({ chain }) => isEarly(chain)).sort((a, b) => rank(a.chain) - rank(b.chain));
+  if (early.length <= maxChains) return [change];
+  const pieces: RulesetChange[] = [];
+  for (let at = 0; at < early.length; at += maxChains) {
+    pieces.push({ filter: nothing, nat: { ...nothing, puts: early.slice(at, at + maxChains) } });
+  }
+  const late = puts.filter(({ chain }) => !isEarly(chain));
+  return [...pieces, { ...change, nat: { ...change.nat, puts: late } }];
+}
+
+/**
+ * Returns a change as input of `iptables-restore --noflush`: one transaction for each table that changes, "" for none.
+ *
+ * `IptablesRuleSet` calls it for each commit, `cleanupTransaction` for `--cleanup`. Separate from `diffChains`, because
+ * a large change is first divided by `splitChange`.
+ *
+ * A line `:CHAIN - [0:0]` creates a chain, or removes all rules of an existing one. Chains that are not named keep
+ * their rules. The order of the lines:
+ *
+ * 1. these lines for all chains, so that a rule may jump to any of them,
+ * 2. rules,
+ * 3. jumps from built-in chains; the chains that they lead to are complete by now,
+ * 4. `-X CHAIN` for deleted chains, to which nothing jumps any more.
+ */
+export function transactionText(change: RulesetChange): string {
+  return tables
+    .map((table) => (isEmptyTable(change[table]) ? "" : `*${table}\n${tableLines(change[table])}COMMIT\n`))
+    .join("");
+}
+
+function tableLines({ puts, deletes, jumps }: TableChange): string {
+  const declare = (chain: string): string => `:${chain} - [0:0]\n`;
+  return [
+    ...puts.map(({ chain }) => declare(chain)),
+    ...deletes.map(declare),
+    ...puts.map(({ body }) => body),
+    ...jumps.map((line) => `${line}\n`),
+    ...deletes.map((chain) => `-X ${chain}\n`),
+  ].join("");
+}
+
+/** Counts the rules of chains, for metrics and inspection. */
+export function countRules(bodies: Iterable<string>): number {
+  let count = 0;
+  for (const body of bodies) {
+    for (let at = body.indexOf("\n"); at >= 0; at = body.indexOf("\n", at + 1)) count++;
+  }
+  return count;
 }

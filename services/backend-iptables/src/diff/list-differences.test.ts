@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { ChainId } from "../render/table.ts";
+import type { ChainId } from "../render/rule.ts";
 import type { RulesetChange } from "./diff-chains.ts";
 import { listDifferences } from "./list-differences.ts";
 

@@ -1,5 +1,5 @@
 import { canonicalRule } from "../read/canonical-rule.ts";
-import { type ChainBody, type ChainId, chainId, type Table, tables } from "../render/table.ts";
+import { type ChainBody, type ChainId, chainId, type Table, tables } from "../render/rule.ts";
 import type { RulesetChange } from "./diff-chains.ts";
 
 /** A difference between an installed chain and the wanted chain, for `--diff` and inspection. */

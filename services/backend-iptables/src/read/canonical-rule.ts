@@ -1,9 +1,8 @@
+import { type ChainBody, type ChainId, splitChainId } from "../render/rule.ts";
+
 /**
  * Returns the canonical text of a rule. Most rules that mean the same have the same canonical text, whichever version
  * of iptables printed them.
- *
- * All comparisons of installed rules with wanted rules use the functions of this file: `adoptChains`, `diffJumps`,
- * `listDifferences` and `findPrintedForms`. It is separate, so that they agree about which rules are the same.
  *
  * Our rules are rendered as iptables-save 1.8.9 prints them. Other versions may print the parts in another order, other
  * quotes, another last digit of a probability, a mask without effect, or an older name of an option. And every version
@@ -21,19 +20,6 @@ export function canonicalRule(text: string): string {
 /** Whether two rules have the same text or the same canonical text. */
 export function isSameRule(a: string, b: string): boolean {
   return a === b || canonicalRule(a) === canonicalRule(b);
-}
-
-/**
- * Returns the core of a rule: protocol, addresses, interfaces, target, and the destination of DNAT.
- *
- * All versions of iptables print these in the same words, but the options of extensions (`-m`) in words of their own.
- * `findPrintedForms` compares cores, to recognize our rules in the output of an unknown version.
- *
- * *Shape of the argument:* the part of the rule that follows `-A CHAIN `.
- */
-export function coreOfRule(text: string): string {
-  const groups = canonicalGroups(text).filter((group) => !/^(?:! )?-m /.test(group));
-  return groups.flatMap((group) => group.match(/^(?:! )?-[a-z] \S+|--to-destination \S+/g) ?? []).join(" ");
 }
 
 /** Returns the parts of a rule in canonical form, sorted by their text. */
@@ -81,4 +67,47 @@ function toHexWords(bytes: readonly (string | number)[]): string {
 /** Splits a text at blanks outside quotes, and removes the quotes. */
 function splitWords(text: string): string[] {
   return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? "");
+}
+
+/**
+ * Returns the installed chains, with the text of `wanted` for each chain whose rules mean the same.
+ *
+ * `IptablesRuleSet` and `diffFrame` call it on rules that were read, before `diffChains`. Separate from
+ * `canonicalRule`, which decides about single rules: this function compares whole chains.
+ *
+ * iptables-save may print a rule differently from how it was written. Comparing the result with `wanted` as text finds
+ * only real differences, so a restart rewrites only those, and a check for drift reports only changes by other
+ * programs.
+ *
+ * Pure; O(chains + rules of the chains whose text differs).
+ */
+export function adoptChains(
+  installed: ReadonlyMap<ChainId, ChainBody>,
+  wanted: ReadonlyMap<ChainId, ChainBody>,
+): Map<ChainId, ChainBody> {
+  const adopted = new Map(installed);
+  for (const [id, read] of installed) {
+    const body = wanted.get(id);
+    if (body === undefined || body === read) continue;
+    if (isEachRule(id, read, body, isSameRule)) adopted.set(id, body);
+  }
+  return adopted;
+}
+
+/**
+ * Whether two bodies of the same chain have equally many rules, and `agree` returns true for each pair of rules. It
+ * gets the part of each rule that follows `-A CHAIN `.
+ */
+export function isEachRule(
+  id: ChainId,
+  a: ChainBody,
+  b: ChainBody,
+  agree: (ruleOfA: string, ruleOfB: string) => boolean,
+): boolean {
+  const ruleStart = `-A ${splitChainId(id).chain} `.length;
+  const [left, right] = [a.split("\n"), b.split("\n")];
+  return (
+    left.length === right.length &&
+    left.every((line, at) => agree(line.slice(ruleStart), (right[at] ?? "").slice(ruleStart)))
+  );
 }

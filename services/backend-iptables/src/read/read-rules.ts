@@ -1,7 +1,6 @@
-import type { Tools } from "./find-tools.ts";
-import { findIncompatibleTables, incompatibleError } from "./incompatible-tables.ts";
-import { BackendIptablesError } from "./iptables-error.ts";
-import type { RunTool } from "./run-tool.ts";
+import { builtInChains } from "../render/fixed-chains.ts";
+import { type Table, tables } from "../render/rule.ts";
+import { BackendIptablesError, type RunTool, type Tools } from "./tools.ts";
 
 /**
  * Returns the output of iptables-save for all tables in use. `removeRules` reads the rules with it, for `--cleanup`.
@@ -11,9 +10,9 @@ import type { RunTool } from "./run-tool.ts";
  *
  * Errors: SAVE_FAILED; TABLE_INCOMPATIBLE if iptables-nft cannot print a table that we use; and those of `run`.
  */
-export async function readRules(tools: Tools, run: RunTool, timeoutMs: number): Promise<string> {
+export async function readRules(tools: Tools, run: RunTool): Promise<string> {
   let saved = "";
-  await scanRules(tools, run, timeoutMs, (text) => {
+  await scanRules(tools, run, (text) => {
     saved += text;
   });
   return saved;
@@ -25,22 +24,75 @@ export async function readRules(tools: Tools, run: RunTool, timeoutMs: number): 
  *
  * This file only runs the tool; `InstalledRulesReader` finds our rules in the output.
  */
-export async function scanRules(
-  tools: Tools,
-  run: RunTool,
-  timeoutMs: number,
-  take: (text: string) => void,
-): Promise<void> {
+export async function scanRules(tools: Tools, run: RunTool, take: (text: string) => void): Promise<void> {
   const finder = findIncompatibleTables();
   const onOutput = (text: string): void => {
     finder.take(text);
     take(text);
   };
-  const { exitCode, stdout, stderr } = await run([tools.save], { timeoutMs, onOutput });
+  const { exitCode, stdout, stderr } = await run([tools.save], { onOutput });
   if (exitCode !== 0) {
     throw new BackendIptablesError("SAVE_FAILED", `${tools.save} failed (exit status ${exitCode}): ${stderr.trim()}`);
   }
   if (stdout !== "") onOutput(stdout);
   const [table] = finder.tables;
-  if (table !== undefined) throw await incompatibleError(table, tools, run, timeoutMs);
+  if (table !== undefined) throw await incompatibleError(table, tools, run);
+}
+
+/**
+ * Notice of iptables-nft-save in place of the rules of a table, with exit status 0. It is printed if the program `nft`
+ * added a rule to the table that iptables has no words for. Without this check, the table would look empty.
+ *
+ * *Source:* iptables 1.8.9, `nft-save`: "Table `%s' is incompatible, use 'nft' tool."
+ */
+const notice = /^# Table `(\w+)' is incompatible/gm;
+
+/** Number of characters kept from one piece of output to the next; longer than a notice, which may be cut anywhere. */
+const maxNoticeLength = 100;
+
+/**
+ * Tables that we use and whose rules are missing from the output of iptables-save. `scanRules` passes each piece of the
+ * output to `take`, and throws `incompatibleError` if a table was found.
+ */
+interface IncompatibleTables {
+  take(text: string): void;
+  readonly tables: ReadonlySet<Table>;
+}
+
+/**
+ * Returns a finder that has found nothing yet. Separate from `InstalledRulesReader`, which reads the same output:
+ * `scanRules` has other readers too, and this check must hold for all of them.
+ */
+export function findIncompatibleTables(): IncompatibleTables {
+  const found = new Set<Table>();
+  let rest = "";
+  return {
+    tables: found,
+    take: (text) => {
+      const all = rest + text;
+      for (const [, name] of all.matchAll(notice)) for (const table of tables) if (table === name) found.add(table);
+      rest = all.slice(Math.max(all.length - maxNoticeLength, all.lastIndexOf("\n") + 1));
+    },
+  };
+}
+
+/**
+ * Returns the error for a table, with the built-in chains that have the unreadable rules, as far as these can be found.
+ */
+export async function incompatibleError(
+  table: Table,
+  { family, save }: Pick<Tools, "family" | "save">,
+  run: RunTool,
+): Promise<BackendIptablesError> {
+  const chains: string[] = [];
+  for (const chain of builtInChains[table]) {
+    const { exitCode } = await run([save.replace(/-save$/, ""), "-t", table, "-S", chain]);
+    if (exitCode !== 0) chains.push(chain);
+  }
+  const where = chains.length === 0 ? "" : `, in chain ${chains.join(" and ")}`;
+  const nftTable = `${family === "v4" ? "ip" : "ip6"} ${table}`;
+  return new BackendIptablesError(
+    "TABLE_INCOMPATIBLE",
+    `${save} cannot print table ${table}: a program added rules with nft${where}. Move them to a table of their own ("nft -a list table ${nftTable}" shows them, "nft delete rule ${nftTable} CHAIN handle N" deletes one)`,
+  );
 }

@@ -1,10 +1,8 @@
 import { expect, test } from "vitest";
-import type { ChainId } from "../render/table.ts";
-import { savedRules } from "../testing/saved-rules.ts";
-import { adoptChains } from "./adopt-chains.ts";
-import { canonicalRule, coreOfRule, isSameRule } from "./canonical-rule.ts";
+import type { ChainId } from "../render/rule.ts";
+import { savedRules } from "../testing/rules.ts";
+import { adoptChains, canonicalRule, isSameRule } from "./canonical-rule.ts";
 import { findInstalledRules, InstalledRulesReader } from "./installed-rules.ts";
-import { findPrintedForms } from "./printed-forms.ts";
 
 test("our chains and our jumps are found in the output of iptables-save", () => {
   const { chains, jumps } = findInstalledRules(savedRules, "KPNG-");
@@ -69,49 +67,6 @@ const different: readonly (readonly [string, string])[] = [
 ];
 test.each(different)("%s does not mean the same as %s", (a, b) => {
   expect(isSameRule(a, b)).toBe(false);
-});
-
-const coreRows: readonly (readonly [string, string])[] = [
-  [
-    '! -s 10.0.0.0/8 -d 10.96.0.1 -p tcp -m comment --comment "ns/web" -m tcp --dport 80 -j DNAT --to-destination 10.0.1.1:8080 --persistent',
-    "! -s 10.0.0.0/8 -d 10.96.0.1/32 -j DNAT --to-destination 10.0.1.1:8080 -p tcp",
-  ],
-  ["-i lo -p tcp --dport 80 -j MARK --set-xmark 0x4000/0x4000", "-i lo -j MARK -p tcp"],
-  ["-m conntrack ! --ctstate NEW -g X", "-g X"],
-  ["-m statistic --mode random --probability 0.5", ""],
-];
-test.each(coreRows)("the core of %s is %s", (rule, core) => {
-  expect(coreOfRule(rule)).toBe(core);
-});
-
-const own = "-A P-1 -s 10.0.0.1/32 -m ours -j X\n-A P-1 -j Y\n";
-const foreign = "-A P-1 -s 10.0.0.1/32 -m theirs -j X\n-A P-1 -j Y\n";
-const formRows: readonly { name: string; found: string | undefined; left: string; isLearnt: boolean }[] = [
-  {
-    name: "another text of an extension, both before and after the repair, is learnt",
-    found: foreign,
-    left: foreign,
-    isLearnt: true,
-  },
-  ...[
-    { name: "another text only after the repair", found: own, left: foreign },
-    { name: "another text for a chain that was missing", found: undefined, left: foreign },
-    ...[
-      { name: "an additional rule", body: `${foreign}-A P-1 -j Y\n` },
-      { name: "no rules", body: "" },
-      { name: "another target", body: foreign.replace("-j Y", "-j Z") },
-      { name: "another address", body: foreign.replace("10.0.0.1", "10.0.0.2") },
-      { name: "another interface", body: foreign.replace("-j Y", "-i lo -j Y") },
-    ].map(({ name, body }) => ({ name: `${name}, both before and after the repair`, found: body, left: body })),
-  ].map((row) => ({ ...row, name: `${row.name}, is drift`, isLearnt: false })),
-];
-test.each(formRows)("$name", ({ found, left, isLearnt }) => {
-  const installed = (body: string | undefined) =>
-    new Map<ChainId, string>(body === undefined ? [] : [["nat P-1", body]]);
-  const wanted = new Map<ChainId, string>([...installed(own), ["nat P-2", "-A P-2 -j X\n"]]);
-  expect([...findPrintedForms(installed(found), installed(left), wanted)]).toEqual(
-    isLearnt ? [["nat P-1", { body: own, printed: left }]] : [],
-  );
 });
 
 test("an installed chain gets the wanted text if its rules mean the same, and keeps its own text otherwise", () => {

@@ -6,9 +6,9 @@ import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views
 import { expect, test } from "vitest";
 import { parseRuleset } from "../../../../test/packet-tracer/parse-ruleset.ts";
 import { trace } from "../../../../test/packet-tracer/trace.ts";
-import { rulesText } from "../testing/rules-text.ts";
-import { chainNames } from "./chain-names.ts";
-import { makeRenderOptions } from "./make-render-options.ts";
+import { rulesText } from "../testing/rules.ts";
+import { chainNames } from "./chains.ts";
+import { makeRenderOptions } from "./render-options.ts";
 
 test("the rules do with every packet what the plan says", () => {
   let count = 0;

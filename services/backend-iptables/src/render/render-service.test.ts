@@ -2,7 +2,7 @@ import type { ViewEndpoint } from "@kpng/model/node-view.ts";
 import { endpoint, port, type ServiceParts, service } from "@kpng/model/testing/views.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { describe, expect, test } from "vitest";
-import { rulesOf } from "../testing/rules-of.ts";
+import { rulesOf } from "../testing/rules.ts";
 
 const here = (address: string): ViewEndpoint =>
   endpoint(address, { ports: [{ name: "", port: 8080 }], isOnNode: true, use: { cluster: true, local: true } });

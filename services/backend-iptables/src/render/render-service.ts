@@ -1,14 +1,28 @@
-import type { ServicePlan, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
-import { addressBucket } from "./dispatch.ts";
-import { type PortChains, portChains } from "./port-chains.ts";
-import { renderEndpointRules } from "./render-endpoint-rules.ts";
-import { renderExternalChain } from "./render-external-chain.ts";
-import { renderFirewallChain } from "./render-firewall-chain.ts";
-import { renderFrontends } from "./render-frontends.ts";
+import { addressAndPort } from "@kpng/model/address.ts";
+import type {
+  EndpointAddress,
+  EndpointSetName,
+  Frontend,
+  Route,
+  Sender,
+  ServicePlan,
+  ServicePortPlan,
+} from "@kpng/service-plan/service-plan.ts";
+import { addressBucket, type ChainNames, nodePortBucket, type RuleList, wholeList } from "./chains.ts";
 import type { RenderOptions } from "./render-options.ts";
-import type { ListedRule, RenderedService } from "./rendered-service.ts";
-import { comment, host, ifNotPod, masquerade, protocolName, rule } from "./rule.ts";
-import { type ChainId, chainId } from "./table.ts";
+import {
+  type ChainId,
+  chainId,
+  comment,
+  host,
+  ifNotPod,
+  ifPod,
+  masquerade,
+  oneIn,
+  protocolName,
+  reject,
+  rule,
+} from "./rule.ts";
 
 /**
  * Renders the iptables rules of one Service in one address family. `putPlan` calls it for each changed Service.
@@ -90,4 +104,275 @@ function renderClusterIPMasquerade(
           `-j ${names.fixed("MARK-MASQ")}`,
         ),
   );
+}
+
+/** A rule that one Service adds to a list shared by all Services, e.g. the chain that leads cluster IPs to Services. */
+export interface ListedRule {
+  readonly list: RuleList;
+  readonly rule: string;
+}
+
+/**
+ * The rules that one Service adds to the iptables rules of one address family. `renderService` makes them;
+ * `DesiredChains` joins those of all Services into the chains of the node. Separate from `renderService`, because the
+ * renderers that it calls need these types, too.
+ */
+export interface RenderedService {
+  /** Rules of each chain that belongs to the Service alone. */
+  readonly chains: ReadonlyMap<ChainId, readonly string[]>;
+  readonly listed: readonly ListedRule[];
+}
+
+/**
+ * The names of a Service port's chains, and the routes that decide which of these chains exist. Packets reach them from
+ * the chains that all Services share, e.g. SERVICES.
+ */
+export interface PortChains {
+  /** The chains that choose an endpoint, one per set of endpoints ("cluster", "local") that some route uses. */
+  readonly sets: ReadonlyMap<EndpointSetName, string>;
+  /** The chain for packets to all frontends but cluster IPs; undefined if none of `externalRoutes` has an endpoint. */
+  readonly external: string | undefined;
+  /** The chain that admits only clients in source ranges. It exists only if a load-balancer IP has source ranges. */
+  readonly firewall: string;
+  /** Routes of cluster IPs; undefined if the port has none. */
+  readonly internalRoutes: Routes | undefined;
+  /** Routes of all other frontends; undefined if the port has none. */
+  readonly externalRoutes: Routes | undefined;
+}
+
+/** The route of packets from each kind of sender. */
+export type Routes = Readonly<Record<Sender, Route>>;
+
+/**
+ * Names the chains of a Service port. `renderService` calls it once per port and passes the result to all renderers, so
+ * that the jump to a chain and the chain itself have the same name. Separate from `ChainNames`, which forms names but
+ * does not know which chains a port needs.
+ */
+export function portChains({ name, protocol, frontends }: ServicePortPlan, names: ChainNames): PortChains {
+  const chain = names.ofServicePort(name, protocol);
+  const internalRoutes = frontends.find(({ kind }) => kind === "clusterIP")?.routes;
+  const externalRoutes = frontends.find(({ kind }) => kind !== "clusterIP")?.routes;
+  const used = new Set([...usedSets(internalRoutes), ...usedSets(externalRoutes)]);
+  const sets = new Map<EndpointSetName, string>();
+  if (used.has("cluster")) sets.set("cluster", chain("SVC"));
+  if (used.has("local")) sets.set("local", chain("SVL"));
+  const isServed = usedSets(externalRoutes).length > 0;
+  return { sets, external: isServed ? chain("EXT") : undefined, firewall: chain("FW"), internalRoutes, externalRoutes };
+}
+
+function usedSets(routes: Routes | undefined): readonly EndpointSetName[] {
+  if (routes === undefined) return [];
+  return [routes.pod, routes.node, routes.outside].flatMap((route) => (route.kind === "balance" ? route.set : []));
+}
+
+/**
+ * Renders the rules of a chain that chooses an endpoint: one rule per endpoint, which has the DNAT. `renderService`
+ * calls it for the chains of a Service port: the one with all endpoints, and the one with those of the node. Each kind
+ * of chain has a file of its own.
+ *
+ * kube-proxy gives each endpoint a chain of its own. iptables-nft loads rules without such chains 26 times as fast. The
+ * price: with client affinity, two rules per endpoint name its client list.
+ *
+ * With client affinity, each endpoint has a second rule. These rules come first, so that a client returns to its
+ * endpoint before one is chosen at random. The k-th of n rules matches with probability 1/(n−k+1), the last one
+ * always, so each endpoint gets 1/n.
+ *
+ * `isNamed` is true if a preceding rule of the chain already has the comment with the name of the Service port.
+ */
+export function renderEndpointRules(
+  port: ServicePortPlan,
+  endpoints: readonly EndpointAddress[],
+  { names, node }: RenderOptions,
+  isNamed = false,
+): readonly string[] {
+  const { affinitySeconds } = port;
+  const protocol = `-p ${protocolName(port.protocol)}`;
+  const mask = node.family === "v4" ? "255.255.255.255" : "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+  const targets = endpoints.map(({ address, port: number }) => {
+    const text = addressAndPort(address, number);
+    const target = `-j DNAT --to-destination ${text}`;
+    if (affinitySeconds === undefined) return { check: "", set: "", target };
+    const list = `--name ${names.clientList(port.name, port.protocol, text)} --mask ${mask} --rsource`;
+    return {
+      check: `-m recent --rcheck --seconds ${affinitySeconds} --reap ${list}`,
+      set: `-m recent --set ${list}`,
+      target,
+    };
+  });
+  const sticky = affinitySeconds === undefined ? [] : targets;
+  return [
+    ...sticky.map(({ check, set, target }) => rule(protocol, check, set, target)),
+    ...targets.map(({ set, target }, index) => {
+      const remaining = targets.length - index;
+      // Only the first rule has a comment. A comment on each rule would double the data that iptables-nft loads. In
+      // iptables-legacy a comment takes 288 bytes, and each change copies all of them.
+      const note = index === 0 && !isNamed ? comment(port.name) : "";
+      return rule(protocol, note, remaining > 1 ? oneIn(remaining) : "", set, target);
+    }),
+  ];
+}
+
+/**
+ * Renders the chain EXT of a Service port, for packets to a node port, an external IP or a load-balancer IP.
+ * `renderService` calls it for ports with such a frontend. Each kind of chain has a file of its own. Cluster IPs have
+ * no such chain: `renderFrontends` leads them directly to the chain that chooses an endpoint.
+ *
+ * First come the senders whose route differs from that of outside clients, then all others. Packets that reach its end
+ * are dropped or refused by the chain EXTERNAL-SERVICES of table filter.
+ */
+export function renderExternalChain(
+  name: string,
+  { pod, node, outside }: Routes,
+  chains: ReadonlyMap<EndpointSetName, string>,
+  { names, node: { podTraffic } }: RenderOptions,
+): readonly string[] {
+  const masquerade = `-j ${names.fixed("MARK-MASQ")}`;
+  const rules: string[] = [];
+  if (podTraffic !== undefined && pod.kind === "balance" && !isSameRoute(pod, outside)) {
+    const match = ifPod(podTraffic);
+    const note = comment(`pod traffic for ${name} external destinations`);
+    if (pod.isMasqueraded) rules.push(rule(match.source, match.interface, note, masquerade));
+    rules.push(rule(match.source, match.interface, note, `-j ${chains.get(pod.set)}`));
+  }
+  if (node.kind === "balance" && !isSameRoute(node, outside)) {
+    const match = "-m addrtype --src-type LOCAL";
+    const note = (verb: string): string => comment(`${verb} LOCAL traffic for ${name} external destinations`);
+    if (node.isMasqueraded) rules.push(rule(note("masquerade"), match, masquerade));
+    rules.push(rule(note("route"), match, `-j ${chains.get(node.set)}`));
+  }
+  if (outside.kind !== "balance") return rules;
+  if (outside.isMasqueraded) {
+    rules.push(rule(comment(`masquerade traffic for ${name} external destinations`), masquerade));
+  }
+  return [...rules, `-j ${chains.get(outside.set)}`];
+}
+
+function isSameRoute(a: Route, b: Route): boolean {
+  if (a.kind !== "balance" || b.kind !== "balance") return a.kind === b.kind;
+  return a.set === b.set && a.isMasqueraded === b.isMasqueraded;
+}
+
+/**
+ * Renders the chain FW of a Service port, which lets only clients in the source ranges of a load-balancer IP pass.
+ * `renderService` calls it for ports with source ranges. Packets that reach the end of the chain get no endpoint, and
+ * the chain PROXY-FIREWALL of table filter drops them. Accepted packets go on to the chain that `renderExternalChain`
+ * renders. Each kind of chain has a file of its own.
+ *
+ * `filtered` are the port's frontends with source ranges, at least one.
+ */
+export function renderFirewallChain(
+  name: string,
+  filtered: readonly Frontend[],
+  externalChain: string,
+  { names, node: { family } }: RenderOptions,
+): readonly string[] {
+  const note = comment(`${name} loadbalancer IP`);
+  // Kubernetes has one list of ranges for all addresses; a state file may have one for each.
+  const isForAll = filtered.every(({ sources }) => sources === filtered[0]?.sources);
+  const allowed = (isForAll ? filtered.slice(0, 1) : filtered).flatMap(({ address = "", sources }) => {
+    const destination = isForAll ? "" : `-d ${host(family, address)}`;
+    const own = sources?.ownAddresses.map((each) => host(family, each)) ?? [];
+    return [...(sources?.ranges ?? []), ...own].map((source) =>
+      rule(`-s ${source}`, destination, note, `-j ${externalChain}`),
+    );
+  });
+  return [...allowed, comment(`other traffic to ${name} will be dropped by ${names.fixed("PROXY-FIREWALL")}`)];
+}
+
+/**
+ * Renders the rules that lead from a Service port's frontends to its chains, and the rules that refuse or drop the
+ * packets that no chain takes. Table nat cannot do either, so such a packet passes nat and is stopped in filter.
+ *
+ * `renderService` calls it for each port. Separate from the renderers of the port's own chains: this file has only
+ * rules in chains that all Services share.
+ */
+export function renderFrontends(
+  port: ServicePortPlan,
+  chains: PortChains,
+  options: RenderOptions,
+): readonly ListedRule[] {
+  return port.frontends.flatMap((frontend) => {
+    if (frontend.kind === "clusterIP") return renderClusterIP(port, frontend, chains, options);
+    return [
+      ...(chains.external === undefined ? [] : renderServed(port, frontend, chains.external, chains.firewall, options)),
+      ...renderVerdict(port, frontend, options),
+    ];
+  });
+}
+
+/** Rules of a cluster IP: to the chain of its endpoints, or to refuse or drop packets. */
+function renderClusterIP(
+  port: ServicePortPlan,
+  frontend: Frontend,
+  { sets }: PortChains,
+  options: RenderOptions,
+): readonly ListedRule[] {
+  const { address = "", routes } = frontend;
+  const { names, node } = options;
+  if (routes.outside.kind !== "balance") return renderVerdict(port, frontend, options);
+  const list = addressBucket("SERVICES", names, node.family, address);
+  return [{ list, rule: addressRule(port, frontend, "cluster IP", `${sets.get(routes.outside.set)}`, options) }];
+}
+
+const notes = { externalIP: "external IP", loadBalancerIP: "loadbalancer IP" } as const;
+
+/** Rules of a frontend from which some sender gets an endpoint. */
+function renderServed(
+  port: ServicePortPlan,
+  frontend: Frontend,
+  externalChain: string,
+  firewallChain: string,
+  options: RenderOptions,
+): readonly ListedRule[] {
+  const { kind, address, protocol, port: number, sources } = frontend;
+  const { names, node } = options;
+  if (kind === "clusterIP" || kind === "nodePort" || address === undefined) {
+    const match = `-m ${protocolName(protocol)} --dport ${number}`;
+    const jump = rule(`-p ${protocolName(protocol)}`, comment(port.name), match, `-j ${externalChain}`);
+    return [{ list: nodePortBucket(names, protocol, number), rule: jump }];
+  }
+  const list = addressBucket("SERVICES", names, node.family, address);
+  if (sources === undefined) {
+    return [{ list, rule: addressRule(port, frontend, notes[kind], externalChain, options) }];
+  }
+  const note = `traffic not accepted by ${firewallChain}`;
+  return [
+    { list, rule: addressRule(port, frontend, notes[kind], firewallChain, options) },
+    { list: filterList("PROXY-FIREWALL", options), rule: addressRule(port, frontend, note, "DROP", options) },
+  ];
+}
+
+/** The rule that refuses or drops packets of outside clients; none if they get an endpoint. */
+function renderVerdict(port: ServicePortPlan, frontend: Frontend, options: RenderOptions): readonly ListedRule[] {
+  const { kind, protocol, port: number, routes } = frontend;
+  if (routes.outside.kind === "balance") return [];
+  const isRefused = routes.outside.kind === "refuse";
+  const verdict = isRefused ? reject(options.node.family) : "DROP";
+  const note = isRefused ? "has no endpoints" : "has no local endpoints";
+  const list = filterList(kind === "clusterIP" ? "SERVICES" : "EXTERNAL-SERVICES", options);
+  if (kind !== "nodePort") return [{ list, rule: addressRule(port, frontend, note, verdict, options) }];
+  const match = [`-m addrtype --dst-type LOCAL`, `-m ${protocolName(protocol)} --dport ${number}`];
+  return [
+    { list, rule: rule(`-p ${protocolName(protocol)}`, comment(`${port.name} ${note}`), ...match, `-j ${verdict}`) },
+  ];
+}
+
+function addressRule(
+  { name }: ServicePortPlan,
+  { address = "", protocol, port }: Frontend,
+  note: string,
+  target: string,
+  { node }: RenderOptions,
+): string {
+  return rule(
+    `-d ${host(node.family, address)}`,
+    `-p ${protocolName(protocol)}`,
+    comment(`${name} ${note}`),
+    `-m ${protocolName(protocol)} --dport ${port}`,
+    `-j ${target}`,
+  );
+}
+
+function filterList(name: "SERVICES" | "EXTERNAL-SERVICES" | "PROXY-FIREWALL", { names }: RenderOptions) {
+  return wholeList(chainId("filter", names.fixed(name)));
 }

@@ -8,13 +8,11 @@ import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
-import type { IptablesChange } from "../commit/iptables-change.ts";
-import { IptablesRuleSet } from "../commit/iptables-rule-set.ts";
-import { restoreRules } from "../commit/restore-rules.ts";
-import { findTools, maxChainsOf } from "../read/find-tools.ts";
+import { type IptablesChange, IptablesRuleSet } from "../commit/iptables-rule-set.ts";
+import { restoreRules } from "../commit/open-rule-sets.ts";
 import { scanRules } from "../read/read-rules.ts";
-import { runTool } from "../read/run-tool.ts";
-import { chainNames } from "../render/chain-names.ts";
+import { findTools, maxChainsOf, runTool } from "../read/tools.ts";
+import { chainNames } from "../render/chains.ts";
 
 // Measures this backend: `npm run bench -- iptables-alone`. It changes the rules of its network namespace, so start it
 // in a new one: unshare --net node services/backend-iptables/src/testing/bench.ts --services 1000 --variant nft
@@ -39,12 +37,12 @@ const [serviceCount, portCount, endpointCount] = [values.services, values.ports,
 
 const tools = await findTools("v4", variant, runTool);
 if ("missing" in tools) throw new Error(tools.missing);
-const options = { tools, run: runTool, lockSeconds: 5, timeoutMs: 600_000 };
+const options = { tools, run: runTool };
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 const stages = { committing: () => undefined };
 const newRules = (): RuleSets<IptablesChange> => {
   const kernel = {
-    read: (take: (text: string) => void) => scanRules(tools, runTool, 600_000, take),
+    read: (take: (text: string) => void) => scanRules(tools, runTool, take),
     restore: (text: string) => restoreRules(text, options),
     maxChains: values.chains === undefined ? maxChainsOf(tools) : Number(values.chains),
   };

@@ -3,13 +3,11 @@ import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
-import type { IptablesChange } from "../commit/iptables-change.ts";
-import { IptablesRuleSet, type Kernel } from "../commit/iptables-rule-set.ts";
-import { restoreRules } from "../commit/restore-rules.ts";
-import { findTools, type Tools, type Variant } from "../read/find-tools.ts";
+import { type IptablesChange, IptablesRuleSet, type Kernel } from "../commit/iptables-rule-set.ts";
+import { restoreRules } from "../commit/open-rule-sets.ts";
 import { readRules, scanRules } from "../read/read-rules.ts";
-import type { RunTool } from "../read/run-tool.ts";
-import { chainNames } from "../render/chain-names.ts";
+import { findTools, type RunTool, type Tools, type Variant } from "../read/tools.ts";
+import { chainNames } from "../render/chains.ts";
 
 /** The iptables rules of one network namespace of a laboratory, for tests. */
 export interface KernelRules {
@@ -54,18 +52,18 @@ const silent = { error() {}, info() {}, debug() {}, with: () => silent };
  */
 export async function kernelRules(laboratory: Laboratory, name: string, variant: Variant): Promise<KernelRules> {
   await laboratory.add(name);
-  const run: RunTool = (command, { input }) => laboratory.tryRun(name, command, input);
+  const run: RunTool = (command, { input } = {}) => laboratory.tryRun(name, command, input);
   const tools = await findTools("v4", variant, run);
   if ("missing" in tools) throw new Error(tools.missing);
   const restored: string[] = [];
   const kernel: Kernel = {
-    read: (take) => scanRules(tools, run, 30_000, take),
+    read: (take) => scanRules(tools, run, take),
     restore: async (transaction) => {
       restored.push(transaction);
-      await restoreRules(transaction, { tools, run, lockSeconds: 5, timeoutMs: 30_000 });
+      await restoreRules(transaction, { tools, run });
     },
   };
-  const saved = (): Promise<string> => readRules(tools, run, 30_000);
+  const saved = (): Promise<string> => readRules(tools, run);
   return {
     tools,
     kernel,

@@ -1,16 +1,17 @@
 import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
-import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { maxTransactionLength } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { findDamage } from "../read/find-damage.ts";
-import { readInstalledState } from "../read/installed-state.ts";
-import { readOwnObjects } from "../read/own-objects.ts";
-import { readRules } from "../read/read-rules.ts";
-import { readElements } from "../read/read-table.ts";
-import { listRules } from "./list-rules.ts";
-import { makeNftChange, type NftChange } from "./nft-change.ts";
-import { NftTable, type NftTableOptions } from "./nft-table.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import { dataOf, type SharedSet, sharedSets } from "../layout/elements.ts";
+import { describeFrontend, formatElement } from "../layout/format-element.ts";
+import type { SetElement } from "../netlink/transaction.ts";
+import { findDamage, readElements, readInstalledState, readOwnObjects, readRules } from "../read/read-table.ts";
+import type { ServiceElements } from "../render/service-elements.ts";
+import { ipOf } from "../render/skeleton.ts";
+import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts";
 
 /**
  * The rules of one family in a table of nftables. `backend.ts` makes one for each family, and `FamilyRules` of
@@ -85,4 +86,137 @@ export class NftRuleSet implements RuleSet<NftChange> {
   async close(): Promise<void> {
     this.#options.connection.close();
   }
+}
+
+/** A change of the table of one family; the result of each sync and repair. */
+export interface NftChange extends RuleChange {
+  /** Elements that were put and deleted. */
+  readonly puts: number;
+  readonly deletes: number;
+}
+
+/**
+ * Describes a change for log, metrics and inspection. `NftRuleSet` and `PrintedRuleSet` call it after each sync and
+ * repair. Separate from `NftTable`, which makes the change and formats no text.
+ */
+export function makeNftChange(family: Family, mode: "partial" | "full", change: TableChange, table: string): NftChange {
+  const { elements, chains } = change;
+  const count = (kind: "put" | "delete"): number =>
+    elements.reduce((sum, step) => sum + (step.kind === kind ? step.elements.length : 0), 0);
+  const [puts, deletes] = [count("put"), count("delete")];
+  return {
+    mode: puts + deletes + chains.length === 0 ? "none" : mode,
+    fields: { puts, deletes, chains: chains.length, example: elements[0]?.set ?? chains[0] },
+    puts,
+    deletes,
+    transaction: formatTransaction(family, change, maxTransactionLength, table),
+    differences: () => listDifferences(family, change),
+  };
+}
+
+/** Formats changed elements as commands of nft. *Shape of a line:* `add element ip kpng frontends { … }`. */
+export function formatTransaction(
+  family: Family,
+  { elements }: Pick<TableChange, "elements">,
+  maxLength: number,
+  table: string,
+): string {
+  const lines: string[] = [];
+  let length = 0;
+  for (const { kind, set, elements: changed } of elements) {
+    for (const one of changed) {
+      if (length > maxLength) return `${lines.join("\n")}\n`;
+      const line = `${kind === "put" ? "add" : "delete"} element ${ipOf(family)} ${table} ${formatOne(family, set, one)}`;
+      lines.push(line);
+      length += line.length + 1;
+    }
+  }
+  return lines.length === 0 ? "" : `${lines.join("\n")}\n`;
+}
+
+function formatOne(family: Family, set: SharedSet, { key, data, comment }: SetElement): string {
+  const stored = dataOf[set] === "comment" ? comment : undefined;
+  const value = data === undefined ? stored : data.kind === "value" ? data.bytes : data.chain;
+  return formatElement(family, set, key, value);
+}
+
+/** One difference for each set and chain. */
+function listDifferences(family: Family, { elements, chains }: TableChange): readonly RuleDifference[] {
+  const bySet = Map.groupBy(elements, ({ set }) => set);
+  const ofKind = (changes: TableChange["elements"], kind: "put" | "delete"): readonly string[] =>
+    changes.flatMap((change) =>
+      change.kind === kind ? change.elements.map((one) => formatOne(family, change.set, one)) : [],
+    );
+  return [
+    ...[...bySet].map(([set, changes]) => ({
+      summary: `set ${set}: elements differ`,
+      missing: ofKind(changes, "put"),
+      unwanted: ofKind(changes, "delete"),
+      fields: { set },
+    })),
+    ...chains.map((chain) => ({
+      summary: `chain ${chain}: rules differ`,
+      missing: [],
+      unwanted: [],
+      fields: { chain },
+    })),
+  ];
+}
+
+/**
+ * Lists the elements and chains of Services, each with what it serves. `NftRuleSet` implements its two lists with it,
+ * the desired and the installed rules; the inspection of backend-kit shows them for `kpng get rules`.
+ *
+ * *Shape of a line:* `frontends { 10.96.0.1 . tcp . 80 : 4000:200a } # ns/web:http: set 0:2000, 10 endpoints, …` or
+ * `sticky_0123456789abcdef meta priority … # ns/web`. Rules that serve no single Service are not listed.
+ *
+ * `current` returns undefined while nothing is known.
+ */
+export function listRules(family: Family, current: () => ServiceElements | undefined): RuleList {
+  return {
+    count: () => countRules(current()),
+    lines: () => {
+      const elements = current();
+      return elements === undefined ? [] : formatRules(family, elements, [...elements.services]);
+    },
+    linesOf: (service) => {
+      const elements = current();
+      return elements === undefined ? [] : formatRules(family, elements, [service]);
+    },
+  };
+}
+
+function countRules(elements: ServiceElements | undefined): number {
+  if (elements === undefined) return 0;
+  const ofServices = sharedSets.filter((set) => set !== "picks" && set !== "record");
+  const ofSets = ofServices.reduce((sum, set) => sum + elements.table.elements(set).size, 0);
+  return [...elements.chains.wanted()].reduce((sum, { rules }) => sum + rules.length, ofSets);
+}
+
+function formatRules(family: Family, elements: ServiceElements, services: readonly ServiceKey[]): readonly string[] {
+  const owners = new Map<string, Set<string>>();
+  const own = (what: string, owner: string): void => {
+    const known = owners.get(what);
+    if (known === undefined) owners.set(what, new Set([owner]));
+    else known.add(owner);
+  };
+  const chains = new Map<string, readonly string[]>();
+  for (const service of services) {
+    for (const { set, key, owner } of elements.ownedBy(service)) {
+      const value = elements.table.elements(set).get(key);
+      if (value !== undefined) own(formatElement(family, set, key, value), `${owner}${describeFrontend(set, value)}`);
+    }
+    for (const { name, rules } of elements.chainsOf(service)) {
+      chains.set(name, rules);
+      own(name, service);
+    }
+  }
+  return [...owners].sort(compareFirst).flatMap(([what, names]) => {
+    const rules = chains.get(what)?.map((rule) => `${what} ${rule}`) ?? [what];
+    return rules.map((rule) => `${rule} # ${[...names].join(", ")}`);
+  });
+}
+
+function compareFirst([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number {
+  return compareText(a, b);
 }

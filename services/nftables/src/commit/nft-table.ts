@@ -1,14 +1,11 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { SharedSetChange } from "../elements/element-table.ts";
-import { ServiceElements } from "../elements/service-elements.ts";
-import type { BatchStep, TableId } from "../netlink/element-batch.ts";
-import type { TableConnection } from "../netlink/table-connection.ts";
-import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
-import { readOwnObjects } from "../read/own-objects.ts";
-import { readRules } from "../read/read-rules.ts";
-import { readElements } from "../read/read-table.ts";
+import type { NftablesConnection } from "../netlink/nftables-connection.ts";
+import type { BatchStep, TableId } from "../netlink/transaction.ts";
+import { compareRules, type RulesByChain, readElements, readOwnObjects, readRules } from "../read/read-table.ts";
+import type { SharedSetChange } from "../render/element-table.ts";
+import { ServiceElements } from "../render/service-elements.ts";
 import {
   firstHook,
   pickChainAddition,
@@ -16,11 +13,18 @@ import {
   renderSkeleton,
   renderStickyPickChain,
 } from "../render/skeleton.ts";
-import { divideSteps } from "./divide-steps.ts";
-import { fillElements, putAll, putRecord } from "./fill-elements.ts";
-import { countOfPick } from "./needed-picks.ts";
-import { type FoundTable, type Frame, planChange, planInstall } from "./plan-table.ts";
-import type { RunNft } from "./run-nft.ts";
+import {
+  countOfPick,
+  divideSteps,
+  type FoundTable,
+  type Frame,
+  fillElements,
+  planChange,
+  planInstall,
+  putAll,
+  putRecord,
+} from "./plan-table.ts";
+import { applyNft } from "./run-nft.ts";
 
 /** Options of {@link NftTable}. */
 export interface NftTableOptions {
@@ -28,8 +32,7 @@ export interface NftTableOptions {
   /** Name of the table. */
   readonly table: string;
   readonly masqueradeBit: number;
-  readonly connection: TableConnection;
-  readonly runNft: RunNft;
+  readonly connection: NftablesConnection;
   /** Maximum number of clients remembered for one Service port with affinity. */
   readonly maxClients: number;
 }
@@ -66,7 +69,7 @@ const transactionOverhead = 1024;
  * call at a time.
  *
  * This class decides what is written and in which order. `ServiceElements` keeps the wanted elements, `render/` makes
- * rules, `read/` reads the table. Elements and pick chains are written through a `TableConnection` (netlink or the
+ * rules, `read/` reads the table. Elements and pick chains are written through a `NftablesConnection` (netlink or the
  * program nft, as `openConnection` chose), all other chains by `RunNft`.
  */
 export class NftTable {
@@ -77,7 +80,7 @@ export class NftTable {
   #installed: InstalledTable | undefined;
   /** The fixed rules that the last {@link repairFrame} wrote, and all rules after it. */
   #lastFrame: { readonly text: string; readonly rules: RulesByChain } | undefined;
-  /** Result of `TableConnection.generation` at the last comparison that found no difference. */
+  /** Result of `NftablesConnection.generation` at the last comparison that found no difference. */
   #checkedGeneration: number | undefined;
 
   constructor(options: NftTableOptions) {
@@ -149,7 +152,7 @@ export class NftTable {
    * as they are. The next call must be this one or {@link syncAll}.
    */
   async repairFrame(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
-    const { connection, runNft } = this.#options;
+    const { connection } = this.#options;
     const frame = this.#renderFrame(plan);
     const found = await readOwnObjects(connection, this.#id);
     if (found === undefined) return nothing;
@@ -159,11 +162,11 @@ export class NftTable {
     committing();
     this.#installed = undefined;
     this.#lastFrame = undefined;
-    await runNft.apply(frame.skeleton);
+    await applyNft(frame.skeleton);
     const picks = new Set(found.chains.filter((name) => countOfPick(name) !== undefined));
     await this.#installChains(picks, "");
     await this.#send(this.#pickChains(picks), false);
-    await runNft.apply(frame.hooks);
+    await applyNft(frame.hooks);
     const rules = await readRules(connection, this.#id);
     this.#lastFrame = { text: frame.text, rules };
     return { elements: [], chains: compareRules(before, rules) };
@@ -181,9 +184,9 @@ export class NftTable {
     found: FoundTable,
     before: RulesByChain,
   ): Promise<TableChange> {
-    const { connection, runNft } = this.#options;
+    const { connection } = this.#options;
     this.#installed = undefined;
-    await runNft.apply(frame.skeleton);
+    await applyNft(frame.skeleton);
     putRecord(this.#elements, plan);
     const { picks, additions, elements, last } = await planInstall(this.#elements, found, frame);
     await this.#installChains(picks, additions);
@@ -193,7 +196,7 @@ export class NftTable {
     await this.#send([...this.#pickChains(picks), ...elements], isUnused);
     this.#elements.chains.committed();
     this.#elements.table.committed();
-    await runNft.apply(last);
+    await applyNft(last);
     const rules = await readRules(connection, this.#id);
     this.#installed = { picks, rules, frame };
     return { elements, chains: compareRules(before, rules) };
@@ -208,7 +211,7 @@ export class NftTable {
 
   /** Commits what changed since the last commit to a table that packets use. */
   async #commitInUse(committing: () => void): Promise<TableChange> {
-    const { connection, runNft } = this.#options;
+    const { connection } = this.#options;
     const { table, chains } = this.#elements;
     const installed = this.#installed;
     if (installed === undefined) throw new Error("commit before the first full sync");
@@ -222,7 +225,7 @@ export class NftTable {
     this.#installed = undefined;
     await this.#installChains(picks, additions);
     await this.#send([...this.#pickChains(picks), ...elements], false);
-    if (last !== "") await runNft.apply(last);
+    if (last !== "") await applyNft(last);
     chains.committed();
     table.committed();
     const rules = hasNewRules ? await readRules(connection, this.#id) : installed.rules;
@@ -236,7 +239,7 @@ export class NftTable {
     const sticky = [...picks].filter((name) => name.startsWith("sticky_"));
     const rendered = sticky.map((name) => renderStickyPickChain(family, table, countOfPick(name) ?? 0));
     const commands = `${rendered.join("")}${additions}`;
-    if (commands !== "") await this.#options.runNft.apply(commands);
+    if (commands !== "") await applyNft(commands);
   }
 
   /**

@@ -1,16 +1,18 @@
 import { release } from "node:os";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
+import { familyLabels } from "@kpng/backend-kit/observe/family-labels.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
 import { families } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { RulesetChanges } from "../netlink/ruleset-changes.ts";
-import { readOwnObjects } from "../read/own-objects.ts";
+import { Counter, type Registry } from "prom-client";
+import { NftablesConnection, RulesetChanges } from "../netlink/nftables-connection.ts";
+import type { TableId } from "../netlink/transaction.ts";
+import { readOwnObjects } from "../read/read-table.ts";
+import { ipOf, notRemembered } from "../render/skeleton.ts";
 import { NftRuleSet } from "./nft-rule-set.ts";
-import { observeAffinity } from "./observe-affinity.ts";
-import { type ElementsThrough, openConnection } from "./open-connection.ts";
 import { PrintedRuleSet } from "./printed-rule-set.ts";
-import { RunNft } from "./run-nft.ts";
+import { applyNft, checkVersions } from "./run-nft.ts";
 
 /** Settings of the tables of one instance, one for each family. */
 export interface TableSettings {
@@ -20,9 +22,6 @@ export interface TableSettings {
   readonly masqueradeBit: number;
   /** Maximum number of clients remembered for one Service port with affinity. */
   readonly maxClients: number;
-  /** Longest run of the program nft, in milliseconds. */
-  readonly timeoutMs: number;
-  readonly elementsThrough: ElementsThrough;
 }
 
 /**
@@ -31,15 +30,13 @@ export interface TableSettings {
  */
 export async function openRuleSets(
   settings: TableSettings,
-  { destination, log, metrics }: ProxyHost,
+  { destination, metrics }: ProxyHost,
 ): Promise<readonly (NftRuleSet | PrintedRuleSet)[]> {
-  const { table, masqueradeBit, maxClients, timeoutMs, elementsThrough } = settings;
-  const runNft = new RunNft(timeoutMs);
-  await runNft.checkVersions(release());
+  const { table, masqueradeBit, maxClients } = settings;
+  await checkVersions(release());
   const changes = new RulesetChanges();
   const options = nodeFamilies().map((family) => {
-    const connection = openConnection(elementsThrough, runNft, log, changes);
-    return { family, table, masqueradeBit, maxClients, connection, runNft };
+    return { family, table, masqueradeBit, maxClients, connection: new NftablesConnection(changes) };
   });
   if (destination.kind !== "kernel") {
     const print = destination.kind === "print" ? destination.print : undefined;
@@ -53,20 +50,44 @@ export async function openRuleSets(
 }
 
 /** Deletes the tables of an instance. Errors: the first failure, after every table was tried. */
-export async function deleteTables(
-  { table, timeoutMs, elementsThrough }: Omit<TableSettings, "masqueradeBit" | "maxClients">,
-  log: Log,
-): Promise<void> {
-  const runNft = new RunNft(timeoutMs);
-  const connection = openConnection(elementsThrough, runNft, log);
+export async function deleteTables(table: string, log: Log): Promise<void> {
+  const connection = new NftablesConnection();
   const failures = new CleanupFailures(log);
   for (const family of families) {
     const id = { family, name: table };
     await failures.attempt(async () => {
       if ((await readOwnObjects(connection, id)) === undefined) return;
-      await runNft.deleteTable(id);
+      await applyNft(`delete table ${ipOf(family)} ${table}\n`);
       log.info("table deleted", { family, table });
     });
   }
   failures.end();
+}
+
+/** A table and how to read it. */
+export interface ObservedTable {
+  readonly id: TableId;
+  readonly connection: Pick<NftablesConnection, "readCounter">;
+}
+
+/**
+ * Adds the metric of clients that a full map of affinity does not remember. Each scrape reads the counter in the kernel
+ * of each table; one that cannot be read leaves the metric as it was. `backend.ts` calls it for tables in the kernel.
+ */
+export function observeAffinity(registry: Registry, tables: readonly ObservedTable[]): void {
+  new Counter({
+    name: "kpng_nft_affinity_not_remembered_total",
+    help: "Connections whose client is not remembered, because the map of clients is full (--max-affinity-clients)",
+    labelNames: ["ip_family"] as const,
+    registers: [registry],
+    async collect() {
+      for (const { id, connection } of tables) {
+        const count = await connection.readCounter(id, notRemembered).catch(() => undefined);
+        if (count === undefined) continue;
+        const labels = { ip_family: familyLabels[id.family] };
+        this.remove(labels);
+        this.inc(labels, count);
+      }
+    },
+  });
 }

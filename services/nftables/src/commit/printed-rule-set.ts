@@ -2,17 +2,20 @@ import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { ServiceElements } from "../elements/service-elements.ts";
-import type { RulesByChain } from "../read/compare-rules.ts";
-import { readOwnObjects } from "../read/own-objects.ts";
-import { readRules } from "../read/read-rules.ts";
-import { readElements } from "../read/read-table.ts";
+import { type RulesByChain, readElements, readOwnObjects, readRules } from "../read/read-table.ts";
+import { ServiceElements } from "../render/service-elements.ts";
 import { renderHooks, renderPickChain, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
-import { fillElements, putRecord } from "./fill-elements.ts";
-import { countOfPick } from "./needed-picks.ts";
-import { formatTransaction, makeNftChange, type NftChange } from "./nft-change.ts";
+import { formatTransaction, makeNftChange, type NftChange } from "./nft-rule-set.ts";
 import type { NftTableOptions, TableChange } from "./nft-table.ts";
-import { type Frame, planChange, planInstall, type TablePlan } from "./plan-table.ts";
+import {
+  countOfPick,
+  type Frame,
+  fillElements,
+  planChange,
+  planInstall,
+  putRecord,
+  type TablePlan,
+} from "./plan-table.ts";
 
 /** Options of {@link PrintedRuleSet}. */
 export interface PrintedRuleSetOptions extends NftTableOptions {

@@ -2,7 +2,7 @@ import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { RunNft } from "./run-nft.ts";
+import { checkVersions } from "./run-nft.ts";
 
 let folder: string;
 beforeAll(async () => {
@@ -17,7 +17,7 @@ async function check(said: string, kernel: string): Promise<string> {
   await chmod(nft, 0o755);
   vi.stubEnv("PATH", folder);
   try {
-    return await new RunNft(30_000).checkVersions(kernel).then(() => "ok", String);
+    return await checkVersions(kernel).then(() => "ok", String);
   } finally {
     vi.unstubAllEnvs();
   }

@@ -1,60 +1,41 @@
 import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import type { TableId } from "../netlink/element-batch.ts";
-import { BackendNftError } from "../netlink/nft-error.ts";
-import { ipOf } from "../render/skeleton.ts";
+import { BackendNftError } from "../netlink/netlink-socket.ts";
 
 /** The oldest versions that kube-proxy accepts, too. */
 const oldestNft = [1, 0, 1] as const;
 const oldestKernel = [5, 13, 0] as const;
 
+/** Longest run of nft, in milliseconds: beside large tables of other programs it takes long to read them all. */
+const timeoutMs = 300_000;
+
 /**
- * Runs the program `nft`. `NftTable` uses it for chains and rules, `backend.ts` to check versions and to delete tables,
- * and `NftToolConnection` for elements. `NftablesConnection`, the standard way for elements, needs no process.
+ * Applies commands of the program `nft`, which adds chains and rules, in one transaction. Elements are written, and tables
+ * read, by `NftablesConnection`.
+ *
+ * Errors: COMMIT_REJECTED, after which nothing is changed; NFT_MISSING.
  */
-export class RunNft {
-  readonly #timeoutMs: number;
+export async function applyNft(commands: string): Promise<void> {
+  await runNft(["nft", "-f", "-"], commands);
+}
 
-  constructor(timeoutMs: number) {
-    this.#timeoutMs = timeoutMs;
-  }
+/** Rejects if nft or the kernel is too old. Errors: NFT_MISSING, NFT_UNSUPPORTED. */
+export async function checkVersions(kernelRelease: string): Promise<void> {
+  const said = await runNft(["nft", "--version"], "");
+  requireVersion("nft", said, oldestNft);
+  requireVersion("the kernel", kernelRelease, oldestKernel);
+}
 
-  /** Applies commands in one transaction. Errors: COMMIT_REJECTED, after which nothing is changed; NFT_MISSING. */
-  async apply(commands: string): Promise<void> {
-    await this.#run(["nft", "-f", "-"], commands);
+async function runNft(command: readonly string[], stdin: string): Promise<string> {
+  const end = await runProgram(command, { timeoutMs, stdin });
+  if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
+  const [program = ""] = command;
+  if (end.kind === "not-started") {
+    throw new BackendNftError("NFT_MISSING", `${program} cannot be started`, { cause: end.cause });
   }
-
-  /** Runs `nft --json` with these arguments, and returns its output. Errors: READ_FAILED, NFT_MISSING. */
-  async list(args: readonly string[]): Promise<string> {
-    return await this.#run(["nft", "--json", ...args], "", "READ_FAILED");
-  }
-
-  /** Rejects if nft or the kernel is too old. Errors: NFT_MISSING, NFT_UNSUPPORTED. */
-  async checkVersions(kernelRelease: string): Promise<void> {
-    const said = await this.#run(["nft", "--version"], "");
-    requireVersion("nft", said, oldestNft);
-    requireVersion("the kernel", kernelRelease, oldestKernel);
-  }
-
-  async deleteTable({ family, name }: TableId): Promise<void> {
-    await this.apply(`delete table ${ipOf(family)} ${name}\n`);
-  }
-
-  async #run(
-    command: readonly string[],
-    stdin: string,
-    code: "COMMIT_REJECTED" | "READ_FAILED" = "COMMIT_REJECTED",
-  ): Promise<string> {
-    const end = await runProgram(command, { timeoutMs: this.#timeoutMs, stdin });
-    if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
-    const [program = ""] = command;
-    if (end.kind === "not-started") {
-      throw new BackendNftError("NFT_MISSING", `${program} cannot be started`, { cause: end.cause });
-    }
-    const lines = stdin.split("\n").length - 1;
-    const input = stdin === "" ? "" : ` for ${lines} lines`;
-    const text = `${command.join(" ")} failed${input} (${describeEnd(end, this.#timeoutMs)}): ${end.stderr.trim()}`;
-    throw new BackendNftError(code, text);
-  }
+  const lines = stdin.split("\n").length - 1;
+  const input = stdin === "" ? "" : ` for ${lines} lines`;
+  const text = `${command.join(" ")} failed${input} (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
+  throw new BackendNftError("COMMIT_REJECTED", text);
 }
 
 /** Rejects a version in the output of a program that is older than `oldest`. Errors: NFT_UNSUPPORTED. */

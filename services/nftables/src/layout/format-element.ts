@@ -1,8 +1,17 @@
 import type { Family } from "@kpng/model/address.ts";
 import ipaddr from "ipaddr.js";
-import { addressLength, type ElementBytes, type ElementValue, numberBytes, readNumber } from "./element-keys.ts";
-import { type FrontendKind, packSet, unpackSet } from "./packed-set.ts";
-import { dataOf, type SharedSet } from "./set-names.ts";
+import {
+  addressLength,
+  dataOf,
+  type ElementBytes,
+  type ElementValue,
+  type FrontendKind,
+  numberBytes,
+  packSet,
+  readNumber,
+  type SharedSet,
+  unpackSet,
+} from "./elements.ts";
 
 /** A field of an element's key or value. */
 export type Field = "address" | "protocol" | "port" | "number" | "index";

@@ -1,5 +1,22 @@
 import { createRequire } from "node:module";
-import { BackendNftError } from "./nft-error.ts";
+import { CodedError } from "@kpng/process/coded-error.ts";
+
+/** Codes of errors of kpng-nft. `docs/errors.md` explains each. */
+export type BackendNftErrorCode =
+  | "NETLINK_UNAVAILABLE"
+  | "NFT_MISSING"
+  | "COMMIT_REJECTED"
+  | "READ_FAILED"
+  | "NFT_UNSUPPORTED"
+  | "TABLE_NOT_OURS";
+
+/**
+ * An error of the nft backend, thrown by the folders `netlink`, `read` and `commit`. It is defined here because
+ * `netlink` is the lowest of them.
+ */
+export class BackendNftError extends CodedError<BackendNftErrorCode> {
+  override readonly name = "BackendNftError";
+}
 
 const addressFamilyNetlink = 16;
 const socketTypeRaw = 3;
@@ -43,7 +60,9 @@ function loadCLibrary() {
       close: library.func("int close(int)"),
     };
   } catch (cause) {
-    throw new BackendNftError("NETLINK_UNAVAILABLE", "the C library cannot be called through koffi", { cause });
+    const remedy = "install kpng again with its native modules, or use kpng-iptables where koffi has none";
+    const text = `the native module of koffi, which opens netlink sockets, cannot be loaded: ${remedy}`;
+    throw new BackendNftError("NETLINK_UNAVAILABLE", text, { cause });
   }
 }
 

@@ -1,5 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
+import { RulesetChanges } from "./nftables-connection.ts";
+import type { BatchStep } from "./transaction.ts";
 
 const module = new URL("nftables-connection.ts", import.meta.url).href;
 const script = `
@@ -21,4 +23,43 @@ test("without CAP_NET_ADMIN, errors of reads and transactions name the capabilit
     expect.stringMatching(`^\\[READ_FAILED\\] .*${lacks}$`),
     expect.stringMatching(`^\\[COMMIT_REJECTED\\] .*${lacks}$`),
   ]);
+});
+
+const elements = [{ key: "\0\0\0\0" }];
+const put: BatchStep = { set: "record", kind: "put", elements };
+const replacement: readonly BatchStep[] = [{ set: "record", kind: "delete", elements }, put];
+
+test("commits of our own are no changes by others, whichever connection makes them", () => {
+  const changes = new RulesetChanges();
+  const before = changes.read(7);
+  changes.committed(7, replacement);
+  changes.committed(8, [{ kind: "chain", chain: "pick_2", rules: [] }]);
+  expect(changes.expected).toBe(9);
+  expect(changes.read(9)).toBe(before);
+});
+
+test.each([
+  { what: "without a commit", after: () => undefined, now: 8 },
+  { what: "before a commit that the kernel refused", after: (changes) => changes.disturbed(), now: 9 },
+  { what: "after a commit", after: (changes) => changes.committed(7, replacement), now: 9 },
+  {
+    what: "that takes the number of a commit that changed nothing",
+    after: (changes) => changes.committed(7, [put]),
+    now: 8,
+  },
+] satisfies { what: string; after: (changes: RulesetChanges) => void; now: number }[])(
+  "a change by another program $what is noticed",
+  ({ after, now }) => {
+    const changes = new RulesetChanges();
+    const before = changes.read(7);
+    after(changes);
+    expect(changes.read(now)).not.toBe(before);
+  },
+);
+
+test("no batch names a generation of more than 32 bits", () => {
+  const changes = new RulesetChanges();
+  changes.read(0xffff_ffff);
+  changes.committed(0xffff_ffff, replacement);
+  expect(changes.expected).toBeUndefined();
 });

@@ -1,4 +1,4 @@
-import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
+import type { ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
   chain as chainAttribute,
   commentRecord,
@@ -14,7 +14,7 @@ import {
   set as setAttribute,
   verdict,
 } from "./constants.ts";
-import { forEachAttribute } from "./netlink-reader.ts";
+import { forEachAttribute } from "./messages.ts";
 
 /**
  * Names of the chains and sets of a table. `NftablesConnection` decodes answers of the kernel with the functions of

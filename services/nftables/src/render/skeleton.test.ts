@@ -1,6 +1,6 @@
 import { families } from "@kpng/model/address.ts";
 import { expect, test } from "vitest";
-import { encodeBatch, stepBytes } from "../netlink/element-batch.ts";
+import { encodeBatch, stepBytes } from "../netlink/transaction.ts";
 import { pickChainAddition } from "./skeleton.ts";
 
 test.each(families)("%s: no pick chain takes more of a transaction than its upper bound", (family) => {

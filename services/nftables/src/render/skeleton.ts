@@ -1,8 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { type FrontendKind, firstEndpointId, packed } from "../layout/packed-set.ts";
-import type { ChainAddition } from "../netlink/element-batch.ts";
-import { writeMaskRule, writePickRule } from "../netlink/pick-rules.ts";
+import { type FrontendKind, firstEndpointId, packed } from "../layout/elements.ts";
+import { type ChainAddition, writeMaskRule, writePickRule } from "../netlink/transaction.ts";
 
 /**
  * Name of a chain that marks our tables. A table without it is not ours, or has sets that this version does not expect.
@@ -123,11 +122,6 @@ export function renderPickChain(family: Family, table: string, count: number): s
 /** The map with the endpoints of all sets. The type of numgen has no name. */
 function slotsDeclaration(family: Family): string {
   return `map slots { typeof meta priority . numgen random mod 65536 : ${ipOf(family)} daddr . th dport; }`;
-}
-
-/** Renders the command that adds the map `slots`, for `NftToolConnection`. */
-export function renderSlots(family: Family, table: string): string {
-  return slotsDeclaration(family).replace("map ", `add map ${ipOf(family)} ${table} `);
 }
 
 /** Returns the definitions of the sets and maps that all Services share. */

@@ -4,7 +4,6 @@ import { parseArgs } from "node:util";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import { NftTable } from "../commit/nft-table.ts";
-import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { ChangingPlan } from "./plans.ts";
 
@@ -20,9 +19,7 @@ keepYoungGenerationSmall();
 growOldGenerationByHalf();
 const nothing = (): void => undefined;
 const connection = new NftablesConnection();
-const runNft = new RunNft(300_000);
-const make = () =>
-  new NftTable({ family: "v4", table: "kpng", masqueradeBit: 14, connection, runNft, maxClients: 1_000_000 });
+const make = () => new NftTable({ family: "v4", table: "kpng", masqueradeBit: 14, connection, maxClients: 1_000_000 });
 
 interface Cost {
   readonly ms: number;

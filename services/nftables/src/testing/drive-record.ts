@@ -1,20 +1,15 @@
 import { spawnSync } from "node:child_process";
 import { NftTable, type TableChange } from "../commit/nft-table.ts";
-import { NftToolConnection } from "../commit/nft-tool-connection.ts";
-import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
-import { readInstalledState } from "../read/installed-state.ts";
+import { readInstalledState } from "../read/read-table.ts";
 import { ChangingPlan } from "./plans.ts";
 
 // Stores records with a table in the network namespace of this process, damages the table, and prints what each step
-// did: `drive-record.ts WAY`. WAY is "netlink" or "nft": how elements are read and written.
+// did.
 
 const id = { family: "v4", name: "kpng" } as const;
-const runNft = new RunNft(60_000);
-const isTool = process.argv[2] === "nft";
-const connection = isTool ? new NftToolConnection(runNft) : new NftablesConnection();
-const make = () =>
-  new NftTable({ family: "v4", table: "kpng", masqueradeBit: 14, connection, runNft, maxClients: 1_000 });
+const connection = new NftablesConnection();
+const make = () => new NftTable({ family: "v4", table: "kpng", masqueradeBit: 14, connection, maxClients: 1_000 });
 const nft = (command: string): void => {
   const { stderr, status } = spawnSync("nft", [command], { encoding: "utf8" });
   if (status !== 0) throw new Error(stderr);
@@ -46,8 +41,8 @@ seen.sync = await outcome(() => table.sync(plan, new Set(), committing));
 seen.synced = await state();
 
 const { PATH } = process.env;
-// Through netlink, the program nft is not needed if nothing differs.
-if (!isTool) process.env.PATH = "/nonexistent";
+// The program nft is not needed if nothing differs.
+process.env.PATH = "/nonexistent";
 seen.again = await outcome(() => table.syncAll(plan, committing));
 process.env.PATH = PATH;
 

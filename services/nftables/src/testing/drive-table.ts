@@ -1,24 +1,17 @@
 import { spawnSync } from "node:child_process";
 import type { Family } from "@kpng/model/address.ts";
 import { NftTable, type TableChange } from "../commit/nft-table.ts";
-import { NftToolConnection } from "../commit/nft-tool-connection.ts";
-import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
-import type { TableConnection } from "../netlink/table-connection.ts";
-import { readOwnObjects } from "../read/own-objects.ts";
+import { readOwnObjects } from "../read/read-table.ts";
 import { ipOf } from "../render/skeleton.ts";
 import { ChangingPlan } from "./plans.ts";
 
-// Changes a table in the network namespace of this process, and prints what each step did: `drive-table.ts FAMILY WAY`.
-// WAY is "netlink" or "nft": how elements are read and written. The restart is one with the other way.
+// Changes a table in the network namespace of this process, and prints what each step did: `drive-table.ts FAMILY`.
 
 const family: Family = process.argv[2] === "v6" ? "v6" : "v4";
 const ip = ipOf(family);
-const runNft = new RunNft(60_000);
-const [netlink, tool] = [new NftablesConnection(), new NftToolConnection(runNft)];
-const [first, second] = process.argv[3] === "nft" ? [tool, netlink] : [netlink, tool];
-const make = (connection: TableConnection = first) =>
-  new NftTable({ family, table: "kpng", masqueradeBit: 14, connection, runNft, maxClients: 1_000 });
+const connection = new NftablesConnection();
+const make = () => new NftTable({ family, table: "kpng", masqueradeBit: 14, connection, maxClients: 1_000 });
 const sizes = ({ elements, chains }: TableChange) => ({
   elements: elements.reduce((sum, change) => sum + change.elements.length, 0),
   chains,
@@ -42,8 +35,8 @@ const failureOf = async (work: Promise<unknown>): Promise<string> =>
   );
 const nothing = (): void => undefined;
 let chainCommits = 0;
-const commit = first.commit.bind(first);
-first.commit = async (id, steps) => {
+const commit = connection.commit.bind(connection);
+connection.commit = async (id, steps) => {
   if (steps.some(({ kind }) => kind === "chain")) chainCommits += 1;
   await commit(id, steps);
 };
@@ -57,8 +50,6 @@ const chainCommitsOfLoad = chainCommits;
 const frontends = elementsOf("frontends");
 const slots = elementsOf("slots").length;
 const again = sizes(await table.sync(plan, new Set(["ns/web-1", "ns/sticky-2"] as const), nothing));
-table = make(second);
-const restart = sizes(await table.syncAll(plan, nothing)).elements;
 table = make();
 const restartAgain = sizes(await table.syncAll(plan, nothing));
 plan.set("ns/web-1", 2);
@@ -68,8 +59,8 @@ const noDrift = sizes(await table.repair(plan));
 plan.set("ns/web-1", 3);
 await table.sync(plan, new Set(["ns/web-1"] as const), nothing);
 let reads = 0;
-const read = first.readElements.bind(first);
-first.readElements = async (...args) => {
+const read = connection.readElements.bind(connection);
+connection.readElements = async (...args) => {
   reads += 1;
   return await read(...args);
 };
@@ -89,19 +80,19 @@ nft("add", "element", ip, "kpng", ranges, `{ ${addedRange} }`);
 const foreignRange = sizes(await table.repair(plan));
 const rangesAfter = nft("list", "set", ip, "kpng", ranges);
 const id = { family, name: "kpng" } as const;
-const known = await first.generation();
-const present = [...(await first.readElements(id, "frontends"))]
+const known = await connection.generation();
+const present = [...(await connection.readElements(id, "frontends"))]
   .slice(0, 1)
   .map(([key, bytes]) => ({ key, data: { kind: "value", bytes } as const }));
 // Changes nothing, so the kernel does not count it; the next change takes the number that it would have had.
-await first.commit(id, [{ set: "frontends", kind: "put", elements: present }]);
+await connection.commit(id, [{ set: "frontends", kind: "put", elements: present }]);
 nft("add", "counter", ip, "kpng", "seven", "{ packets 7 bytes 700 }");
-const isForeignSeen = (await first.generation()) !== known;
-const counted = await Promise.all(["not_remembered", "seven"].map((name) => first.readCounter(id, name)));
+const isForeignSeen = (await connection.generation()) !== known;
+const counted = await Promise.all(["not_remembered", "seven"].map((name) => connection.readCounter(id, name)));
 nft("delete", "table", ip, "kpng");
 const lostTable = sizes(await table.repair(plan)).elements;
 const element = { key: "\0\0\0\0", data: { kind: "goto", chain: "absent" } } as const;
-const refusal = await failureOf(first.commit(id, [{ set: "picks", kind: "put", elements: [element] }]));
+const refusal = await failureOf(connection.commit(id, [{ set: "picks", kind: "put", elements: [element] }]));
 const repaired = elementsOf("frontends");
 // Another number of endpoints, so that a chain for it is added to a table that is in use.
 plan.set("ns/web-1", 7);
@@ -126,11 +117,11 @@ const left = nft("list", "table", ip, "kpng").match(
   /foreign|(?:clients|ranges|sticky)_[0-9a-f]{16}|\d+\.\d+\.\d+\.\d+ \. tcp/g,
 );
 nft("add", "table", ip, "other");
-const foreign = await failureOf(readOwnObjects(first, { family, name: "other" }));
-netlink.close();
+const foreign = await failureOf(readOwnObjects(connection, { family, name: "other" }));
+connection.close();
 // It may get the descriptor of the closed one.
 const other = new NftablesConnection();
-const closed = await failureOf(netlink.generation());
+const closed = await failureOf(connection.generation());
 other.close();
 process.stdout.write(
   JSON.stringify({
@@ -139,7 +130,6 @@ process.stdout.write(
       frontends,
       slots,
       again,
-      restart,
       restartAgain,
       shrunk,
       noDrift,

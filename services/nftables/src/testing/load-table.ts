@@ -1,5 +1,4 @@
 import { NftTable, type TableChange } from "../commit/nft-table.ts";
-import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { ChangingPlan } from "./plans.ts";
 
@@ -11,7 +10,7 @@ const connection = new NftablesConnection(undefined, Number(process.argv[3]));
 const open = (): NftTable =>
   new NftTable({
     ...{ family: "v4", table: "kpng", masqueradeBit: 14, maxClients: 1_000 },
-    ...{ connection, runNft: new RunNft(60_000) },
+    ...{ connection },
   });
 const table = open();
 const plan = new ChangingPlan("v4");

@@ -2,7 +2,6 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { NftTable } from "../commit/nft-table.ts";
-import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { ChangingPlan } from "./plans.ts";
 
@@ -18,7 +17,7 @@ else await readAll(Number(process.argv[2]), Number(process.argv[3]));
 async function readAll(services: number, reads: number): Promise<void> {
   const connection = new NftablesConnection();
   const options = { family: "v4", table: "kpng", masqueradeBit: 14, maxClients: 1_000 } as const;
-  const make = () => new NftTable({ ...options, connection, runNft: new RunNft(60_000) });
+  const make = () => new NftTable({ ...options, connection });
   const plan = new ChangingPlan("v4");
   for (let at = 0; at < services; at++) plan.set(`ns/web-${at}`, 5);
   await make().syncAll(plan, () => undefined);

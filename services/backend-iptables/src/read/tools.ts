@@ -1,0 +1,239 @@
+import { existsSync } from "node:fs";
+import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
+import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
+import { type Family, families } from "@kpng/model/address.ts";
+import { CodedError } from "@kpng/process/coded-error.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+
+/** `docs/errors.md` explains each code. */
+type BackendIptablesErrorCode =
+  | "IPTABLES_MISSING"
+  | "IPTABLES_TOO_OLD"
+  | "SAVE_FAILED"
+  | "TABLE_INCOMPATIBLE"
+  | "CHAINS_IN_USE"
+  | "RESTORE_REFUSED"
+  | "LOCK_HELD"
+  | "TOOL_TIMEOUT";
+
+/**
+ * The failure of an iptables tool, thrown by the folders `read` and `commit`. A file of its own, because all files that
+ * run a tool need it.
+ */
+export class BackendIptablesError extends CodedError<BackendIptablesErrorCode> {
+  override readonly name = "BackendIptablesError";
+}
+
+interface ToolResult {
+  readonly exitCode: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+interface ToolOptions {
+  /** Standard input of the tool. ASCII only, so that its length is its number of bytes. Default: empty. */
+  readonly input?: string | undefined;
+  /** Receives the output as it arrives, in pieces of any length. `stdout` of the result is then empty. */
+  readonly onOutput?: ((text: string) => void) | undefined;
+}
+
+/**
+ * Runs an iptables tool until it exits. The caller checks the exit status. The functions that read and write rules take
+ * it as a parameter, so that a test can run the tools in a network namespace.
+ */
+export type RunTool = (command: readonly string[], options?: ToolOptions) => Promise<ToolResult>;
+
+/** Time after which a tool is killed, in milliseconds. iptables-legacy may need minutes for 100 000 Services. */
+const timeoutMs = 300_000;
+
+/** iptables-save prints about 200 MB for 100 000 Services. */
+const maxOutputBytes = 1024 * 1024 * 1024;
+
+/**
+ * The {@link RunTool} of the backend: it runs all iptables-save, iptables-restore, iptables and nfacct commands.
+ * `openRuleSets`, `observeRules` and `removeRules` pass it to the functions that read and write rules.
+ *
+ * Separate from `runProgram` of backend-kit: it adds the limits of these tools, and throws errors for a tool without an
+ * exit status.
+ *
+ * Errors: IPTABLES_MISSING if the tool cannot be started. TOOL_TIMEOUT if the tool was killed. The kernel may then have
+ * committed some tables of a transaction, but none of them partly.
+ */
+export const runTool: RunTool = async (command, { input = "", onOutput } = {}) => {
+  const options = { timeoutMs, stdin: input, stdout: onOutput, env: toolEnvironment(), maxOutputBytes };
+  const end = await runProgram(command, options);
+  if (end.kind === "exited") return end;
+  const [program = ""] = command;
+  if (end.kind === "not-started") {
+    throw new BackendIptablesError("IPTABLES_MISSING", `${program} cannot be started`, { cause: end.cause });
+  }
+  const text = `${program} was ${describeEnd(end, timeoutMs)} with ${input.length} bytes of input: ${end.stderr.trim()}`;
+  throw new BackendIptablesError("TOOL_TIMEOUT", text);
+};
+
+/** The kernel mechanism that the tools write to. The tools of one variant do not show the rules of the other. */
+export type Variant = "nft" | "legacy";
+
+/** The programs of iptables for one family. */
+export interface Tools {
+  readonly family: Family;
+  /** Name of the program that prints the installed rules, e.g. `iptables-nft-save`. */
+  readonly save: string;
+  /** Name of the program that commits a transaction, e.g. `iptables-nft-restore`. */
+  readonly restore: string;
+  /** *Shape:* `1.8.9`. */
+  readonly version: string;
+  readonly variant: Variant;
+}
+
+/** The oldest version with `--random-fully`, and whose iptables-restore waits for the lock. */
+const minVersion = [1, 6, 2] as const;
+
+/**
+ * Looks for the tools of one family and checks their version. `openTools` calls it at the start, `removeRules` for
+ * `--cleanup`. Separate from both: they differ in which families and variants they require.
+ *
+ * The result `missing` is the reason why this machine cannot have rules of the family (IPv6 is disabled).
+ *
+ * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD.
+ */
+export async function findTools(
+  family: Family,
+  wanted: Variant | "auto",
+  run: RunTool,
+): Promise<Tools | { readonly missing: string }> {
+  if (family === "v6" && !existsSync("/proc/net/if_inet6")) return { missing: "IPv6 is disabled in the kernel" };
+  const base = family === "v4" ? "iptables" : "ip6tables";
+  const name = wanted === "auto" ? base : `${base}-${wanted}`;
+  const { exitCode, stdout, stderr } = await run([name, "--version"]);
+  const match = /v(\d+)\.(\d+)\.(\d+)(?: \((nf_tables|legacy)\))?/.exec(stdout);
+  if (exitCode !== 0 || match === null) {
+    throw new BackendIptablesError(
+      "IPTABLES_MISSING",
+      `${name} --version failed (exit status ${exitCode}): ${stdout}${stderr}`.trim(),
+    );
+  }
+  const version = [Number(match[1]), Number(match[2]), Number(match[3])] as const;
+  if (isOlder(version, minVersion)) {
+    const text = `${name} has version ${version.join(".")}; at least ${minVersion.join(".")} is required`;
+    throw new BackendIptablesError("IPTABLES_TOO_OLD", text);
+  }
+  return {
+    family,
+    save: `${name}-save`,
+    restore: `${name}-restore`,
+    version: version.join("."),
+    variant: match[4] === "nf_tables" ? "nft" : "legacy",
+  };
+}
+
+function isOlder(version: readonly number[], than: readonly number[]): boolean {
+  const at = version.findIndex((number, index) => number !== than[index]);
+  return at >= 0 && (version[at] ?? 0) < (than[at] ?? 0);
+}
+
+/**
+ * Returns the maximum number of chains that one transaction should create. `openRuleSets` passes it to the rule set,
+ * whose `splitChange` splits larger transactions, because the time of iptables-nft is quadratic. Measured with
+ * iptables-nft 1.8.9 and 10 000 chains of 10 rules.
+ */
+export function maxChainsOf({ variant }: Tools): number {
+  return variant === "nft" ? 1_000 : Number.POSITIVE_INFINITY;
+}
+
+/** The variant that `--iptables-variant auto` chooses, and why. */
+interface DetectedVariant {
+  /** `auto`: the program `iptables`, whichever variant it is. */
+  readonly variant: Variant | "auto";
+  readonly reason: string;
+}
+
+/** Rules of both families that the tools of one variant show. */
+interface VariantRules {
+  readonly hasHint: boolean;
+  readonly ruleCount: number;
+}
+
+/**
+ * Chains in table mangle with which kubelet tells containers its variant: KUBE-IPTABLES-HINT since Kubernetes 1.24,
+ * KUBE-KUBELET-CANARY since 1.17.
+ */
+const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
+
+/**
+ * Finds out which variant of iptables the other programs of this node use. `openTools` calls it for
+ * `--iptables-variant auto`, and logs the result. If kpng used the other variant, rules of both would apply to each
+ * packet, in an order that is hard to predict. First it looks for the hint of kubelet, then for the variant with more
+ * rules. Separate from `findTools`, which looks for programs and reads no rules.
+ *
+ * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the image of kube-proxy. Unlike it, a node
+ * without any rules gets its own default and not always iptables-nft.
+ *
+ * Runs iptables-save without `-t`, which in iptables-legacy would load a kernel module. A variant that is not installed
+ * has no rules.
+ */
+export async function detectVariant(run: RunTool): Promise<DetectedVariant> {
+  const nft = await look("nft", run);
+  if (nft?.hasHint === true) return { variant: "nft", reason: "kubelet's chain KUBE-IPTABLES-HINT" };
+  const legacy = await look("legacy", run);
+  if (legacy?.hasHint === true) return { variant: "legacy", reason: "kubelet's chain KUBE-IPTABLES-HINT" };
+  if (nft === undefined || legacy === undefined) return { variant: "auto", reason: "only one variant is installed" };
+  const counts = `${nft.ruleCount} rules of iptables-nft, ${legacy.ruleCount} of iptables-legacy`;
+  if (nft.ruleCount === legacy.ruleCount) return { variant: "auto", reason: `default of this system: ${counts}` };
+  return { variant: nft.ruleCount > legacy.ruleCount ? "nft" : "legacy", reason: counts };
+}
+
+/** Reads the rules of one variant and looks for the hint. Returns undefined if the variant is not installed. */
+async function look(variant: Variant, run: RunTool): Promise<VariantRules | undefined> {
+  let hasHint = false;
+  let ruleCount = 0;
+  let isInstalled = false;
+  for (const program of [`iptables-${variant}-save`, `ip6tables-${variant}-save`]) {
+    const take = readLines((line) => {
+      hasHint ||= hint.test(line);
+      if (line.startsWith("-")) ruleCount++;
+    });
+    // Errors are those of a missing program, of a family that the kernel lacks, or of a lack of rights: the next use of
+    // the tools reports them.
+    const end = await run([program], { onOutput: take }).catch(() => undefined);
+    if (end?.stdout !== undefined) take(end.stdout);
+    isInstalled ||= end?.exitCode === 0;
+  }
+  return isInstalled ? { hasHint, ruleCount } : undefined;
+}
+
+/** Returns a function that takes text in pieces and calls `onLine` with each complete line. */
+function readLines(onLine: (line: string) => void): (text: string) => void {
+  let rest = "";
+  return (text) => {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) onLine(line);
+  };
+}
+
+/**
+ * Returns the tools of each family that this node can have rules of. `openRuleSets` calls it once, at the start.
+ * Without ip6tables, the node serves IPv4 only. Without iptables it cannot serve at all.
+ *
+ * Separate from `detectVariant` and `findTools`, which look at the node: this function decides, and logs the decision.
+ *
+ * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
+ */
+export async function openTools(variant: Variant | "auto", run: RunTool, log: Log): Promise<readonly Tools[]> {
+  const opened: Tools[] = [];
+  const { variant: chosen, reason } =
+    variant === "auto" ? await detectVariant(run) : { variant, reason: "--iptables-variant" };
+  for (const family of families) {
+    const tools = await findTools(family, chosen, run).catch((error: unknown) => {
+      if (family === "v4") throw error;
+      return { missing: reasonOf(error) };
+    });
+    if ("missing" in tools) log.info("not serving this family", { family, reason: tools.missing });
+    else {
+      log.info("iptables found", { family, version: tools.version, variant: tools.variant, reason });
+      opened.push(tools);
+    }
+  }
+  return opened;
+}

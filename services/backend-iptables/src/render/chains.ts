@@ -1,0 +1,165 @@
+import { hash } from "node:crypto";
+import { type Family, parseCidr } from "@kpng/model/address.ts";
+import type { Protocol } from "@kpng/model/service.ts";
+import { type ChainId, chainId, rule } from "./rule.ts";
+
+/** The longest chain name that the kernel accepts: XT_EXTENSION_MAXNAMELEN without the zero at its end. */
+export const maxChainNameLength = 28;
+
+/** A prefix longer than this leaves no room for a kind and 16 digits of a hash. */
+export const maxPrefixLength = 8;
+
+const defaultPrefix = "KPNG-";
+
+/**
+ * The purpose of a chain of a service port: SVC chooses among all endpoints, SVL among those of this node, EXT handles
+ * packets to node ports and external addresses, FW checks the source ranges of a load-balancer IP.
+ */
+export type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
+
+/**
+ * Names of all chains of one instance. `makeProxy` in `backend.ts` creates the names from the prefix, with
+ * `chainNames`; the renderers in this folder use them. They are in one file, because all of them follow one rule:
+ *
+ * Only an instance's own chains begin with its prefix, and no prefix is the beginning of another, because a prefix ends
+ * in its only dash. An instance can therefore find its own chains and remove them.
+ */
+export interface ChainNames {
+  readonly prefix: string;
+  /** A fixed chain: `KPNG-SERVICES`. */
+  fixed(name: FixedChain): string;
+  /** The chains of a service port: `KPNG-SVC-XPGD46QRK7WJZT7O`; the hash is the one that kube-proxy uses. */
+  ofServicePort(name: string, protocol: Protocol): (kind: ServiceChainKind) => string;
+  /** The list of clients that stay with an endpoint: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
+  clientList(servicePortName: string, protocol: Protocol, endpoint: string): string;
+  /**
+   * The chain with the rules of neighbouring addresses, called a bucket: `KPNG-IP-172.30.5.0` for addresses of
+   * Services, `KPNG-HP-10.1.5.0` for those of endpoints.
+   */
+  addressBucket(parent: "SERVICES" | "HAIRPIN", network: string): string;
+  /** The chain with the rules of 64 neighbouring node ports, named after the first of them: `KPNG-NP-TCP-30080`. */
+  nodePortBucket(protocol: Protocol, firstPort: number): string;
+}
+
+/** Chains that do not depend on the Services. */
+export type FixedChain =
+  | "SERVICES"
+  | "NODEPORTS"
+  | "MARK-MASQ"
+  | "POSTROUTING"
+  | "HAIRPIN"
+  | "EXTERNAL-SERVICES"
+  | "PROXY-FIREWALL"
+  | "FORWARD"
+  | "LOCALNET"
+  | "RECORD";
+
+/**
+ * The prefix of the instance that serves `serviceProxyName`: `KPNG-` for the default one, else four letters and three
+ * digits of a hash, so that instances with different names do not touch each other's chains.
+ */
+export function prefixOf(serviceProxyName: string): string {
+  return serviceProxyName === "" ? defaultPrefix : `KPNG${digest(serviceProxyName).slice(0, 3)}-`;
+}
+
+/** Prefixes that are not allowed: with one, a cleanup would remove the chains of kube-proxy, Docker, CNI or flannel. */
+const prefixesOfOthers: readonly string[] = ["KUBE-", "DOCKER-", "CNI-", "FLANNEL-"];
+
+/** True for 1 to 7 capital letters or digits and a dash, unless chains of a well-known program begin like that. */
+export function isChainPrefix(text: string): boolean {
+  if (prefixesOfOthers.includes(text)) return false;
+  return text.length <= maxPrefixLength && /^[A-Z][A-Z0-9]*-$/.test(text);
+}
+
+/** Returns the names of all chains of the instance with this prefix. */
+export function chainNames(prefix: string): ChainNames {
+  return {
+    prefix,
+    fixed: (name) => `${prefix}${name}`,
+    ofServicePort: (name, protocol) => {
+      const hashed = digest(name + protocol.toLowerCase());
+      return (kind) => `${prefix}${kind}-${hashed}`;
+    },
+    clientList: (servicePortName, protocol, endpoint) =>
+      `${prefix}SEP-${digest(servicePortName + protocol.toLowerCase() + endpoint)}`,
+    addressBucket: (parent, network) =>
+      `${prefix}${parent === "SERVICES" ? "IP" : "HP"}-${network.includes(":") ? digest(network) : network}`,
+    nodePortBucket: (protocol, firstPort) => `${prefix}NP-${protocol}-${firstPort}`,
+  };
+}
+
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/** The first 16 digits of the RFC 4648 base32 of a SHA-256. Source: kube-proxy `iptables/proxier.go`, portProtoHash. */
+function digest(text: string): string {
+  const bytes = hash("sha256", text, "buffer");
+  let digits = "";
+  for (let half = 0; half < 2; half++) {
+    let value = bytes.readUIntBE(half * 5, 5);
+    let part = "";
+    for (let digit = 0; digit < 8; digit++) {
+      part = `${alphabet[value % 32]}${part}`;
+      value = Math.floor(value / 32);
+    }
+    digits += part;
+  }
+  return digits;
+}
+
+/**
+ * A chain that contains rules of many Services: a top-level chain, or a bucket of one.
+ *
+ * The kernel compares a new connection with rules one after another. The rules of SERVICES, NODEPORTS and HAIRPIN are
+ * therefore spread over buckets: the rules of 256 neighbouring addresses, or of 64 neighbouring ports of a protocol,
+ * form a chain, and the top-level chain has one rule per bucket. With 5 000 Services × 2 ports in a /16 a connection
+ * meets 296 rules instead of 10 000, and creating or deleting a Service rewrites about 40.
+ *
+ * `renderService` and `renderFrontends` choose the list of each rule with the functions of this file. `DesiredChains`
+ * then joins the rules of all Services in a list, and creates and deletes buckets. Separate from all three, because
+ * this file alone knows the sizes of buckets.
+ */
+export interface RuleList {
+  readonly id: ChainId;
+  /** The rule that leads to this list, and the list that contains it; undefined for a top-level chain. */
+  readonly entry?: { readonly parent: ChainId; readonly rule: string } | undefined;
+  /** Several Services may have the same rule in this list, which is then installed once. Default false. */
+  readonly isDistinct?: boolean | undefined;
+}
+
+/** The bucket of a Service's address in nat SERVICES, or of an endpoint's in nat HAIRPIN. */
+export function addressBucket(
+  parent: "SERVICES" | "HAIRPIN",
+  names: ChainNames,
+  family: Family,
+  address: string,
+): RuleList {
+  const cidr = parseCidr(`${address}/${family === "v4" ? 24 : 120}`)?.cidr ?? address;
+  const bucket = names.addressBucket(parent, cidr.slice(0, cidr.indexOf("/")));
+  return {
+    id: chainId("nat", bucket),
+    entry: { parent: chainId("nat", names.fixed(parent)), rule: rule(`-d ${cidr}`, `-j ${bucket}`) },
+    // A pod may serve several Services.
+    isDistinct: parent === "HAIRPIN",
+  };
+}
+
+const portsPerBucket = 64;
+
+/** The bucket of a node port in nat NODEPORTS. */
+export function nodePortBucket(names: ChainNames, protocol: Protocol, port: number): RuleList {
+  const first = port - (port % portsPerBucket);
+  const bucket = names.nodePortBucket(protocol, first);
+  const text = protocol.toLowerCase();
+  return {
+    id: chainId("nat", bucket),
+    entry: {
+      parent: chainId("nat", names.fixed("NODEPORTS")),
+      rule: rule(`-p ${text}`, `-m ${text} --dport ${first}:${first + portsPerBucket - 1}`, `-j ${bucket}`),
+    },
+  };
+}
+
+/** A top-level chain without buckets. */
+export function wholeList(id: ChainId): RuleList {
+  return { id };
+}

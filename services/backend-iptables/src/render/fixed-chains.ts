@@ -1,0 +1,156 @@
+import type { ChainNames, FixedChain } from "./chains.ts";
+import type { RenderOptions } from "./render-options.ts";
+import { type ChainId, chainId, comment, host, markBits, masquerade, rule, type Table } from "./rule.ts";
+
+/** The rules of a chain that do not depend on the Services: before and after the rules of the Services. */
+export interface FixedRules {
+  readonly head: readonly string[];
+  readonly tail: readonly string[];
+}
+
+/**
+ * Renders all chains that do not depend on the Services. Pure.
+ *
+ * `IptablesRuleSet` and `diffFrame` call it and pass the result to `DesiredChains`, which adds the rules of Services
+ * between `head` and `tail`. Separate from `renderService`, which renders the rules of one Service, and from
+ * `renderJumps`, which renders the jumps from built-in chains.
+ */
+export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, FixedRules> {
+  const { names, masqueradeMark, isConntrackLiberal } = options;
+  const nat = (name: Parameters<typeof names.fixed>[0]): ChainId => chainId("nat", names.fixed(name));
+  const filter = (name: Parameters<typeof names.fixed>[0]): ChainId => chainId("filter", names.fixed(name));
+  const none: FixedRules = { head: [], tail: [] };
+  const mark = markBits(masqueradeMark);
+  const marked = `-m mark --mark ${mark}`;
+  const unmarked = `-m mark ! --mark ${mark}`;
+  return new Map<ChainId, FixedRules>([
+    [filter("PROXY-FIREWALL"), none],
+    [filter("NODEPORTS"), none],
+    [filter("SERVICES"), none],
+    [filter("EXTERNAL-SERVICES"), none],
+    [
+      filter("FORWARD"),
+      {
+        head: [
+          // A late packet that conntrack does not know would leave with the pod's address, and the client would reset.
+          ...(isConntrackLiberal ? [] : ["-m conntrack --ctstate INVALID -j DROP"]),
+          rule(comment("kpng forwarding rules"), marked, "-j ACCEPT"),
+          rule(comment("kpng forwarding conntrack rule"), "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
+        ],
+        tail: [],
+      },
+    ],
+    ...(options.localnetGuard === "none" ? [] : [[filter("LOCALNET"), localnet(options)] as const]),
+    [nat("SERVICES"), { head: [], tail: nodePortJumps(options) }],
+    [nat("NODEPORTS"), none],
+    [nat("MARK-MASQ"), { head: [`-j MARK --set-xmark ${mark}`], tail: [] }],
+    [nat("HAIRPIN"), none],
+    [
+      nat("POSTROUTING"),
+      {
+        head: [
+          rule(unmarked, "-m conntrack --ctstate DNAT", `-j ${names.fixed("HAIRPIN")}`),
+          rule(unmarked, "-j RETURN"),
+          // Without the mark, a packet that passes a second time, wrapped by IPsec or VXLAN, is not masqueraded again.
+          `-j MARK --set-xmark 0x${masqueradeMark.toString(16)}/0x0`,
+          rule(comment("kpng service traffic requiring SNAT"), masquerade),
+        ],
+        tail: [],
+      },
+    ],
+  ]);
+}
+
+/** Part of the comment of the guard's rule if kpng set route_localnet, so that a later cleanup resets it. */
+export const localnetMarker = "kpng set route_localnet";
+
+/**
+ * Renders the chain LOCALNET, which guards 127.0.0.1. Node ports on 127.0.0.1 need the sysctl route_localnet, which
+ * would let neighbours reach what listens there (CVE-2020-8558). Source: kube-proxy's and kubelet's KUBE-FIREWALL.
+ */
+function localnet({ localnetGuard }: RenderOptions): FixedRules {
+  const drop = rule(
+    "! -s 127.0.0.0/8 -d 127.0.0.0/8",
+    comment(`block incoming localnet connections${localnetGuard === "ours" ? `; ${localnetMarker}` : ""}`),
+    "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+  );
+  return { head: [drop], tail: [] };
+}
+
+/**
+ * Renders the jumps to NODEPORTS. They are the last rules of SERVICES: an address of a Service may be one of the node's
+ * own, and then takes precedence.
+ */
+function nodePortJumps({ names, node }: RenderOptions): readonly string[] {
+  const { family, nodePortAddresses, isLoopbackNodePorts } = node;
+  const note = comment("kpng service nodeports; NOTE: this must be the last rule in this chain");
+  const jump = `-j ${names.fixed("NODEPORTS")}`;
+  if (nodePortAddresses === "all") {
+    const notLoopback = isLoopbackNodePorts ? "" : `! -d ${family === "v4" ? "127.0.0.0/8" : "::1/128"}`;
+    return [rule(notLoopback, note, "-m addrtype --dst-type LOCAL", jump)];
+  }
+  return nodePortAddresses.map((address) => rule(`-d ${host(family, address)}`, note, jump));
+}
+
+/** Built-in chains that contain our jumps. */
+export const builtInChains: Readonly<Record<Table, readonly string[]>> = {
+  filter: ["INPUT", "FORWARD", "OUTPUT"],
+  nat: ["PREROUTING", "OUTPUT", "POSTROUTING"],
+};
+
+/**
+ * Renders our jumps at the beginning of each built-in chain, in the order in which packets meet them. Source:
+ * kube-proxy `iptables/proxier.go`, iptablesJumpChains. The README gives the reason for each.
+ *
+ * `IptablesRuleSet` and `diffFrame` compare them with the installed jumps, by `diffJumps`. Separate from
+ * `renderFixedChains`, because built-in chains also have rules of other programs and are never rewritten as a whole.
+ */
+export function renderJumps(options: RenderOptions): ReadonlyMap<ChainId, readonly string[]> {
+  const { names } = options;
+  const isNew = "-m conntrack --ctstate NEW";
+  const firewall = jump(names, isNew, "kpng load balancer firewall", "PROXY-FIREWALL");
+  const services = jump(names, isNew, "kpng service portals", "SERVICES");
+  const external = jump(names, isNew, "kpng externally-visible service portals", "EXTERNAL-SERVICES");
+  const portals = jump(names, "", "kpng service portals", "SERVICES");
+  const localnet = options.localnetGuard === "none" ? [] : [jump(names, "", "kpng localnet firewall", "LOCALNET")];
+  return new Map([
+    [
+      chainId("filter", "INPUT"),
+      [...localnet, firewall, jump(names, "", "kpng health check service ports", "NODEPORTS"), external],
+    ],
+    [chainId("filter", "FORWARD"), [firewall, jump(names, "", "kpng forwarding rules", "FORWARD"), services, external]],
+    [chainId("filter", "OUTPUT"), [...localnet, firewall, services]],
+    [chainId("nat", "PREROUTING"), [portals]],
+    [chainId("nat", "OUTPUT"), [portals]],
+    [chainId("nat", "POSTROUTING"), [jump(names, "", "kpng postrouting rules", "POSTROUTING")]],
+  ]);
+}
+
+function jump(names: ChainNames, match: string, note: string, target: FixedChain): string {
+  return rule(match, comment(note), `-j ${names.fixed(target)}`);
+}
+
+/** Number of the current layout of chains. Increase it when new fixed chains do not fit older chains of Services. */
+const layout = 1;
+
+/**
+ * The chain whose only rule is the record of the rules: a text that says of which boot and which plans they are. No
+ * packet reaches the chain.
+ *
+ * `putPlan` writes the record with `renderRecord`, and `findInstalledState` reads it after a restart with
+ * `readRecord`. Both are in this file, so that they agree about the format.
+ */
+export function recordChain(names: ChainNames): ChainId {
+  return chainId("nat", names.fixed("RECORD"));
+}
+
+/** Returns the rule that stores a record; `readRecord` is the reverse. */
+export function renderRecord(record: string): string {
+  return comment(`kpng layout ${layout}; ${record}`);
+}
+
+/** Returns the record in the rules of the record chain; undefined if there is none, or one of another layout. */
+export function readRecord(body: string): string | undefined {
+  const [, number, record] = /--comment "kpng layout (\d+); ([^"]*)"/.exec(body) ?? [];
+  return number === String(layout) ? record : undefined;
+}

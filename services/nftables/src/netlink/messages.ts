@@ -1,0 +1,161 @@
+/** Flag of an attribute type whose value is a list of attributes. Source: linux/netlink.h, NLA_F_NESTED. */
+const nestedFlag = 0x8000;
+
+/** Size of the header of an attribute: u16 length, u16 type, both in host byte order. */
+const attributeHeaderBytes = 4;
+
+/** Length of a netlink message header (16) and of the nfnetlink header that follows it (4). */
+const messageHeaderBytes = 20;
+
+/** The header fields of one nfnetlink message. Source: linux/netlink.h and linux/netfilter/nfnetlink.h. */
+export interface MessageHeader {
+  /** `subsystem << 8 | message`, or one of the batch markers. */
+  readonly type: number;
+  /** NLM_F_* flags. */
+  readonly flags: number;
+  /** Echoed in the kernel's answer. */
+  readonly sequence: number;
+  /** AF_INET (2), AF_INET6 (10), or 0 where the message has no family. */
+  readonly family: number;
+  /** For batch markers the subsystem; else 0. */
+  readonly resourceId?: number | undefined;
+}
+
+/**
+ * Writes nfnetlink messages into one growing buffer. `encodeBatch` and `NftablesConnection` write messages with it,
+ * `pick-rules.ts` their rules. It knows headers, attributes and padding, but no numbers of nftables.
+ *
+ * Integers of headers are in host byte order, which is little-endian on every platform where Node.js runs on Linux.
+ * Integers of nftables attributes are big-endian.
+ */
+export class NetlinkWriter {
+  #bytes: Buffer;
+  #length = 0;
+
+  constructor(initialBytes = 16 * 1024) {
+    this.#bytes = Buffer.alloc(initialBytes);
+  }
+
+  /** The messages written so far. Valid until the next write. */
+  get bytes(): Buffer {
+    return this.#bytes.subarray(0, this.#length);
+  }
+
+  /** Appends one message; `writeAttributes` appends its attributes. */
+  message(header: MessageHeader, writeAttributes: () => void = () => undefined): void {
+    const start = this.#length;
+    this.#reserve(messageHeaderBytes);
+    this.#length += messageHeaderBytes;
+    writeAttributes();
+    const bytes = this.#bytes;
+    bytes.writeUInt32LE(this.#length - start, start);
+    bytes.writeUInt16LE(header.type, start + 4);
+    bytes.writeUInt16LE(header.flags, start + 6);
+    bytes.writeUInt32LE(header.sequence, start + 8);
+    bytes.writeUInt32LE(0, start + 12);
+    bytes.writeUInt8(header.family, start + 16);
+    bytes.writeUInt8(0, start + 17);
+    bytes.writeUInt16BE(header.resourceId ?? 0, start + 18);
+  }
+
+  /** Appends an attribute whose value is a list of attributes. Errors: RangeError above 65 535 bytes. */
+  nested(type: number, writeAttributes: () => void): void {
+    const start = this.#length;
+    this.#reserve(attributeHeaderBytes);
+    this.#length += attributeHeaderBytes;
+    writeAttributes();
+    this.#bytes.writeUInt16LE(this.#length - start, start);
+    this.#bytes.writeUInt16LE(type | nestedFlag, start + 2);
+  }
+
+  /** Appends an attribute with bytes. */
+  value(type: number, value: Uint8Array): void {
+    const start = this.#beginValue(type, value.length);
+    this.#bytes.set(value, start);
+  }
+
+  /** Appends an attribute with bytes that are given as a string of one character for each byte. */
+  latin1(type: number, bytes: string): void {
+    const start = this.#beginValue(type, bytes.length);
+    this.#bytes.write(bytes, start, "latin1");
+  }
+
+  /** Appends an attribute with an ASCII text and its terminating NUL. */
+  text(type: number, text: string): void {
+    const start = this.#beginValue(type, text.length + 1);
+    this.#bytes.write(text, start, "latin1");
+    this.#bytes[start + text.length] = 0;
+  }
+
+  /** Appends an attribute with an integer, big-endian. */
+  uint32(type: number, value: number): void {
+    this.#bytes.writeUInt32BE(value, this.#beginValue(type, 4));
+  }
+
+  /** Writes the header and zeroed padding of a value of `size` bytes; returns where the value starts. */
+  #beginValue(type: number, size: number): number {
+    const start = this.#length;
+    const padded = attributeHeaderBytes + align4(size);
+    this.#reserve(padded);
+    this.#bytes.fill(0, start, start + padded);
+    this.#bytes.writeUInt16LE(attributeHeaderBytes + size, start);
+    this.#bytes.writeUInt16LE(type, start + 2);
+    this.#length = start + padded;
+    return start + attributeHeaderBytes;
+  }
+
+  #reserve(more: number): void {
+    if (this.#length + more <= this.#bytes.length) return;
+    const grown = Buffer.alloc(Math.max(this.#bytes.length * 2, this.#length + more));
+    this.#bytes.copy(grown, 0, 0, this.#length);
+    this.#bytes = grown;
+  }
+}
+
+/** Netlink aligns messages and attributes to 4 bytes. */
+export function align4(size: number): number {
+  return (size + 3) & ~3;
+}
+
+/** One message as the kernel sends it. */
+export interface NetlinkMessage {
+  readonly type: number;
+  readonly flags: number;
+  readonly sequence: number;
+  /** Part after the 16-byte netlink header. */
+  readonly payload: Buffer;
+}
+
+/**
+ * Splits the result of one read of a socket into messages, for `NftablesConnection`. A truncated rest is ignored: the
+ * kernel sends none. This file knows only the framing of netlink; `read-objects.ts` decodes what nftables puts into it.
+ */
+export function* readMessages(bytes: Buffer): Generator<NetlinkMessage, void, void> {
+  for (let at = 0; at + 16 <= bytes.length; ) {
+    const length = bytes.readUInt32LE(at);
+    if (length < 16 || at + length > bytes.length) return;
+    yield {
+      type: bytes.readUInt16LE(at + 4),
+      flags: bytes.readUInt16LE(at + 6),
+      sequence: bytes.readUInt32LE(at + 8),
+      payload: bytes.subarray(at + 16, at + length),
+    };
+    at += align4(length);
+  }
+}
+
+/**
+ * Calls `take` with each attribute of a list; the value is a view of `bytes`. `read-objects.ts` decodes messages with
+ * it.
+ */
+export function forEachAttribute(bytes: Buffer, take: (type: number, value: Buffer) => void): void {
+  for (let at = 0; at + 4 <= bytes.length; ) {
+    const length = bytes.readUInt16LE(at);
+    if (length < 4 || at + length > bytes.length) return;
+    take(bytes.readUInt16LE(at + 2) & 0x3fff, bytes.subarray(at + 4, at + length));
+    at += align4(length);
+  }
+}
+
+/** The length of the nfnetlink header that begins the payload of each nftables message. */
+export const nfnetlinkHeaderBytes = 4;

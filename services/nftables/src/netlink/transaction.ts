@@ -1,0 +1,313 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { ElementBytes } from "../layout/elements.ts";
+import {
+  batchGenerationId,
+  chain as chainAttribute,
+  commentRecord,
+  data,
+  element as elementAttribute,
+  elementList,
+  expression,
+  flags,
+  listItem,
+  messageType,
+  metaPriority,
+  nftables,
+  nftablesSubsystem,
+  register,
+  rule as ruleAttribute,
+  verdict,
+  verdictCode,
+} from "./constants.ts";
+import { NetlinkWriter } from "./messages.ts";
+
+/** Data of a map's element: a value, or the chain in which evaluation continues. */
+export type ElementData =
+  | { readonly kind: "value"; readonly bytes: ElementBytes }
+  | { readonly kind: "goto" | "jump"; readonly chain: string };
+
+/** One element of a set or map. */
+export interface SetElement {
+  /** The fields of the key, each padded to a multiple of 4 bytes. */
+  readonly key: ElementBytes;
+  /** Undefined for a set. */
+  readonly data?: ElementData | undefined;
+  /** Shown by `nft list`; at most 127 characters of ASCII. */
+  readonly comment?: string | undefined;
+}
+
+/** One step of a transaction: elements that one set gains or loses. */
+export interface ElementChange {
+  readonly set: string;
+  readonly kind: "put" | "delete";
+  /** To replace the data of a key, delete it first: the kernel refuses a second put with other data. */
+  readonly elements: readonly SetElement[];
+}
+
+/** One step of a transaction: a chain, new or not, gets exactly these rules. */
+export interface ChainAddition {
+  readonly kind: "chain";
+  readonly chain: string;
+  /** Each writes the expressions of one rule; see `pick-rules.ts`. */
+  readonly rules: readonly ((writer: NetlinkWriter) => void)[];
+}
+
+/** One step of a transaction. `NftTable` makes the steps, and `NftablesConnection` commits them. */
+export type BatchStep = ElementChange | ChainAddition;
+
+/** Which table a transaction changes. */
+export interface TableId {
+  readonly family: Family;
+  readonly name: string;
+}
+
+/** A transaction as it is sent, and the step that each of its messages belongs to, for error messages. */
+export interface EncodedBatch {
+  readonly bytes: Buffer;
+  /** By sequence number. */
+  readonly stepOfMessage: ReadonlyMap<number, BatchStep>;
+  /** The sequence number of the message that the kernel acknowledges if the whole transaction succeeds. */
+  readonly lastSequence: number;
+}
+
+/** An attribute holds 65 535 bytes; a list of elements is ended before its next element could exceed that. */
+const maxListBytes = 60_000;
+
+/**
+ * Encodes one transaction: all steps take effect, or none. `NftablesConnection` sends the result. Separate from it,
+ * because encoding is pure.
+ *
+ * With `generation`, the kernel refuses the transaction (ERESTART) unless the ruleset of this network namespace still
+ * has that generation. Steps without elements are skipped; a batch without any step has `lastSequence` 0. Pure.
+ */
+export function encodeBatch(
+  table: TableId,
+  steps: readonly BatchStep[],
+  generation?: number | undefined,
+): EncodedBatch {
+  const writer = new NetlinkWriter(batchBytes(steps));
+  const stepOfMessage = new Map<number, BatchStep>();
+  const family = table.family === "v4" ? 2 : 10;
+  const messages = steps.flatMap((step) => messagesOf(table, step).map((message) => ({ step, ...message })));
+  const marker = { flags: flags.request, sequence: 0, family: 0, resourceId: nftablesSubsystem } as const;
+  writer.message({ ...marker, type: messageType.batchBegin }, () => {
+    if (generation !== undefined) writer.uint32(batchGenerationId, generation);
+  });
+  for (const [at, message] of messages.entries()) {
+    const sequence = at + 1;
+    stepOfMessage.set(sequence, message.step);
+    const isLast = sequence === messages.length;
+    const header = { ...message, flags: flags.request | message.flags | (isLast ? flags.ack : 0), sequence, family };
+    writer.message(header, () => message.write(writer));
+  }
+  const lastSequence = messages.length;
+  writer.message({ ...marker, type: messageType.batchEnd, sequence: lastSequence + 1 });
+  return { bytes: writer.bytes, stepOfMessage, lastSequence };
+}
+
+/** An upper bound of the size of most batches: a buffer that grows leaves its smaller versions as garbage. */
+function batchBytes(steps: readonly BatchStep[]): number {
+  return steps.reduce((sum, step) => sum + stepBytes(step), 1_024);
+}
+
+/** An upper bound of what a step takes in a batch, in bytes. */
+export function stepBytes(step: BatchStep): number {
+  if (step.kind === "chain") return 2_048;
+  const bytes = step.elements.reduce((sum, element) => sum + elementBytes(element), 0);
+  return bytes + 256 * Math.ceil((bytes + 1) / (maxListBytes / 2));
+}
+
+/** One message of a transaction, before it has a sequence number. */
+interface Message {
+  readonly type: number;
+  readonly flags: number;
+  readonly write: (writer: NetlinkWriter) => void;
+}
+
+function messagesOf(table: TableId, step: BatchStep): readonly Message[] {
+  if (step.kind === "chain") return chainMessages(table, step);
+  const isPut = step.kind === "put";
+  return [...splitElements(step.elements, maxListBytes)].map((elements) => ({
+    type: isPut ? nftables.newElement : nftables.deleteElement,
+    // Without NLM_F_EXCL an element that exists with the same data is not an error: while the kernel resizes a hash
+    // table, a list of its elements may lack some, which are then put again.
+    flags: isPut ? flags.create : 0,
+    write: (writer) => {
+      writer.text(elementList.table, table.name);
+      writer.text(elementList.set, step.set);
+      writer.nested(elementList.elements, () => {
+        for (const one of elements) writeElement(writer, one, isPut);
+      });
+    },
+  }));
+}
+
+function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonly Message[] {
+  const create = { type: nftables.newChain, flags: flags.create };
+  const writeRuleChain = (writer: NetlinkWriter): void => {
+    writer.text(ruleAttribute.table, table.name);
+    writer.text(ruleAttribute.chain, chain);
+  };
+  const append = { type: nftables.newRule, flags: flags.create | flags.append };
+  return [
+    {
+      ...create,
+      write: (writer) => {
+        writer.text(chainAttribute.table, table.name);
+        writer.text(chainAttribute.name, chain);
+      },
+    },
+    // A message without a handle deletes all rules of the chain.
+    { type: nftables.deleteRule, flags: 0, write: writeRuleChain },
+    ...rules.map(
+      (writeRule): Message => ({
+        ...append,
+        write: (writer) => {
+          writeRuleChain(writer);
+          writer.nested(ruleAttribute.expressions, () => writeRule(writer));
+        },
+      }),
+    ),
+  ];
+}
+
+/** An upper bound of what an element takes in a message, in bytes. */
+function elementBytes({ key, data: leads, comment }: SetElement): number {
+  const dataBytes =
+    leads === undefined ? 0 : 16 + (leads.kind === "value" ? leads.bytes.length : 16 + leads.chain.length);
+  return 32 + key.length + dataBytes + (comment === undefined ? 0 : 12 + comment.length);
+}
+
+/** Divides elements into lists of at most `limit` bytes in a message, or of one element if it is longer. Pure. */
+export function* splitElements(
+  elements: readonly SetElement[],
+  limit: number,
+): Generator<readonly SetElement[], void, void> {
+  let [start, bytes] = [0, 0];
+  for (const [at, element] of elements.entries()) {
+    const size = elementBytes(element);
+    if (bytes + size > limit && at > start) {
+      yield elements.slice(start, at);
+      [start, bytes] = [at, 0];
+    }
+    bytes += size;
+  }
+  if (start < elements.length) yield elements.slice(start);
+}
+
+function writeElement(writer: NetlinkWriter, { key, data: leads, comment }: SetElement, isPut: boolean): void {
+  writer.nested(listItem, () => {
+    writer.nested(elementAttribute.key, () => writer.latin1(data.value, key));
+    // A key is enough to delete an element.
+    if (!isPut) return;
+    if (leads !== undefined) writer.nested(elementAttribute.data, () => writeData(writer, leads));
+    if (comment !== undefined) writer.value(elementAttribute.userData, commentBytes(comment));
+  });
+}
+
+function writeData(writer: NetlinkWriter, leads: ElementData): void {
+  if (leads.kind === "value") writer.latin1(data.value, leads.bytes);
+  else {
+    writer.nested(data.verdict, () => {
+      writer.uint32(verdict.code, verdictCode[leads.kind]);
+      writer.text(verdict.chain, leads.chain);
+    });
+  }
+}
+
+/** A record of libnftnl's user data: u8 type, u8 length, NUL-terminated text. */
+function commentBytes(comment: string): Uint8Array {
+  return Buffer.from([commentRecord, comment.length + 1, ...Buffer.from(comment, "latin1"), 0]);
+}
+
+/** One expression of a rule: its name, and a function that writes its attributes. */
+type Expression = readonly [name: string, writeAttributes: (writer: NetlinkWriter) => void];
+
+/**
+ * Writes the expressions of the rule `meta priority set meta priority and MASK`. `pickChainAddition` in `skeleton.ts`
+ * uses the rules of this file in pick chains, the chains that choose an endpoint at random.
+ *
+ * All other rules are text for the program nft. These are encoded here because nft 1.0.6 cannot add them to a table
+ * that exists: it fails with "conflicting protocols specified" for a map whose values have `th dport`. Source of the
+ * encoding: the output of `nft --debug=netlink` for the same rules, and linux/netfilter/nf_tables.h for the numbers of
+ * attributes.
+ */
+export function writeMaskRule(writer: NetlinkWriter, mask: number): void {
+  writeExpressions(writer, [
+    loadPriority,
+    [
+      "bitwise",
+      (to) => {
+        to.uint32(1, register.first);
+        to.uint32(2, register.first);
+        to.uint32(3, 4);
+        to.nested(4, () => to.value(data.value, hostNumber(mask)));
+        to.nested(5, () => to.value(data.value, hostNumber(0)));
+      },
+    ],
+    [
+      "meta",
+      (to) => {
+        to.uint32(2, metaPriority);
+        to.uint32(3, register.first);
+      },
+    ],
+  ]);
+}
+
+/** Writes `dnat ip addr . port to meta priority . numgen random mod MODULUS map @MAP`. */
+export function writePickRule(writer: NetlinkWriter, family: Family, modulus: number, map: string): void {
+  const portRegister = family === "v4" ? register.second : 2;
+  writeExpressions(writer, [
+    loadPriority,
+    [
+      "numgen",
+      (to) => {
+        to.uint32(1, register.second);
+        to.uint32(2, modulus);
+        to.uint32(3, 1);
+        to.uint32(4, 0);
+      },
+    ],
+    [
+      "lookup",
+      (to) => {
+        to.text(1, map);
+        to.uint32(2, register.first);
+        to.uint32(3, register.first);
+      },
+    ],
+    [
+      "nat",
+      (to) => {
+        to.uint32(1, 1);
+        to.uint32(2, family === "v4" ? 2 : 10);
+        to.uint32(3, register.first);
+        to.uint32(5, portRegister);
+      },
+    ],
+  ]);
+}
+
+const loadPriority: Expression = [
+  "meta",
+  (to) => {
+    to.uint32(1, register.first);
+    to.uint32(2, metaPriority);
+  },
+];
+
+function writeExpressions(writer: NetlinkWriter, expressions: readonly Expression[]): void {
+  for (const [name, writeAttributes] of expressions) {
+    writer.nested(listItem, () => {
+      writer.text(expression.name, name);
+      writer.nested(expression.data, () => writeAttributes(writer));
+    });
+  }
+}
+
+function hostNumber(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32LE(value);
+  return bytes;
+}

@@ -1,0 +1,156 @@
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import { dataOf, type ElementBytes, type ElementValue, type SharedSet, sharedSets } from "../layout/elements.ts";
+import type { ElementChange, ElementData, SetElement } from "../netlink/transaction.ts";
+
+/** A change of the elements of one shared set. */
+export type SharedSetChange = ElementChange & { readonly set: SharedSet };
+
+/** Most characters of a comment: nft refuses a longer one, and a length in the kernel has one byte. */
+const maxCommentLength = 127;
+
+/** After this many compared elements, which take about 5 ms, the event loop gets a turn. */
+const elementsPerTurn = 10_000;
+
+type Elements = Map<ElementBytes, ElementValue>;
+
+/**
+ * The elements that the sets of one table should have, and which of them have changed since the last commit.
+ * `ServiceElements` puts the elements of Services, and `NftTable` commits the changes.
+ *
+ * It knows only keys and values. `EndpointSets`, `EndpointIds` and `ServiceElements` decide which elements there are.
+ *
+ * Several Services may own the same element: a hairpin address, or a frontend that moves from one Service to another,
+ * where the new owner may be put before the old one is deleted. The element stays until the last owner deletes it.
+ *
+ * *Memory:* about 150 bytes for each element.
+ */
+export class ElementTable {
+  readonly #elements: Readonly<Record<SharedSet, Elements>> = bySet(() => new Map());
+  /** For each key that was touched since the last commit, its value at that time; undefined if it was absent. */
+  readonly #before: Readonly<Record<SharedSet, Map<ElementBytes, ElementValue | undefined>>> = bySet(() => new Map());
+  /** Number of owners of an element, where it is more than one. */
+  readonly #owners = new Map<string, number>();
+  /** Comments of elements that were put since the last commit, by set and key. */
+  readonly #comments = new Map<string, string>();
+
+  /** The elements that a set should have. */
+  elements(set: SharedSet): ReadonlyMap<ElementBytes, ElementValue> {
+    return this.#elements[set];
+  }
+
+  /**
+   * Sets the value of an element. `comment` is shown by `nft list` if the element has to be put into the kernel; a
+   * longer one than {@link maxCommentLength} is cut off.
+   */
+  put(set: SharedSet, key: ElementBytes, value: ElementValue, comment?: string): void {
+    if (comment !== undefined) this.#comments.set(`${set} ${key}`, comment.slice(0, maxCommentLength));
+    const held = this.#elements[set].get(key);
+    if (held === value) return;
+    this.#touch(set, key, held);
+    this.#elements[set].set(key, value);
+  }
+
+  /** Adds an owner to an element, with the value of the newest one. Each call needs a {@link delete}. */
+  claim(set: SharedSet, key: ElementBytes, value: ElementValue, comment?: string): void {
+    const owned = `${set} ${key}`;
+    if (this.#elements[set].has(key)) this.#owners.set(owned, (this.#owners.get(owned) ?? 1) + 1);
+    this.put(set, key, value, comment);
+  }
+
+  /** Deletes an element, or takes one of its owners away. */
+  delete(set: SharedSet, key: ElementBytes): void {
+    const owned = `${set} ${key}`;
+    const owners = this.#owners.get(owned) ?? 1;
+    if (owners > 1) {
+      if (owners === 2) this.#owners.delete(owned);
+      else this.#owners.set(owned, owners - 1);
+      return;
+    }
+    const held = this.#elements[set].get(key);
+    if (held === undefined) return;
+    this.#touch(set, key, held);
+    this.#elements[set].delete(key);
+  }
+
+  /** Returns the changes from the elements of the last commit to the wanted ones. O(elements touched since). */
+  changes(): readonly SharedSetChange[] {
+    return sharedSets.flatMap((set) => {
+      const deletes: SetElement[] = [];
+      const puts: SetElement[] = [];
+      for (const [key, before] of this.#before[set]) {
+        const now = this.#elements[set].get(key);
+        if (now === before) continue;
+        if (before !== undefined) deletes.push({ key });
+        if (now !== undefined) puts.push(toElement(set, key, now, this.#comments.get(`${set} ${key}`)));
+      }
+      return [
+        ...(deletes.length === 0 ? [] : [{ set, kind: "delete" as const, elements: deletes }]),
+        ...(puts.length === 0 ? [] : [{ set, kind: "put" as const, elements: puts }]),
+      ];
+    });
+  }
+
+  /** Returns the values of the elements that {@link changes} puts. */
+  *newValues(): Generator<readonly [set: SharedSet, value: ElementValue], void, void> {
+    for (const set of sharedSets) {
+      for (const [key, before] of this.#before[set]) {
+        const now = this.#elements[set].get(key);
+        if (now !== undefined && now !== before) yield [set, now];
+      }
+    }
+  }
+
+  /** Call it after a commit: the kernel now has the wanted elements. */
+  committed(): void {
+    for (const set of sharedSets) this.#before[set].clear();
+    this.#comments.clear();
+  }
+
+  /**
+   * Sets the elements that the kernel has to `actual`, e.g. after a failure or if another program changed a set. The
+   * next {@link changes} leads from these to the wanted elements. O(all elements), with turns for the event loop; until
+   * it resolves, nothing else may be called.
+   */
+  async compareWith(actual: Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>): Promise<void> {
+    let count = 0;
+    for (const set of sharedSets) {
+      const before = this.#before[set];
+      before.clear();
+      for (const [key, value] of actual[set]) {
+        if (this.#elements[set].get(key) !== value) before.set(key, value);
+        if (++count % elementsPerTurn === 0) await nextTurn();
+      }
+      for (const key of this.#elements[set].keys()) {
+        if (!actual[set].has(key)) before.set(key, undefined);
+        if (++count % elementsPerTurn === 0) await nextTurn();
+      }
+    }
+  }
+
+  /** Remembers the value that a key had at the last commit, before its first change since then. */
+  #touch(set: SharedSet, key: ElementBytes, held: ElementValue | undefined): void {
+    if (!this.#before[set].has(key)) this.#before[set].set(key, held);
+  }
+}
+
+function bySet<Value>(make: () => Value): Record<SharedSet, Value> {
+  return Object.fromEntries(sharedSets.map((set) => [set, make()])) as Record<SharedSet, Value>;
+}
+
+function toElement(set: SharedSet, key: ElementBytes, value: ElementValue, comment: string | undefined): SetElement {
+  return { key, data: toData(set, value), comment: dataOf[set] === "comment" ? value : comment };
+}
+
+function toData(set: SharedSet, value: ElementValue): ElementData | undefined {
+  const kind = dataOf[set];
+  switch (kind) {
+    case "none":
+    case "comment":
+      return undefined;
+    case "value":
+      return { kind: "value", bytes: value };
+    case "goto":
+    case "jump":
+      return { kind, chain: value };
+  }
+}

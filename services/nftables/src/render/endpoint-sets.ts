@@ -1,0 +1,219 @@
+import { createHash } from "node:crypto";
+import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
+import {
+  addressBytes,
+  type ElementBytes,
+  firstEndpointId,
+  maxEndpoints,
+  maxSetId,
+  numberBytes,
+  portBytes,
+} from "../layout/elements.ts";
+import type { ElementTable } from "./element-table.ts";
+
+/** Factor of the id in a packed set, which has the number of endpoints in its lowest bits; see `packSet`. */
+const idFactor = maxEndpoints + 1;
+
+/** The map of nftables that has the slots of a set: "sticky_slots" for sets with client affinity, with endpoint ids. */
+export type SlotMap = "slots" | "sticky_slots";
+
+/** One endpoint set: the endpoints among which connections to some frontends of a Service port are balanced. */
+interface HeldSet {
+  readonly id: number;
+  readonly map: SlotMap;
+  /** The value of each slot's element; without holes. */
+  readonly slots: ElementBytes[];
+}
+
+/**
+ * Numbers the endpoint sets of a table and keeps the endpoints of each in slots 0 to count − 1, so that a rule can
+ * choose one by a random number. `ServiceElements` puts and deletes the sets of each Service port.
+ *
+ * An endpoint keeps its slot as long as possible, so adding or removing an endpoint changes one or two elements. An id
+ * that is no longer used is reused only after all others, so a packet that is being processed cannot reach another
+ * Service's endpoints.
+ *
+ * Separate from `renderService`, which is pure: the slots depend on earlier puts.
+ */
+export class EndpointSets {
+  readonly #table: ElementTable;
+  readonly #sets = new Map<string, HeldSet>();
+  #freeIds: number[] = [];
+  #lastId = 0;
+
+  constructor(table: ElementTable) {
+    this.#table = table;
+  }
+
+  /**
+   * Sets the endpoints of the set `name`. Returns its id and the number of endpoints that get connections, at most
+   * {@link maxEndpoints}. `endpoints` are values of slots: at least one, and no two equal.
+   *
+   * Errors: RangeError if all ids are in use.
+   */
+  put(name: string, map: SlotMap, endpoints: readonly ElementBytes[]): { readonly id: number; readonly count: number } {
+    const known = this.#sets.get(name);
+    if (known !== undefined && known.map !== map) this.delete(name);
+    const held = this.#sets.get(name) ?? { id: this.#nextId(), map, slots: [] };
+    this.#sets.set(name, held);
+    const wanted = new Set(endpoints.slice(0, maxEndpoints));
+    const { slots } = held;
+    const present = new Set(slots);
+    const added = [...wanted].filter((endpoint) => !present.has(endpoint));
+    for (let at = slots.length - 1; at >= 0; at--) {
+      if (wanted.has(slots[at] ?? "")) continue;
+      const newcomer = added.pop();
+      if (newcomer !== undefined) this.#setSlot(held, at, newcomer);
+      else {
+        // The last endpoint moves into the empty slot; all slots behind that slot have wanted endpoints already.
+        const last = slots.at(-1) ?? "";
+        this.#truncate(held);
+        if (at < slots.length) this.#setSlot(held, at, last);
+      }
+    }
+    for (const endpoint of added) this.#setSlot(held, slots.length, endpoint);
+    return { id: held.id, count: slots.length };
+  }
+
+  delete(name: string): void {
+    const held = this.#sets.get(name);
+    if (held === undefined) return;
+    while (held.slots.length > 0) this.#truncate(held);
+    this.#sets.delete(name);
+    this.#freeIds.push(held.id);
+  }
+
+  /** Returns the map and keys of the slots of a set. */
+  slotsOf(name: string): readonly { readonly set: SlotMap; readonly key: ElementBytes }[] {
+    const held = this.#sets.get(name);
+    return held === undefined ? [] : held.slots.map((_, at) => ({ set: held.map, key: slotKey(held.id, at) }));
+  }
+
+  has(name: string): boolean {
+    return this.#sets.has(name);
+  }
+
+  /** Takes over a set of an earlier run, with the endpoints that it has in the kernel. */
+  adopt(name: string, map: SlotMap, id: number, slots: readonly ElementBytes[]): void {
+    const held: HeldSet = { id, map, slots: [] };
+    this.#sets.set(name, held);
+    this.#lastId = Math.max(this.#lastId, id);
+    for (const [at, endpoint] of slots.entries()) this.#setSlot(held, at, endpoint);
+  }
+
+  /**
+   * Keeps ids of an earlier run from new sets as long as there are others: frontends in the kernel may lead to them
+   * until the last part of a divided transaction. Call it after the last {@link adopt}.
+   */
+  avoid(ids: ReadonlySet<number>): void {
+    for (const id of ids) this.#lastId = Math.max(this.#lastId, id);
+    if (this.#lastId < maxSetId) return;
+    const unused = this.#unusedIds();
+    this.#freeIds = [...unused.filter((id) => !ids.has(id)), ...unused.filter((id) => ids.has(id))];
+  }
+
+  /** Writes the endpoint of one slot. */
+  #setSlot({ id, map, slots }: HeldSet, at: number, endpoint: ElementBytes): void {
+    slots[at] = endpoint;
+    this.#table.put(map, slotKey(id, at), endpoint);
+  }
+
+  /** Deletes the last slot. */
+  #truncate({ id, map, slots }: HeldSet): void {
+    slots.pop();
+    this.#table.delete(map, slotKey(id, slots.length));
+  }
+
+  /** Returns all ids that no set has now. */
+  #unusedIds(): number[] {
+    const used = new Set([...this.#sets.values()].map(({ id }) => id));
+    return Array.from({ length: maxSetId }, (_, index) => index + 1).filter((id) => !used.has(id));
+  }
+
+  /** Returns an id that no set has: a new one as long as there are any, then each unused id in turn. */
+  #nextId(): number {
+    if (this.#lastId < maxSetId) {
+      this.#lastId += 1;
+      return this.#lastId;
+    }
+    if (this.#freeIds.length === 0) this.#freeIds = this.#unusedIds();
+    const id = this.#freeIds.shift();
+    if (id === undefined) throw new RangeError(`all ${maxSetId} ids of endpoint sets are in use`);
+    return id;
+  }
+}
+
+/** The value of a slot's element. */
+export function endpointBytes({ address, port }: EndpointAddress): ElementBytes {
+  return addressBytes(address) + portBytes(port);
+}
+
+function slotKey(id: number, slot: number): ElementBytes {
+  return setIdBytes(id) + numberBytes(slot);
+}
+
+/** The id of a set as the key of an element: the packed value without kind and count. */
+export function setIdBytes(id: number): ElementBytes {
+  return numberBytes(id * idFactor);
+}
+
+interface HeldId {
+  readonly id: number;
+  /** Number of calls of `add` without a `release`. It is 2 while a Service is replaced. */
+  owners: number;
+}
+
+/**
+ * Ids of the endpoints of sets with client affinity. The kernel remembers the id of the endpoint that each client got.
+ * `ServiceElements` asks for the id of each endpoint of such a Service.
+ *
+ * Separate from `EndpointSets`, whose slot numbers change when endpoints go: a client must keep its endpoint then.
+ *
+ * An id is derived from the set and the endpoint, so a restart gives the same ids and clients stay with their
+ * endpoints. If the ids of two endpoints agree in all 31 bits, the later one gets the next free id.
+ */
+export class EndpointIds {
+  readonly #table: ElementTable;
+  readonly #held = new Map<string, HeldId>();
+  readonly #taken = new Set<number>();
+
+  constructor(table: ElementTable) {
+    this.#table = table;
+  }
+
+  /** Returns the id of an endpoint of a set, as the bytes of an element. Each call needs a {@link release}. */
+  add(set: string, endpoint: ElementBytes): ElementBytes {
+    const name = `${set} ${endpoint}`;
+    const held = this.#held.get(name) ?? { id: this.#newId(name), owners: 0 };
+    this.#held.set(name, held);
+    held.owners += 1;
+    const bytes = numberBytes(held.id);
+    this.#table.put("sticky_endpoints", bytes, endpoint);
+    return bytes;
+  }
+
+  /** Returns the id of an endpoint of a set, as {@link add} did; undefined if it has none. */
+  get(set: string, endpoint: ElementBytes): ElementBytes | undefined {
+    const held = this.#held.get(`${set} ${endpoint}`);
+    return held === undefined ? undefined : numberBytes(held.id);
+  }
+
+  release(set: string, endpoint: ElementBytes): void {
+    const name = `${set} ${endpoint}`;
+    const held = this.#held.get(name);
+    if (held === undefined) return;
+    held.owners -= 1;
+    if (held.owners > 0) return;
+    this.#held.delete(name);
+    this.#taken.delete(held.id);
+    this.#table.delete("sticky_endpoints", numberBytes(held.id));
+  }
+
+  #newId(name: string): number {
+    const digest = createHash("sha256").update(name, "latin1").digest().readUInt32BE(0);
+    let id = firstEndpointId + (digest % firstEndpointId);
+    while (this.#taken.has(id)) id = firstEndpointId + ((id + 1) % firstEndpointId);
+    this.#taken.add(id);
+    return id;
+  }
+}

@@ -1,0 +1,75 @@
+import type { Family } from "@kpng/model/address.ts";
+import { planNode } from "@kpng/service-plan/plan-node.ts";
+import { onRandomStates, plansOf, type RandomState, randomState } from "@kpng/service-plan/testing/random-views.ts";
+import { expect, test } from "vitest";
+import { numberBytes, packed, readNumber, sharedSets, unpackSet } from "../layout/elements.ts";
+import { ServiceElements } from "./service-elements.ts";
+
+const frontendMaps = ["frontends", "local_frontends", "nodeports", "local_nodeports"] as const;
+const numbered: ReadonlySet<string> = new Set(["slots", "sticky_slots", "sticky_sets", "sticky_counts"]);
+
+/** Results of all lookups, without the ids of sets: one text for each element. */
+function lookups({ table }: ServiceElements): readonly string[] {
+  const slotsOf = (map: "slots" | "sticky_slots", id: number): readonly string[] =>
+    [...table.elements(map)].filter(([key]) => unpackSet(readNumber(key)).id === id).map(([, endpoint]) => endpoint);
+  const found: string[] = [];
+  for (const map of frontendMaps) {
+    for (const [key, value] of table.elements(map)) {
+      const { kind, id, count } = unpackSet(readNumber(value));
+      const at = numberBytes(id * (packed.countMask + 1));
+      const sticky = slotsOf("sticky_slots", id).map((endpoint) => table.elements("sticky_endpoints").get(endpoint));
+      const leads =
+        count === 0
+          ? [table.elements("sticky_sets").get(at), table.elements("sticky_counts").get(at), ...sticky.toSorted()]
+          : slotsOf("slots", id).toSorted();
+      expect(count === 0 ? leads.length > 2 : leads.length === count).toBe(true);
+      found.push(JSON.stringify([map, key, kind, leads]));
+    }
+  }
+  for (const set of sharedSets) {
+    if (frontendMaps.some((map) => map === set) || numbered.has(set)) continue;
+    for (const element of table.elements(set)) found.push(JSON.stringify([set, ...element]));
+  }
+  return found.sort();
+}
+
+function put(elements: ServiceElements, { view, settings, localAddresses }: RandomState, family: Family): void {
+  const node = planNode(settings, family, { node: view.node, localAddresses });
+  for (const key of elements.services) if (!view.services.has(key)) elements.put(key, undefined);
+  for (const plan of plansOf({ view }, node)) elements.put(plan.key, plan);
+}
+
+function make(family: Family): ServiceElements {
+  return new ServiceElements({ family, name: "kpng" }, 1_000);
+}
+
+test("a history of changes leads to the same lookups and chains as the last state alone", () => {
+  onRandomStates(60, (state, family) => {
+    const [changed, fresh] = [make(family), make(family)];
+    for (let seed = 1; seed <= 3; seed++) put(changed, randomState(seed), family);
+    put(changed, state, family);
+    put(fresh, state, family);
+    expect(lookups(changed)).toEqual(lookups(fresh));
+    expect([...changed.chains.names].sort()).toEqual([...fresh.chains.names].sort());
+  });
+});
+
+test("nothing stays when all Services are deleted", () => {
+  onRandomStates(30, (state, family) => {
+    const elements = make(family);
+    put(elements, state, family);
+    for (const key of [...elements.services]) elements.put(key, undefined);
+    expect(sharedSets.map((set) => elements.table.elements(set).size)).toEqual(sharedSets.map(() => 0));
+    expect(elements.chains.names).toEqual(new Set());
+  });
+});
+
+test("the same state again changes no element", () => {
+  onRandomStates(30, (state, family) => {
+    const elements = make(family);
+    put(elements, state, family);
+    elements.table.committed();
+    put(elements, state, family);
+    expect(elements.table.changes()).toEqual([]);
+  });
+});

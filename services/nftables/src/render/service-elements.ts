@@ -1,0 +1,307 @@
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type {
+  AllowedSources,
+  EndpointSetName,
+  Frontend,
+  Route,
+  ServicePlan,
+  ServicePortPlan,
+} from "@kpng/service-plan/service-plan.ts";
+import {
+  addressBytes,
+  type ElementBytes,
+  type FrontendKind,
+  numberBytes,
+  packSet,
+  portBytes,
+  protocolBytes,
+  readNumber,
+  type SharedSet,
+  unpackSet,
+} from "../layout/elements.ts";
+import type { TableId } from "../netlink/transaction.ts";
+import { ElementTable } from "./element-table.ts";
+import { EndpointIds, EndpointSets, endpointBytes, type SlotMap, setIdBytes } from "./endpoint-sets.ts";
+import { renderRangesChain, renderStickyChain, type ServiceChain, ServiceChains } from "./service-chains.ts";
+import { stickyPickChain } from "./skeleton.ts";
+
+/** The id of a port's endpoint set and the number of endpoints in it. */
+export interface NumberedSet {
+  readonly id: number;
+  readonly count: number;
+}
+
+/** One element that a Service adds to a set. */
+export interface ServiceElement {
+  readonly set: SharedSet;
+  readonly key: ElementBytes;
+  readonly value: ElementBytes;
+  /** The Service port, for `nft list`. */
+  readonly comment?: string | undefined;
+}
+
+/** Ids of sets and names of chains that elements refer to; `ServiceElements` provides them. */
+export interface RenderedParts {
+  /** Returns the id and size of an endpoint set of a port; called only for sets in {@link usedSets}. */
+  readonly numbered: (port: ServicePortPlan, set: EndpointSetName) => NumberedSet;
+  /** Returns the name of the chain that drops packets from all but these sources. */
+  readonly rangesChain: (sources: AllowedSources) => string;
+}
+
+/** Returns the sets that some route of a port leads to. */
+export function usedSets({ frontends }: ServicePortPlan): ReadonlySet<EndpointSetName> {
+  const routes = frontends.flatMap((frontend) => Object.values(frontend.routes));
+  return new Set(routes.flatMap((route) => (route.kind === "balance" ? [route.set] : [])));
+}
+
+/**
+ * Renders the elements of one Service, except the slots with its endpoints, which `EndpointSets` keeps.
+ * `ServiceElements` calls it for each changed Service. Rules that do not depend on Services are in `skeleton.ts`. Pure;
+ * O(frontends).
+ */
+export function renderService(plan: ServicePlan, { numbered, rangesChain }: RenderedParts): readonly ServiceElement[] {
+  return [
+    ...plan.ports.flatMap((port) =>
+      port.frontends.flatMap((frontend) => renderFrontend(port, frontend, (set) => numbered(port, set), rangesChain)),
+    ),
+    ...plan.hairpin.map((address): ServiceElement => {
+      const bytes = addressBytes(address);
+      return { set: "hairpin", key: bytes + bytes, value: "" };
+    }),
+  ];
+}
+
+function renderFrontend(
+  port: ServicePortPlan,
+  { kind, address, protocol, port: number, routes, sources }: Frontend,
+  numbered: (set: EndpointSetName) => NumberedSet,
+  rangesChain: (sources: AllowedSources) => string,
+): readonly ServiceElement[] {
+  const isNodePort = address === undefined;
+  const key = (isNodePort ? "" : addressBytes(address)) + protocolBytes(protocol) + portBytes(number);
+  const comment = port.name;
+  const elements: ServiceElement[] = [];
+  const add = (set: SharedSet, value: ElementBytes): void => void elements.push({ set, key, value, comment });
+  const { inside, outside } = twoRoutes(routes);
+  if (inside.route !== undefined) {
+    const set = numbered(inside.route.set);
+    add(isNodePort ? "nodeports" : "frontends", numberBytes(packSet({ ...set, kind: inside.kind })));
+  }
+  if (outside.kind === "balance" && inside.kind === "local") {
+    const set = numbered(outside.set);
+    const value = numberBytes(packSet({ ...set, kind: "plain" }));
+    add(isNodePort ? "local_nodeports" : "local_frontends", value);
+  }
+  if (outside.kind === "refuse") add(isNodePort ? "refused_nodeports" : "refused", "");
+  if (outside.kind === "drop") add(isNodePort ? "dropped_nodeports" : "dropped", "");
+  if (sources !== undefined) add("firewall", rangesChain(sources));
+  if (kind === "clusterIP" && address !== undefined) {
+    elements.push({ set: "cluster_ips", key: addressBytes(address), value: "" });
+  }
+  return elements;
+}
+
+type BalanceRoute = Extract<Route, { kind: "balance" }>;
+
+/** The routes of a frontend in the two forms that rules know: one set for all senders, or another one for outside. */
+function twoRoutes({ pod, node, outside }: Frontend["routes"]): {
+  readonly inside: { readonly route: BalanceRoute | undefined; readonly kind: FrontendKind };
+  readonly outside: Route;
+} {
+  if (pod.kind !== "balance") return { inside: { route: undefined, kind: "plain" }, outside };
+  const isOneSet = outside.kind === "balance" && outside.set === pod.set;
+  if (!isOneSet) return { inside: { route: pod, kind: "local" }, outside };
+  const isNodeMasqueraded = node.kind === "balance" && node.isMasqueraded;
+  const kind = pod.isMasqueraded ? "masquerade" : isNodeMasqueraded ? "masqueradeUnlessPod" : "plain";
+  return { inside: { route: pod, kind }, outside };
+}
+
+/** Elements, sets and chains of a Service, to take them back. */
+interface Contribution {
+  readonly elements: readonly Pick<ServiceElement, "set" | "key" | "comment">[];
+  readonly sets: ReadonlySet<string>;
+  readonly chains: readonly string[];
+  /** Endpoints that have ids, with their set. */
+  readonly stickyEndpoints: readonly (readonly [set: string, endpoint: ElementBytes])[];
+}
+
+/** An element that a Service needs. */
+export interface OwnedElement {
+  readonly set: SharedSet;
+  readonly key: ElementBytes;
+  /**
+   * The Service or Service port that it serves. *Shape:* `ns/web:http`, `ns/web:http TCP cluster` for an endpoint,
+   * `ns/web` for the Service.
+   */
+  readonly owner: string;
+}
+
+const nothing: Contribution = { elements: [], sets: new Set(), chains: [], stickyEndpoints: [] };
+
+/**
+ * Turns plans of Services into the elements and chains of one table, and remembers those of each Service to replace
+ * them. `NftTable` puts each changed Service; `fillElements` puts all of them in a full sync.
+ *
+ * It joins four parts: `renderService` decides which elements a Service has, `EndpointSets` and `EndpointIds` give out
+ * numbers, and {@link table} keeps the elements until they are committed.
+ *
+ * One change of a Service touches the elements of that Service alone. *Memory:* about 200 bytes for each endpoint.
+ */
+export class ServiceElements {
+  readonly table = new ElementTable();
+  readonly chains: ServiceChains;
+  readonly #family: TableId["family"];
+  readonly #maxClients: number;
+  readonly #sets = new EndpointSets(this.table);
+  readonly #ids = new EndpointIds(this.table);
+  readonly #services = new Map<ServiceKey, Contribution>();
+
+  /** `maxClients` is the maximum number of clients remembered for one Service port with affinity. */
+  constructor(table: TableId, maxClients: number) {
+    this.#family = table.family;
+    this.#maxClients = maxClients;
+    this.chains = new ServiceChains(table);
+  }
+
+  /** The Services that have elements. */
+  get services(): Iterable<ServiceKey> {
+    return this.#services.keys();
+  }
+
+  /** Yields the elements of a Service, with those of its endpoints. Services may share an element. */
+  *ownedBy(service: ServiceKey): Generator<OwnedElement, void, void> {
+    const { elements, sets, stickyEndpoints } = this.#services.get(service) ?? nothing;
+    for (const { set, key, comment } of elements) yield { set, key, owner: comment ?? service };
+    for (const owner of sets) for (const slot of this.#sets.slotsOf(owner)) yield { ...slot, owner };
+    for (const [owner, endpoint] of stickyEndpoints) {
+      const key = this.#ids.get(owner, endpoint);
+      if (key !== undefined) yield { set: "sticky_endpoints", key, owner };
+    }
+  }
+
+  /** Returns the chains that a Service needs. Services may share a chain. */
+  chainsOf(service: ServiceKey): readonly ServiceChain[] {
+    return (this.#services.get(service)?.chains ?? []).flatMap((name) => this.chains.get(name) ?? []);
+  }
+
+  /** Replaces what a Service adds to the table; undefined removes it. */
+  put(key: ServiceKey, plan: ServicePlan | undefined): void {
+    const before = this.#services.get(key) ?? nothing;
+    const after = plan === undefined ? nothing : this.#add(plan, before);
+    if (plan === undefined) this.#replace(before.elements, []);
+    for (const [set, endpoint] of before.stickyEndpoints) this.#ids.release(set, endpoint);
+    for (const name of before.chains) this.chains.release(name);
+    for (const name of before.sets) if (!after.sets.has(name)) this.#sets.delete(name);
+    if (after.elements.length === 0) this.#services.delete(key);
+    else this.#services.set(key, after);
+  }
+
+  /**
+   * Takes over the ids and slots that an earlier run has given to the sets of a Service, so that its elements need not
+   * be written again. Call it before the first {@link put} of the Service.
+   *
+   * `slotsOfSet` are the slots in the kernel by id, in order, without holes; adopted ones are taken out.
+   */
+  adopt(
+    plan: ServicePlan,
+    actual: (set: SharedSet, key: ElementBytes) => ElementBytes | undefined,
+    slotsOfSet: Readonly<Record<SlotMap, Map<number, readonly ElementBytes[]>>>,
+  ): void {
+    const placeholders: readonly EndpointSetName[] = ["cluster", "local"];
+    for (const port of plan.ports) {
+      if (usedSets(port).size === 0) continue;
+      const map = slotMapOf(port);
+      const elements = renderService(
+        { ...plan, ports: [port], hairpin: [] },
+        { numbered: (_port, set) => ({ id: placeholders.indexOf(set) + 1, count: 1 }), rangesChain: () => "" },
+      );
+      for (const { set, key, value } of elements) {
+        const held = value === "" ? undefined : actual(set, key);
+        const name = placeholders[value === "" ? -1 : idOf(value) - 1];
+        if (held === undefined || name === undefined || this.#sets.has(setName(port, name))) continue;
+        const slots = slotsOfSet[map].get(idOf(held));
+        if (slots === undefined) continue;
+        slotsOfSet[map].delete(idOf(held));
+        this.#sets.adopt(setName(port, name), map, idOf(held), slots);
+      }
+    }
+  }
+
+  /** Calls {@link EndpointSets.avoid}: call it after the last {@link adopt}, with the ids of all sets in the kernel. */
+  avoidIds(ids: ReadonlySet<number>): void {
+    this.#sets.avoid(ids);
+  }
+
+  #add(plan: ServicePlan, before: Contribution): Contribution {
+    const sets = new Map<string, NumberedSet>();
+    const chains: string[] = [];
+    const stickyEndpoints: (readonly [string, ElementBytes])[] = [];
+    const extra: ServiceElement[] = [];
+    const addChain = (chain: ReturnType<typeof renderRangesChain>): string => {
+      this.chains.add(chain);
+      chains.push(chain.name);
+      return chain.name;
+    };
+    const numbered = (port: ServicePortPlan, set: EndpointSetName): NumberedSet => {
+      const name = setName(port, set);
+      const known = sets.get(name);
+      if (known !== undefined) return known;
+      const endpoints = port.sets[set].map(endpointBytes);
+      const { affinitySeconds } = port;
+      if (affinitySeconds === undefined) {
+        const plain = this.#sets.put(name, "slots", endpoints);
+        sets.set(name, plain);
+        return plain;
+      }
+      const ids = endpoints.map((endpoint) => {
+        stickyEndpoints.push([name, endpoint]);
+        return this.#ids.add(name, endpoint);
+      });
+      const { id, count } = this.#sets.put(name, "sticky_slots", ids);
+      const chain = renderStickyChain(this.#family, port, set, id, affinitySeconds, this.#maxClients);
+      const at = { key: setIdBytes(id), comment: port.name };
+      extra.push({ ...at, set: "sticky_sets", value: addChain(chain) });
+      extra.push({ ...at, set: "sticky_counts", value: stickyPickChain(count) });
+      const sticky = { id, count: 0 };
+      sets.set(name, sticky);
+      return sticky;
+    };
+    const rangesChain = (sources: AllowedSources): string => addChain(renderRangesChain(this.#family, sources));
+    const rendered = [...renderService(plan, { numbered, rangesChain }), ...extra];
+    // Ports share a cluster IP, which the Service owns once.
+    const elements = [...new Map(rendered.map((element) => [`${element.set} ${element.key}`, element])).values()];
+    this.#replace(before.elements, elements);
+    return {
+      elements: elements.map(({ set, key, comment }) => ({ set, key, comment })),
+      sets: new Set(sets.keys()),
+      chains,
+      stickyEndpoints,
+    };
+  }
+
+  #replace(before: Contribution["elements"], after: readonly ServiceElement[]): void {
+    // An element that stays must not be given up in between, or another Service's claim on it would be lost.
+    const kept = new Set(after.map(({ set, key }) => `${set} ${key}`));
+    const had = new Set(before.map(({ set, key }) => `${set} ${key}`));
+    for (const { set, key } of before) if (!kept.has(`${set} ${key}`)) this.table.delete(set, key);
+    for (const { set, key, value, comment } of after) {
+      if (had.has(`${set} ${key}`)) this.table.put(set, key, value, comment);
+      else this.table.claim(set, key, value, comment);
+    }
+  }
+}
+
+/** Returns the map of nftables for the slots of a port. */
+function slotMapOf({ affinitySeconds }: ServicePortPlan): SlotMap {
+  return affinitySeconds === undefined ? "slots" : "sticky_slots";
+}
+
+/** Returns the name of an endpoint set in `EndpointSets`; the kernel knows only its id. */
+function setName({ name, protocol }: ServicePortPlan, set: EndpointSetName): string {
+  return `${name} ${protocol} ${set}`;
+}
+
+/** Returns the id of the endpoint set in the value of a frontend. */
+function idOf(value: ElementBytes): number {
+  return unpackSet(readNumber(value)).id;
+}
