@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { ViewState } from "@kpng/backend-kit/state/view-state.ts";
-import type { ViewUpdate } from "@kpng/backend-kit/types/view-update.ts";
+import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
 import { dial } from "@kpng/process/connection/dial.ts";

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
-import type { ViewUpdate } from "@kpng/backend-kit/types/view-update.ts";
+import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Store } from "@kpng/watcher/store/store.ts";

@@ -1,5 +1,4 @@
-import { dialWatchers } from "@kpng/backend-kit/discovery/dial-watchers.ts";
-import { findFreshWatcher } from "@kpng/backend-kit/discovery/leave-stale-watcher.ts";
+import { dialWatchers, findFreshWatcher } from "@kpng/backend-kit/discovery/dial-watchers.ts";
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
 import { dial } from "@kpng/process/connection/dial.ts";

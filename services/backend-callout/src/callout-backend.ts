@@ -2,7 +2,7 @@ import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.t
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { createProgramCgroup } from "@kpng/backend-kit/exec/program-cgroup.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
-import type { ViewUpdate } from "@kpng/backend-kit/types/view-update.ts";
+import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import { parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
 import { inheritedEnvironment } from "./commit/callout-environment.ts";
 import { runCallout } from "./commit/run-callout.ts";

@@ -46,9 +46,9 @@ export { type PreparedBackend, type ProcessParts, prepareBackend } from "./backe
 export { type RunBackendOptions, runBackend, runBackendCommand } from "./backend/run-backend.ts";
 export { acceptConfigFile, type ConfigFileOptions } from "./config/config-file.ts";
 export { type DialWatchersOptions, dialWatchers } from "./discovery/dial-watchers.ts";
-export { readStateOptions, type StateOptions, stateOptions } from "./disk/state-folder.ts";
+export { readStateOptions, type StateOptions, stateOptions } from "./disk/view-keeper.ts";
 export { type ProgramEnd, type ProgramOptions, runProgram } from "./exec/run-program.ts";
-export type { InspectedRules } from "./inspect/inspected-rules.ts";
+export type { InspectedRules } from "./inspect/backend-inspection.ts";
 export { deploymentPorts } from "./observe/default-ports.ts";
 export { ProxyHealth, type ProxyHealthOptions } from "./observe/proxy-health.ts";
 export { ProxyMetrics, type ProxyMetricsOptions } from "./observe/proxy-metrics.ts";
@@ -62,13 +62,19 @@ export { type ConnectionState, type FollowOptions, followView } from "./receive/
 export { watchBatches } from "./receive/watch-batches.ts";
 export type { WatchOptions } from "./receive/watch-options.ts";
 export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
-export { touchedServices } from "./state/touched-services.ts";
-export { ViewState } from "./state/view-state.ts";
+export { touchedServices, ViewState } from "./state/view-state.ts";
 export type { PeriodicCheck, SyncPace } from "./sync/sync-loop.ts";
 export { type RequestedWork, SyncRequests } from "./sync/sync-requests.ts";
-export type { Arrival } from "./types/arrival.ts";
 export { BackendError, type BackendErrorCode } from "./types/backend-error.ts";
-export type { Batch } from "./types/batch.ts";
 export type { ParsedOptions } from "./types/parsed-options.ts";
-export type { Sync, SyncMode, SyncObserver, SyncStages, SyncTimes, SyncUpdate } from "./types/sync-update.ts";
-export type { ViewUpdate } from "./types/view-update.ts";
+export type {
+  Arrival,
+  Batch,
+  Sync,
+  SyncMode,
+  SyncObserver,
+  SyncStages,
+  SyncTimes,
+  SyncUpdate,
+  ViewUpdate,
+} from "./types/sync-update.ts";

@@ -1,4 +1,4 @@
-import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";

@@ -6,7 +6,7 @@ import { type KernelSettings, setKernel } from "@kpng/backend-ipvs/commit/prepar
 import { Schedulers } from "@kpng/backend-ipvs/commit/schedulers.ts";
 import { RunTool } from "@kpng/backend-ipvs/read/run-tool.ts";
 import { objectNames } from "@kpng/backend-ipvs/render/object-names.ts";
-import { RecentAddresses } from "@kpng/backend-kit/node-addresses/recent-addresses.ts";
+import { RecentAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";

@@ -1,7 +1,7 @@
 import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
 import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
-import type { GuardedSysctl } from "@kpng/backend-kit/sysctl/guarded-sysctl.ts";
+import type { GuardedSysctl } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";

@@ -1,4 +1,4 @@
-import { familyLabels } from "@kpng/backend-kit/observe/family-labels.ts";
+import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import type { FamilyOutcome } from "@kpng/backend-kit/proxy/family-rules.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { Counter, Gauge, type Registry } from "prom-client";

@@ -1,4 +1,4 @@
-import { saysUnsupported } from "@kpng/backend-kit/exec/unsupported-iptables.ts";
+import { saysUnsupported } from "@kpng/backend-kit/exec/run-program.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { BackendError } from "@kpng/backend-kit/types/backend-error.ts";

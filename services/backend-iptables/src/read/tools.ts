@@ -1,6 +1,5 @@
 import { existsSync } from "node:fs";
-import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
+import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import { CodedError } from "@kpng/process/coded-error.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";

@@ -1,4 +1,4 @@
-import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { iptablesTool } from "../read/installed-frame.ts";
 import type { RunTool } from "../read/run-tool.ts";

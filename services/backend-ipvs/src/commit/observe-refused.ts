@@ -1,4 +1,4 @@
-import { familyLabels } from "@kpng/backend-kit/observe/family-labels.ts";
+import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { Gauge, type Registry } from "prom-client";
 

@@ -1,4 +1,4 @@
-import { saysUnsupported } from "@kpng/backend-kit/exec/unsupported-iptables.ts";
+import { saysUnsupported } from "@kpng/backend-kit/exec/run-program.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { BackendIpvsError } from "../render/ipvs-error.ts";
 import type { ObjectNames } from "../render/object-names.ts";

@@ -1,5 +1,4 @@
-import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
+import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/ipvs-error.ts";
 
 /**

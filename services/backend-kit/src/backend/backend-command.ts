@@ -5,7 +5,7 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
-import type { StateOptions } from "../disk/state-folder.ts";
+import type { StateOptions } from "../disk/view-keeper.ts";
 import type { ProxyHealth } from "../observe/proxy-health.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
@@ -53,8 +53,7 @@ export interface BackendContext {
 
 /**
  * A backend as a command: `kpng-NAME`, `kpng local to-NAME`, and `kpng file … to-local to-NAME`. A backend package
- * exports one; `runBackendCommand` or the program `kpng` runs it. This file has only types, so that backends can import
- * them without the code that runs them.
+ * exports one; `runBackendCommand` or the program `kpng` runs it.
  */
 export interface BackendCommand {
   /** Lower-case letters, digits, dashes; e.g. "json". */

@@ -7,7 +7,7 @@ import { expect, test } from "vitest";
 import { deleteService, putService, reset, sync } from "../testing/ops.ts";
 import { type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createGate, createInstantWait, createReadableLog, type Gate, Mailbox } from "../testing/steps.ts";
-import type { ViewUpdate } from "../types/view-update.ts";
+import type { ViewUpdate } from "../types/sync-update.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
 
 interface Running {

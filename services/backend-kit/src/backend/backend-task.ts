@@ -4,15 +4,17 @@ import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import packageJson from "../../package.json" with { type: "json" };
-import { readSavedPosition } from "../disk/saved-position.ts";
-import { diffFromSaved, startFromDisk } from "../disk/start-from-disk.ts";
-import { ViewKeeper } from "../disk/view-keeper.ts";
-import type { InspectedRules } from "../inspect/inspected-rules.ts";
-import { createBackendMetrics, observeSyncs } from "../observe/backend-metrics.ts";
-import { ConnectionObserver } from "../observe/connection-observer.ts";
-import { KnownNode } from "../observe/known-node.ts";
+import { readSavedPosition } from "../disk/view-file.ts";
+import { diffFromSaved, startFromDisk, ViewKeeper } from "../disk/view-keeper.ts";
+import type { InspectedRules } from "../inspect/backend-inspection.ts";
+import {
+  ConnectionObserver,
+  createBackendMetrics,
+  KnownNode,
+  observeSyncs,
+  UnknownPorts,
+} from "../observe/backend-metrics.ts";
 import { TraceSyncs } from "../observe/trace-syncs.ts";
-import { UnknownPorts } from "../observe/unknown-ports.ts";
 import { Acknowledgements } from "../receive/acknowledgements.ts";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
 import { defaultViewBytes } from "../receive/view-limit.ts";
@@ -97,7 +99,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const inspection =
     inspectSocket === undefined
       ? undefined
-      : (await import("../inspect/serve-inspection.ts")).serveInspection(inspectSocket, {
+      : (await import("../inspect/backend-inspection.ts")).serveInspection(inspectSocket, {
           program,
           nodeName,
           isConnected,

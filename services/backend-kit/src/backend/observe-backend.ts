@@ -4,8 +4,7 @@ import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Registry } from "prom-client";
-import { ProxyHealth } from "../observe/proxy-health.ts";
-import { proxyObserveTasks } from "../observe/serve-proxy-health.ts";
+import { ProxyHealth, proxyObserveTasks } from "../observe/proxy-health.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendCommand } from "./backend-command.ts";
 
@@ -19,8 +18,7 @@ export interface ObservedBackend {
 
 /**
  * Returns the servers for `--healthz-bind-address` and `--metrics-bind-address`. For a service proxy they answer health
- * as kube-proxy does, for other backends with the health of the process. Called by `prepareBackend`. A file of its own,
- * because it chooses between two kinds of servers that know nothing of each other.
+ * as kube-proxy does, for other backends with the health of the process.
  */
 export function observeBackend(
   { proxyMode }: Pick<BackendCommand, "proxyMode">,

@@ -7,7 +7,7 @@ import type { ReadToken } from "@kpng/process/token-file.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
-import { readStateOptions } from "../disk/state-folder.ts";
+import { readStateOptions } from "../disk/view-keeper.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { BackendCommand } from "./backend-command.ts";
 import { readFollowOptions } from "./backend-options.ts";
@@ -34,9 +34,7 @@ export interface PreparedBackend {
 
 /**
  * Creates a backend and everything around it (connection to the watchers, health, metrics, folder of the saved view)
- * from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own options. Called by
- * `runBackendCommand`, and by the program `kpng` for `kpng local to-NAME`. Separate from `runBackendCommand`, which
- * also parses a command line and ends the process.
+ * from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own options.
  *
  * Errors: BAD_OPTION.
  */

@@ -57,7 +57,7 @@ export function runBackend(options: RunBackendOptions): Promise<never> {
 
 /**
  * Runs a backend as a program of its own, with its options and the shared ones; ends the process like `runBackend`. The
- * `main.ts` of each backend calls it. Separate from `prepareBackend`, because `kpng local` parses its own command line.
+ * `main.ts` of each backend calls it.
  */
 export function runBackendCommand(
   backend: BackendCommand,

@@ -40,8 +40,7 @@ const windows = unsupported("kpng has no Windows backend");
 const noApi = unsupported("nodes talk to the watcher, not to the API server: see --api");
 
 /**
- * All fields of KubeProxyConfiguration, kubeproxy.config.k8s.io/v1alpha1. This file is only the table; `readConfig`
- * applies it to a file.
+ * All fields of KubeProxyConfiguration, kubeproxy.config.k8s.io/v1alpha1.
  *
  * *Source:* k8s.io/kube-proxy v0.36.3 `config/v1alpha1/types.go`, defaults of kube-proxy 1.36.3.
  */

@@ -14,10 +14,9 @@ import {
 } from "@kpng/process/options.ts";
 import { Command } from "commander";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { nodePortAddressesOption } from "../node-addresses/node-port-addresses.ts";
+import { nodePortAddressesOption } from "../node-addresses/local-addresses.ts";
 import { createReadableLog } from "../testing/steps.ts";
-import { acceptConfigFile } from "./config-file.ts";
-import { readConfig } from "./read-config.ts";
+import { acceptConfigFile, readConfig } from "./config-file.ts";
 
 let folder = "";
 beforeEach(() => {

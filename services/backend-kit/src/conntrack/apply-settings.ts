@@ -12,8 +12,7 @@ export interface ApplyOptions {
 
 /**
  * Writes the settings of `wantedSettings` that the kernel does not have yet, and sizes the hash table for a quarter of
- * the maximum number of flows. `AfterCommit` calls it once, after the first rules. Separate from `wantedSettings`,
- * which is pure.
+ * the maximum number of flows.
  *
  * A setting that cannot be changed (/proc is read-only, or not the initial network namespace) is logged. Services work
  * without it.

@@ -1,6 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
-import { describeEnd, runProgram } from "../exec/run-program.ts";
-import { toolEnvironment } from "../exec/tool-environment.ts";
+import { describeEnd, runProgram, toolEnvironment } from "../exec/run-program.ts";
 import { BackendError } from "../types/backend-error.ts";
 import { parseFlow, type UdpFlow } from "./udp-flow.ts";
 
@@ -32,9 +31,7 @@ const maxOutputBytes = 1024 * 1024 * 1024;
 /**
  * Returns a `ConntrackTool` that runs the program `conntrack` of conntrack-tools, any version. Since 1.4.7 it has the
  * option -R, which reads many deletions from standard input; an older one is started once for each deletion. `program`
- * is its name or path. `StaleFlowCleaner` calls it unless a test passes another.
- *
- * This file only runs the program: `udp-flow.ts` parses its lines, and `stale-flows.ts` decides which flows are stale.
+ * is its name or path.
  */
 export function createConntrackTool(program = "conntrack"): ConntrackTool {
   /** False once the program has refused -R. */

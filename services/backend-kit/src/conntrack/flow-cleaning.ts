@@ -18,8 +18,7 @@ const healthPart = "conntrack";
 
 /**
  * Runs `StaleFlowCleaner` beside the sync loop: reading a large conntrack table takes seconds, and rules must not wait
- * for it. `AfterCommit` requests a search after each commit. Separate from the cleaner, which makes one search and
- * knows nothing about health, retries and other requests.
+ * for it. `AfterCommit` requests a search after each commit.
  *
  * A failure is reported as the reason of the health part "conntrack", which stays healthy because rules do not depend
  * on it, and the search is repeated with backoff.

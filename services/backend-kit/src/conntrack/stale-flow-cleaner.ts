@@ -3,7 +3,7 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import { familyLabels, shortBuckets } from "../observe/family-labels.ts";
+import { familyLabels, shortBuckets } from "../observe/proxy-metrics.ts";
 import { BackendError } from "../types/backend-error.ts";
 import { type ConntrackTool, createConntrackTool } from "./conntrack-tool.ts";
 import { type Frontends, isStale, StaleGroups } from "./stale-flows.ts";

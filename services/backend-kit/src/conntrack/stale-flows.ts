@@ -14,8 +14,8 @@ export interface Frontends {
 }
 
 /**
- * Returns true if the current rules would not send a new flow of this client to the same place. `StaleFlowCleaner`
- * asks this for each entry of the conntrack table. Separate from it, because the decision is pure.
+ * Returns true if the current rules would not send a new flow of this client to the same place. `StaleFlowCleaner` asks
+ * this for each entry of the conntrack table.
  *
  * | frontend | flow | stale |
  * |---|---|---|

@@ -15,8 +15,7 @@ const direction = String.raw`\bsrc=(\S+) dst=(\S+) sport=(\d+) dport=(\d+)\b`;
 const flowLine = new RegExp(String.raw`(?:^|\s)udp\s+17\s.*?${direction}.*?${direction}`);
 
 /**
- * Parses a line that `conntrack` prints; undefined if it is not a UDP flow. `createConntrackTool` calls it for each
- * line; a separate file, because it is pure and runs no program.
+ * Parses a line that `conntrack` prints; undefined if it is not a UDP flow.
  *
  * *Shape:* `udp 17 29 src=A dst=B sport=1 dport=2 [UNREPLIED] src=C dst=D sport=3 dport=4 mark=0 use=1`: the original
  * direction, then the reply. The text around them differs between kernels; these fields have not changed since the

@@ -1,6 +1,6 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { createServer } from "node:http2";
-import type { AddressInfo } from "node:net";
+
+import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Transport } from "@connectrpc/connect";
@@ -9,13 +9,13 @@ import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
 import { watchBatches } from "../receive/watch-batches.ts";
 import { reset, sync } from "../testing/ops.ts";
 import { type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createReadableLog } from "../testing/steps.ts";
-import { dialWatchers } from "./dial-watchers.ts";
+import { checkReachable, dialWatchers } from "./dial-watchers.ts";
 
 let folder = "";
 beforeEach(() => {
@@ -196,4 +196,18 @@ test("if a watcher accepts the request and sends nothing, the next one is tried"
   const transport = dialWatchers({ api, log, random: () => 0.99, answerLimitMs: 300 });
   await expect(firstInstance(transport)).rejects.toThrow(`watcher ${hung.address}: no answer within 300 ms`);
   expect(await firstInstance(transport)).toBe("alive");
+});
+
+test("a check whose signal has already aborted fails at once, without a connection", async () => {
+  let connections = 0;
+  const server = createServer(() => {
+    connections += 1;
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void server.close());
+  const { port } = server.address() as { port: number };
+  const address = { kind: "tcp", host: "127.0.0.1", port, isTls: false } as const;
+  const check = checkReachable({ key: `127.0.0.1:${port}`, address }, 10_000, AbortSignal.abort());
+  await expect(check).rejects.toThrow("aborted");
+  expect(connections).toBe(0);
 });

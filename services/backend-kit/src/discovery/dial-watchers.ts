@@ -1,20 +1,29 @@
+import { connect } from "node:net";
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
-import type { Transport } from "@connectrpc/connect";
+import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { checkSecrecy } from "@kpng/process/connection/dial.ts";
+import { checkSecrecy, type DialOptions, dial } from "@kpng/process/connection/dial.ts";
 import { pushbackOf, retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { staleHeader } from "@kpng/process/connection/stale-header.ts";
-import type { Log } from "@kpng/process/log.ts";
-import { reasonOf } from "@kpng/process/log.ts";
-import type { ReadTls } from "@kpng/process/tls-files.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import type { ReadTls, TlsFiles } from "@kpng/process/tls-files.ts";
 import type { ReadToken } from "@kpng/process/token-file.ts";
+import { waitMs } from "@kpng/process/wait.ts";
 import { BackendError } from "../types/backend-error.ts";
-import { AnswerLimit, asConnectError } from "./answer-limit.ts";
-import { checkReachable, dialAddress } from "./dial-address.ts";
-import { type KnownWatchers, nothingKnown, readKnownWatchers, writeKnownWatchers } from "./known-watchers.ts";
-import { findFreshWatcher } from "./leave-stale-watcher.ts";
-import { type Api, parseApis, type Resolve, resolveApis, resolveHost, type WatcherAddress } from "./resolve-apis.ts";
-import { WatcherRotation } from "./watcher-rotation.ts";
+import {
+  type Api,
+  type KnownWatchers,
+  nothingKnown,
+  parseApis,
+  type Resolve,
+  readKnownWatchers,
+  resolveApis,
+  resolveHost,
+  type WatcherAddress,
+  WatcherRotation,
+  writeKnownWatchers,
+} from "./watcher-addresses.ts";
 
 /** Options of {@link dialWatchers}. */
 export interface DialWatchersOptions {
@@ -228,4 +237,146 @@ class WatcherFinder {
       log.debug("watcher addresses not saved", { reason: reasonOf(error) }),
     );
   }
+}
+
+/**
+ * Returns a transport to one address of a watcher, for `dialWatchers`. The certificate must have the name that `--api`
+ * gives, even if the name was resolved to an address.
+ */
+export function dialAddress(
+  { key, address, serverName }: WatcherAddress,
+  { tls, token, maxMessageBytes }: Omit<DialOptions, "api">,
+): Transport {
+  if (address.kind === "unix") return dial({ api: `unix://${address.path}`, tls, token, maxMessageBytes });
+  if (!address.isTls) return dial({ api: key, token, maxMessageBytes });
+  const named = (): TlsFiles & { readonly servername?: string } =>
+    serverName === undefined ? { ...tls?.() } : { ...tls?.(), servername: serverName };
+  return dial({ api: `https://${key}`, tls: named, token, maxMessageBytes });
+}
+
+/**
+ * Rejects if an address does not accept a connection within `limitMs`. A machine without power does not answer at all,
+ * and the kernel alone would try for two minutes.
+ */
+export function checkReachable({ address }: WatcherAddress, limitMs: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) {
+      reject(new Error("aborted"));
+      return;
+    }
+    const socket = connect(address.kind === "unix" ? { path: address.path } : address);
+    const finish = (error?: Error): void => {
+      signal.removeEventListener("abort", abort);
+      socket.destroy();
+      if (error === undefined) resolve();
+      else reject(error);
+    };
+    const abort = (): void => finish(new Error("aborted"));
+    signal.addEventListener("abort", abort, { once: true });
+    socket.setTimeout(limitMs, () => finish(new Error(`no answer within ${limitMs} ms`)));
+    socket.once("connect", () => finish());
+    socket.once("error", finish);
+  });
+}
+
+/**
+ * Ends a stream whose first message does not arrive in time: its watcher hangs or has no view yet, and another watcher
+ * may have one. Also ends a stream when the node leaves its watcher.
+ */
+export class AnswerLimit {
+  readonly #over = new AbortController();
+  readonly #ended = new AbortController();
+  readonly #timer: NodeJS.Timeout | undefined;
+  #error: ConnectError;
+
+  /** `key`: address of the watcher, for the error. */
+  constructor(limitMs: number | undefined, key: string) {
+    this.#error = asConnectError(new Error(`watcher ${key}: no answer within ${limitMs} ms`));
+    if (limitMs !== undefined) this.#timer = setTimeout(() => this.#over.abort(), limitMs).unref();
+  }
+
+  /** Returns a signal that aborts when `signal` does, or when the limit ends the stream. */
+  with(signal: AbortSignal | undefined): AbortSignal {
+    return signal === undefined ? this.#over.signal : AbortSignal.any([signal, this.#over.signal]);
+  }
+
+  /** Aborts when the stream has ended. */
+  get signal(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  /** Ends the stream with an error. */
+  readonly end = (error: ConnectError): void => {
+    this.#error = error;
+    this.#over.abort();
+  };
+
+  /** Must be called when the stream has ended. */
+  ended(): void {
+    this.lift();
+    this.#ended.abort();
+  }
+
+  /** Lifts the limit, because the stream has begun or ended. */
+  lift(): void {
+    clearTimeout(this.#timer);
+  }
+
+  /** Returns the error that names the limit instead of "canceled", if the limit ended the stream. */
+  explain(error: unknown): unknown {
+    this.lift();
+    return this.#over.signal.aborted ? this.#error : error;
+  }
+}
+
+/** Returns an error UNAVAILABLE with this cause. */
+export function asConnectError(cause: Error): ConnectError {
+  return new ConnectError(cause.message, Code.Unavailable, undefined, undefined, cause);
+}
+
+/**
+ * Looks for a watcher whose state is current while a node has a stream from one whose state may be out of date.
+ * Resolves with its key when there is one; with undefined when the current watcher is no longer stale, or when `signal`
+ * aborts.
+ *
+ * The first search begins after up to a quarter of `intervalMs`, because all nodes of a watcher search at once.
+ */
+export async function findFreshWatcher(
+  { current, others, intervalMs = 20_000, random = Math.random }: SearchOptions,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  await waitMs((intervalMs / 4) * random(), signal);
+  while (!signal.aborted) {
+    if (await isFresh(current, signal)) return undefined;
+    for (const [key, transport] of others()) {
+      if (await isFresh(transport, signal)) return key;
+    }
+    await waitMs(intervalMs * (0.75 + 0.5 * random()), signal);
+  }
+  return undefined;
+}
+
+/** Time that a watcher has to say whether it is stale, in milliseconds. */
+const checkLimitMs = 3_000;
+
+async function isFresh(transport: Transport, signal: AbortSignal): Promise<boolean> {
+  try {
+    const answer = await createClient(PositionService, transport).check({}, { signal, timeoutMs: checkLimitMs });
+    return !answer.isStale;
+  } catch {
+    // Unreachable, not ready, or a watcher that does not know the call: no reason to leave a working stream.
+    return false;
+  }
+}
+
+/** Parameters of {@link findFreshWatcher}. */
+export interface SearchOptions {
+  /** The watcher of the stream. */
+  readonly current: Transport;
+  /** Returns the other watchers, by key. */
+  readonly others: () => Iterable<readonly [string, Transport]>;
+  /** Time between two searches, in milliseconds, varied by a quarter. Default 20 000. */
+  readonly intervalMs?: number | undefined;
+  /** Returns a number from 0 up to but not including 1. */
+  readonly random?: (() => number) | undefined;
 }

@@ -5,9 +5,7 @@ import { join } from "node:path";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { type LoadedView, loadView } from "./load-view.ts";
-import { type ServiceFilter, writeViewFile } from "./view-file.ts";
-import { viewPath } from "./view-keeper.ts";
+import { type LoadedView, loadView, type ServiceFilter, viewPath, writeViewFile } from "./view-file.ts";
 
 const hour = 3_600_000;
 const header = { nodeName: "n1", serviceProxyName: "", currentAtMs: 100 * hour, bootId: "boot-1" };

@@ -1,7 +1,10 @@
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { type FileHandle, rename, rm } from "node:fs/promises";
+import { join } from "node:path";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
+import type { Position } from "@kpng/model/forward/position.ts";
 import {
   NodeSchema,
   type OpItem,
@@ -14,16 +17,17 @@ import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
 import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
 import { encodeNode } from "@kpng/model/wire/node-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
+import { reasonOf } from "@kpng/process/log.ts";
 import { createOwnFile, openOwnFile } from "@kpng/process/regular-file.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
+import { ViewState } from "../state/view-state.ts";
 import { nextTurn } from "../sync/next-turn.ts";
 import { BackendError } from "../types/backend-error.ts";
-import { decodeHeader, formatPosition, type ViewHeader, viewFormat } from "./view-header.ts";
+import type { ViewUpdate } from "../types/sync-update.ts";
 
 /**
  * The view of a node (its Services and endpoints) in a file. `ViewKeeper` writes it after syncs; `loadView` reads it
- * when a backend starts, to work from it until a watcher answers. This file knows only the format: `ViewKeeper` decides
- * when a view is written, `loadView` whether it may be used.
+ * when a backend starts, to work from it until a watcher answers.
  *
  * *Shape:* a line of JSON (`ViewHeader`), the operations of a localv1 stream that put the view, each preceded by its
  * length, and the SHA-256 of everything before it (32 bytes). The decoder of the stream, which accepts messages of
@@ -33,6 +37,12 @@ export interface SavedView {
   readonly header: ViewHeader;
   /** Puts the whole view. */
   readonly changes: readonly ViewChange[];
+}
+
+/** Returns the path of the saved view; each service-proxy-name has a file of its own. */
+export function viewPath(folder: string, serviceProxyName: string): string {
+  // The value of a label is a valid file name; the encoding makes one of any other name.
+  return join(folder, serviceProxyName === "" ? "view" : `view.${encodeURIComponent(serviceProxyName)}`);
 }
 
 const digestBytes = 32;
@@ -157,4 +167,173 @@ function decodeFile(bytes: Buffer, only: ServiceFilter = () => true): SavedView 
 function serviceOfEndpoint({ Op: op }: OpItem): string {
   const ref = op.case === "Set" ? op.value.Ref : undefined;
   return ref?.Set === WireSet.EndpointsSet ? ref.Path.slice(0, ref.Path.lastIndexOf("/")) : "";
+}
+
+/** Description of a saved view in the first line of its file (`view-file.ts`): for which node, from when. */
+export interface ViewHeader {
+  readonly nodeName: string;
+  readonly serviceProxyName: string;
+  /** When the view was last known to be current, in milliseconds since 1970. */
+  readonly currentAtMs: number;
+  /** Boot of the machine in which the view was saved; see `readBootId`. "" if unknown. */
+  readonly bootId: string;
+  /** Position of the view, or a later one; undefined if unknown. */
+  readonly position?: Position | undefined;
+}
+
+/**
+ * Format of the file. A program with another version ignores the file, which is replaced as soon as a watcher answers.
+ */
+export const viewFormat = { format: "kpng-view", version: 1 } as const;
+
+/** Decodes the first line of a saved view. Errors: a plain Error that says what is wrong with the file. */
+export function decodeHeader(json: string): ViewHeader {
+  const value: unknown = JSON.parse(json);
+  if (typeof value !== "object" || value === null) throw new Error("the first line is not an object");
+  const fields = new Map<string, unknown>(Object.entries(value));
+  if (fields.get("format") !== viewFormat.format) throw new Error("the file does not contain a view");
+  if (fields.get("version") !== viewFormat.version)
+    throw new Error(`the file has version ${fields.get("version")}, expected ${viewFormat.version}`);
+  const text = (name: string): string => {
+    const field = fields.get(name);
+    if (typeof field !== "string") throw new Error(`field ${name} is not a string`);
+    return field;
+  };
+  const currentAtMs = fields.get("currentAtMs");
+  if (typeof currentAtMs !== "number") throw new Error("field currentAtMs is not a number");
+  return {
+    nodeName: text("nodeName"),
+    serviceProxyName: text("serviceProxyName"),
+    currentAtMs,
+    bootId: text("bootId"),
+    position: parsePosition(fields.get("position")),
+  };
+}
+
+/** Formats a position for the header: JSON has no integers of 64 bits. *Shape:* `kube:9f… 100 205 198`. */
+export function formatPosition({ source, services, slices, nodes }: Position): string {
+  return [source, services, slices, nodes].join(" ");
+}
+
+function parsePosition(field: unknown): Position | undefined {
+  if (typeof field !== "string" || !/^\S+( \d+){3}$/.test(field)) return undefined;
+  const [source = "", ...numbers] = field.split(" ");
+  const [services = 0n, slices = 0n, nodes = 0n] = numbers.map(BigInt);
+  return { source, services, slices, nodes, current: { services, slices, nodes } };
+}
+
+/** Properties that a saved view must have to be used. */
+export interface ExpectedHeader {
+  readonly nodeName: string;
+  readonly serviceProxyName: string;
+  readonly nowMs: number;
+  readonly maxAgeMs: number;
+}
+
+/** Returns why a saved view must not be used; undefined if it may be. Pure. */
+export function refuseHeader(header: ViewHeader, expected: ExpectedHeader): string | undefined {
+  if (header.nodeName !== expected.nodeName) return `it is for node ${header.nodeName}, not ${expected.nodeName}`;
+  if (header.serviceProxyName !== expected.serviceProxyName) {
+    return `it is for service-proxy-name "${header.serviceProxyName}", not "${expected.serviceProxyName}"`;
+  }
+  const ageMs = expected.nowMs - header.currentAtMs;
+  // After the clock was set back the age is unknown; the view is used, because there is no other.
+  if (ageMs <= expected.maxAgeMs) return undefined;
+  return `it is ${Math.round(ageMs / 60_000)} minutes old, and the limit is ${Math.round(expected.maxAgeMs / 60_000)}`;
+}
+
+/** Options of {@link loadView}. */
+export interface LoadOptions extends ExpectedHeader {
+  readonly folder: string;
+  /** Selects the Services to load. Default: all. */
+  readonly only?: ServiceFilter | undefined;
+  /** Default {@link readBootId}. */
+  readonly bootId?: string | undefined;
+}
+
+/** Result of {@link loadView}. */
+export type LoadedView =
+  /** There is no file. */
+  | { readonly kind: "none" }
+  /** The file is invalid, too old, or for another node. */
+  | { readonly kind: "refused"; readonly reason: string }
+  | {
+      readonly kind: "view";
+      readonly update: ViewUpdate;
+      /** When the view was last known to be current, in milliseconds since 1970. */
+      readonly currentAtMs: number;
+      /** True if the endpoints of this node were removed: after a reboot their pods are gone or have new addresses. */
+      readonly isAfterReboot: boolean;
+    };
+
+/**
+ * Reads the view that `ViewKeeper` saved for this node.
+ *
+ * Never rejects. A file that must not be used stays where it is.
+ */
+export async function loadView(options: LoadOptions): Promise<LoadedView> {
+  const { folder, nodeName, serviceProxyName, bootId = readBootId() } = options;
+  try {
+    const saved = await readViewFile(viewPath(folder, serviceProxyName), options.only);
+    if (saved === undefined) return { kind: "none" };
+    const reason = refuseHeader(saved.header, options);
+    if (reason !== undefined) return { kind: "refused", reason };
+    const isAfterReboot = saved.header.bootId !== bootId;
+    const changes = saved.changes.filter(
+      (change) => !isAfterReboot || change.kind !== "put-endpoint" || !change.endpoint.isOnNode,
+    );
+    const update = new ViewState(nodeName).apply({ isReset: true, changes, revision: 0n, instance: "" });
+    return {
+      kind: "view",
+      update: { ...update, isFromDisk: true },
+      currentAtMs: saved.header.currentAtMs,
+      isAfterReboot,
+    };
+  } catch (error) {
+    return { kind: "refused", reason: reasonOf(error) };
+  }
+}
+
+/** Longest header of a saved view, in bytes. */
+const maxHeaderBytes = 4_096;
+
+/**
+ * Returns the position of the view that this node saved in an earlier run; undefined if there is none. A backend that
+ * starts refuses older states than this one, even if it does not use the saved view.
+ */
+export async function readSavedPosition(
+  folder: string | undefined,
+  nodeName: string,
+  serviceProxyName: string,
+): Promise<Position | undefined> {
+  if (folder === undefined) return undefined;
+  try {
+    const file = await openOwnFile(viewPath(folder, serviceProxyName), Number.POSITIVE_INFINITY);
+    try {
+      const { bytesRead, buffer } = await file.read(Buffer.alloc(maxHeaderBytes), 0, maxHeaderBytes, 0);
+      const text = buffer.toString("utf8", 0, bytesRead);
+      const header = decodeHeader(text.slice(0, text.indexOf("\n")));
+      return header.nodeName === nodeName ? header.position : undefined;
+    } finally {
+      await file.close();
+    }
+  } catch {
+    // It only protects against older states; `loadView` reports what is wrong with the file.
+    return undefined;
+  }
+}
+
+/**
+ * Returns the identifier of the current boot of this machine; "" if it is unknown.
+ *
+ * `ViewKeeper` writes it into the saved view, so that `loadView` notices a reboot, after which the pods of this node
+ * are gone. `RuleSets` reads it for the `RuleRecord` that is stored with the rules in the kernel.
+ */
+export function readBootId(): string {
+  try {
+    return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  } catch {
+    // Without /proc, reboots are not noticed: "" always equals the saved "".
+    return "";
+  }
 }

@@ -1,13 +1,16 @@
+import { accessSync, constants, mkdirSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Position } from "@kpng/model/forward/position.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import type { SyncObserver, SyncUpdate } from "../types/sync-update.ts";
-import { readBootId } from "./boot-id.ts";
-import { writeViewFile } from "./view-file.ts";
+import { diffViews } from "../state/view-state.ts";
+import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
+import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
+import { loadView, readBootId, viewPath, writeViewFile } from "./view-file.ts";
 
 /** Options of {@link ViewKeeper}. */
 export interface ViewKeeperOptions {
@@ -36,16 +39,10 @@ const refreshMs = 3_600_000;
 /** Length of a pause in durations of the write before it: writing takes at most a fiftieth of the time. */
 const pausePerWrite = 50;
 
-/** Returns the path of the saved view; each service-proxy-name has a file of its own. */
-export function viewPath(folder: string, serviceProxyName: string): string {
-  // The value of a label is a valid file name; the encoding makes one of any other name.
-  return join(folder, serviceProxyName === "" ? "view" : `view.${encodeURIComponent(serviceProxyName)}`);
-}
-
 /**
  * Saves the view of the last successful sync on disk: after changes, at most every `intervalMs`, and at the end.
  * `startFromDisk` uses the file if no watcher answers after a restart. `backendTask` creates a ViewKeeper, registers it
- * as an observer of the sync loop and runs it. Separate from `view-file.ts`, which knows the format and no schedule.
+ * as an observer of the sync loop and runs it.
  *
  * A failed write (the disk is full or read-only) is logged once and tried again; syncs are not affected.
  */
@@ -142,4 +139,100 @@ function createMetrics(registry: Registry) {
     registers,
   });
   return { writes, savedAt };
+}
+
+/** Options of {@link startFromDisk}. */
+export interface StartFromDiskOptions {
+  readonly state: StateOptions;
+  readonly nodeName: string;
+  readonly serviceProxyName: string;
+  readonly log: Log;
+  readonly wait: typeof waitMs;
+}
+
+/** Time that a watcher has to answer before the saved view is used, in milliseconds. */
+const watcherWaitMs = 3_000;
+
+/**
+ * Returns the saved view if no watcher answers in time. After a power failure, nodes may be up before the watcher is,
+ * and without the saved view their Services would not work until then.
+ *
+ * Returns undefined if a watcher answers first (`answered` aborts), or if there is no usable view, which is logged. A
+ * backend whose rules outlive it must compare the view with them (`ViewUpdate.isFromDisk`), because they may be newer.
+ */
+export async function startFromDisk(
+  options: StartFromDiskOptions,
+  answered: AbortSignal,
+): Promise<ViewUpdate | undefined> {
+  const { state, nodeName, serviceProxyName, log, wait } = options;
+  const { folder, maxAgeMs } = state;
+  if (folder === undefined) return undefined;
+  await wait(watcherWaitMs, answered);
+  if (answered.aborted) return undefined;
+  const loaded = await loadView({ folder, nodeName, serviceProxyName, maxAgeMs, nowMs: Date.now() });
+  if (loaded.kind === "refused") log.error("ignoring the saved view", { folder, reason: loaded.reason });
+  if (loaded.kind !== "view" || answered.aborted) return undefined;
+  const { update, currentAtMs, isAfterReboot } = loaded;
+  log.info("no watcher answers: starting with the saved view", {
+    folder,
+    currentAt: new Date(currentAtMs).toISOString(),
+    isAfterReboot,
+    services: update.view.services.size,
+  });
+  return update;
+}
+
+/**
+ * Returns the watcher's first update with other `changes`: those that lead from the saved view to the watcher's view.
+ */
+export function diffFromSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
+  const keys = new Set([...saved.services.keys(), ...update.view.services.keys()]);
+  return { ...update, changes: diffViews(saved, update.view, keys), isFirst: false };
+}
+
+/**
+ * Command-line options of backends that save their last view on disk (`BackendCommand.keepsState`). `proxyBackend` adds
+ * them to each service proxy.
+ */
+export const stateOptions: readonly OptionSpec[] = [
+  {
+    flags: "--state-dir <folder>",
+    description:
+      "folder for the last view, used at a start without a watcher; `none` to save nothing (default: /var/lib/kpng/NAME)",
+  },
+  {
+    flags: "--state-max-age <duration>",
+    description: "maximum age of a saved view that is used at a start",
+    default: 24 * 3_600_000,
+    parse: parseDurationMs,
+  },
+];
+
+/** Parsed {@link stateOptions}. */
+export interface StateOptions {
+  /** Folder of the saved view and of the known watchers; undefined to save nothing. */
+  readonly folder: string | undefined;
+  /** Maximum age of a saved view that is used, in milliseconds. */
+  readonly maxAgeMs: number;
+}
+
+/**
+ * Parses {@link stateOptions}. Without `--state-dir`, the folder is /var/lib/kpng/NAME if it is writable; otherwise
+ * nothing is saved, and a log line says so. A folder given by the option is always used, even if it is not writable
+ * now: each save tries again and logs its errors.
+ */
+export function readStateOptions(name: string, options: ParsedOptions, log: Log): StateOptions {
+  const maxAgeMs = Number(options.stateMaxAge ?? 24 * 3_600_000);
+  const asked = textOption(options, "stateDir");
+  if (asked === "none" || asked === "") return { folder: undefined, maxAgeMs };
+  if (asked !== undefined) return { folder: asked, maxAgeMs };
+  const folder = join("/var/lib/kpng", name);
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    accessSync(folder, constants.W_OK);
+  } catch (error) {
+    log.info("default state folder not writable: the view is not saved", { folder, reason: reasonOf(error) });
+    return { folder: undefined, maxAgeMs };
+  }
+  return { folder, maxAgeMs };
 }

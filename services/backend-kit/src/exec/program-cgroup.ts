@@ -7,8 +7,6 @@ import { join, relative } from "node:path";
  * program, also one that has left the process group with setsid. The backend `callout` creates one for each call of the
  * user's program, passes it to `runProgram`, and disposes of it after the run. The directory is removed then, or by
  * a later run if processes are still in it.
- *
- * Separate from `runProgram`, because the system tools that other backends run leave no descendants.
  */
 export interface ProgramCgroup extends Disposable {
   /** Calls `spawn` with this process in the cgroup, so that the child starts there. */

@@ -170,3 +170,27 @@ function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
     if (code !== "ESRCH" && code !== "EPERM") throw error;
   }
 }
+
+/**
+ * Returns the environment for the system's network tools: our own, with the C locale, so that their messages can be
+ * parsed; with the folders for administrators, which a user's PATH may lack; and with huge pages for the heap, for
+ * glibc 2.35 and newer: iptables-legacy needs a kilobyte of new memory for each rule, and page faults would take up to
+ * a quarter of its time.
+ *
+ * `runProgram` also runs users' programs, in the plain environment.
+ */
+export function toolEnvironment(): NodeJS.ProcessEnv {
+  const { PATH = "/usr/bin:/bin", GLIBC_TUNABLES = "" } = process.env;
+  const tunables = [GLIBC_TUNABLES, "glibc.malloc.hugetlb=1"].filter((text) => text !== "").join(":");
+  return { ...process.env, LC_ALL: "C", PATH: `${PATH}:/usr/sbin:/sbin`, GLIBC_TUNABLES: tunables };
+}
+
+/**
+ * Returns whether iptables says that the kernel lacks what its variant needs: nf_tables or the legacy tables. Programs
+ * of both variants are often installed on such a kernel. `--cleanup` skips the variant, which can have no rules.
+ *
+ * *Source:* the words of iptables 1.8.9; those about a generation id come from kernels without nf_tables.
+ */
+export function saysUnsupported(text: string): boolean {
+  return /(?:Protocol|Operation) not (?:supported|available)|generation id: Invalid argument|need to insmod/.test(text);
+}

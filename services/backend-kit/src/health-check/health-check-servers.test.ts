@@ -1,11 +1,10 @@
 import { Agent, get, type IncomingHttpHeaders } from "node:http";
 import { type AddressInfo, createServer } from "node:net";
-import { endpoint, service, view } from "@kpng/model/testing/views.ts";
+import { endpoint, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
-import { HealthCheckServers } from "./health-check-servers.ts";
-import type { ListenAddresses } from "./listen-addresses.ts";
+import { HealthCheckServers, type ListenAddresses, wantedChecks } from "./health-check-servers.ts";
 
 const local: ListenAddresses = { v4: { kind: "listed", addresses: ["127.0.0.1"] }, v6: { kind: "all" } };
 
@@ -220,3 +219,43 @@ test("two Services can exchange their ports in one sync", () =>
 function named({ service: of }: ReturnType<typeof balanced>, name: string) {
   return { service: { ...of, name } };
 }
+
+const loadBalancer: ServiceParts = {
+  type: "LoadBalancer",
+  externalTrafficPolicy: "Local",
+  healthCheckNodePort: 31_000,
+  ips: ["10.96.0.10", "fd00::10"],
+};
+const here = { isOnNode: true };
+const draining = { ...here, conditions: { ready: false, serving: true, terminating: true } };
+
+const cases: { name: string; parts: ServiceParts; checks: string[] }[] = [
+  { name: "a Service has one check per family", parts: {}, checks: ["v4:31000 0", "v6:31000 0"] },
+  { name: "a Service of one family has one check", parts: { ips: ["10.96.0.10"] }, checks: ["v4:31000 0"] },
+  { name: "a Service without the port has no check", parts: { healthCheckNodePort: 0 }, checks: [] },
+  {
+    name: "a Service with policy Cluster has no check, even with the port",
+    parts: { externalTrafficPolicy: "Cluster" },
+    checks: [],
+  },
+  { name: "a Service of another type than LoadBalancer has no check", parts: { type: "NodePort" }, checks: [] },
+  {
+    name: "each address counts once, in its family, if it is on the node and ready",
+    parts: {
+      endpoints: [
+        endpoint("10.1.0.1", here),
+        endpoint("10.1.0.1", { ...here, key: "other-port" }),
+        endpoint("10.1.0.2", here),
+        endpoint("10.1.0.3", draining),
+        endpoint("10.1.0.4"),
+        endpoint("fd00:1::1", here),
+      ],
+    },
+    checks: ["v4:31000 2", "v6:31000 1"],
+  },
+];
+
+test.each(cases)("$name", ({ parts, checks }) => {
+  const wanted = wantedChecks(view([service("a/web", { ...loadBalancer, ...parts })]), "a/web");
+  expect(wanted.map(({ family, port, localEndpoints }) => `${family}:${port} ${localEndpoints}`)).toEqual(checks);
+});

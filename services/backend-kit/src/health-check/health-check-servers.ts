@@ -1,12 +1,18 @@
-import { type Family, families } from "@kpng/model/address.ts";
+import { createServer, type Server } from "node:http";
+import { type AddressSet, type Family, families } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
+import {
+  type NodePortAddresses,
+  type NodePortAddressRule,
+  resolveNodePortAddresses,
+} from "@kpng/service-plan/node-port-addresses.ts";
+import { planHealthCheck } from "@kpng/service-plan/plan-health-check.ts";
+import type { HealthCheckPlan } from "@kpng/service-plan/service-plan.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import { type CheckServer, openCheckServer } from "./check-server.ts";
-import type { ListenAddresses } from "./listen-addresses.ts";
-import { type WantedCheck, wantedChecks } from "./wanted-checks.ts";
+import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 
 /** Options of {@link HealthCheckServers}. */
 export interface HealthCheckServersOptions {
@@ -214,4 +220,122 @@ function createMetrics(registry: Registry) {
       registers,
     }),
   };
+}
+
+/** Open HTTP server for one health-check node port at one address. `HealthCheckServers` opens and closes it. */
+export interface CheckServer {
+  close(): Promise<void>;
+}
+
+/**
+ * Listens on `port` of an address of this machine, and answers any path and method with `state()`.
+ *
+ * Rejects with the system's error if the address cannot be bound.
+ */
+export async function openCheckServer(host: string, port: number, state: () => CheckState): Promise<CheckServer> {
+  const server = await listen(host, port, state);
+  return { close: () => closeServer(server) };
+}
+
+function listen(host: string, port: number, state: () => CheckState): Promise<Server> {
+  // Load balancers check every few seconds from many addresses; connections that they leave open must not pile up.
+  const server = createServer({ requestTimeout: 10_000, keepAliveTimeout: 15_000 }, (request, response) => {
+    const { status, headers, body } = answerCheck(state());
+    request.resume();
+    response.writeHead(status, { ...headers, "Content-Length": Buffer.byteLength(body) }).end(body);
+  });
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    // IPv6 only: on Linux, "::" would bind IPv4 too, and the server for IPv4 on the same port would fail.
+    server.listen({ host, port, ipv6Only: host.includes(":") }, () => {
+      server.off("error", reject);
+      // If a connection cannot be accepted (no file descriptor left), only its client fails; the server goes on.
+      server.on("error", () => undefined);
+      resolve(server);
+    });
+  });
+}
+
+function closeServer(server: Server): Promise<void> {
+  server.closeAllConnections();
+  return new Promise((resolve) => server.close(() => resolve()));
+}
+
+/** State of a Service on this node that a health check reports. */
+export interface CheckState {
+  readonly namespace: string;
+  readonly name: string;
+  /** Number of ready endpoints on this node. */
+  readonly localEndpoints: number;
+  /** False while the rules of this node are out of date. */
+  readonly isProxyHealthy: boolean;
+}
+
+/** HTTP response to a health check. */
+export interface CheckAnswer {
+  readonly status: 200 | 503;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+}
+
+/**
+ * Returns the response to a load balancer's health check of a Service on this node, byte for byte that of kube-proxy:
+ * 200 if the node has ready endpoints and the proxy is healthy, otherwise 503.
+ *
+ * *Source:* kube-proxy `healthcheck/service_health.go`, ServeHTTP. Pure.
+ */
+export function answerCheck({ namespace, name, localEndpoints, isProxyHealthy }: CheckState): CheckAnswer {
+  const body = { service: { namespace, name }, localEndpoints, serviceProxyHealthy: isProxyHealthy };
+  return {
+    status: localEndpoints !== 0 && isProxyHealthy ? 200 : 503,
+    headers: {
+      "Content-Type": "application/json",
+      "X-Content-Type-Options": "nosniff",
+      "X-Load-Balancing-Endpoint-Weight": String(localEndpoints),
+    },
+    body: JSON.stringify(body, undefined, "\t"),
+  };
+}
+
+/** Health check that this node must answer, for one Service and one IP family. */
+export interface WantedCheck extends HealthCheckPlan {
+  readonly service: ServiceKey;
+  readonly namespace: string;
+  readonly name: string;
+  readonly family: Family;
+}
+
+/**
+ * Returns the health checks that one Service requires, at most one for each family; none for a Service that does not
+ * exist. Pure; O(endpoints) with a health-check node port.
+ */
+export function wantedChecks(view: NodeView, key: ServiceKey): readonly WantedCheck[] {
+  const found = view.services.get(key);
+  if (found === undefined) return [];
+  const { service, endpoints } = found;
+  return families.flatMap((family) => {
+    const check = planHealthCheck(service, endpoints, family);
+    if (check === undefined) return [];
+    return { service: key, namespace: service.namespace, name: service.name, family, ...check };
+  });
+}
+
+/** Addresses at which health checks are answered, per IP family. */
+export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
+
+/**
+ * Returns the current addresses of this machine at which node ports answer: health-check node ports follow the same
+ * rule (`--nodeport-addresses`) as node ports. `AfterCommit` and the backend `healthchecks` pass the function to
+ * `HealthCheckServers`.
+ *
+ * `local` are the node's own addresses; default: those of all interfaces.
+ */
+export function listenAddresses(
+  rule: NodePortAddressRule,
+  { node }: Pick<NodeView, "node">,
+  local: AddressSet = readLocalAddresses(),
+): ListenAddresses {
+  const addresses = { local, ofNode: node?.addresses };
+  const ofFamily = (family: Family) => resolveNodePortAddresses(rule, family, addresses);
+  return { v4: ofFamily("v4"), v6: ofFamily("v6") };
 }

@@ -12,7 +12,7 @@ import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { type Answer, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog, Mailbox } from "../testing/steps.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
-import type { InspectedRules } from "./inspected-rules.ts";
+import type { InspectedRules } from "./backend-inspection.ts";
 
 let folder = "";
 beforeEach(() => {

@@ -1,7 +1,9 @@
+import { createServer, type ServerHttp2Session } from "node:http2";
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
 import {
-  type BackendInspectService,
+  BackendInspectService,
   GetBackendResponseSchema,
   type ListRulesRequest,
   ListRulesResponseSchema,
@@ -11,9 +13,10 @@ import {
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
-import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
-import type { ViewUpdate } from "../types/view-update.ts";
-import type { InspectedRules } from "./inspected-rules.ts";
+import { listenOnSocket } from "@kpng/process/connection/listen-on-socket.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { aborted } from "@kpng/process/wait.ts";
+import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link BackendInspection}. */
 export interface BackendInspectionOptions {
@@ -34,7 +37,7 @@ const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
 /**
  * Implements kpng.inspect.v1.BackendInspectService, with which `kpng get` shows the view, the last sync and the rules
  * of a running backend. `serveInspection` creates and serves it, and `backendTask` registers it as an observer of the
- * sync loop. Separate from `serveInspection`, because it opens no socket.
+ * sync loop.
  *
  * *Bound:* the newest view, which the loop holds anyway, and the last sync.
  */
@@ -142,4 +145,70 @@ function toSync({ mode, revision }: SyncUpdate, times: SyncTimes, error: string)
       commit: durationOf(endedAtMs - renderedAtMs),
     },
   });
+}
+
+/** Maximum size of a request, in bytes. No request contains more than one name. */
+const maxRequestBytes = 64 * 1024;
+
+/** Inspection of a backend, ready to run. */
+export interface ServedInspection {
+  /** Observer to register with the sync loop. */
+  readonly observer: BackendInspection;
+  /** Task that serves the socket. Errors: LISTEN_FAILED. */
+  readonly task: Task;
+}
+
+/**
+ * Returns a task that serves the inspection of a backend on a unix socket (`--inspect-socket`), in gRPC and Connect
+ * over HTTP/2, and the observer that it answers from. Only the owner and the group of the socket may connect, because
+ * the rules of a node are not public.
+ */
+export function serveInspection(path: string, options: BackendInspectionOptions): ServedInspection {
+  const observer = new BackendInspection(options);
+  return { observer, task: { name: "inspect", run: (signal) => serve(path, observer, signal) } };
+}
+
+async function serve(path: string, inspection: BackendInspection, signal: AbortSignal): Promise<void> {
+  const sessions = new Set<ServerHttp2Session>();
+  const handle = connectNodeAdapter({
+    routes: (router) => router.service(BackendInspectService, inspection.service),
+    readMaxBytes: maxRequestBytes,
+    // The longest timer of Node.js: with a longer deadline, a timer would fire at once.
+    maxTimeoutMs: 2 ** 31 - 1,
+  });
+  const server = createServer(handle);
+  server.on("session", (session) => {
+    sessions.add(session);
+    session.on("error", () => undefined).once("close", () => sessions.delete(session));
+  });
+  await listenOnSocket(server, path);
+  server.on("error", () => undefined);
+  await aborted(signal);
+  for (const session of sessions) session.destroy();
+  await new Promise((resolve) => server.close(resolve));
+}
+
+/**
+ * State of a rule set for inspection; see kpng.inspect.v1 RuleSet. `RuleSets` of a service proxy provides it, and
+ * `BackendInspection` reads it. Counts and lists are computed on request.
+ */
+export interface InspectedRules {
+  /** *Shape:* `v4`. */
+  readonly name: string;
+  desiredCount(): number;
+  actualCount(): number;
+  /** Desired rules, one per line; all, or those that serve one Service. */
+  desired(service?: ServiceKey): readonly string[];
+  /** Rules that were last read or committed, one per line; all, or those that serve one Service. */
+  actual(service?: ServiceKey): readonly string[];
+  /** Time of the last read of the installed rules, in milliseconds since 1970; undefined for never. */
+  readonly readAtMs: number | undefined;
+  /** Start of the last transaction; "" if there was none. */
+  readonly lastTransaction: string;
+  /** Time of the last transaction, in milliseconds since 1970; undefined for never. */
+  readonly committedAtMs: number | undefined;
+  /** Changes by other programs that the last check found and repaired, one per line. */
+  readonly drift: readonly string[];
+  /** Number of checks that repaired something. */
+  readonly repairCount: number;
 }

@@ -1,8 +1,12 @@
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
-import { type AddressSet, type Family, toAddressSet } from "@kpng/model/address.ts";
-import { toolEnvironment } from "../exec/tool-environment.ts";
+import { type AddressSet, type Family, families, parseCidr, toAddressSet } from "@kpng/model/address.ts";
+import { realClock } from "@kpng/process/clock.ts";
+import { type OptionSpec, repeatable } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import type { NodePortAddressRule } from "@kpng/service-plan/node-port-addresses.ts";
+import { toolEnvironment } from "../exec/run-program.ts";
 
 /**
  * Names of interfaces that carry addresses of Services: that of kube-proxy in ipvs mode, which kpng-ipvs also uses, and
@@ -143,4 +147,112 @@ export function parseIfInet6(text: string): readonly LinkAddress[] | undefined {
     if (link === "" || (Number.parseInt(flags, 16) & unusableFlags) !== 0) return [];
     return [[link, digits.match(/.{4}/g)?.join(":") ?? ""] as const];
   });
+}
+
+/** Time for which a reading is used, as a multiple of the time that it took. */
+const validityFactor = 20;
+
+/** The longest time for which a reading is used. A process that was stopped meanwhile measures minutes. */
+const mostValidMs = 1_000;
+
+/** Options of {@link RecentAddresses}. */
+export interface RecentAddressesOptions {
+  /** Calls `onFailure` if the addresses may be wrong. Default: `readLocalAddresses`. */
+  readonly read?: ((onFailure: () => void) => AddressSet) | undefined;
+  /** Monotonic time in milliseconds. Default that of `realClock`. */
+  readonly nowMs?: (() => number) | undefined;
+}
+
+/**
+ * The node's own addresses, as of the last reading.
+ *
+ * The cost of `readLocalAddresses` grows with the addresses of Services on an interface: with 10 000 of them it takes
+ * longer than a sync of one Service. So a sync of a few Services uses the last reading for 20 times as long as that reading took, but for a second at
+ * most: readings of less than 50 ms take at most a twentieth of a CPU. A reading that failed is not used; the one
+ * before it is, if there is one, and the next access reads again. `RuleSets` calls `forget` before each check, and
+ * before each sync except those of given Services; such a sync uses the last reading, also if `FamilyRules` makes it a
+ * full one. So a new address is used after the next check at the latest, as on a node without changes.
+ *
+ * *Bound:* the node's own addresses.
+ */
+export class RecentAddresses {
+  readonly #options: RecentAddressesOptions;
+  readonly #readings = new Map<Family, { readonly addresses: readonly string[]; readonly untilMs: number }>();
+
+  constructor(options: RecentAddressesOptions = {}) {
+    this.#options = options;
+  }
+
+  /** Returns the addresses. A family is read when it is first accessed. */
+  readonly read = (): AddressSet => {
+    const of = (family: Family) => this.#ofFamily(family);
+    return {
+      get v4() {
+        return of("v4");
+      },
+      get v6() {
+        return of("v6");
+      },
+    };
+  };
+
+  /** Makes the next access read the addresses. The last ones stay, in case that reading fails. */
+  readonly forget = (): void => {
+    for (const [family, { addresses }] of this.#readings) {
+      this.#readings.set(family, { addresses, untilMs: Number.NEGATIVE_INFINITY });
+    }
+  };
+
+  #ofFamily(family: Family): readonly string[] {
+    const { read = readLocalAddresses, nowMs = realClock.nowMs } = this.#options;
+    const startMs = nowMs();
+    const last = this.#readings.get(family);
+    if (last !== undefined && startMs < last.untilMs) return last.addresses;
+    let hasFailed = false;
+    const onFailure = () => {
+      hasFailed = true;
+    };
+    const addresses = read(onFailure)[family];
+    if (hasFailed) return last?.addresses ?? addresses;
+    const endMs = nowMs();
+    const validMs = Math.min(validityFactor * (endMs - startMs), mostValidMs);
+    this.#readings.set(family, { addresses, untilMs: endMs + validMs });
+    return addresses;
+  }
+}
+
+/**
+ * Returns the families that the kernel has, IPv4 first: IPv6 may be disabled. The backends nft, ipvs and userspace open
+ * a rule set for each.
+ */
+export function nodeFamilies(): readonly Family[] {
+  return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
+}
+
+/** Option `--nodeport-addresses`, as in kube-proxy, for service proxies and the backend `healthchecks`. */
+export const nodePortAddressesOption: OptionSpec = repeatable(
+  "--nodeport-addresses <cidrs>",
+  "serve node ports on local addresses in these CIDRs, or on the Node's own with `primary` (default: all)",
+);
+
+/**
+ * Parses the values of `--nodeport-addresses`: CIDRs of both families, or `primary` alone. None means all.
+ * `readProxySettings` and the backend `healthchecks` call it.
+ *
+ * Errors: BAD_OPTION.
+ */
+export function parseNodePortAddresses(texts: readonly string[]): NodePortAddressRule {
+  if (texts.includes("primary")) {
+    if (texts.length === 1) return { kind: "primary" };
+    throw new ProcessError("BAD_OPTION", "--nodeport-addresses: primary cannot be combined with CIDRs");
+  }
+  const cidrs = texts.map((text) => {
+    const parsed = parseCidr(text);
+    if (parsed !== undefined) return parsed.cidr;
+    throw new ProcessError(
+      "BAD_OPTION",
+      `--nodeport-addresses "${text}" is not a CIDR: write 10.0.0.0/8, fd00::/8 or primary`,
+    );
+  });
+  return { kind: "cidrs", cidrs };
 }

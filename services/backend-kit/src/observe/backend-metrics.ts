@@ -1,14 +1,15 @@
+import type { ViewChange } from "@kpng/model/node-view.ts";
+import type { ServiceKey, UnknownPort } from "@kpng/model/service.ts";
+import type { Health } from "@kpng/process/health/health.ts";
+import type { Log } from "@kpng/process/log.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { SyncObserver } from "../types/sync-update.ts";
+import type { ConnectionState } from "../receive/follow-view.ts";
+import type { SyncObserver, ViewUpdate } from "../types/sync-update.ts";
 
 /** Result of {@link createBackendMetrics}. */
 export type BackendMetrics = ReturnType<typeof createBackendMetrics>;
 
-/**
- * Registers the metrics that every backend has. `backendTask` calls it once; observers of the stream
- * (`ConnectionObserver`) and of syncs (`observeSyncs`) update the metrics. Separate from `ProxyMetrics`, kube-proxy's
- * metrics, which only service proxies have.
- */
+/** Registers the metrics that every backend has. */
 export function createBackendMetrics(registry: Registry) {
   const registers = [registry];
   const syncs = new Counter({
@@ -75,4 +76,153 @@ export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics, i
     },
     failed: () => syncs.inc({ result: "failed" }),
   };
+}
+
+const part = "stream";
+
+/**
+ * Reports the connection to the watcher in health (part "stream"), metrics and log. Syncs are reported elsewhere: by
+ * `SyncLoop` in health and log, by `observeSyncs` in metrics.
+ *
+ * A lost stream does not make a synced backend unhealthy or unready, because it keeps serving with its last view.
+ */
+export class ConnectionObserver {
+  readonly #health: Health;
+  readonly #metrics: BackendMetrics;
+  readonly #log: Log;
+  #hasSynced = false;
+  #isConnected = false;
+
+  constructor(health: Health, metrics: BackendMetrics, log: Log) {
+    this.#health = health;
+    this.#metrics = metrics;
+    this.#log = log;
+    health.setWaiting(part, "waiting for the watcher's first sync marker");
+  }
+
+  /** True from the first batch of a stream until the stream is lost. */
+  get isConnected(): boolean {
+    return this.#isConnected;
+  }
+
+  /** Reports a change of the connection. */
+  report(state: ConnectionState): void {
+    if (state.kind === "diverged") {
+      this.#metrics.divergences.inc();
+      return;
+    }
+    if (state.kind === "older") {
+      this.#metrics.acceptedStates.inc();
+      return;
+    }
+    if (state.kind !== "synced") {
+      if (state.kind === "behind") this.#metrics.olderOffers.inc();
+      if (state.kind === "lost") this.#metrics.reconnects.inc();
+      this.#metrics.connected.set(0);
+      this.#isConnected = false;
+      // The next stream is opened at once; if that fails, the failure is reported.
+      if (state.kind === "moved") return;
+      const reason = `keeping the last view: ${state.reason}`;
+      if (this.#hasSynced) this.#health.set(part, { isHealthy: true, isReady: true, reason });
+      else this.#health.setWaiting(part, state.reason);
+      return;
+    }
+    this.#metrics.connected.set(1);
+    if (!this.#isConnected) {
+      this.#log.info("stream in sync", { revision: Number(state.revision) });
+      this.#health.setReady(part);
+    }
+    this.#isConnected = true;
+    this.#hasSynced = true;
+  }
+}
+
+/** Options of {@link KnownNode}. */
+export interface KnownNodeOptions {
+  readonly nodeName: string;
+  readonly health: Health;
+  readonly log: Log;
+  readonly metrics: Registry;
+}
+
+const healthPart = "node";
+
+const unknown = "the cluster has no Node of this name: check --node-name";
+
+/**
+ * Reports whether the cluster has a Node of the name that a backend follows: a wrong `--node-name` gives a valid view
+ * without endpoints on the node.
+ *
+ * An unknown Node is logged, counted (`kpng_backend_node_known`) and the reason of the health part "node", which stays
+ * ready: the Node of a machine that joins the cluster is created later. Go watchers send no Nodes, so nothing is
+ * reported.
+ */
+export class KnownNode {
+  readonly #options: KnownNodeOptions;
+  readonly #gauge: Gauge;
+  #isKnown: boolean | undefined;
+
+  constructor(options: KnownNodeOptions) {
+    this.#options = options;
+    this.#gauge = new Gauge({
+      name: "kpng_backend_node_known",
+      help: "1 unless the watcher's cluster has no Node of the name that the backend follows",
+      registers: [options.metrics],
+    });
+    this.#gauge.set(1);
+  }
+
+  /** Reports whether the view has a Node. */
+  report({ view, instance }: Pick<ViewUpdate, "view" | "instance">): void {
+    if (instance === "") return;
+    const isKnown = view.node !== undefined;
+    if (isKnown === this.#isKnown) return;
+    const { nodeName, health, log } = this.#options;
+    if (!isKnown) log.error("the cluster has no Node of this name", { nodeName });
+    else if (this.#isKnown === false) log.info("the cluster has a Node of this name now", { nodeName });
+    this.#isKnown = isKnown;
+    this.#gauge.set(isKnown ? 1 : 0);
+    health.set(healthPart, { isHealthy: true, isReady: true, reason: isKnown ? "" : unknown });
+  }
+}
+
+/**
+ * Logs service ports with a protocol that this version does not know, because they are not served on this node. A newer
+ * watcher may send them. Each is logged once, and again if it returns after it was removed.
+ *
+ * *Bound:* the Services of the view that have such ports.
+ */
+export class UnknownPorts {
+  readonly #log: Log;
+  readonly #logged = new Map<ServiceKey, ReadonlySet<string>>();
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  /** Logs ports that appear with these changes. */
+  report(changes: readonly ViewChange[]): void {
+    for (const change of changes) {
+      if (change.kind === "delete-service") this.#logged.delete(change.key);
+      if (change.kind === "put-service") this.#reportService(change.key, change.item.service.unknownPorts ?? []);
+    }
+  }
+
+  #reportService(service: ServiceKey, ports: readonly UnknownPort[]): void {
+    const before = this.#logged.get(service);
+    const now = new Set<string>();
+    for (const { name, port, protocol } of ports) {
+      const key = `${name} ${port} ${protocol}`;
+      now.add(key);
+      if (before?.has(key) === true) continue;
+      this.#log.error("service port not served: this version does not know its protocol", {
+        service,
+        name,
+        port,
+        protocol,
+      });
+    }
+    if (now.size === 0) this.#logged.delete(service);
+    else this.#logged.set(service, now);
+  }
 }

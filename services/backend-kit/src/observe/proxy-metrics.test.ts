@@ -2,8 +2,7 @@ import { endpoint, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import type { SyncUpdate } from "../types/sync-update.ts";
-import { countNoLocalEndpoints } from "./no-local-endpoints.ts";
-import { ProxyMetrics } from "./proxy-metrics.ts";
+import { countNoLocalEndpoints, ProxyMetrics } from "./proxy-metrics.ts";
 
 const elsewhere = [{ v4: true, v6: false }];
 const nowhere = [{ v4: false, v6: false }];

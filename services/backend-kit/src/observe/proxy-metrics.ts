@@ -1,10 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
+import type { NodeView, ServiceView, ViewChange } from "@kpng/model/node-view.ts";
+import { isExternallyAccessible, type ServicePort } from "@kpng/model/service.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { SyncMode, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
-import type { ViewUpdate } from "../types/view-update.ts";
-import { familyLabels, shortBuckets } from "./family-labels.ts";
-import { countNoLocalEndpoints } from "./no-local-endpoints.ts";
+import type { SyncMode, SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link ProxyMetrics}. */
 export interface ProxyMetricsOptions {
@@ -22,8 +20,7 @@ export interface ProxyMetricsOptions {
 
 /**
  * kube-proxy's metrics with its names and buckets, so that dashboards and alerts made for kube-proxy work. `serveTask`
- * registers it as an observer of the sync loop of a service proxy. Separate from `BackendMetrics`, our own metrics,
- * which every backend has.
+ * registers it as an observer of the sync loop of a service proxy.
  *
  * Endpoint changes count endpoints that were put or deleted, and service changes count Services; kube-proxy counts
  * updates of EndpointSlices and Services instead.
@@ -184,3 +181,49 @@ function createMetrics(registry: Registry) {
     serviceChanges: counter("proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
   };
 }
+
+/** Number of service ports whose traffic this node drops: their policy is Local and all endpoints are elsewhere. */
+export interface NoLocalEndpoints {
+  readonly internal: number;
+  readonly external: number;
+}
+
+/**
+ * Counts the service ports of one IP family whose traffic this node drops. Ports without any usable endpoint in the
+ * cluster do not count: they are rejected, not dropped.
+ *
+ * *Source:* kube-proxy `iptables/proxier.go`, serviceNoLocalEndpointsTotal…
+ *
+ * Pure; O(services + endpoints of those with a policy Local).
+ */
+export function countNoLocalEndpoints(view: NodeView, family: Family): NoLocalEndpoints {
+  let internal = 0;
+  let external = 0;
+  for (const service of view.services.values()) {
+    const { internalTrafficPolicy, externalTrafficPolicy, clusterIPs, ports } = service.service;
+    const isInternal = internalTrafficPolicy === "Local";
+    const isExternal = externalTrafficPolicy === "Local" && isExternallyAccessible(service.service);
+    if (!(isInternal || isExternal) || (clusterIPs?.[family].length ?? 0) === 0) continue;
+    for (const [index, port] of ports.entries()) {
+      if (!isUsableOnlyElsewhere(service, port, index, family)) continue;
+      if (isInternal) internal++;
+      if (isExternal) external++;
+    }
+  }
+  return { internal, external };
+}
+
+function isUsableOnlyElsewhere(service: ServiceView, port: ServicePort, index: number, family: Family): boolean {
+  const usable = service.endpoints.filter(
+    ({ addresses, ports }) =>
+      addresses[family].length > 0 && (ports.length === 0 || ports.some(({ name }) => name === port.name)),
+  );
+  if (usable.some(({ use }) => use.local)) return false;
+  return service.portHasEndpoints?.[index]?.[family] ?? usable.some(({ use }) => use.cluster);
+}
+
+/** Values of the label `ip_family`, as kube-proxy writes them. */
+export const familyLabels: Readonly<Record<Family, "IPv4" | "IPv6">> = { v4: "IPv4", v6: "IPv6" };
+
+/** kube-proxy's buckets for durations of its own work: 1 ms, doubling, to 16.4 s. *Unit:* seconds. */
+export const shortBuckets: readonly number[] = Array.from({ length: 15 }, (_, index) => 0.001 * 2 ** index);

@@ -2,10 +2,9 @@ import { view } from "@kpng/model/testing/views.ts";
 import { InMemoryTracing } from "@kpng/process/testing/in-memory-tracing.ts";
 import { formatTraceparent } from "@kpng/process/trace/traceparent.ts";
 import { expect, test } from "vitest";
-import { type Arrival, mergeArrivals } from "../types/arrival.ts";
 import type { SyncTimes, SyncUpdate } from "../types/sync-update.ts";
-import { recordsTrace } from "./records-trace.ts";
-import { TraceSyncs } from "./trace-syncs.ts";
+import { type Arrival, mergeArrivals } from "../types/sync-update.ts";
+import { recordsTrace, TraceSyncs } from "./trace-syncs.ts";
 
 /** The change number `number`, as another process knows it. */
 function change(number: number): string {

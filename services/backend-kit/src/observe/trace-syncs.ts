@@ -1,7 +1,7 @@
-import { recordSpan, type SpanAttributes, type Tracing } from "@kpng/process/trace/tracing.ts";
-import type { Arrival } from "../types/arrival.ts";
-import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
-import { recordsTrace } from "./records-trace.ts";
+import { hashText } from "@kpng/model/wire/hash.ts";
+import { parseTraceparent } from "@kpng/process/trace/traceparent.ts";
+import { recordSpan, type SpanAttributes, type Traceparent, type Tracing } from "@kpng/process/trace/tracing.ts";
+import type { Arrival, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link TraceSyncs}. */
 export interface TraceSyncsOptions {
@@ -21,7 +21,7 @@ const slowFactor = 10;
 /**
  * Records the part of this node in the OpenTelemetry trace of a change: a span `backend.apply`, from the watcher's
  * store to the end of the commit, and below it one span for each stage, without gaps. `backendTask` registers it as an
- * observer of the sync loop if tracing is on. Separate from the loop, because it is one of many observers.
+ * observer of the sync loop if tracing is on.
  *
  * A sync that applies several changes is part of the newest change's trace and linked to the others. Of failed attempts
  * in a row only the first is recorded, and then the successful one.
@@ -99,4 +99,16 @@ function describe({ revision, instance, changes, mode, fullReason }: SyncUpdate)
     "kpng.sync_mode": mode,
     ...(fullReason === "" ? {} : { "kpng.full_reason": fullReason }),
   };
+}
+
+/**
+ * Returns true if this node records its part of a trace. With thousands of nodes, only the fraction `share` of them
+ * does; 1 or more means all of them. A hash of trace and node decides, so different nodes record different traces.
+ *
+ * *Source of `share`:* TracedNodes of the message EmptyOp.
+ */
+export function recordsTrace(traceparent: Traceparent, nodeName: string, share: number): boolean {
+  const traceId = parseTraceparent(traceparent)?.traceId;
+  if (traceId === undefined) return false;
+  return share >= 1 || Number(hashText(`${traceId} ${nodeName}`)) / 2 ** 64 < share;
 }

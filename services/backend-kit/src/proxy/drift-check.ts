@@ -27,8 +27,7 @@ export interface DriftCheckOptions {
 
 /**
  * Returns the check that runs at an interval: it lets `RuleSets` compare the installed rules with the wanted ones, and
- * repair changes by other programs. `serveTask` gives it to the sync loop, which limits the share of the time that
- * checks take. Separate from `RuleSets`, which knows neither health nor retries.
+ * repair changes by other programs.
  *
  * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff.
  */

@@ -21,8 +21,6 @@ const servicesPerTurn = 100;
 /**
  * Computes service plans of one IP family from the newest view: what the rules must do, before any kernel mechanism is
  * chosen. If several Services have the same frontend (address, port and protocol), it decides which one is served.
- * `FamilyRules` has one planner and passes its plans to the rule set. Separate from `planService` of package
- * service-plan, which plans a single Service: this class knows all of them.
  *
  * *Bound:* the claims to frontends, see {@link FrontendClaims}, and the plan of each touched Service until the rule set
  * has asked for it.

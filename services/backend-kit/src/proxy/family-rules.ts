@@ -4,7 +4,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
-import type { InspectedRules } from "../inspect/inspected-rules.ts";
+import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 import { FamilyPlanner, type PlanUpdate } from "./family-planner.ts";
@@ -49,9 +49,8 @@ export type Failure = { readonly cause: unknown } | undefined;
 type Work<Change> = (stages: SyncStages) => Promise<Change | undefined>;
 
 /**
- * The rules of one IP family of a service proxy: a rule set with its planner and its history. `RuleSets` has one for
- * each family of the node, so that a failure in one family does not affect the other. Calls must not overlap; none
- * rejects.
+ * The rules of one IP family of a service proxy: a rule set with its planner and its history. Calls must not overlap;
+ * none rejects.
  */
 export class FamilyRules<Change extends RuleChange = RuleChange> {
   readonly #options: FamilyRulesOptions<Change>;

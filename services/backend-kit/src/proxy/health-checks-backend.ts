@@ -3,9 +3,8 @@ import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
-import { HealthCheckServers } from "../health-check/health-check-servers.ts";
-import { listenAddresses } from "../health-check/listen-addresses.ts";
-import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/node-port-addresses.ts";
+import { HealthCheckServers, listenAddresses } from "../health-check/health-check-servers.ts";
+import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/local-addresses.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
 const name = "healthchecks";

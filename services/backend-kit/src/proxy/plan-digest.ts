@@ -4,9 +4,8 @@ import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 
 /**
  * A digest of the plans of all Services of one family, updated Service by Service. Equal plans have the same digest, in
- * every run of the program; the order of the updates does not matter. `FamilyPlanner` keeps it, and `FamilyRules`
- * stores it with the rules as part of their record. After a restart, an equal digest shows that the installed rules are
- * those of the saved view. Separate from the planner, because it needs a number per Service, not the plans.
+ * every run of the program; the order of the updates does not matter. After a restart, an equal digest shows that the
+ * installed rules are those of the saved view.
  *
  * *Bound:* 8 bytes for each Service, in about 100 bytes of memory. *Cost:* a put takes 10 µs for 20 endpoints.
  */

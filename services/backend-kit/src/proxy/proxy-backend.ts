@@ -3,9 +3,8 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
 import { conntrackOptions } from "../conntrack/conntrack-settings.ts";
-import { readStateOptions, stateOptions } from "../disk/state-folder.ts";
-import { nodePortAddressesOption } from "../node-addresses/node-port-addresses.ts";
-import { RecentAddresses } from "../node-addresses/recent-addresses.ts";
+import { readStateOptions, stateOptions } from "../disk/view-keeper.ts";
+import { nodePortAddressesOption, RecentAddresses } from "../node-addresses/local-addresses.ts";
 import { SyncRequests } from "../sync/sync-requests.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
@@ -20,8 +19,7 @@ import { serveTask } from "./serve-task.ts";
  * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The `backend.ts` of each service
  * proxy (iptables, nft, ipvs, userspace, ebpf) calls it. The command installs and repairs rules for the view of the
  * node; with options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`) them. Everything that
- * service proxies share is in this folder; a backend only describes its rules. This file only parses options and
- * selects the run: `serveTask`, `diffTask`, a cleanup, or an alternative.
+ * service proxies share is in this folder; a backend only describes its rules.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
   const { name, aliases, description, examples, proxyMode, canDiff = true } = spec;

@@ -17,10 +17,7 @@ export type Destination =
   | { readonly kind: "print"; readonly print: (text: string) => void }
   | { readonly kind: "nowhere" };
 
-/**
- * Settings and services of a run. `proxyBackend` creates it; `serveTask` and `diffTask` pass it to `openRuleSets` of
- * the backend. Separate from `proxy-spec.ts`: those interfaces are implemented by a backend, these are given to it.
- */
+/** Settings and services of a run. */
 export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;

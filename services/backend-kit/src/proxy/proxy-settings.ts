@@ -4,7 +4,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { resolveNodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
 import { type DetectLocalMode, detectLocalModes, type ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import { InvalidArgumentError } from "commander";
-import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/node-port-addresses.ts";
+import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/local-addresses.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /**
@@ -67,8 +67,7 @@ export function paceOptions(proxy: string): readonly OptionSpec[] {
 
 /**
  * Parses {@link planOptions}. Node ports answer on 127.0.0.0/8 if the backend wants that and the node-port addresses
- * include it. `proxyBackend` calls it before each run. `FamilyPlanner` uses the result. Separate from `proxyBackend`,
- * because tests and benchmarks of rules need settings without a command.
+ * include it. `FamilyPlanner` uses the result.
  *
  * Errors: BAD_OPTION for invalid values and combinations.
  */

@@ -1,8 +1,7 @@
 /**
  * A record that a rule set stores with its rules, in the same transaction, so that it is lost with them. The next run
  * of the program reads it before it uses a saved view, the view that the previous run stored on disk. `FamilyRules`
- * writes it and compares it; rule sets that outlive their process store it as text. Separate from `FamilyRules`, which
- * acts on the decision that is made here.
+ * writes it and compares it; rule sets that outlive their process store it as text.
  */
 export interface RuleRecord {
   /** Boot in which the rules were committed; "" if it is unknown. */

@@ -1,12 +1,9 @@
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { InspectedRules } from "../inspect/inspected-rules.ts";
+import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import type { SyncMode } from "../types/sync-update.ts";
 import type { RuleChange, RuleList, RuleSet } from "./rule-set.ts";
 
-/**
- * Records the changes of a rule set, which `kpng get rules` shows (`--inspect-socket`). `FamilyRules` has one and adds
- * each successful change. Separate from it, because nothing else depends on the history.
- */
+/** Records the changes of a rule set, which `kpng get rules` shows (`--inspect-socket`). */
 export class RuleSetHistory {
   readonly #ruleSet: Pick<RuleSet, "family" | "desired" | "installed">;
   #readAtMs: number | undefined;

@@ -4,7 +4,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { LogFields } from "@kpng/process/log.ts";
 import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
-import type { GuardedSysctl } from "../sysctl/guarded-sysctl.ts";
+import type { GuardedSysctl } from "../sysctl/sysctls.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 import type { InstalledState } from "./rule-record.ts";
 

@@ -5,7 +5,7 @@ import { planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { RecentAddresses } from "../node-addresses/recent-addresses.ts";
+import { RecentAddresses } from "../node-addresses/local-addresses.ts";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";

@@ -4,8 +4,8 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { Registry } from "prom-client";
-import { readBootId } from "../disk/boot-id.ts";
-import type { InspectedRules } from "../inspect/inspected-rules.ts";
+import { readBootId } from "../disk/view-file.ts";
+import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import type { SyncStages } from "../types/sync-update.ts";
 import { ClashReport } from "./clash-report.ts";
@@ -39,8 +39,7 @@ export interface RuleSetsOptions<Change extends RuleChange> {
 /**
  * The rule sets of a service proxy, one for each IP family. `serveTask` and `diffTask` sync them.
  *
- * Separate from `FamilyRules`, which does the work of one family: this class combines the outcomes. If one family
- * fails, the other is still synced. Calls must not overlap; none rejects.
+ * If one family fails, the other is still synced. Calls must not overlap; none rejects.
  */
 export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #ruleSets: readonly RuleSet<Change>[];

@@ -25,9 +25,8 @@ const busy = 5;
 
 /**
  * Waits until no other process manages the same rules in this network namespace, and keeps others from it until it is
- * closed. `serveTask` calls it: two instances with one chain prefix or table would undo each other's rules without end.
- * During an update, the new instance waits here until the old one has ended, and is not ready until then. A DaemonSet
- * with `maxSurge` deletes the old pod only when the new one is ready: such an update stops at its first node.
+ * closed: two instances with one chain prefix or table would undo each other's rules without end. During an update, the new instance waits here until the old one has ended, and is not ready until then. A
+ * DaemonSet with `maxSurge` deletes the old pod only when the new one is ready: such an update stops at its first node.
  *
  * The lock is a lock of the kernel (fcntl) on a file in a folder that only this user can enter, so that no other user
  * can hold it: neither on the file, nor by a file or link in its place. The kernel releases it with its process,

@@ -7,8 +7,7 @@ import {
   ApplyFailureSchema,
   EarlierAckSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
-import type { ViewUpdate } from "../types/view-update.ts";
+import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
 /** Result of the last attempt to apply a batch. */
 interface SyncResult {
@@ -31,10 +30,8 @@ const maxEarlier = 32;
 const maxErrorLength = 1_000;
 
 /**
- * Results of syncs that the watcher has not been told yet. `backendTask` creates one for each backend: the sync loop
- * records each result as an observer, and `WatchRequests` takes the results and sends them on the current stream. It
- * outlives streams, so that a result is not lost with a connection. `WatchRequests` decides when they are sent, and
- * belongs to one stream.
+ * Results of syncs that the watcher has not been told yet. It outlives streams, so that a result is not lost with a
+ * connection. `WatchRequests` decides when they are sent, and belongs to one stream.
  *
  * *Bound:* the newest result, and the times of the newest 32 unsent ones before it.
  */

@@ -10,7 +10,7 @@ import { dialWatchers } from "../discovery/dial-watchers.ts";
 import { putEndpoint, putNode, putService, reset, sync } from "../testing/ops.ts";
 import { type Answer, type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog } from "../testing/steps.ts";
-import type { ViewUpdate } from "../types/view-update.ts";
+import type { ViewUpdate } from "../types/sync-update.ts";
 import { type ConnectionState, followView } from "./follow-view.ts";
 import { HeldItems } from "./held-items.ts";
 

@@ -3,7 +3,7 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { ViewState } from "../state/view-state.ts";
 import { BackendError } from "../types/backend-error.ts";
-import type { ViewUpdate } from "../types/view-update.ts";
+import type { ViewUpdate } from "../types/sync-update.ts";
 import { HeldItems } from "./held-items.ts";
 import { watchBatches } from "./watch-batches.ts";
 import type { WatchOptions } from "./watch-options.ts";
@@ -40,8 +40,7 @@ export type ConnectionState =
 
 /**
  * Yields the view of a node (its Services and endpoints) after each batch, from one stream after another. `backendTask`
- * passes the views to the backend's sync loop. Separate from `watchBatches`, which reads one stream, and `ViewState`,
- * which holds the view and opens no stream.
+ * passes the views to the backend's sync loop.
  *
  * When a stream ends, the next one is opened after a random delay that doubles up to 30 s, after the time that the
  * watcher asked for, or every second while a unix socket has no listener. The view is kept meanwhile. The new stream

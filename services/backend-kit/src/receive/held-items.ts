@@ -18,7 +18,6 @@ type HeldItem = bigint;
  *
  * `followView` keeps one for all its streams. A new stream starts with these digests (`WatchReq.HeldDigests`), so that
  * the watcher sends only what differs; and after each batch `watchBatches` compares them with the watcher's digest.
- * Separate from `ViewState`, which has the values of the items, decoded.
  *
  * Operations are staged until their batch is complete, so a stream that breaks inside a batch changes nothing.
  *

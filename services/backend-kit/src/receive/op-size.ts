@@ -66,7 +66,7 @@ export function estimateOpBytes({ Op: op }: OpItem, decoded: LocalOp): number {
 }
 
 /**
- * Checks an operation before it is decoded. `watchBatches` calls it for each operation.
+ * Checks an operation before it is decoded.
  *
  * Errors: BAD_STREAM for an item that is larger than any object of a cluster, or has more fields.
  */

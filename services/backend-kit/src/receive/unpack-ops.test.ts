@@ -5,7 +5,7 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
 import { deleteEndpoint, putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { playWatcher, silence } from "../testing/played-watcher.ts";
-import type { Batch } from "../types/batch.ts";
+import type { Batch } from "../types/sync-update.ts";
 import { HeldItems } from "./held-items.ts";
 import { unpackOps } from "./unpack-ops.ts";
 import { watchBatches } from "./watch-batches.ts";

@@ -12,8 +12,7 @@ const maxWindowLog = 26;
 
 /**
  * Yields the operations of a stream in order, with packed messages replaced by the operations in them. A packed message
- * (`OpItem.Batch`) is a compressed list of operations that the watcher encodes once for many nodes. Called by
- * `watchBatches`. A step of its own, so that the rest of `watchBatches` sees the same operations from every watcher.
+ * (`OpItem.Batch`) is a compressed list of operations that the watcher encodes once for many nodes.
  *
  * *Bound:* one decompressed message, at most `maxMessageBytes` (default and maximum 64 MiB). Its operations are decoded
  * one by one.

@@ -3,9 +3,6 @@ import { BackendError } from "../types/backend-error.ts";
 /**
  * Default of `--max-view-size` for a memory limit, in bytes: a third. A view of 250 000 endpoints takes 170 MB. While
  * a whole view replaces another one, both are in memory, and the rest of the process needs memory too. Pure.
- *
- * `readFollowOptions` calls it, and `backendTask` for callers that parse no options. Separate from `op-size.ts`, which
- * estimates sizes, because the limits are needed before a stream exists.
  */
 export function defaultViewBytes(memoryBytes: number): number {
   return Math.floor(memoryBytes / 3);

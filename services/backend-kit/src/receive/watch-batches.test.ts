@@ -5,7 +5,7 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
 import { put, putEndpoint, putService, readCapture, reset, sync } from "../testing/ops.ts";
 import { playWatcher, silence } from "../testing/played-watcher.ts";
-import type { Batch } from "../types/batch.ts";
+import type { Batch } from "../types/sync-update.ts";
 import { watchBatches } from "./watch-batches.ts";
 
 async function firstBatch(ops: readonly OpItem[], maxMessageBytes?: number): Promise<Batch | undefined> {

@@ -9,7 +9,7 @@ import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/dec
 import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { BackendError } from "../types/backend-error.ts";
-import type { Batch } from "../types/batch.ts";
+import type { Batch } from "../types/sync-update.ts";
 import type { HeldItems } from "./held-items.ts";
 import { checkItemSize, estimateOpBytes } from "./op-size.ts";
 import { unpackOps } from "./unpack-ops.ts";
@@ -18,9 +18,7 @@ import type { WatchOptions } from "./watch-options.ts";
 import { WatchRequests } from "./watch-requests.ts";
 
 /**
- * Opens one stream to a watcher and yields its batches. `followView` calls it for one stream after another and keeps
- * what must outlive a stream. Its steps have files of their own: `unpackOps`, `checkItemSize`, `HeldItems`,
- * and `WatchRequests` for the sending half.
+ * Opens one stream to a watcher and yields its batches.
  *
  * The caller sets the pace: at most 32 requested batches are outstanding (one with a watcher that ignores
  * `WatchReq.Count`). The watcher merges further changes.

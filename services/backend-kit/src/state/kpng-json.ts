@@ -11,8 +11,7 @@ type Field = readonly [name: string, json: string | undefined];
 
 /**
  * Returns the lines that `kpng-json` prints and `kpng-callout` passes to its program, one per Service with its line
- * end, sorted by namespace and then name as in KPNG. A file of its own in this package, because no backend imports
- * another.
+ * end, sorted by namespace and then name as in KPNG.
  */
 export function* formatViewLines(view: NodeView): Generator<string, void, void> {
   // By key alone "a-b/x" would come before "a/x", because a dash is less than a slash.

@@ -1,10 +1,12 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { deleteEndpoint, deleteService, putEndpoint, putNode, putService } from "../testing/ops.ts";
 import { BackendError } from "../types/backend-error.ts";
-import type { Batch } from "../types/batch.ts";
+import type { Batch } from "../types/sync-update.ts";
+import { SortedMap } from "./sorted-map.ts";
 import { ViewState } from "./view-state.ts";
 
 function batch(isReset: boolean, ...ops: OpItem[]): Batch {
@@ -150,4 +152,24 @@ test("Services and endpoints ascend by key whatever the order of their arrival",
   );
   expect([...view.services.keys()]).toEqual(["a/a", "a/z", "b/b"]);
   expect(view.services.get("a/a")?.endpoints.map((endpoint) => endpoint.key)).toEqual(["1", "2"]);
+});
+
+test("a map changed at random holds what a plain map holds, in ascending order", () => {
+  const random = makeRandomBelow(makeRandom(1));
+  let sorted = SortedMap.from<string, number>([]);
+  const plain = new Map<string, number>();
+  for (let round = 0; round < 300; round++) {
+    const changes = new Map<string, number | undefined>();
+    const count = random(round % 50 === 0 ? 800 : 8);
+    for (let i = 0; i < count; i++) changes.set(`k${random(2_000)}`, random(3) === 0 ? undefined : random(1_000));
+    const before = [...sorted];
+    const after = sorted.with(changes);
+    for (const [key, value] of changes) value === undefined ? plain.delete(key) : plain.set(key, value);
+    const expected = [...plain].sort(([a], [b]) => (a < b ? -1 : 1));
+    expect([...after]).toEqual(expected);
+    expect(after.size).toBe(plain.size);
+    expect([...sorted], "the map before is untouched").toEqual(before);
+    sorted = after;
+  }
+  for (let i = 0; i < 2_000; i++) expect(sorted.get(`k${i}`)).toBe(plain.get(`k${i}`));
 });

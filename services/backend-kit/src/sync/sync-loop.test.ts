@@ -2,7 +2,7 @@ import { service, view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { expect, test } from "vitest";
-import { diffViews } from "../state/diff-views.ts";
+import { diffViews } from "../state/view-state.ts";
 import { createGate, createReadableLog, type Gate } from "../testing/steps.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 import { type PeriodicCheck, SyncLoop, type SyncPace } from "./sync-loop.ts";

@@ -1,3 +1,5 @@
+import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { Alarm } from "@kpng/process/alarm.ts";
 import { Backoff } from "@kpng/process/backoff.ts";
 import { type Clock, realClock } from "@kpng/process/clock.ts";
@@ -5,12 +7,18 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { traceFields } from "@kpng/process/trace/traceparent.ts";
 import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
-import type { Sync, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
-import type { ViewUpdate } from "../types/view-update.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import { diffViews, touchedServices } from "../state/view-state.ts";
+import {
+  mergeArrivals,
+  type Sync,
+  type SyncObserver,
+  type SyncStages,
+  type SyncTimes,
+  type SyncUpdate,
+  type ViewUpdate,
+} from "../types/sync-update.ts";
 import { nextTurn } from "./next-turn.ts";
-import { Pacer } from "./pacer.ts";
-import { PendingUpdate } from "./pending-update.ts";
-import { StageClock } from "./stage-clock.ts";
 import { SyncRequests } from "./sync-requests.ts";
 
 /** Options that decide when a sync runs. */
@@ -85,8 +93,7 @@ const maxRestMs = 30_000;
  * Calls the backend's `sync` with the newest view, one call at a time. Updates that arrive during a call are merged
  * into one. A failed call is repeated after a delay, as a full sync of the view that is the newest by then.
  *
- * `backendTask` creates one, offers it each update from the stream or from disk, and runs it. `PendingUpdate` merges
- * updates, `Pacer` and `SyncRequests` say when to sync; this class connects them to the backend.
+ * `PendingUpdate` merges updates, `Pacer` and `SyncRequests` say when to sync; this class connects them to the backend.
  */
 export class SyncLoop {
   readonly #options: SyncLoopOptions;
@@ -245,5 +252,157 @@ export class SyncLoop {
       ...traceFields(update.arrival?.traceparents[0]),
     });
     return undefined;
+  }
+}
+
+/**
+ * The update that a `SyncLoop` delivers next: all updates that arrive while its backend is busy, merged into one.
+ *
+ * *Bound:* the newest view, the last delivered view, and the keys of the Services that changed since the last success;
+ * never a list of updates.
+ */
+export class PendingUpdate {
+  /** Update of the last successful delivery. */
+  #delivered: ViewUpdate | undefined;
+  #newest: ViewUpdate | undefined;
+  /** Services that changed since the last successful delivery. */
+  #touched = new Set<ServiceKey>();
+  /** Why the next delivery is full; "" if it is partial. */
+  #fullReason = "start";
+  #isRequired = false;
+
+  /** True if an update waits, even if it may turn out to change nothing. */
+  get isWaiting(): boolean {
+    return this.#newest !== undefined;
+  }
+
+  /** Merges an update into the one that waits. */
+  add(update: ViewUpdate): void {
+    this.#newest = { ...update, arrival: mergeArrivals(this.#newest?.arrival, update.arrival) };
+    for (const key of touchedServices(update.changes)) this.#touched.add(key);
+  }
+
+  /** True from the first delivery that succeeded. */
+  get hasDelivered(): boolean {
+    return this.#delivered !== undefined;
+  }
+
+  /** Requires a delivery even if the view did not change. Has no effect before the first successful delivery. */
+  require(): void {
+    if (this.#delivered === undefined) return;
+    this.#isRequired = true;
+    this.#newest ??= { ...this.#delivered, arrival: undefined };
+  }
+
+  /** Requires a delivery, and makes it full. */
+  requireFull(reason: string): void {
+    if (this.#fullReason === "") this.#fullReason = reason;
+    this.require();
+  }
+
+  /**
+   * Takes the waiting update, with its changes since the last delivered view; undefined if no update waits. After a
+   * failure there is always a delivery, even if the view is again the same as the last delivered one.
+   *
+   * After a delivery, exactly one of its `delivered` and `failed` must be called before the next `take`.
+   */
+  take(): Delivery | Unneeded | undefined {
+    const update = this.#newest;
+    if (update === undefined) return undefined;
+    const from: NodeView = this.#delivered?.view ?? { nodeName: update.view.nodeName, services: new Map() };
+    const touched = this.#touched;
+    const changes = diffViews(from, update.view, touched);
+    const isFirst = this.#delivered === undefined;
+    const fullReason = this.#fullReason;
+    this.#newest = undefined;
+    if (changes.length === 0 && fullReason === "" && !this.#isRequired) return { kind: "unneeded", update };
+    this.#isRequired = false;
+    this.#touched = new Set();
+    this.#fullReason = "";
+    return {
+      kind: "delivery",
+      update: { ...update, changes, isFirst, mode: fullReason === "" ? "partial" : "full", fullReason },
+      delivered: () => {
+        // Without the changes: those of the first update are the whole view, and would use memory until the next
+        // change.
+        this.#delivered = { ...update, changes: [] };
+      },
+      failed: () => {
+        this.#newest = { ...(this.#newest ?? update), arrival: mergeArrivals(update.arrival, this.#newest?.arrival) };
+        this.#touched = this.#touched.union(touched);
+        this.#fullReason = "failure";
+      },
+    };
+  }
+}
+
+/** An update for the backend. */
+export interface Delivery {
+  readonly kind: "delivery";
+  readonly update: SyncUpdate;
+  /** Records that the backend has put the update into effect. */
+  delivered(): void;
+  /** Records that it failed: the next delivery is full and contains these changes as well. */
+  failed(): void;
+}
+
+/** The waiting updates cancelled each other out. */
+export interface Unneeded {
+  readonly kind: "unneeded";
+  readonly update: ViewUpdate;
+}
+
+/**
+ * Keeps a minimum time between two syncs of a `SyncLoop`, from the end of one to the start of the next, as kube-proxy's
+ * BoundedFrequencyRunner does.
+ *
+ * Measured from the start, a sync longer than the interval would be followed by the next one at once, and the node
+ * would do nothing else.
+ */
+export class Pacer {
+  readonly #minMs: number;
+  readonly #clock: Clock;
+  #endedMs: number | undefined;
+
+  constructor(minMs: number, clock: Clock) {
+    this.#minMs = minMs;
+    this.#clock = clock;
+  }
+
+  /** Must be called at the end of each sync. */
+  ended(): void {
+    this.#endedMs = this.#clock.nowMs();
+  }
+
+  /** Resolves when the next sync may start, or when `signal` aborts. */
+  async waitForMin(signal: AbortSignal): Promise<void> {
+    const endedMs = this.#endedMs;
+    if (endedMs === undefined || this.#minMs === 0) return;
+    const restMs = endedMs + this.#minMs - this.#clock.nowMs();
+    if (restMs > 0) await this.#clock.wait(restMs, signal);
+  }
+}
+
+/** Measures the stages of one sync. */
+export class StageClock implements SyncStages {
+  readonly #startedAtMs = wallClockMs();
+  readonly #receivedAtMs: number;
+  #committingAtMs: number | undefined;
+
+  /**
+   * `receivedAtMs` is the receipt of the update, in milliseconds since 1970; undefined if no update caused the sync.
+   */
+  constructor(receivedAtMs: number | undefined) {
+    this.#receivedAtMs = Math.min(receivedAtMs ?? this.#startedAtMs, this.#startedAtMs);
+  }
+
+  committing(): void {
+    this.#committingAtMs ??= wallClockMs();
+  }
+
+  /** Ends the last stage and returns all times. */
+  end(): SyncTimes {
+    const [receivedAtMs, startedAtMs, endedAtMs] = [this.#receivedAtMs, this.#startedAtMs, wallClockMs()];
+    return { receivedAtMs, startedAtMs, renderedAtMs: this.#committingAtMs ?? startedAtMs, endedAtMs };
   }
 }

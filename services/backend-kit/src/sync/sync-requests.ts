@@ -21,9 +21,6 @@ interface Request {
  * - `backendTask` requests a full sync for the first view of a watcher after a saved view.
  * - `SyncLoop` requests each periodic check; `driftCheck` requests another one after a check that failed.
  *
- * `proxyBackend` creates one for `SyncLoop` and for the rule sets; `backendTask` creates one for the other backends.
- * Separate from `SyncLoop`, so that rule sets need not know the loop.
- *
  * Requests of one kind are merged into the earliest. `SyncLoop` takes none of them before the first view is synced.
  *
  * *Bound:* one request of each kind.

@@ -2,7 +2,7 @@
 // service proxy. It prints one line for each sync.
 import { backendTask } from "../backend/backend-task.ts";
 import { runBackendCommand } from "../backend/run-backend.ts";
-import { stateOptions } from "../disk/state-folder.ts";
+import { stateOptions } from "../disk/view-keeper.ts";
 
 await runBackendCommand({
   name: "test",

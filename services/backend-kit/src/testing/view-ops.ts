@@ -8,7 +8,7 @@ import { put } from "./ops.ts";
 
 /**
  * Returns the operations of a stream that put a Service and its endpoints, for `runProxy` and the fault tests, which
- * play a watcher. Separate from `ops.ts`, whose operations do not come from a view.
+ * play a watcher.
  */
 export function putView({ service, portHasEndpoints, endpoints }: ServiceView): readonly OpItem[] {
   const path = serviceKey(service);

@@ -1,8 +1,7 @@
 import { Backoff } from "@kpng/process/backoff.ts";
 import { type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { describeEnd, type ProgramEnd, runProgram } from "../exec/run-program.ts";
-import { toolEnvironment } from "../exec/tool-environment.ts";
+import { describeEnd, type ProgramEnd, runProgram, toolEnvironment } from "../exec/run-program.ts";
 import { type FlowEvent, parseFlowEvent } from "./flow-event.ts";
 
 /** Longest time limit that a timer of Node.js can have, in milliseconds: 24 days. */

@@ -1,7 +1,6 @@
 /**
  * Parsed options of a backend, by commander's names: `--callout-arg` is `calloutArg`. `runBackendCommand` and the
- * program `kpng` pass them to `BackendCommand.makeTask`. A file of its own, because nearly every folder of this package
- * reads options.
+ * program `kpng` pass them to `BackendCommand.makeTask`.
  */
 export type ParsedOptions = Readonly<Record<string, unknown>>;
 

@@ -1,4 +1,4 @@
-import type { ViewUpdate } from "./view-update.ts";
+import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 
 /**
  * How much a sync must examine.
@@ -11,7 +11,7 @@ export type SyncMode = "full" | "partial";
 
 /**
  * A view that a backend must put into effect. `PendingUpdate` makes it from a `ViewUpdate`, and `SyncLoop` passes it to
- * the backend. The types of this file are separate from `sync/`, because observers and backends use them too.
+ * the backend.
  */
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;
@@ -51,4 +51,92 @@ export interface SyncObserver {
   started?(update: SyncUpdate): void;
   succeeded?(update: SyncUpdate, times: SyncTimes): void;
   failed?(update: SyncUpdate, reason: string, times: SyncTimes): void;
+}
+
+/**
+ * A view after a batch, and its difference from the previous view. `followView` yields updates, and the sync loop
+ * merges them and passes them to the backend. Unlike a `Batch`, it has the whole view. A `SyncUpdate` adds how much of
+ * it a sync must examine.
+ */
+export interface ViewUpdate {
+  /** Immutable; Services that did not change are the same objects as in the view before. */
+  readonly view: NodeView;
+  /** Shortest list of changes from the previous view; empty if a new stream brought the same view. */
+  readonly changes: readonly ViewChange[];
+  /** True for the first view: `changes` puts all of it. */
+  readonly isFirst: boolean;
+  /** Revision of the watcher's store; 0 from a Go watcher. */
+  readonly revision: bigint;
+  /** Run of the watcher that `revision` belongs to; "" from a Go watcher. */
+  readonly instance: string;
+  /**
+   * True for the saved view, used while no watcher answers. Rules that are already installed are at least as new as
+   * this view.
+   */
+  readonly isFromDisk?: boolean | undefined;
+  /** Undefined if nothing was received: a view from disk, a full sync of the current view. */
+  readonly arrival?: Arrival | undefined;
+}
+
+/**
+ * The changes up to one sync marker of the stream, applied together. `watchBatches` yields batches, and `ViewState`
+ * applies them to the view of the node. A batch is not yet compared with the view; a `ViewUpdate` is the result of
+ * that.
+ */
+export interface Batch {
+  /** True if `changes` is the whole view and replaces everything received before. */
+  readonly isReset: boolean;
+  /** True for the first batch of a stream that continues from the view of an earlier stream. */
+  readonly isResumed?: boolean | undefined;
+  /**
+   * True if this whole view does not have the digest that the watcher sent. Nothing can have been lost before a whole
+   * view, so the digest is wrong, and `watchBatches` checks no further digest of the stream.
+   */
+  readonly isDigestWrong?: boolean | undefined;
+  /** True if the state is older than the one before, and no watcher offered a newer one for some time. */
+  readonly isOlder?: boolean | undefined;
+  readonly changes: readonly ViewChange[];
+  /** Revision of the watcher's store; 0 from a Go watcher. */
+  readonly revision: bigint;
+  /** Run of the watcher that `revision` belongs to; "" from a Go watcher. */
+  readonly instance: string;
+  /**
+   * To be called when the batch was applied: from then on, older states are refused. Undefined if the batch was not
+   * received from a watcher.
+   */
+  readonly applied?: (() => void) | undefined;
+  /** Undefined if the batch was not received from a watcher. */
+  readonly arrival?: Arrival | undefined;
+}
+
+/**
+ * When the changes of a view were written, stored and received. Metrics, traces and acknowledgements measure from these
+ * times how long a change took.
+ */
+export interface Arrival {
+  /** Receipt of the first of the merged sync markers, in milliseconds since 1970, with fractions. */
+  readonly receivedAtMs: number;
+  /** When the watcher's store had the newest change, by its clock, in the same unit; 0 if the watcher does not say. */
+  readonly storedAtMs: number;
+  /** When the changed objects were written, in milliseconds since 1970; the newest {@link maxTriggers}. */
+  readonly triggeredAtMs: readonly number[];
+  /** Traces of the changes as W3C traceparent, newest first; at most {@link maxTraces}. */
+  readonly traceparents: readonly string[];
+  /** Share of the nodes that record their part of each trace, from 0; all nodes at 1 and above. */
+  readonly tracedNodes: number;
+}
+
+const maxTriggers = 100;
+const maxTraces = 32;
+
+/** Merges two arrivals whose updates are applied together. */
+export function mergeArrivals(older: Arrival | undefined, newer: Arrival | undefined): Arrival | undefined {
+  if (older === undefined || newer === undefined) return newer ?? older;
+  return {
+    receivedAtMs: older.receivedAtMs,
+    storedAtMs: newer.storedAtMs,
+    triggeredAtMs: [...newer.triggeredAtMs, ...older.triggeredAtMs].slice(0, maxTriggers),
+    traceparents: [...new Set([...newer.traceparents, ...older.traceparents])].slice(0, maxTraces),
+    tracedNodes: Math.max(older.tracedNodes, newer.tracedNodes),
+  };
 }

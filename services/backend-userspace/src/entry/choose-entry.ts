@@ -1,4 +1,4 @@
-import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Entry, PortRange } from "./entry.ts";

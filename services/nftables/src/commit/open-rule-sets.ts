@@ -1,6 +1,6 @@
 import { release } from "node:os";
-import { nodeFamilies } from "@kpng/backend-kit/node-addresses/node-families.ts";
-import { familyLabels } from "@kpng/backend-kit/observe/family-labels.ts";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
 import { families } from "@kpng/model/address.ts";

@@ -1,7 +1,6 @@
 import { makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
-import { parseApis, resolveApis, type WatcherAddress } from "./resolve-apis.ts";
-import { WatcherRotation } from "./watcher-rotation.ts";
+import { parseApis, resolveApis, type WatcherAddress, WatcherRotation } from "./watcher-addresses.ts";
 
 const address = (key: string): WatcherAddress => ({ key, address: { kind: "unix", path: key } });
 const abc = ["a", "b", "c"].map(address);
