@@ -6,18 +6,12 @@ import { fileURLToPath } from "node:url";
  * SOAK_SEED repeats a run. `npm run soak -- NAME` selects one: iptables-nft, iptables-legacy or kpng-nft.
  * `npm run soak -- cluster` disturbs a whole cluster instead: see test/e2e/soak. `npm run soak -- replicas` plays
  * random histories of replicas that are frozen, restarted and restored, SEEDS of them (1 000); `npm test` plays 10.
- * `npm run soak -- userspace` opens, resets and ends connections through kpng-userspace for five minutes, or for the
- * seconds that follow; `npm test` does so for 30 s.
  * `npm run soak -- ipvs` kills kpng-ipvs 60 times in a guest, opens 100 000 short connections through it, and moves a
  * node from kube-proxy in ipvs mode to it and back; KPNG_KILL_POINTS and KPNG_SHORT_CONNECTIONS set other numbers.
  */
 const [, , name, ...others] = process.argv;
 if (name === "cluster") {
   const program = fileURLToPath(new URL("../e2e/soak/main.ts", import.meta.url));
-  process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
-}
-if (name === "userspace") {
-  const program = fileURLToPath(new URL("../scale/carry/churn.ts", import.meta.url));
   process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
 }
 if (name === "ipvs") {

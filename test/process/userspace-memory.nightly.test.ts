@@ -1,7 +1,4 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { readdirSync } from "node:fs";
-import { resolve } from "node:path";
 import { until } from "@kpng/backend-userspace/testing/running-service.ts";
 import { expect, test } from "vitest";
 import { startEndpoint, startKpng } from "../scale/carry/carriers.ts";
@@ -11,7 +8,6 @@ import { usageOf } from "../scale/proc.ts";
 const pairs = 2_000;
 const maxPairBytes = 32 * 1_024;
 
-// `npm run soak -- userspace` plays five minutes.
 test("2 000 open pairs take at most 32 KiB each, again and again, and leave no descriptor", {
   timeout: 180_000,
 }, async () => {
@@ -37,17 +33,4 @@ test("2 000 open pairs take at most 32 KiB each, again and again, and leave no d
   } finally {
     await Promise.all([kpng.stop(), endpoint.stop()]);
   }
-});
-
-test("30 s of short connections, resets and transfers leave memory and descriptors as they were", {
-  timeout: 180_000,
-}, async () => {
-  const program = resolve(import.meta.dirname, "../scale/carry/churn.ts");
-  const child = spawn(process.execPath, [program, "30"], { stdio: ["ignore", "pipe", "ignore"] });
-  let text = "";
-  child.stdout.setEncoding("utf8").on("data", (data: string) => {
-    text += data;
-  });
-  const [status] = await once(child, "close");
-  expect(status, text).toBe(0);
 });

@@ -1,22 +1,29 @@
 import { writeFileSync } from "node:fs";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
+import { toBinary } from "@bufbuild/protobuf";
+import { EndpointSchema, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/testing/endpoint-messages.ts";
+import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import { Registry } from "prom-client";
 import { viewTargetIn } from "../../services/watcher/src/items/view-target.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
+import { type Snapshot, slicesOf } from "../../services/watcher/src/store/snapshot.ts";
 import { Store } from "../../services/watcher/src/store/store.ts";
 import { viewBuckets } from "../../services/watcher/src/stream/delta/resume-view.ts";
 import { observeConvergence } from "../../services/watcher/src/stream/session/convergence.ts";
 import { Subscribers } from "../../services/watcher/src/stream/session/subscribers.ts";
-import { serveStore, type TestServer } from "../../services/watcher/src/testing/serve-store.ts";
-import { type MadeChange, summarize } from "./batch-log.ts";
+import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
+import { choosingNode } from "../../services/watcher/src/view/node.ts";
+import { makeServiceView } from "../../services/watcher/src/view/service-view.ts";
+import type { MadeChange } from "./batches.ts";
 import { answerCalls } from "./calls.ts";
-import { expectedView } from "./expected-view.ts";
-import { monotonicMs } from "./monotonic.ts";
+import { digestView, type ViewDigest } from "./held-view.ts";
+import { monotonicMs, usageOf } from "./proc.ts";
 import { endpointChange, makeScript, type ScriptName } from "./scripts.ts";
-import { cpuMs, type ServerUsage, serverUsage } from "./server-usage.ts";
 import { makeCluster, makeService, type SyntheticShape } from "./synthetic.ts";
 
 /**
@@ -33,44 +40,16 @@ let markersMade = 0;
 /** The changes in progress; see `churn`. */
 let churn: Churn | undefined;
 let delay: ReturnType<typeof monitorEventLoopDelay> | undefined;
-let metrics: TestServer["metrics"] | undefined;
 
 interface Churn {
   readonly timer: NodeJS.Timeout;
   readonly changes: MadeChange[];
   readonly sinceRevision: number;
-  /** Number of settled nodes, the first ones. */
-  readonly settled: number;
-  /** CPU time of the process at each change, in milliseconds. */
-  readonly changedCpuMs: number[];
-  /** For each batch that was written to a settled stream: the age of its oldest change, in milliseconds. */
-  readonly writtenAges: number[];
-  /**
-   * The same in CPU time of the process: on a core that it has to itself, while it is busy. Without the time that other
-   * processes take; with that of V8's threads, which share the core.
-   */
-  readonly writtenCpuAges: number[];
 }
-
-subscribers.observe({
-  sent: ({ nodeName }, { after }) => {
-    if (churn === undefined || Number(nodeName.slice("node-".length)) >= churn.settled) return;
-    // Each change has one revision.
-    const index = Math.max(0, after - churn.sinceRevision);
-    const [oldest, changedCpuMs] = [churn.changes[index], churn.changedCpuMs[index]];
-    if (oldest === undefined || changedCpuMs === undefined) return;
-    churn.writtenAges.push(monotonicMs() - oldest.atMs);
-    churn.writtenCpuAges.push(cpuMs() - changedCpuMs);
-  },
-});
 
 export interface StartOptions {
   readonly shape: SyntheticShape;
   readonly tls?: Parameters<typeof readServerTls>[1];
-  /** See ServeOptions. */
-  readonly maxWaiting?: number | undefined;
-  /** False for a watcher whose source never lists the cluster, so that all streams wait. Default true. */
-  readonly hasLists?: boolean | undefined;
 }
 
 export interface ScriptResult {
@@ -79,8 +58,6 @@ export interface ScriptResult {
   readonly sinceRevision: number;
   /** CPU time at the first step. */
   readonly cpuMs: number;
-  /** Delay of the last step, because the server was busy. */
-  readonly behindMs: number;
 }
 
 interface WriteDigests {
@@ -110,11 +87,9 @@ const handlers = {
     // `kpng to-api` does the same.
     growOldGenerationByHalf();
     shape = options.shape;
-    if (options.hasLists !== false) store.replace(makeCluster(shape));
+    store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
-    const { maxWaiting } = options;
-    const server = await serveStore(store, { subscribers, maxWaiting, ...(tls === undefined ? {} : { tls }) });
-    metrics = server.metrics;
+    const server = await serveStore(store, { subscribers, ...(tls === undefined ? {} : { tls }) });
     return { address: server.address };
   },
 
@@ -126,36 +101,23 @@ const handlers = {
   },
 
   /** Changes one endpoint after the other, until `endChurn`. A busy server catches up. */
-  churn({ changesPerSecond, settled }: { readonly changesPerSecond: number; readonly settled: number }): void {
+  churn({ changesPerSecond }: { readonly changesPerSecond: number }): void {
     const startedAtMs = monotonicMs();
     const changes: MadeChange[] = [];
-    const changedCpuMs: number[] = [];
     const timer = setInterval(() => {
       const due = Math.floor(((monotonicMs() - startedAtMs) / 1_000) * changesPerSecond);
       while (changes.length < due) {
-        changedCpuMs.push(cpuMs());
         changes.push(apply([endpointChange(changesMade, shape)]));
         changesMade += 1;
       }
     }, 5);
-    churn = {
-      timer,
-      changes,
-      sinceRevision: store.snapshot.revision,
-      settled,
-      changedCpuMs,
-      writtenAges: [],
-      writtenCpuAges: [],
-    };
+    churn = { timer, changes, sinceRevision: store.snapshot.revision };
   },
 
-  /** `written` are the ages at which the batches of settled nodes were written. */
   endChurn(_: Record<never, never>) {
-    const { timer, changes = [], sinceRevision = 0, writtenAges = [], writtenCpuAges = [] } = churn ?? {};
+    const { timer, changes = [], sinceRevision = 0 } = churn ?? {};
     clearInterval(timer);
-    const sorted = (ages: number[]) => ages.sort((a, b) => a - b);
-    const [written, writtenCpu] = [summarize(sorted(writtenAges)), summarize(sorted(writtenCpuAges))];
-    return { changes, sinceRevision, written, writtenCpu };
+    return { changes, sinceRevision };
   },
 
   /** Makes one endpoint unready in each of so many Services, for good. */
@@ -186,17 +148,15 @@ const handlers = {
     const beganCpuMs = cpuMs();
     const startedAtMs = monotonicMs();
     const dueAtMs = (index: number): number => startedAtMs + (index * 1000) / stepsPerSecond;
-    let behindMs = 0;
     for (const [index, step] of steps.entries()) {
       const early = dueAtMs(index) - monotonicMs();
       // A busy server is late; it still needs the event loop between two steps.
       await (early > 0 ? sleep(early) : turn());
       if (monotonicMs() > startedAtMs + timeoutMs) break;
-      behindMs = Math.max(0, monotonicMs() - dueAtMs(index));
       changes.push(apply(step));
     }
     changes.push(apply([nextMarker()]));
-    return { changes, sinceRevision, cpuMs: beganCpuMs, behindMs };
+    return { changes, sinceRevision, cpuMs: beganCpuMs };
   },
 
   restore({ script }: { readonly script: ScriptName }): number {
@@ -215,12 +175,6 @@ const handlers = {
 
   cpu(_: Record<never, never>): number {
     return cpuMs();
-  },
-
-  /** Number of streams that wait for their first batch. */
-  async waiting(_: Record<never, never>): Promise<number> {
-    const values = (await metrics?.getSingleMetric("kpng_admission_beginning")?.get())?.values ?? [];
-    return values.reduce((sum, { value }) => sum + value, 0);
   },
 
   usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
@@ -242,6 +196,54 @@ const handlers = {
     return expectedView(store.snapshot, nodeName, isExtended);
   },
 };
+
+/** Resources used by the server process. */
+export interface ServerUsage {
+  /** User and system time so far, all threads, in milliseconds. */
+  readonly cpuMs: number;
+  readonly rssBytes: number;
+  readonly peakRssBytes: number;
+  /** JavaScript memory: heap in use and external buffers. */
+  readonly heapBytes: number;
+}
+
+/** CPU time of this process so far, all threads, in milliseconds. */
+function cpuMs(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
+}
+
+/** Returns the usage of this process. `settle` first collects garbage, as V8 does after some idle seconds. */
+async function serverUsage(settle: boolean): Promise<ServerUsage> {
+  for (let round = 0; settle && round < 3; round += 1) {
+    await globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "async" });
+    await sleep(100);
+  }
+  const { heapUsed, external, rss } = process.memoryUsage();
+  const { peakRssBytes } = usageOf(process.pid);
+  return { cpuMs: cpuMs(), rssBytes: rss, peakRssBytes, heapBytes: heapUsed + external };
+}
+
+/**
+ * Returns what a subscriber must hold after receiving a whole snapshot. Each Service is computed separately, without
+ * the data that streams share or cache.
+ */
+function expectedView(snapshot: Snapshot, nodeName: string, isExtended: boolean): ViewDigest {
+  const items: (readonly [string, Uint8Array])[] = [];
+  const node = choosingNode(snapshot, nodeName);
+  for (const service of snapshot.services.values()) {
+    const view = makeServiceView(service, slicesOf(snapshot, serviceKey(service)), node);
+    const path = serviceKey(service);
+    items.push([path, toBinary(ServiceSchema, encodeService(service, isExtended ? view : undefined))]);
+    for (const endpoint of view.endpoints) {
+      // A reader that ignores Scopes uses every endpoint for cluster IPs, so the others must be omitted.
+      if (!isExtended && !endpoint.scopes.internal) continue;
+      const message = isExtended ? encodeExtendedEndpoint(endpoint, service) : encodeKpngEndpoint(endpoint, service);
+      items.push([`${path}/${endpoint.key}`, toBinary(EndpointSchema, message)]);
+    }
+  }
+  return digestView(items);
+}
 
 export type FanOutServerHandlers = typeof handlers;
 

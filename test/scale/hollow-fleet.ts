@@ -3,12 +3,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
-import { BatchLog, type Latencies, type MadeChange, type Quantiles, summarize } from "./batch-log.ts";
-import { BatchReader } from "./batch-reader.ts";
+import { BatchLog, BatchReader, type Latencies, type MadeChange, type Quantiles, summarize } from "./batches.ts";
 import { HeldView, type ViewDigest } from "./held-view.ts";
-import { HollowAcks } from "./hollow-acks.ts";
 import { HollowConnection, type HollowTls } from "./hollow-connection.ts";
-import { monotonicMs } from "./monotonic.ts";
+import { monotonicMs } from "./proc.ts";
 
 export interface FleetOptions {
   /** `host:port`. */
@@ -27,20 +25,12 @@ export interface FleetOptions {
    * Default none: they hold nothing.
    */
   readonly heldDigests?: string | undefined;
-  /** Acknowledge each batch shortly after requesting the next one, as real nodes do. Defaults to `isExtended`. */
-  readonly acknowledges?: boolean | undefined;
   /** Number of streams that keep the received items, for `digests`. */
   readonly sampled?: number | undefined;
   /**
    * Number of batches after which a reader stalls; 0 stalls before the first byte. Undefined for readers that read on.
    */
   readonly stallAfterBatches?: number | undefined;
-}
-
-export interface OpenOptions {
-  /** Maximum random delay before each connection is opened. Default 0: all at once. */
-  readonly jitterMs?: number | undefined;
-  readonly timeoutMs: number;
 }
 
 export interface OpenResult {
@@ -141,7 +131,7 @@ export class HollowFleet {
    *
    * Rejects after `timeoutMs`, with the number of waiting streams.
    */
-  async open({ jitterMs = 0, timeoutMs }: OpenOptions): Promise<OpenResult> {
+  async open(timeoutMs: number): Promise<OpenResult> {
     this.#batches.fill(0);
     this.#revisions.fill(0);
     this.#firstSyncMs.fill(Number.NaN);
@@ -154,7 +144,7 @@ export class HollowFleet {
     const isStalled = this.#options.stallAfterBatches !== undefined;
     const synced = isStalled ? undefined : this.#until((stream) => (this.#batches[stream] ?? 0) > 0, timeoutMs);
     synced?.catch(() => undefined);
-    await this.#dialAll(jitterMs);
+    await this.#dialAll();
     await synced;
     const elapsedMs = monotonicMs() - startedAtMs;
     this.#isOpening = false;
@@ -210,7 +200,7 @@ export class HollowFleet {
     return Object.fromEntries([...this.#held].map(([stream, held]) => [`node-${firstNode + stream}`, held.digest()]));
   }
 
-  async #dialAll(jitterMs: number): Promise<void> {
+  async #dialAll(): Promise<void> {
     let dialling = 0;
     let room = Promise.withResolvers<void>();
     const dial = (slot: Slot): Promise<void> => {
@@ -222,10 +212,6 @@ export class HollowFleet {
     };
     const dials: Promise<void>[] = [];
     for (const slot of this.#slots) {
-      if (jitterMs > 0) {
-        dials.push(sleep(Math.random() * jitterMs).then(() => dial(slot)));
-        continue;
-      }
       while (dialling >= maxDialling) {
         room = Promise.withResolvers();
         await room.promise;
@@ -295,14 +281,14 @@ export class HollowFleet {
    */
   #askNext(slot: Slot, stream: number, revision: number): void {
     const { connection } = slot;
-    const { isExtended, acknowledges = true } = this.#options;
+    const { isExtended } = this.#options;
     if (this.#due.length === 0) {
       setImmediate(() => {
         const due = this.#due;
         this.#due = [];
         for (const { ask } of due) ask();
         // Real nodes apply the batch first, so the acknowledgement is a separate packet.
-        if (acknowledges && isExtended)
+        if (isExtended)
           setImmediate(() => {
             for (const { acknowledge } of due) acknowledge();
           });
@@ -366,5 +352,41 @@ export class HollowFleet {
       };
       this.#wait = wait;
     });
+  }
+}
+
+/** Schedules the acknowledgements of one stream, as the kit does: not more often than the watcher allows. */
+class HollowAcks {
+  readonly #intervalMs: number;
+  #untold: { readonly revision: number; readonly atMs: number }[] = [];
+  #nextMs = Number.NEGATIVE_INFINITY;
+  #isWaiting = false;
+
+  constructor(intervalMs: number) {
+    this.#intervalMs = intervalMs;
+  }
+
+  /** Records an applied revision. `tell` is called now or later with all revisions to acknowledge. */
+  applied(
+    revision: number,
+    tell: (all: readonly { readonly revision: number; readonly ageMs: number }[]) => void,
+  ): void {
+    this.#untold.push({ revision, atMs: monotonicMs() });
+    if (this.#isWaiting) return;
+    const say = (): void => {
+      const nowMs = monotonicMs();
+      const all = this.#untold.map((one) => ({ revision: one.revision, ageMs: nowMs - one.atMs }));
+      this.#untold = [];
+      this.#isWaiting = false;
+      this.#nextMs = nowMs + this.#intervalMs * (1 + Math.random() / 2);
+      tell(all.slice(-33));
+    };
+    const delayMs = this.#nextMs - monotonicMs();
+    if (delayMs <= 0) {
+      say();
+      return;
+    }
+    this.#isWaiting = true;
+    setTimeout(say, delayMs);
   }
 }

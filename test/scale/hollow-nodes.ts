@@ -1,6 +1,6 @@
-import type { MadeChange } from "./batch-log.ts";
+import type { MadeChange } from "./batches.ts";
 import { answerCalls } from "./calls.ts";
-import { type FleetOptions, HollowFleet, type OpenOptions } from "./hollow-fleet.ts";
+import { type FleetOptions, HollowFleet } from "./hollow-fleet.ts";
 
 /**
  * Load generator: a process with thousands of Watch streams, controlled by its parent process.
@@ -17,17 +17,10 @@ function fleetOf(name: string): HollowFleet {
 }
 
 const handlers = {
-  open({ fleet, options, ...open }: { readonly fleet: string; readonly options: FleetOptions } & OpenOptions) {
+  open({ fleet, options, timeoutMs }: Open) {
     const made = new HollowFleet(options);
     fleets.set(fleet, made);
-    return made.open(open);
-  },
-
-  /** Mass reconnect: drops and reopens every connection at once. */
-  storm({ fleet, ...open }: { readonly fleet: string } & OpenOptions) {
-    const stormed = fleetOf(fleet);
-    stormed.drop();
-    return stormed.open(open);
+    return made.open(timeoutMs);
   },
 
   drop({ fleet }: { readonly fleet: string }) {
@@ -50,15 +43,7 @@ const handlers = {
     return fleetOf(fleet).reachedBatches(count, timeoutMs);
   },
 
-  quiet({
-    fleet,
-    quietMs,
-    timeoutMs,
-  }: {
-    readonly fleet: string;
-    readonly quietMs: number;
-    readonly timeoutMs: number;
-  }) {
+  quiet({ fleet, quietMs, timeoutMs }: Quiet) {
     return fleetOf(fleet).quiet(quietMs, timeoutMs);
   },
 
@@ -83,6 +68,18 @@ const handlers = {
     return (user + system) / 1000;
   },
 };
+
+interface Open {
+  readonly fleet: string;
+  readonly options: FleetOptions;
+  readonly timeoutMs: number;
+}
+
+interface Quiet {
+  readonly fleet: string;
+  readonly quietMs: number;
+  readonly timeoutMs: number;
+}
 
 interface ReachedRevision {
   readonly fleet: string;

@@ -1,29 +1,25 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
-import type { Latencies, MadeChange } from "./batch-log.ts";
+import type { Latencies, MadeChange } from "./batches.ts";
 import type { Caller } from "./calls.ts";
 import type { FleetOptions, OpenResult } from "./hollow-fleet.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
 import { mebibytes } from "./proc.ts";
 import { startCalled } from "./processes.ts";
-import type { ScriptName } from "./scripts.ts";
-import type { OwnServer, ServerUnderTest, TlsFilePaths } from "./server-under-test.ts";
+import type { OwnServer, ServerUnderTest, TlsFilePaths } from "./servers.ts";
 import type { SyntheticShape } from "./synthetic.ts";
 
 export interface RowOptions {
   readonly shape: SyntheticShape;
   readonly streams: number;
-  readonly streamsPerConnection: number;
+  /** Whether the nodes request our own fields, as the kit does. False makes the requests of a Go client. */
   readonly isExtended: boolean;
   readonly tls: TlsFilePaths | undefined;
-  /** Number of additional readers that stall: half before the first byte, half after the first batch. */
-  readonly stalled: number;
   readonly changes: number;
   /** Counts the first changes after the start, without a warm-up: real clusters restart their watchers. */
-  readonly isCold?: boolean | undefined;
-  readonly scripts: readonly ScriptName[];
-  /** Durations in milliseconds over which the connections of a mass reconnect are spread; one reconnect for each. */
-  readonly storms: readonly number[];
+  readonly isCold: boolean;
+  /** Whether a rolling update of 1 000 pods is measured, too. */
+  readonly hasRolling: boolean;
   /** Time limit for all streams to get their first batch, and for one change to reach all streams, in milliseconds. */
   readonly limitMs: number;
 }
@@ -39,34 +35,7 @@ export interface ChangeFigures {
   readonly bytes: number;
 }
 
-export interface ScriptFigures {
-  readonly name: ScriptName;
-  readonly changes: number;
-  readonly seconds: number;
-  /**
-   * Ages of batches, from the oldest change in a batch until it was received. Empty if the server sends no revisions.
-   */
-  readonly latencies: Latencies;
-  /** Time from the last change until the last node had it. */
-  readonly lastMs: number;
-  readonly serverCpuMs: number;
-  readonly loadCpuMs: number;
-  readonly batchesPerStream: number;
-  readonly bytesPerStream: number;
-  readonly delay: { readonly p99: number; readonly max: number };
-  readonly behindMs: number;
-}
-
-export interface StormFigures extends OpenResult {
-  /** Duration over which the connections were spread. */
-  readonly jitterMs: number;
-  readonly serverCpuMs: number;
-  readonly peakRssBytes: number;
-}
-
 export interface RowResult {
-  /** RSS with one stream, before the others connect. */
-  readonly rssAloneBytes: number;
   readonly opened: OpenResult & {
     readonly serverCpuMs: number;
     readonly loadCpuMs: number;
@@ -78,13 +47,10 @@ export interface RowResult {
   readonly heapPerStreamBytes: number;
   readonly single: ChangeFigures;
   readonly rssAfterBytes: number;
-  readonly scripts: readonly ScriptFigures[];
-  readonly stalled?: { readonly single: ChangeFigures; readonly rssGrowthBytes: number } | undefined;
-  readonly storms: readonly StormFigures[];
+  /** The server's CPU time for the rolling update. */
+  readonly rollingCpuMs: number | undefined;
   /** Number of sampled streams whose items were verified; undefined for servers whose store is not accessible. */
-  readonly checkedStreams?: number | undefined;
-  /** Reason why the row ended early: a time limit, a lost stream, or a wrong item. */
-  readonly failure?: string | undefined;
+  readonly checkedStreams: number | undefined;
 }
 
 const fleet = "readers";
@@ -98,7 +64,7 @@ const warmUp = { changes: 400, ms: 15_000 };
 /** Number of streams that keep the received items, which are verified at the end. */
 const sampledStreams = 3;
 
-/** Measures one row. The caller starts and stops the server. Rejects if not even single changes could be measured. */
+/** Measures one row. The caller starts and stops the server. Rejects if a stream is lost, late, or holds wrong items. */
 export async function measureRow(
   server: ServerUnderTest,
   options: RowOptions,
@@ -131,16 +97,12 @@ class Row {
   }
 
   async measure(): Promise<RowResult> {
-    const { streams, changes, isCold = false, limitMs, scripts, storms, stalled } = this.#options;
-    await this.#load.call("open", {
-      fleet: "first",
-      options: this.#fleet({ streams: 1, firstNode: 0 }),
-      timeoutMs: limitMs,
-    });
+    const { streams, changes, isCold, hasRolling, limitMs: timeoutMs } = this.#options;
+    await this.#load.call("open", { fleet: "first", options: this.#fleet({ streams: 1 }), timeoutMs });
     const alone = await this.#server.usage(true);
     const loadBefore = await this.#load.call("cpu", {});
-    const options = this.#fleet({ streams, firstNode: 0, sampled: sampledStreams });
-    const open = await this.#load.call("open", { fleet, options, timeoutMs: limitMs }).catch(async (error: unknown) => {
+    const options = this.#fleet({ streams, sampled: sampledStreams });
+    const open = await this.#load.call("open", { fleet, options, timeoutMs }).catch(async (error: unknown) => {
       const used = await this.#server.usage(false);
       const cpu = `${((used.cpuMs - alone.cpuMs) / 1000).toFixed(1)} s of CPU, RSS ${mebibytes(used.rssBytes)}`;
       throw new Error(`not all synced, and ${cpu}`, { cause: error });
@@ -153,52 +115,29 @@ class Row {
     await this.#settle();
     const idle = await this.#server.usage(true);
     if (!isCold) await this.#single(warmUp.changes, warmUp.ms);
-    const single = await this.#single(changes);
+    const single = await this.#single(changes, timeoutMs);
     const rssAfterBytes = (await this.#server.usage(false)).rssBytes;
     this.#say(`single changes: last node ${single.lastMs.median.toFixed(1)} ms`);
-    const scriptFigures: ScriptFigures[] = [];
-    let stalledFigures: RowResult["stalled"];
-    const stormFigures: StormFigures[] = [];
-    let checkedStreams: number | undefined;
-    let failure: string | undefined;
-    try {
-      for (const name of scripts) {
-        scriptFigures.push(await this.#script(name));
-        this.#say(`${name} done`);
-      }
-      if (stalled > 0) stalledFigures = await this.#stalled();
-      for (const jitterMs of storms) {
-        stormFigures.push(await this.#storm(jitterMs));
-        this.#say(`storm over ${jitterMs} ms done`);
-      }
-      checkedStreams = await this.#check();
-    } catch (error) {
-      // The results so far remain valid.
-      failure = error instanceof Error ? error.message : String(error);
-    }
+    const rollingCpuMs = hasRolling ? await this.#rolling() : undefined;
     return {
-      rssAloneBytes: alone.rssBytes,
       opened,
       rssIdleBytes: idle.rssBytes,
       rssPerStreamBytes: (idle.rssBytes - alone.rssBytes) / streams,
       heapPerStreamBytes: (idle.heapBytes - alone.heapBytes) / streams,
       single,
       rssAfterBytes,
-      scripts: scriptFigures,
-      stalled: stalledFigures,
-      storms: stormFigures,
-      checkedStreams,
-      failure,
+      rollingCpuMs,
+      checkedStreams: await this.#check(),
     };
   }
 
-  #fleet(fields: Partial<FleetOptions> & Pick<FleetOptions, "streams" | "firstNode">): FleetOptions {
-    const { tls, isExtended, streamsPerConnection } = this.#options;
+  #fleet(fields: Pick<FleetOptions, "streams" | "sampled">): FleetOptions {
+    const { tls, isExtended } = this.#options;
     return {
       address: this.#server.address,
       tls: tls === undefined ? undefined : { ca: tls.ca, ...tls.client },
+      firstNode: 0,
       isExtended,
-      streamsPerConnection,
       ...fields,
     };
   }
@@ -209,7 +148,7 @@ class Row {
   }
 
   /** Makes single changes; stops early after `limitMs`. */
-  async #single(count: number, limitMs = this.#options.limitMs): Promise<ChangeFigures> {
+  async #single(count: number, limitMs: number): Promise<ChangeFigures> {
     const { streams } = this.#options;
     const mark = await this.#load.call("mark", { fleet });
     const loadBefore = await this.#load.call("cpu", {});
@@ -241,10 +180,8 @@ class Row {
   }
 
   async #reached(revision: number, batches: number): Promise<void> {
-    const { isExtended, limitMs: timeoutMs, shape } = this.#options;
-    // With hints, a change concerns an unknown subset of the nodes: wait until no batch arrives for a while.
-    if ((shape.hints ?? "none") !== "none") await this.#load.call("quiet", { fleet, quietMs: 100, timeoutMs });
-    else if (isExtended && revision > 0) await this.#load.call("reachedRevision", { fleet, revision, timeoutMs });
+    const { isExtended, limitMs: timeoutMs } = this.#options;
+    if (isExtended && revision > 0) await this.#load.call("reachedRevision", { fleet, revision, timeoutMs });
     else await this.#load.call("reachedBatches", { fleet, count: batches, timeoutMs });
   }
 
@@ -255,65 +192,16 @@ class Row {
     await this.#load.call("quiet", { fleet, quietMs: 300, timeoutMs });
   }
 
-  async #script(name: ScriptName): Promise<ScriptFigures> {
+  /** Returns the server's CPU time for a rolling update, in milliseconds. */
+  async #rolling(): Promise<number> {
     const { calls } = this.#own();
-    const { streams, limitMs: timeoutMs } = this.#options;
-    await this.#told(await calls.call("prepare", { script: name }));
-    const mark = await this.#load.call("mark", { fleet });
-    const loadBefore = await this.#load.call("cpu", {});
-    await calls.call("watchDelay", {});
-    const { changes, sinceRevision, cpuMs, behindMs } = await calls.call("play", { script: name, timeoutMs });
+    const script = "rolling";
+    await this.#told(await calls.call("prepare", { script }));
+    const { changes, cpuMs } = await calls.call("play", { script, timeoutMs: this.#options.limitMs });
     await this.#told(changes.at(-1)?.revision ?? 0);
-    const serverCpuMs = (await this.#server.cpu()) - cpuMs;
-    const delay = await calls.call("delay", {});
-    const loadCpuMs = (await this.#load.call("cpu", {})) - loadBefore;
-    const collected = await this.#load.call("collect", { fleet, changes, sinceRevision });
-    await this.#told(await calls.call("restore", { script: name }));
-    const [first, last] = [changes[0]?.atMs ?? 0, changes.at(-1)?.atMs ?? 0];
-    return {
-      name,
-      changes: changes.length,
-      seconds: (last - first) / 1000,
-      latencies: collected.latencies,
-      lastMs: collected.lastAtMs - last,
-      serverCpuMs,
-      loadCpuMs,
-      batchesPerStream: collected.batches / streams,
-      bytesPerStream: (collected.receivedBytes - mark.receivedBytes) / streams,
-      delay,
-      behindMs,
-    };
-  }
-
-  /** Measures the same changes beside stalled readers, and the memory of the server that these readers cost. */
-  async #stalled() {
-    const { stalled, streams, changes, limitMs: timeoutMs, scripts } = this.#options;
-    const before = await this.#server.usage(true);
-    const half = Math.ceil(stalled / 2);
-    const open = (name: string, count: number, firstNode: number, stallAfterBatches: number) =>
-      this.#load.call("open", {
-        fleet: name,
-        options: this.#fleet({ streams: count, firstNode, stallAfterBatches }),
-        timeoutMs,
-      });
-    await open("deaf", half, streams, 0);
-    if (stalled > half) await open("stuck", stalled - half, streams + half, 1);
-    await sleep(1_000);
-    await this.#settle();
-    const single = await this.#single(changes);
-    if (scripts.length > 0) await this.#script("churn1000");
-    const after = await this.#server.usage(true);
-    await this.#load.call("drop", { fleet: "deaf" });
-    if (stalled > half) await this.#load.call("drop", { fleet: "stuck" });
-    return { single, rssGrowthBytes: after.rssBytes - before.rssBytes };
-  }
-
-  async #storm(jitterMs: number) {
-    const before = await this.#server.usage(false);
-    const opened = await this.#load.call("storm", { fleet, jitterMs, timeoutMs: this.#options.limitMs + jitterMs });
-    await this.#settle();
-    const after = await this.#server.usage(false);
-    return { ...opened, jitterMs, serverCpuMs: after.cpuMs - before.cpuMs, peakRssBytes: after.peakRssBytes };
+    const rollingCpuMs = (await this.#server.cpu()) - cpuMs;
+    await this.#told(await calls.call("restore", { script }));
+    return rollingCpuMs;
   }
 
   /** Compares the items of sampled streams with the views of the store. */
@@ -322,10 +210,10 @@ class Row {
     if (!("calls" in this.#server)) return undefined;
     const { calls } = this.#own();
     for (const [nodeName, got] of held) {
-      const wanted = await calls.call("digest", { nodeName, isExtended: this.#options.isExtended });
-      if (got.digest !== wanted.digest) {
+      const expected = await calls.call("digest", { nodeName, isExtended: this.#options.isExtended });
+      if (got.digest !== expected.digest) {
         throw new Error(
-          `${nodeName} holds ${got.items} items (${got.digest}) and should hold ${wanted.items} (${wanted.digest})`,
+          `${nodeName} holds ${got.items} items (${got.digest}) and should hold ${expected.items} (${expected.digest})`,
         );
       }
     }

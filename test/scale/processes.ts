@@ -16,12 +16,9 @@ export type Place = "server" | "load" | "all";
  */
 const servers = {
   "fan-out-server": "test/scale/fan-out-server.ts",
-  "bare-server": "test/scale/bare-server.ts",
   kpng: "services/cli/src/main.ts",
   "kpng-iptables": "services/backend-iptables/src/main.ts",
-  "kpng-ipvs": "services/backend-ipvs/src/main.ts",
   "kpng-nft": "services/backend-nft/src/main.ts",
-  "kpng-ebpf": "services/backend-ebpf/src/main.ts",
 };
 
 let bundledIn: string | undefined;

@@ -20,27 +20,13 @@ export interface Script {
   readonly after: readonly ObjectChange[];
 }
 
-export type ScriptName = "rolling" | "drain" | "churn20" | "churn1000" | "burst";
-
-/** Duration of each churn script in seconds. */
-const churnSeconds = 5;
+export type ScriptName = "rolling" | "churn";
 
 /** Distance between the Services of consecutive changes; a prime, so that every Service is reached. */
 const stride = 7_919;
 
 export function makeScript(name: ScriptName, shape: SyntheticShape): Script {
-  switch (name) {
-    case "rolling":
-      return rollingUpdate(shape);
-    case "drain":
-      return nodeDrain(shape);
-    case "churn20":
-      return churn(20, shape);
-    case "churn1000":
-      return churn(1_000, shape);
-    case "burst":
-      return burst(shape);
-  }
+  return name === "rolling" ? rollingUpdate(shape) : churn(shape);
 }
 
 /** Returns change number `index`: an even one makes an endpoint unready, and the next one makes it ready again. */
@@ -53,19 +39,15 @@ export function endpointChange(index: number, shape: SyntheticShape): ObjectChan
 }
 
 /**
- * Changes the address of a pod in one Service after the other, like restarts in place.
+ * Changes the address of a pod in one Service after the other, like restarts in place: 5 000 times, 1 000 a second.
  *
  * No change undoes an earlier one: a late stream would receive neither of two changes that cancel each other, and the
  * age of its next batch would be meaningless.
  */
-function churn(perSecond: number, shape: SyntheticShape): Script {
-  return { before: [], ...churnOf(perSecond * churnSeconds, shape), stepsPerSecond: perSecond };
-}
-
-function churnOf(count: number, shape: SyntheticShape): Pick<Script, "steps" | "after"> {
+function churn(shape: SyntheticShape): Script {
   const steps: ObjectChange[][] = [];
   const touched = new Map<string, EndpointSlice>();
-  for (let index = 0; index < count; index += 1) {
+  for (let index = 0; index < 5_000; index += 1) {
     const service = (index * stride) % shape.services;
     const [slice] = makeSlices(`service-${service}`, makeEndpoints(service, shape));
     const [first, ...others] = slice?.endpoints ?? [];
@@ -76,13 +58,7 @@ function churnOf(count: number, shape: SyntheticShape): Pick<Script, "steps" | "
     steps.push([{ kind: "put-slice", slice: { ...slice, endpoints } }]);
   }
   const after = [...touched.values()].map((slice): ObjectChange => ({ kind: "put-slice", slice }));
-  return { steps, after };
-}
-
-/** Changes the address of one pod of every Service at once, like the first list of a source that was disconnected. */
-function burst(shape: SyntheticShape): Script {
-  const { steps, after } = churnOf(shape.services, shape);
-  return { before: [], steps: [steps.flat()], stepsPerSecond: 1, after };
+  return { before: [], steps, stepsPerSecond: 1_000, after };
 }
 
 /** Updates a Deployment of 1 000 pods: ten pods at a time, each slice separately, 50 changes a second. */
@@ -117,23 +93,4 @@ function rollingUpdate(shape: SyntheticShape): Script {
     stepsPerSecond: 50,
     after: [...after, { kind: "delete-service", key: `${namespace}/${name}` }],
   };
-}
-
-/** Removes all endpoints of one node, each with a separate change, 500 a second. */
-function nodeDrain(shape: SyntheticShape): Script {
-  const drained = "node-1";
-  const steps: ObjectChange[][] = [];
-  const after: ObjectChange[] = [];
-  for (let service = 0; service < shape.services; service += 1) {
-    for (const whole of makeSlices(`service-${service}`, makeEndpoints(service, shape))) {
-      let slice = whole;
-      for (const { nodeName, podName } of whole.endpoints) {
-        if (nodeName !== drained) continue;
-        slice = { ...slice, endpoints: slice.endpoints.filter((endpoint) => endpoint.podName !== podName) };
-        steps.push([{ kind: "put-slice", slice }]);
-      }
-      if (slice !== whole) after.push({ kind: "put-slice", slice: whole });
-    }
-  }
-  return { before: [], steps, stepsPerSecond: 500, after };
 }

@@ -10,10 +10,6 @@ export interface SyntheticShape {
   /** Endpoints per Service. */
   readonly endpoints: number;
   readonly nodes: number;
-  /** Topology hints of all endpoints. Default none: every node may use every endpoint. */
-  readonly hints?: "none" | "zone" | "node" | undefined;
-  /** One in this many Services has node ports and externalTrafficPolicy Local; 0 or undefined for none. */
-  readonly localEvery?: number | undefined;
 }
 
 const zones = 3;
@@ -32,7 +28,7 @@ export interface SyntheticCluster {
 export function makeCluster(shape: SyntheticShape): SyntheticCluster {
   const indexes = Array.from({ length: shape.services }, (_, index) => index);
   return {
-    services: indexes.map((index) => makeService(index, shape)),
+    services: indexes.map((index) => makeService(index)),
     slices: indexes.flatMap((index) => makeSlices(`service-${index}`, makeEndpoints(index, shape))),
     nodes: Array.from({ length: shape.nodes }, (_, index) => makeNode(index)),
   };
@@ -50,12 +46,11 @@ export function makeNode(index: number): Node {
   };
 }
 
-export function makeService(index: number, { localEvery = 0 }: Pick<SyntheticShape, "localEvery"> = {}): Service {
-  const isLocal = localEvery > 0 && index % localEvery === 0;
+export function makeService(index: number): Service {
   return {
     namespace,
     name: `service-${index}`,
-    type: isLocal ? "NodePort" : "ClusterIP",
+    type: "ClusterIP",
     proxyName: "",
     labels: {},
     annotations: {},
@@ -65,17 +60,9 @@ export function makeService(index: number, { localEvery = 0 }: Pick<SyntheticSha
     proxyModeLoadBalancerIPs: noAddresses,
     ipFilters: [],
     mapIP: false,
-    ports: [
-      {
-        name: "http",
-        protocol: "TCP",
-        port: 80,
-        nodePort: isLocal ? 30_000 + ((index / localEvery) % 2_768) : 0,
-        targetPort: 8080,
-      },
-    ],
+    ports: [{ name: "http", protocol: "TCP", port: 80, nodePort: 0, targetPort: 8080 }],
     internalTrafficPolicy: "Cluster",
-    externalTrafficPolicy: isLocal ? "Local" : "Cluster",
+    externalTrafficPolicy: "Cluster",
     healthCheckNodePort: 0,
   };
 }
@@ -103,8 +90,8 @@ export function makeEndpoint(replicaSet: string, number: number, shape: Syntheti
     hostname: "",
     nodeName: shareText(`node-${node}`),
     zone,
-    hintedZones: shape.hints === "zone" ? [zone] : none,
-    hintedNodes: shape.hints === "node" ? [`node-${node}`] : none,
+    hintedZones: none,
+    hintedNodes: none,
   };
 }
 

@@ -4,7 +4,6 @@ import { parseArgs } from "node:util";
 import { usageOf } from "../proc.ts";
 import { type Carrier, maxConnections, startEndpoint, startHaproxy, startKpng } from "./carriers.ts";
 import { download, keepOpen, shortConnections, upload } from "./load.ts";
-import { profileOf } from "./profile.ts";
 
 // The benchmark of kpng-userspace against Debian's HAProxy with one thread and a direct connection, in the same run,
 // over loopback. Each figure is per second of the proxy's own CPU time, because
@@ -97,14 +96,6 @@ try {
       await measureOpen(carrier),
     ];
     print(`| ${[carrier.name, ...row].join(" | ")} |`);
-  }
-  const loads = {
-    "short connections": (port: number) => shortConnections(port, 3_000),
-    download: (port: number) => download(port, 256),
-    upload: (port: number) => upload(port, 256),
-  };
-  for (const [name, load] of Object.entries(loads)) {
-    print(`\nOwn time of functions, ${name}: ${(await profileOf(endpoint.port, load)).join(", ")}`);
   }
 } finally {
   await Promise.all(carriers.map(({ stop }) => stop()));

@@ -27,10 +27,7 @@ export async function startEndpoint(): Promise<Carrier> {
 }
 
 /** Starts kpng-userspace with a watcher in the same process, at a local port. */
-export async function startKpng(
-  target: number,
-  { nodeOptions = [] }: { readonly nodeOptions?: readonly string[] } = {},
-): Promise<Carrier> {
+export async function startKpng(target: number): Promise<Carrier> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-carry-"));
   let hasSecond = false;
   const write = (): void => {
@@ -48,7 +45,7 @@ export async function startKpng(
     "--max-connections-per-service",
     String(maxConnections()),
   ];
-  const child = start([process.execPath, ...nodeOptions, main, "file", "-i", folder, ...sink, ...limits]);
+  const child = start([process.execPath, main, "file", "-i", folder, ...sink, ...limits]);
   const port = Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/));
   return {
     ...carrier("kpng-userspace", child, port, false),

@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Cluster } from "../../cluster/cluster.ts";
-import { type IptablesShape, setEndpoints } from "../iptables-cluster.ts";
-import { mebibytes } from "../proc.ts";
-import type { ProxyUnderTest, Usage } from "../proxy-under-test.ts";
+import { mebibytes, type ProcessUsage } from "../proc.ts";
+import { type ClusterShape, setEndpoints } from "./bench-cluster.ts";
+import type { ProxyUnderTest } from "./proxy-under-test.ts";
 
 /** Limits of {@link measureProxy}. */
 export interface MeasureOptions {
-  readonly shape: IptablesShape;
+  readonly shape: ClusterShape;
   /** Number of changed endpoints. */
   readonly changes: number;
   /** Time limit for a full sync and for one change. */
@@ -21,7 +21,7 @@ export interface ProxyResult {
   readonly fullCpuMs: number;
   readonly changeMs: number;
   readonly changeCpuMs: number;
-  readonly usage: Usage;
+  readonly usage: ProcessUsage;
 }
 
 /** Head of the table of {@link printRow}. */
@@ -30,9 +30,7 @@ export const proxyColumns =
   "|---|--:|--:|--:|--:|--:|--:|--:|\n";
 
 /**
- * Measures a proxy that has just been started: the time to installed rules, and the cost of one changed endpoint. The
- * benchmarks `iptables` and `nft` call {@link printRow} for each proxy. Durations are from the metrics that both
- * proxies export. CPU time is that of the process and of the tools that it ran, as counted by the kernel.
+ * Measures a proxy that has just been started: the time to installed rules, and the cost of one changed endpoint.
  */
 async function measureProxy(
   proxy: ProxyUnderTest,
@@ -101,7 +99,7 @@ async function askingCost(proxy: ProxyUnderTest): Promise<number> {
 }
 
 /** Fails if the proxy has not installed rules for all endpoints: it would be faster for doing less. */
-async function proveComplete(proxy: ProxyUnderTest, { services, ports, endpoints }: IptablesShape): Promise<void> {
+async function proveComplete(proxy: ProxyUnderTest, { services, ports, endpoints }: ClusterShape): Promise<void> {
   const rules = await proxy.rules();
   // Slots of kpng-nft, and the elements of kube-proxy's anonymous maps.
   const pattern = proxy.isNftables ? /: 10\.\d+\.\d+\.\d+ \. \d+/g : /--to-destination/g;
@@ -122,7 +120,7 @@ export async function printRow(
 }
 
 /** *Shape:* `1000 Services × 2 ports × 10 endpoints`. */
-export function describeShape({ services, ports, endpoints }: IptablesShape): string {
+export function describeShape({ services, ports, endpoints }: ClusterShape): string {
   return `${services} Services × ${ports} ports × ${endpoints} endpoints`;
 }
 

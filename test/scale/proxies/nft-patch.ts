@@ -1,14 +1,15 @@
+import type { ChildProcess } from "node:child_process";
 import { loadavg } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
-import { slices } from "../iptables-cluster.ts";
-import { monotonicMs } from "../monotonic.ts";
-import { quantile, usageOf } from "../proc.ts";
-import { onClusters } from "./bench-clusters.ts";
+import { childrenOf, monotonicMs, type ProcessUsage, quantile, usageOf } from "../proc.ts";
+import { bundled } from "../processes.ts";
+import { onClusters, slices, startWatcher } from "./bench-cluster.ts";
 import { describeShape } from "./measure-proxy.ts";
-import { ProbedNode } from "./probed-node.ts";
-import { startWatcher } from "./start-watcher.ts";
 
 /**
  * Measures the time from sending a PATCH of an EndpointSlice to a real API server until the element is in the kernel,
@@ -27,6 +28,62 @@ const beacon = "beacon";
 function beaconEndpoints(number: number) {
   const addresses = [`10.${number >> 16}.${(number >> 8) & 255}.${number & 255}`];
   return [{ addresses, conditions: { ready: true, serving: true, terminating: false }, nodeName: "n2" }];
+}
+
+/** A network namespace with kpng-nft and the probe of node-probe.ts. */
+class ProbedNode {
+  readonly #laboratory: Laboratory;
+  readonly #backend: ChildProcess;
+  readonly #seenMs = new Map<number, number>();
+  #newest = -1;
+
+  private constructor(laboratory: Laboratory, backend: ChildProcess, probe: ChildProcess) {
+    this.#laboratory = laboratory;
+    this.#backend = backend;
+    backend.stderr?.on("data", (data) => process.stderr.write(data));
+    probe.stderr?.on("data", (data) => process.stderr.write(data));
+    if (probe.stdout === null) throw new Error("the probe has no output");
+    createInterface({ input: probe.stdout }).on("line", (line) => {
+      const { beacon, atMs } = JSON.parse(line);
+      this.#newest = beacon;
+      this.#seenMs.set(beacon, atMs);
+    });
+  }
+
+  static async start(api: string): Promise<ProbedNode> {
+    const laboratory = await Laboratory.open();
+    await laboratory.add("node");
+    await laboratory.run("node", ["ip", "link", "set", "lo", "up"]);
+    const options = ["--node-name", "n1", "--state-dir", "none", "--log-level", "error"];
+    const backend = laboratory.start("node", [
+      ...[process.execPath, bundled("kpng-nft"), "--api", api, ...options],
+      ...["--cluster-cidr", "10.0.0.0/8", "--metrics-bind-address", "127.0.0.1:10249"],
+    ]);
+    const probe = laboratory.start("node", [process.execPath, join(import.meta.dirname, "node-probe.ts")]);
+    return new ProbedNode(laboratory, backend, probe);
+  }
+
+  /** Time of the first sight of this or a later number of the beacon, by `monotonicMs`; undefined if not in time. */
+  async seen(beacon: number, limitMs: number): Promise<number | undefined> {
+    const deadlineMs = performance.now() + limitMs;
+    while (this.#newest < beacon) {
+      if (performance.now() > deadlineMs) return undefined;
+      await sleep(2);
+    }
+    const later = [...this.#seenMs].filter(([number]) => number >= beacon).map(([, atMs]) => atMs);
+    return Math.min(...later);
+  }
+
+  /** Usage of kpng-nft, the child of the process that entered the namespace. */
+  get usage(): ProcessUsage {
+    const pid = this.#backend.pid ?? 0;
+    const [child = pid] = childrenOf(pid);
+    return usageOf(child);
+  }
+
+  close(): Promise<void> {
+    return this.#laboratory.close();
+  }
 }
 
 async function addBeacon({ api }: Cluster): Promise<void> {
@@ -72,7 +129,7 @@ async function measure(cluster: Cluster, node: ProbedNode, watcherPid: number): 
 await onClusters(values.services, {}, async ({ cluster, shape, socket }) => {
   await addBeacon(cluster);
   const watcher = await startWatcher(cluster, socket);
-  const node = await ProbedNode.start(`unix://${socket}`, "n1");
+  const node = await ProbedNode.start(`unix://${socket}`);
   try {
     if ((await node.seen(1, 120_000)) === undefined) throw new Error("the first view was not applied within 120 s");
     // The remaining work of the start must not count for the first change.

@@ -4,12 +4,56 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { freePorts } from "../cluster/ports.ts";
-import { monotonicMs } from "./monotonic.ts";
-import { usageOf } from "./proc.ts";
-import { startProgram } from "./processes.ts";
+import type { MadeChange } from "./batches.ts";
+import type { Caller } from "./calls.ts";
+import type { FanOutServerHandlers, ServerUsage } from "./fan-out-server.ts";
+import { monotonicMs, usageOf } from "./proc.ts";
+import { startProgram, startServer } from "./processes.ts";
 import { endpointChange } from "./scripts.ts";
-import type { ServerUnderTest } from "./server-under-test.ts";
 import { makeCluster, type SyntheticCluster, type SyntheticShape } from "./synthetic.ts";
+
+/** Paths of the PEM files of both sides. */
+export interface TlsFilePaths {
+  readonly ca: string;
+  readonly server: { readonly key: string; readonly crt: string };
+  readonly client: { readonly key: string; readonly crt: string };
+}
+
+/** Server measured by a row of the benchmark, ours or another. */
+export interface ServerUnderTest {
+  /** `host:port`. */
+  readonly address: string;
+  /** Changes one endpoint. `cpuMs` is the server's CPU time before the change. */
+  change(): Promise<MadeChange & { readonly cpuMs: number }>;
+  /** CPU time so far, all threads, in milliseconds. */
+  cpu(): Promise<number>;
+  usage(settle: boolean): Promise<ServerUsage>;
+  stop(): Promise<void>;
+}
+
+/** Our watcher, which offers more calls than other servers. */
+export interface OwnServer extends ServerUnderTest {
+  readonly calls: Caller<FanOutServerHandlers>;
+}
+
+export async function startOwnServer(shape: SyntheticShape, tls: TlsFilePaths | undefined): Promise<OwnServer> {
+  const calls = startServer<FanOutServerHandlers>("fan-out-server");
+  try {
+    const paths = tls === undefined ? {} : { tls: { ...tls.server, ca: tls.ca } };
+    const { address } = await calls.call("start", { shape, ...paths });
+    return {
+      address,
+      change: () => calls.call("change", {}),
+      cpu: () => calls.call("cpu", {}),
+      usage: (settle) => calls.call("usage", { settle }),
+      stop: () => calls.stop(),
+      calls,
+    };
+  } catch (error) {
+    await calls.stop();
+    throw error;
+  }
+}
 
 /**
  * Starts the original KPNG in Go, or another program that accepts `kpng file -i … to-api --listen …`. It follows a

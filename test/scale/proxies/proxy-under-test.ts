@@ -1,21 +1,20 @@
 import type { ChildProcess } from "node:child_process";
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { type IptablesVariant, useLegacyTools } from "../kernel/laboratory/legacy-tools.ts";
-import { usageOf } from "./proc.ts";
+import type { Cluster } from "../../cluster/cluster.ts";
+import { type IptablesVariant, useLegacyTools } from "../../kernel/laboratory/legacy-tools.ts";
+import { relay } from "../../peer/kube-proxy/relay.ts";
+import { childrenOf, type ProcessUsage, usageOf } from "../proc.ts";
+import { bundled } from "../processes.ts";
 
-/** Resources used by a service proxy and by the tools that it ran. */
-export interface Usage {
-  readonly cpuMs: number;
-  readonly rssBytes: number;
-  readonly peakRssBytes: number;
-}
+/** A kind of iptables, or nftables mode. */
+export type ProxyVariant = IptablesVariant | "nftables";
 
 const metricsPort = 10_249;
-const relayProgram = join(import.meta.dirname, "../peer/kube-proxy/relay-main.ts");
+const relayProgram = join(import.meta.dirname, "../../peer/kube-proxy/relay-main.ts");
 
 /** Service proxy in its own network namespace, observed through unix sockets. */
 export class ProxyUnderTest {
@@ -44,7 +43,7 @@ export class ProxyUnderTest {
    * connects a port of its loopback address with a unix socket.
    */
   static async start(
-    variant: IptablesVariant | "nftables",
+    variant: ProxyVariant,
     command: readonly string[],
     relays: readonly (readonly [port: number, socket: string])[],
   ): Promise<ProxyUnderTest> {
@@ -58,7 +57,7 @@ export class ProxyUnderTest {
   }
 
   /** Usage of the process and of its tools, running or finished; the memory is that of the process alone. */
-  get usage(): Usage {
+  get usage(): ProcessUsage {
     const pid = this.#pid;
     const { cpuMs, rssBytes, peakRssBytes } = usageOf(pid);
     const running = childrenOf(pid).reduce((sum, child) => sum + usageOf(child).cpuMs, 0);
@@ -74,7 +73,7 @@ export class ProxyUnderTest {
   /** Returns several metrics of one scrape. */
   async metrics(...names: readonly string[]): Promise<readonly number[]> {
     if (this.#child.exitCode !== null) throw new Error(`the proxy has exited: ${this.#said}`);
-    const { body } = await this.get("/metrics");
+    const { body } = await this.#get("/metrics");
     const lines = body.split("\n").filter((line) => !line.includes('ip_family="IPv6"'));
     return names.map((name) =>
       lines
@@ -99,19 +98,9 @@ export class ProxyUnderTest {
     return this.until(async () => (await this.metric(syncs)) > 0, limitMs, 200);
   }
 
-  /** Stops the proxy, so that it takes no CPU time. Its rules stay. */
-  suspend(): void {
-    process.kill(this.#pid, "SIGSTOP");
-  }
-
   /** Returns the installed IPv4 rules. */
   async rules(): Promise<string> {
     return this.#laboratory.run("node", this.isNftables ? ["nft", "list", "ruleset", "ip"] : ["iptables-save"]);
-  }
-
-  /** Runs a command in a namespace, and returns its output. Errors: exit status other than 0. */
-  run(command: readonly string[], name = "node"): Promise<string> {
-    return this.#laboratory.run(name, command);
   }
 
   /** Calls `end` when the proxy is closed. */
@@ -120,8 +109,6 @@ export class ProxyUnderTest {
   }
 
   async close(): Promise<void> {
-    // nsenter stops with a suspended proxy, and would not notice that it is gone.
-    this.#child.kill("SIGCONT");
     await this.#laboratory.close();
     for (const end of this.#ends) end();
   }
@@ -134,7 +121,7 @@ export class ProxyUnderTest {
   }
 
   /** Returns the HTTP response of the proxy; status 0 if there is none within 5 s. */
-  get(path: string): Promise<{ readonly status: number; readonly body: string }> {
+  #get(path: string): Promise<{ readonly status: number; readonly body: string }> {
     return new Promise((resolve) => {
       const call = request({ socketPath: this.#metricsSocket, path, timeout: 5_000, agent: false }, (response) => {
         let body = "";
@@ -151,17 +138,54 @@ export class ProxyUnderTest {
   }
 }
 
-/** Returns the children of all threads, because any thread may start a tool. */
-function childrenOf(pid: number): readonly number[] {
-  const files = readdirSync(`/proc/${pid}/task`).map((task) =>
-    readFileSync(`/proc/${pid}/task/${task}/children`, "utf8"),
-  );
-  return files.flatMap((text) => text.split(" ").filter(Boolean)).map(Number);
-}
-
 /** Returns the CPU time of the children that the process has waited for. Source: proc(5), cutime and cstime. */
 function waitedCpuMs(pid: number): number {
   // The process name in parentheses may contain spaces; the fields follow it.
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)?.split(" ") ?? [];
   return (Number(fields[13]) + Number(fields[14])) * 10;
+}
+
+const common = ["--hostname-override=n1", "--cluster-cidr=10.0.0.0/8", "--metrics-bind-address=127.0.0.1:10249"];
+
+/** Once an hour: periodic syncs would be counted with the changes. */
+const periods = (mode: string): readonly string[] => [`--${mode}-sync-period=1h`, `--${mode}-min-sync-period=0s`];
+
+let started = 0;
+
+/** Starts the real kube-proxy in its own namespace, as a client of the cluster. */
+export async function startKubeProxy(cluster: Cluster, path: string, variant: ProxyVariant): Promise<ProxyUnderTest> {
+  const apiPort = Number(new URL(cluster.apiServer.url).port);
+  started += 1;
+  const apiSocket = join(cluster.folder, `api-${started}.sock`);
+  const api = relay(apiSocket, apiPort);
+  const proxy = await ProxyUnderTest.start(
+    variant,
+    [
+      path,
+      `--proxy-mode=${variant === "nftables" ? variant : "iptables"}`,
+      // These of iptables mode apply to nftables mode, too.
+      ...periods("iptables"),
+      `--kubeconfig=${cluster.kubeconfig("admin")}`,
+      "--detect-local-mode=ClusterCIDR",
+      "--healthz-bind-address=127.0.0.1:10256",
+      // conntrack limits apply to the whole machine, not to the namespace.
+      "--conntrack-max-per-core=0",
+      "--conntrack-tcp-timeout-established=0s",
+      "--conntrack-tcp-timeout-close-wait=0s",
+      "--oom-score-adj=0",
+      ...common,
+    ],
+    [[apiPort, apiSocket]],
+  );
+  proxy.onClose(() => api.close());
+  return proxy;
+}
+
+/** Starts kpng-nft or kpng-iptables, bundled as in an image, in its own namespace, as a client of this watcher. */
+export function startKpng(watcherSocket: string, variant: ProxyVariant): Promise<ProxyUnderTest> {
+  const [backend, mode] =
+    variant === "nftables" ? (["kpng-nft", "nftables"] as const) : (["kpng-iptables", "iptables"] as const);
+  const from = ["--api", `unix://${watcherSocket}`, "--state-dir", "none", ...periods(mode)];
+  const own = common.map((option) => option.replace("--hostname-override", "--node-name"));
+  return ProxyUnderTest.start(variant, [process.execPath, bundled(backend), ...from, ...own], []);
 }

@@ -1,0 +1,45 @@
+import { loadavg } from "node:os";
+import { parseArgs } from "node:util";
+import { onClusters, startWatcher } from "./bench-cluster.ts";
+import { describeShape, printRow, proxyColumns, ratiosOf } from "./measure-proxy.ts";
+import { type ProxyVariant, startKpng, startKubeProxy } from "./proxy-under-test.ts";
+
+/**
+ * Compares kpng-nft and kpng-iptables with the real kube-proxy in the same mode: the time from the start to installed
+ * rules, and the cost of one changed endpoint. Each proxy runs in its own network namespace, and all read the same API
+ * server. Durations are from the metrics that both export. CPU time is that of the process and of the tools that it
+ * ran, as counted by the kernel.
+ */
+const { values } = parseArgs({
+  options: {
+    services: { type: "string", default: "1000,5000" },
+    /** nftables mode, and iptables mode with either variant of the tools. */
+    variants: { type: "string", default: "nftables,nft,legacy" },
+    changes: { type: "string", default: "10" },
+    /** Time limit for a full sync, in seconds. */
+    limit: { type: "string", default: "120" },
+  },
+});
+const limitMs = Number(values.limit) * 1_000;
+const print = (text: string): void => void process.stdout.write(text);
+const variants = values.variants
+  .split(",")
+  .map((word): ProxyVariant => (word === "legacy" || word === "nftables" ? word : "nft"));
+
+await onClusters(values.services, {}, async ({ cluster, shape, socket, kubeProxy }) => {
+  const options = { shape, changes: Number(values.changes), limitMs };
+  const watcher = await startWatcher(cluster, socket);
+  try {
+    for (const variant of variants) {
+      const mode = variant === "nftables" ? variant : `iptables-${variant}`;
+      print(`${describeShape(shape)}, ${mode} (load ${loadavg()[0]?.toFixed(0)})\n\n${proxyColumns}`);
+      const ours = await startKpng(socket, variant);
+      const own = await printRow("kpng", ours, cluster, options).finally(() => ours.close());
+      const theirs = await startKubeProxy(cluster, kubeProxy, variant);
+      const result = await printRow("kube-proxy 1.36", theirs, cluster, options).finally(() => theirs.close());
+      print(`${ratiosOf(result, own, limitMs)}\n`);
+    }
+  } finally {
+    watcher.kill();
+  }
+});
