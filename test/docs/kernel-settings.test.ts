@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { wantedSysctls } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
+import { wantedSysctls } from "@kpng/backend-ipvs/commit/kernel-support.ts";
 import { conntrackOptions, wantedSettings } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
 import { conntrackLiberal, routeLocalnet } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { expect, test } from "vitest";

@@ -1,25 +1,129 @@
+import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
+import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, families } from "@kpng/model/address.ts";
-import { deleteTables, openRuleSets } from "@kpng/nftables/commit/open-rule-sets.ts";
-import { Datapath, missingPrograms, removeDatapath } from "./datapath/datapath.ts";
+import { deleteTables, openRuleSets, type TableSettings } from "@kpng/nftables/commit/open-rule-sets.ts";
+import { type OptionSpec, parseNonEmptyText, parseWholeNumber } from "@kpng/process/options.ts";
+import { InvalidArgumentError } from "commander";
+import { Datapath, type DatapathOptions, missingPrograms, removeDatapath } from "./datapath/datapath.ts";
 import { EbpfMaps } from "./datapath/maps.ts";
 import { PairedRuleSet } from "./datapath/paired-rule-set.ts";
 import { PrintedSockets } from "./datapath/printed-sockets.ts";
 import { SocketRuleSet } from "./datapath/socket-rule-set.ts";
-import { type EbpfSettings, ebpfOptions, readEbpfSettings } from "./ebpf-options.ts";
+
+/** Also for programs of tests, which pass only the options that matter to them. */
+const defaults = {
+  ...{ bpfFolder: "/sys/fs/bpf", sockets: "node", nftablesMasqueradeBit: 14 },
+  ...{ maxFrontends: 65_536, maxEndpoints: 262_144, maxAffinityClients: 65_536 },
+} as const;
+
+/** Options of this backend alone. */
+export const ebpfOptions: readonly OptionSpec[] = [
+  {
+    flags: "--cgroup <folder>",
+    description:
+      "cgroup (version 2) whose processes are served at their sockets; in a container, where the node's /sys/fs/cgroup is mounted (default: the root, which contains all processes)",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--sockets <node|all>",
+    description:
+      "whose TCP sockets choose endpoints: those in the node's own network namespace, or also those of pods, which then bypass redirects in their namespaces (sidecars) and the node's DNS cache",
+    default: defaults.sockets,
+    parse: oneOf("--sockets", ["node", "all"]),
+  },
+  {
+    flags: "--bpf-folder <folder>",
+    description: "where a BPF file system is mounted: programs and maps stay there when the program ends",
+    default: defaults.bpfFolder,
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--instance-name <name>",
+    description:
+      "name of the folder with programs and maps, and of the nftables tables (default: kpng-ebpf, with a hash under --service-proxy-name)",
+    parse: instanceName,
+  },
+  {
+    flags: "--localhost-nodeports <true|false>",
+    description: "serve node ports on 127.0.0.0/8 to processes of the node",
+    default: "true",
+    parse: oneOf("--localhost-nodeports", ["true", "false"]),
+  },
+  {
+    flags: "--nftables-masquerade-bit <bit>",
+    description: "bit of the packet mark that requests masquerade, 0 to 31",
+    default: defaults.nftablesMasqueradeBit,
+    parse: parseWholeNumber("--nftables-masquerade-bit", 0, 31),
+  },
+  {
+    flags: "--max-frontends <count>",
+    description:
+      "most TCP frontends (address and port) per family; 112 bytes of kernel memory each, and what is in use",
+    default: defaults.maxFrontends,
+    parse: parseWholeNumber("--max-frontends", 1, 4_000_000),
+  },
+  {
+    flags: "--max-endpoints <count>",
+    description: "most endpoints of all TCP Service ports per family; 48 bytes of kernel memory each",
+    default: defaults.maxEndpoints,
+    parse: parseWholeNumber("--max-endpoints", 2, 16_000_000),
+  },
+  {
+    flags: "--max-affinity-clients <count>",
+    description: "most clients that are remembered for a Service port with affinity",
+    default: defaults.maxAffinityClients,
+    parse: parseWholeNumber("--max-affinity-clients", 1, 16_000_000),
+  },
+];
+
+/** Values of the options of this backend. */
+export interface EbpfSettings extends Omit<DatapathOptions, "log"> {
+  readonly isLoopbackWanted: boolean;
+  readonly tables: TableSettings;
+}
+
+/**
+ * Returns the settings from parsed options. Each instance has its own maps: `kpng-ebpf`, or `kpng-ebpf-` and a hash of
+ * the service proxy name.
+ */
+export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string): EbpfSettings {
+  const options: ParsedOptions = { ...defaults, ...given };
+  const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
+  const standard = serviceProxyName === "" ? "kpng-ebpf" : `kpng-ebpf-${hash}`;
+  const name = typeof options.instanceName === "string" ? options.instanceName : standard;
+  return {
+    name,
+    bpfFolder: String(options.bpfFolder),
+    cgroup: typeof options.cgroup === "string" ? options.cgroup : undefined,
+    isForPods: options.sockets === "all",
+    tables: {
+      ...{ table: name, masqueradeBit: Number(options.nftablesMasqueradeBit) },
+      maxClients: Number(options.maxAffinityClients),
+    },
+    isLoopbackWanted: options.localhostNodeports !== "false",
+    mapSizes: {
+      maxFrontends: Number(options.maxFrontends),
+      maxEndpoints: Number(options.maxEndpoints),
+    },
+  };
+}
+
+/** Parses a name that is valid as a file and as a table of nftables. Errors: InvalidArgumentError. */
+function instanceName(text: string): string {
+  if (/^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(text)) return text;
+  throw new InvalidArgumentError("a name begins with a letter and contains letters, digits, - and _ only");
+}
 
 /**
  * The backend that serves Services with BPF programs at sockets, and with rules of nftables at packets. The program
  * kpng-ebpf (`main.ts`) runs it, and package cli runs it as `kpng SOURCE to-ebpf`.
- *
- * This file only declares the backend and connects parts; `SocketRuleSet` writes the maps, `Datapath` attaches the
- * programs, `NftRuleSet` of package nftables writes the rules, and `ebpf-options.ts` has the options.
  */
 export const ebpfBackend = proxyBackend({
   name: "ebpf",
@@ -45,7 +149,7 @@ Programs and rules stay when the process ends: Services are served, and the next
   makeProxy,
 });
 
-/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. Errors: BAD_OPTION. */
+/** Returns the proxy for parsed options. Errors: BAD_OPTION. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy {
   const settings = readEbpfSettings(options, serviceProxyName);
   const { name, tables } = settings;

@@ -46,8 +46,6 @@ const iptablesOptions: readonly OptionSpec[] = [
 /**
  * The backend that serves Services with iptables rules, as kube-proxy's iptables mode does. The program kpng-iptables
  * (`main.ts`) runs it, and package cli runs it as `kpng SOURCE to-iptables`.
- *
- * This file only declares options and connects parts. `openRuleSets` makes the rules, `removeRules` removes them.
  */
 export const iptablesBackend = proxyBackend({
   name: "iptables",

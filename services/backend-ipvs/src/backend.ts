@@ -1,28 +1,156 @@
-import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import { nodeFamilies, readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
-import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import type { ProxyAlternative, ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import { lockRules } from "@kpng/backend-kit/proxy/rules-lock.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import type { Family } from "@kpng/model/address.ts";
-import { checkKernel } from "./commit/check-kernel.ts";
-import type { IpvsChange } from "./commit/ipvs-change.ts";
-import { IpvsRuleSet } from "./commit/ipvs-rule-set.ts";
-import { observeRefused } from "./commit/observe-refused.ts";
-import { setKernel } from "./commit/prepare-kernel.ts";
+import { type Family, parseCidr } from "@kpng/model/address.ts";
+import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { InvalidArgumentError } from "commander";
+import type { IpvsChange } from "./commit/change-writer.ts";
+import { IpvsRuleSet, observeRefused } from "./commit/ipvs-rule-set.ts";
+import { checkKernel, isSchedulerName, type KernelSettings, Schedulers, setKernel } from "./commit/kernel-support.ts";
+import { handOver, removeKubeProxy } from "./commit/kube-proxy.ts";
 import { removeObjects } from "./commit/remove-objects.ts";
-import { Schedulers } from "./commit/schedulers.ts";
-import { ipvsOptions, readIpvsSettings } from "./ipvs-settings.ts";
-import { kubeProxyMoves } from "./kube-proxy-moves.ts";
 import { RunTool } from "./read/run-tool.ts";
-import { BackendIpvsError } from "./render/ipvs-error.ts";
-import { objectNames } from "./render/object-names.ts";
+import { BackendIpvsError, objectNames } from "./render/kernel-objects.ts";
+
+/**
+ * Options of this backend alone; options that kube-proxy also has carry its names.
+ */
+export const ipvsOptions: readonly OptionSpec[] = [
+  {
+    flags: "--ipvs-scheduler <name>",
+    description:
+      "scheduler of virtual servers, unless a Service has its own: rr, wrr, lc, wlc, sh, mh or another one of the kernel",
+    default: "rr",
+    parse: schedulerName,
+  },
+  repeatable("--ipvs-exclude-cidrs <cidrs>", "addresses at which virtual servers of other programs are not taken over"),
+  {
+    flags: "--ipvs-masquerade-bit <bit>",
+    description: "bit of the packet mark that requests masquerade, 0 to 23; may be kube-proxy's",
+    default: 14,
+    parse: parseWholeNumber("--ipvs-masquerade-bit", 0, 23),
+  },
+  {
+    flags: "--ipvs-drain-timeout <duration>",
+    description: "longest time that a removed endpoint keeps its connections; 0 for no limit",
+    default: 0,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--ipvs-strict-arp",
+    description: "answer ARP only on the interface that has the address (arp_ignore=1, arp_announce=2)",
+  },
+  {
+    flags: "--ipvs-tcp-timeout <duration>",
+    description: "timeout of idle TCP connections; 0 keeps the kernel's",
+    default: 0,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--ipvs-tcpfin-timeout <duration>",
+    description: "timeout of TCP connections after a FIN; 0 keeps the kernel's",
+    default: 0,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--ipvs-udp-timeout <duration>",
+    description: "timeout of UDP flows; 0 keeps the kernel's",
+    default: 0,
+    parse: parseDurationMs,
+  },
+];
+
+interface IpvsSettings extends KernelSettings {
+  readonly scheduler: string;
+  /** In canonical form. */
+  readonly excludedCIDRs: readonly string[];
+  readonly masqueradeBit: number;
+  readonly drainMs: number;
+}
+
+/** Returns the settings from parsed options. Errors: BAD_OPTION. */
+export function readIpvsSettings(options: ParsedOptions): IpvsSettings {
+  return {
+    scheduler: String(options.ipvsScheduler ?? "rr"),
+    excludedCIDRs: parseExcludedCIDRs(options.ipvsExcludeCidrs),
+    masqueradeBit: Number(options.ipvsMasqueradeBit ?? 14),
+    drainMs: Number(options.ipvsDrainTimeout ?? 0),
+    isStrictArp: options.ipvsStrictArp === true,
+    timeouts: {
+      tcpMs: Number(options.ipvsTcpTimeout ?? 0),
+      tcpFinMs: Number(options.ipvsTcpfinTimeout ?? 0),
+      udpMs: Number(options.ipvsUdpTimeout ?? 0),
+    },
+  };
+}
+
+function parseExcludedCIDRs(value: unknown): readonly string[] {
+  return (Array.isArray(value) ? value.map(String) : []).map((text) => {
+    const parsed = parseCidr(text);
+    if (parsed !== undefined) return parsed.cidr;
+    throw new ProcessError("BAD_OPTION", `--ipvs-exclude-cidrs "${text}" is not a CIDR: write 10.0.0.0/8 or fd00::/8`);
+  });
+}
+
+function schedulerName(text: string): string {
+  if (isSchedulerName(text)) return text;
+  throw new InvalidArgumentError(`"${text}" is not the name of a scheduler: write rr, wrr, lc, wlc, sh or mh`);
+}
+
+/** kube-proxy serves only Services without a proxy name, so only this instance takes its place. */
+const names = objectNames("");
+
+/**
+ * Steps of a move from and to kube-proxy, which are runs of their own: docs/guides/migrate-from-kube-proxy.md has their
+ * order.
+ */
+export const kubeProxyMoves: readonly ProxyAlternative[] = [
+  {
+    name: "cleanupKubeProxy",
+    options: [
+      {
+        flags: "--cleanup-kube-proxy",
+        description:
+          "remove what kube-proxy in ipvs or iptables mode has left, except virtual servers that kpng-ipvs has taken over, and exit",
+      },
+    ],
+    makeTask: (options, _settings, { log }) => ({
+      name: "backend/ipvs/cleanup-kube-proxy",
+      run: () => {
+        const { excludedCIDRs } = readIpvsSettings(options);
+        const runTool = new RunTool();
+        return removeKubeProxy({ names, runTool, log, localAddresses: readLocalAddresses(), excludedCIDRs });
+      },
+    }),
+  },
+  {
+    name: "handOverToKubeProxy",
+    options: [
+      {
+        flags: "--hand-over-to-kube-proxy",
+        description:
+          "before kube-proxy starts in ipvs mode: give it the interface and virtual servers of Services, and exit",
+      },
+    ],
+    makeTask: (_options, _settings, context) => ({
+      name: "backend/ipvs/hand-over",
+      run: async (signal) => {
+        // A kpng-ipvs that still runs would take the addresses back.
+        await using lock = await lockRules({ ...context, name: `ipvs ${names.prefix}` }, signal);
+        const runTool = new RunTool();
+        if (lock !== undefined) await handOver({ names, runTool, log: context.log });
+      },
+    }),
+  },
+];
 
 /**
  * The backend that serves Services with IPVS, the load balancer in the kernel. The program kpng-ipvs (`main.ts`) runs
  * it, and package cli runs it as `kpng SOURCE to-ipvs`.
- *
- * Separate from `main.ts`, because cli loads it too. It only declares the backend and connects parts: `IpvsRuleSet`
- * installs the objects, and `ipvs-settings.ts` has the options.
  */
 export const ipvsBackend = proxyBackend<IpvsChange>({
   name: "ipvs",
@@ -58,7 +186,7 @@ Everything stays when the program ends: traffic goes on, and the next start chan
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IpvsChange> {
   const settings = readIpvsSettings(options);
   const names = objectNames(serviceProxyName);
-  const runTool = new RunTool(settings.toolMs);
+  const runTool = new RunTool();
   const openOne = (
     family: Family,
     schedulers: Schedulers,

@@ -7,7 +7,7 @@ import { deleteTables, openRuleSets, type TableSettings } from "@kpng/nftables/c
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 
-/** Options of this backend alone. `backend.ts` adds them to those of every service proxy. */
+/** Options of this backend alone. */
 export const nftOptions: readonly OptionSpec[] = [
   {
     flags: "--table-name <name>",
@@ -31,8 +31,6 @@ export const nftOptions: readonly OptionSpec[] = [
 /**
  * The backend that serves Services with nftables rules. The program kpng-nft (`main.ts`) runs it, and package cli runs
  * it as `kpng SOURCE to-nft`.
- *
- * This file only declares the backend; package nftables installs the rules, and `nft-options.ts` has the options.
  */
 export const nftBackend = proxyBackend<NftChange>({
   name: "nft",
@@ -59,7 +57,7 @@ Rules stay when the program ends: traffic goes on, and the next start changes on
   makeProxy,
 });
 
-/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
+/** Returns the proxy for parsed options. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<NftChange> {
   const settings = readNftSettings(options, serviceProxyName);
   return {
@@ -71,8 +69,8 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
 }
 
 /**
- * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own tables:
- * `kpng`, or `kpng-` and a hash of the service proxy name.
+ * Returns the settings from parsed options. Each instance has its own tables: `kpng`, or `kpng-` and a hash of the
+ * service proxy name.
  */
 export function readNftSettings(options: ParsedOptions, serviceProxyName: string): TableSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);

@@ -1,13 +1,207 @@
+import { createHash } from "node:crypto";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
+import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { chooseEntries, removeTables } from "./entry/choose-entry.ts";
-import { PrintedRuleSet } from "./rules/printed-rule-set.ts";
-import { type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
-import { UserspaceRuntime } from "./rules/userspace-runtime.ts";
+import { type Family, parseAddress } from "@kpng/model/address.ts";
+import {
+  type OptionSpec,
+  parseDurationMs,
+  parsePositiveDurationMs,
+  parseWholeNumber,
+  repeatable,
+} from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { InvalidArgumentError } from "commander";
+import { algorithms } from "./balance/balancer.ts";
+import { type PortRange, parsePortRange } from "./entry/entry.ts";
+import { chooseEntries, removeTables } from "./entry/redirect-entry.ts";
+import { PrintedRuleSet, type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
+import { type TrafficSettings, UserspaceRuntime } from "./rules/userspace-runtime.ts";
 import { serviceCountsOf } from "./traffic/service-traffic.ts";
-import { readUserspaceSettings, userspaceOptions } from "./userspace-options.ts";
+
+/** How packets reach the listeners; "auto" takes the first that the process has the rights for. */
+type EntryChoice = "auto" | "redirect" | "map";
+
+const entryChoices: readonly EntryChoice[] = ["auto", "redirect", "map"];
+
+/** Options of this backend alone. */
+export const userspaceOptions: readonly OptionSpec[] = [
+  {
+    flags: "--entry <way>",
+    description:
+      "how packets reach the listeners: redirect (nftables), map (local ports, no rights needed), or auto: redirect if it is possible, otherwise map",
+    default: "auto",
+    parse: oneOf("--entry", entryChoices),
+  },
+  repeatable(
+    "--map <addresses>",
+    "listen at local ports of these addresses, one per family, and print the mapping; the same as --entry map",
+  ),
+  {
+    flags: "--local-ports <first-last>",
+    description:
+      "range of the local ports for --entry redirect and map, one for each frontend of a protocol and family (default: 20000-29999)",
+    parse: portRange,
+  },
+  {
+    flags: "--table-name <name>",
+    description:
+      "name of the nftables table, one per family (default: kpng-user, with a hash under --service-proxy-name)",
+    parse: parseTableName,
+  },
+  {
+    flags: "--balance <algorithm>",
+    description: "how endpoints are chosen: round-robin or least-connections; annotation kpng.io/balance of a Service",
+    default: "round-robin",
+    parse: oneOf("--balance", algorithms),
+  },
+  {
+    flags: "--connect-timeout <duration>",
+    description: "time limit of the first attempt to connect to an endpoint; it doubles with each further attempt",
+    default: 250,
+    parse: parsePositiveDurationMs,
+  },
+  {
+    flags: "--connect-attempts <count>",
+    description: "attempts to connect, each to another endpoint if there is one, before the client is reset",
+    default: 4,
+    parse: parseWholeNumber("--connect-attempts", 1, 16),
+  },
+  {
+    flags: "--tcp-idle-timeout <duration>",
+    description: "time without data after which a TCP connection is reset; 0 for no limit",
+    default: 86_400_000,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--tcp-half-closed-timeout <duration>",
+    description: "the same for a connection of which one side has ended its data; 0 for no limit",
+    default: 3_600_000,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--drain-timeout <duration>",
+    description: "how long TCP connections to a removed endpoint may go on; 0 for no limit",
+    default: 3_600_000,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--udp-idle-timeout <duration>",
+    description: "time without a datagram after which a UDP flow ends (a quarter of it before the first answer)",
+    default: 120_000,
+    parse: parsePositiveDurationMs,
+  },
+  {
+    flags: "--max-connections <count>",
+    description:
+      "maximum number of open TCP connections (0: by open files, two each, and memory, 48 KiB each; at most 100 000)",
+    default: 0,
+    parse: parseWholeNumber("--max-connections", 0, 10_000_000),
+  },
+  {
+    flags: "--max-udp-flows <count>",
+    description: "maximum number of open UDP flows (0: by open files and memory; at most 10 000)",
+    default: 0,
+    parse: parseWholeNumber("--max-udp-flows", 0, 10_000_000),
+  },
+  {
+    flags: "--max-connections-per-service <count>",
+    description:
+      "maximum number of open TCP connections, and of UDP flows, of one Service, of which one client address may take half (0: half of all)",
+    default: 0,
+    parse: parseWholeNumber("--max-connections-per-service", 0, 10_000_000),
+  },
+  {
+    flags: "--max-affinity-clients <count>",
+    description: "most clients that are remembered for one Service port with affinity",
+    default: 100_000,
+    parse: parseWholeNumber("--max-affinity-clients", 1, 100_000_000),
+  },
+];
+
+interface UserspaceSettings {
+  readonly entry: EntryChoice;
+  /** Address to listen at for --entry map. */
+  readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
+  readonly localPorts: PortRange;
+  /** Name of the nftables table. */
+  readonly tableName: string;
+  readonly traffic: TrafficSettings;
+}
+
+/**
+ * Returns the settings from parsed options. Each instance has its own table:
+ * `kpng-user`, or `kpng-` and a hash of the service proxy name. Errors: BAD_OPTION.
+ */
+export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
+  const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
+  const chosen = entryChoices.find((one) => one === options.entry) ?? "auto";
+  const given = (Array.isArray(options.map) ? options.map : []).map(String);
+  if (given.length > 0 && chosen !== "auto" && chosen !== "map") {
+    throw new ProcessError("BAD_OPTION", `--map is for --entry map, not for --entry ${chosen}`);
+  }
+  if (options.once === true && options.dryRun !== true) {
+    throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process: use it with --dry-run");
+  }
+  const number = (name: string): number => Number(options[name]);
+  const udpIdleMs = number("udpIdleTimeout");
+  const localPorts = (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 };
+  return {
+    entry: given.length > 0 ? "map" : chosen,
+    mapAddresses: given.length === 0 ? { v4: "127.0.0.1" } : mapAddresses(given),
+    localPorts,
+    tableName:
+      typeof options.tableName === "string"
+        ? options.tableName
+        : serviceProxyName === ""
+          ? "kpng-user"
+          : `kpng-${hash}`,
+    traffic: {
+      algorithm: algorithms.find((one) => one === options.balance) ?? "round-robin",
+      connectTimeoutMs: number("connectTimeout"),
+      connectAttempts: number("connectAttempts"),
+      tcp: {
+        idleMs: number("tcpIdleTimeout"),
+        halfClosedMs: number("tcpHalfClosedTimeout"),
+        drainMs: number("drainTimeout"),
+      },
+      udpIdleMs,
+      udpUnansweredMs: Math.ceil(udpIdleMs / 4),
+      maxConnections: number("maxConnections"),
+      maxFlows: number("maxUdpFlows"),
+      maxPerService: number("maxConnectionsPerService"),
+      maxAffinityClients: number("maxAffinityClients"),
+      maxListenersPerService: Math.max(100, Math.floor((localPorts.last - localPorts.first + 1) / 8)),
+    },
+  };
+}
+
+function mapAddresses(texts: readonly string[]): UserspaceSettings["mapAddresses"] {
+  const found: Partial<Record<Family, string>> = {};
+  for (const text of texts) {
+    const parsed = parseAddress(text);
+    if (parsed === undefined) throw new ProcessError("BAD_OPTION", `--map "${text}" is not an IP address`);
+    const other = found[parsed.family];
+    if (other !== undefined && other !== parsed.address) {
+      throw new ProcessError("BAD_OPTION", `--map: ${other} and ${text} have the same IP family; give one per family`);
+    }
+    found[parsed.family] = parsed.address;
+  }
+  return found;
+}
+
+function portRange(text: string): PortRange {
+  const range = parsePortRange(text);
+  if (range === undefined) throw new InvalidArgumentError(`"${text}" is not a range of ports: write 20000-29999`);
+  return range;
+}
+
+function parseTableName(text: string): string {
+  if (/^[A-Za-z][A-Za-z0-9_-]{0,14}$/.test(text)) return text;
+  throw new InvalidArgumentError("a name begins with a letter and has at most 15 letters, digits, - and _");
+}
 
 /**
  * The backend that serves Services by listening for their clients and carrying the traffic in this process. The program

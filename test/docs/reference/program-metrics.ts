@@ -1,6 +1,6 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import { observeRules } from "@kpng/backend-iptables/commit/observe-rules.ts";
-import { observeRefused } from "@kpng/backend-ipvs/commit/observe-refused.ts";
+import { observeRefused } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
 import { observeBackend } from "@kpng/backend-kit/backend/observe-backend.ts";
 import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner.ts";
 import { ViewKeeper } from "@kpng/backend-kit/disk/view-keeper.ts";
@@ -12,9 +12,7 @@ import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
 import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import { ServiceTraffic } from "@kpng/backend-kit/traffic/service-traffic.ts";
-import { TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
-import { TrafficLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts";
-import { registerTrafficMetrics } from "@kpng/backend-userspace/traffic/traffic-metrics.ts";
+import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { observeAffinity } from "@kpng/nftables/commit/open-rule-sets.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { makeClosedCounter } from "@kpng/process/health/probe-server.ts";

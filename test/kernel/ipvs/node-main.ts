@@ -1,11 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { createInterface } from "node:readline";
-import { checkKernel } from "@kpng/backend-ipvs/commit/check-kernel.ts";
 import { IpvsRuleSet } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
-import { type KernelSettings, setKernel } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
-import { Schedulers } from "@kpng/backend-ipvs/commit/schedulers.ts";
+import { checkKernel, type KernelSettings, Schedulers, setKernel } from "@kpng/backend-ipvs/commit/kernel-support.ts";
 import { RunTool } from "@kpng/backend-ipvs/read/run-tool.ts";
-import { objectNames } from "@kpng/backend-ipvs/render/object-names.ts";
+import { objectNames } from "@kpng/backend-ipvs/render/kernel-objects.ts";
 import { RecentAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
@@ -55,7 +53,7 @@ export interface NodeAnswer {
 // costs seconds there.
 
 const names = objectNames("");
-const runTool = new RunTool(120_000);
+const runTool = new RunTool();
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 const requests = new SyncRequests();
 const { read: localAddresses, forget: forgetAddresses } = new RecentAddresses();

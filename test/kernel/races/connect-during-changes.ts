@@ -6,12 +6,12 @@
 import { closeSync, openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";
+import { readEbpfSettings } from "@kpng/backend-ebpf/backend.ts";
 import { BpfMap, mapFlags, mapTypes } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
 import { loadProgram } from "@kpng/backend-ebpf/bpf/program.ts";
 import { makeAttribute, requireBpf } from "@kpng/backend-ebpf/bpf/system-call.ts";
 import { Datapath } from "@kpng/backend-ebpf/datapath/datapath.ts";
 import { SocketRuleSet } from "@kpng/backend-ebpf/datapath/socket-rule-set.ts";
-import { readEbpfSettings } from "@kpng/backend-ebpf/ebpf-options.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { noAddresses } from "@kpng/model/address.ts";
 import { createLog } from "@kpng/process/log.ts";

@@ -4,16 +4,14 @@
 // JSON; `ebpf-races.nightly.test.ts` knows what is right.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { readEbpfSettings } from "@kpng/backend-ebpf/backend.ts";
 import { BpfMap, mapFlags, mapTypes } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
 import { loadProgram } from "@kpng/backend-ebpf/bpf/program.ts";
 import { bpfOffThread, makeAttribute } from "@kpng/backend-ebpf/bpf/system-call.ts";
 import { FamilyTables } from "@kpng/backend-ebpf/datapath/family-tables.ts";
 import { EbpfMaps, GracePeriods } from "@kpng/backend-ebpf/datapath/maps.ts";
-import { readEbpfSettings } from "@kpng/backend-ebpf/ebpf-options.ts";
-import { sizes } from "@kpng/backend-ebpf/layout/map-layouts.ts";
-import { readRoutes } from "@kpng/backend-ebpf/layout/routes.ts";
-import { runBytes } from "@kpng/backend-ebpf/layout/runs.ts";
-import { readSlots } from "@kpng/backend-ebpf/tables/installed-frontends.ts";
+import { readRoutes, runBytes, sizes } from "@kpng/backend-ebpf/layout/layout.ts";
+import { readSlots } from "@kpng/backend-ebpf/tables/frontends.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { add, call, copy, finish, load, set, setMap, skipIf, store } from "../laboratory/bpf-assembler.ts";
 import { RacePlan } from "./race-plan.ts";

@@ -1,7 +1,8 @@
 // Loads the programs of kpng-ebpf 30 times: `node load-often.ts BPF-FOLDER CGROUP`, in a namespace of the laboratory.
 // `ebpf-races.nightly.test.ts` runs it with signals that interrupt it.
+
+import { readEbpfSettings } from "@kpng/backend-ebpf/backend.ts";
 import { Datapath } from "@kpng/backend-ebpf/datapath/datapath.ts";
-import { readEbpfSettings } from "@kpng/backend-ebpf/ebpf-options.ts";
 import { createLog } from "@kpng/process/log.ts";
 
 const [bpfFolder = "", cgroup = ""] = process.argv.slice(2);

@@ -5,7 +5,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { readOpenFilesLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts";
+import { readOpenFilesLimit } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { oneService } from "../../process/one-service.ts";
 
 /** A program that carries connections to the endpoint, or the endpoint itself. */

@@ -1,5 +1,5 @@
-import { BackendEbpfError } from "./ebpf-error.ts";
 import {
+  BackendEbpfError,
   type BpfResult,
   bpf,
   closeDescriptor,
@@ -54,11 +54,7 @@ const errnoNoSpace = 28;
 /** Elements read by one system call; more if a bucket of the hash has more. */
 const batchSize = 4_096;
 
-/**
- * A map of the kernel: a table that BPF programs read, and that this process writes. `EbpfMaps` makes or finds those of
- * an instance, and `layout/` knows what their bytes mean. Separate from both, because it is the only place that passes
- * maps to bpf(2).
- */
+/** A map of the kernel: a table that BPF programs read, and that this process writes. */
 export class BpfMap {
   readonly layout: MapLayout;
   readonly descriptor: number;

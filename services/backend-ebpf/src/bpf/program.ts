@@ -1,6 +1,82 @@
-import { BackendEbpfError } from "./ebpf-error.ts";
-import type { ProgramCode } from "./object-file.ts";
-import { bpf, closeDescriptor, describeErrno, makeAttribute, readInfo, setField } from "./system-call.ts";
+import { closeSync, openSync, rmSync, statSync } from "node:fs";
+import { openPinned, pinObject } from "./bpf-map.ts";
+import {
+  BackendEbpfError,
+  bpf,
+  closeDescriptor,
+  describeErrno,
+  makeAttribute,
+  readInfo,
+  requireBpf,
+  setField,
+} from "./system-call.ts";
+
+/** A place in a program that `loadProgram` fills in with the descriptor of a map. */
+export interface Reference {
+  /** Index of the instruction. */
+  readonly instruction: number;
+  /** Name of the map. */
+  readonly symbol: string;
+}
+
+/** The code of one section of an object file. */
+export interface ProgramCode {
+  /** Instructions of 8 bytes. */
+  readonly code: Buffer;
+  readonly references: readonly Reference[];
+}
+
+const sectionTypes = { symbols: 2, relocations: 9 };
+
+/**
+ * Reads the programs of an object file that clang made for BPF: 64 bits, little-endian, one function a section. Pure.
+ * Returns them by the name of their section. Sections without references are left out; each of our programs has some.
+ *
+ * The constructor of `Datapath` calls it with the object file of this package, and `loadProgram` fills in the
+ * references, all of which are addresses of maps (R_BPF_64_64).
+ */
+export function parseObjectFile(bytes: Buffer): ReadonlyMap<string, ProgramCode> {
+  const sections = readSections(bytes);
+  const symbols = sections.find(({ type }) => type === sectionTypes.symbols);
+  const nameAt = (link: number, offset: number): string => textAt(bytes, (sections[link]?.start ?? 0) + offset);
+  const symbolName = (index: number): string =>
+    symbols === undefined ? "" : nameAt(symbols.link, bytes.readUInt32LE(symbols.start + index * 24));
+  const programs = new Map<string, ProgramCode>();
+  for (const relocations of sections) {
+    const target = sections[relocations.info];
+    if (relocations.type !== sectionTypes.relocations || target === undefined) continue;
+    const references: Reference[] = [];
+    for (let at = relocations.start; at < relocations.start + relocations.size; at += 16) {
+      references.push({
+        instruction: Number(bytes.readBigUInt64LE(at)) / 8,
+        symbol: symbolName(bytes.readUInt32LE(at + 12)),
+      });
+    }
+    programs.set(target.name, { code: bytes.subarray(target.start, target.start + target.size), references });
+  }
+  return programs;
+}
+
+function readSections(bytes: Buffer) {
+  const start = Number(bytes.readBigUInt64LE(40));
+  const count = bytes.readUInt16LE(60);
+  const names = Number(bytes.readBigUInt64LE(start + bytes.readUInt16LE(62) * 64 + 24));
+  return Array.from({ length: count }, (_, index) => {
+    const at = start + index * 64;
+    return {
+      name: textAt(bytes, names + bytes.readUInt32LE(at)),
+      type: bytes.readUInt32LE(at + 4),
+      start: Number(bytes.readBigUInt64LE(at + 24)),
+      size: Number(bytes.readBigUInt64LE(at + 32)),
+      link: bytes.readUInt32LE(at + 40),
+      info: bytes.readUInt32LE(at + 44),
+    };
+  });
+}
+
+function textAt(bytes: Buffer, start: number): string {
+  return bytes.toString("latin1", start, bytes.indexOf(0, start));
+}
 
 /** How a program is attached. Source: `enum bpf_prog_type`, `enum bpf_attach_type`. */
 export interface ProgramKind {
@@ -28,9 +104,8 @@ const errnoAgain = 11;
 const maxLoads = 20;
 
 /**
- * Loads a program of the object file, after its references are replaced by descriptors. `Datapath` calls it for each
- * hook, and `attachPinned` of `link.ts` attaches the result. `program` is undefined if the object file lacks it; `maps`
- * are descriptors by symbol.
+ * Loads a program of the object file, after its references are replaced by descriptors. `program` is undefined if the
+ * object file lacks it; `maps` are descriptors by symbol.
  *
  * Errors: PROGRAM_REJECTED with the verifier's words.
  */
@@ -73,4 +148,74 @@ function readVerifierLog(attribute: Buffer): string {
   if (result.kind === "done") closeDescriptor(result.value);
   const text = log.toString("latin1", 0, Math.max(0, log.indexOf(0))).trim();
   return text === "" ? "" : `: ${text.slice(-1_000)}`;
+}
+
+/** Outcome for a link: it was made, its program was replaced, or it was as it should be. */
+export type LinkChange = "attached" | "replaced" | "none";
+
+const commands = { create: 28, update: 29 };
+const errnoNotPermitted = 1;
+
+/**
+ * Attaches a program to a cgroup through a link that is pinned at a path, so that it outlives this process. An existing
+ * link gets the new program in one step; one that leads elsewhere is replaced: the new one is attached before the old
+ * one goes. Errors: BPF_FAILED.
+ */
+export function attachPinned(program: LoadedProgram, cgroup: string, path: string): LinkChange {
+  const existing = openPinned(path);
+  try {
+    const info = existing === undefined ? undefined : readInfo(`link ${path}`, existing, Buffer.alloc(64));
+    const isThere = info !== undefined && leadsTo(info, cgroup);
+    if (isThere && info.readUInt32LE(8) === program.id) return "none";
+    if (isThere && existing !== undefined) {
+      requireBpf(
+        `program ${program.kind.name} cannot be replaced`,
+        commands.update,
+        makeAttribute(16, [0, existing], [4, program.descriptor]),
+      );
+      return "replaced";
+    }
+    const made = attach(program, cgroup);
+    try {
+      // Without its file, the old link goes with the descriptor that is closed below.
+      rmSync(path, { force: true });
+      pinObject(made, path);
+    } finally {
+      closeDescriptor(made);
+    }
+    return "attached";
+  } finally {
+    if (existing !== undefined) closeDescriptor(existing);
+  }
+}
+
+/** Returns false if no link is pinned at a path, or if a pinned one was detached. Errors: BPF_FAILED. */
+export function isAttached(path: string): boolean {
+  const link = openPinned(path);
+  if (link === undefined) return false;
+  const info = readInfo(`link ${path}`, link, Buffer.alloc(64));
+  closeDescriptor(link);
+  // The cgroup of a detached link is 0.
+  return info.readUInt32LE(16) !== 0;
+}
+
+/** Attaches a program after those of others, because no order can be requested at cgroups before Linux 6.17. */
+function attach({ descriptor, kind }: LoadedProgram, cgroup: string): number {
+  const folder = openSync(cgroup, "r");
+  try {
+    const result = bpf(commands.create, makeAttribute(48, [0, descriptor], [4, folder], [8, kind.attachType]));
+    if (result.kind === "done") return result.value;
+    // The right to attach was needed to load the program, too.
+    const isExcluded = result.errno === errnoNotPermitted;
+    const why = isExcluded ? ": another program is attached there or above without BPF_F_ALLOW_MULTI" : "";
+    const failure = `program ${kind.name} cannot be attached to ${cgroup}: ${describeErrno(result.errno)}${why}`;
+    throw new BackendEbpfError("BPF_FAILED", failure);
+  } finally {
+    closeSync(folder);
+  }
+}
+
+/** The target of a link whose cgroup has gone is 0. Source: `struct bpf_link_info`. */
+function leadsTo(info: Buffer, cgroup: string): boolean {
+  return info.readBigUInt64LE(16) === statSync(cgroup, { bigint: true }).ino;
 }

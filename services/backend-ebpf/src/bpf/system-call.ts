@@ -1,6 +1,14 @@
 import { createRequire } from "node:module";
 import { getSystemErrorMessage } from "node:util";
-import { BackendEbpfError } from "./ebpf-error.ts";
+import { CodedError } from "@kpng/process/coded-error.ts";
+
+/** Codes of errors of kpng-ebpf. `docs/errors.md` explains each. */
+export type BackendEbpfErrorCode = "BPF_UNSUPPORTED" | "BPF_FAILED" | "PROGRAM_REJECTED" | "CGROUP_UNKNOWN";
+
+/** An error of the eBPF backend. It is defined here because `bpf` is the lowest folder that throws it. */
+export class BackendEbpfError extends CodedError<BackendEbpfErrorCode> {
+  override readonly name = "BackendEbpfError";
+}
 
 type Koffi = typeof import("koffi");
 
@@ -18,8 +26,7 @@ let loaded: CLibrary | undefined;
 type CLibrary = ReturnType<typeof loadCLibrary>;
 
 /**
- * The functions of the C library that this backend calls; no other file of it knows koffi. `bpf-map.ts`, `program.ts`
- * and `link.ts` build on {@link bpf}, and `Datapath` asks for the network namespace.
+ * The functions of the C library that this backend calls; no other file of it knows koffi.
  *
  * Loads koffi at the first call: `kpng` contains all backends, and on a platform without koffi's native module the
  * others must start.

@@ -1,19 +1,153 @@
-import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync } from "node:fs";
+import { release } from "node:os";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import type { Family } from "@kpng/model/address.ts";
+import { isIn } from "@kpng/model/cidr.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { attachPinned, isAttached } from "../bpf/link.ts";
-import { parseObjectFile } from "../bpf/object-file.ts";
-import { type LoadedProgram, loadProgram } from "../bpf/program.ts";
-import { readNetnsCookie } from "../bpf/system-call.ts";
-import type { MapSizes } from "../layout/map-layouts.ts";
+import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
+import {
+  attachPinned,
+  isAttached,
+  type LoadedProgram,
+  loadProgram,
+  type ProgramKind,
+  parseObjectFile,
+} from "../bpf/program.ts";
+import { BackendEbpfError, readNetnsCookie } from "../bpf/system-call.ts";
+import { addressBytes, familyOf, type MapSizes, sizes } from "../layout/layout.ts";
 import { objectFile } from "../program/object.ts";
-import { checkFeatures, findCgroup } from "./features.ts";
-import { socketHooks } from "./hooks.ts";
 import { EbpfMaps, GracePeriods } from "./maps.ts";
-import { encodeConfig, nodePortAddresses, writeNodeState } from "./node-state.ts";
+
+/** Types of file systems (BPF_FS_MAGIC, CGROUP2_SUPER_MAGIC). */
+const fileSystems = { bpf: 0xcafe4a11, cgroup2: 0x63677270 };
+
+/**
+ * Finds out whether this process can make maps and keep them. Errors: BPF_UNSUPPORTED with everything that is missing.
+ */
+export function checkFeatures(bpfFolder: string): void {
+  const hasFileSystem = fileSystemOf(bpfFolder) === fileSystems.bpf;
+  const mount = `a BPF file system at ${bpfFolder} (mount -t bpf bpf ${bpfFolder})`;
+  const missing = [...(hasFileSystem ? [] : [mount]), ...whyNoMaps()];
+  if (missing.length === 0) return;
+  throw new BackendEbpfError("BPF_UNSUPPORTED", `Linux ${release()} on this node lacks: ${missing.join("; ")}`);
+}
+
+/**
+ * Returns the folder of the cgroup whose processes are served: `wanted`, or the root, which contains all processes of
+ * this node. Beside controllers of version 1, version 2 is usually mounted at `unified`, which is used then.
+ *
+ * Errors: CGROUP_UNKNOWN, also if the root is not known because this process runs in a container: its file system of
+ * cgroups begins at its own cgroup, and programs attached there would serve no other process.
+ */
+export function findCgroup(
+  wanted: string | undefined,
+  mounts = readFileSync("/proc/self/mounts", "utf8"),
+  isVersion2 = (folder: string): boolean => fileSystemOf(folder) === fileSystems.cgroup2,
+): string {
+  const folder = wanted ?? /^\S+ (\S+) cgroup2 /m.exec(mounts)?.[1];
+  if (folder === undefined) {
+    throw new BackendEbpfError("CGROUP_UNKNOWN", `cgroup version 2 is not mounted: ${howToMount}`);
+  }
+  const found = [folder, join(folder, "unified")].find(isVersion2);
+  if (found === undefined) {
+    throw new BackendEbpfError("CGROUP_UNKNOWN", `${folder} is not a folder of cgroup version 2: ${howToMount}`);
+  }
+  // Every cgroup but the root has this file.
+  if (wanted === undefined && existsSync(join(found, "cgroup.type"))) {
+    throw new BackendEbpfError(
+      "CGROUP_UNKNOWN",
+      `${found} is the cgroup of this container, not that of the node: mount the node's /sys/fs/cgroup into the container, and name that folder with --cgroup; or name this one, if the container is the node`,
+    );
+  }
+  return found;
+}
+
+const howToMount =
+  "start the node with version 2 (kernel parameter systemd.unified_cgroup_hierarchy=1), or mount it (mount -t cgroup2 cgroup2 FOLDER) and name the folder with --cgroup";
+
+function fileSystemOf(folder: string): number | undefined {
+  try {
+    return statfsSync(folder).type;
+  } catch {
+    return undefined;
+  }
+}
+
+function whyNoMaps(): readonly string[] {
+  const layout = { name: "probe", type: mapTypes.array, keyBytes: 4, valueBytes: 4, maxEntries: 1, flags: 0 } as const;
+  try {
+    BpfMap.create(layout).close();
+    return [];
+  } catch (error) {
+    const { message } = error as BackendEbpfError;
+    return [`the right to use BPF (capabilities BPF and NET_ADMIN; ${message})`];
+  }
+}
+
+/** A place of the kernel where a program of the object file runs. */
+export interface Hook extends ProgramKind {
+  /** Section of the object file with its code. */
+  readonly section: string;
+}
+
+const socketHook = (name: string, attachType: number): Hook => ({
+  ...{ name, section: `socket/${name}`, type: 18, attachType },
+});
+
+/** Hooks of sockets, which `Datapath` attaches to a cgroup. Source: `enum bpf_prog_type`, `enum bpf_attach_type`. */
+export const socketHooks: readonly Hook[] = [
+  socketHook("connect4", 10),
+  socketHook("connect6", 11),
+  socketHook("getpeername4", 29),
+  socketHook("getpeername6", 30),
+];
+
+/** Bits of the flags in map `config`. Source: lb.bpf.c. */
+const configFlags = { loopbackNodePorts: 1, socketsOfPods: 2 };
+
+/** Returns the value of map `config` for one family. `netnsCookie` identifies the node's network namespace. Pure. */
+export function encodeConfig(node: NodePlan, netnsCookie: bigint, isForPods: boolean): Buffer {
+  const bytes = Buffer.alloc(sizes.config);
+  bytes.writeBigUInt64LE(netnsCookie);
+  const loopback = node.isLoopbackNodePorts ? configFlags.loopbackNodePorts : 0;
+  bytes.writeUInt32LE(loopback | (isForPods ? configFlags.socketsOfPods : 0), 8);
+  return bytes;
+}
+
+/** Returns the addresses at which node ports answer. Loopback ones are left to `config`. Pure. */
+export function nodePortAddresses(node: NodePlan, localAddresses: readonly string[]): readonly string[] {
+  const chosen = node.nodePortAddresses === "all" ? localAddresses : node.nodePortAddresses;
+  return chosen.filter((address) => address !== "::1" && !isIn(address, "127.0.0.0/8"));
+}
+
+/** Writes the node's part of the maps for one family. Returns a line for each difference. Errors: BPF_FAILED. */
+export function writeNodeState(
+  maps: EbpfMaps,
+  family: Family,
+  config: Buffer,
+  addresses: readonly string[],
+): readonly string[] {
+  const changes: string[] = [];
+  const index = family === "v4" ? 0 : 1;
+  if (maps.get("config").get(index)?.equals(config) !== true) {
+    maps.get("config").set(index, config);
+    changes.push("settings of the node differ");
+  }
+  const map = maps.get("node_addresses");
+  const wanted = new Map(addresses.map((address) => [addressBytes(address).toString("latin1"), address]));
+  for (const [key] of map.entries()) {
+    if (familyOf(key) !== family || wanted.delete(key.toString("latin1"))) continue;
+    map.delete(key);
+    changes.push("an address is not the node's");
+  }
+  for (const [key, address] of wanted) {
+    map.set(key, 1);
+    changes.push(`address ${address} was missing`);
+  }
+  return changes;
+}
 
 /** Options of {@link Datapath}. */
 export interface DatapathOptions {
@@ -31,7 +165,6 @@ export interface DatapathOptions {
 
 /**
  * Everything in the kernel that the sockets of both families share: maps, programs and where they are attached.
- * `backend.ts` opens one; rule sets of both families use it.
  *
  * Maps and links are pinned, so sockets are served while no process runs. A new process takes over the maps, and
  * replaces each program in one step when what it serves is complete.
@@ -127,7 +260,7 @@ export class Datapath {
 
 /**
  * Returns a line for each hook of an instance that no program is attached to. *Shape:* `no program is attached at
- * connect4`. `Datapath` asks before it repairs, and `PrintedSockets` for `--diff`. Errors: BPF_FAILED.
+ * connect4`. Errors: BPF_FAILED.
  */
 export function missingPrograms({ name, bpfFolder }: Pick<DatapathOptions, "name" | "bpfFolder">): readonly string[] {
   const links = join(bpfFolder, name, "links");

@@ -2,16 +2,40 @@ import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { KeyText } from "../layout/keys.ts";
-import { type MapSizes, sizes } from "../layout/map-layouts.ts";
-import { routeKinds } from "../layout/routes.ts";
-import { runBytes } from "../layout/runs.ts";
-import { readSlots } from "../tables/installed-frontends.ts";
-import { Spans } from "../tables/spans.ts";
-import { type WantedFrontend, wantedFrontends } from "../tables/wanted-service.ts";
-import { FrontendSlots } from "./frontend-slots.ts";
+import { type KeyText, type MapSizes, routeKinds, runBytes, sizes } from "../layout/layout.ts";
+import { maxDescribed, readSlots, type WantedFrontend, wantedFrontends } from "../tables/frontends.ts";
+import { FrontendSlots, Spans } from "./frontend-slots.ts";
 import type { EbpfMaps, GracePeriods } from "./maps.ts";
-import { TablesChange } from "./tables-change.ts";
+
+/** State of one call of `FamilyTables`, and its result, which `SocketRuleSet` describes. */
+export class TablesChange {
+  /** At most `maxDescribed`. */
+  readonly described: { readonly wanted: WantedFrontend; readonly isNew: boolean }[] = [];
+  written = 0;
+  readonly deleted: KeyText[] = [];
+  /** New frontends that wait for `#publish`. */
+  readonly added: { readonly keys: KeyText[]; readonly slots: number[] } = { keys: [], slots: [] };
+  readonly removals = new Set<KeyText>();
+  /** First elements of the runs of this call. */
+  readonly runs = new Map<Buffer, number>();
+  readonly unusedRuns = new Set<number>();
+  #committing: (() => void) | undefined;
+
+  constructor(committing: () => void) {
+    this.#committing = committing;
+  }
+
+  note(wanted: WantedFrontend, isNew: boolean): void {
+    this.written++;
+    if (this.described.length < maxDescribed) this.described.push({ wanted, isNew });
+  }
+
+  /** Announces the first write. */
+  begin(): void {
+    this.#committing?.();
+    this.#committing = undefined;
+  }
+}
 
 /** Number of Services written between two turns of the event loop, so that health is answered during a full sync. */
 const servicesPerTurn = 100;
@@ -24,7 +48,7 @@ interface InstalledFrontend {
 }
 
 /**
- * The frontends of one family in the maps. `SocketRuleSet` calls it with each plan, one call at a time.
+ * The frontends of one family in the maps.
  *
  * Programs read the maps at any moment, so a change is published by one store: a new set of endpoints is written to
  * elements that no route leads to (a run); then the 8 bytes of a route are replaced, which name the run and everything

@@ -3,8 +3,8 @@ import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
 import { bpfOffThread, makeAttribute } from "../bpf/system-call.ts";
-import { layoutVersion, type MapName, type MapSizes, mapLayouts } from "../layout/map-layouts.ts";
-import type { MapContents } from "../tables/installed-frontends.ts";
+import { layoutVersion, type MapName, type MapSizes, mapLayouts } from "../layout/layout.ts";
+import type { MapContents } from "../tables/frontends.ts";
 
 const updateCommand = 2;
 
@@ -12,9 +12,6 @@ const updateCommand = 2;
  * The maps that the BPF programs of an instance (`--instance-name`) read, pinned in a folder that is named after their
  * layout. So programs of a release with another layout, or with other sizes, get new maps beside those that the running
  * programs use.
- *
- * `Datapath` opens them for its programs, `FamilyTables` writes Services to them, and `makeProxy` opens those of an
- * earlier run for `--dry-run` and `--diff`, which need no programs.
  */
 export class EbpfMaps {
   /** Folder of the instance. */
@@ -104,7 +101,7 @@ function describeMaps(mapSizes: MapSizes) {
  * Waits for RCU grace periods: after one, no program still uses entries that were replaced before it. To wait, it
  * updates a map of maps of its own, because the kernel returns from such an update only after a grace period.
  *
- * `Datapath` has one. `FamilyTables` uses it before it reuses the places of deleted entries in the maps above.
+ * `FamilyTables` uses it before it reuses the places of deleted entries in the maps above.
  */
 export class GracePeriods {
   /** Argument of bpf(2) for the update. */

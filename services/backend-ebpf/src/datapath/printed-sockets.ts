@@ -2,12 +2,18 @@ import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-ki
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { describeKey } from "../layout/keys.ts";
-import { type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
-import { describeInstalled } from "../tables/installed-frontends.ts";
-import { describeFrontend, type WantedFrontend, wantedFrontends } from "../tables/wanted-service.ts";
-import { listInstalled, listWanted } from "./list-frontends.ts";
+import { describeKey } from "../layout/layout.ts";
+import {
+  describeFrontend,
+  describeInstalled,
+  type FrontendDifference,
+  makeEbpfChange,
+  maxDescribed,
+  type WantedFrontend,
+  wantedFrontends,
+} from "../tables/frontends.ts";
 import type { EbpfMaps } from "./maps.ts";
+import { listInstalled, listWanted } from "./socket-rule-set.ts";
 
 /** Options of {@link PrintedSockets}. */
 export interface PrintedSocketsOptions {

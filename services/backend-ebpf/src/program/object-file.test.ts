@@ -1,8 +1,8 @@
 import { gunzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { parseObjectFile } from "../bpf/object-file.ts";
-import { socketHooks } from "../datapath/hooks.ts";
-import { mapLayouts } from "../layout/map-layouts.ts";
+import { parseObjectFile } from "../bpf/program.ts";
+import { socketHooks } from "../datapath/datapath.ts";
+import { mapLayouts } from "../layout/layout.ts";
 import { compile, compilerVersion, digestSource } from "./compile.ts";
 import { objectFile, sourceDigest } from "./object.ts";
 

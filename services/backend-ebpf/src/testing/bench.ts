@@ -3,9 +3,9 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import type { Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
+import { readEbpfSettings } from "../backend.ts";
 import { FamilyTables } from "../datapath/family-tables.ts";
 import { EbpfMaps, GracePeriods } from "../datapath/maps.ts";
-import { readEbpfSettings } from "../ebpf-options.ts";
 
 // Measures how long maps take to be filled, to be changed for one Service, and to be compared, with 10 endpoints and
 // three frontends a Service: `npm run bench -- ebpf-alone [SERVICES…]`. Planning is not included, and nothing is

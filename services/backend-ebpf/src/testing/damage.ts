@@ -1,11 +1,10 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
+import { readEbpfSettings } from "../backend.ts";
 import { openPinned } from "../bpf/bpf-map.ts";
 import { makeAttribute, requireBpf } from "../bpf/system-call.ts";
 import { EbpfMaps } from "../datapath/maps.ts";
-import { readEbpfSettings } from "../ebpf-options.ts";
-import { sizes } from "../layout/map-layouts.ts";
-import { routeKinds } from "../layout/routes.ts";
+import { routeKinds, sizes } from "../layout/layout.ts";
 
 // Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER KIND [OPTIONS]`. KIND is what is
 // damaged: one frontend, all frontends, one endpoint, one route, or all links, which are detached

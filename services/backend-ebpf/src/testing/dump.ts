@@ -1,8 +1,8 @@
 import { join } from "node:path";
 import { families } from "@kpng/model/address.ts";
+import { readEbpfSettings } from "../backend.ts";
 import { EbpfMaps } from "../datapath/maps.ts";
-import { readEbpfSettings } from "../ebpf-options.ts";
-import { describeInstalled } from "../tables/installed-frontends.ts";
+import { describeInstalled } from "../tables/frontends.ts";
 
 // Prints what programs read in the maps of kpng-ebpf, one line each, sorted: `node dump.ts BPF-FOLDER [OPTIONS]`.
 // Places in the maps are left out, so that two instances with the same view have the same lines. OPTIONS are the parsed

@@ -1,6 +1,6 @@
 import { createLog } from "@kpng/process/log.ts";
+import { readEbpfSettings } from "../backend.ts";
 import { Datapath } from "../datapath/datapath.ts";
-import { readEbpfSettings } from "../ebpf-options.ts";
 
 // Loads everything into the kernel and attaches nothing: `node probe.ts BPF-FOLDER CGROUP`. Prints why that is not
 // possible; nothing if it is.

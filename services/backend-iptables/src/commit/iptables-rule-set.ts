@@ -27,10 +27,7 @@ import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
 import { makeRenderOptions, type RenderOptions, type RuleSettings } from "../render/render-options.ts";
 import { type ChainBody, type ChainId, chainId, splitChainId, tables } from "../render/rule.ts";
 
-/**
- * Access to the installed rules of one family. `openRuleSets` implements it with iptables-save and iptables-restore;
- * tests use the same tools in a network namespace.
- */
+/** Access to the installed rules of one family. */
 export interface Kernel {
   /** Passes the output of iptables-save to `take`, in pieces of any length. */
   read(take: (text: string) => void): Promise<void>;
@@ -55,11 +52,22 @@ export interface IptablesRuleSetOptions {
 }
 
 /**
- * The iptables rules of one address family. It brings the installed rules into agreement with the plans of Services.
+ * The iptables rules of one family: brings the installed rules into agreement with the plans of Services.
  *
- * `openRuleSets` makes one for each family, and backend-kit's `FamilyRules` calls it through the interface `RuleSet`.
- * Separate from the folders that do the work, because it only coordinates: `render/` makes the wanted rules, `read/`
- * reads the installed ones, `diff/` compares them. It holds the state that lasts from one sync to the next.
+ * The kernel compares a new connection with one rule after another, and iptables-restore replaces whole chains. Hence
+ * the layout: jumps at the beginning of the built-in chains, which stay where other programs' rules stay; fixed chains;
+ * buckets of neighbouring addresses and ports; and a few chains for each Service port (the README has the picture).
+ *
+ * ```text
+ * nat PREROUTING -> SERVICES -> IP-10.96.0.0 -> SVC-XPGD46QRK7WJZT7O -> DNAT
+ * ```
+ *
+ * - A sync writes only chains whose text changed: those of the Service, and its bucket. A full sync or a repair compares
+ *   all chains with the output of iptables-save.
+ * - Each table is one transaction: all of its chains change, or none. Packets that nat leaves without an endpoint are
+ *   refused or dropped in filter, which is committed in the same run.
+ * - A large first load is divided; only its last part has jumps, so packets meet all of it or nothing.
+ * - The chain RECORD says which plans are installed. After a failure, the next sync reads everything.
  */
 export class IptablesRuleSet implements RuleSet<IptablesChange> {
   readonly #options: IptablesRuleSetOptions;
@@ -252,9 +260,7 @@ export interface IptablesChange extends RuleChange {
 }
 
 /**
- * Describes a change for log, metrics and inspection. `IptablesRuleSet` returns it from each sync and repair.
- *
- * Separate from `IptablesRuleSet`, which decides about rules: this file only describes a change that is already made.
+ * Describes a change for log, metrics and inspection.
  *
  * `committed` are the chains before the change. The caller modifies them after this call, so this function copies the
  * chains that `differences` needs.
@@ -310,9 +316,8 @@ const explained: Readonly<Record<ChainDifference["kind"], string>> = {
 /**
  * Lists the rules of chains, sorted by chain. *Shape of a line:* `nat -A KPNG-SERVICES …`.
  *
- * `IptablesRuleSet` calls it for its two lists, the desired and the installed rules. The inspection of backend-kit
- * shows them, e.g. for `kpng get rules`. Separate from the rule set, because only people read these lines; no sync uses
- * them. `bodies` is a function, because each request shows the current chains.
+ * The inspection of backend-kit shows them, e.g. for `kpng get rules`. `bodies` is a function, because each request
+ * shows the current chains.
  */
 export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {
   const lines = (): readonly string[] => {

@@ -24,8 +24,7 @@ export interface OpenOptions {
 }
 
 /**
- * Opens the rule set of each family that the node has tools for. `iptablesBackend` passes it to `proxyBackend`. This is
- * the only file that connects `IptablesRuleSet` to the tools, the sysctls and the metrics of a node.
+ * Opens the rule set of each family that the node has tools for.
  *
  * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
  */
@@ -88,10 +87,7 @@ interface RestoreOptions {
 const lockExitCode = 4;
 
 /**
- * Commits a transaction with `iptables-restore --noflush`. `IptablesRuleSet` calls it through `openRuleSets` in each
- * sync and repair, and `removeRules` calls it for `--cleanup`.
- *
- * Separate from `scanRules`, which reads the rules, because only the folder `commit` writes to the kernel.
+ * Commits a transaction with `iptables-restore --noflush`.
  *
  * Errors: RESTORE_REFUSED with the rejected line; its table is unchanged, but tables before it are committed. LOCK_HELD
  * if another program kept the lock; nothing is changed. And those of `run`.
@@ -139,15 +135,11 @@ interface RouteLocalnetOptions {
 const stays = "route_localnet stays set; keeping the rules that guard 127.0.0.1";
 
 /**
- * Returns the object that sets and resets the sysctl `route_localnet` of this node. `openRuleSets` calls it once, for
- * IPv4.
+ * Returns the object that sets and resets the sysctl `route_localnet` of this node.
  *
  * Node ports on 127.0.0.1 need the sysctl. Without the guard, a rule in filter INPUT, it opens every service bound to
  * 127.0.0.1 to the node's neighbours (CVE-2020-8558). The returned object therefore sets the sysctl only after the
  * guard is committed.
- *
- * Separate from `GuardedSysctl` of backend-kit, which works for any such sysctl: this file adds what is special to
- * `route_localnet` and to the rules of this package.
  */
 export function openRouteLocalnet(options: RouteLocalnetOptions): Promise<GuardedSysctl> {
   return GuardedSysctl.open({

@@ -21,8 +21,7 @@ export interface Cleanup {
 
 /**
  * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`. Other rules
- * stay as they are. `removeRules` calls it for each family and variant of iptables, and runs the transaction. Separate
- * from `removeRules`, which runs tools, because this function is pure.
+ * stay as they are.
  *
  * `saved` is the output of iptables-save. If `keepsGuard` is true, the chain that guards 127.0.0.1 and the jumps to it
  * stay. The caller passes true if it cannot reset the sysctl route_localnet: with this sysctl and without the guard,
@@ -52,9 +51,6 @@ interface RemoveOptions {
  * jumps to them, of both families, from iptables-nft and iptables-legacy, because a node may have changed from one to
  * the other. If kpng set the sysctl route_localnet, it resets the
  * sysctl first. Variants that are not installed, or that the kernel lacks, are skipped.
- *
- * `proxyBackend` of backend-kit calls it through `cleanUp` of `iptablesBackend`. Separate from `IptablesRuleSet`,
- * which knows one variant of iptables and needs the Services of a view: a cleanup has neither.
  *
  * Errors: it goes on after a failure, logs each and throws the first: an error of the tools; CHAINS_IN_USE;
  * IPTABLES_MISSING if there is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset. In that case the

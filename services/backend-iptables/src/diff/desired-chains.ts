@@ -19,8 +19,7 @@ interface SharedList {
 }
 
 /**
- * The chains that should be installed in one family, updated Service by Service. `IptablesRuleSet` compares them with
- * the installed chains. Separate from `renderService`, which renders one Service and keeps no state.
+ * The chains that should be installed in one family, updated Service by Service.
  *
  * The content depends only on the last put of each Service, not on the order of the puts. Two instances with the same
  * Services have the same text.
@@ -157,9 +156,6 @@ const recordKey: ServiceKey = "/";
 /**
  * Renders the touched Services of a plan into `wanted`, and the record by which the backend recognizes its own rules
  * after a restart. "all" also removes the Services that the plan no longer has. Returns the chains that changed.
- *
- * `IptablesRuleSet` calls it in each sync and commits the returned chains. It is separate from {@link DesiredChains},
- * which joins rendered rules but renders none.
  */
 export async function putPlan(
   plan: FamilyPlan,

@@ -21,9 +21,8 @@ export type RulesetChange = Readonly<Record<Table, TableChange>>;
 /**
  * Returns the changes that turn the chains in the kernel into the wanted chains. It compares only the chains in `ids`.
  *
- * `IptablesRuleSet` calls it in each sync and repair, `diffFrame` for the fixed chains alone, `cleanupTransaction` with
- * no wanted chains; it is separate, because all three need it. `committed` are the chains in the kernel. Jumps from
- * built-in chains, where rules of other programs must stay, are compared by `diffJumps`; its result is passed in.
+ * `committed` are the chains in the kernel. Jumps from built-in chains, where rules of other programs must stay, are
+ * compared by `diffJumps`; its result is passed in.
  *
  * Chains in `busy` are not deleted but emptied: a chain of another program jumps to them, and the kernel would refuse
  * the deletion together with all other changes of the table. Default: no chain. A later call deletes them, when nothing
@@ -64,10 +63,6 @@ export function isEmptyTable({ puts, deletes, jumps }: TableChange): boolean {
 /**
  * Returns the transaction lines after which each built-in chain has exactly the wanted jumps, in the wanted order.
  *
- * `IptablesRuleSet` calls it when it compares all rules, `diffFrame` when it repairs only the frame, and
- * `cleanupTransaction` to remove jumps. Separate from `diffChains`, which rewrites whole chains: a built-in chain also
- * has rules of other programs, which must stay.
- *
  * If a chain has exactly the wanted jumps, they stay where they are, even behind rules of other programs: another
  * program that also wants to be first would move its rules again after each of our moves. If a jump is missing, is
  * there twice or is in the wrong order, all are deleted and inserted again at the beginning of the chain.
@@ -91,9 +86,6 @@ export function diffJumps(
 /**
  * Returns the change that restores the frame of our rules: the jumps, and the chains that do not depend on Services. A
  * chain with rules of Services is only created if it is missing, because jumps lead to it. Pure.
- *
- * `IptablesRuleSet` calls it in `repairFrame`, at a start with rules that may be newer than the view known so far.
- * Separate from `diffChains`, which would delete the chains of Services that this view lacks.
  */
 export function diffFrame({ chains, jumps }: InstalledRules, options: RenderOptions): RulesetChange {
   const { names } = options;
@@ -114,11 +106,11 @@ const kinds = ["MARK-MASQ", "SVC-", "SVL-", "EXT-", "FW-"];
 
 /**
  * Splits a large change into several transactions. Only the last one affects packets: the others create chains that no
- * rule jumps to yet. Separate from `transactionText`, which formats each of the parts.
+ * rule jumps to yet.
  *
- * `IptablesRuleSet` calls it before each commit. For each rule, iptables-nft searches all new chains of its input, so
- * its time is quadratic: 10 000 chains in one transaction take several times as long as in transactions of `maxChains`.
- * A process that is killed between two transactions leaves unused chains, which the next start adopts.
+ * For each rule, iptables-nft searches all new chains of its input, so its time is quadratic: 10 000 chains in one
+ * transaction take several times as long as in transactions of `maxChains`. A process that is killed between two
+ * transactions leaves unused chains, which the next start adopts.
  *
  * Do not split for iptables-legacy, which reads and writes the whole table in every transaction.
  *
@@ -145,9 +137,6 @@ export function splitChange(
 
 /**
  * Returns a change as input of `iptables-restore --noflush`: one transaction for each table that changes, "" for none.
- *
- * `IptablesRuleSet` calls it for each commit, `cleanupTransaction` for `--cleanup`. Separate from `diffChains`, because
- * a large change is first divided by `splitChange`.
  *
  * A line `:CHAIN - [0:0]` creates a chain, or removes all rules of an existing one. Chains that are not named keep
  * their rules. The order of the lines:

@@ -17,9 +17,6 @@ export interface ChainDifference {
 /**
  * Lists the rules that a change would add to the installed chains or remove from them.
  *
- * `makeIptablesChange` passes it on; backend-kit asks for the differences for `--diff` and after a repair. Separate
- * from `diffChains`, which finds the chains to write in every sync and does not look at single rules.
- *
  * Two rules with the same canonical text count as the same rule. Pure; O(rules of the chains that change).
  */
 export function listDifferences(

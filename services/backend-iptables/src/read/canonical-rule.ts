@@ -72,9 +72,6 @@ function splitWords(text: string): string[] {
 /**
  * Returns the installed chains, with the text of `wanted` for each chain whose rules mean the same.
  *
- * `IptablesRuleSet` and `diffFrame` call it on rules that were read, before `diffChains`. Separate from
- * `canonicalRule`, which decides about single rules: this function compares whole chains.
- *
  * iptables-save may print a rule differently from how it was written. Comparing the result with `wanted` as text finds
  * only real differences, so a restart rewrites only those, and a check for drift reports only changes by other
  * programs.

@@ -34,8 +34,7 @@ interface OpenChain {
  * Finds our rules in the output of iptables-save while it arrives: the chains whose names begin with `prefix`, and the
  * rules of other chains that jump to them.
  *
- * `IptablesRuleSet` uses it to read the kernel's rules. For `--cleanup`, `cleanupTransaction` calls
- * `findInstalledRules`. Separate from `scanRules`, which runs iptables-save: this file runs nothing.
+ * For `--cleanup`, `cleanupTransaction` calls `findInstalledRules`.
  *
  * Each chain is compared with its wanted rules while it arrives, and its text is stored only if it differs. A node has
  * tens of thousands of rules, of which at most a few differ in each check. Lines of other programs are skipped.
@@ -160,10 +159,6 @@ function diverge(open: OpenChain): void {
  * rules, "unmarked" without one, or "absent". Rules with a record count even if jumps to them are missing, because
  * jumps can be restored. Rules without a record count as absent if the chain SERVICES is empty: another program has
  * flushed all chains, or the rules serve nothing. Pure.
- *
- * `IptablesRuleSet` calls it at the start for `FamilyRules` of backend-kit, which then decides whether the rules stay
- * until the first complete view. Separate from `InstalledRulesReader`, which finds the chains and jumps and draws no
- * conclusions from them.
  */
 export function findInstalledState(
   { chains, jumps }: Pick<InstalledRules, "chains" | "jumps">,
@@ -182,9 +177,6 @@ const serviceChain = /^(?:SVC|SVL|EXT|FW|IP|NP)-/;
 /**
  * Returns a sign that packets to Services get lost: a chain of a Service that our rules jump to although it has no
  * rules, or a chain with rules that no rule jumps to. Undefined if there is no such sign. Pure; O(rules).
- *
- * `IptablesRuleSet` calls it while it keeps the rules of an earlier run, before the first complete view. Separate from
- * `diffChains`, which finds all damage, but only by comparison with the view.
  */
 export function findDamage({ chains }: Pick<InstalledRules, "chains">, prefix: string): string | undefined {
   const reached = new Set<ChainId>();

@@ -3,7 +3,7 @@ import { type Table, tables } from "../render/rule.ts";
 import { BackendIptablesError, type RunTool, type Tools } from "./tools.ts";
 
 /**
- * Returns the output of iptables-save for all tables in use. `removeRules` reads the rules with it, for `--cleanup`.
+ * Returns the output of iptables-save for all tables in use.
  *
  * It does not pass `-t`: iptables-legacy would load the kernel module of the table, which then costs time for each
  * packet.
@@ -18,12 +18,7 @@ export async function readRules(tools: Tools, run: RunTool): Promise<string> {
   return saved;
 }
 
-/**
- * Like {@link readRules}, but passes the output to `take` while it arrives, in pieces cut anywhere. `openRuleSets`
- * gives it to each `IptablesRuleSet`, because tens of thousands of rules are many megabytes of text.
- *
- * This file only runs the tool; `InstalledRulesReader` finds our rules in the output.
- */
+/** Like {@link readRules}, but passes the output to `take` while it arrives, in pieces cut anywhere. */
 export async function scanRules(tools: Tools, run: RunTool, take: (text: string) => void): Promise<void> {
   const finder = findIncompatibleTables();
   const onOutput = (text: string): void => {
@@ -50,19 +45,13 @@ const notice = /^# Table `(\w+)' is incompatible/gm;
 /** Number of characters kept from one piece of output to the next; longer than a notice, which may be cut anywhere. */
 const maxNoticeLength = 100;
 
-/**
- * Tables that we use and whose rules are missing from the output of iptables-save. `scanRules` passes each piece of the
- * output to `take`, and throws `incompatibleError` if a table was found.
- */
+/** Tables that we use and whose rules are missing from the output of iptables-save. */
 interface IncompatibleTables {
   take(text: string): void;
   readonly tables: ReadonlySet<Table>;
 }
 
-/**
- * Returns a finder that has found nothing yet. Separate from `InstalledRulesReader`, which reads the same output:
- * `scanRules` has other readers too, and this check must hold for all of them.
- */
+/** Returns a finder that has found nothing yet. */
 export function findIncompatibleTables(): IncompatibleTables {
   const found = new Set<Table>();
   let rest = "";

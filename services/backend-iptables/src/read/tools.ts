@@ -15,10 +15,7 @@ type BackendIptablesErrorCode =
   | "LOCK_HELD"
   | "TOOL_TIMEOUT";
 
-/**
- * The failure of an iptables tool, thrown by the folders `read` and `commit`. A file of its own, because all files that
- * run a tool need it.
- */
+/** The failure of an iptables tool, thrown by the folders `read` and `commit`. */
 export class BackendIptablesError extends CodedError<BackendIptablesErrorCode> {
   override readonly name = "BackendIptablesError";
 }
@@ -50,10 +47,6 @@ const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
  * The {@link RunTool} of the backend: it runs all iptables-save, iptables-restore, iptables and nfacct commands.
- * `openRuleSets`, `observeRules` and `removeRules` pass it to the functions that read and write rules.
- *
- * Separate from `runProgram` of backend-kit: it adds the limits of these tools, and throws errors for a tool without an
- * exit status.
  *
  * Errors: IPTABLES_MISSING if the tool cannot be started. TOOL_TIMEOUT if the tool was killed. The kernel may then have
  * committed some tables of a transaction, but none of them partly.
@@ -89,8 +82,7 @@ export interface Tools {
 const minVersion = [1, 6, 2] as const;
 
 /**
- * Looks for the tools of one family and checks their version. `openTools` calls it at the start, `removeRules` for
- * `--cleanup`. Separate from both: they differ in which families and variants they require.
+ * Looks for the tools of one family and checks their version.
  *
  * The result `missing` is the reason why this machine cannot have rules of the family (IPv6 is disabled).
  *
@@ -160,10 +152,9 @@ interface VariantRules {
 const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
 
 /**
- * Finds out which variant of iptables the other programs of this node use. `openTools` calls it for
- * `--iptables-variant auto`, and logs the result. If kpng used the other variant, rules of both would apply to each
- * packet, in an order that is hard to predict. First it looks for the hint of kubelet, then for the variant with more
- * rules. Separate from `findTools`, which looks for programs and reads no rules.
+ * Finds out which variant of iptables the other programs of this node use. If kpng used the other variant, rules of
+ * both would apply to each packet, in an order that is hard to predict. First it looks for the hint of kubelet, then
+ * for the variant with more rules.
  *
  * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the image of kube-proxy. Unlike it, a node
  * without any rules gets its own default and not always iptables-nft.
@@ -212,10 +203,8 @@ function readLines(onLine: (line: string) => void): (text: string) => void {
 }
 
 /**
- * Returns the tools of each family that this node can have rules of. `openRuleSets` calls it once, at the start.
- * Without ip6tables, the node serves IPv4 only. Without iptables it cannot serve at all.
- *
- * Separate from `detectVariant` and `findTools`, which look at the node: this function decides, and logs the decision.
+ * Returns the tools of each family that this node can have rules of. Without ip6tables, the node serves IPv4 only.
+ * Without iptables it cannot serve at all.
  *
  * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
  */

@@ -18,8 +18,7 @@ const defaultPrefix = "KPNG-";
 export type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
 
 /**
- * Names of all chains of one instance. `makeProxy` in `backend.ts` creates the names from the prefix, with
- * `chainNames`; the renderers in this folder use them. They are in one file, because all of them follow one rule:
+ * Names of all chains of one instance.
  *
  * Only an instance's own chains begin with its prefix, and no prefix is the beginning of another, because a prefix ends
  * in its only dash. An instance can therefore find its own chains and remove them.
@@ -114,9 +113,7 @@ function digest(text: string): string {
  * form a chain, and the top-level chain has one rule per bucket. With 5 000 Services × 2 ports in a /16 a connection
  * meets 296 rules instead of 10 000, and creating or deleting a Service rewrites about 40.
  *
- * `renderService` and `renderFrontends` choose the list of each rule with the functions of this file. `DesiredChains`
- * then joins the rules of all Services in a list, and creates and deletes buckets. Separate from all three, because
- * this file alone knows the sizes of buckets.
+ * `DesiredChains` then joins the rules of all Services in a list, and creates and deletes buckets.
  */
 export interface RuleList {
   readonly id: ChainId;

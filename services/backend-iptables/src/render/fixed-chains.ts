@@ -8,13 +8,7 @@ export interface FixedRules {
   readonly tail: readonly string[];
 }
 
-/**
- * Renders all chains that do not depend on the Services. Pure.
- *
- * `IptablesRuleSet` and `diffFrame` call it and pass the result to `DesiredChains`, which adds the rules of Services
- * between `head` and `tail`. Separate from `renderService`, which renders the rules of one Service, and from
- * `renderJumps`, which renders the jumps from built-in chains.
- */
+/** Renders all chains that do not depend on the Services. Pure. */
 export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, FixedRules> {
   const { names, masqueradeMark, isConntrackLiberal } = options;
   const nat = (name: Parameters<typeof names.fixed>[0]): ChainId => chainId("nat", names.fixed(name));
@@ -101,9 +95,6 @@ export const builtInChains: Readonly<Record<Table, readonly string[]>> = {
 /**
  * Renders our jumps at the beginning of each built-in chain, in the order in which packets meet them. Source:
  * kube-proxy `iptables/proxier.go`, iptablesJumpChains. The README gives the reason for each.
- *
- * `IptablesRuleSet` and `diffFrame` compare them with the installed jumps, by `diffJumps`. Separate from
- * `renderFixedChains`, because built-in chains also have rules of other programs and are never rewritten as a whole.
  */
 export function renderJumps(options: RenderOptions): ReadonlyMap<ChainId, readonly string[]> {
   const { names } = options;
@@ -136,9 +127,6 @@ const layout = 1;
 /**
  * The chain whose only rule is the record of the rules: a text that says of which boot and which plans they are. No
  * packet reaches the chain.
- *
- * `putPlan` writes the record with `renderRecord`, and `findInstalledState` reads it after a restart with
- * `readRecord`. Both are in this file, so that they agree about the format.
  */
 export function recordChain(names: ChainNames): ChainId {
   return chainId("nat", names.fixed("RECORD"));

@@ -8,11 +8,7 @@ import type { ChainNames } from "./chains.ts";
  */
 export type LocalnetGuard = "none" | "ours" | "others";
 
-/**
- * Everything that the rules of one family depend on besides the Services; equal values give equal rules.
- * `makeRenderOptions` creates it for each sync. Separate from that function, because all renderers of this folder take
- * the options, and none of them creates them.
- */
+/** Everything that the rules of one family depend on besides the Services; equal values give equal rules. */
 export interface RenderOptions {
   readonly node: NodePlan;
   readonly names: ChainNames;
@@ -26,16 +22,14 @@ export interface RenderOptions {
   readonly isConntrackLiberal: boolean;
 }
 
-/**
- * Settings of the rules of one instance, for both families. `backend.ts` makes them; they never change during a run.
- */
+/** Settings of the rules of one instance, for both families. */
 export interface RuleSettings {
   readonly names: ChainNames;
   /** Bit of the packet mark for packets that must get the node's address, 0 to 31. */
   readonly masqueradeBit: number;
 }
 
-/** The state of the kernel that rules depend on. `IptablesRuleSet` finds it out before each sync. */
+/** The state of the kernel that rules depend on. */
 interface KernelFacts {
   /** True if the sysctl nf_conntrack_tcp_be_liberal is set; packets are then not dropped as INVALID. */
   readonly isConntrackLiberal: boolean;
@@ -45,8 +39,7 @@ interface KernelFacts {
 
 /**
  * Joins the settings of the command line, the node's part of the plan and the state of the kernel into the options that
- * all renderers take. `IptablesRuleSet` calls it at the start of each sync. Separate from the rule set, which reads the
- * state of the kernel, because this function is pure.
+ * all renderers take.
  */
 export function makeRenderOptions(settings: RuleSettings, node: NodePlan, facts: KernelFacts): RenderOptions {
   const { isConntrackLiberal, localnetGuard } = facts;

@@ -25,9 +25,7 @@ import {
 } from "./rule.ts";
 
 /**
- * Renders the iptables rules of one Service in one address family. `putPlan` calls it for each changed Service.
- *
- * Each kind of chain has a renderer in a file of its own; this file decides which chains a Service has.
+ * Renders the iptables rules of one Service in one address family.
  *
  * The rules differ from kube-proxy's in three points. Endpoints have no chains of their own. Packets that an endpoint
  * sends to itself through a Service are masqueraded by rules in POSTROUTING. SERVICES and NODEPORTS are divided into
@@ -112,11 +110,7 @@ export interface ListedRule {
   readonly rule: string;
 }
 
-/**
- * The rules that one Service adds to the iptables rules of one address family. `renderService` makes them;
- * `DesiredChains` joins those of all Services into the chains of the node. Separate from `renderService`, because the
- * renderers that it calls need these types, too.
- */
+/** The rules that one Service adds to the iptables rules of one address family. */
 export interface RenderedService {
   /** Rules of each chain that belongs to the Service alone. */
   readonly chains: ReadonlyMap<ChainId, readonly string[]>;
@@ -143,11 +137,7 @@ export interface PortChains {
 /** The route of packets from each kind of sender. */
 export type Routes = Readonly<Record<Sender, Route>>;
 
-/**
- * Names the chains of a Service port. `renderService` calls it once per port and passes the result to all renderers, so
- * that the jump to a chain and the chain itself have the same name. Separate from `ChainNames`, which forms names but
- * does not know which chains a port needs.
- */
+/** Names the chains of a Service port. */
 export function portChains({ name, protocol, frontends }: ServicePortPlan, names: ChainNames): PortChains {
   const chain = names.ofServicePort(name, protocol);
   const internalRoutes = frontends.find(({ kind }) => kind === "clusterIP")?.routes;
@@ -166,9 +156,7 @@ function usedSets(routes: Routes | undefined): readonly EndpointSetName[] {
 }
 
 /**
- * Renders the rules of a chain that chooses an endpoint: one rule per endpoint, which has the DNAT. `renderService`
- * calls it for the chains of a Service port: the one with all endpoints, and the one with those of the node. Each kind
- * of chain has a file of its own.
+ * Renders the rules of a chain that chooses an endpoint: one rule per endpoint, which has the DNAT.
  *
  * kube-proxy gives each endpoint a chain of its own. iptables-nft loads rules without such chains 26 times as fast. The
  * price: with client affinity, two rules per endpoint name its client list.
@@ -213,9 +201,8 @@ export function renderEndpointRules(
 }
 
 /**
- * Renders the chain EXT of a Service port, for packets to a node port, an external IP or a load-balancer IP.
- * `renderService` calls it for ports with such a frontend. Each kind of chain has a file of its own. Cluster IPs have
- * no such chain: `renderFrontends` leads them directly to the chain that chooses an endpoint.
+ * Renders the chain EXT of a Service port, for packets to a node port, an external IP or a load-balancer IP. Cluster
+ * IPs have no such chain: `renderFrontends` leads them directly to the chain that chooses an endpoint.
  *
  * First come the senders whose route differs from that of outside clients, then all others. Packets that reach its end
  * are dropped or refused by the chain EXTERNAL-SERVICES of table filter.
@@ -254,9 +241,8 @@ function isSameRoute(a: Route, b: Route): boolean {
 
 /**
  * Renders the chain FW of a Service port, which lets only clients in the source ranges of a load-balancer IP pass.
- * `renderService` calls it for ports with source ranges. Packets that reach the end of the chain get no endpoint, and
- * the chain PROXY-FIREWALL of table filter drops them. Accepted packets go on to the chain that `renderExternalChain`
- * renders. Each kind of chain has a file of its own.
+ * Packets that reach the end of the chain get no endpoint, and the chain PROXY-FIREWALL of table filter drops them.
+ * Accepted packets go on to the chain that `renderExternalChain` renders.
  *
  * `filtered` are the port's frontends with source ranges, at least one.
  */
@@ -282,9 +268,6 @@ export function renderFirewallChain(
 /**
  * Renders the rules that lead from a Service port's frontends to its chains, and the rules that refuse or drop the
  * packets that no chain takes. Table nat cannot do either, so such a packet passes nat and is stopped in filter.
- *
- * `renderService` calls it for each port. Separate from the renderers of the port's own chains: this file has only
- * rules in chains that all Services share.
  */
 export function renderFrontends(
   port: ServicePortPlan,

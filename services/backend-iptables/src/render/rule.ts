@@ -2,7 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import type { PodTraffic } from "@kpng/service-plan/service-plan.ts";
 
-/** A table that rules are written to. The types of this file name tables and chains in all folders of this package. */
+/** A table that rules are written to. */
 export type Table = "filter" | "nat";
 
 /**

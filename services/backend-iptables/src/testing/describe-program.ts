@@ -60,7 +60,7 @@ interface ProgramNode {
 
 /**
  * Describes tests of the program kpng-iptables with a watcher of its own. Each test has a new node, whose processes end
- * with it. Separate, because the tests of faults and those of the saved view call it.
+ * with it.
  */
 export function describeProgram(title: string, body: (node: ProgramNode) => void): void {
   // A test starts several programs, and a saved view is used only after three seconds.

@@ -11,7 +11,7 @@ import { splitChainId, tables } from "../render/rule.ts";
 
 /**
  * Makes the options of the renderers from only the fields that a test is about; `node` contains fields of the node's
- * plan. Tests of `diff/` and `render/` call it, also through `rulesOf`.
+ * plan.
  */
 export function renderOptions({ node, ...parts }: OptionParts = {}): RenderOptions {
   return {

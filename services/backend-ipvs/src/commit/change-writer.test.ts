@@ -5,7 +5,7 @@ import { RunTool } from "../read/run-tool.ts";
 import { frontend, webPlan } from "../testing/plans.ts";
 import { openRuleSet, planOfServices, stages } from "../testing/rule-sets.ts";
 import { useKernel, useTools } from "../testing/use-tools.ts";
-import { observeRefused } from "./observe-refused.ts";
+import { observeRefused } from "./ipvs-rule-set.ts";
 
 /** Additions that a call tries one by one, for tests with more of them: each takes a process. */
 const mostAlone = 8;
@@ -129,7 +129,7 @@ test("a new port is not refused for longer than one sync, however long an endpoi
   for (let attempt = 1; attempt <= 2; attempt++) {
     await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
   }
-  expect(await new RunTool(30_000).read(["ipset", "save"])).not.toContain("add KPNGIPVS-REFUSED 10.96.0.1,tcp:81");
+  expect(await new RunTool().read(["ipset", "save"])).not.toContain("add KPNGIPVS-REFUSED 10.96.0.1,tcp:81");
 });
 
 test("endpoints that the kernel refuses are left out, also more than are tried at once", async () => {

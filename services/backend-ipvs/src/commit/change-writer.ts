@@ -1,12 +1,58 @@
+import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { type Batch, formatBatches, makeBatches } from "../diff/batches.ts";
-import type { InstalledObjects, ObjectChange } from "../diff/diff-objects.ts";
+import {
+  type Batch,
+  formatBatches,
+  type InstalledObjects,
+  makeBatches,
+  type ObjectChange,
+} from "../diff/diff-objects.ts";
 import type { ObjectId, ObjectOwner } from "../diff/service-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
-import { BackendIpvsError } from "../render/ipvs-error.ts";
-import type { ObjectNames } from "../render/object-names.ts";
+import { BackendIpvsError, type ObjectNames } from "../render/kernel-objects.ts";
+
+/** A change of the objects and rules of one family; the result of each sync and repair. */
+export interface IpvsChange extends RuleChange {
+  /** Numbers of objects. */
+  readonly puts: number;
+  readonly deletes: number;
+}
+
+interface CallChanges {
+  readonly objects: readonly ObjectChange[];
+  readonly batches: readonly Batch[];
+  /** Interface, ipsets and rules that were missing or different. *Shape:* `rules`, `ipset KPNGIPVS-MASQ`. */
+  readonly parts: readonly string[];
+}
+
+/** Describes the changes of one sync or repair for log, metrics and inspection. */
+export function makeIpvsChange(mode: "partial" | "full", { objects, batches, parts }: CallChanges): IpvsChange {
+  const deletes = objects.filter(({ after }) => after === undefined).length;
+  const puts = objects.length - deletes;
+  return {
+    mode: objects.length + parts.length === 0 ? "none" : mode,
+    fields: { puts, deletes, parts: parts.length, example: parts[0] ?? objects[0]?.key },
+    puts,
+    deletes,
+    transaction: transactionStart(formatBatches(batches)),
+    differences: () => [
+      ...parts.map((part) => ({ summary: `${part}: differs`, missing: [], unwanted: [], fields: { part } })),
+      ...listDifferences(objects),
+    ],
+  };
+}
+
+function listDifferences(objects: readonly ObjectChange[]): readonly RuleDifference[] {
+  return [...Map.groupBy(objects, ({ kind }) => kind)].map(([kind, changes]) => ({
+    summary: `${kind}: ${changes.length} objects differ`,
+    missing: changes.flatMap(({ key, after }) => (after === undefined ? [] : [`${key} ${after}`.trimEnd()])),
+    unwanted: changes.flatMap(({ key, before }) => (before === undefined ? [] : [`${key} ${before}`.trimEnd()])),
+    fields: { kind },
+  }));
+}
 
 interface ChangeWriterOptions {
   readonly family: Family;
@@ -51,8 +97,7 @@ interface Refusal {
 }
 
 /**
- * Writes changes of one family to the kernel. `IpvsRuleSet` calls it in each sync and repair. Separate from it, because
- * this class keeps additions that the kernel refuses from stopping all other changes.
+ * Writes changes of one family to the kernel.
  *
  * The kernel refuses some addresses that the API server accepts: a multicast address of IPv6 as an external IP, or an
  * endpoint at a broadcast address of this node. One such Service would fail a batch in every sync. The tools do not

@@ -1,3 +1,4 @@
+import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
 import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
@@ -10,28 +11,40 @@ import type { Log } from "@kpng/process/log.ts";
 import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { type Batch, formatBatches } from "../diff/batches.ts";
-import { allIds, diffObjects, type InstalledObjects, type ObjectChange } from "../diff/diff-objects.ts";
+import { Gauge, type Registry } from "prom-client";
+import {
+  allIds,
+  type Batch,
+  diffObjects,
+  formatBatches,
+  type InstalledObjects,
+  type ObjectChange,
+} from "../diff/diff-objects.ts";
 import { companionsOf, Draining } from "../diff/draining.ts";
-import { ForeignServers } from "../diff/foreign-servers.ts";
-import { ServiceObjects } from "../diff/service-objects.ts";
+import { ForeignServers, ServiceObjects } from "../diff/service-objects.ts";
 import { readConnectionCounts } from "../read/connection-counts.ts";
-import { findDamage } from "../read/find-damage.ts";
-import { readFrame } from "../read/installed-frame.ts";
-import { type ReadObjects, readObjects } from "../read/read-objects.ts";
+import { findDamage, type ReadObjects, readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { FirewallMarks } from "../render/firewall-marks.ts";
-import { finishing, type ObjectKind, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
+import {
+  finishing,
+  type ObjectKind,
+  type ObjectNames,
+  parseServer,
+  recordIn,
+  recordObjects,
+  type ServerId,
+  serverOfReal,
+  setCreation,
+  setName,
+  setRoles,
+} from "../render/kernel-objects.ts";
 import { NodePlaces } from "../render/node-places.ts";
-import { type ObjectNames, setCreation, setName, setRoles } from "../render/object-names.ts";
-import { recordIn, recordObjects } from "../render/record-element.ts";
 import { renderFrame } from "../render/render-frame.ts";
 import { type RenderContext, renderService } from "../render/render-service.ts";
-import { ChangeWriter, type WriteOptions } from "./change-writer.ts";
-import { type IpvsChange, makeIpvsChange } from "./ipvs-change.ts";
-import { NodeFrame } from "./node-frame.ts";
-import { createInterface, interfaceLines } from "./node-interface.ts";
-import type { Schedulers } from "./schedulers.ts";
+import { ChangeWriter, type IpvsChange, makeIpvsChange, type WriteOptions } from "./change-writer.ts";
+import type { Schedulers } from "./kernel-support.ts";
+import { createInterface, interfaceLines, NodeFrame, readFrame } from "./node-frame.ts";
 
 interface IpvsRuleSetOptions {
   readonly family: Family;
@@ -66,12 +79,22 @@ const lookPause = 20;
 const servicesPerTurn = 200;
 
 /**
- * The virtual servers, addresses, ipsets and rules of one family. `backend.ts` makes one for each family, and
- * `FamilyRules` of backend-kit calls it through the interface `RuleSet`.
+ * The virtual servers, addresses, ipsets and rules of one family.
  *
- * Separate from the folders that do the work, because it only coordinates: `ServiceObjects` keeps what Services need,
- * `diff/` compares that with the kernel's objects, and `ChangeWriter` runs the resulting batches. Only a full sync and
- * a repair read the kernel; a partial sync compares the touched objects with those that were read or written last.
+ * IPVS balances connections to an address of this node that has a virtual server. So each service address is put on one
+ * interface, each frontend is a virtual server, and each endpoint a real server of it. What IPVS cannot do (refuse, drop,
+ * masquerade, tell senders apart) a constant number of iptables rules does, which look at ipsets:
+ *
+ * ```text
+ * service   address on kube-ipvs0   virtual server 10.96.0.1:80/tcp   real servers 10.1.0.7:8080, …
+ * rules     ipsets REFUSED, DROPPED, MASQ, …: elements of Services
+ * policy    Local gets a firewall mark in mangle, and a virtual server of the mark
+ * ```
+ *
+ * The tools have no transaction over all of this: `makeBatches` orders the commands, and puts frontends that are between
+ * two states into REFUSED meanwhile. Removed endpoints keep a real server of weight 0 until their connections end. Only
+ * a full sync and a repair read the kernel; a partial sync compares the touched objects with those that were read or
+ * written last. After a failure the kernel is read again.
  */
 export class IpvsRuleSet implements RuleSet<IpvsChange> {
   readonly #options: IpvsRuleSetOptions;
@@ -384,4 +407,22 @@ function listOf(
     lines: () => linesOf(ofKind).toSorted(),
     linesOf: (service) => linesOf(ofService(service)).toSorted(),
   };
+}
+
+interface RefusedObjects {
+  readonly family: Family;
+  readonly refusedCount: number;
+}
+
+/** Registers the metric of objects that the kernel refuses. */
+export function observeRefused(registry: Registry, ruleSets: readonly RefusedObjects[]): void {
+  new Gauge({
+    name: "kpng_ipvs_refused_objects",
+    help: "Addresses and endpoints that the kernel refuses, so that Services are served without them",
+    labelNames: ["ip_family"] as const,
+    registers: [registry],
+    collect() {
+      for (const { family, refusedCount } of ruleSets) this.set({ ip_family: familyLabels[family] }, refusedCount);
+    },
+  });
 }

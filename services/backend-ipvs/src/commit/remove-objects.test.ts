@@ -1,12 +1,12 @@
 import { createLog } from "@kpng/process/log.ts";
 import { expect, test } from "vitest";
 import { RunTool } from "../read/run-tool.ts";
-import { objectNames } from "../render/object-names.ts";
+import { objectNames } from "../render/kernel-objects.ts";
 import { useTools } from "../testing/use-tools.ts";
 import { removeObjects } from "./remove-objects.ts";
 
 const names = objectNames("");
-const options = { names, runTool: new RunTool(30_000), log: createLog("error", () => undefined) };
+const options = { names, runTool: new RunTool(), log: createLog("error", () => undefined) };
 const twoServers = `case "$1" in -S) echo "-A -t 10.96.0.1:80 -s rr
 -A -f 1795162113 -s rr" ;; esac`;
 const rules = (text: string) => ({ "iptables-save": `echo "${text}"`, "ip6tables-save": "exit 0" });

@@ -1,16 +1,19 @@
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { readVariants } from "../read/installed-frame.ts";
 import { type ReadObjects, readObjects, readServers } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
-import { BackendIpvsError } from "../render/ipvs-error.ts";
-import { parseServer } from "../render/kernel-objects.ts";
-import { type ObjectNames, type SetRole, setName, sharedInterface } from "../render/object-names.ts";
-import { handedOver, recordIn } from "../render/record-element.ts";
-import { destroySets } from "./destroy-sets.ts";
-import { deleteInterface } from "./node-interface.ts";
-import { removeChains } from "./remove-chains.ts";
+import {
+  BackendIpvsError,
+  handedOver,
+  type ObjectNames,
+  parseServer,
+  recordIn,
+  type SetRole,
+  setName,
+  sharedInterface,
+} from "../render/kernel-objects.ts";
+import { deleteInterface, readVariants } from "./node-frame.ts";
 
 /** RECORD says whether virtual servers at addresses belong to kube-proxy. */
 const serverRecords: ReadonlySet<SetRole> = new Set(["SERVERS", "MARKS", "RECORD"]);
@@ -26,9 +29,6 @@ interface RemoveOptions {
  * ipsets. Sysctls and virtual servers of other programs stay, and after `handOver` the interface and the virtual
  * servers at addresses, which kube-proxy owns then. It uses no firewall marks, so virtual servers of marks go. An
  * interface with the shared name is ours only if ipsets of ours record its addresses.
- *
- * `proxyBackend` of backend-kit calls it for `--cleanup`, through `cleanUp` of `ipvsBackend`. Separate from
- * `IpvsRuleSet`, which needs the Services of a view; a cleanup has none.
  *
  * Errors: MOVE_TOO_EARLY after `handOver`, while kube-proxy has no rules; then nothing has changed. Otherwise it goes
  * on after a failure, logs each and throws the first: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. Another cleanup
@@ -108,4 +108,70 @@ async function hasKubeProxyRules(runTool: RunTool, family: Family): Promise<bool
     if (/^-A KUBE-SERVICES /m.test(saved)) return true;
   }
   return false;
+}
+
+/**
+ * Destroys ipsets in one run of ipset. It ends at the first one that it refuses, e.g. because a rule of another program
+ * uses it; then those that are left are destroyed one by one, and `failures` has what ipset refuses again.
+ */
+export async function destroySets(runTool: RunTool, failures: CleanupFailures, sets: readonly string[]): Promise<void> {
+  const destroy = (names: readonly string[]): Promise<void> =>
+    runTool.write(
+      ["ipset", "restore"],
+      names.map((name) => `destroy ${name}`),
+    );
+  try {
+    if (sets.length > 0) await destroy(sets);
+  } catch {
+    // Ipsets before the refused one are gone.
+    const left = await failures.attempt(() => runTool.read(["ipset", "list", "-name"]));
+    const isLeft = new Set(left?.split("\n") ?? sets);
+    for (const set of sets) if (isLeft.has(set)) await failures.attempt(() => destroy([set]));
+  }
+}
+
+/**
+ * Deletes the chains of one family that `isOwn` accepts, and the rules of other chains that jump to them, from all
+ * variants of iptables. All other rules stay, also those that another program adds meanwhile. Returns the number of
+ * deleted rules.
+ *
+ * `removeObjects` removes our own chains with it, and `removeKubeProxy` those of kube-proxy. Errors: READ_FAILED,
+ * COMMIT_REJECTED, TOOL_MISSING.
+ */
+export async function removeChains(
+  runTool: RunTool,
+  family: Family,
+  isOwn: (chain: string) => boolean,
+): Promise<number> {
+  let total = 0;
+  for await (const { saved, restore } of readVariants(runTool, family)) {
+    const { count, lines } = chainRemoval(saved, isOwn);
+    if (lines.length > 0) await runTool.write([restore, "--noflush", "--wait", "5"], lines);
+    total += count;
+  }
+  return total;
+}
+
+/** Returns the number of rules that go, and the input of iptables-restore. `saved` is the output of iptables-save. */
+function chainRemoval(saved: string, isOwn: (chain: string) => boolean): { count: number; lines: readonly string[] } {
+  let [table, count] = ["", 0];
+  const chains: string[] = [];
+  const jumps: string[] = [];
+  const lines: string[] = [];
+  for (const line of saved.split("\n")) {
+    const [, chain] = /^:(\S+) /.exec(line) ?? [];
+    const [, from = "", target = ""] = /^-A (\S+)(?:.* -[jg] (\S+))?/.exec(line) ?? [];
+    if (line.startsWith("*")) table = line;
+    else if (chain !== undefined && isOwn(chain)) chains.push(chain);
+    else if (isOwn(from)) count += 1;
+    else if (isOwn(target)) jumps.push(line.replace("-A ", "-D "));
+    else if (line === "COMMIT") {
+      const removal = [...chains.map((each) => `:${each} - [0:0]`), ...jumps, ...chains.map((each) => `-X ${each}`)];
+      if (removal.length > 0) lines.push(table, ...removal, line);
+      count += jumps.length;
+      chains.length = 0;
+      jumps.length = 0;
+    }
+  }
+  return { count, lines };
 }

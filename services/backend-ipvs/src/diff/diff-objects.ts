@@ -1,4 +1,13 @@
-import { finishing, type ObjectKind } from "../render/kernel-objects.ts";
+import type { Family } from "@kpng/model/address.ts";
+import {
+  finishing,
+  markServer,
+  type ObjectKind,
+  type ObjectNames,
+  type SetRole,
+  serverOfElement,
+  setName,
+} from "../render/kernel-objects.ts";
 import { companionsOf, type Draining } from "./draining.ts";
 import type { ObjectId, ServiceObjects } from "./service-objects.ts";
 
@@ -17,7 +26,6 @@ export interface ObjectChange {
  * Returns the changes that lead from the installed objects to those that Services need. Objects of real servers that
  * drain stay. `ids` are the objects to compare.
  *
- * `IpvsRuleSet` calls it in each sync and repair. Separate from `makeBatches`, which turns the changes into commands.
  * Pure except that it adds real servers to `draining`; O(ids + draining).
  */
 export function diffObjects(
@@ -66,4 +74,173 @@ export function allIds(
     for (const [key] of desired.ofKind(kind)) keys.add(key);
     return [...keys].map((key) => [kind, key] as const);
   });
+}
+
+/** Input of one run of a tool. */
+export interface Batch {
+  /** *Shape:* `["ipvsadm", "-R"]`. */
+  readonly command: readonly string[];
+  readonly lines: readonly string[];
+}
+
+const [ipset, ipvsadm, ip] = [
+  ["ipset", "-exist", "restore"],
+  ["ipvsadm", "-R"],
+  ["ip", "-force", "-batch", "-"],
+] as const;
+
+/**
+ * Returns the runs of tools that make changes, in their order. A new address is added after its virtual servers have
+ * their real servers, and deleted before them. Until then, packets go where they went before. While a frontend begins
+ * or ends at an address that stays, it is refused; see `guardedElements`. Elements of REFUSED that IPVS serves already
+ * are deleted first; see `servedElements`. Pure.
+ */
+export function makeBatches(
+  changes: readonly ObjectChange[],
+  installed: InstalledObjects,
+  names: ObjectNames,
+  family: Family,
+): readonly Batch[] {
+  const of = (kind: ObjectChange["kind"]) => changes.filter((change) => change.kind === kind);
+  const sets = changes.filter(({ kind }) => kind !== "server" && kind !== "real" && kind !== "address");
+  const [servers, reals, addresses] = [of("server"), of("real"), of("address")];
+  const deletedServers = new Set(servers.filter(isDelete).map(({ key }) => key));
+  const isDeletedWithServer = ({ key }: ObjectChange): boolean => deletedServers.has(key.slice(0, key.indexOf(" -r ")));
+  const setLine = ({ kind, key, after }: ObjectChange): string => {
+    const name = setName(names, family, kind as SetRole);
+    return after === undefined ? `del ${name} ${key}` : `add ${name} ${key} ${after}`.trimEnd();
+  };
+  const { beginning, ending } = guardedElements(changes, installed);
+  const served = servedElements(changes, installed, family);
+  const isServed = ({ kind, key }: ObjectChange): boolean => kind === "REFUSED" && served.has(key);
+  const deletedElements = sets.filter(isDelete);
+  const guard = (verb: "add" | "del") => (element: string) => `${verb} ${setName(names, family, "REFUSED")} ${element}`;
+  const batches: readonly Batch[] = [
+    {
+      command: ipset,
+      lines: [
+        ...[...beginning, ...ending].map(guard("add")),
+        ...sets.filter((change) => !isDelete(change)).map(setLine),
+        ...deletedElements.filter(isServed).map(setLine),
+      ],
+    },
+    {
+      command: ipvsadm,
+      lines: [
+        ...servers.filter((one) => !isDelete(one)).map((one) => `${isAdd(one) ? "-A" : "-E"} ${one.key} ${one.after}`),
+        ...reals.filter((one) => !isDelete(one)).map((one) => `${isAdd(one) ? "-a" : "-e"} ${one.key} -m ${one.after}`),
+        // A virtual server is deleted with its real servers.
+        ...reals.filter((one) => isDelete(one) && !isDeletedWithServer(one)).map((one) => `-d ${one.key}`),
+      ],
+    },
+    { command: ipset, lines: beginning.map(guard("del")) },
+    { command: ip, lines: addresses.toSorted(deletesFirst).map((change) => addressLine(change, names, family)) },
+    { command: ipvsadm, lines: [...deletedServers].map((key) => `-D ${key}`) },
+    {
+      command: ipset,
+      lines: [...deletedElements.filter((change) => !isServed(change)).map(setLine), ...ending.map(guard("del"))],
+    },
+  ];
+  return batches.filter(({ lines }) => lines.length > 0);
+}
+
+function isAdd({ before }: ObjectChange): boolean {
+  return before === undefined;
+}
+
+function isDelete({ after }: ObjectChange): boolean {
+  return after === undefined;
+}
+
+function deletesFirst(a: ObjectChange, b: ObjectChange): number {
+  return Number(isDelete(b)) - Number(isDelete(a));
+}
+
+/**
+ * Returns the line of `ip -batch` for an address. Programs should not choose it as a source of their own: scope host
+ * for IPv4, deprecated for IPv6.
+ */
+function addressLine({ key, after }: ObjectChange, { interfaceName }: ObjectNames, family: Family): string {
+  const place = `${key}/${family === "v4" ? 32 : 128} dev ${interfaceName}`;
+  if (after === undefined) return `address delete ${place}`;
+  return `address add ${place} ${family === "v4" ? "scope host" : "nodad preferred_lft 0"}`;
+}
+
+/** Returns batches as text for `--dry-run` and inspection. */
+export function formatBatches(batches: readonly Batch[]): string {
+  return batches.map(({ command, lines }) => `# ${command.join(" ")}\n${lines.join("\n")}\n`).join("");
+}
+
+/** Ipsets by which the rules let packets to a frontend pass to IPVS. */
+const passing: readonly ObjectKind[] = ["SERVERS", "POD-MARKS", "NODE-MARKS"];
+
+/**
+ * Returns the frontends that begin and end at addresses which our interface has before and after the changes. *Shape:*
+ * `10.96.0.1,tcp:80`. O(changes).
+ *
+ * `makeBatches` puts them into the ipset REFUSED while the other ipsets and IPVS disagree. Otherwise packets would
+ * reach the node's own port then: the ipset SERVERS lets them pass from before the virtual server exists until after it
+ * is gone, because it is also the record of what is ours. After a run that ended or failed meanwhile, the next sync
+ * removes the element: see {@link servedElements}.
+ */
+export function guardedElements(
+  changes: readonly ObjectChange[],
+  installed: InstalledObjects,
+): Readonly<Record<"beginning" | "ending", readonly string[]>> {
+  const isThere = (kind: ObjectKind, key: string): boolean => installed.get(kind)?.has(key) === true;
+  const laterValue = valuesAfter(changes, installed);
+  const isLater = (kind: ObjectKind, key: string): boolean => laterValue(kind, key) !== undefined;
+  const elements = new Set(changes.flatMap(({ kind, key }) => (passing.includes(kind) ? [key] : [])));
+  const guarded = [...elements].filter((element) => {
+    const address = element.slice(0, element.indexOf(","));
+    const stays = isThere("address", address) && isLater("address", address);
+    return stays && !isThere("REFUSED", element) && !isLater("REFUSED", element);
+  });
+  const passesNow = (element: string): boolean => passing.some((kind) => isThere(kind, element));
+  const passesLater = (element: string): boolean => passing.some((kind) => isLater(kind, element));
+  return {
+    beginning: guarded.filter((element) => !passesNow(element) && passesLater(element)),
+    ending: guarded.filter((element) => passesNow(element) && !passesLater(element)),
+  };
+}
+
+/**
+ * Returns the elements of REFUSED that the changes delete, and whose virtual servers are installed and stay.
+ * O(changes).
+ *
+ * `makeBatches` deletes them first: if a later batch fails in each sync, e.g. for an endpoint of another Service, they
+ * would stay refused. All others are deleted last, because packets would reach the node's own port without IPVS.
+ */
+export function servedElements(
+  changes: readonly ObjectChange[],
+  installed: InstalledObjects,
+  family: Family,
+): ReadonlySet<string> {
+  const unrefused = changes.filter(({ kind, after }) => kind === "REFUSED" && after === undefined);
+  if (unrefused.length === 0) return new Set();
+  const laterValue = valuesAfter(changes, installed);
+  const serverOf = (kind: ObjectKind, element: string, value: string): string =>
+    kind === "SERVERS" ? serverOfElement(element) : markServer(Number(value.replace("skbmark ", "")), family);
+  const isServed = (element: string): boolean => {
+    const servers = passing.flatMap((kind) => {
+      const value = laterValue(kind, element);
+      return value === undefined ? [] : [serverOf(kind, element, value)];
+    });
+    const stays = (server: string): boolean =>
+      installed.get("server")?.has(server) === true && laterValue("server", server) !== undefined;
+    return servers.length > 0 && servers.every(stays);
+  };
+  return new Set(unrefused.map(({ key }) => key).filter(isServed));
+}
+
+/** Returns a function for the values of objects after the changes; undefined for an object that does not exist then. */
+function valuesAfter(
+  changes: readonly ObjectChange[],
+  installed: InstalledObjects,
+): (kind: ObjectKind, key: string) => string | undefined {
+  const changed = new Map(changes.map(({ kind, key, after }) => [`${kind} ${key}`, after]));
+  return (kind, key) => {
+    const name = `${kind} ${key}`;
+    return changed.has(name) ? changed.get(name) : installed.get(kind)?.get(key);
+  };
 }

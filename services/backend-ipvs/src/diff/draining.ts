@@ -13,9 +13,7 @@ const [shortestMs, longestMs] = [1_000, 15_000];
  * Real servers that no Service needs any more and that still have connections. They keep weight 0, so they get no new
  * ones, and are deleted when the last connection has ended or the time limit is over.
  *
- * `diffObjects` asks which objects must stay, and `IpvsRuleSet` calls {@link finish} with the connections in the
- * kernel. Separate from both, because it keeps the times. A restart finds the same real servers in the kernel, so
- * nothing is stored. Pure; times are parameters.
+ * A restart finds the same real servers in the kernel, so nothing is stored. Pure; times are parameters.
  */
 export class Draining {
   readonly #limitMs: number;

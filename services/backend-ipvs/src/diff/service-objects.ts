@@ -1,5 +1,6 @@
+import { isIn } from "@kpng/model/cidr.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { ObjectKind, ObjectMap } from "../render/kernel-objects.ts";
+import { type ObjectKind, type ObjectMap, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 
 /** Identifies an object in the kernel. */
 export type ObjectId = readonly [kind: ObjectKind, key: string];
@@ -17,9 +18,7 @@ interface Entry {
  * The objects that all Services of one family need, and which of them may have changed since the last call of
  * {@link takeTouched}. Several Services may need one object, e.g. the address of a load balancer.
  *
- * `IpvsRuleSet` puts Services, and compares the touched objects with the installed ones. Separate from `renderService`,
- * which makes the objects of one Service and keeps no state. Pure. *Cost:* a put takes time proportional to the objects
- * of the Service.
+ * Pure. *Cost:* a put takes time proportional to the objects of the Service.
  */
 export class ServiceObjects {
   readonly #byOwner = new Map<ObjectOwner, ObjectMap>();
@@ -90,4 +89,34 @@ export class ServiceObjects {
 
 function* flat(objects: ObjectMap | undefined): Generator<[ObjectKind, string, string], void, void> {
   for (const [kind, ofKind] of objects ?? []) for (const [key, value] of ofKind) yield [kind, key, value];
+}
+
+/**
+ * Virtual servers of other programs that stay, although a Service has their address and port, because the address is in
+ * `--ipvs-exclude-cidrs`. Pure.
+ */
+export class ForeignServers {
+  readonly #excludedCIDRs: readonly string[];
+  readonly #servers = new Set<ServerId>();
+  readonly #elements = new Set<string>();
+
+  constructor(excludedCIDRs: readonly string[]) {
+    this.#excludedCIDRs = excludedCIDRs;
+  }
+
+  /** Returns whether a virtual server that is not ours stays, and notes it if it does. */
+  keeps(server: ServerId): boolean {
+    const parts = parseServer(server);
+    if (parts?.kind !== "address" || !this.#excludedCIDRs.some((cidr) => isIn(parts.address, cidr))) return false;
+    this.#servers.add(server);
+    this.#elements.add(parts.element);
+    return true;
+  }
+
+  /** True for the virtual server, its real servers, and the element that would record it as ours. */
+  concerns(kind: ObjectKind, key: string): boolean {
+    if (kind === "server") return this.#servers.has(key);
+    if (kind === "real") return this.#servers.has(serverOfReal(key));
+    return kind === "SERVERS" && this.#elements.has(key);
+  }
 }

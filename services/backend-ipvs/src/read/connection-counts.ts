@@ -13,8 +13,7 @@ const mostReads = 5;
  * because that is cheaper than a process. Where other network namespaces have virtual servers, too, the kernel leaves
  * out some lines of that file, the same ones each time: if one that is `wanted` is missing, it asks ipvsadm.
  *
- * `IpvsRuleSet` calls it to find the real servers that have drained. Separate from `readObjects`, which reads no
- * connections and is called less often. Errors: READ_FAILED, TOOL_MISSING.
+ * Errors: READ_FAILED, TOOL_MISSING.
  */
 export async function readConnectionCounts(
   runTool: RunTool,

@@ -1,7 +1,15 @@
 import { parseLinkAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { type Family, withoutDottedIPv6 } from "@kpng/model/address.ts";
-import { type ObjectKind, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
-import { type ObjectNames, type SetRole, setName, setRoles } from "../render/object-names.ts";
+import {
+  type ObjectKind,
+  type ObjectNames,
+  parseServer,
+  type ServerId,
+  type SetRole,
+  serverOfReal,
+  setName,
+  setRoles,
+} from "../render/kernel-objects.ts";
 import type { RunTool } from "./run-tool.ts";
 
 /** Everything in the kernel that may be ours. */
@@ -26,8 +34,7 @@ interface ReadOptions {
  * virtual servers that the sets SERVERS and MARKS record as ours, and those that `isWanted` names, because two programs
  * cannot have a virtual server at the same address and port. All other virtual servers are foreign and left out.
  *
- * `IpvsRuleSet` calls it in a full sync and a repair, `removeObjects` for `--cleanup`. Separate from `RunTool`, because
- * this file knows the output of each tool. Errors: READ_FAILED, TOOL_MISSING. *Cost:* four processes.
+ * Errors: READ_FAILED, TOOL_MISSING. *Cost:* four processes.
  */
 export async function readObjects(
   runTool: RunTool,
@@ -126,4 +133,22 @@ export function parseServers(
     ["server", servers],
     ["real", reals],
   ]);
+}
+
+/**
+ * Returns a sign that packets to Services get lost: our interface is missing or down, an ipset records an address or a
+ * virtual server that does not exist, or no ipset has an address of the interface. Undefined if there is no such sign.
+ * Pure.
+ */
+export function findDamage({ objects, isInterfaceUp }: ReadObjects, names: ObjectNames): string | undefined {
+  const recorded = (role: "ADDRESSES" | "SERVERS" | "MARKS") => [...(objects.get(role)?.keys() ?? [])];
+  if (!isInterfaceUp && recorded("ADDRESSES").length > 0) return `interface ${names.interfaceName} is missing or down`;
+  const address = recorded("ADDRESSES").find((one) => objects.get("address")?.has(one) !== true);
+  if (address !== undefined) return `interface ${names.interfaceName} lacks the address ${address}`;
+  const ofSets = objects.get("ADDRESSES");
+  const unrecorded = [...(objects.get("address")?.keys() ?? [])].find((one) => ofSets?.has(one) !== true);
+  if (unrecorded !== undefined) return `no ipset has the address ${unrecorded} of interface ${names.interfaceName}`;
+  const servers = new Set([...(objects.get("server")?.keys() ?? [])].map((server) => parseServer(server)?.element));
+  const server = [...recorded("SERVERS"), ...recorded("MARKS")].find((one) => !servers.has(one));
+  return server === undefined ? undefined : `there is no virtual server ${server}`;
 }

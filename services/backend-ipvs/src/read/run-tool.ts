@@ -1,21 +1,18 @@
 import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
-import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/ipvs-error.ts";
+import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/kernel-objects.ts";
+
+/** Longest run of a tool, in milliseconds. */
+const timeoutMs = 300_000;
 
 /**
- * Runs ipvsadm, ipset, ip and the iptables tools. All files of `read/` and `commit/` that run a tool do so by this
- * class, so that failures have the same errors. Each run handles a whole batch, so a sync takes a handful of processes.
+ * Runs ipvsadm, ipset, ip and the iptables tools. Each run handles a whole batch, so a sync takes a handful of processes.
  *
  * Runs of ipvsadm follow one another. Both families are synced at the same time, and the kernel lists virtual servers
  * in pieces: the list of one family would lack some while the other family deletes its own.
  */
 export class RunTool {
-  readonly #timeoutMs: number;
   /** The last run of ipvsadm; never rejects. */
   #ipvsadm: Promise<unknown> = Promise.resolve();
-
-  constructor(timeoutMs: number) {
-    this.#timeoutMs = timeoutMs;
-  }
 
   /** Returns the output of a tool that reads the kernel's state. Errors: READ_FAILED, TOOL_MISSING. */
   async read(command: readonly string[]): Promise<string> {
@@ -53,14 +50,11 @@ export class RunTool {
     if (end.kind === "exited" && end.exitCode === 0 && !isFailed) return end.stdout;
     const count = stdin === "" ? "" : ` for ${stdin.split("\n").length - 1} lines`;
     const said = end.stderr.trim() || "no message";
-    throw new BackendIpvsError(
-      code,
-      `${command.join(" ")} failed${count} (${describeEnd(end, this.#timeoutMs)}): ${said}`,
-    );
+    throw new BackendIpvsError(code, `${command.join(" ")} failed${count} (${describeEnd(end, timeoutMs)}): ${said}`);
   }
 
   async #end(command: readonly string[], stdin: string) {
-    const end = await runProgram(command, { timeoutMs: this.#timeoutMs, stdin, env: toolEnvironment() });
+    const end = await runProgram(command, { timeoutMs, stdin, env: toolEnvironment() });
     if (end.kind !== "not-started") return end;
     throw new BackendIpvsError("TOOL_MISSING", `${command[0]} cannot be started`, { cause: end.cause });
   }

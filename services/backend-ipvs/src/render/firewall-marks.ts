@@ -30,9 +30,6 @@ export function markMatches(range: MarkRange): { readonly all: string; readonly 
  * reach all endpoints, and clients outside only those of the node. IPVS distinguishes the two by the mark of the
  * packet.
  *
- * `IpvsRuleSet` keeps one for its family, and `renderService` asks it for marks. Separate from `renderService`, which
- * keeps no state.
- *
  * A mark is a function of the name of the Service port, so a restart finds the same marks; only two names with the same
  * hash depend on their order.
  */

@@ -1,14 +1,12 @@
+import { createHash } from "node:crypto";
 import { addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { isUdpMark } from "./firewall-marks.ts";
-import type { SetRole } from "./object-names.ts";
+import { CodedError } from "@kpng/process/coded-error.ts";
+import { isUdpMark, type MarkRange, markRange } from "./firewall-marks.ts";
 
 /**
  * Kinds of objects in the kernel that serve Services. Every object is a key and a value, both text in the syntax of the
  * tool that writes it. `diffObjects` can therefore compare all kinds alike.
- *
- * `renderService` makes objects with the functions of this file, and `read/` parses the same texts. They are in one
- * file, so that both sides agree about the texts.
  *
  * - server: virtual server. *Shape:* `-t 10.96.0.1:80` → `-s rr -p 10800`.
  * - real: real server of a virtual server. *Shape:* `-t 10.96.0.1:80 -r 10.1.1.7:8080` → `-w 1`.
@@ -23,7 +21,7 @@ export type ObjectKind = "server" | "real" | "address" | SetRole;
  */
 export const finishing = "-w 0";
 
-/** Objects by kind and key. `renderService` makes those of one Service; `readObjects` those in the kernel. */
+/** Objects by kind and key. */
 export type ObjectMap = ReadonlyMap<ObjectKind, ReadonlyMap<string, string>>;
 
 /** Identifies a virtual server in the syntax of ipvsadm. *Shape:* `-t 10.96.0.1:80`, `-f 1795162113 -6`. */
@@ -98,4 +96,128 @@ export function isDrainable(id: ServerId): boolean {
   const parts = parseServer(id);
   if (parts === undefined) return false;
   return parts.kind === "mark" ? !isUdpMark(parts.mark) : !id.startsWith(`${serviceFlags.UDP} `);
+}
+
+/**
+ * Types of the ipsets of one family, by their role in the rules.
+ *
+ * - ADDRESSES: service addresses on our interface.
+ * - SERVERS: address and port of each virtual server that we created; also the record of what is ours after a restart.
+ * - MARKS: the same record for firewall marks, which are written as IPv4 addresses: no type of set holds marks alone.
+ * - REFUSED, DROPPED: frontends whose packets are refused or discarded.
+ * - DROP-OUTSIDE: frontends that discard packets from outside, and serve those of pods and the node.
+ * - RANGED, SOURCES: frontends with source ranges; the clients that they let through.
+ * - MASQ, MASQ-OTHERS: frontends whose packets are masqueraded: all of them; all but those of pods.
+ * - POD-MARKS, NODE-MARKS: frontends with policy Local, and the firewall mark of packets that a pod or the node sends.
+ * - HAIRPIN: endpoints that may reach themselves.
+ * - HEALTH: ports of health checks.
+ * - RECORD: one element, whose comment is the record of the plans; no rule matches it.
+ */
+const setTypes = {
+  ADDRESSES: "hash:ip",
+  SERVERS: "hash:ip,port",
+  MARKS: "hash:ip",
+  REFUSED: "hash:ip,port",
+  DROPPED: "hash:ip,port",
+  "DROP-OUTSIDE": "hash:ip,port",
+  RANGED: "hash:ip,port",
+  SOURCES: "hash:ip,port,net",
+  MASQ: "hash:ip,port",
+  "MASQ-OTHERS": "hash:ip,port",
+  "POD-MARKS": "hash:ip,port",
+  "NODE-MARKS": "hash:ip,port",
+  HAIRPIN: "hash:net,net",
+  HEALTH: "bitmap:port",
+  RECORD: "hash:ip",
+} as const;
+
+/** Types of ipsets, each once. *Shape:* `hash:net,net`. */
+export const setTypeNames: readonly string[] = [...new Set(Object.values(setTypes))];
+
+/** Role of an ipset. */
+export type SetRole = keyof typeof setTypes;
+
+/** All roles, in a fixed order. */
+export const setRoles = Object.keys(setTypes) as readonly SetRole[];
+
+/** Names of everything that one instance of the backend owns on the node. */
+export interface ObjectNames {
+  /** Begins the names of all chains and ipsets. *Shape:* `KPNGIPVS`, or `KPNGIPVS1a2b3c4d` with a proxy name. */
+  readonly prefix: string;
+  /** The dummy interface with the service addresses. *Shape:* `kube-ipvs0`, or `kpngv-1a2b3c4d`. */
+  readonly interfaceName: string;
+  readonly markRange: MarkRange;
+}
+
+/**
+ * The interface of the instance without a proxy name, and of kube-proxy in ipvs mode. Other programs know this name:
+ * Felix applies the ingress policies of pods to connections through IPVS if it exists, and only to addresses of
+ * Services that are on no other interface, because it takes those for the node's own (felix/dataplane/driver.go,
+ * felix/rules/static.go). Address detection of CNIs leaves it out, too.
+ */
+export const sharedInterface = "kube-ipvs0";
+
+/**
+ * Returns the names of the instance that serves Services with this proxy name. The prefix does not begin with `KPNG-`,
+ * because kpng-iptables removes chains with that prefix that it does not know.
+ */
+export function objectNames(serviceProxyName: string): ObjectNames {
+  const range = markRange(serviceProxyName);
+  if (serviceProxyName === "") return { prefix: "KPNGIPVS", interfaceName: sharedInterface, markRange: range };
+  const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
+  return { prefix: `KPNGIPVS${hash}`, interfaceName: `kpngv-${hash}`, markRange: range };
+}
+
+/** Returns the name of an ipset. *Shape:* `KPNGIPVS-SERVERS`, `KPNGIPVS-6-SERVERS`; at most 31 characters. */
+export function setName({ prefix }: ObjectNames, family: Family, role: SetRole): string {
+  return `${prefix}-${family === "v6" ? "6-" : ""}${role}`;
+}
+
+/** Returns the line of `ipset restore` that creates a set; the set of another family has another name. */
+export function setCreation(names: ObjectNames, family: Family, role: SetRole): string {
+  const type = setTypes[role];
+  const inet = family === "v4" || role === "MARKS" || role === "RECORD" ? "inet" : "inet6";
+  const extension = role.endsWith("-MARKS") ? " skbinfo" : role === "RECORD" ? " comment" : "";
+  const options = type === "bitmap:port" ? "range 0-65535" : `family ${inet} maxelem 1048576${extension}`;
+  return `create ${setName(names, family, role)} ${type} ${options}`;
+}
+
+/** Codes of errors of kpng-ipvs. `docs/errors.md` explains each. */
+export type BackendIpvsErrorCode =
+  | "IPVS_UNAVAILABLE"
+  | "TOOL_MISSING"
+  | "COMMIT_REJECTED"
+  | "READ_FAILED"
+  | "MOVE_TOO_EARLY"
+  | "POLICY_BYPASS";
+
+/** An error of the ipvs backend, thrown by `RunTool`, `backend.ts` and files of `commit/`. */
+export class BackendIpvsError extends CodedError<BackendIpvsErrorCode> {
+  override readonly name = "BackendIpvsError";
+}
+
+/** The element of the ipset RECORD. Any address will do: no rule matches the set. */
+const element = "0.0.0.1";
+
+/** Record after `--hand-over-to-kube-proxy`: virtual servers at addresses belong to kube-proxy. */
+export const handedOver = "handed-over";
+
+/** Returns the element that stores the record of a plan (`FamilyPlan.record`) in the kernel. Pure. */
+export function recordObjects(record: string): ObjectMap {
+  return new Map([["RECORD", new Map([[element, comment(record)]])]]);
+}
+
+/** Returns the element with a record as `ipset restore` reads it. */
+export function recordElement(record: string): string {
+  return `${element} ${comment(record)}`;
+}
+
+function comment(record: string): string {
+  return `comment "${record}"`;
+}
+
+/** Returns the record in the kernel; undefined if there is none. Pure. */
+export function recordIn(objects: ObjectMap): string | undefined {
+  const value = objects.get("RECORD")?.get(element);
+  return /^comment "(.*)"$/.exec(value ?? "")?.[1];
 }

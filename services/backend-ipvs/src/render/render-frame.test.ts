@@ -1,7 +1,7 @@
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { expect, test } from "vitest";
-import { hasJump, looksLike, parseFrame } from "../read/installed-frame.ts";
-import { objectNames } from "./object-names.ts";
+import { hasJump, looksLike, parseFrame } from "../commit/node-frame.ts";
+import { objectNames } from "./kernel-objects.ts";
 import { type Frame, frameText, renderFrame } from "./render-frame.ts";
 
 const names = objectNames("");

@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodePlan, PodTraffic } from "@kpng/service-plan/service-plan.ts";
 import { markMatches } from "./firewall-marks.ts";
-import { type ObjectNames, type SetRole, setName } from "./object-names.ts";
+import { type ObjectNames, type SetRole, setName } from "./kernel-objects.ts";
 
 /** The rules of one family that do not depend on Services. */
 export interface Frame {
@@ -48,9 +48,6 @@ interface FrameOptions {
 /**
  * Returns the constant iptables rules around IPVS: which packets are dropped, refused, marked and masqueraded. They do
  * not depend on Services; the ipsets that they look at do. Pure.
- *
- * `IpvsRuleSet` calls it in each full sync and repair, and `NodeFrame` installs the result. Separate from
- * `renderService`, which renders what depends on Services.
  *
  * The order of the hooks decides where a rule is: IPVS takes packets of other machines after filter INPUT, but packets
  * of the node before filter OUTPUT. So packets are dropped and get firewall marks in table mangle, before either.

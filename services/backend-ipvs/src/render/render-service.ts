@@ -42,9 +42,6 @@ export interface RenderContext {
  * Returns the objects that one Service needs in the kernel: virtual servers with real servers, addresses, and elements
  * of the ipsets that the constant rules of `renderFrame` look at. Pure except that it allocates marks; O(frontends ×
  * endpoints).
- *
- * `IpvsRuleSet` calls it for each changed Service and puts the result into `ServiceObjects`, which is separate, because
- * it keeps the objects of all Services.
  */
 export function renderService(plan: ServicePlan, context: RenderContext): ObjectMap {
   const objects = new ObjectWriter();

@@ -6,10 +6,10 @@ import { createLog } from "@kpng/process/log.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { IpvsRuleSet } from "../commit/ipvs-rule-set.ts";
-import { Schedulers } from "../commit/schedulers.ts";
+import { Schedulers } from "../commit/kernel-support.ts";
 import type { readConnectionCounts } from "../read/connection-counts.ts";
 import { RunTool } from "../read/run-tool.ts";
-import { objectNames } from "../render/object-names.ts";
+import { objectNames } from "../render/kernel-objects.ts";
 import { frontend, webPlan } from "./plans.ts";
 
 interface Parts {
@@ -32,7 +32,7 @@ export function openRuleSet(parts: Partial<Parts> = {}): IpvsRuleSet {
   const { excludedCIDRs = [], requests = new SyncRequests() } = parts;
   const { nowMs, mostAlone, readConnections } = { readConnections: async () => new Map<string, number>(), ...parts };
   const log = createLog("error", (line) => void logLines.push(line));
-  const runTool = new RunTool(30_000);
+  const runTool = new RunTool();
   return new IpvsRuleSet({
     ...{ family, names: objectNames(""), runTool, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
     schedulers: new Schedulers({ runTool, standard: "rr", log, mayTry: false }),

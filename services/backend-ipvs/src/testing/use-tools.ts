@@ -5,8 +5,7 @@ import { onTestFinished, vi } from "vitest";
 
 /**
  * Puts shell scripts before the tools of the machine, until the test ends. Each finds its standard input in the file
- * `$INPUT`; `readInputs` returns the lines that all of them have been given. The tests of `commit/` call it, because
- * the machine may have neither IPVS nor the rights for it.
+ * `$INPUT`; `readInputs` returns the lines that all of them have been given.
  */
 export function useTools(scripts: Readonly<Record<string, string>>): { readonly readInputs: () => readonly string[] } {
   const folder = mkdtempSync(join(tmpdir(), "kpng-tools-"));

@@ -1,18 +1,128 @@
 import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import { type Family, withoutDottedIPv6 } from "@kpng/model/address.ts";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import { type Family, families, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import {
+  BackendUserspaceError,
   type Entry,
   type EntryChange,
   type EntryFrontend,
   type EntryNode,
+  type EntryState,
   localPorts,
+  MapEntry,
   type Place,
   type PortRange,
 } from "./entry.ts";
-import { type Elements, elementsOf, type FrontendElements, setNames, skeleton, tableOf } from "./redirect-table.ts";
-import { BackendUserspaceError } from "./userspace-error.ts";
+
+/** Elements of the table, in nft's notation: those of frontends with an address, and those of node ports. */
+export interface Elements {
+  readonly frontends: ReadonlyMap<string, string>;
+  readonly nodePorts: ReadonlyMap<string, string>;
+  readonly verdicts: ReadonlyMap<string, string>;
+  readonly nodePortVerdicts: ReadonlyMap<string, string>;
+  /** Keys alone. */
+  readonly localPorts: ReadonlyMap<string, string>;
+  readonly nodePortAddresses: ReadonlyMap<string, string>;
+}
+
+/** Names of the maps and sets by the fields of {@link Elements}. */
+export const setNames = {
+  frontends: "frontends",
+  nodePorts: "nodeports",
+  verdicts: "verdicts",
+  nodePortVerdicts: "nodeport_verdicts",
+  localPorts: "local_ports",
+  nodePortAddresses: "nodeport_addresses",
+} as const satisfies Record<keyof Elements, string>;
+
+/** Names the table of a family in a command. *Shape:* `ip kpng-user`. */
+export const tableOf = (family: Family, name: string): string => `${family === "v4" ? "ip" : "ip6"} ${name}`;
+
+/**
+ * Returns the commands that create the table of one family with its chains, without elements. They delete an older
+ * table first, in the same transaction. Pure.
+ *
+ * - `pre` and `out` come before the redirection and refuse or drop what has no endpoint.
+ * - `nat_pre` and `nat_out` redirect: a map from frontend to an address of the node with a local port.
+ * - `input` refuses clients that address a local port directly.
+ */
+export function skeleton(family: Family, name: string, nodePorts: "all" | "listed"): string {
+  const ip = family === "v4" ? "ip" : "ip6";
+  const address = family === "v4" ? "ipv4_addr" : "ipv6_addr";
+  const table = tableOf(family, name);
+  const loopback = family === "v4" ? "127.0.0.0/8" : "::1";
+  const isNodePortAddress =
+    nodePorts === "all" ? `fib daddr type local ${ip} daddr != ${loopback}` : `${ip} daddr @nodeport_addresses`;
+  const key = `${ip} daddr . meta l4proto . th dport`;
+  const check = [
+    `ct state new ${key} vmap @verdicts`,
+    `ct state new ${isNodePortAddress} meta l4proto . th dport vmap @nodeport_verdicts`,
+  ];
+  const nat = [
+    `meta l4proto { tcp, udp } dnat ${ip} addr . port to ${key} map @frontends`,
+    `meta l4proto { tcp, udp } ${isNodePortAddress} dnat ${ip} addr . port to meta l4proto . th dport map @nodeports`,
+  ];
+  const chain = (chainName: string, hook: string, rules: readonly string[]): readonly string[] => [
+    `  chain ${chainName} {`,
+    ...(hook === "" ? [] : [`    ${hook}`]),
+    ...rules.map((rule) => `    ${rule}`),
+    "  }",
+  ];
+  return [
+    `table ${table} {}`,
+    `delete table ${table}`,
+    `table ${table} {`,
+    ...chain("refuse", "", ["meta l4proto tcp reject with tcp reset", "reject"]),
+    `  map frontends { type ${address} . inet_proto . inet_service : ${address} . inet_service; }`,
+    `  map nodeports { type inet_proto . inet_service : ${address} . inet_service; }`,
+    `  map verdicts { type ${address} . inet_proto . inet_service : verdict; }`,
+    "  map nodeport_verdicts { type inet_proto . inet_service : verdict; }",
+    `  set local_ports { type ${address} . inet_proto . inet_service; }`,
+    `  set nodeport_addresses { type ${address}; }`,
+    ...chain("pre", "type filter hook prerouting priority -110; policy accept;", check),
+    ...chain("out", "type filter hook output priority -110; policy accept;", check),
+    ...chain("nat_pre", "type nat hook prerouting priority -100; policy accept;", nat),
+    ...chain("nat_out", "type nat hook output priority -100; policy accept;", nat),
+    ...chain("input", "type filter hook input priority -10; policy accept;", [
+      `ct state new ct status & dnat == 0 ${key} @local_ports goto refuse`,
+    ]),
+    "}\n",
+  ].join("\n");
+}
+
+/** The elements of one frontend. */
+export interface FrontendElements {
+  readonly set: "frontends" | "nodePorts" | "verdicts" | "nodePortVerdicts";
+  readonly key: string;
+  readonly value: string;
+  /** Key of the local port; undefined if it has none. */
+  readonly localPort: string | undefined;
+}
+
+/** Returns the element for a frontend in a state; undefined if its packets are left alone. Pure. */
+export function elementsOf({ frontend }: EntryFrontend, state: EntryState): FrontendElements | undefined {
+  const { address, protocol, port } = frontend;
+  const name = protocol.toLowerCase();
+  const key = address === undefined ? `${name} . ${port}` : `${address} . ${name} . ${port}`;
+  switch (state.kind) {
+    case "none":
+      return undefined;
+    case "refuse":
+    case "drop": {
+      const value = state.kind === "refuse" ? "goto refuse" : "drop";
+      return { set: address === undefined ? "nodePortVerdicts" : "verdicts", key, value, localPort: undefined };
+    }
+    case "open": {
+      const { at } = state;
+      const value = `${at.address} . ${at.port}`;
+      const localPort = `${at.address} . ${name} . ${at.port}`;
+      return { set: address === undefined ? "nodePorts" : "frontends", key, value, localPort };
+    }
+  }
+}
 
 interface RedirectEntryOptions {
   readonly family: Family;
@@ -28,8 +138,6 @@ interface RedirectEntryOptions {
  *
  * The local address is fixed, so that the kernel recognizes the answers to datagrams. With `redirect` in the rules, the
  * kernel would choose it.
- *
- * `redirect-table.ts` has the rules and elements as text.
  */
 export class RedirectEntry implements Entry {
   readonly kind = "redirect";
@@ -216,4 +324,61 @@ export async function runTool(command: readonly string[], stdin = ""): Promise<s
     "ENTRY_FAILED",
     `${command.join(" ")} failed (${describeEnd(end, timeoutMs)})${said}`,
   );
+}
+
+interface EntryOptions {
+  readonly entry: "auto" | "redirect" | "map";
+  readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
+  readonly localPorts: PortRange;
+  /** Name of the nftables table. */
+  readonly tableName: string;
+  readonly print: (line: string) => void;
+  readonly log: Log;
+}
+
+/**
+ * Returns an entry for each family, IPv4 first: of the kind that the option names; with "auto", `redirect` if this
+ * process may commit to nftables, otherwise `map`. Logs the choice and its reason.
+ *
+ * Errors: ENTRY_UNAVAILABLE if `redirect` is named and not possible.
+ */
+export async function chooseEntries(options: EntryOptions): Promise<readonly Entry[]> {
+  const { entry, log, mapAddresses, localPorts: ports, print } = options;
+  let reason = "the option --entry or --map";
+  if (entry !== "map") {
+    try {
+      const entries = await openRedirect(options);
+      log.info("entry chosen", {
+        entry: "redirect",
+        reason: entry === "auto" ? "it is possible here" : "the option --entry",
+      });
+      return entries;
+    } catch (error) {
+      reason = `redirect is not possible: ${reasonOf(error)}`;
+      if (entry === "redirect") {
+        throw new BackendUserspaceError("ENTRY_UNAVAILABLE", `--entry ${reason}`, { cause: error });
+      }
+    }
+  }
+  log.info("entry chosen", { entry: "map", reason, ...mapAddresses });
+  return families.flatMap((family) => {
+    const address = mapAddresses[family];
+    return address === undefined ? [] : [new MapEntry({ family, address, ports, print })];
+  });
+}
+
+async function openRedirect({ tableName, localPorts }: EntryOptions): Promise<readonly Entry[]> {
+  // Needs the rights for a transaction, and commits none.
+  await runTool(["nft", "--check", "-f", "-"], `table ip ${tableName} {}\n`);
+  return nodeFamilies().map((family) => new RedirectEntry({ family, table: tableName, ports: localPorts }));
+}
+
+/** Removes the tables that a killed run may have left on the node. */
+export async function removeTables(tableName: string, log: Log): Promise<void> {
+  for (const family of nodeFamilies()) {
+    const ip = family === "v4" ? "ip" : "ip6";
+    await runTool(["nft", "-f", "-"], `table ${ip} ${tableName} {}\ndelete table ${ip} ${tableName}\n`).catch(
+      (error: unknown) => log.info("no table removed", { family, reason: reasonOf(error) }),
+    );
+  }
 }

@@ -1,8 +1,7 @@
 import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
 import { isIPv6 } from "node:net";
 import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
-import type { ConnectionEnd } from "../traffic/service-traffic.ts";
-import type { TrafficLimit } from "../traffic/traffic-limits.ts";
+import type { ConnectionEnd, TrafficLimit } from "../traffic/service-traffic.ts";
 import type { ServedPort } from "./tcp-listener.ts";
 
 /** State that all UDP listeners of the process share. */

@@ -1,11 +1,195 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { addressAndPort } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { reasonOf } from "@kpng/process/log.ts";
 import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
-import type { Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
+import type { EndpointAddress, Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { algorithmOf, type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
-import type { Senders } from "../listen/gate.ts";
-import { type FrontendOwner, ServedFrontend } from "./served-frontend.ts";
+import type { EntryFrontend, EntryState, Place } from "../entry/entry.ts";
+import { Gate, type Senders, type ServedPort, TcpListener, type Verdict, verdictOf } from "../listen/tcp-listener.ts";
+import { UdpListener } from "../listen/udp-listener.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
+
+/** The service port that a frontend belongs to. */
+export interface FrontendOwner {
+  readonly name: string;
+  readonly isFirst: boolean;
+  /** Whether the Service has fewer than `maxListenersPerService` frontends before this one. */
+  readonly isWithinShare: boolean;
+  readonly balancer: Balancer;
+}
+
+interface OpenListener {
+  readonly at: EndpointAddress;
+  close(): Promise<void>;
+}
+
+/**
+ * A frontend of the plan with its listener. It may pass to another Service, and keeps its listener then.
+ *
+ * A listener that must move, or is no longer wanted, is replaced in two steps, so that no packet meets a closed port:
+ * {@link openAt} opens the new one and keeps the old one; after the entry has been published, {@link closeReplaced}
+ * closes the old one. Connections of a closed listener go on.
+ */
+export class ServedFrontend implements EntryFrontend, ServedPort {
+  readonly id: string;
+  readonly gate: Gate;
+  readonly #runtime: UserspaceRuntime;
+  #owner: FrontendOwner;
+  #listener: OpenListener | undefined;
+  #replaced: OpenListener[] = [];
+  /** The state that the entry put into effect last, as JSON. */
+  #published = "";
+  /** Whether the current plan has it. */
+  isWanted = true;
+  /** Why it has no listener although it needs one; undefined otherwise. */
+  failure: string | undefined;
+
+  constructor(id: string, frontend: Frontend, owner: FrontendOwner, senders: Senders, runtime: UserspaceRuntime) {
+    this.id = id;
+    this.gate = new Gate(frontend, senders);
+    this.#owner = owner;
+    this.#runtime = runtime;
+  }
+
+  get name(): string {
+    return this.#owner.name;
+  }
+
+  get isFirst(): boolean {
+    return this.#owner.isFirst;
+  }
+
+  get balancer(): Balancer {
+    return this.#owner.balancer;
+  }
+
+  get frontend(): Frontend {
+    return this.gate.frontend;
+  }
+
+  get verdict(): Verdict {
+    return verdictOf(this.frontend);
+  }
+
+  get isListening(): boolean {
+    return this.#listener !== undefined;
+  }
+
+  /** State for the entry. */
+  get state(): EntryState {
+    if (!this.isWanted) return { kind: "none" };
+    const { verdict } = this;
+    if (verdict !== "serve") return { kind: verdict };
+    return this.#listener === undefined ? { kind: "none" } : { kind: "open", at: this.#listener.at };
+  }
+
+  /** Whether nothing has to be opened, closed or published. */
+  isSettledAt(place: Place | undefined): boolean {
+    const isSettled = this.#isAt(place) && this.#replaced.length === 0 && this.isWanted;
+    return isSettled && this.#published === JSON.stringify(this.state);
+  }
+
+  /** Notes that the entry has put the current state into effect. */
+  setPublished(): void {
+    this.#published = JSON.stringify(this.state);
+  }
+
+  /** Takes a new plan, perhaps of another Service. Open connections go on. */
+  update(frontend: Frontend, owner: FrontendOwner): void {
+    this.gate.update(frontend);
+    this.#owner = owner;
+    this.isWanted = true;
+  }
+
+  /**
+   * Opens a listener at a place, or none if it is undefined. The previous listener stays open until
+   * {@link closeReplaced}. Sets {@link failure} if that is not possible. Returns whether a listener was opened.
+   */
+  async openAt(place: Place | undefined): Promise<boolean> {
+    if (this.#isAt(place)) {
+      this.failure = undefined;
+      return false;
+    }
+    if (this.#listener !== undefined) this.#replaced.push(this.#listener);
+    this.#listener = undefined;
+    try {
+      this.#listener = place === undefined ? undefined : await this.#openFirst(place);
+      this.failure = undefined;
+    } catch (error) {
+      const [first = 0] = place?.ports ?? [];
+      this.failure = `${addressAndPort(place?.address ?? "", first)}: ${reasonOf(error)}`;
+    }
+    return this.#listener !== undefined;
+  }
+
+  /** Closes the listeners that {@link openAt} has replaced. Returns whether there were any. */
+  closeReplaced(): boolean {
+    const replaced = this.#replaced;
+    this.#replaced = [];
+    for (const listener of replaced) void listener.close();
+    return replaced.length > 0;
+  }
+
+  /** Closes all listeners. */
+  close(): void {
+    if (this.#listener !== undefined) this.#replaced.push(this.#listener);
+    this.#listener = undefined;
+    this.closeReplaced();
+  }
+
+  /** Describes it in one line. *Shape:* `TCP 10.96.0.1:80 default/web serve at 192.0.2.1:20173`. */
+  describe(): string {
+    const { address, protocol, port } = this.frontend;
+    const at = this.#listener?.at;
+    const served = at === undefined ? this.verdict : `serve at ${addressAndPort(at.address, at.port)}`;
+    return `${protocol} ${addressAndPort(address ?? "*", port)} ${this.name} ${served}`;
+  }
+
+  #isAt(place: Place | undefined): boolean {
+    const at = this.#listener?.at;
+    if (at === undefined || place === undefined) return at === place;
+    return at.address === place.address && place.ports.includes(at.port);
+  }
+
+  /** Listens at the first port of a place that is free. */
+  async #openFirst({ address, ports }: Place): Promise<OpenListener> {
+    const { maxListenersPerService } = this.#runtime.settings;
+    if (!this.#owner.isWithinShare) throw new Error(`a Service has at most ${maxListenersPerService} local ports`);
+    let reason = new Error("all ports to listen at are used by other frontends");
+    for (const port of ports) {
+      if (this.#runtime.isListening(this.frontend.protocol, { address, port })) continue;
+      try {
+        return await this.#open({ address, port });
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+        reason = error as Error;
+      }
+    }
+    throw reason;
+  }
+
+  async #open(at: EndpointAddress): Promise<OpenListener> {
+    const { relay, udp } = this.#runtime;
+    const { protocol } = this.frontend;
+    // Before the first wait: no other frontend may take the place meanwhile.
+    this.#runtime.setListening(protocol, at, true);
+    let listener: TcpListener | UdpListener;
+    try {
+      listener = protocol === "TCP" ? await TcpListener.open(this, at, relay) : await UdpListener.open(this, at, udp);
+    } catch (error) {
+      this.#runtime.setListening(protocol, at, false);
+      throw error;
+    }
+    return {
+      at,
+      close: () => {
+        this.#runtime.setListening(protocol, at, false);
+        return listener.close();
+      },
+    };
+  }
+}
 
 /** Returns the id of a frontend. *Shape:* `TCP 10.96.0.1 80`, `UDP * 30053`. */
 const idOf = ({ address, protocol, port }: Pick<Frontend, "address" | "protocol" | "port">): string =>

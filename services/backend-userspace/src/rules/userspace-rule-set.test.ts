@@ -3,7 +3,7 @@ import { createServer } from "node:net";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
-import { MapEntry } from "../entry/map-entry.ts";
+import { MapEntry } from "../entry/entry.ts";
 import { familyPlan, key, RunningService, readAll, servicePlan, TestEndpoint } from "../testing/running-service.ts";
 
 const stages = { committing: () => undefined };

@@ -4,11 +4,23 @@ import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/servic
 import type { Registry } from "prom-client";
 import type { Algorithm, BalancedEndpoint } from "../balance/balancer.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
-import { type Connection, type RelayContext, type SweepLimits, sweep, sweepIntervalMs } from "../relay/connection.ts";
-import { ReadBuffer, ReadGarbage } from "../relay/read-memory.ts";
-import { TrafficTable } from "../traffic/service-traffic.ts";
-import { limitsFor, readMemoryLimit, readOpenFilesLimit, TrafficLimit } from "../traffic/traffic-limits.ts";
-import { registerTrafficMetrics } from "../traffic/traffic-metrics.ts";
+import {
+  type Connection,
+  ReadBuffer,
+  ReadGarbage,
+  type RelayContext,
+  type SweepLimits,
+  sweep,
+  sweepIntervalMs,
+} from "../relay/connection.ts";
+import {
+  limitsFor,
+  readMemoryLimit,
+  readOpenFilesLimit,
+  registerTrafficMetrics,
+  TrafficLimit,
+  TrafficTable,
+} from "../traffic/service-traffic.ts";
 
 /** Settings of the traffic, from the options of the backend. Times in milliseconds. */
 export interface TrafficSettings {

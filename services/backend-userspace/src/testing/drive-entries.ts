@@ -4,9 +4,8 @@ import type { Family } from "@kpng/model/address.ts";
 import { createLog } from "@kpng/process/log.ts";
 import type { Frontend, Route } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
-import { chooseEntries } from "../entry/choose-entry.ts";
 import type { EntryFrontend, EntryState } from "../entry/entry.ts";
-import { RedirectEntry } from "../entry/redirect-entry.ts";
+import { chooseEntries, RedirectEntry } from "../entry/redirect-entry.ts";
 
 // Changes the entries in the network namespace of this process, and prints what each step found. The kernel test of the
 // entries runs it as a process in a namespace of its own.

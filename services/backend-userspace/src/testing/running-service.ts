@@ -7,8 +7,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { EndpointAddress, Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { Registry } from "prom-client";
-import type { Entry } from "../entry/entry.ts";
-import { MapEntry } from "../entry/map-entry.ts";
+import { type Entry, MapEntry } from "../entry/entry.ts";
 import { UserspaceRuleSet } from "../rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "../rules/userspace-runtime.ts";
 

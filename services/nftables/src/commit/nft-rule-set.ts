@@ -14,8 +14,7 @@ import { ipOf } from "../render/skeleton.ts";
 import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts";
 
 /**
- * The rules of one family in a table of nftables. `backend.ts` makes one for each family, and `FamilyRules` of
- * backend-kit calls it through the interface `RuleSet`.
+ * The rules of one family in a table of nftables.
  *
  * It translates between that interface and `NftTable`, which reads and writes the kernel. For `--dry-run` and `--diff`,
  * `PrintedRuleSet` takes its place.
@@ -95,10 +94,7 @@ export interface NftChange extends RuleChange {
   readonly deletes: number;
 }
 
-/**
- * Describes a change for log, metrics and inspection. `NftRuleSet` and `PrintedRuleSet` call it after each sync and
- * repair. Separate from `NftTable`, which makes the change and formats no text.
- */
+/** Describes a change for log, metrics and inspection. */
 export function makeNftChange(family: Family, mode: "partial" | "full", change: TableChange, table: string): NftChange {
   const { elements, chains } = change;
   const count = (kind: "put" | "delete"): number =>
@@ -164,8 +160,7 @@ function listDifferences(family: Family, { elements, chains }: TableChange): rea
 }
 
 /**
- * Lists the elements and chains of Services, each with what it serves. `NftRuleSet` implements its two lists with it,
- * the desired and the installed rules; the inspection of backend-kit shows them for `kpng get rules`.
+ * Lists the elements and chains of Services, each with what it serves.
  *
  * *Shape of a line:* `frontends { 10.96.0.1 . tcp . 80 : 4000:200a } # ns/web:http: set 0:2000, 10 endpoints, …` or
  * `sticky_0123456789abcdef meta priority … # ns/web`. Rules that serve no single Service are not listed.

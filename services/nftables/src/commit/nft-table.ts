@@ -65,12 +65,27 @@ const chunkBytes = 256 * 1024;
 const transactionOverhead = 1024;
 
 /**
- * The table of one family in the kernel, and the elements and chains that it should contain. `NftRuleSet` calls it, one
- * call at a time.
+ * The table of one family in the kernel: what it should contain, what is installed, and the way from one to the other.
  *
- * This class decides what is written and in which order. `ServiceElements` keeps the wanted elements, `render/` makes
- * rules, `read/` reads the table. Elements and pick chains are written through a `NftablesConnection` (netlink or the
- * program nft, as `openConnection` chose), all other chains by `RunNft`.
+ * Rules for each Service would cost every packet time, and every change a new list of rules. So the rules are constant
+ * (`skeleton.ts`), and Services are elements of maps that they look up:
+ *
+ * ```text
+ * 10.96.0.1:80/tcp   frontends   { 10.96.0.1 . tcp . 80 : kind, set 5, 3 endpoints }   kept in meta priority
+ * pick               picks       { 3 : goto pick_3 }                                   shared by all such Services
+ * pick_3             slots       { set 5 . 1 : 10.1.0.7 . 8080 }                       index by numgen; dnat
+ * ```
+ *
+ * A changed endpoint is one or two elements, sent through netlink in one transaction, which the kernel applies as a
+ * whole. nft, which reads all tables at each run, is used only for rules: the skeleton, and the chains of Services with
+ * affinity or source ranges.
+ *
+ * - What elements lead to is installed before them, and removed after them.
+ * - One element holds set and number of endpoints, so that no packet meets the id of one transaction and the count of
+ *   another. Lookups that a concurrent replacement can hide are repeated.
+ * - The hooks are installed last: a first load may take several transactions, and no packet sees them.
+ * - The record of the plan is in the same transaction as its elements, so that a restart knows what is installed.
+ * - After a failure `#installed` is undefined, and the next call reads and compares the whole table.
  */
 export class NftTable {
   readonly #options: NftTableOptions;

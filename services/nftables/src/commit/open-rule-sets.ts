@@ -72,7 +72,7 @@ export interface ObservedTable {
 
 /**
  * Adds the metric of clients that a full map of affinity does not remember. Each scrape reads the counter in the kernel
- * of each table; one that cannot be read leaves the metric as it was. `backend.ts` calls it for tables in the kernel.
+ * of each table; one that cannot be read leaves the metric as it was.
  */
 export function observeAffinity(registry: Registry, tables: readonly ObservedTable[]): void {
   new Counter({

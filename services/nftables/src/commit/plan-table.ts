@@ -54,8 +54,6 @@ export interface FoundTable {
  * Plans a full sync of a table: the chains of an earlier run are written again, because their rules may have been
  * changed, and only elements that differ from those found. Chains that are neither in `frame` nor in the plan are
  * removed.
- *
- * `NftTable` carries the plan out, and `PrintedRuleSet` prints it for `--dry-run` and `--diff`.
  */
 export async function planInstall(elements: ServiceElements, found: FoundTable, frame: Frame): Promise<TablePlan> {
   const { table, chains } = elements;
@@ -86,8 +84,7 @@ function frameChains({ skeleton, hooks }: Frame): readonly string[] {
 const servicesPerTurn = 200;
 
 /**
- * Fills empty `elements` with all Services of a plan. `NftTable` calls it in a full sync, and `PrintedRuleSet` for
- * `--dry-run` and `--diff`; a partial sync puts single Services itself.
+ * Fills empty `elements` with all Services of a plan.
  *
  * The ids that endpoint sets have in the kernel are kept, so that few elements are rewritten: all of them are taken
  * over before any Service gets a new id, and new ids are ones that no set in the kernel has. `actual` are the elements in the kernel.
@@ -115,10 +112,7 @@ export async function fillElements(elements: ServiceElements, plan: FamilyPlan, 
   elements.table.put("picks", numberBytes(0), "sticky");
 }
 
-/**
- * Puts all Services of a plan into `elements`, which have the Services of an earlier plan, and the record. `NftTable`
- * calls it in a full sync if the table is known; {@link fillElements} begins with empty elements.
- */
+/** Puts all Services of a plan into `elements`, which have the Services of an earlier plan, and the record. */
 export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promise<void> {
   const keys = new Set(plan.keys());
   let count = 0;
@@ -131,7 +125,7 @@ export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promi
 
 /**
  * Puts the element that leads from a number of endpoints to the pick chain with this name. Other chains, and those for
- * client affinity, have no such element. `planInstall` and `planChange` call it for installed and for needed chains.
+ * client affinity, have no such element.
  */
 export function putPick({ table }: ServiceElements, name: string): void {
   const count = countOfPick(name);
@@ -153,9 +147,6 @@ const frontendMaps: ReadonlySet<SharedSet> = new Set(["frontends", "local_fronte
 /**
  * Returns the names of the pick chains that new elements need, each once. A pick chain chooses at random one of a
  * certain number of endpoints: `pick_3` one of three. All Services with that number of endpoints share the chain.
- *
- * `planInstall` and `planChange` call it, because the chains must exist before elements lead to them. The names of pick
- * chains are interpreted in this file alone.
  */
 export function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementValue]>): readonly string[] {
   const needed = new Set<string>();

@@ -24,8 +24,7 @@ export interface PrintedRuleSetOptions extends NftTableOptions {
 }
 
 /**
- * Compares the table of one family with what it should contain, and changes nothing. `backend.ts` makes it in place of
- * `NftRuleSet` for `--dry-run` and `--diff`.
+ * Compares the table of one family with what it should contain, and changes nothing.
  *
  * Separate from `NftRuleSet`, so that no code of these two runs can write to the kernel.
  */

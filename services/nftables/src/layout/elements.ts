@@ -4,7 +4,7 @@ import ipaddr from "ipaddr.js";
 
 /**
  * Names of the sets and maps of nftables that all Services share. `renderSkeleton` declares them, `ServiceElements`
- * fills them, and `read/` reads them. This file has only the names, so that all folders can import it.
+ * fills them, and `read/` reads them.
  *
  * `record` is last: its one element is written after all others if they need several transactions.
  */

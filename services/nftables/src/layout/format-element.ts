@@ -51,9 +51,6 @@ export const protocolNames: Readonly<Record<number, string>> = { 6: "tcp", 17: "
  * Formats an element as nft prints it, or its key alone if `value` is undefined. *Shape:* `frontends { 10.96.0.1 . tcp
  * . 80 : 4000:200a }`.
  *
- * `listRules` lists elements with it for inspection, `makeNftChange` describes changes, and `NftToolConnection` makes
- * commands of nft with it. Through netlink, elements are sent as bytes; see `element-batch.ts`.
- *
  * Errors: RangeError for bytes that are not of the set's type.
  */
 export function formatElement(

@@ -1,7 +1,6 @@
 /**
  * Numbers of the netlink protocol that nftables uses, for all files of this folder. Source: linux/netlink.h,
- * linux/netfilter/{nfnetlink,nf_tables}.h. The file has only numbers; `element-batch.ts` and `read-objects.ts` say what
- * they mean in messages.
+ * linux/netfilter/{nfnetlink,nf_tables}.h.
  */
 export const flags = { request: 0x1, ack: 0x4, dump: 0x300, create: 0x400, append: 0x800 } as const;
 

@@ -22,8 +22,8 @@ export interface MessageHeader {
 }
 
 /**
- * Writes nfnetlink messages into one growing buffer. `encodeBatch` and `NftablesConnection` write messages with it,
- * `pick-rules.ts` their rules. It knows headers, attributes and padding, but no numbers of nftables.
+ * Writes nfnetlink messages into one growing buffer. It knows headers, attributes and padding, but no numbers of
+ * nftables.
  *
  * Integers of headers are in host byte order, which is little-endian on every platform where Node.js runs on Linux.
  * Integers of nftables attributes are big-endian.
@@ -128,7 +128,7 @@ export interface NetlinkMessage {
 
 /**
  * Splits the result of one read of a socket into messages, for `NftablesConnection`. A truncated rest is ignored: the
- * kernel sends none. This file knows only the framing of netlink; `read-objects.ts` decodes what nftables puts into it.
+ * kernel sends none.
  */
 export function* readMessages(bytes: Buffer): Generator<NetlinkMessage, void, void> {
   for (let at = 0; at + 16 <= bytes.length; ) {
@@ -144,10 +144,7 @@ export function* readMessages(bytes: Buffer): Generator<NetlinkMessage, void, vo
   }
 }
 
-/**
- * Calls `take` with each attribute of a list; the value is a view of `bytes`. `read-objects.ts` decodes messages with
- * it.
- */
+/** Calls `take` with each attribute of a list; the value is a view of `bytes`. */
 export function forEachAttribute(bytes: Buffer, take: (type: number, value: Buffer) => void): void {
   for (let at = 0; at + 4 <= bytes.length; ) {
     const length = bytes.readUInt16LE(at);

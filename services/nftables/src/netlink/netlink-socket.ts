@@ -67,8 +67,7 @@ function loadCLibrary() {
 }
 
 /**
- * A netlink socket to the kernel's netfilter subsystem, in the network namespace of this process. `NftablesConnection`
- * has one. This is the only file that calls the C library; it knows bytes, not their meaning.
+ * A netlink socket to the kernel's netfilter subsystem, in the network namespace of this process.
  *
  * The kernel handles a message during `send`, so its answer can be received at once.
  */

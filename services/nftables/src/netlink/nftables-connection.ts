@@ -93,9 +93,7 @@ interface Collector<Result> {
  * Changes and reads elements of nftables sets and maps through netlink, without a process and without reading the rest
  * of the ruleset. The cost is that of the elements, whatever else the network namespace contains.
  *
- * `NftTable` commits transactions with it, and `read/` reads the table. It runs the dialogue with the kernel:
- * `element-batch.ts` encodes requests, `read-objects.ts` decodes answers, `NetlinkSocket` transports both. The program
- * nft, which changes chains and rules, is run by `RunNft`.
+ * It runs the dialogue with the kernel: `transaction.ts` encodes requests, and `read-objects.ts` decodes answers.
  *
  * One call at a time; a second call begins when the first has ended.
  */

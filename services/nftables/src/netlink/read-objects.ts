@@ -16,10 +16,7 @@ import {
 } from "./constants.ts";
 import { forEachAttribute } from "./messages.ts";
 
-/**
- * Names of the chains and sets of a table. `NftablesConnection` decodes answers of the kernel with the functions of
- * this file; `element-batch.ts` encodes requests.
- */
+/** Names of the chains and sets of a table. */
 export interface TableObjects {
   readonly chains: readonly string[];
   readonly sets: readonly { readonly kind: "set" | "map"; readonly name: string }[];

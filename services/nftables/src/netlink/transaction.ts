@@ -48,11 +48,11 @@ export interface ElementChange {
 export interface ChainAddition {
   readonly kind: "chain";
   readonly chain: string;
-  /** Each writes the expressions of one rule; see `pick-rules.ts`. */
+  /** Each writes the expressions of one rule; see {@link writePickRule}. */
   readonly rules: readonly ((writer: NetlinkWriter) => void)[];
 }
 
-/** One step of a transaction. `NftTable` makes the steps, and `NftablesConnection` commits them. */
+/** One step of a transaction. */
 export type BatchStep = ElementChange | ChainAddition;
 
 /** Which table a transaction changes. */
@@ -74,8 +74,7 @@ export interface EncodedBatch {
 const maxListBytes = 60_000;
 
 /**
- * Encodes one transaction: all steps take effect, or none. `NftablesConnection` sends the result. Separate from it,
- * because encoding is pure.
+ * Encodes one transaction: all steps take effect, or none.
  *
  * With `generation`, the kernel refuses the transaction (ERESTART) unless the ruleset of this network namespace still
  * has that generation. Steps without elements are skipped; a batch without any step has `lastSequence` 0. Pure.
@@ -224,8 +223,8 @@ function commentBytes(comment: string): Uint8Array {
 type Expression = readonly [name: string, writeAttributes: (writer: NetlinkWriter) => void];
 
 /**
- * Writes the expressions of the rule `meta priority set meta priority and MASK`. `pickChainAddition` in `skeleton.ts`
- * uses the rules of this file in pick chains, the chains that choose an endpoint at random.
+ * Writes the expressions of the rule `meta priority set meta priority and MASK`. Such rules are those
+ * of pick chains, which choose an endpoint at random.
  *
  * All other rules are text for the program nft. These are encoded here because nft 1.0.6 cannot add them to a table
  * that exists: it fails with "conflicting protocols specified" for a map whose values have `th dport`. Source of the

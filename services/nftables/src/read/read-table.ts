@@ -28,9 +28,7 @@ export interface OwnObjects extends TableObjects {
  * Returns the chains and sets of our table, and which of the shared sets exist; undefined if the table does not exist.
  * O(chains and sets of all tables of the family).
  *
- * Both rule sets call it before a full sync, to find the chains and sets of an earlier run; so does
- * `readInstalledState`. `makeProxy` in `backend.ts` calls it for `--cleanup`, so that the table of another program is
- * not deleted. Elements are read by `readElements`.
+ * Elements are read by `readElements`.
  *
  * Errors: TABLE_NOT_OURS if another program, or a version with another layout, has made the table; READ_FAILED.
  */
@@ -63,8 +61,7 @@ export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set
 
 /**
  * Reads the elements of all shared sets; a set that is not among `existing` counts as empty. O(elements); about 10 µs
- * for each, with turns for the event loop. `NftTable` calls it in full syncs and repairs, `PrintedRuleSet` for
- * `--dry-run` and `--diff`, `NftRuleSet` to find damage. `ElementTable` then compares them with the wanted elements.
+ * for each, with turns for the event loop. `ElementTable` then compares them with the wanted elements.
  *
  * Errors: READ_FAILED, e.g. if the table does not exist any more.
  */
@@ -82,7 +79,7 @@ export async function readElements(
 
 /**
  * Returns the values of each endpoint set's slots, by the id of the set, in order; sets with an empty slot in between
- * are left out. `fillElements` hands them to `ServiceElements`, which keeps the slots of an earlier run.
+ * are left out.
  */
 export function slotsById(slots: ReadonlyMap<ElementBytes, ElementValue>): Map<number, readonly ElementBytes[]> {
   const found = new Map<number, ElementBytes[]>();
@@ -107,8 +104,8 @@ export function idsOfSlots(slots: ReadonlyMap<ElementBytes, ElementValue>): Read
 export type RulesByChain = ReadonlyMap<string, readonly string[]>;
 
 /**
- * Returns the names of chains whose rules differ, in alphabetical order. `NftTable` calls it to detect changes by other
- * programs, and to name the chains that a sync changed. Elements of sets are compared by `ElementTable` instead.
+ * Returns the names of chains whose rules differ, in alphabetical order. Elements of sets are compared by
+ * `ElementTable` instead.
  */
 export function compareRules(a: RulesByChain, b: RulesByChain): readonly string[] {
   const names = [...new Set([...a.keys(), ...b.keys()])].sort();
@@ -117,8 +114,7 @@ export function compareRules(a: RulesByChain, b: RulesByChain): readonly string[
 
 /**
  * Reads the rules of each chain, and with them the contents of the sets of source ranges, so that a changed range
- * counts as a changed rule of the chain with the same name. `NftTable` compares what it has installed with what it
- * reads later.
+ * counts as a changed rule of the chain with the same name.
  *
  * Errors: READ_FAILED.
  */
@@ -136,8 +132,7 @@ export async function readRules(connection: NftablesConnection, id: TableId): Pr
  * Reads which rules an earlier run has left in our table: "marked" with the record of these rules, "unmarked" without
  * one, or "absent". A table with a record counts even if its hooks are missing, because these can be restored.
  *
- * `NftRuleSet` calls it for `FamilyRules` of backend-kit, which then decides how a saved view is used. The layout of
- * the table is not part of the record: a table of another layout is refused.
+ * The layout of the table is not part of the record: a table of another layout is refused.
  *
  * Errors: READ_FAILED, TABLE_NOT_OURS.
  */
@@ -160,7 +155,7 @@ const frontendMaps: readonly SharedSet[] = ["frontends", "local_frontends", "nod
  * way of every packet, a frontend that leads to no endpoint, or endpoints without any frontend. Undefined if there is
  * no such sign. Pure; O(elements).
  *
- * `NftRuleSet` calls it for a table that it must not repair. Other damage is found only by a comparison with a view.
+ * Other damage is found only by a comparison with a view.
  */
 export function findDamage(rules: RulesByChain, elements: ActualElements): string | undefined {
   const empty = essentialChains.find((name) => (rules.get(name)?.length ?? 0) === 0);

@@ -15,7 +15,6 @@ type Elements = Map<ElementBytes, ElementValue>;
 
 /**
  * The elements that the sets of one table should have, and which of them have changed since the last commit.
- * `ServiceElements` puts the elements of Services, and `NftTable` commits the changes.
  *
  * It knows only keys and values. `EndpointSets`, `EndpointIds` and `ServiceElements` decide which elements there are.
  *

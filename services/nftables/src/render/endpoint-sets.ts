@@ -27,13 +27,11 @@ interface HeldSet {
 
 /**
  * Numbers the endpoint sets of a table and keeps the endpoints of each in slots 0 to count − 1, so that a rule can
- * choose one by a random number. `ServiceElements` puts and deletes the sets of each Service port.
+ * choose one by a random number.
  *
  * An endpoint keeps its slot as long as possible, so adding or removing an endpoint changes one or two elements. An id
  * that is no longer used is reused only after all others, so a packet that is being processed cannot reach another
  * Service's endpoints.
- *
- * Separate from `renderService`, which is pure: the slots depend on earlier puts.
  */
 export class EndpointSets {
   readonly #table: ElementTable;
@@ -165,7 +163,6 @@ interface HeldId {
 
 /**
  * Ids of the endpoints of sets with client affinity. The kernel remembers the id of the endpoint that each client got.
- * `ServiceElements` asks for the id of each endpoint of such a Service.
  *
  * Separate from `EndpointSets`, whose slot numbers change when endpoints go: a client must keep its endpoint then.
  *

@@ -5,10 +5,7 @@ import { firstEndpointId, packed, sharedSets } from "../layout/elements.ts";
 import type { TableId } from "../netlink/transaction.ts";
 import { ipOf, notRemembered } from "./skeleton.ts";
 
-/**
- * A chain that some Services need, and the set or map that belongs to it. `ServiceElements` renders the chains of each
- * Service with the functions of this file; `elements/service-chains.ts` remembers which are installed.
- */
+/** A chain that some Services need, and the set or map that belongs to it. */
 export interface ServiceChain {
   /** Name of the chain; equal names have equal rules unless `rules` differ in a later version of the same Service. */
   readonly name: string;
@@ -107,12 +104,7 @@ interface HeldChain {
   owners: number;
 }
 
-/**
- * The chains that single Services need, for client affinity and source ranges, and which of them are installed.
- * `ServiceElements` adds and releases the chains of each Service; `NftTable` runs the commands that it returns.
- *
- * Separate from `ElementTable`, because the program nft writes chains, as text, and netlink writes elements.
- */
+/** The chains that single Services need, for client affinity and source ranges, and which of them are installed. */
 export class ServiceChains {
   readonly #table: TableId;
   readonly #wanted = new Map<string, HeldChain>();

@@ -55,9 +55,8 @@ export function usedSets({ frontends }: ServicePortPlan): ReadonlySet<EndpointSe
 }
 
 /**
- * Renders the elements of one Service, except the slots with its endpoints, which `EndpointSets` keeps.
- * `ServiceElements` calls it for each changed Service. Rules that do not depend on Services are in `skeleton.ts`. Pure;
- * O(frontends).
+ * Renders the elements of one Service, except the slots with its endpoints, which `EndpointSets` keeps. Rules that do
+ * not depend on Services are in `skeleton.ts`. Pure; O(frontends).
  */
 export function renderService(plan: ServicePlan, { numbered, rangesChain }: RenderedParts): readonly ServiceElement[] {
   return [
@@ -140,7 +139,7 @@ const nothing: Contribution = { elements: [], sets: new Set(), chains: [], stick
 
 /**
  * Turns plans of Services into the elements and chains of one table, and remembers those of each Service to replace
- * them. `NftTable` puts each changed Service; `fillElements` puts all of them in a full sync.
+ * them.
  *
  * It joins four parts: `renderService` decides which elements a Service has, `EndpointSets` and `EndpointIds` give out
  * numbers, and {@link table} keeps the elements until they are committed.

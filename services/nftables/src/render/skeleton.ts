@@ -35,8 +35,7 @@ interface Chain {
  * Renders the fixed part of a table as commands of nft: sets, maps, and the chains that each table has, whatever its
  * Services are. The commands keep the elements of existing sets and maps, and replace the rules of the chains.
  *
- * `NftTable` runs the commands in each full sync, and `PrintedRuleSet` prints them. Separate from `renderService`:
- * Services only add elements to the sets, so a change of a Service changes no rule of this file.
+ * Services only add elements to the sets: a change of a Service changes no rule of this file.
  *
  * No packet reaches the chains before {@link renderHooks} is installed, so the sets can be filled in several
  * transactions.
@@ -79,7 +78,7 @@ export function pickChain(count: number): string {
 
 /**
  * Returns the chain that picks one of `count` endpoints of the set whose id is in the packet's priority, as a step of a
- * transaction. `NftTable` installs pick chains with it; `PrintedRuleSet` prints {@link renderPickChain}.
+ * transaction.
  */
 export function pickChainAddition(family: Family, count: number): ChainAddition {
   return {
@@ -110,7 +109,7 @@ export function renderStickyPickChain(family: Family, table: string, count: numb
   return lines(renderChains(ipOf(family), table, [{ name: stickyPickChain(count), rules }]));
 }
 
-/** Renders the chain of {@link pickChainAddition} as commands of nft, for `PrintedRuleSet` and `NftToolConnection`. */
+/** Renders the chain of {@link pickChainAddition} as commands of nft, for `PrintedRuleSet`. */
 export function renderPickChain(family: Family, table: string, count: number): string {
   const ip = ipOf(family);
   const pick = (modulus: number): string =>

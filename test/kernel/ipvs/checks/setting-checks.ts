@@ -1,4 +1,4 @@
-import { wantedSysctls } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
+import { wantedSysctls } from "@kpng/backend-ipvs/commit/kernel-support.ts";
 import { programFile } from "../../../process/program-file.ts";
 import { both, type Checks, expectTrue, withScheduler } from "./check.ts";
 

@@ -1,0 +1,54 @@
+import { describe, expect, test } from "vitest";
+import { Spans } from "./frontend-slots.ts";
+
+describe("Spans", () => {
+  test("numbers that are given back can be taken in one piece again", () => {
+    const spans = new Spans(1, 10);
+    const taken = [spans.take(3), spans.take(3), spans.take(4)];
+    expect(taken).toEqual([1, 4, 7]);
+    expect(spans.take(1)).toBeUndefined();
+    for (const [first, length] of [
+      [4, 3],
+      [7, 4],
+      [1, 3],
+    ] as const) {
+      spans.give(first, length);
+    }
+    expect(spans.take(10)).toBe(1);
+  });
+
+  test("certain numbers can be reserved only while all of them are free", () => {
+    const spans = new Spans(0, 10);
+    expect(spans.reserve(4, 3)).toBe(true);
+    expect([spans.reserve(6, 1), spans.reserve(3, 2), spans.reserve(9, 2)]).toEqual([false, false, false]);
+    expect([spans.take(4), spans.take(3)]).toEqual([0, 7]);
+  });
+
+  test("random calls never give out a number twice, and lose none", () => {
+    for (let seed = 1; seed <= 20; seed++) {
+      let state = seed;
+      const random = (below: number): number => {
+        state = (state * 48_271) % 0x7fff_ffff;
+        return state % below;
+      };
+      const spans = new Spans(0, 100);
+      const taken = new Map<number, number>();
+      for (let step = 0; step < 500; step++) {
+        const length = 1 + random(9);
+        const first = random(2) === 0 ? spans.take(length) : undefined;
+        if (first !== undefined) {
+          const isFree = [...taken].every(([start, size]) => first + length <= start || start + size <= first);
+          expect(isFree, `seed ${seed}, step ${step}`).toBe(true);
+          taken.set(first, length);
+        } else {
+          const [entry] = taken;
+          if (entry === undefined) continue;
+          taken.delete(entry[0]);
+          spans.give(...entry);
+        }
+      }
+      for (const entry of taken) spans.give(...entry);
+      expect(spans.take(100), `seed ${seed}`).toBe(0);
+    }
+  });
+});

@@ -1,0 +1,217 @@
+import { addressAndPort, type Family } from "@kpng/model/address.ts";
+import type { EndpointAddress, Frontend } from "@kpng/service-plan/service-plan.ts";
+import ipaddr from "ipaddr.js";
+import { type MapLayout, mapFlags, mapTypes } from "../bpf/bpf-map.ts";
+
+/** How many elements the maps have room for. */
+export interface MapSizes {
+  /** Frontends per family. */
+  readonly maxFrontends: number;
+  /** Endpoints per family; an endpoint counts once for each Service port and policy, and once more while it changes. */
+  readonly maxEndpoints: number;
+}
+
+/** Names of the maps, which lb.bpf.c refers to. */
+export type MapName = "frontends" | "slots" | "endpoints" | "node_addresses" | "peers" | "config";
+
+/** Sizes of keys and values in bytes; lb.bpf.c asserts them. */
+export const sizes = {
+  frontendKey: 20,
+  slot: 40,
+  endpoint: 24,
+  config: 16,
+} as const;
+
+/** Place of the key in a slot, in bytes: two routes of 8 bytes, in the order of `senders`, are first. */
+export const slotKeyPlace = 16;
+
+/** Increased with each change of the meaning of keys or values: programs of another version get maps of their own. */
+export const layoutVersion = 3;
+
+/** Layout of one of our maps. */
+export type NamedLayout = MapLayout & { readonly name: MapName };
+
+/**
+ * Returns the maps of an instance, for `EbpfMaps`. Both families share them; each has one half of `slots` and
+ * `endpoints`.
+ */
+export function mapLayouts({ maxFrontends, maxEndpoints }: MapSizes): readonly NamedLayout[] {
+  const make = (
+    name: MapName,
+    type: keyof typeof mapTypes,
+    [keyBytes, valueBytes, maxEntries]: readonly [number, number, number],
+    flags = 0,
+  ): NamedLayout => ({ name, type: mapTypes[type], keyBytes, valueBytes, maxEntries, flags });
+  const { noPreallocation, mappable } = mapFlags;
+  return [
+    make("frontends", "hash", [sizes.frontendKey, 4, 2 * maxFrontends], noPreallocation),
+    make("slots", "array", [4, sizes.slot, 2 * maxFrontends], mappable),
+    make("endpoints", "array", [4, sizes.endpoint, 2 * maxEndpoints], mappable),
+    make("node_addresses", "hash", [16, 4, 4_096], noPreallocation),
+    make("peers", "socketStorage", [4, 36, 0], noPreallocation),
+    make("config", "array", [4, sizes.config, 2]),
+  ];
+}
+
+/** The start of each IPv4 address: addresses of both families have 16 bytes, as ::ffff:a.b.c.d. */
+const mappedPrefix = Buffer.from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+
+/** Writes an address in its 16 bytes. `address` is canonical. */
+export function writeAddress(bytes: Buffer, address: string, at = 0): void {
+  if (address.includes(":")) {
+    bytes.set(ipaddr.IPv6.parse(address).toByteArray(), at);
+    return;
+  }
+  // Without regular expressions and calls for single bytes, which would cost most of a load of 100 000 endpoints.
+  for (let index = 0; index < 10; index++) bytes[at + index] = 0;
+  bytes[at + 10] = bytes[at + 11] = 0xff;
+  let index = at + 12;
+  let value = 0;
+  for (let position = 0; position < address.length; position++) {
+    const code = address.charCodeAt(position);
+    if (code === 46) {
+      bytes[index++] = value;
+      value = 0;
+    } else value = value * 10 + code - 48;
+  }
+  bytes[index] = value;
+}
+
+/** Returns the 16 bytes of an address. */
+export function addressBytes(address: string): Buffer {
+  const bytes = Buffer.alloc(16);
+  writeAddress(bytes, address);
+  return bytes;
+}
+
+/** Returns the address of 16 bytes, in canonical form. */
+export function readAddress(bytes: Buffer, at = 0): string {
+  return familyOf(bytes, at) === "v4"
+    ? bytes.subarray(at + 12, at + 16).join(".")
+    : new ipaddr.IPv6([...bytes.subarray(at, at + 16)]).toRFC5952String();
+}
+
+/** Returns the family of the address at `at`. */
+export function familyOf(bytes: Buffer, at = 0): Family {
+  return bytes.compare(mappedPrefix, 0, mappedPrefix.length, at, at + mappedPrefix.length) === 0 ? "v4" : "v6";
+}
+
+const anyAddress: Readonly<Record<Family, string>> = { v4: "0.0.0.0", v6: "::" };
+
+/**
+ * Key of an element as text, one character for each byte: maps of this process are by text, and a hundred thousand
+ * buffers would cost much memory and garbage collection.
+ */
+export type KeyText = string;
+
+const frontendBytes = Buffer.alloc(sizes.frontendKey);
+
+/**
+ * Returns the key of a TCP frontend: address and port. A node port has the family's unspecified address.
+ *
+ * Source of all keys: the structures of lb.bpf.c. `tables/` and `datapath/` write them, and nothing else knows their
+ * bytes.
+ */
+export function frontendKey(family: Family, { address, port }: Pick<Frontend, "address" | "port">): KeyText {
+  writeAddress(frontendBytes, address ?? anyAddress[family]);
+  frontendBytes.writeUInt16BE(port, 16);
+  return frontendBytes.toString("latin1");
+}
+
+/** Describes the key of a frontend. *Shape:* `TCP 10.96.0.1:80`, `TCP *:30053`, `TCP [fd00::1]:80`. */
+export function describeKey(text: KeyText): string {
+  const key = Buffer.from(text, "latin1");
+  const address = readAddress(key);
+  const place = Object.values(anyAddress).includes(address) ? "*" : address.includes(":") ? `[${address}]` : address;
+  return `TCP ${place}:${key.readUInt16BE(16)}`;
+}
+
+/** Whose socket it is. */
+export type SocketOwner = "pod" | "node";
+
+/** Owners in the order of their routes in a slot. */
+export const senders: readonly SocketOwner[] = ["pod", "node"];
+
+/** Bits 0 to 31 of a route; `leave` leaves the packets to the rules. Source: lb.bpf.c. */
+export const routeKinds = { balance: 1, refuse: 2, leave: 3 } as const;
+
+/**
+ * Parts of a route as programs read it: what `FamilyTables` stores in a slot for one kind of sender. Programs read its
+ * 8 bytes in one load, and it is replaced in one store, so that its parts change together. The lower 4 bytes are the
+ * kind, the upper ones the run.
+ */
+export interface RouteParts {
+  /** One of {@link routeKinds}, in maps that nobody damaged. */
+  readonly kind: number;
+  /** First element of its run; 0 for none. */
+  readonly run: number;
+}
+
+/** Returns the routes of a slot of map `slots`, in the order of {@link senders}. */
+export function readRoutes(slots: Buffer, slot: number): readonly RouteParts[] {
+  return senders.map((_, index) => {
+    const at = slot * sizes.slot + index * 8;
+    return { kind: slots.readUInt32LE(at), run: slots.readUInt32LE(at + 4) };
+  });
+}
+
+/** A route for inspection. */
+export interface DescribedRoute {
+  readonly kind: number;
+  /** *Shape:* `10.1.1.11:8080`. */
+  readonly endpoints: readonly string[];
+}
+
+/**
+ * Describes the routes of a frontend, those of senders with the same route together. *Shape:* `pod leave; node balance
+ * 10.1.1.11:8080`.
+ */
+export function describeRoutes(routes: readonly DescribedRoute[]): string {
+  const bySender = new Map<string, SocketOwner[]>();
+  for (const [index, route] of routes.entries()) {
+    const sender = senders[index];
+    const text = describeRoute(route);
+    if (sender !== undefined) bySender.set(text, [...(bySender.get(text) ?? []), sender]);
+  }
+  return [...bySender].map(([text, names]) => `${names.join(",")} ${text}`).join("; ");
+}
+
+function describeRoute({ kind, endpoints }: DescribedRoute): string {
+  if (kind === routeKinds.refuse) return "refuse";
+  if (kind === routeKinds.leave) return "leave";
+  return kind === routeKinds.balance ? ["balance", ...endpoints].join(" ") : "none";
+}
+
+/**
+ * Returns the bytes of a run, which `wantedService` makes: a header with the count and the endpoints of a set, in
+ * elements of map `endpoints`. A route leads to the first element.
+ */
+export function encodeRun(endpoints: readonly EndpointAddress[]): Buffer {
+  // From the pool of Node.js: small buffers of their own would cost more than all else that a first sync does.
+  const bytes = Buffer.allocUnsafe((endpoints.length + 1) * sizes.endpoint).fill(0);
+  bytes.writeUInt32LE(endpoints.length);
+  let at = 0;
+  for (const { address, port } of endpoints) {
+    at += sizes.endpoint;
+    writeAddress(bytes, address, at);
+    bytes.writeUInt16BE(port, at + 16);
+  }
+  return bytes;
+}
+
+/** Returns the bytes of the run that begins at element `first` of the map; undefined if it is not one. */
+export function runBytes(memory: Buffer, first: number): Buffer | undefined {
+  const at = first * sizes.endpoint;
+  if (at + sizes.endpoint > memory.length) return undefined;
+  const end = at + (memory.readUInt32LE(at) + 1) * sizes.endpoint;
+  return end > memory.length ? undefined : memory.subarray(at, end);
+}
+
+/** Returns the endpoints of a run; none without a run. *Shape:* `["10.1.1.11:8080", "[fd00::7]:8080"]`. */
+export function describeRun(run: Buffer = Buffer.alloc(0)): readonly string[] {
+  const described: string[] = [];
+  for (let at = sizes.endpoint; at < run.length; at += sizes.endpoint) {
+    described.push(addressAndPort(readAddress(run, at), run.readUInt16BE(at + 16)));
+  }
+  return described;
+}

@@ -1,0 +1,192 @@
+import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
+import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type {
+  EndpointSetName,
+  Frontend,
+  NodePlan,
+  ServicePlan,
+  ServicePortPlan,
+} from "@kpng/service-plan/service-plan.ts";
+import {
+  describeKey,
+  describeRoutes,
+  describeRun,
+  encodeRun,
+  familyOf,
+  frontendKey,
+  type KeyText,
+  readRoutes,
+  routeKinds,
+  runBytes,
+  type SocketOwner,
+  senders,
+  sizes,
+  slotKeyPlace,
+} from "../layout/layout.ts";
+
+/** A route of a frontend, before its run has a place in the maps. */
+export interface WantedRoute {
+  /** One of `routeKinds`. */
+  readonly kind: number;
+  /** Bytes of the run; routes with equal runs share one. Undefined unless it balances. */
+  readonly run: Buffer | undefined;
+}
+
+/** One frontend as the maps should have it. */
+export interface WantedFrontend {
+  readonly key: KeyText;
+  /** The Service port. *Shape:* `default/web:http`. */
+  readonly name: string;
+  /** In the order of `senders`. */
+  readonly routes: readonly WantedRoute[];
+}
+
+/**
+ * Translates the plan of a Service in one family into elements of maps. UDP and SCTP are left out, so that programs
+ * leave them to the rules. Pure; O(ports × (frontends + endpoints)).
+ */
+export function wantedFrontends(plan: ServicePlan, node: NodePlan): readonly WantedFrontend[] {
+  const frontends = plan.ports.flatMap((port) => {
+    const { name, protocol } = port;
+    if (protocol !== "TCP") return [];
+    const runs: Partial<Record<EndpointSetName, Buffer>> = {};
+    const runOf = (set: EndpointSetName): Buffer => {
+      runs[set] ??= encodeRun(port.sets[set]);
+      return runs[set];
+    };
+    const shared: WantedRoute[] = [];
+    // Frontends and senders share routes, as those of the plan do: a node may have a hundred thousand.
+    const routeOf = (frontend: Frontend, sender: SocketOwner): WantedRoute => {
+      const route = wantedRoute(frontend, sender, port, node, runOf);
+      const { kind, run } = route;
+      const same = shared.find((one) => one.kind === kind && one.run === run);
+      if (same === undefined) shared.push(route);
+      return same ?? route;
+    };
+    let previous: Frontend | undefined;
+    let routes: readonly WantedRoute[] = [];
+    return port.frontends.map((frontend) => {
+      if (!haveSameRoutes(previous, frontend)) routes = senders.map((sender) => routeOf(frontend, sender));
+      previous = frontend;
+      return { key: frontendKey(plan.family, frontend), name, routes };
+    });
+  });
+  // A copy, because an array that has grown has room for more.
+  return frontends.slice();
+}
+
+/**
+ * Returns a line for inspection. *Shape:* `TCP 10.96.0.1:80 pod,node balance 10.1.1.11:8080 # default/web`.
+ */
+export function describeFrontend({ key, name, routes }: WantedFrontend): string {
+  const described = routes.map((route) => ({ ...route, endpoints: describeRun(route.run) }));
+  return `${describeKey(key)} ${describeRoutes(described)} # ${name}`;
+}
+
+function haveSameRoutes(one: Frontend | undefined, { routes, sources, kind }: Frontend): boolean {
+  const isOfSameKind = (one?.kind === "clusterIP") === (kind === "clusterIP");
+  return one?.routes === routes && one.sources === sources && isOfSameKind;
+}
+
+function wantedRoute(
+  frontend: Frontend,
+  sender: SocketOwner,
+  { affinitySeconds }: ServicePortPlan,
+  node: NodePlan,
+  runOf: (set: EndpointSetName) => Buffer,
+): WantedRoute {
+  const { kind, sources, routes } = frontend;
+  const route = routes[sender === "pod" && node.podTraffic === undefined ? "outside" : sender];
+  // A socket cannot be masqueraded, and has no source address yet. Rules compare it also where there is no endpoint.
+  const isMasqueraded = sender === "pod" && node.isMasqueradeAll && kind === "clusterIP";
+  // With affinity, a client has one endpoint whether a socket or a packet asks: the rules remember it.
+  if (route.kind === "drop" || sources !== undefined || isMasqueraded || affinitySeconds !== undefined) {
+    return { kind: routeKinds.leave, run: undefined };
+  }
+  if (route.kind === "refuse") return { kind: routeKinds.refuse, run: undefined };
+  return { kind: routeKinds.balance, run: runOf(route.set) };
+}
+
+/** The contents of maps, read or mapped into memory. */
+export interface MapContents {
+  /** Elements of map `frontends`. */
+  readonly frontends: readonly (readonly [key: Buffer, value: Buffer])[];
+  readonly slots: Buffer;
+  readonly endpoints: Buffer;
+}
+
+/** Returns the slots of a family by the text of their key; slots that belong to another key are left out. Pure. */
+export function readSlots(family: Family, { frontends, slots }: MapContents): ReadonlyMap<KeyText, number> {
+  const found = new Map<KeyText, number>();
+  for (const [key, value] of frontends) {
+    const slot = value.readUInt32LE(0);
+    const at = slot * sizes.slot + slotKeyPlace;
+    if (familyOf(key) !== family || at + sizes.frontendKey > slots.length) continue;
+    if (key.compare(slots, at, at + sizes.frontendKey) === 0) found.set(key.toString("latin1"), slot);
+  }
+  return found;
+}
+
+/** Describes installed frontends in the form of `describeFrontend`, without names, by the text of their key. Pure. */
+export function describeInstalled(family: Family, contents: MapContents): ReadonlyMap<KeyText, string> {
+  const lines = new Map<KeyText, string>();
+  for (const [key, slot] of readSlots(family, contents)) {
+    const routes = readRoutes(contents.slots, slot).map((route) => {
+      const run = route.kind === routeKinds.balance ? runBytes(contents.endpoints, route.run) : undefined;
+      return { ...route, endpoints: describeRun(run) };
+    });
+    lines.set(key, `${describeKey(key)} ${describeRoutes(routes)}`);
+  }
+  return lines;
+}
+
+/** A frontend that differs, by lines of `describeFrontend`. */
+export interface FrontendDifference {
+  /** *Shape:* `TCP 10.96.0.1:80`. */
+  readonly place: string;
+  /** Undefined if it was not installed. */
+  readonly before: string | undefined;
+  /** Undefined if it is not wanted. */
+  readonly after: string | undefined;
+}
+
+/** Parts of a change. */
+export interface ChangeParts {
+  /** At most `maxDescribed`. */
+  readonly frontends: readonly FrontendDifference[];
+  readonly counts: { readonly written: number; readonly deleted: number };
+  /** Differences of what both families share, a line each. *Shape:* `program connect4 attached`. */
+  readonly shared: readonly string[];
+}
+
+/** Frontends of a change that are described; a first sync may have a hundred thousand. */
+export const maxDescribed = 1_000;
+
+/** Returns a change for the kit. Pure. */
+export function makeEbpfChange(family: Family, mode: SyncMode, { frontends, counts, shared }: ChangeParts): RuleChange {
+  const isChanged = counts.written + counts.deleted + shared.length > 0;
+  const lines = [
+    ...shared.map((line) => `# ${line}`),
+    ...frontends.flatMap(({ before, after }) => [
+      ...(before === undefined ? [] : [`- ${before}`]),
+      ...(after === undefined ? [] : [`+ ${after}`]),
+    ]),
+  ];
+  const differences = (): readonly RuleDifference[] => [
+    ...shared.map((summary) => ({ summary, missing: [], unwanted: [], fields: { part: "node" } })),
+    ...frontends.map(({ place, before, after }) => ({
+      summary: `${place}: ${before === undefined ? "missing" : after === undefined ? "not wanted" : "differs"}`,
+      missing: after === undefined ? [] : [after],
+      unwanted: before === undefined ? [] : [before],
+      fields: { part: "frontends", frontend: place },
+    })),
+  ];
+  return {
+    mode: isChanged ? mode : "none",
+    fields: { family, ...counts, ...(lines[0] === undefined ? {} : { example: lines[0] }) },
+    transaction: transactionStart(lines.join("\n")),
+    differences,
+  };
+}

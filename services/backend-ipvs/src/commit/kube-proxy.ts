@@ -1,0 +1,205 @@
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
+import { type AddressSet, type Family, families, withoutDottedIPv6 } from "@kpng/model/address.ts";
+import { isIn } from "@kpng/model/cidr.ts";
+import type { Log } from "@kpng/process/log.ts";
+import { addressesOn, isRecorded, parseSets, readServers } from "../read/read-objects.ts";
+import type { RunTool } from "../read/run-tool.ts";
+import {
+  BackendIpvsError,
+  handedOver,
+  type ObjectNames,
+  parseServer,
+  recordElement,
+  recordIn,
+  type ServerId,
+  setCreation,
+  setName,
+} from "../render/kernel-objects.ts";
+import { destroySets, removeChains } from "./remove-objects.ts";
+
+interface RemoveKubeProxyOptions {
+  readonly names: ObjectNames;
+  readonly runTool: RunTool;
+  readonly log: Log;
+  /** The node's own addresses, without those of Services. */
+  readonly localAddresses: AddressSet;
+  readonly excludedCIDRs: readonly string[];
+}
+
+/**
+ * Removes what kube-proxy in ipvs or iptables mode has left: its chains and ipsets. Unlike `kube-proxy --cleanup`, it
+ * leaves the interface, and the virtual servers that kpng-ipvs has taken over with their connections, and those of
+ * other programs; it deletes the rest of kube-proxy's.
+ *
+ * `--cleanup-kube-proxy` runs it, while kpng-ipvs serves.
+ *
+ * Errors: MOVE_TOO_EARLY if kpng-ipvs does not serve yet, READ_FAILED; then nothing has changed. Afterwards it goes
+ * on after a failure and throws the first one, as `removeObjects` does.
+ */
+export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<void> {
+  const { names, runTool, log, localAddresses, excludedCIDRs } = options;
+  // Without the ipsets, all virtual servers that kpng-ipvs has taken over would seem to be kube-proxy's.
+  const saved = await runTool.read(["ipset", "save"]);
+  const serviceAddresses = await readServedAddresses(options, saved);
+  const servers = await readServers(runTool);
+  const failures = new CleanupFailures(log);
+  for (const family of families) {
+    const left = kubeProxyServers({
+      ...{ servers, sets: saved, names, family, serviceAddresses, excludedCIDRs },
+      localAddresses: localAddresses[family],
+    });
+    const isDeleted = await failures.attempt(async () => {
+      const lines = left.map((server) => `-D ${server}`);
+      if (lines.length > 0) await runTool.write(["ipvsadm", "-R"], lines);
+      return true;
+    });
+    const rules = await failures.attempt(() => removeChains(runTool, family, isKubeProxyChain));
+    // Another cleanup needs these ipsets to know which virtual servers are kube-proxy's.
+    const sets = isDeleted === true ? setsIn(saved, family) : [];
+    await destroySets(runTool, failures, sets);
+    if (isDeleted === undefined || rules === undefined) continue;
+    log.info("kube-proxy removed", { family, virtualServers: left.length, rules, sets: sets.length });
+  }
+  failures.end();
+}
+
+/**
+ * Returns the addresses of Services, after a check that kpng-ipvs has taken over the interface: its first sync records
+ * the addresses that Services have, and deletes all others last.
+ */
+async function readServedAddresses(
+  { names, runTool }: RemoveKubeProxyOptions,
+  saved: string,
+): Promise<ReadonlySet<string>> {
+  const all = withoutDottedIPv6(await runTool.read(["ip", "-o", "address", "show"]));
+  const addresses = addressesOn(all, names.interfaceName);
+  const sets = families.map((family) => parseSets(withoutDottedIPv6(saved), names, family));
+  const recorded = new Set(sets.flatMap((each) => [...(each.get("ADDRESSES")?.keys() ?? [])]));
+  const isHandedOver = sets.some((each) => recordIn(each) === handedOver);
+  if (!isHandedOver && addresses.size > 0 && addresses.isSubsetOf(recorded)) return addresses;
+  const reason = `${names.interfaceName} has not the service addresses of kpng-ipvs, so it does not serve yet`;
+  throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
+}
+
+/** Returns the names of kube-proxy's ipsets that the output of `ipset save` has. */
+function setsIn(saved: string, family: Family): readonly string[] {
+  return kubeProxySets.map((set) => kubeProxySetName(family, set)).filter((name) => saved.includes(`create ${name} `));
+}
+
+interface HandOverOptions {
+  readonly names: ObjectNames;
+  readonly runTool: RunTool;
+  readonly log: Log;
+}
+
+/**
+ * Records that kube-proxy in ipvs mode owns the interface and the virtual servers at its addresses from now on. Nothing
+ * else changes: kube-proxy uses the same interface, and takes over virtual servers that it finds. The next cleanup
+ * leaves both.
+ *
+ * `--hand-over-to-kube-proxy` runs it, while neither proxy runs. Without ipsets of ours no cleanup finds an interface
+ * or virtual servers, so no record is needed; the log says so.
+ *
+ * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING; another run does the rest.
+ */
+export async function handOver({ names, runTool, log }: HandOverOptions): Promise<void> {
+  const saved = await runTool.read(["ipset", "save"]);
+  const owning = families
+    .map((family) => ({ family, sets: parseSets(saved, names, family) }))
+    .filter(({ sets }) => sets.has("SERVERS"));
+  const fields = { interface: names.interfaceName };
+  if (owning.length === 0) return log.info("nothing to hand over: kpng-ipvs has no ipsets on this node", fields);
+  if (owning.every(({ sets }) => recordIn(sets) === handedOver))
+    return log.info("nothing left to hand over: an earlier run has done it", fields);
+  const records = owning.flatMap(({ family, sets }) => [
+    ...(sets.has("RECORD") ? [] : [setCreation(names, family, "RECORD")]),
+    `add ${setName(names, family, "RECORD")} ${recordElement(handedOver)}`,
+  ]);
+  await runTool.write(["ipset", "-exist", "restore"], records);
+  log.info("handed over to kube-proxy: the next cleanup leaves its interface and virtual servers", fields);
+}
+
+interface KubeProxyServersInput {
+  /** Output of `ipvsadm -S -n`. */
+  readonly servers: string;
+  /** Output of `ipset save`. */
+  readonly sets: string;
+  readonly names: ObjectNames;
+  readonly family: Family;
+  /** Addresses of kube-proxy's interface. */
+  readonly serviceAddresses: ReadonlySet<string>;
+  /** The node's own addresses, where node ports answer. */
+  readonly localAddresses: readonly string[];
+  /** Addresses at which virtual servers belong to other programs. */
+  readonly excludedCIDRs: readonly string[];
+}
+
+/**
+ * Returns the virtual servers that kube-proxy has left and that are not recorded as ours: those at addresses of its
+ * interface, or whose address and port its ipsets have. Their Services were deleted while no proxy ran, or as
+ * kube-proxy stopped, or they are node ports at addresses where ours do not answer. Pure.
+ */
+export function kubeProxyServers(input: KubeProxyServersInput): readonly ServerId[] {
+  const { family, serviceAddresses, localAddresses, excludedCIDRs } = input;
+  const own = parseSets(input.sets, input.names, family);
+  const elements = (...sets: Parameters<typeof kubeProxySetName>[1][]): ReadonlySet<string> => {
+    const wanted = new Set(sets.map((set) => kubeProxySetName(family, set)));
+    const adds = input.sets.split("\n").map((line) => line.split(" "));
+    return new Set(adds.flatMap(([verb, set = "", key = ""]) => (verb === "add" && wanted.has(set) ? [key] : [])));
+  };
+  const frontends = elements(...kubeProxyFrontendSets);
+  const nodePorts = { tcp: elements("NODE-PORT-TCP"), udp: elements("NODE-PORT-UDP"), sctp: new Set<string>() };
+  const ids = [...input.servers.matchAll(/^-A (.+?) -s /gm)].map(([, id = ""]) => id);
+  return ids.filter((id) => {
+    const parts = parseServer(id);
+    if (parts?.kind !== "address" || parts.family !== family || isRecorded(id, own, family)) return false;
+    const { address, element } = parts;
+    if (excludedCIDRs.some((cidr) => isIn(address, cidr))) return false;
+    const [, protocol = "", port = ""] = /,(.*):(.*)$/.exec(element) ?? [];
+    const isNodePort = nodePorts[protocol as keyof typeof nodePorts]?.has(port) && localAddresses.includes(address);
+    return serviceAddresses.has(address) || frontends.has(element) || isNodePort;
+  });
+}
+
+/**
+ * Names of what kube-proxy has in the kernel. They are exact, because other programs use the prefix KUBE-, too: kubelet
+ * has chains with it, and kube-router has chains and ipsets for network policies.
+ *
+ * *Source:* kube-proxy 1.36, `ipvs/cleanup.go`, `ipvs/ipset.go` and `iptables/cleanup.go`.
+ */
+const chains: ReadonlySet<string> = new Set(
+  [
+    // Of both modes.
+    ...["SERVICES", "POSTROUTING", "MARK-MASQ", "FORWARD", "PROXY-FIREWALL"],
+    ...["NODE-PORT", "LOAD-BALANCER", "SOURCE-RANGES-FIREWALL", "IPVS-FILTER", "IPVS-OUT-FILTER"],
+    // Of iptables mode.
+    ...["EXTERNAL-SERVICES", "NODEPORTS", "PROXY-CANARY"],
+  ].map((name) => `KUBE-${name}`),
+);
+
+/** Ipsets of ipvs mode whose elements have the address and port of virtual servers. */
+export const kubeProxyFrontendSets = [
+  ...["CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "NODE-PORT-SCTP-HASH"],
+] as const;
+
+const otherSets = [
+  ...["LOOP-BACK", "LOAD-BALANCER-LOCAL", "LOAD-BALANCER-FW", "LOAD-BALANCER-SOURCE-IP", "LOAD-BALANCER-SOURCE-CIDR"],
+  ...["NODE-PORT-TCP", "NODE-PORT-LOCAL-TCP", "NODE-PORT-UDP", "NODE-PORT-LOCAL-UDP", "NODE-PORT-LOCAL-SCTP-HASH"],
+  ...["HEALTH-CHECK-NODE-PORT", "IPVS-IPS"],
+] as const;
+
+/** An ipset of kube-proxy. *Shape:* `CLUSTER-IP` for `KUBE-CLUSTER-IP`. */
+type KubeProxySet = (typeof kubeProxyFrontendSets | typeof otherSets)[number];
+
+/** All ipsets of ipvs mode. */
+export const kubeProxySets: readonly KubeProxySet[] = [...kubeProxyFrontendSets, ...otherSets];
+
+/** Returns the name of an ipset, of which kube-proxy cuts off what is longer than 31 characters. */
+export function kubeProxySetName(family: Family, set: KubeProxySet): string {
+  return `KUBE-${family === "v6" ? "6-" : ""}${set}`.slice(0, 31);
+}
+
+/** True for a chain of kube-proxy in ipvs or iptables mode. Chains of single Services end in a hash. */
+export function isKubeProxyChain(chain: string): boolean {
+  return chains.has(chain) || /^KUBE-(?:SVC|SVL|FW|EXT|SEP)-[A-Z0-9]{16}$/.test(chain);
+}

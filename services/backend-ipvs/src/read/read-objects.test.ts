@@ -1,0 +1,230 @@
+import { expect, test } from "vitest";
+import {
+  type ObjectKind,
+  objectNames,
+  parseServer,
+  recordIn,
+  recordObjects,
+  setCreation,
+  setName,
+} from "../render/kernel-objects.ts";
+import { useTools } from "../testing/use-tools.ts";
+import { parseConnectionCounts, readConnectionCounts } from "./connection-counts.ts";
+import {
+  findDamage,
+  isRecorded,
+  parseAddresses,
+  parseLink,
+  parseServers,
+  parseSets,
+  readObjects,
+} from "./read-objects.ts";
+import { RunTool } from "./run-tool.ts";
+
+const names = objectNames("");
+
+test("/proc/net/ip_vs gives the connections of each real server, closing ones included", () => {
+  const text = `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  [fd00:0000:0000:0000:0000:0000:0000:0001]:0050 rr persistent 1080000 80000000
+  -> [fd01:0000:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      3          4         
+TCP  0A600001:0050 rr  
+  -> 0A010101:1F90      Masq    0      1          0         
+FWM  6B400002 mh 
+  -> [fd01:0000:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      0          0         
+`;
+  expect([...parseConnectionCounts(text, 16)]).toEqual([
+    ["-t [fd00::1]:80 -r [fd01::2]:8080", 7],
+    ["-t 10.96.0.1:80 -r 10.1.1.1:8080", 1],
+    ["-f 1799356418 -6 -r [fd01::2]:8080", 0],
+  ]);
+});
+
+test("connections are counted in /proc only if two successive reads list the same real servers", async () => {
+  useTools({ ipvsadm: "echo 'TCP  10.96.0.9:80 rr'; echo '  -> 10.1.1.9:8080 Masq 0 3 0'" });
+  const runTool = new RunTool();
+  const server = "TCP  0A600001:0050 rr\n";
+  const other = "TCP  0A600002:0050 rr\n";
+  const real = (connections: number) => `  -> 0A010101:1F90 Masq 0 ${connections} 0\n`;
+  // The header of the second virtual server was skipped.
+  const torn = `${server}${real(2)}${real(0)}`.replace(real(2), "");
+  const whole = `${server}${real(2)}${other}${real(0)}`;
+  const reads = [torn, whole, whole];
+  const first = "-t 10.96.0.1:80 -r 10.1.1.1:8080";
+  expect([...(await readConnectionCounts(runTool, [first], () => reads.shift() ?? ""))]).toEqual([
+    [first, 2],
+    ["-t 10.96.0.2:80 -r 10.1.1.1:8080", 0],
+  ]);
+  let count = 0;
+  const counts = await readConnectionCounts(runTool, [first], () => (count++ % 2 === 0 ? torn : whole));
+  expect([...counts]).toEqual([["-t 10.96.0.9:80 -r 10.1.1.9:8080", 3]]);
+});
+
+test("a real server that drains and that /proc lacks is looked for with ipvsadm", async () => {
+  useTools({ ipvsadm: "echo 'TCP  10.96.0.9:80 rr'; echo '  -> 10.1.1.9:8080 Masq 0 3 0'" });
+  const wanted = "-t 10.96.0.9:80 -r 10.1.1.9:8080";
+  const read = () => "TCP  0A600001:0050 rr\n  -> 0A010101:1F90 Masq 0 1 0\n";
+  expect((await readConnectionCounts(new RunTool(), [wanted], read)).get(wanted)).toBe(3);
+});
+
+test("ipvsadm -L gives the connections of each real server, closing ones included", () => {
+  const text = `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn
+TCP  [fd00::1]:80 rr persistent 10800
+  -> [fd01::2]:8080               Masq    1      3          4         
+TCP  10.96.0.1:80 rr
+  -> 10.1.1.1:8080                Masq    0      1          0         
+FWM  1799356418 IPv6 mh
+  -> [fd01::2]:8080               Masq    1      0          0         
+`;
+  expect([...parseConnectionCounts(text, 10)]).toEqual([
+    ["-t [fd00::1]:80 -r [fd01::2]:8080", 7],
+    ["-t 10.96.0.1:80 -r 10.1.1.1:8080", 1],
+    ["-f 1799356418 -6 -r [fd01::2]:8080", 0],
+  ]);
+});
+
+test("ipvsadm -S gives our virtual servers and none of others", () => {
+  const text = `-A -t 10.96.0.1:80 -s rr
+-a -t 10.96.0.1:80 -r 10.1.1.1:8080 -m -w 1
+-a -t 10.96.0.1:80 -r 10.1.1.2:8080 -g -w 1
+-A -f 1795162114 -6 -s mh -b mh-port
+-a -f 1795162114 -6 -r [fd01::2]:8080 -m -w 0
+-A -t 203.0.113.9:80 -s wlc
+-a -t 203.0.113.9:80 -r 10.1.1.9:80 -m -w 1
+`;
+  const read = parseServers(text, (server) => !server.includes("203.0.113.9"));
+  expect([...(read.get("server") ?? [])]).toEqual([
+    ["-t 10.96.0.1:80", "-s rr"],
+    ["-f 1795162114 -6", "-s mh -b mh-port"],
+  ]);
+  expect([...(read.get("real") ?? [])]).toEqual([
+    ["-t 10.96.0.1:80 -r 10.1.1.1:8080", "-w 1"],
+    ["-t 10.96.0.1:80 -r 10.1.1.2:8080", "-g -w 1"],
+    ["-f 1795162114 -6 -r [fd01::2]:8080", "-w 0"],
+  ]);
+});
+
+test("ipset save gives the sets of one family, with marks", () => {
+  const text = `create KPNGIPVS-SERVERS hash:ip,port family inet hashsize 1024 maxelem 1048576
+add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
+create KPNGIPVS-6-SERVERS hash:ip,port family inet6 hashsize 1024 maxelem 1048576
+create KPNGIPVS-POD-MARKS hash:ip,port family inet skbinfo
+add KPNGIPVS-POD-MARKS 10.96.0.1,tcp:80 skbmark 0x6b000002
+create KUBE-CLUSTER-IP hash:ip,port family inet
+add KUBE-CLUSTER-IP 10.96.0.1,tcp:80
+`;
+  const sets = parseSets(text, names, "v4");
+  expect([...sets.keys()]).toEqual(["SERVERS", "POD-MARKS"]);
+  expect([...(sets.get("POD-MARKS") ?? [])]).toEqual([["10.96.0.1,tcp:80", "skbmark 0x6b000002"]]);
+  expect([...(parseSets(text, names, "v6").get("SERVERS") ?? ["none"])]).toEqual([]);
+});
+
+test("ipset save gives the record that was written", () => {
+  const record = "boot=36c8f5e2-7d0e-4b52-9d6e-6d3f6b0c8f11,plans=8c6a3f0d12345678";
+  const value = recordObjects(record).get("RECORD")?.get("0.0.0.1");
+  const text = `${setCreation(names, "v6", "RECORD")}\nadd ${setName(names, "v6", "RECORD")} 0.0.0.1 ${value}\n`;
+  expect(recordIn(parseSets(text, names, "v6"))).toBe(record);
+  expect(recordIn(parseSets(text, names, "v4"))).toBe(undefined);
+});
+
+test("only addresses of our interface count, without link-local ones", () => {
+  const text = `2: eth0    inet 192.0.2.1/24 scope global eth0\\       valid_lft forever
+4: kube-ipvs0    inet 10.96.0.1/32 scope host kube-ipvs0\\       valid_lft forever
+4: kube-ipvs0    inet6 fd00::1/128 scope global nodad deprecated \\       valid_lft forever
+4: kube-ipvs0    inet6 fe80::87:9ff:fe89:610c/64 scope link \\       valid_lft forever
+`;
+  expect([...parseAddresses(text, names).keys()]).toEqual(["10.96.0.1", "fd00::1"]);
+});
+
+test.each([
+  ["-t 10.96.0.1:80", { kind: "address", address: "10.96.0.1", element: "10.96.0.1,tcp:80", family: "v4" }],
+  ["--sctp-service [fd00::1]:80", { kind: "address", address: "fd00::1", element: "fd00::1,sctp:80", family: "v6" }],
+  ["-f 1795162113 -6", { kind: "mark", mark: 0x6b00_0001, element: "107.0.0.1", family: "v6" }],
+  ["-x 1", undefined],
+])("the virtual server %s is understood", (id, parts) => {
+  expect(parseServer(id)).toEqual(parts);
+});
+
+test("a virtual server of a firewall mark is ours if it is recorded, and not by the range of its mark", () => {
+  // The names "blue" and "green" have the same range.
+  expect(objectNames("blue").markRange).toBe(objectNames("green").markRange);
+  const sets = parseSets("create KPNGIPVS-MARKS hash:ip family inet\nadd KPNGIPVS-MARKS 107.0.0.1\n", names, "v4");
+  expect(isRecorded("-f 1795162113", sets, "v4")).toBe(true);
+  expect(isRecorded("-f 1795162114", sets, "v4")).toBe(false);
+  expect(isRecorded("-f 1795162113 -6", sets, "v4")).toBe(false);
+});
+
+test.each([
+  ["4: kube-ipvs0: <BROADCAST,NOARP,UP,LOWER_UP> mtu 1500 qdisc noqueue state UNKNOWN", "up"],
+  ["4: kube-ipvs0: <BROADCAST,NOARP> mtu 1500 qdisc noqueue state DOWN", "down"],
+  ["4: eth0@if5: <BROADCAST,UP,LOWER_UP> mtu 1500", "missing"],
+])("of the interface in %s, the state is known", (text, state) => {
+  expect(parseLink(text, "kube-ipvs0")).toBe(state);
+});
+
+test.each<[string, Readonly<Record<string, readonly string[]>>, boolean, string | undefined]>([
+  ["nothing is missing", {}, true, undefined],
+  ["the interface is down", {}, false, "interface kube-ipvs0 is missing or down"],
+  ["an address is missing", { address: [] }, true, "interface kube-ipvs0 lacks the address 10.96.0.1"],
+  ["ipsets are empty", { ADDRESSES: [] }, true, "no ipset has the address 10.96.0.1 of interface kube-ipvs0"],
+  ["a virtual server is missing", { server: ["-f 1795162113"] }, true, "there is no virtual server 10.96.0.1,tcp:80"],
+  ["that of a mark is missing", { server: ["-t 10.96.0.1:80"] }, true, "there is no virtual server 107.0.0.1"],
+])("damage is seen without a view: %s", (_, damaged, isInterfaceUp, sign) => {
+  const whole = {
+    ...{ ADDRESSES: ["10.96.0.1"], address: ["10.96.0.1"], SERVERS: ["10.96.0.1,tcp:80"], MARKS: ["107.0.0.1"] },
+    server: ["-t 10.96.0.1:80", "-f 1795162113"],
+  };
+  const objects = new Map(
+    Object.entries({ ...whole, ...damaged }).map(([kind, keys]) => [
+      kind as ObjectKind,
+      new Map(keys.map((key) => [key, ""])),
+    ]),
+  );
+  expect(findDamage({ objects, sets: new Set(), isInterfaceUp }, names)).toBe(sign);
+});
+
+test("IPv6 addresses that the tools print with dots have the form in which we write them", async () => {
+  useTools({
+    ip: 'echo "4: kube-ipvs0    inet6 ::ffff:1.2.3.4/128 scope global"',
+    ipset: 'echo "create KPNGIPVS-6-SERVERS hash:ip,port\nadd KPNGIPVS-6-SERVERS ::ffff:1.2.3.4,tcp:80"',
+    ipvsadm: 'echo "-A -t [::ffff:1.2.3.4]:80 -s rr\n-a -t [::ffff:1.2.3.4]:80 -r [::1.2.3.4]:8080 -m -w 1"',
+  });
+  const { objects } = await readObjects(new RunTool(), names, "v6");
+  expect([...objects].flatMap(([kind, ofKind]) => [...ofKind.keys()].map((key) => `${kind} ${key}`))).toEqual([
+    "SERVERS ::ffff:102:304,tcp:80",
+    "address ::ffff:102:304",
+    "server -t [::ffff:102:304]:80",
+    "real -t [::ffff:102:304]:80 -r [::102:304]:8080",
+  ]);
+});
+
+test("damage is looked for among very many addresses", () => {
+  const addresses = new Map(Array.from({ length: 60_000 }, (_, at) => [`10.0.${at >> 8}.${at & 255}`, ""]));
+  const objects = new Map<ObjectKind, Map<string, string>>([
+    ["ADDRESSES", addresses],
+    ["address", addresses],
+  ]);
+  expect(findDamage({ objects, sets: new Set(), isInterfaceUp: true }, names)).toBeUndefined();
+});
+
+test("runs of ipvsadm follow one another, also those of two families", async () => {
+  const { readInputs } = useTools({
+    ipvsadm: 'mkdir "$0.busy" || echo busy >&2; sleep 0.1; rmdir "$0.busy"',
+  });
+  const runTool = new RunTool();
+  const runs = ["-C", "-a", "-d"].map((line) => runTool.write(["ipvsadm", "-R"], [line]));
+  await Promise.all([...runs, runTool.read(["ipvsadm", "-S"])]);
+  expect(readInputs()).toEqual(["-C", "-a", "-d"]);
+});
+
+test("a run of ipvsadm that fails does not stop the next one", async () => {
+  useTools({ ipvsadm: 'grep -q wrong "$INPUT" && echo wrong >&2; echo read; exit 0' });
+  const runTool = new RunTool();
+  const failing = runTool.write(["ipvsadm", "-R"], ["wrong"]);
+  const next = runTool.read(["ipvsadm", "-S"]);
+  await expect(failing).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+  expect(await next).toBe("read\n");
+});
