@@ -54,8 +54,10 @@ export function needsGuest(proxy: ProxyName): boolean {
 function whyNoIpvs(): string | undefined {
   const { error, status, stderr } = spawnSync("ipvsadm", ["-S", "-n"], { encoding: "utf8" });
   if (status === 0) return undefined;
+  // Without the program, there is no output.
+  if (error !== undefined) return error.message;
   const lines = stderr.trim().split("\n");
-  return error?.message ?? lines.find((line) => line.startsWith("Can't")) ?? `exit ${status}`;
+  return lines.find((line) => line.startsWith("Can't")) ?? `exit ${status}`;
 }
 
 /** Finds or builds the programs. *Cost:* a quarter of an hour the first time, on two cores. */
