@@ -1,14 +1,47 @@
-import { cpSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
-import { build } from "esbuild";
-import { bundleOptions } from "./bundle-options.ts";
-import type { Architecture } from "./debian.ts";
-import { defaultCache, fetchKoffi, hostArchitecture, koffiPackage } from "./npm.ts";
+import { fileURLToPath } from "node:url";
+import { type BuildOptions, build } from "esbuild";
 
 /**
- * Bundles the programs of the images. `layers.ts` calls it, and tests that need programs as the images have them run
- * `node deploy/images/bundle.ts FOLDER`.
+ * Bundles the programs, as the images contain them: one file for each program, and a few shared files for code that
+ * only some runs need.
+ *
+ *     node deploy/images/bundle.ts FOLDER [NODE_MODULES]
+ *
+ * A bundled program needs only Node.js and that folder, starts without reading hundreds of files, and does not hold a
+ * TypeScript compiler in memory. NODE_MODULES has koffi for the architecture of the image; default: this machine's.
  */
+
+const traceExporter = "@opentelemetry/exporter-trace-otlp-grpc";
+
+/** Options of esbuild for our programs. */
+export const bundleOptions = {
+  absWorkingDir: fileURLToPath(new URL("../..", import.meta.url)),
+  outExtension: { ".js": ".mjs" },
+  bundle: true,
+  // Dynamically imported modules, such as the trace exporter, stay in separate files.
+  splitting: true,
+  chunkNames: "parts/[name]-[hash]",
+  platform: "node",
+  target: "node24",
+  format: "esm",
+  // The ES module of the exporter loads @grpc/grpc-js by a `require` that esbuild does not see, so the bundle would
+  // lack it. The CommonJS variant has a plain `require`.
+  alias: {
+    [traceExporter]: createRequire(import.meta.resolve("@kpng/process/trace/export-traces.ts")).resolve(traceExporter),
+  },
+  // Removes comments: one character outside Latin-1 doubles the memory of the source. Names stay for stack traces.
+  minifyWhitespace: true,
+  minifySyntax: true,
+  legalComments: "none",
+  // CommonJS packages call `require` for modules of Node.js, and an ES module has no `require`. The import is renamed
+  // because bundled ES modules import `createRequire`, too.
+  banner: {
+    js: 'import { createRequire as makeRequire } from "node:module";\nconst require = makeRequire(import.meta.url);',
+  },
+} satisfies BuildOptions;
 
 const mains = {
   kpng: "services/cli/src/main.ts",
@@ -21,36 +54,63 @@ const mains = {
   "kpng-json": "services/backend-json/src/main.ts",
 };
 
-/** Folders with code for npm packages, relative to the root of the repository. */
-export type PackageFolders = readonly string[];
-
 /**
- * Writes the programs to `folder`, and koffi beside them: `kpng-nft` and `kpng-ebpf` load it at run time, because its
- * native module cannot be bundled.
- *
- * Returns the folders of all npm packages that the result contains.
+ * Writes the programs to `folder`. Beside them are koffi, whose native module cannot be bundled, and a list of all npm
+ * packages inside, with their license texts.
  */
-export async function bundlePrograms(
-  folder: string,
-  architecture: Architecture,
-  cache: string,
-): Promise<PackageFolders> {
+async function bundlePrograms(folder: string, nodeModules: string): Promise<void> {
   const { metafile } = await build({ ...bundleOptions, entryPoints: mains, outdir: folder, metafile: true });
   const isNeeded = (from: string): boolean => !/\/koffi\/(vendor|lib|doc)$|\.(cc|hh|inc|S|asm)$/.test(from);
-  const native = [
-    ["koffi", join(bundleOptions.absWorkingDir, "node_modules/koffi")],
-    [koffiPackage(architecture), fetchKoffi(architecture, cache)],
-  ] as const;
-  for (const [name, from] of native)
-    cpSync(from, join(folder, "node_modules", name), { recursive: true, filter: isNeeded });
+  const koffi = ["koffi", ...readdirSync(join(nodeModules, "@koromix")).map((name) => `@koromix/${name}`)];
+  for (const name of koffi)
+    cpSync(join(nodeModules, name), join(folder, "node_modules", name), { recursive: true, filter: isNeeded });
   const bundled = Object.keys(metafile.inputs).flatMap(
     (path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path) ?? [],
   );
-  return [...new Set([...bundled, ...native.map(([, from]) => from)])].sort();
+  const packages = [
+    ...[...new Set(bundled)].map((path) => join(bundleOptions.absWorkingDir, path)),
+    ...koffi.map((name) => join(nodeModules, name)),
+  ];
+  writeFileSync(join(folder, "npm.spdx.json"), `${JSON.stringify(listPackages(packages), undefined, 1)}\n`);
+  for (const path of packages) {
+    for (const file of readdirSync(path).filter((each) => /^(licen[cs]e|notice|copying)/i.test(each)))
+      cpSync(join(path, file), join(folder, "licenses", readManifest(path).name, file));
+  }
+}
+
+/** Returns a list of npm packages in the format that scanners read: SPDX 2.3. */
+function listPackages(folders: readonly string[]): object {
+  const manifests = folders.map(readManifest).sort((a, b) => (a.name < b.name ? -1 : 1));
+  return {
+    spdxVersion: "SPDX-2.3",
+    dataLicense: "CC0-1.0",
+    SPDXID: "SPDXRef-DOCUMENT",
+    name: "npm packages of kpng",
+    documentNamespace: "https://spdx.org/spdxdocs/kpng-npm",
+    creationInfo: { created: "1970-01-01T00:00:00Z", creators: ["Tool: kpng"] },
+    packages: manifests.map(({ name, version, license }, index) => ({
+      SPDXID: `SPDXRef-${index}`,
+      name,
+      versionInfo: version,
+      downloadLocation: "NOASSERTION",
+      licenseDeclared: license,
+      externalRefs: [
+        {
+          referenceCategory: "PACKAGE-MANAGER",
+          referenceType: "purl",
+          referenceLocator: `pkg:npm/${name.replace("@", "%40")}@${version}`,
+        },
+      ],
+    })),
+  };
+}
+
+function readManifest(folder: string): Readonly<Record<"name" | "version" | "license", string>> {
+  return JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
 }
 
 if (import.meta.main) {
-  const [folder] = process.argv.slice(2);
-  if (folder === undefined) throw new Error("usage: node deploy/images/bundle.ts FOLDER");
-  await bundlePrograms(resolve(folder), hostArchitecture(), defaultCache);
+  const [folder, nodeModules = join(bundleOptions.absWorkingDir, "node_modules")] = process.argv.slice(2);
+  if (folder === undefined) throw new Error("usage: node deploy/images/bundle.ts FOLDER [NODE_MODULES]");
+  await bundlePrograms(resolve(folder), resolve(nodeModules));
 }

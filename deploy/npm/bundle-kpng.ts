@@ -1,7 +1,7 @@
 import { chmodSync } from "node:fs";
 import { resolve } from "node:path";
 import { build } from "esbuild";
-import { bundleOptions } from "../images/bundle-options.ts";
+import { bundleOptions } from "../images/bundle.ts";
 
 /**
  * Writes `kpng` as one file that needs only Node.js 24: `node kpng.mjs get nodes`. A release has it beside the images.

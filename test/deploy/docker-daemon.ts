@@ -87,6 +87,13 @@ export async function startDocker(network: Network): Promise<DockerDaemon | NoDo
   };
 }
 
+/** Starts a daemon. Throws the reason where this machine cannot run Docker. */
+export async function needDocker(network: Network): Promise<DockerDaemon> {
+  const docker = await startDocker(network);
+  if ("whyNot" in docker) throw new Error(docker.whyNot);
+  return docker;
+}
+
 async function startDaemon(
   network: Network,
   work: string,

@@ -1,9 +1,8 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { parse } from "yaml";
-import { nodeFolder } from "../../deploy/static-pods/static-pod.ts";
 import type { KubeObject } from "../cluster/api-client.ts";
 import { describeCluster } from "../cluster/describe-cluster.ts";
 import { createService, createSlice } from "../cluster/objects.ts";
@@ -140,16 +139,19 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
   test.skipIf(isSkipped)("a static pod proves its node by a certificate, as its guide says", { timeout }, async () => {
     await Promise.all(running.splice(0).map((container) => container.stop()));
     const { api, folder } = cluster();
-    const { kustomization, commands } = staticPodsGuide();
+    const { kustomization, pod: manifest, commands } = staticPodsGuide();
     writeFileSync(join(shell.clone, "my-cluster", "kustomization.yaml"), kustomization);
     shell.run("kubectl apply --kustomize my-cluster");
     await start(await api.get(`${apps}/deployments/kpng-watcher`), "cp-2");
 
     for (const command of commands) shell.run(command);
+    writeFileSync(join(shell.clone, "kpng-nft.yaml"), manifest);
     shell.run("kubectl apply --dry-run=server --validate=strict --filename kpng-nft.yaml");
-    const template = parse(readFileSync(join(shell.clone, "kpng-nft.yaml"), "utf8"));
+    const { data } = await api.get("/api/v1/namespaces/kube-system/configmaps/kpng");
+    const { watchers = "" } = data as Readonly<Record<string, string>>;
+    const template = parse(manifest.replace("https://10.0.0.11:12090", watchers));
     const workload = { apiVersion: "apps/v1", kind: "DaemonSet", metadata: { name: "static-nft" }, spec: { template } };
-    const files = join(folder, "static-nft-n1", "host", nodeFolder);
+    const files = join(folder, "static-nft-n1", "host/etc/kpng");
     mkdirSync(files, { recursive: true });
     for (const [from, to] of [
       ["ca.crt", "ca.crt"],

@@ -18,12 +18,17 @@ export function yamlOfGuide(): readonly string[] {
   return blocksOf(guide, "yaml");
 }
 
-/** Returns the kustomization and the shell commands of docs/guides/static-pods.md. */
-export function staticPodsGuide(): { readonly kustomization: string; readonly commands: readonly string[] } {
+/** Returns the kustomization, the pod and the shell commands of docs/guides/static-pods.md. */
+export function staticPodsGuide(): {
+  readonly kustomization: string;
+  readonly pod: string;
+  readonly commands: readonly string[];
+} {
   const text = readFileSync("docs/guides/static-pods.md", "utf8");
-  const [kustomization] = blocksOf(text, "yaml");
-  if (kustomization === undefined) throw new Error("docs/guides/static-pods.md has no kustomization");
-  return { kustomization, commands: blocksOf(text, "sh") };
+  const [kustomization, pod] = blocksOf(text, "yaml");
+  if (kustomization === undefined || pod === undefined)
+    throw new Error("docs/guides/static-pods.md needs a kustomization and a pod");
+  return { kustomization, pod, commands: blocksOf(text, "sh") };
 }
 
 /** A block of a list item is indented like the item. */

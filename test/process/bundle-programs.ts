@@ -1,7 +1,7 @@
 import { symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { buildSync } from "esbuild";
-import { bundleOptions } from "../../deploy/images/bundle-options.ts";
+import { bundleOptions } from "../../deploy/images/bundle.ts";
 import { programs } from "./program-file.ts";
 
 /** Bundles our programs as in the images, in a second or two; `programFile` returns the bundles. */

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { buildSync } from "esbuild";
-import { bundleOptions } from "../../deploy/images/bundle-options.ts";
+import { bundleOptions } from "../../deploy/images/bundle.ts";
 import { Caller, type Handlers } from "./calls.ts";
 import { watcherEnvironment } from "./watcher-environment.ts";
 

@@ -13,14 +13,13 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { packLayer, writeArchive } from "../../../deploy/images/archive.ts";
-import { hostArchitecture } from "../../../deploy/images/npm.ts";
 import { moduleFolder } from "../../cluster/go-build.ts";
 import { withLock } from "../../cluster/lock.ts";
 import { testCache } from "../../cluster/test-cache.ts";
+import { type DockerDaemon, needDocker } from "../../deploy/docker-daemon.ts";
+import { importImage, unpackDebian } from "../../deploy/docker-images.ts";
 import { keepUsed } from "../cache.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
-import { fillWithDebian } from "./root-file-system.ts";
 
 const run = promisify(execFile);
 
@@ -42,7 +41,8 @@ export async function makeTestImages(paths: ProgramPaths): Promise<readonly stri
     if (existsSync(folder)) return keepUsed("images-", folder);
     const unfinished = mkdtempSync(join(cache, ".images-"));
     try {
-      await makeAll(unfinished, paths);
+      await using docker = await needDocker("own");
+      await makeAll(docker, unfinished, paths);
       renameSync(unfinished, folder);
     } finally {
       rmSync(unfinished, { recursive: true, force: true });
@@ -58,23 +58,24 @@ export function hasTestImages(paths: ProgramPaths): boolean {
   return existsSync(join(testCache("e2e"), `images-${hashOfInputs(paths)}`));
 }
 
-async function makeAll(folder: string, paths: ProgramPaths): Promise<void> {
+async function makeAll(docker: DockerDaemon, folder: string, paths: ProgramPaths): Promise<void> {
   const tests = "registry.k8s.io/e2e-test-images";
   const regression = "regression-issue-74839";
   const copyOf = (program: "pause" | typeof regression) => (root: string) =>
     cpSync(pathOf(paths, program), join(root, program));
-  await makeImage(folder, { references: [pauseImage], entrypoint: ["/pause"] }, copyOf("pause"));
+  await makeImage(docker, folder, { references: [pauseImage], entrypoint: ["/pause"] }, copyOf("pause"));
   await makeImage(
+    docker,
     folder,
     { references: [`${tests}/${regression}:1.4`], entrypoint: [`/${regression}`] },
     copyOf(regression),
   );
   const busyBox = { references: [`${tests}/busybox:1.37.0-1`], entrypoint: [], command: ["sh"] };
-  await makeImage(folder, busyBox, fillWithBusyBox);
+  await makeImage(docker, folder, busyBox, fillWithBusyBox);
   // The tests run conntrack in the second image, and dig in the third.
   const others = ["registry.k8s.io/build-image/distroless-iptables:v0.9.6", `${tests}/glibc-dns-testing:2.0.0`];
   const agnhost = { references: [agnhostImage, ...others], entrypoint: ["/agnhost"], command: ["pause"] };
-  await makeImage(folder, agnhost, async (root) => {
+  await makeImage(docker, folder, agnhost, async (root) => {
     await fillWithDebian(root);
     cpSync(pathOf(paths, "agnhost"), join(root, "agnhost"));
     symlinkSync("agnhost", join(root, "agnhost-2"));
@@ -93,21 +94,51 @@ interface TestImage {
 
 /** Writes an image of one layer, which `fill` makes in a folder, to an archive. */
 async function makeImage(
+  docker: DockerDaemon,
   folder: string,
   { references, entrypoint, command }: TestImage,
   fill: (root: string) => void | Promise<void>,
 ): Promise<void> {
-  const [, name = ""] = /([^/]+):[^:]+$/.exec(references[0] ?? "") ?? [];
+  const [first = ""] = references;
+  const [, name = ""] = /([^/]+):[^:]+$/.exec(first) ?? [];
   const work = mkdtempSync(join(folder, ".image-"));
   const root = join(work, "root");
   mkdirSync(root);
   await fill(root);
-  const layers = [await packLayer(root, work, 0, {})];
-  const environment = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
-  const definition = { layers: [name], env: environment, labels: {}, user: "", entrypoint };
-  const options = { definition, layers, architecture: hostArchitecture(), references, epoch: 0, command };
-  writeArchive(join(folder, `${name}.tar`), join(work, "archive"), options);
+  importImage(docker, root, first, [
+    "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    `ENTRYPOINT ${JSON.stringify(entrypoint)}`,
+    ...(command === undefined ? [] : [`CMD ${JSON.stringify(command)}`]),
+  ]);
+  for (const reference of references) await docker.docker("tag", first, reference);
+  await docker.docker("save", "--output", join(folder, `${name}.tar`), ...references);
   rmSync(work, { recursive: true });
+}
+
+/**
+ * Shell commands that finish the file system in "$0". The packages are only unpacked, so their scripts have not created
+ * the links of Debian's alternatives. BusyBox provides the commands that no package does.
+ */
+const finish = `
+  ln -sf dash "$0/usr/bin/sh"; ln -sf nc.openbsd "$0/usr/bin/nc"; ln -sf gawk "$0/usr/bin/awk"
+  for tool in $("$0/usr/bin/busybox" --list); do
+    for place in "$0/usr/bin/$tool" "$0/usr/sbin/$tool"; do [ ! -e "$place" ] && [ ! -L "$place" ] || continue 2; done
+    ln -s busybox "$0/usr/bin/$tool"
+  done
+  # A test expects wget to fail at once, as that of BusyBox does.
+  echo "tries = 1" >>"$0/etc/wgetrc"
+  for table in passwd group; do cp "$0/usr/share/base-passwd/$table.master" "$0/etc/$table"; done
+  mkdir -p "$0/uploads" "$0/tmp"; chmod 1777 "$0/tmp"
+  chroot "$0" /sbin/ldconfig`;
+
+/** Fills a folder with the commands that Kubernetes' network tests run in their pods. */
+async function fillWithDebian(root: string): Promise<void> {
+  unpackDebian(root, [
+    ...["base-files", "base-passwd", "bash", "busybox-static", "ca-certificates", "coreutils", "dash", "findutils"],
+    ...["gawk", "grep", "hostname", "libc-bin", "procps", "sed", "util-linux"],
+    ...["bind9-dnsutils", "conntrack", "curl", "ethtool", "iperf", "iproute2", "iptables", "netcat-openbsd", "wget"],
+  ]);
+  await run("sh", ["-ec", finish, root]);
 }
 
 async function fillWithBusyBox(root: string): Promise<void> {

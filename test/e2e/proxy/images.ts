@@ -1,11 +1,8 @@
-import { execFile } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { promisify } from "node:util";
-import { withLock } from "../../cluster/lock.ts";
 import { testCache } from "../../cluster/test-cache.ts";
-
-const run = promisify(execFile);
+import { needDocker } from "../../deploy/docker-daemon.ts";
+import { buildImage } from "../../deploy/docker-images.ts";
 
 /** Backends of kpng that the tests install. */
 export const backends = ["iptables", "nft", "ipvs", "userspace", "ebpf"] as const;
@@ -21,19 +18,21 @@ export interface ImageVersion {
 const thisVersion: ImageVersion = { repository: resolve(import.meta.dirname, "../../.."), tag: "0.1.0" };
 
 /**
- * Builds the images of the watcher and of a backend with deploy/images, and returns the paths of the archives.
+ * Builds the images of the watcher and of a backend with Docker, and returns the paths of the archives.
  *
- * *Cost:* some seconds, after the first download of Debian packages.
+ * *Cost:* a minute or two the first time; then what has changed.
  */
 export async function buildImages(backend: Backend, { repository, tag } = thisVersion): Promise<readonly string[]> {
-  const targets = ["watcher", backend];
   const folder = join(testCache("e2e"), `kpng-images${tag === thisVersion.tag ? "" : `-${tag}`}`);
   mkdirSync(folder, { recursive: true });
-  // The name that containerd looks for when a manifest says `kpng-nft:0.1.0`.
-  const imageName = `docker.io/library/kpng-{target}:${tag}`;
-  const args = ["deploy/images/build.ts", "--output", `${folder}/`, "--tag", imageName];
-  await withLock(`${folder}.lock`, () =>
-    run(process.execPath, [...args, ...targets.flatMap((target) => ["--target", target])], { cwd: repository }),
-  );
-  return targets.map((target) => join(folder, `kpng-${target}.tar`));
+  await using docker = await needDocker("machine");
+  const archives: string[] = [];
+  for (const target of ["watcher", backend]) {
+    const name = `kpng-${target}:${tag}`;
+    await buildImage(docker, target, name, repository);
+    const archive = join(folder, `kpng-${target}.tar`);
+    await docker.docker("save", "--output", archive, name);
+    archives.push(archive);
+  }
+  return archives;
 }

@@ -65,6 +65,7 @@ export async function* recover(
     measured: `a new Service worked on every node ${seconds(performance.now() - startedMs)} later`,
   };
 
+  if (backend !== "nft") return;
   await useStaticPods(cluster, backend);
   const last = await Probe.create(cluster, "last");
   await controlPlane.apiServer.stop();

@@ -1,21 +1,20 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
-import { nodeFolder } from "../../../deploy/static-pods/static-pod.ts";
 import { until } from "../../cluster/until.ts";
+import { staticPodsGuide } from "../../manifests/install-guide.ts";
 import type { Cluster } from "../cluster/cluster.ts";
-import type { Backend } from "../proxy/images.ts";
 import { manifests } from "../proxy/kpng.ts";
 import { runOn } from "../proxy/processes.ts";
 
 const repository = resolve(import.meta.dirname, "../../..");
+const nodeFolder = "/etc/kpng";
 
 /**
- * Replaces the DaemonSet of a backend by static pods, in the steps of docs/guides/static-pods.md, and waits until they
- * are ready on every node. The recovery test calls it, because a rebooted kubelet starts only static pods while there
- * is no API server.
+ * Replaces the DaemonSet of kpng-nft by static pods, in the steps of docs/guides/static-pods.md, and waits until they
+ * are ready on every node: a rebooted kubelet starts only static pods while there is no API server.
  */
-export async function useStaticPods(cluster: Cluster, backend: Backend): Promise<void> {
+export async function useStaticPods(cluster: Cluster, backend: "nft"): Promise<void> {
   const { kubectl, nodes, folder } = cluster;
   const kubeSystem = "--namespace=kube-system";
   const watcher = "deployment/kpng-watcher";
@@ -33,12 +32,12 @@ export async function useStaticPods(cluster: Cluster, backend: Backend): Promise
   await kubectl.run(["apply", "--kustomize", component]);
   await kubectl.run(["rollout", "status", kubeSystem, watcher, "--timeout=120s"]);
 
-  const daemonSet = await kubectl.run(["kustomize", join(manifests, "overlays/replace-kube-proxy", backend)]);
-  const config = await kubectl.run(["get", "configmap", "kpng", kubeSystem, "--output=yaml"]);
+  const config = JSON.parse(await kubectl.run(["get", "configmap", "kpng", kubeSystem, "--output=json"]));
   const manifestFile = join(folder, "static-pod.yaml");
-  const manifest = execFileSync(process.execPath, [join(repository, "deploy/static-pods/main.ts")], {
-    input: `${daemonSet}\n---\n${config}`,
-  });
+  const manifest = staticPodsGuide()
+    .pod.replace("registry.example/kpng/", "")
+    .replace("https://10.0.0.11:12090", config.data.watchers)
+    .replace("10.244.0.0/16", config.data["cluster-cidr"]);
   writeFileSync(manifestFile, manifest);
   await kubectl.run(["delete", "daemonset", `kpng-${backend}`, kubeSystem]);
   const certificates = join(folder, "certificates");
