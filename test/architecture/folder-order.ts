@@ -13,8 +13,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   model: [".", "forward", "wire"],
   process: [".", "connection", "health", "run", "trace"],
   watcher: [
-    ...["source/decode", "source", "source/file/parse", "source/file/content", "source/file/input", "source/file"],
-    ...["source/api", "source/replay"],
+    ...["source/decode", "source", "source/file", "source/api", "source/replay"],
     ...["source/kube/client", "source/kube/request", "source/kube/reflector", "source/kube/objects", "source/kube"],
     ...[
       "store",

@@ -3,17 +3,13 @@ import type { Node } from "@kpng/model/node.ts";
 import { z } from "zod";
 import type { DecodeOptions } from "./decode-options.ts";
 import { bad, type Decoded, ok, show } from "./decoded.ts";
-import { cidrField, keep } from "./fields.ts";
-import { metadataShape } from "./metadata.ts";
+import { cidrField, keep, metadataShape } from "./fields.ts";
 
 /**
  * Decodes a core/v1 Node from the API server or a manifest.
  *
  * Pure. "bad" names the first invalid field. Host names and invalid addresses are ignored with a note, because the
  * kubelets of some clouds report them.
- *
- * The sources `kube` and `file` call it, through `nodeKind` and `readManifests`. Each kind of object has a decoder of
- * its own; state files of KPNG are decoded by `readState`.
  */
 export function decodeNode(object: unknown, options: DecodeOptions): Decoded<Node> {
   const parsed = nodeShape.safeParse(object);

@@ -1,9 +1,7 @@
-import { compileGlobs } from "./globs.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 
 /**
- * Which labels and annotations are kept. All others are dropped, and their changes make no revision. The sources `kube`
- * and `file` pass them to `decodeNode` and `decodeService`. Separate, because both sources and both decoders share the
- * type.
+ * Which labels and annotations are kept. All others are dropped, and their changes make no revision.
  */
 export interface DecodeOptions {
   readonly serviceLabels: NameFilter;
@@ -15,7 +13,7 @@ export interface DecodeOptions {
 /** Returns true if labels or annotations of that name are kept. */
 export type NameFilter = (name: string) => boolean;
 
-/** Values of options such as --with-node-labels, as globs. Absent ones have KPNG's defaults. */
+/** Values of options such as --with-node-labels, as globs: `*` stands for any characters, also slashes, `?` for one. Absent ones have KPNG's defaults. */
 export interface DecodeGlobs {
   /** Default none. */
   readonly serviceLabels?: readonly string[] | undefined;
@@ -34,10 +32,7 @@ export const defaultNodeLabels: readonly string[] = [
   "topology.kubernetes.io/region",
 ];
 
-/**
- * Compiles the globs into filters. Errors: BAD_OPTION for an invalid glob. The commands `kpng kube` and `kpng file`
- * call it with the values of their options.
- */
+/** Compiles the globs into filters. Errors: BAD_OPTION for an unsupported glob. */
 export function makeDecodeOptions(globs: DecodeGlobs = {}): DecodeOptions {
   return {
     serviceLabels: compileGlobs(globs.serviceLabels ?? []),
@@ -45,4 +40,16 @@ export function makeDecodeOptions(globs: DecodeGlobs = {}): DecodeOptions {
     nodeLabels: compileGlobs(globs.nodeLabels ?? defaultNodeLabels),
     nodeAnnotations: compileGlobs(globs.nodeAnnotations ?? []),
   };
+}
+
+/** Returns a predicate that is true for names that fully match one of the globs. */
+function compileGlobs(globs: readonly string[]): NameFilter {
+  const patterns = globs.map((glob) => {
+    // KPNG's globs have classes, alternatives and escapes. No name of a label contains these characters.
+    if (/[[\]{}\\]/.test(glob)) {
+      throw new ProcessError("BAD_OPTION", `"${glob}" is not a glob of * and ?; repeat the option for alternatives`);
+    }
+    return new RegExp(`^${RegExp.escape(glob).replaceAll("\\*", ".*").replaceAll("\\?", ".")}$`, "su");
+  });
+  return (name) => patterns.some((pattern) => pattern.test(name));
 }

@@ -2,13 +2,14 @@ import type { AddressSet } from "@kpng/model/address.ts";
 import type { Service, ServicePort } from "@kpng/model/service.ts";
 import { z } from "zod";
 import type { DecodeOptions } from "./decode-options.ts";
-import { type Decoded, type FieldProblem, ok, show } from "./decoded.ts";
+import { type Decoded, type FieldProblem, ok, parseParts, show } from "./decoded.ts";
 import {
   addressField,
   affinitySecondsField,
   cidrField,
   isName,
   keep,
+  metadataShape,
   nameOrEmptyField,
   portField,
   portOrZeroField,
@@ -16,8 +17,6 @@ import {
   toSet,
   wordField,
 } from "./fields.ts";
-import { metadataShape } from "./metadata.ts";
-import { parseParts } from "./parse-parts.ts";
 
 /**
  * Decodes a core/v1 Service from the API server or a manifest. Absent fields get the API server's defaults.
@@ -27,9 +26,6 @@ import { parseParts } from "./parse-parts.ts";
  *
  * Pure. "bad" names the first problem that is not in one of the {@link serviceParts}. It never returns "skip":
  * ExternalName and headless Services are accepted.
- *
- * The sources `kube` and `file` call it, through `serviceKind` and `readManifests`. Each kind of object has a decoder
- * of its own.
  */
 export function decodeService(object: unknown, options: DecodeOptions): Decoded<Service> {
   const parsed = parseParts(serviceShape, serviceParts, object);

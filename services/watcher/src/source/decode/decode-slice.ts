@@ -4,10 +4,8 @@ import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { z } from "zod";
 import { headlessLabel, proxyNameLabel } from "./decode-service.ts";
-import { bad, type Decoded, type FieldProblem, ok, show } from "./decoded.ts";
-import { addressField, nameOrEmptyField, portOrZeroField, toSet, wordField } from "./fields.ts";
-import { metadataShape } from "./metadata.ts";
-import { parseParts } from "./parse-parts.ts";
+import { bad, type Decoded, type FieldProblem, ok, parseParts, show } from "./decoded.ts";
+import { addressField, metadataShape, nameOrEmptyField, portOrZeroField, toSet, wordField } from "./fields.ts";
 
 /**
  * Decodes a discovery.k8s.io/v1 EndpointSlice from the API server or a manifest. Absent conditions get kube-proxy's
@@ -17,9 +15,6 @@ import { parseParts } from "./parse-parts.ts";
  * that is not in one of the {@link sliceParts}.
  *
  * Source: kube-proxy, `endpointslicecache.go`, and `cmd/kube-proxy/app/server.go` for the headless label.
- *
- * The sources `kube` and `file` call it, through `sliceKind` and `readManifests`. Each kind of object has a decoder of
- * its own.
  */
 export function decodeSlice(object: unknown): Decoded<EndpointSlice> {
   const head = sliceHead.safeParse(object);

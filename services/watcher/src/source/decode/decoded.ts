@@ -1,9 +1,7 @@
+import { isRecord } from "@kpng/model/is-record.ts";
 import type { z } from "zod";
 
-/**
- * Result of decoding an object from the API server or a file. `decodeService`, `decodeSlice` and `decodeNode` return
- * it; the sources `kube` and `file` log or reject what is invalid. Separate, because all of them share the type.
- */
+/** Result of decoding an object from the API server or a file. */
 export type Decoded<T> =
   | {
       readonly kind: "ok";
@@ -66,4 +64,64 @@ export function showPath(path: FieldPath): string {
 export function show(value: unknown): string {
   const text = JSON.stringify(value) ?? String(value);
   return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+}
+
+/**
+ * Parses an object with a schema, and skips its invalid parts as kube-proxy does: the rest is served.
+ *
+ * `parts` are the fields that may be missing, e.g. `spec.ports.*.targetPort`, where `*` is an entry of an array. For
+ * each invalid field, the innermost part that contains it is removed and reported once. A problem outside all parts
+ * makes the whole object "bad".
+ *
+ * Pure. *Cost:* one parse of a valid object, two of an object with invalid parts.
+ */
+export function parseParts<T>(schema: z.ZodType<T>, parts: readonly string[], object: unknown): ParsedParts<T> {
+  const first = schema.safeParse(object);
+  if (first.success) return { kind: "parsed", data: first.data, skipped: [] };
+  const patterns = parts.map((part) => part.split("."));
+  const removed = new Map<string, FieldProblem & { readonly part: FieldPath }>();
+  for (const { path, problem } of problemsOf(first.error)) {
+    const part = innermostPart(path, patterns);
+    if (part === undefined) return bad(first.error);
+    const key = JSON.stringify(part);
+    if (!removed.has(key)) removed.set(key, { path, problem, part });
+  }
+  const skipped = [...removed.values()];
+  const removedPaths = skipped.map(({ part }) => part);
+  const second = schema.safeParse(without(object, removedPaths));
+  if (!second.success) return bad(second.error);
+  return { kind: "parsed", data: second.data, skipped: skipped.map(({ path, problem }) => ({ path, problem })) };
+}
+
+/** Result of {@link parseParts}. `skipped`: a problem for each part that was removed. */
+type ParsedParts<T> =
+  | { readonly kind: "parsed"; readonly data: T; readonly skipped: readonly FieldProblem[] }
+  | ({ readonly kind: "bad" } & FieldProblem);
+
+function innermostPart(path: FieldPath, patterns: readonly (readonly string[])[]): FieldPath | undefined {
+  const lengths = patterns
+    .filter((pattern) => pattern.every((step, index) => step === (step === "*" ? starOf(path[index]) : path[index])))
+    .map((pattern) => pattern.length);
+  return lengths.length === 0 ? undefined : path.slice(0, Math.max(...lengths));
+}
+
+function starOf(step: string | number | undefined): string | undefined {
+  return typeof step === "number" ? "*" : undefined;
+}
+
+/** Returns a copy of `value` without the given paths. Unchanged branches are shared. */
+function without(value: unknown, paths: readonly FieldPath[]): unknown {
+  const byStep = Map.groupBy(paths, (path) => path[0]);
+  const keepStep = (step: string | number): boolean => !(byStep.get(step) ?? []).some((path) => path.length === 1);
+  const inner = (step: string | number, child: unknown): unknown => {
+    const deeper = byStep.get(step)?.map((path) => path.slice(1));
+    return deeper === undefined ? child : without(child, deeper);
+  };
+  if (Array.isArray(value)) {
+    return value.flatMap((child: unknown, index) => (keepStep(index) ? [inner(index, child)] : []));
+  }
+  if (!isRecord(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value).flatMap(([name, child]) => (keepStep(name) ? [[name, inner(name, child)]] : [])),
+  );
 }

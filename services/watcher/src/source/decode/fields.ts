@@ -2,8 +2,7 @@ import { type AddressSet, type Family, parseAddress, parseCidr } from "@kpng/mod
 import { z } from "zod";
 import { show } from "./decoded.ts";
 
-// Fields from which the schemas of objects are built: those of `decodeService`, `decodeSlice` and `decodeNode`, and
-// `stateShape` of KPNG's state files. Separate, so that all four accept the same names, addresses and numbers.
+// Fields from which the schemas of objects and of KPNG's state files are built.
 
 /** Longest name in Kubernetes (a DNS subdomain), in characters. */
 const maxNameLength = 253;
@@ -91,3 +90,15 @@ export function keep(
   // fromEntries makes even "__proto__" an ordinary property.
   return Object.fromEntries(Object.entries(entries ?? {}).filter(([name]) => filter(name)));
 }
+
+/**
+ * Schema of the metadata fields that the decoders read. The namespace defaults to "default", because manifests may omit
+ * it.
+ */
+export const metadataShape = z.object({
+  name: nameField,
+  namespace: nameField.nullish().transform((namespace) => namespace ?? "default"),
+  labels: stringMapField.nullish(),
+  annotations: stringMapField.nullish(),
+  deletionTimestamp: z.string().nullish(),
+});

@@ -6,10 +6,8 @@ import { Counter, type Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
-import type { InputFilesOptions } from "./input/input-files.ts";
-import { InputWatch, type WatchFolder } from "./input/input-watch.ts";
-import { formatLocation, type InputProblem, type InputResult } from "./input-result.ts";
-import { loadInput } from "./load-input.ts";
+import { type InputFilesOptions, InputWatch, type WatchFolder } from "./input-files.ts";
+import { formatLocation, type InputProblem, type InputResult, loadInput } from "./read-inputs.ts";
 
 /** Options of {@link fileSource}, which serves a cluster from files. */
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {
@@ -50,9 +48,6 @@ const maxProblems = 20;
  * If any file becomes invalid, the last valid state is kept. Log, health and metrics report the problems.
  *
  * Errors: BAD_INPUT if the files are invalid at the start, when there is no state to keep.
- *
- * `kpng file` runs it. This file decides when to read the inputs and what to do with problems; `loadInput` reads and
- * decodes them.
  */
 export function fileSource(options: FileSourceOptions): Source {
   const metrics = makeMetrics(options.metrics);

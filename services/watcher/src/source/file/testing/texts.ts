@@ -1,14 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { makeDecodeOptions } from "../../decode/decode-options.ts";
-import { readTexts } from "../read-texts.ts";
+import { readTexts } from "../read-inputs.ts";
 
 const options = makeDecodeOptions();
 
-/**
- * Reads texts as if they were the files `a.yaml`, `b.yaml`, `c.yaml`. The tests of `readTexts` call the functions of
- * this file and read its texts; separate, because three test files share them.
- */
+/** Reads texts as if they were the files `a.yaml`, `b.yaml`, `c.yaml`. */
 export function read(...texts: readonly string[]) {
   return readTexts(
     texts.map((text, index) => ({ file: `${"abc"[index]}.yaml`, text })),

@@ -6,7 +6,7 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { withoutCredentials } from "@kpng/process/redact.ts";
 import { KubeConfig } from "@kubernetes/client-node";
-import { parse } from "yaml";
+import { load } from "js-yaml";
 
 /**
  * Loads the Kubernetes configuration: a kubeconfig file, or the ServiceAccount of the pod.
@@ -88,7 +88,7 @@ function loadFiles(config: KubeConfig, files: readonly string[]): void {
  * the field outside the in-cluster configuration.
  */
 function tokenFileOf(file: string, userName: string): string | undefined {
-  const config: unknown = parse(readFileSync(file, "utf8"));
+  const config: unknown = load(readFileSync(file, "utf8"));
   const users: readonly unknown[] = isRecord(config) && Array.isArray(config.users) ? config.users : [];
   const entry = users.find((user) => isRecord(user) && user.name === userName);
   const user = isRecord(entry) && isRecord(entry.user) ? entry.user : {};

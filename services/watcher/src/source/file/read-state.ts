@@ -1,23 +1,38 @@
-import { noAddresses } from "@kpng/model/address.ts";
+import { type AddressSet, noAddresses } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { isRecord } from "@kpng/model/is-record.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { type FieldProblem, problemsOf } from "../../decode/decoded.ts";
-import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObject } from "./document-content.ts";
-import { type State, type StateEndpoint, type StateNode, type StateService, stateShape } from "./state-shape.ts";
+import { z } from "zod";
+import { type FieldProblem, problemsOf, show } from "../decode/decoded.ts";
+import {
+  addressField,
+  affinitySecondsField,
+  cidrField,
+  nameField,
+  nameOrEmptyField,
+  numberField,
+  portField,
+  portOrZeroField,
+  stringMapField,
+  toSet,
+  wordField,
+} from "../decode/fields.ts";
+import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObject } from "./read-manifests.ts";
 
 /**
  * Decodes a state file of KPNG: a cluster state as YAML, as `kpng SOURCE to-file` writes it. Absent fields get KPNG's
  * defaults; the namespace defaults to "default". An endpoint belongs to the Service that contains it, whatever its own
  * fields say.
  *
+ * Keys are the field names of KPNG's Go structs in lower case, as gopkg.in/yaml.v2 writes them. As in KPNG, unknown
+ * keys are rejected, because a misspelled key would silently drop a setting. Null is the same as absent.
+ *
  * Returns all problems, one for each unknown key, and the Services and nodes without problems. Pure.
  *
- * `readDocument` calls it for every document without a kind. Separate from `stateShape`, which defines which files are
- * valid: this function converts them to our types.
+ * Source: KPNG, `file2store.go` and `store2file.go`.
  */
 export function readState(value: unknown): DocumentContent {
   const parsed = stateShape.safeParse(value);
@@ -27,6 +42,129 @@ export function readState(value: unknown): DocumentContent {
   const rest = stateShape.safeParse(good.value);
   return { ...(rest.success ? convert(rest.data, good.indexOf) : emptyContent), problems };
 }
+
+function addressOf(family: "v4" | "v6") {
+  return addressField.refine((parsed) => parsed.family === family, {
+    error: ({ input }) => `${show(isRecord(input) ? input.address : input)} is not an address of family ${family}`,
+  });
+}
+
+const addressSet = z
+  .strictObject({ v4: z.array(addressOf("v4")).nullish(), v6: z.array(addressOf("v6")).nullish() })
+  .transform(({ v4, v6 }): AddressSet => toSet([...(v4 ?? []), ...(v6 ?? [])]));
+
+/** Numeric value of KPNG's protocol enum; 0 is "unknown". */
+const protocol = numberField(0, 3);
+
+const topology = z.strictObject({ node: nameOrEmptyField.nullish(), zone: z.string().nullish() });
+
+const node = z.strictObject({
+  name: nameField,
+  topology: topology.nullish(),
+  labels: stringMapField.nullish(),
+  annotations: stringMapField.nullish(),
+  // These three fields are our extension.
+  addresses: z.array(addressField).nullish(),
+  podcidrs: z.array(cidrField).nullish(),
+  iseligible: z.boolean().nullish(),
+});
+
+const service = z.strictObject({
+  namespace: nameOrEmptyField.nullish(),
+  name: nameField,
+  type: wordField("ClusterIP", "NodePort", "LoadBalancer", "ExternalName", "").nullish(),
+  labels: stringMapField.nullish(),
+  annotations: stringMapField.nullish(),
+  ips: z
+    .strictObject({
+      clusterips: addressSet.nullish(),
+      externalips: addressSet.nullish(),
+      loadbalancerips: addressSet.nullish(),
+      headless: z.boolean().nullish(),
+    })
+    .nullish(),
+  ipfilters: z
+    .array(z.strictObject({ targetips: addressSet.nullish(), sourceranges: z.array(cidrField).nullish() }))
+    .nullish(),
+  mapip: z.boolean().nullish(),
+  ports: z
+    .array(
+      z.strictObject({
+        name: nameOrEmptyField.nullish(),
+        protocol: protocol.nullish(),
+        port: portField,
+        nodeport: portOrZeroField.nullish(),
+        targetport: portOrZeroField.nullish(),
+        targetportname: nameOrEmptyField.nullish(),
+      }),
+    )
+    .nullish(),
+  externaltraffictolocal: z.boolean().nullish(),
+  internaltraffictolocal: z.boolean().nullish(),
+  sessionaffinity: z
+    .strictObject({ clientip: z.strictObject({ timeoutseconds: affinitySecondsField }).nullish() })
+    .nullish(),
+  healthchecknodeport: portOrZeroField.nullish(),
+  // These four fields are our extension.
+  createdseconds: z.int().min(0).nullish(),
+  uid: z.string().nullish(),
+  proxyname: z.string().nullish(),
+  proxymodeloadbalancerips: addressSet.nullish(),
+});
+
+const endpoint = z.strictObject({
+  // Computed from the other fields. The value in the file is ignored.
+  hash: z.unknown().optional(),
+  namespace: z.string().nullish(),
+  sourcename: nameOrEmptyField.nullish(),
+  servicename: z.string().nullish(),
+  podname: nameOrEmptyField.nullish(),
+  endpoint: z
+    .strictObject({
+      hostname: nameOrEmptyField.nullish(),
+      ips: addressSet.nullish(),
+      // These two fields differ per node. They are in the file only because KPNG's type has them.
+      local: z.boolean().nullish(),
+      scopes: z.strictObject({ internal: z.boolean().nullish(), external: z.boolean().nullish() }).nullish(),
+      portoverrides: z
+        .array(
+          z.strictObject({
+            name: nameOrEmptyField.nullish(),
+            port: portField,
+            // Our extension.
+            protocol: protocol.nullish(),
+          }),
+        )
+        .nullish(),
+    })
+    .nullish(),
+  conditions: z
+    .strictObject({
+      ready: z.boolean().nullish(),
+      // These two fields are our extension.
+      serving: z.boolean().nullish(),
+      terminating: z.boolean().nullish(),
+    })
+    .nullish(),
+  topology: topology.nullish(),
+  hints: z
+    .strictObject({
+      zones: z.array(z.string()).nullish(),
+      // Our extension.
+      nodes: z.array(z.string()).nullish(),
+    })
+    .nullish(),
+});
+
+const stateShape = z.strictObject({
+  nodes: z.array(node).nullish(),
+  services: z.array(z.strictObject({ service, endpoints: z.array(endpoint).nullish() })).nullish(),
+});
+
+type State = z.infer<typeof stateShape>;
+type StateNode = z.infer<typeof node>;
+type StateService = z.infer<typeof service>;
+type StateEndpoint = z.infer<typeof endpoint>;
 
 /** Position in the document of an element of a list that lacks the bad ones. */
 type IndexOf = (list: "services" | "nodes", index: number) => number;

@@ -2,19 +2,48 @@ import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { isRecord } from "@kpng/model/is-record.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
-import { decodeNode } from "../../decode/decode-node.ts";
-import type { DecodeOptions } from "../../decode/decode-options.ts";
-import { decodeService } from "../../decode/decode-service.ts";
-import { decodeSlice } from "../../decode/decode-slice.ts";
-import { type Decoded, type FieldPath, type FieldProblem, show } from "../../decode/decoded.ts";
-import type { DocumentContent, DocumentNote, LocatedObject } from "./document-content.ts";
+import { decodeNode } from "../decode/decode-node.ts";
+import type { DecodeOptions } from "../decode/decode-options.ts";
+import { decodeService } from "../decode/decode-service.ts";
+import { decodeSlice } from "../decode/decode-slice.ts";
+import { type Decoded, type FieldPath, type FieldProblem, show } from "../decode/decoded.ts";
+
+/** Decoded content of one document. If there are problems, the rest is used only with --skip-bad. */
+export interface DocumentContent {
+  readonly services: readonly LocatedObject<Service>[];
+  readonly slices: readonly LocatedObject<EndpointSlice>[];
+  readonly nodes: readonly LocatedObject<Node>[];
+  readonly problems: readonly FieldProblem[];
+  readonly notes: readonly DocumentNote[];
+  /** Numbers of objects of other kinds, which are ignored. Keys are texts such as "Deployment (apps/v1)". */
+  readonly otherKinds: ReadonlyMap<string, number>;
+}
+
+/** A decoded object and its path in the document. */
+export interface LocatedObject<T> {
+  readonly path: FieldPath;
+  readonly value: T;
+}
+
+/** Something in a document that users may want to know, but that is not a problem. */
+export interface DocumentNote {
+  readonly path: FieldPath;
+  readonly note: string;
+}
+
+/** Content of an empty document. */
+export const emptyContent: DocumentContent = {
+  services: [],
+  slices: [],
+  nodes: [],
+  problems: [],
+  notes: [],
+  otherKinds: new Map(),
+};
 
 /**
  * Decodes a Kubernetes object: a Service, EndpointSlice or Node, or a list of objects. Other kinds are only counted.
  * Pure.
- *
- * `readDocument` calls it for every document that is not a state file. The functions of `source/decode` decode the
- * objects, as for the source `kube`; this file handles what only files contain: lists, and objects of other kinds.
  */
 export function readManifests(value: Readonly<Record<string, unknown>>, options: DecodeOptions): DocumentContent {
   const content = new ManifestContent(options);
@@ -33,8 +62,8 @@ const apiVersions: Readonly<Record<string, string>> = {
   NodeList: "v1",
 };
 
-/** Limit for lists inside lists. */
-const maxListDepth = 10;
+/** Limit for lists inside lists, which aliases multiply. */
+const maxListDepth = 3;
 
 class ManifestContent implements DocumentContent {
   readonly services: LocatedObject<Service>[] = [];

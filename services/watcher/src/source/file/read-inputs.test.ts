@@ -1,0 +1,321 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { PassThrough, Readable } from "node:stream";
+import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { afterEach, beforeEach, test } from "vitest";
+import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { formatLocation, loadInput } from "./read-inputs.ts";
+import { input, manifests, read, readGood, state, toFile } from "./testing/texts.ts";
+
+const decode = makeDecodeOptions();
+let folder = "";
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "kpng-load-input-"));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+function makePipe(): string {
+  const pipe = join(folder, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  return pipe;
+}
+
+async function nodesOf(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
+  const result = (await loadInput(inputs, { decode, ...options })).read();
+  assert.equal(result.kind, "ok", JSON.stringify(result));
+  return result.objects.nodes?.map((node) => node.name);
+}
+
+async function problemsOf(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
+  const result = (await loadInput(inputs, { decode, ...options })).read();
+  return result.kind === "ok" ? [] : result.problems;
+}
+
+function node(name: string): string {
+  return `nodes: [{name: ${name}}]\n`;
+}
+
+test("a folder stands for its yaml, yml and json files by name, without dot files and subfolders", async () => {
+  await writeFile(join(folder, "b.yml"), node("b"));
+  await writeFile(join(folder, "a.yaml"), node("a"));
+  await writeFile(join(folder, "c.json"), '{"nodes":[{"name":"c"}]}');
+  await writeFile(join(folder, "README.md"), "no YAML: [");
+  await writeFile(join(folder, ".hidden.yaml"), "no YAML: [");
+  await mkdir(join(folder, "sub.yaml"));
+  await writeFile(join(folder, "sub.yaml", "d.yaml"), node("d"));
+  assert.deepEqual(await nodesOf([folder]), ["a", "b", "c"]);
+});
+
+test("the linked files of a ConfigMap are read once", async () => {
+  await mkdir(join(folder, "..2024_01"));
+  await writeFile(join(folder, "..2024_01", "state.yaml"), node("a"));
+  await symlink("..2024_01", join(folder, "..data"));
+  await symlink("..data/state.yaml", join(folder, "state.yaml"));
+  assert.deepEqual(await nodesOf([folder]), ["a"]);
+});
+
+test("a file named twice is read once, and files, folders and standard input can be mixed", async () => {
+  const file = join(folder, "a.yaml");
+  await writeFile(file, node("a"));
+  const standardInput = Readable.from([Buffer.from("nodes: [{na"), Buffer.from("me: z}]")]);
+  assert.deepEqual(await nodesOf([file, folder, file, "-"], { standardInput }), ["a", "z"]);
+});
+
+test("a missing file is a problem with its name", async () => {
+  const file = join(folder, "none.yaml");
+  const [problem] = await problemsOf([file]);
+  assert.equal(problem?.file, file);
+  assert.match(problem?.problem ?? "", /ENOENT/);
+});
+
+test("a dangling link in a folder is a problem", async () => {
+  await symlink("nowhere", join(folder, "a.yaml"));
+  assert.equal((await problemsOf([folder])).length, 1);
+});
+
+test("a file that is too large is a problem", async () => {
+  const file = join(folder, "a.yaml");
+  await writeFile(file, node("a"));
+  const [problem] = await problemsOf([file], { maxBytes: 5 });
+  assert.match(problem?.problem ?? "", /larger than 5 bytes/);
+});
+
+test("an endless device is a problem and does not exhaust memory", async () => {
+  const [problem] = await problemsOf(["/dev/zero"], { maxBytes: 1_000_000 });
+  assert.match(problem?.problem ?? "", /larger than 1000000 bytes/);
+});
+
+test("a file that is not UTF-8 is a problem", async () => {
+  const file = join(folder, "a.yaml");
+  await writeFile(file, Buffer.from([0x61, 0x3a, 0x20, 0xff, 0xfe]));
+  assert.deepEqual(await problemsOf([file]), [{ file, problem: "not UTF-8 text" }]);
+});
+
+test("a problem in one file invalidates the whole input", async () => {
+  await writeFile(join(folder, "a.yaml"), node("a"));
+  await writeFile(join(folder, "b.yaml"), "foo: 1\n");
+  const problems = await problemsOf([folder]);
+  assert.deepEqual(
+    problems.map(({ file, line }) => [file, line]),
+    [[join(folder, "b.yaml"), 1]],
+  );
+});
+
+test("a pipe is read when its writer opens it, and only once", async () => {
+  const streams = new Map();
+  const pipe = makePipe();
+  const reading = loadInput([pipe], { decode, streams });
+  await writeFile(pipe, "nodes: [{name: a}]\n");
+  for (const loaded of [await reading, await loadInput([pipe], { decode, streams })]) {
+    const result = loaded.read();
+    assert.deepEqual(result.kind === "ok" && result.objects.nodes?.map((node) => node.name), ["a"]);
+  }
+});
+
+for (const [name, open] of [
+  ["a pipe without a writer", () => ({ inputs: [makePipe()] })],
+  ["standard input that stays open", () => ({ inputs: ["-"], standardInput: new PassThrough() })],
+] as const) {
+  test(`${name} does not delay the end after the signal aborts`, async () => {
+    const stop = new AbortController();
+    const { inputs, ...options } = { standardInput: undefined, ...open() };
+    const reading = loadInput(inputs, { decode, signal: stop.signal, ...options });
+    stop.abort();
+    assert.equal((await reading).read().kind, "bad");
+  });
+}
+
+test("manifests: kinds that a proxy needs are read, and others are counted in one note per kind", () => {
+  const { services, slices, nodes, notes } = readGood(manifests);
+  assert.deepEqual([services.length, slices.length, nodes.length], [1, 1, 1]);
+  assert.deepEqual(
+    notes.map((note) => note.note),
+    ["ignored 2 of kind Deployment (apps/v1)", "ignored 1 of kind Service (serving.knative.dev/v1)"],
+  );
+});
+
+test("manifests: lists are read, also in JSON, and items of a ServiceList need no kind", () => {
+  const items = [{ metadata: { name: "web" } }];
+  const { services, nodes } = readGood(
+    JSON.stringify({ apiVersion: "v1", kind: "ServiceList", items }),
+    "kind: List\napiVersion: v1\nitems:\n- {kind: Node, apiVersion: v1, metadata: {name: n1}}\n- {kind: NodeList, items: [{metadata: {name: n2}}]}\n",
+    "kind: EndpointSliceList\nitems: null\n",
+  );
+  assert.deepEqual([services.map((service) => service.name), nodes.map((node) => node.name)], [["web"], ["n1", "n2"]]);
+});
+
+test("manifests: a slice without its Service is kept, with a note of level debug", () => {
+  const [, slice = ""] = manifests.split("---\n");
+  const { slices, notes } = readGood(slice);
+  assert.equal(slices.length, 1);
+  assert.deepEqual(
+    notes.map(({ level, note }) => [level, note]),
+    [["debug", "EndpointSlice web-a belongs to Service web, which does not exist"]],
+  );
+});
+
+test("empty files, empty documents and comments are an empty cluster", () => {
+  const { services, slices, nodes } = readGood("", "---\n---\n# x\n", "{}");
+  assert.deepEqual([services, slices, nodes], [[], [], []]);
+});
+
+function textProblemsOf(...texts: readonly string[]): readonly string[] {
+  const result = read(...texts);
+  return result.kind === "ok" ? [] : result.problems.map((problem) => `${formatLocation(problem)}: ${problem.problem}`);
+}
+
+const badTable: readonly { name: string; texts: readonly string[]; problems: readonly (string | RegExp)[] }[] = [
+  {
+    name: "an unknown key",
+    texts: ["services:\n- service:\n    name: a\n    clusterip: x\n"],
+    problems: ['a.yaml:4:5: services[0].service.clusterip: unknown key "clusterip"'],
+  },
+  {
+    name: "two unknown keys",
+    texts: ["nodes: []\nfoo: 1\nbar: 2\n"],
+    problems: ['a.yaml:2:1: foo: unknown key "foo"', 'a.yaml:3:1: bar: unknown key "bar"'],
+  },
+  {
+    name: "a key in capitals",
+    texts: ["services:\n- Service: {}\n"],
+    problems: [/a\.yaml:2.*services\[0\]\.service: .*expected object/, /unknown key "Service"/],
+  },
+  {
+    name: "neither manifest nor state file",
+    texts: ["foo: 1\n"],
+    problems: [/a\.yaml:1:1: neither a Kubernetes object .* nor a KPNG state file/],
+  },
+  { name: "a list of numbers", texts: ["- 1\n"], problems: [/neither/] },
+  { name: "a text", texts: ["hello\n"], problems: [/neither/] },
+  { name: "an apiVersion without kind", texts: ["apiVersion: v1\n"], problems: ["a.yaml:1:1: the object has no kind"] },
+  { name: "a kind that is a number", texts: ["kind: 1\n"], problems: ["a.yaml:1:1: the object has kind 1"] },
+  {
+    name: "items that are not a list",
+    texts: ["kind: List\nitems: 7\n"],
+    problems: ["a.yaml:2:1: items: items is not a list: 7"],
+  },
+  {
+    name: "an item that is null",
+    texts: ["kind: List\nitems:\n- null\n"],
+    problems: ["a.yaml:3:3: items[0]: null is not a Kubernetes object"],
+  },
+  {
+    name: "an invalid field deep in a list",
+    texts: ["kind: List\nitems:\n- kind: Service\n  metadata:\n    name: a\n  spec:\n    externalIPs:\n    - 10.0.0\n"],
+    problems: ['a.yaml:8:7: items[0].spec.externalIPs[0]: "10.0.0" is not an IP address'],
+  },
+  {
+    name: "the same in JSON",
+    texts: ['{"kind":"List","items":[\n{"kind":"Node","metadata":{\n"name":""}}]}'],
+    problems: [/^a\.yaml:3:1: items\[0\]\.metadata\.name: "" is not a valid name/],
+  },
+  {
+    name: "an address of the wrong family",
+    texts: [state("{endpoint: {ips: {v6: [10.1.0.1]}}}")],
+    problems: [/services\[0\]\.endpoints\[0\]\.endpoint\.ips\.v6\[0\]: "10\.1\.0\.1" is not an address of family v6/],
+  },
+  {
+    name: "an invalid address",
+    texts: [state("{endpoint: {ips: {v4: [10.1]}}}")],
+    problems: [/expected string, received number|"10.1" is not an IP address/],
+  },
+  {
+    name: "an invalid CIDR",
+    texts: ["services: [{service: {name: a, ipfilters: [{sourceranges: [10.0.0.0/33]}]}}]"],
+    problems: [/"10\.0\.0\.0\/33" is not a CIDR/],
+  },
+  {
+    name: "a protocol as text",
+    texts: ["services: [{service: {name: a, ports: [{port: 1, protocol: TCP}]}}]"],
+    problems: [/ports\[0\]\.protocol: .*expected number/],
+  },
+  {
+    name: "a name with a slash",
+    texts: ["services: [{service: {name: a/b}}]"],
+    problems: [/"a\/b" is not a valid name/],
+  },
+  {
+    name: "an affinity timeout out of range",
+    texts: ["services: [{service: {name: a, sessionaffinity: {clientip: {timeoutseconds: 86401}}}}]"],
+    problems: [/86401 is not an integer/],
+  },
+  {
+    name: "an unknown affinity",
+    texts: ["services: [{service: {name: a, sessionaffinity: {cookie: {}}}}]"],
+    problems: [/unknown key "cookie"/],
+  },
+  {
+    name: "a Service defined in two files",
+    texts: ["kind: Service\nmetadata: {name: a}\n", "services:\n- service: {name: b}\n- service: {name: a}\n"],
+    problems: ["b.yaml:3:3: Service default/a is already defined at a.yaml:1:1"],
+  },
+  {
+    name: "a Node defined twice",
+    texts: ["nodes:\n- name: a\n- name: a\n"],
+    problems: ["a.yaml:3:3: Node a is already defined at a.yaml:2:3"],
+  },
+  {
+    name: "a slice defined twice",
+    texts: [manifests, manifests],
+    problems: [
+      /Service shop\/web is already defined at a\.yaml/,
+      /EndpointSlice shop\/web\/web-a is already defined/,
+      /Node n1/,
+    ],
+  },
+  {
+    name: "a slice under two Services",
+    texts: [manifests, manifests.split("---\n")[1]?.replace("service-name: web", "service-name: b") ?? ""],
+    problems: [/EndpointSlice shop\/web-a is already defined at/],
+  },
+  { name: "truncated YAML", texts: [`${input.slice(0, 300)}`], problems: [/./] },
+  { name: "valid files with an invalid one", texts: [manifests, input, "foo: 1"], problems: [/^c\.yaml/] },
+];
+
+for (const { name, texts, problems } of badTable) {
+  test(`invalid input: ${name}`, () => {
+    const found = textProblemsOf(...texts);
+    assert.notEqual(found.length, 0);
+    for (const expected of problems) {
+      const isThere = found.some((problem) =>
+        typeof expected === "string" ? problem === expected : expected.test(problem),
+      );
+      assert.ok(isThere, `no ${expected} among ${JSON.stringify(found, null, 1)}`);
+    }
+  });
+}
+
+test("invalid input: a thousand problems are reported as twenty and a count", () => {
+  const found = textProblemsOf(`services:\n${"- service: {name: a, x: 1}\n".repeat(1_000)}`);
+  assert.equal(found.length, 21);
+  assert.equal(found[20], "a.yaml: 980 more problems");
+});
+
+test("a randomly mutated file is read or rejected, and never throws", () => {
+  const random = makeRandomBelow(makeRandom(7));
+  const pieces = [
+    ..." \n:-#'\"|>[]{}&*!?,%@`~0a.\t\0\r\ufeff\u2028",
+    "\n---\n",
+    "\n...\n",
+    "&a ",
+    "*a",
+    "null",
+    "  ",
+    "!!binary ",
+    "<<: ",
+    "9e99",
+  ];
+  for (let round = 0; round < 500; round++) {
+    let text = [input, toFile, manifests][round % 3] ?? "";
+    for (let change = 0; change <= random(6); change++) {
+      const at = random(text.length);
+      text = text.slice(0, at) + (pieces[random(pieces.length)] ?? "") + text.slice(at + random(5));
+    }
+    if (random(10) === 0) text = text.slice(0, random(text.length));
+    assert.match(read(text).kind, /^(?:ok|bad)$/);
+  }
+});
