@@ -34,7 +34,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   laboratory: [".", "agent"],
   "backend-kit": [
     ...["types", "exec", "sysctl", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
-    ...["observe", "conntrack", "traffic", "health-check", "inspect", "config", "backend", "proxy", "."],
+    ...["observe", "conntrack", "health-check", "inspect", "config", "backend", "proxy", "."],
   ],
   nftables: ["layout", "netlink", "render", "read", "commit"],
   "backend-callout": ["commit"],

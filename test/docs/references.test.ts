@@ -50,11 +50,6 @@ test("a type has the members that it inherits, without those that it leaves out"
   expect(names("SyncUpdate")).toEqual(expect.arrayContaining(["view", "changes", "mode", "fullReason"]));
 });
 
-test("an option of a command below another command is not listed as one of both", () => {
-  const limits = references.get("docs/reference/options.md")?.match(/^\| `--limit <count>` \|.*busiest.*$/gm) ?? [];
-  expect(limits.map((row) => row.split(" | ")[1])).toEqual(["`top services`"]);
-});
-
 describe("a generated block", () => {
   const document = "a\n<!-- list: x, y -->\nold\n<!-- end -->\nb\n";
 

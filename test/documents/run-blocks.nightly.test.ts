@@ -85,7 +85,7 @@ describeBlocks("the commands of the other documents", "example", async (machine)
   await machine.serve(`${watcher.replace("FILE", "state.yaml")} ${labels}`, '"msg":"input read"');
   const node = "--api 127.0.0.1:12090 --node-name n1";
   await machine.serve(
-    `kpng-nft ${node} --service-traffic --healthz-bind-address 127.0.0.1:10256 --inspect-socket /run/kpng/inspect.sock`,
+    `kpng-nft ${node} --healthz-bind-address 127.0.0.1:10256 --inspect-socket /run/kpng/inspect.sock`,
     '"msg":"stream in sync"',
   );
   await machine.run("ln -s inspect.sock /run/kpng/nft.sock");

@@ -62,9 +62,6 @@ await describeScrapes("the metrics of the dashboard and the alert rules", (scrap
     expect([...asked].filter((metric) => empty.has(metric)).toSorted()).toEqual([
       "kpng_admission_pushback_seconds_bucket",
       "kpng_certificate_expiry_timestamp_seconds",
-      "kpng_service_bytes_total",
-      "kpng_service_connections_total",
-      "kpng_service_packets_total",
       "kpng_userspace_connect_retries_total",
       "kpng_userspace_connections_ended_total",
       "kpng_userspace_connections_total",

@@ -111,7 +111,7 @@ export async function scrapePrograms(): Promise<Scrapes> {
     };
     const iptables = "services/backend-iptables/src/main.ts";
     const common = ["--api", socket, "--node-name", "n1", "--cluster-cidr", "10.1.0.0/16"];
-    const state = ["--state-dir", join(folder, "state"), "--iptables-min-sync-period", "0s", "--service-traffic"];
+    const state = ["--state-dir", join(folder, "state"), "--iptables-min-sync-period", "0s"];
     const iptablesLog = inNode(iptables, [...common, ...state, ...addresses("127.0.0.1:10271")]);
     const nftState = ["--state-dir", join(folder, "nft-state"), ...addresses("127.0.0.1:10275")];
     const nftLog = inNode("services/backend-nft/src/main.ts", [...common, ...nftState]);

@@ -113,47 +113,6 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     expect(browser.errors).toEqual([]);
   });
 
-  test("Services have the traffic that nodes report, and the details have it by node", async ({ skip }) => {
-    skip(!isEverything, "only in npm run test:all");
-    list();
-    const watch = await join("n1");
-    const traffic = { Service: "ns/web", Connections: 12n, BytesToClients: 4_200n, BytesPerSecond: 1_500n };
-    watch.send({ Traffic: { Services: [{ ...traffic, MilliConnectionsPerSecond: 2_500n }] } });
-    await open("#/services");
-    await shows("#services-rows", /ns\/web.*2\.5\s+1\.5 kB/s);
-    await shows("#services-rows", /ns\/dns.*–\s+–/s);
-    await browser.evaluate(`location.hash = "#/services/ns/web"`);
-    await shows("#service", /Traffic by node[\s\S]*n1\s+2\.5\s+1\.5 kB\s+12\s+–\s+0 B\s+4\.2 kB/);
-    // Without a change of the Service, later reports are shown too.
-    watch.send({ Traffic: { Services: [{ ...traffic, Connections: 13n, MilliConnectionsPerSecond: 3_500n }] } });
-    await shows("#service", /n1\s+3\.5\s+1\.5 kB\s+13/);
-    await shows("#services-rows", /ns\/web.*3\.5\s+1\.5 kB/s);
-    expect(await browser.text("#services-warning")).toBe("");
-    expect(browser.errors).toEqual([]);
-  });
-
-  test("traffic that the watcher does not update any more is shown as old, until it answers again", async ({
-    skip,
-  }) => {
-    skip(!isEverything, "only in npm run test:all");
-    list();
-    const watch = await join("n1");
-    watch.send({ Traffic: { Services: [{ Service: "ns/web", Connections: 12n }] } });
-    await open("#/services/ns/web");
-    await shows("#service", /n1\s+0\.0\s+–\s+12/);
-    await browser.evaluate(`{
-      const real = window.fetch;
-      window.restore = () => { window.fetch = real; };
-      window.fetch = (url, ...rest) =>
-        String(url).includes("ListTraffic") ? Promise.reject(new Error("broken <b>")) : real(url, ...rest);
-    }`);
-    await shows("#services-warning", /^Traffic is old, from \d\d:\d\d:\d\d: broken <b>$/);
-    expect(await browser.text("#service")).toMatch(/n1\s+0\.0\s+–\s+12/);
-    await browser.evaluate("window.restore()");
-    await expect.poll(() => browser.text("#services-warning"), wait).toBe("");
-    expect(browser.errors).toEqual([]);
-  });
-
   test("the details of a change stay after 50 newer changes", async () => {
     list();
     drain();

@@ -7,7 +7,6 @@ import { nodesRow } from "./nodes.ts";
 import { overview } from "./overview.ts";
 import type { Panel, Row } from "./panel.ts";
 import { backends } from "./service-proxies.ts";
-import { serviceTraffic } from "./service-traffic.ts";
 import { state } from "./state.ts";
 
 /**
@@ -17,16 +16,7 @@ import { state } from "./state.ts";
  */
 
 /** The rows from top to bottom: overview, path of a change, watcher, nodes. */
-const rows: readonly Row[] = [
-  overview,
-  delivery,
-  state,
-  connections,
-  backends,
-  serviceTraffic,
-  carriedTraffic,
-  nodesRow,
-];
+const rows: readonly Row[] = [overview, delivery, state, connections, backends, carriedTraffic, nodesRow];
 
 /** Width of Grafana's grid, in columns. A graph takes a third of it, a number a sixth. */
 const gridWidth = 24;

@@ -19,7 +19,6 @@ import { type PortRange, parsePortRange } from "./entry/entry.ts";
 import { chooseEntries, removeTables } from "./entry/redirect-entry.ts";
 import { PrintedRuleSet, type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "./rules/userspace-runtime.ts";
-import { serviceCountsOf } from "./traffic/service-traffic.ts";
 
 /** How packets reach the listeners; "auto" takes the first that the process has the rights for. */
 type EntryChoice = "auto" | "redirect" | "map";
@@ -254,7 +253,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
       const isRedirected = entries.some(({ kind }) => kind === "redirect");
       const listeners = () => new Map(ruleSets.flatMap((ruleSet) => [...ruleSet.udpListeners()]));
       const udpListeners = isRedirected ? listeners : undefined;
-      return { ruleSets, serviceCounts: () => serviceCountsOf(runtime.table), udpListeners };
+      return { ruleSets, udpListeners };
     },
     cleanUp: ({ log }) => removeTables(tableName, log),
   };

@@ -7,7 +7,6 @@ import { EndpointSchema, NodeSchema, ServiceSchema } from "@kpng/model/gen/kpng/
 import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { TrafficSchema } from "@kpng/model/gen/kpng/inspect/v1/traffic_pb.ts";
 import { filesUnder } from "../documents.ts";
 import { type BlockWriter, markdownTable } from "./fill-blocks.ts";
 
@@ -21,7 +20,6 @@ const outputs: Readonly<Record<string, DescMessage>> = {
   "get view": EndpointDecisionSchema,
   "get backend": GetBackendResponseSchema,
   "get rules": RuleLinesSchema,
-  "top services": TrafficSchema,
   explain: ExplainResponseSchema,
 };
 

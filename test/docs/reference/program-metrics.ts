@@ -11,7 +11,6 @@ import { ClashReport } from "@kpng/backend-kit/proxy/clash-report.ts";
 import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
 import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
-import { ServiceTraffic } from "@kpng/backend-kit/traffic/service-traffic.ts";
 import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { observeAffinity } from "@kpng/nftables/commit/open-rule-sets.ts";
 import { Health } from "@kpng/process/health/health.ts";
@@ -76,9 +75,6 @@ const groups: Readonly<Record<string, Register>> = {
     new ViewKeeper({ folder: "", nodeName: "", serviceProxyName: "", isConnected: () => false, ...common });
     new HealthCheckServers({ isProxyHealthy: () => true, ...common });
     new StaleFlowCleaner(common);
-  },
-  "service-traffic": (registry) => {
-    new ServiceTraffic(log, registry);
   },
   "service-proxy": (registry) => {
     new ProxyMetrics({ registry, families: [] });

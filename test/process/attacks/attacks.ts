@@ -121,21 +121,6 @@ const rstStream = (id: number): Buffer => encodeFrame(frameType.rstStream, 0, id
 const priority = (id: number): Buffer => encodeFrame(0x2, 0, id, Buffer.from([0, 0, 0, 0, 16]));
 const settings = encodeFrame(frameType.settings, 0, 0, Buffer.from([0, 4, 0, 0, 255, 255]));
 const increment = Buffer.from([0, 0, 0, 1]);
-/** A report about as many Services as one may have. */
-const largestReport = request({
-  Traffic: {
-    Services: Array.from({ length: 101 }, () => ({
-      Service: "default/service-1",
-      Connections: 1n,
-      PacketsFromClients: 1n,
-      PacketsToClients: 1n,
-      BytesFromClients: 1n,
-      BytesToClients: 1n,
-      MilliConnectionsPerSecond: 1n,
-      BytesPerSecond: 1n,
-    })),
-  },
-});
 const failure = request({ Ack: { Applied: 1n, Failed: 1n, Error: "e".repeat(200), Earlier: [{ Applied: 1n }] } });
 const smallFailure = request({ Ack: { Failed: 1n } });
 const startWatch = (id: number): Buffer => Buffer.concat([open(watch, id), encodeMessage(id, askForNode)]);
@@ -304,14 +289,6 @@ export const attacks = {
       Buffer.concat(manyStreams.map((id) => encodeMessage(id, failure))),
       Buffer.concat([connectionStart, ...manyStreams.map(startWatch)]),
     ),
-  },
-  reports: {
-    connections: 20,
-    pauseMs: 25,
-    piece: (index) =>
-      index === 0
-        ? Buffer.concat([connectionStart, ...manyStreams.map(startWatch)])
-        : Buffer.concat([0, 1, 2, 3].map((at) => encodeMessage(2 * ((4 * index + at) % 100) + 1, largestReport))),
   },
   "first views": {
     connections: 50,

@@ -18,7 +18,6 @@ import { TraceSyncs } from "../observe/trace-syncs.ts";
 import { Acknowledgements } from "../receive/acknowledgements.ts";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
 import { defaultViewBytes } from "../receive/view-limit.ts";
-import type { TrafficReports } from "../receive/watch-options.ts";
 import { SyncLoop, type SyncPace } from "../sync/sync-loop.ts";
 import { SyncRequests } from "../sync/sync-requests.ts";
 import { BackendError } from "../types/backend-error.ts";
@@ -61,8 +60,6 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly isDryRun?: boolean | undefined;
     /** Returns the rules for inspection (`--inspect-socket`). Default: no rules. */
     readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
-    /** Reports the traffic of Services to the watcher. Default: no reports. */
-    readonly traffic?: TrafficReports | undefined;
     /** Default {@link waitMs}. */
     readonly wait?: typeof waitMs | undefined;
   };

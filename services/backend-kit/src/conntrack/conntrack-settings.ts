@@ -2,8 +2,7 @@ import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/proces
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /**
- * kube-proxy's flags for the kernel's table of flows (conntrack), with kube-proxy's defaults, and our
- * `--service-traffic`. `proxyBackend` adds them to each service proxy.
+ * kube-proxy's flags for the kernel's table of flows (conntrack), with kube-proxy's defaults. `proxyBackend` adds them to each service proxy.
  */
 export const conntrackOptions: readonly OptionSpec[] = [
   {
@@ -46,11 +45,6 @@ export const conntrackOptions: readonly OptionSpec[] = [
     default: 0,
     parse: parseDurationMs,
   },
-  {
-    flags: "--service-traffic",
-    description:
-      "count connections, packets and bytes of each Service on this node, for metrics and kpng top services; from events of conntrack, which costs CPU for each connection (kpng-ebpf: not those of sockets that choose their endpoint)",
-  },
 ];
 
 const folder = "net/netfilter";
@@ -90,8 +84,6 @@ export function wantedSettings(options: ParsedOptions, cpuCount: number): readon
     exact("nf_conntrack_tcp_be_liberal", options.conntrackTcpBeLiberal === true ? 1 : 0),
     exact("nf_conntrack_udp_timeout", seconds("conntrackUdpTimeout")),
     exact("nf_conntrack_udp_timeout_stream", seconds("conntrackUdpTimeoutStream")),
-    // Packets and bytes of each flow.
-    exact("nf_conntrack_acct", options.serviceTraffic === true ? 1 : 0),
   ];
   return settings.filter(({ value }) => value > 0);
 }

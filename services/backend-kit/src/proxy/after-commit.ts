@@ -15,8 +15,6 @@ import type { StateOptions } from "../disk/view-keeper.ts";
 import { HealthCheckServers, listenAddresses } from "../health-check/health-check-servers.ts";
 import { touchedServices } from "../state/view-state.ts";
 import type { Sysctls } from "../sysctl/sysctls.ts";
-import { ServiceTraffic } from "../traffic/service-traffic.ts";
-import { type ReadServiceCounts, TrafficReporter } from "../traffic/traffic-reporter.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 
@@ -36,13 +34,11 @@ export interface AfterCommitOptions {
   readonly carriesTraffic: boolean;
   /** See `OpenRuleSets.udpListeners`. */
   readonly udpListeners: (() => UdpListeners) | undefined;
-  /** See `OpenRuleSets.serviceCounts`. */
-  readonly serviceCounts: ReadServiceCounts | undefined;
 }
 
 /**
  * The work of a service proxy that follows each successful sync: it sets the limits of conntrack, deletes stale UDP
- * flows, counts the traffic of Services, and answers the health checks of load balancers. `serveTask` creates one and
+ * flows, and answers the health checks of load balancers. `serveTask` creates one and
  * calls it after each commit. Separate from it, because none of this work may delay or fail a sync.
  */
 export class AfterCommit {
@@ -51,15 +47,11 @@ export class AfterCommit {
   readonly #cleaning: FlowCleaning;
   readonly #cleansFlows: boolean;
   readonly #servers: HealthCheckServers;
-  /** Undefined without `--service-traffic`. */
-  readonly #traffic: ServiceTraffic | undefined;
-  /** Reports the traffic of Services to the watcher; undefined without `--service-traffic`. */
-  readonly reports: TrafficReporter | undefined;
 
   constructor(options: AfterCommitOptions) {
     const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
     this.#options = options;
-    const { carriesTraffic, serviceCounts, udpListeners } = options;
+    const { carriesTraffic, udpListeners } = options;
     this.#cleansFlows = !carriesTraffic || udpListeners !== undefined;
     this.#cleaner = new StaleFlowCleaner({ log, metrics, listeners: udpListeners });
     this.#cleaning = new FlowCleaning({
@@ -77,19 +69,12 @@ export class AfterCommit {
         health.set("health-checks", { isHealthy: true, isReady: true, reason: reasons.join("; ") }),
     });
     health.setReady("health-checks");
-    const countsTraffic = options.options.serviceTraffic === true;
-    const countsFlows = countsTraffic && !carriesTraffic;
-    this.#traffic = countsFlows ? new ServiceTraffic(log, metrics) : undefined;
-    const read = this.#traffic?.read ?? serviceCounts;
-    this.reports = countsTraffic && read !== undefined ? new TrafficReporter(read) : undefined;
   }
 
   /** Answers health checks and searches for stale flows; run it beside the sync loop. */
   get tasks(): readonly Task[] {
     const { name } = this.#options;
-    const traffic = this.#traffic;
     return [
-      ...(traffic === undefined ? [] : [{ name: `backend/${name}/traffic`, run: traffic.run }]),
       { name: `backend/${name}/health-checks`, run: (signal) => this.#servers.run(signal) },
       ...(this.#cleansFlows
         ? [{ name: `backend/${name}/conntrack`, run: (signal: AbortSignal) => this.#cleaning.run(signal) }]
@@ -114,7 +99,6 @@ export class AfterCommit {
   /** Announces a view before its rules are installed. */
   expect({ view }: SyncUpdate): void {
     this.#cleaning.expect(view);
-    this.#traffic?.setView(view);
   }
 
   /** Begins the work for families whose rules are in force. Never rejects; resolves when health checks are answered. */
@@ -158,11 +142,6 @@ export class AfterCommit {
   async #setConntrackLimits(): Promise<void> {
     const { options, context, sysctls, carriesTraffic } = this.#options;
     if (context.serviceProxyName !== "" || carriesTraffic) return;
-    // The kernel counts packets and bytes only for those who read them from its flows.
-    const settings = wantedSettings(
-      { ...options, serviceTraffic: this.#traffic !== undefined },
-      availableParallelism(),
-    );
-    await applySettings(settings, { sysctls, log: context.log });
+    await applySettings(wantedSettings(options, availableParallelism()), { sysctls, log: context.log });
   }
 }

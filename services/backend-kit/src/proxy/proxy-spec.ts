@@ -3,7 +3,6 @@ import type { Task } from "@kpng/process/task.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
 import type { UdpListeners } from "../conntrack/udp-frontends.ts";
-import type { ReadServiceCounts } from "../traffic/traffic-reporter.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { FamilyOutcome } from "./family-rules.ts";
 import type { ProxyHost } from "./proxy-host.ts";
@@ -67,8 +66,6 @@ export interface OpenRuleSets<Change extends RuleChange> {
   readonly ruleSets: readonly RuleSet<Change>[];
   /** Called after each sync and repair of a family, for the backend's own metrics. */
   readonly onOutcome?: ((outcome: FamilyOutcome<Change>) => void) | undefined;
-  /** Counters of Services, from a proxy that carries the traffic itself. Default: counted from events of conntrack. */
-  readonly serviceCounts?: ReadServiceCounts | undefined;
   /**
    * Returns the listeners to which conntrack leads UDP clients, from a proxy that carries the traffic itself. Stale
    * flows are deleted then, too. Default: conntrack is left alone by such a proxy.

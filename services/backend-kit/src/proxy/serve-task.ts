@@ -66,7 +66,7 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
   const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
   const { log, metrics, proxyHealth } = context;
   const { requests } = host;
-  const { ruleSets, onOutcome, serviceCounts, udpListeners } = await proxy.openRuleSets(host);
+  const { ruleSets, onOutcome, udpListeners } = await proxy.openRuleSets(host);
   const families = ruleSets.map(({ family }) => family);
   const repairs = countRepairs(name, metrics, ruleSets);
   const rules = new RuleSets({
@@ -87,7 +87,7 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
   const isCommitted = host.destination.kind === "kernel";
   const nodePorts = host.settings.nodePortAddresses;
   const { carriesTraffic = false } = proxy;
-  const fromProxy = { carriesTraffic, serviceCounts, udpListeners };
+  const fromProxy = { carriesTraffic, udpListeners };
   const after = new AfterCommit({ name, nodePorts, context, state, options, ...fromProxy, ...host });
   await after.seed();
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
@@ -112,7 +112,6 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
     observers: [new ProxyMetrics({ registry: metrics, families })],
     state,
     isDryRun: !isCommitted,
-    traffic: isCommitted ? after.reports : undefined,
     ruleSets: () => rules.inspect(),
   });
   const main: Task = {

@@ -1,6 +1,6 @@
 import type { Transport } from "@connectrpc/connect";
 import type { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
-import type { Feature, TrafficReport } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Acknowledgements } from "./acknowledgements.ts";
 import type { HeldItems } from "./held-items.ts";
 
@@ -32,13 +32,6 @@ export interface WatchOptions {
   readonly gate?: ForwardGate | undefined;
   /** Results of syncs, sent to a watcher that accepts acknowledgements. */
   readonly acks?: Acknowledgements | undefined;
-  /** Reports the traffic of Services to a watcher that accepts it. Default: no reports. */
-  readonly traffic?: TrafficReports | undefined;
   /** Name and version of this program, shown in the watcher's list of subscribers. */
   readonly program?: { readonly name: string; readonly version: string } | undefined;
-}
-
-/** Source of the reports that `WatchRequests` sends; see `TrafficReporter`. */
-export interface TrafficReports {
-  next(isFirst: boolean, nowMs: number): TrafficReport | undefined;
 }

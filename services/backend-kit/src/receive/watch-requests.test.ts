@@ -1,5 +1,4 @@
-import { create } from "@bufbuild/protobuf";
-import { TrafficReportSchema, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Acknowledgements } from "./acknowledgements.ts";
@@ -37,7 +36,6 @@ async function receive(mark: Partial<SyncMark> = {}): Promise<void> {
     takesAcks: true,
     takesCounts: true,
     ackIntervalMs: 0,
-    trafficIntervalMs: 0,
     digest: undefined,
     position: undefined,
     traceparents: [],
@@ -117,38 +115,6 @@ describe("acknowledgements", () => {
     const ack = acks.takeUnsent("run");
     expect(ack).toMatchObject({ Applied: 3n, Earlier: [] });
     expect(acks.takeUnsent("another")).toBeUndefined();
-  });
-});
-
-describe("reports of traffic", () => {
-  const sendWith = (trafficIntervalMs: number) => {
-    const report = create(TrafficReportSchema, { Services: [{ Service: "a/web", Connections: 1n }] });
-    requests = new WatchRequests({
-      ...{ transport: undefined as never, nodeName: "n1", traffic: { next: () => report } },
-    });
-    sent = [];
-    void (async () => {
-      for await (const request of requests.send(stop.signal)) sent.push(request);
-    })();
-    return receive({ trafficIntervalMs });
-  };
-  const reports = () => sent.filter(({ Traffic }) => Traffic !== undefined);
-
-  test("are sent at the watcher's interval, in requests of their own", async () => {
-    await sendWith(10_000);
-    await vi.advanceTimersByTimeAsync(0);
-    expect(reports()).toHaveLength(1);
-    expect(reports()[0]).toMatchObject({ NodeName: "", Count: 0 });
-    await vi.advanceTimersByTimeAsync(9_000);
-    expect(reports()).toHaveLength(1);
-    await vi.advanceTimersByTimeAsync(7_000);
-    expect(reports()).toHaveLength(2);
-  });
-
-  test("are never sent to a watcher that does not accept them: it would answer with a batch", async () => {
-    await sendWith(0);
-    await vi.advanceTimersByTimeAsync(600_000);
-    expect(reports()).toEqual([]);
   });
 });
 

@@ -1,12 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import {
-  type Ack,
-  type ApplyFailure,
-  Feature,
-  type TrafficReport,
-  type WatchReq,
-  WatchReqSchema,
-} from "@kpng/model/gen/localv1/api_pb.ts";
+import { type Ack, type ApplyFailure, Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { WatchOptions } from "./watch-options.ts";
@@ -38,8 +31,8 @@ const minConfirmDelayMs = 1_000;
 const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Feature.Batches];
 
 /**
- * The sending half of one stream to the watcher: requests for batches, acknowledgements of applied ones, and reports of
- * traffic. `watchBatches` creates one for each stream, calls `next` and `received` around each batch, and sends what
+ * The sending half of one stream to the watcher: requests for batches, and acknowledgements of applied ones.
+ * `watchBatches` creates one for each stream, calls `next` and `received` around each batch, and sends what
  * `send` yields. Separate from it, the receiving half, because messages are due at times of their own.
  */
 export class WatchRequests {
@@ -58,16 +51,11 @@ export class WatchRequests {
   /** Receipt of the oldest batch that is not confirmed to the watcher; undefined if all are. */
   #unconfirmedSinceMs: number | undefined;
   #nextAckMs = Number.NEGATIVE_INFINITY;
-  readonly #traffic: WatchOptions["traffic"];
-  #isFirstReport = true;
-  /** Time of the next report of traffic; in the past before the first sync marker. */
-  #nextReportMs = Number.NEGATIVE_INFINITY;
 
-  constructor({ nodeName, serviceProxyName = "", features = allFeatures, held, acks, traffic, program }: WatchOptions) {
+  constructor({ nodeName, serviceProxyName = "", features = allFeatures, held, acks, program }: WatchOptions) {
     this.#heldDigests = held?.digests;
     this.#lastFailure = acks?.lastFailure();
     this.#acks = acks;
-    this.#traffic = traffic;
     acks?.resend();
     acks?.onUpdate(() => this.#wakeup.wake());
     this.#request = create(WatchReqSchema, {
@@ -106,11 +94,8 @@ export class WatchRequests {
         yield create(WatchReqSchema, { Ack: ack });
       } else if (this.#isRequestDue(nowMs)) {
         yield this.#nextRequest();
-      } else if (this.#isReportDue(nowMs)) {
-        const report = this.#nextReport(nowMs);
-        if (report !== undefined) yield create(WatchReqSchema, { Traffic: report });
       } else {
-        await this.#wait([ackDelayMs, this.#confirmAtMs() - nowMs, this.#nextReportMs - nowMs], signal);
+        await this.#wait([ackDelayMs, this.#confirmAtMs() - nowMs], signal);
       }
     }
   }
@@ -134,18 +119,6 @@ export class WatchRequests {
   #isRequestDue(nowMs: number): boolean {
     if (this.#unconfirmedSinceMs !== undefined && nowMs >= this.#confirmAtMs()) return true;
     return this.#isWanted && this.#outstanding <= (this.#mark?.takesCounts ? maxOutstanding / 2 : 0);
-  }
-
-  #isReportDue(nowMs: number): boolean {
-    return this.#traffic !== undefined && (this.#mark?.trafficIntervalMs ?? 0) > 0 && nowMs >= this.#nextReportMs;
-  }
-
-  #nextReport(nowMs: number): TrafficReport | undefined {
-    const intervalMs = this.#mark?.trafficIntervalMs ?? 0;
-    this.#nextReportMs = nowMs + intervalMs * (1 + ackJitter * Math.random());
-    const report = this.#traffic?.next(this.#isFirstReport, nowMs);
-    this.#isFirstReport = false;
-    return report;
   }
 
   #nextRequest(): WatchReq {

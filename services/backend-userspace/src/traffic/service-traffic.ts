@@ -1,6 +1,5 @@
 import { readFileSync } from "node:fs";
 import { totalmem } from "node:os";
-import type { ReadServiceCounts } from "@kpng/backend-kit/traffic/traffic-reporter.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 
@@ -85,17 +84,6 @@ export class TrafficTable {
       if (open === 0 && !isServed(service)) this.#byService.delete(service);
     }
   }
-}
-
-/**
- * Returns the counters of all Services in the form in which the kit reports them to the watcher. Packets
- * are 0, because this process relays bytes and sees no packets.
- */
-export function serviceCountsOf(table: TrafficTable): ReturnType<ReadServiceCounts> {
-  return table.used.map(({ service, total, bytesFromClients, bytesToClients }) => [
-    service,
-    { connections: total, packetsFromClients: 0, bytesFromClients, packetsToClients: 0, bytesToClients },
-  ]);
 }
 
 /** Maximum numbers of open connections, or of open UDP flows. */

@@ -20,7 +20,6 @@ import { progressTransport } from "../inspect/query/progress-transport.ts";
 import { recordCommand } from "../inspect/record/record.ts";
 import { statusCommand } from "../inspect/status.ts";
 import { topCommand } from "../inspect/top.ts";
-import { topServicesCommand } from "../inspect/top-services.ts";
 import { traceCommand } from "../inspect/trace.ts";
 import { makeGroup, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 import { dialRemote, remoteOptions } from "./remote-options.ts";
@@ -52,7 +51,7 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
     make(statusCommand),
     make(makeAnalyze(true)),
     make(traceCommand),
-    make(topCommand).addCommand(make(topServicesCommand, "top ")),
+    make(topCommand),
     make(recordCommand),
     make(bugReportCommand),
   ];

@@ -132,7 +132,7 @@ export const refusedHabits: readonly RefusedHabit[] = [
     tool: "kubectl",
     words: ["top nodes", "top node", "top no", "top pods", "top pod", "top po"],
     reason: "kpng does not measure CPU and memory",
-    instead: "`kpng top` for nodes that are behind, `kpng top services` for the traffic of Services",
+    instead: "`kpng top` for nodes that are behind",
   },
   {
     tool: "kubectl",

@@ -18,8 +18,8 @@ import { keepAsking } from "./query/keep-asking.ts";
 import { changeTable } from "./tables/change-table.ts";
 import { nodeTable } from "./tables/node-table.ts";
 
-/** Options of `kpng top` and `kpng top services`: when to update, and how often. */
-export const updateOptions: readonly OptionSpec[] = [
+/** When to update, and how often. */
+const updateOptions: readonly OptionSpec[] = [
   {
     flags: "--interval <duration>",
     description: "time between two updates",

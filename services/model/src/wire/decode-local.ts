@@ -39,8 +39,6 @@ export interface SyncMark {
   readonly takesAcks: boolean;
   /** Minimum interval between two acknowledgements, in milliseconds; 0 if unspecified. */
   readonly ackIntervalMs: number;
-  /** Minimum interval between two reports of traffic, in milliseconds; 0 if the watcher does not accept them. */
-  readonly trafficIntervalMs: number;
   /** The watcher reads the number of batches in a request. */
   readonly takesCounts: boolean;
   /** Digest of the whole view; undefined if the watcher does not send it. */
@@ -93,7 +91,6 @@ export function decodeMark(op: EmptyOp): SyncMark {
     instance: op.Instance,
     takesAcks: op.TakesAcks,
     ackIntervalMs: op.AckIntervalMs,
-    trafficIntervalMs: op.TrafficIntervalMs,
     takesCounts: op.TakesCounts,
     digest: op.Digest,
     traceparents: op.Traceparents,

@@ -4,17 +4,17 @@ import { Feature, WatchReqSchema } from "../gen/localv1/api_pb.ts";
 import { hasMoreFields } from "./field-count.ts";
 import { WireError } from "./wire-error.ts";
 
-const report = toBinary(
+const request = toBinary(
   WatchReqSchema,
   create(WatchReqSchema, {
     NodeName: "n1",
     Features: [Feature.Extended, Feature.Batches],
     HeldDigests: Uint8Array.from([0x0a, 0x0b]),
-    Traffic: { Services: [{ Service: "ns/a", Connections: 1n, BytesPerSecond: 2n ** 64n - 1n }, { Service: "ns/b" }] },
+    Ack: { Earlier: [{ Applied: 1n, AgeMicros: 2n ** 64n - 1n }, { Applied: 2n }] },
   }),
 );
-/** NodeName, Features, HeldDigests, Traffic; two Services with three fields and one. */
-const reportFields = 4 + 2 + 4;
+/** NodeName, Features, HeldDigests, Ack; two earlier revisions with two fields and one. */
+const requestFields = 4 + 2 + 3;
 
 /** Number of fields of a decoded message that have values, with those of its embedded messages. */
 function fieldsIn(message: object): number {
@@ -31,9 +31,9 @@ function fieldsIn(message: object): number {
 
 describe("hasMoreFields", () => {
   test("counts the fields of a message and of its embedded messages", () => {
-    expect(fieldsIn(fromBinary(WatchReqSchema, report))).toBe(reportFields);
-    expect(hasMoreFields(WatchReqSchema, report, reportFields)).toBe(false);
-    expect(hasMoreFields(WatchReqSchema, report, reportFields - 1)).toBe(true);
+    expect(fieldsIn(fromBinary(WatchReqSchema, request))).toBe(requestFields);
+    expect(hasMoreFields(WatchReqSchema, request, requestFields)).toBe(false);
+    expect(hasMoreFields(WatchReqSchema, request, requestFields - 1)).toBe(true);
     expect(hasMoreFields(WatchReqSchema, new Uint8Array(), 0)).toBe(false);
   });
 
@@ -62,12 +62,12 @@ describe("hasMoreFields", () => {
 
   test("never counts fewer fields than the library decodes from corrupted bytes", () => {
     let compared = 0;
-    for (let index = 0; index < report.length; index += 1) {
+    for (let index = 0; index < request.length; index += 1) {
       for (let value = 0; value < 256; value += 1) {
-        const spoiled = Uint8Array.from(report);
+        const spoiled = Uint8Array.from(request);
         spoiled[index] = value;
         try {
-          if (hasMoreFields(WatchReqSchema, spoiled, report.length)) throw new Error("more fields than bytes");
+          if (hasMoreFields(WatchReqSchema, spoiled, request.length)) throw new Error("more fields than bytes");
         } catch (error) {
           if (error instanceof WireError) continue;
           throw error;

@@ -127,7 +127,7 @@ test("a connection sends no more bytes of requests with many streams than with o
   const startMs = performance.now();
   const watches = Array.from(
     { length: 40 },
-    () => new RawWatch(session, { NodeName: "n".repeat(60_000), Traffic: { Services: many(102, {}) } }),
+    () => new RawWatch(session, { NodeName: "n".repeat(60_000), Ack: { Earlier: many(33, {}) } }),
   );
   await Promise.all(watches.map(({ ended }) => ended));
   // 17 of these requests may be sent at once. Each further one takes a quarter of a second, also on a fast machine.
@@ -202,13 +202,6 @@ const many = <T>(length: number, one: T): T[] => Array.from({ length }, () => on
 const otherReader = { "content-type": "application/gRPC" };
 
 test.each([
-  { name: "a report of 32 000 empty Services", message: encodeRequest({ Traffic: { Services: many(32_000, {}) } }) },
-  { name: "a report of 102 Services", message: encodeRequest({ Traffic: { Services: many(102, {}) } }) },
-  {
-    name: "a report of 102 Services to the other reader",
-    message: encodeRequest({ Traffic: { Services: many(102, {}) } }),
-    headers: otherReader,
-  },
   { name: "an acknowledgement of 32 000 revisions", message: encodeRequest({ Ack: { Earlier: many(32_000, {}) } }) },
   { name: "an acknowledgement of 34 revisions", message: encodeRequest({ Ack: { Earlier: many(33, {}) } }) },
   {
@@ -229,22 +222,10 @@ test.each([
 });
 
 test("the largest requests of our nodes are taken", async () => {
-  const traffic = {
-    Service: "ns/web",
-    Connections: 1n,
-    PacketsFromClients: 1n,
-    PacketsToClients: 1n,
-    BytesFromClients: 1n,
-    BytesToClients: 1n,
-    MilliConnectionsPerSecond: 1n,
-    BytesPerSecond: 1n,
-  };
-  good.ask({ Traffic: { Services: many(101, traffic) } });
   const Timings = { WaitMicros: 1n, RenderMicros: 1n, CommitMicros: 1n };
   good.ask({ Ack: { Failed: 1n, Error: "no", Timings, Earlier: many(32, { Applied: 1n, AgeMicros: 1n }) } });
   const isTaken = () => [...server.subscribers.open][0]?.failure !== undefined;
   await expect.poll(isTaken, { timeout: 30_000 }).toBe(true);
-  expect([...server.subscribers.open][0]?.traffic?.services).toEqual(["ns/web"]);
   expect(await refused("request")).toBe(0);
 });
 

@@ -4,7 +4,6 @@ import {
   ExplainRequestSchema,
   ListNodeEndpointsRequestSchema,
   ListNodesRequestSchema,
-  ListTrafficRequestSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { checkInspectionRight } from "../identity/rights.ts";
 import { leaveKey } from "../stream/serve/leave.ts";
@@ -27,6 +26,5 @@ function nodeOf(message: Message): string | undefined {
   if (isMessage(message, ExplainRequestSchema) || isMessage(message, ListNodeEndpointsRequestSchema)) {
     return message.nodeName;
   }
-  if (isMessage(message, ListTrafficRequestSchema)) return message.node;
   return isMessage(message, ListNodesRequestSchema) ? message.name : undefined;
 }

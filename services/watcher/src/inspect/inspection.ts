@@ -9,7 +9,6 @@ import { explainMethod } from "./explain-method.ts";
 import type { InspectContext } from "./inspect-context.ts";
 import { inspectionRights } from "./inspection-rights.ts";
 import { listMethods } from "./list-methods.ts";
-import { trafficMethod } from "./traffic-method.ts";
 import { watchMethods } from "./watch-methods.ts";
 
 /** State from which {@link inspection} answers. */
@@ -23,8 +22,7 @@ export interface InspectionOptions extends WatchContext {
  * record changes for it. Call it before the source runs, because earlier changes are not recorded.
  *
  * The sink `to-api` adds it to the services of a watcher, and `makeInspectSource` to those of a `kpng SOURCE get`
- * without a watcher. The methods are in `list-methods.ts`, `watch-methods.ts`, `explain-method.ts` and
- * `traffic-method.ts`.
+ * without a watcher. The methods are in `list-methods.ts`, `watch-methods.ts` and `explain-method.ts`.
  */
 export function inspection({ store, subscribers, proxyNames, version = "" }: InspectionOptions): Inspection {
   const changes = new RecentChanges();
@@ -41,7 +39,6 @@ export function inspection({ store, subscribers, proxyNames, version = "" }: Ins
           ...listMethods(context),
           ...watchMethods(context),
           explain: (request) => scheduler.run("query", () => explainMethod(context, request)),
-          listTraffic: (request, { signal }) => trafficMethod(context, request, signal),
         },
         { interceptors: [inspectionRights] },
       ),

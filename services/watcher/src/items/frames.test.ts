@@ -45,7 +45,6 @@ const mark = {
   traceparents: ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
   tracedNodes: 0.5,
   ackIntervalMs: 100,
-  trafficIntervalMs: 2_000,
   position: {
     source: "run",
     ...{ services: 7n, slices: 42n, nodes: 9n },
@@ -58,7 +57,6 @@ const body = {
   TakesAcks: true,
   TakesCounts: true,
   AckIntervalMs: 100,
-  TrafficIntervalMs: 2_000,
   TriggeredAtMs: [1_700_000_000_000n],
   StoredAtMicros: 1_700_000_000_000_500n,
   Traceparents: [...mark.traceparents],

@@ -86,7 +86,6 @@ export interface SyncMark {
   readonly traceparents: readonly string[];
   readonly tracedNodes: number;
   readonly ackIntervalMs: number;
-  readonly trafficIntervalMs: number;
   readonly position: Position;
 }
 
@@ -100,7 +99,6 @@ export function syncFrame(mark?: SyncMark): Frame {
       TakesAcks: true,
       TakesCounts: true,
       AckIntervalMs: mark.ackIntervalMs,
-      TrafficIntervalMs: mark.trafficIntervalMs,
       TriggeredAtMs: mark.triggeredAtMs.map(BigInt),
       StoredAtMicros: BigInt(Math.round(mark.storedAtMs * 1_000)),
       Traceparents: [...mark.traceparents],

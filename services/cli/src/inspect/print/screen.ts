@@ -1,7 +1,7 @@
 import { terminalText } from "./terminal-text.ts";
 
 /**
- * Prints one update of `kpng top` or `kpng top services`: on a terminal it replaces the previous one, elsewhere it is
+ * Prints one update of `kpng top`: on a terminal it replaces the previous one, elsewhere it is
  * appended after an empty line. `isFirst` is true for the first update. Separate from `output.ts`, which prints lists
  * that stay.
  */

@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file localv1/api.proto.
  */
 export const file_localv1_api: GenFile = /*@__PURE__*/
-  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSKpAgoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEEioKC0xhc3RGYWlsdXJlGGsgASgLMhUubG9jYWx2MS5BcHBseUZhaWx1cmUSJwoHVHJhZmZpYxhsIAEoCzIWLmxvY2FsdjEuVHJhZmZpY1JlcG9ydCI6Cg1UcmFmZmljUmVwb3J0EikKCFNlcnZpY2VzGAEgAygLMhcubG9jYWx2MS5TZXJ2aWNlVHJhZmZpYyLZAQoOU2VydmljZVRyYWZmaWMSDwoHU2VydmljZRgBIAEoCRITCgtDb25uZWN0aW9ucxgCIAEoBBIaChJQYWNrZXRzRnJvbUNsaWVudHMYAyABKAQSGAoQUGFja2V0c1RvQ2xpZW50cxgEIAEoBBIYChBCeXRlc0Zyb21DbGllbnRzGAUgASgEEhYKDkJ5dGVzVG9DbGllbnRzGAYgASgEEiEKGU1pbGxpQ29ubmVjdGlvbnNQZXJTZWNvbmQYByABKAQSFgoOQnl0ZXNQZXJTZWNvbmQYCCABKAQiMAoMQXBwbHlGYWlsdXJlEg0KBUVycm9yGAEgASgJEhEKCUFnZU1pY3JvcxgCIAEoBCI9CgpTdWJzY3JpYmVyEgwKBE5hbWUYASABKAkSDwoHVmVyc2lvbhgCIAEoCRIQCghPYnNlcnZlcxgDIAEoCCKUAQoDQWNrEg8KB0FwcGxpZWQYASABKAQSDgoGRmFpbGVkGAIgASgEEg0KBUVycm9yGAMgASgJEiQKB1RpbWluZ3MYBCABKAsyEy5sb2NhbHYxLkFja1RpbWluZ3MSEQoJQWdlTWljcm9zGAUgASgEEiQKB0VhcmxpZXIYBiADKAsyEy5sb2NhbHYxLkVhcmxpZXJBY2siMAoKRWFybGllckFjaxIPCgdBcHBsaWVkGAEgASgEEhEKCUFnZU1pY3JvcxgCIAEoBCJMCgpBY2tUaW1pbmdzEhIKCldhaXRNaWNyb3MYASABKAQSFAoMUmVuZGVyTWljcm9zGAIgASgEEhQKDENvbW1pdE1pY3JvcxgDIAEoBCLWAQoGT3BJdGVtEiAKBFN5bmMYASABKAsyEC5sb2NhbHYxLkVtcHR5T3BIABIhCgVSZXNldBgEIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEh0KA1NldBgCIAEoCzIOLmxvY2FsdjEuVmFsdWVIABIeCgZEZWxldGUYAyABKAsyDC5sb2NhbHYxLlJlZkgAEh8KBEtlZXAYZCABKAsyDy5sb2NhbHYxLktlZXBPcEgAEiEKBUJhdGNoGGUgASgLMhAubG9jYWx2MS5CYXRjaE9wSABCBAoCT3AiSwoHQmF0Y2hPcBIjCghFbmNvZGluZxgBIAEoDjIRLmxvY2FsdjEuRW5jb2RpbmcSDQoFSXRlbXMYAiABKAwSDAoEU2l6ZRgDIAEoDSIpCgdPcEl0ZW1zEh4KBUl0ZW1zGAEgAygLMg8ubG9jYWx2MS5PcEl0ZW0iGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwipgIKB0VtcHR5T3ASEAoIUmV2aXNpb24YZCABKAQSEAoISW5zdGFuY2UYZSABKAkSEQoJVGFrZXNBY2tzGGYgASgIEhMKBkRpZ2VzdBhnIAEoBkgAiAEBEhQKDFRyYWNlcGFyZW50cxhoIAMoCRIVCg1UcmlnZ2VyZWRBdE1zGGkgAygDEhYKDlN0b3JlZEF0TWljcm9zGGogASgDEhMKC1RyYWNlZE5vZGVzGGsgASgCEhMKC1Rha2VzQ291bnRzGGwgASgIEhUKDUFja0ludGVydmFsTXMYbSABKA0SIwoIUG9zaXRpb24YbiABKAsyES5sb2NhbHYxLlBvc2l0aW9uEhkKEVRyYWZmaWNJbnRlcnZhbE1zGG8gASgNQgkKB19EaWdlc3QingEKCFBvc2l0aW9uEg4KBlNvdXJjZRgBIAEoCRIQCghTZXJ2aWNlcxgDIAEoBBIOCgZTbGljZXMYBCABKAQSDQoFTm9kZXMYBSABKAQSFwoPQ3VycmVudFNlcnZpY2VzGAYgASgEEhUKDUN1cnJlbnRTbGljZXMYByABKAQSFAoMQ3VycmVudE5vZGVzGAggASgESgQIAhADUgVFcG9jaCIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLzBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQSFgoOQ3JlYXRlZFNlY29uZHMYZSABKAMSCwoDVUlEGGYgASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhEKD1Nlc3Npb25BZmZpbml0eSJDCghJUEZpbHRlchIhCglUYXJnZXRJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EhQKDFNvdXJjZVJhbmdlcxgCIAMoCSKQAQoKU2VydmljZUlQcxIiCgpDbHVzdGVySVBzGAEgASgLMg4ubG9jYWx2MS5JUFNldBIjCgtFeHRlcm5hbElQcxgCIAEoCzIOLmxvY2FsdjEuSVBTZXQSJwoPTG9hZEJhbGFuY2VySVBzGAQgASgLMg4ubG9jYWx2MS5JUFNldBIQCghIZWFkbGVzcxgDIAEoCCKDAgoIRW5kcG9pbnQSEAoISG9zdG5hbWUYASABKAkSGwoDSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBINCgVMb2NhbBgDIAEoCBIoCg1Qb3J0T3ZlcnJpZGVzGAQgAygLMhEubG9jYWx2MS5Qb3J0TmFtZRInCgZTY29wZXMYBSABKAsyFy5sb2NhbHYxLkVuZHBvaW50U2NvcGVzEiEKA1VzZRhkIAEoCzIULmxvY2FsdjEuRW5kcG9pbnRVc2USIAoIRmlyc3RJUHMYZSABKAsyDi5sb2NhbHYxLklQU2V0Eg8KB1BvZE5hbWUYZiABKAkSEAoITm9kZU5hbWUYZyABKAkiYgoLRW5kcG9pbnRVc2USDwoHQ2x1c3RlchgBIAEoCBINCgVMb2NhbBgCIAEoCBINCgVSZWFkeRgDIAEoCBIPCgdTZXJ2aW5nGAQgASgIEhMKC1Rlcm1pbmF0aW5nGAUgASgIIjQKDkVuZHBvaW50U2NvcGVzEhAKCEludGVybmFsGAEgASgIEhAKCEV4dGVybmFsGAIgASgIIh8KBUlQU2V0EgoKAlY0GAEgAygJEgoKAlY2GAIgAygJIksKCFBvcnROYW1lEgwKBE5hbWUYASABKAkSDAoEUG9ydBgCIAEoBRIjCghQcm90b2NvbBhkIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wiuAEKC1BvcnRNYXBwaW5nEgwKBE5hbWUYASABKAkSIwoIUHJvdG9jb2wYAiABKA4yES5sb2NhbHYxLlByb3RvY29sEgwKBFBvcnQYAyABKAUSEAoITm9kZVBvcnQYBCABKAUSEgoKVGFyZ2V0UG9ydBgFIAEoBRIWCg5UYXJnZXRQb3J0TmFtZRgGIAEoCRIqCgxIYXNFbmRwb2ludHMYZCABKAsyFC5sb2NhbHYxLkZhbWlseUZsYWdzIiUKC0ZhbWlseUZsYWdzEgoKAlY0GAEgASgIEgoKAlY2GAIgASgIIioKEENsaWVudElQQWZmaW5pdHkSFgoOVGltZW91dFNlY29uZHMYASABKAUibwoETm9kZRIMCgROYW1lGAEgASgJEgwKBFpvbmUYAiABKAkSEQoJQWRkcmVzc2VzGAMgAygJEhAKCFBvZENJRFJzGAQgAygJEhAKCEVsaWdpYmxlGAUgASgIEhQKDFNlcnZpY2VDSURScxgGIAMoCSpGCgdGZWF0dXJlEhIKDlVua25vd25GZWF0dXJlEAASDAoIRXh0ZW5kZWQQARIMCghOb2RlSXRlbRACEgsKB0JhdGNoZXMQAyqkAQoDU2V0Eg4KClVua25vd25TZXQQABIPCgtTZXJ2aWNlc1NldBABEhAKDEVuZHBvaW50c1NldBACEhYKEkdsb2JhbFNlcnZpY2VJbmZvcxAKEhcKE0dsb2JhbEVuZHBvaW50SW5mb3MQCxITCg9HbG9iYWxOb2RlSW5mb3MQDBIMCghOb2Rlc1NldBBkEhYKEkdsb2JhbENsdXN0ZXJJbmZvcxBlKiIKCEVuY29kaW5nEgwKCElkZW50aXR5EAASCAoEWnN0ZBABKjsKCFByb3RvY29sEhMKD1Vua25vd25Qcm90b2NvbBAAEgcKA1RDUBABEgcKA1VEUBACEggKBFNDVFAQAzI3CgRTZXRzEi8KBVdhdGNoEhEubG9jYWx2MS5XYXRjaFJlcRoPLmxvY2FsdjEuT3BJdGVtKAEwAUIeWhxzaWdzLms4cy5pby9rcG5nL2FwaS9sb2NhbHYxYgZwcm90bzM");
+  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSKPAgoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEEioKC0xhc3RGYWlsdXJlGGsgASgLMhUubG9jYWx2MS5BcHBseUZhaWx1cmVKBAhsEG1SB1RyYWZmaWMiMAoMQXBwbHlGYWlsdXJlEg0KBUVycm9yGAEgASgJEhEKCUFnZU1pY3JvcxgCIAEoBCI9CgpTdWJzY3JpYmVyEgwKBE5hbWUYASABKAkSDwoHVmVyc2lvbhgCIAEoCRIQCghPYnNlcnZlcxgDIAEoCCKUAQoDQWNrEg8KB0FwcGxpZWQYASABKAQSDgoGRmFpbGVkGAIgASgEEg0KBUVycm9yGAMgASgJEiQKB1RpbWluZ3MYBCABKAsyEy5sb2NhbHYxLkFja1RpbWluZ3MSEQoJQWdlTWljcm9zGAUgASgEEiQKB0VhcmxpZXIYBiADKAsyEy5sb2NhbHYxLkVhcmxpZXJBY2siMAoKRWFybGllckFjaxIPCgdBcHBsaWVkGAEgASgEEhEKCUFnZU1pY3JvcxgCIAEoBCJMCgpBY2tUaW1pbmdzEhIKCldhaXRNaWNyb3MYASABKAQSFAoMUmVuZGVyTWljcm9zGAIgASgEEhQKDENvbW1pdE1pY3JvcxgDIAEoBCLWAQoGT3BJdGVtEiAKBFN5bmMYASABKAsyEC5sb2NhbHYxLkVtcHR5T3BIABIhCgVSZXNldBgEIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEh0KA1NldBgCIAEoCzIOLmxvY2FsdjEuVmFsdWVIABIeCgZEZWxldGUYAyABKAsyDC5sb2NhbHYxLlJlZkgAEh8KBEtlZXAYZCABKAsyDy5sb2NhbHYxLktlZXBPcEgAEiEKBUJhdGNoGGUgASgLMhAubG9jYWx2MS5CYXRjaE9wSABCBAoCT3AiSwoHQmF0Y2hPcBIjCghFbmNvZGluZxgBIAEoDjIRLmxvY2FsdjEuRW5jb2RpbmcSDQoFSXRlbXMYAiABKAwSDAoEU2l6ZRgDIAEoDSIpCgdPcEl0ZW1zEh4KBUl0ZW1zGAEgAygLMg8ubG9jYWx2MS5PcEl0ZW0iGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwipAIKB0VtcHR5T3ASEAoIUmV2aXNpb24YZCABKAQSEAoISW5zdGFuY2UYZSABKAkSEQoJVGFrZXNBY2tzGGYgASgIEhMKBkRpZ2VzdBhnIAEoBkgAiAEBEhQKDFRyYWNlcGFyZW50cxhoIAMoCRIVCg1UcmlnZ2VyZWRBdE1zGGkgAygDEhYKDlN0b3JlZEF0TWljcm9zGGogASgDEhMKC1RyYWNlZE5vZGVzGGsgASgCEhMKC1Rha2VzQ291bnRzGGwgASgIEhUKDUFja0ludGVydmFsTXMYbSABKA0SIwoIUG9zaXRpb24YbiABKAsyES5sb2NhbHYxLlBvc2l0aW9uQgkKB19EaWdlc3RKBAhvEHBSEVRyYWZmaWNJbnRlcnZhbE1zIp4BCghQb3NpdGlvbhIOCgZTb3VyY2UYASABKAkSEAoIU2VydmljZXMYAyABKAQSDgoGU2xpY2VzGAQgASgEEg0KBU5vZGVzGAUgASgEEhcKD0N1cnJlbnRTZXJ2aWNlcxgGIAEoBBIVCg1DdXJyZW50U2xpY2VzGAcgASgEEhQKDEN1cnJlbnROb2RlcxgIIAEoBEoECAIQA1IFRXBvY2giLgoDUmVmEhkKA1NldBgBIAEoDjIMLmxvY2FsdjEuU2V0EgwKBFBhdGgYAiABKAkiMQoFVmFsdWUSGQoDUmVmGAEgASgLMgwubG9jYWx2MS5SZWYSDQoFQnl0ZXMYAiABKAwi8wQKB1NlcnZpY2USEQoJTmFtZXNwYWNlGAEgASgJEgwKBE5hbWUYAiABKAkSDAoEVHlwZRgDIAEoCRIsCgZMYWJlbHMYCCADKAsyHC5sb2NhbHYxLlNlcnZpY2UuTGFiZWxzRW50cnkSNgoLQW5ub3RhdGlvbnMYCSADKAsyIS5sb2NhbHYxLlNlcnZpY2UuQW5ub3RhdGlvbnNFbnRyeRIgCgNJUHMYBCABKAsyEy5sb2NhbHYxLlNlcnZpY2VJUHMSJAoJSVBGaWx0ZXJzGAogAygLMhEubG9jYWx2MS5JUEZpbHRlchINCgVNYXBJUBgFIAEoCBIjCgVQb3J0cxgGIAMoCzIULmxvY2FsdjEuUG9ydE1hcHBpbmcSHgoWRXh0ZXJuYWxUcmFmZmljVG9Mb2NhbBgHIAEoCBItCghDbGllbnRJUBgLIAEoCzIZLmxvY2FsdjEuQ2xpZW50SVBBZmZpbml0eUgAEh4KFkludGVybmFsVHJhZmZpY1RvTG9jYWwYDCABKAgSGwoTSGVhbHRoQ2hlY2tOb2RlUG9ydBgNIAEoBRIwChhQcm94eU1vZGVMb2FkQmFsYW5jZXJJUHMYZCABKAsyDi5sb2NhbHYxLklQU2V0EhYKDkNyZWF0ZWRTZWNvbmRzGGUgASgDEgsKA1VJRBhmIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjIKEEFubm90YXRpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIRCg9TZXNzaW9uQWZmaW5pdHkiQwoISVBGaWx0ZXISIQoJVGFyZ2V0SVBzGAEgASgLMg4ubG9jYWx2MS5JUFNldBIUCgxTb3VyY2VSYW5nZXMYAiADKAkikAEKClNlcnZpY2VJUHMSIgoKQ2x1c3RlcklQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSIwoLRXh0ZXJuYWxJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0EicKD0xvYWRCYWxhbmNlcklQcxgEIAEoCzIOLmxvY2FsdjEuSVBTZXQSEAoISGVhZGxlc3MYAyABKAgigwIKCEVuZHBvaW50EhAKCEhvc3RuYW1lGAEgASgJEhsKA0lQcxgCIAEoCzIOLmxvY2FsdjEuSVBTZXQSDQoFTG9jYWwYAyABKAgSKAoNUG9ydE92ZXJyaWRlcxgEIAMoCzIRLmxvY2FsdjEuUG9ydE5hbWUSJwoGU2NvcGVzGAUgASgLMhcubG9jYWx2MS5FbmRwb2ludFNjb3BlcxIhCgNVc2UYZCABKAsyFC5sb2NhbHYxLkVuZHBvaW50VXNlEiAKCEZpcnN0SVBzGGUgASgLMg4ubG9jYWx2MS5JUFNldBIPCgdQb2ROYW1lGGYgASgJEhAKCE5vZGVOYW1lGGcgASgJImIKC0VuZHBvaW50VXNlEg8KB0NsdXN0ZXIYASABKAgSDQoFTG9jYWwYAiABKAgSDQoFUmVhZHkYAyABKAgSDwoHU2VydmluZxgEIAEoCBITCgtUZXJtaW5hdGluZxgFIAEoCCI0Cg5FbmRwb2ludFNjb3BlcxIQCghJbnRlcm5hbBgBIAEoCBIQCghFeHRlcm5hbBgCIAEoCCIfCgVJUFNldBIKCgJWNBgBIAMoCRIKCgJWNhgCIAMoCSJLCghQb3J0TmFtZRIMCgROYW1lGAEgASgJEgwKBFBvcnQYAiABKAUSIwoIUHJvdG9jb2wYZCABKA4yES5sb2NhbHYxLlByb3RvY29sIrgBCgtQb3J0TWFwcGluZxIMCgROYW1lGAEgASgJEiMKCFByb3RvY29sGAIgASgOMhEubG9jYWx2MS5Qcm90b2NvbBIMCgRQb3J0GAMgASgFEhAKCE5vZGVQb3J0GAQgASgFEhIKClRhcmdldFBvcnQYBSABKAUSFgoOVGFyZ2V0UG9ydE5hbWUYBiABKAkSKgoMSGFzRW5kcG9pbnRzGGQgASgLMhQubG9jYWx2MS5GYW1pbHlGbGFncyIlCgtGYW1pbHlGbGFncxIKCgJWNBgBIAEoCBIKCgJWNhgCIAEoCCIqChBDbGllbnRJUEFmZmluaXR5EhYKDlRpbWVvdXRTZWNvbmRzGAEgASgFIm8KBE5vZGUSDAoETmFtZRgBIAEoCRIMCgRab25lGAIgASgJEhEKCUFkZHJlc3NlcxgDIAMoCRIQCghQb2RDSURScxgEIAMoCRIQCghFbGlnaWJsZRgFIAEoCBIUCgxTZXJ2aWNlQ0lEUnMYBiADKAkqRgoHRmVhdHVyZRISCg5Vbmtub3duRmVhdHVyZRAAEgwKCEV4dGVuZGVkEAESDAoITm9kZUl0ZW0QAhILCgdCYXRjaGVzEAMqpAEKA1NldBIOCgpVbmtub3duU2V0EAASDwoLU2VydmljZXNTZXQQARIQCgxFbmRwb2ludHNTZXQQAhIWChJHbG9iYWxTZXJ2aWNlSW5mb3MQChIXChNHbG9iYWxFbmRwb2ludEluZm9zEAsSEwoPR2xvYmFsTm9kZUluZm9zEAwSDAoITm9kZXNTZXQQZBIWChJHbG9iYWxDbHVzdGVySW5mb3MQZSoiCghFbmNvZGluZxIMCghJZGVudGl0eRAAEggKBFpzdGQQASo7CghQcm90b2NvbBITCg9Vbmtub3duUHJvdG9jb2wQABIHCgNUQ1AQARIHCgNVRFAQAhIICgRTQ1RQEAMyNwoEU2V0cxIvCgVXYXRjaBIRLmxvY2FsdjEuV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCHlocc2lncy5rOHMuaW8va3BuZy9hcGkvbG9jYWx2MWIGcHJvdG8z");
 
 /**
  * Request for the next batch; with Ack, only an acknowledgement.
@@ -97,14 +97,6 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
    * @generated from field: localv1.ApplyFailure LastFailure = 107;
    */
   LastFailure?: ApplyFailure | undefined;
-
-  /**
-   * Traffic of Services on the node. A request with Traffic is not for a batch, and its other fields are ignored. The
-   * subscriber sends it at most once in TrafficIntervalMs of Sync, and never to a server without that field.
-   *
-   * @generated from field: localv1.TrafficReport Traffic = 108;
-   */
-  Traffic?: TrafficReport | undefined;
 };
 
 /**
@@ -113,97 +105,6 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
  */
 export const WatchReqSchema: GenMessage<WatchReq> = /*@__PURE__*/
   messageDesc(file_localv1_api, 0);
-
-/**
- * Traffic of Services on one node, counted by the subscriber. It replaces the previous report of the stream.
- *
- * @generated from message localv1.TrafficReport
- */
-export type TrafficReport = Message<"localv1.TrafficReport"> & {
-  /**
-   * One entry for each Service, at most 101.
-   *
-   * @generated from field: repeated localv1.ServiceTraffic Services = 1;
-   */
-  Services: ServiceTraffic[];
-};
-
-/**
- * Describes the message localv1.TrafficReport.
- * Use `create(TrafficReportSchema)` to create a new message.
- */
-export const TrafficReportSchema: GenMessage<TrafficReport> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 1);
-
-/**
- * Traffic of one Service on one node. Counters start at 0 with the subscriber, or go on from an earlier one.
- *
- * @generated from message localv1.ServiceTraffic
- */
-export type ServiceTraffic = Message<"localv1.ServiceTraffic"> & {
-  /**
-   * "namespace/name"; "" for all Services without an entry of their own.
-   *
-   * @generated from field: string Service = 1;
-   */
-  Service: string;
-
-  /**
-   * Connections and flows.
-   *
-   * @generated from field: uint64 Connections = 2;
-   */
-  Connections: bigint;
-
-  /**
-   * Packets that clients sent; 0 if the subscriber counts no packets.
-   *
-   * @generated from field: uint64 PacketsFromClients = 3;
-   */
-  PacketsFromClients: bigint;
-
-  /**
-   * Packets that endpoints sent; 0 if the subscriber counts no packets.
-   *
-   * @generated from field: uint64 PacketsToClients = 4;
-   */
-  PacketsToClients: bigint;
-
-  /**
-   * Bytes that clients sent.
-   *
-   * @generated from field: uint64 BytesFromClients = 5;
-   */
-  BytesFromClients: bigint;
-
-  /**
-   * Bytes that endpoints sent.
-   *
-   * @generated from field: uint64 BytesToClients = 6;
-   */
-  BytesToClients: bigint;
-
-  /**
-   * Connections and flows that began in a thousand seconds, since the previous report.
-   *
-   * @generated from field: uint64 MilliConnectionsPerSecond = 7;
-   */
-  MilliConnectionsPerSecond: bigint;
-
-  /**
-   * Bytes in both directions in a second, since the previous report.
-   *
-   * @generated from field: uint64 BytesPerSecond = 8;
-   */
-  BytesPerSecond: bigint;
-};
-
-/**
- * Describes the message localv1.ServiceTraffic.
- * Use `create(ServiceTrafficSchema)` to create a new message.
- */
-export const ServiceTrafficSchema: GenMessage<ServiceTraffic> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 2);
 
 /**
  * Failure of an attempt to apply a batch.
@@ -231,7 +132,7 @@ export type ApplyFailure = Message<"localv1.ApplyFailure"> & {
  * Use `create(ApplyFailureSchema)` to create a new message.
  */
 export const ApplyFailureSchema: GenMessage<ApplyFailure> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 3);
+  messageDesc(file_localv1_api, 1);
 
 /**
  * Description of a subscriber.
@@ -266,7 +167,7 @@ export type Subscriber = Message<"localv1.Subscriber"> & {
  * Use `create(SubscriberSchema)` to create a new message.
  */
 export const SubscriberSchema: GenMessage<Subscriber> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 4);
+  messageDesc(file_localv1_api, 2);
 
 /**
  * Acknowledgement. Its revisions are those of Sync in this stream.
@@ -322,7 +223,7 @@ export type Ack = Message<"localv1.Ack"> & {
  * Use `create(AckSchema)` to create a new message.
  */
 export const AckSchema: GenMessage<Ack> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 5);
+  messageDesc(file_localv1_api, 3);
 
 /**
  * An applied revision with its age in microseconds.
@@ -346,7 +247,7 @@ export type EarlierAck = Message<"localv1.EarlierAck"> & {
  * Use `create(EarlierAckSchema)` to create a new message.
  */
 export const EarlierAckSchema: GenMessage<EarlierAck> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 6);
+  messageDesc(file_localv1_api, 4);
 
 /**
  * Durations of the stages from the receipt of Sync to the end of the commit, in microseconds, without gaps.
@@ -381,7 +282,7 @@ export type AckTimings = Message<"localv1.AckTimings"> & {
  * Use `create(AckTimingsSchema)` to create a new message.
  */
 export const AckTimingsSchema: GenMessage<AckTimings> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 7);
+  messageDesc(file_localv1_api, 5);
 
 /**
  * One operation of a batch.
@@ -449,7 +350,7 @@ export type OpItem = Message<"localv1.OpItem"> & {
  * Use `create(OpItemSchema)` to create a new message.
  */
 export const OpItemSchema: GenMessage<OpItem> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 8);
+  messageDesc(file_localv1_api, 6);
 
 /**
  * Several operations, compressed once for many subscribers. They have the same effect as single operations in the same
@@ -485,7 +386,7 @@ export type BatchOp = Message<"localv1.BatchOp"> & {
  * Use `create(BatchOpSchema)` to create a new message.
  */
 export const BatchOpSchema: GenMessage<BatchOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 9);
+  messageDesc(file_localv1_api, 7);
 
 /**
  * List of operations.
@@ -504,7 +405,7 @@ export type OpItems = Message<"localv1.OpItems"> & {
  * Use `create(OpItemsSchema)` to create a new message.
  */
 export const OpItemsSchema: GenMessage<OpItems> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 10);
+  messageDesc(file_localv1_api, 8);
 
 /**
  * Items that a subscriber keeps from an earlier stream.
@@ -526,7 +427,7 @@ export type KeepOp = Message<"localv1.KeepOp"> & {
  * Use `create(KeepOpSchema)` to create a new message.
  */
 export const KeepOpSchema: GenMessage<KeepOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 11);
+  messageDesc(file_localv1_api, 9);
 
 /**
  * The body of Sync and Reset; empty without Feature Extended.
@@ -617,14 +518,6 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
    * @generated from field: localv1.Position Position = 110;
    */
   Position?: Position | undefined;
-
-  /**
-   * In Sync: the server accepts WatchReq.Traffic on this stream, at this minimum interval in milliseconds. 0: it does
-   * not.
-   *
-   * @generated from field: uint32 TrafficIntervalMs = 111;
-   */
-  TrafficIntervalMs: number;
 };
 
 /**
@@ -632,7 +525,7 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
  * Use `create(EmptyOpSchema)` to create a new message.
  */
 export const EmptyOpSchema: GenMessage<EmptyOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 12);
+  messageDesc(file_localv1_api, 10);
 
 /**
  * How new a state of the cluster is. A state is not older than another one of the same source if none of its Current
@@ -698,7 +591,7 @@ export type Position = Message<"localv1.Position"> & {
  * Use `create(PositionSchema)` to create a new message.
  */
 export const PositionSchema: GenMessage<Position> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 13);
+  messageDesc(file_localv1_api, 11);
 
 /**
  * Kind and path of an item.
@@ -722,7 +615,7 @@ export type Ref = Message<"localv1.Ref"> & {
  * Use `create(RefSchema)` to create a new message.
  */
 export const RefSchema: GenMessage<Ref> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 14);
+  messageDesc(file_localv1_api, 12);
 
 /**
  * An item with its kind and path.
@@ -748,7 +641,7 @@ export type Value = Message<"localv1.Value"> & {
  * Use `create(ValueSchema)` to create a new message.
  */
 export const ValueSchema: GenMessage<Value> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 15);
+  messageDesc(file_localv1_api, 13);
 
 /**
  * The fields of a Kubernetes Service that a node needs.
@@ -871,7 +764,7 @@ export type Service = Message<"localv1.Service"> & {
  * Use `create(ServiceSchema)` to create a new message.
  */
 export const ServiceSchema: GenMessage<Service> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 16);
+  messageDesc(file_localv1_api, 14);
 
 /**
  * Restricts the clients of some IPs of a Service.
@@ -899,7 +792,7 @@ export type IPFilter = Message<"localv1.IPFilter"> & {
  * Use `create(IPFilterSchema)` to create a new message.
  */
 export const IPFilterSchema: GenMessage<IPFilter> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 17);
+  messageDesc(file_localv1_api, 15);
 
 /**
  * The addresses of a Service.
@@ -937,7 +830,7 @@ export type ServiceIPs = Message<"localv1.ServiceIPs"> & {
  * Use `create(ServiceIPsSchema)` to create a new message.
  */
 export const ServiceIPsSchema: GenMessage<ServiceIPs> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 18);
+  messageDesc(file_localv1_api, 16);
 
 /**
  * An endpoint that may receive some of the Service's traffic from this node.
@@ -1008,7 +901,7 @@ export type Endpoint = Message<"localv1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 19);
+  messageDesc(file_localv1_api, 17);
 
 /**
  * The sets of a Service that contain the endpoint, and its conditions.
@@ -1061,7 +954,7 @@ export type EndpointUse = Message<"localv1.EndpointUse"> & {
  * Use `create(EndpointUseSchema)` to create a new message.
  */
 export const EndpointUseSchema: GenMessage<EndpointUse> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 20);
+  messageDesc(file_localv1_api, 18);
 
 /**
  * Traffic that the endpoint may receive.
@@ -1089,7 +982,7 @@ export type EndpointScopes = Message<"localv1.EndpointScopes"> & {
  * Use `create(EndpointScopesSchema)` to create a new message.
  */
 export const EndpointScopesSchema: GenMessage<EndpointScopes> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 21);
+  messageDesc(file_localv1_api, 19);
 
 /**
  * Addresses of both families, each sorted bytewise without duplicates.
@@ -1113,7 +1006,7 @@ export type IPSet = Message<"localv1.IPSet"> & {
  * Use `create(IPSetSchema)` to create a new message.
  */
 export const IPSetSchema: GenMessage<IPSet> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 22);
+  messageDesc(file_localv1_api, 20);
 
 /**
  * A port of an endpoint.
@@ -1148,7 +1041,7 @@ export type PortName = Message<"localv1.PortName"> & {
  * Use `create(PortNameSchema)` to create a new message.
  */
 export const PortNameSchema: GenMessage<PortName> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 23);
+  messageDesc(file_localv1_api, 21);
 
 /**
  * A port of a Service.
@@ -1208,7 +1101,7 @@ export type PortMapping = Message<"localv1.PortMapping"> & {
  * Use `create(PortMappingSchema)` to create a new message.
  */
 export const PortMappingSchema: GenMessage<PortMapping> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 24);
+  messageDesc(file_localv1_api, 22);
 
 /**
  * One flag per address family.
@@ -1232,7 +1125,7 @@ export type FamilyFlags = Message<"localv1.FamilyFlags"> & {
  * Use `create(FamilyFlagsSchema)` to create a new message.
  */
 export const FamilyFlagsSchema: GenMessage<FamilyFlags> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 25);
+  messageDesc(file_localv1_api, 23);
 
 /**
  * Keeps a client on one endpoint.
@@ -1253,7 +1146,7 @@ export type ClientIPAffinity = Message<"localv1.ClientIPAffinity"> & {
  * Use `create(ClientIPAffinitySchema)` to create a new message.
  */
 export const ClientIPAffinitySchema: GenMessage<ClientIPAffinity> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 26);
+  messageDesc(file_localv1_api, 24);
 
 /**
  * The node of a view.
@@ -1307,7 +1200,7 @@ export type Node = Message<"localv1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 27);
+  messageDesc(file_localv1_api, 25);
 
 /**
  * Feature of a subscriber beyond KPNG.

@@ -1,4 +1,4 @@
-import type { DecisionRow, EndpointRow, Explanation, ServiceRow, TrafficRow } from "./inspect-rows.ts";
+import type { DecisionRow, EndpointRow, Explanation, ServiceRow } from "./inspect-rows.ts";
 
 // Calls of the inspect API by the script of the status page, for what its event stream does not contain: `main.ts`
 // lists the Services, and the sections ask for details that a user opens. Separate, so that only one file knows HTTP.
@@ -68,15 +68,6 @@ export async function listDecisions(
 ): Promise<readonly DecisionRow[]> {
   const request = { nodeName, namespace, service };
   return (await list<"decisions", DecisionRow>("ListNodeEndpoints", "decisions", request)).rows;
-}
-
-/** Returns the Services with the most traffic; with a name, the nodes on which one Service has traffic. */
-export async function listTraffic(request: {
-  readonly namespace?: string;
-  readonly name?: string;
-  readonly limit?: number;
-}): Promise<readonly TrafficRow[]> {
-  return (await call<{ readonly traffic?: readonly TrafficRow[] }>("ListTraffic", request)).traffic ?? [];
 }
 
 /** Explains what a node does with a packet. Fields that are "" or 0 are unset. */

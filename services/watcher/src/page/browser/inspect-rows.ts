@@ -52,20 +52,6 @@ export interface DecisionRow {
   readonly text?: string;
 }
 
-/** Traffic of a Service, or of a Service on one node. Counters are text: they may exceed what JSON's numbers hold. */
-export interface TrafficRow {
-  readonly namespace?: string;
-  readonly name?: string;
-  readonly node?: string;
-  readonly connections?: string;
-  readonly packetsFromClients?: string;
-  readonly packetsToClients?: string;
-  readonly bytesFromClients?: string;
-  readonly bytesToClients?: string;
-  readonly connectionsPerSecond?: number;
-  readonly bytesPerSecond?: number;
-}
-
 /** Path of a packet. */
 export interface Explanation {
   readonly destinationAddress?: string;

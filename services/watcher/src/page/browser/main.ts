@@ -26,13 +26,7 @@ const overview = {
   lag: byId("lag"),
 };
 const servicesFilter = byId<HTMLInputElement>("services-filter");
-const services = new ServicesView(
-  byId("services-rows"),
-  servicesFilter,
-  byId("services-count"),
-  byId("service"),
-  byId("services-warning"),
-);
+const services = new ServicesView(byId("services-rows"), servicesFilter, byId("services-count"), byId("service"));
 const nodesFilter = byId<HTMLInputElement>("nodes-filter");
 const nodesState = byId<HTMLSelectElement>("nodes-state");
 const nodes = new NodesView(byId("nodes-rows"), nodesFilter, nodesState, byId("nodes-count"));

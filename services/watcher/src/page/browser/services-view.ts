@@ -4,7 +4,6 @@ import { listDecisions, listEndpoints } from "./inspect-client.ts";
 import { type DecisionRow, type EndpointRow, type ServiceRow, serviceKey, wordOf } from "./inspect-rows.ts";
 import { maxShownRows, showCount } from "./nodes-view.ts";
 import type { PageState } from "./page-state.ts";
-import { TrafficView } from "./traffic-view.ts";
 
 /**
  * Section of the status page with the table of Services, and the details of one: its endpoints, and what a node does
@@ -15,8 +14,6 @@ export class ServicesView {
   readonly #filter: HTMLInputElement;
   readonly #count: Element;
   readonly #detail: HTMLElement;
-  readonly #warning: HTMLElement;
-  readonly #traffic = new TrafficView();
   /** Key of the Service in the details; undefined for none. */
   #key: string | undefined;
   /** The row and the node for which the details were loaded last. */
@@ -24,15 +21,11 @@ export class ServicesView {
   #isLoading = false;
   #node = "";
 
-  constructor(body: HTMLElement, filter: HTMLInputElement, count: Element, detail: HTMLElement, warning: HTMLElement) {
-    this.#warning = warning;
+  constructor(body: HTMLElement, filter: HTMLInputElement, count: Element, detail: HTMLElement) {
     this.#filter = filter;
     this.#count = count;
     this.#detail = detail;
-    this.#rows = new TableRows(body, serviceKey, (row) => [
-      ...serviceCells(row),
-      ...this.#traffic.cells(serviceKey(row)),
-    ]);
+    this.#rows = new TableRows(body, serviceKey, serviceCells);
     detail.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#node = detail.querySelector("input")?.value.trim() ?? "";
@@ -53,7 +46,6 @@ export class ServicesView {
 
   show(state: PageState): void {
     const { services } = state;
-    this.#traffic.refresh(this.#key, () => this.show(state));
     const wanted = this.#filter.value.trim().toLowerCase();
     const matching = [...services].filter(([key, row]) => {
       return wanted === "" || `${key} ${addressesOf(row).join(" ")}`.toLowerCase().includes(wanted);
@@ -61,9 +53,6 @@ export class ServicesView {
     matching.sort(([a], [b]) => (a < b ? -1 : 1));
     this.#rows.show(matching.slice(0, maxShownRows).map(([, row]) => row));
     showCount(this.#count, matching.length, services.size, "Services");
-    setHtml(this.#warning, html`${this.#traffic.warning()}`);
-    const traffic = this.#detail.querySelector(".traffic");
-    if (traffic !== null) setHtml(traffic, this.#traffic.details());
     const row = this.#key === undefined ? undefined : services.get(this.#key);
     // A Service that has changed, or whose endpoints have, has another row.
     if (this.#key !== undefined && this.#loaded?.row !== row) void this.#load(row);
@@ -120,8 +109,7 @@ function detailFrame(key: string, node: string): Html {
 <a href="#/explain?destination=${encodeURIComponent(key)}">Explain a packet</a>
 <a href="#/services">Close</a>
 </form>
-<div class="loaded" aria-live="polite"></div>
-<div class="traffic"></div>`;
+<div class="loaded" aria-live="polite"></div>`;
 }
 
 function endpointTable(endpoints: readonly EndpointRow[]): Html {

@@ -1,6 +1,5 @@
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Refusals } from "../../connection/refusals.ts";
 import { checkNodeRight, checkStateRight, type Rights } from "../../identity/rights.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
@@ -9,7 +8,6 @@ import type { Store } from "../../store/store.ts";
 import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import { Acknowledgement, maxEarlier } from "./acknowledgement.ts";
-import { maxEntries, ReportedTraffic } from "./reported-traffic.ts";
 import {
   isExtended,
   isSameRequest,
@@ -54,15 +52,6 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
         throw refuseRequest(refusals, peer, `Ack has ${length} earlier revisions, more than ${maxEarlier}`);
       }
       subscriber.acknowledge(Acknowledgement.fromMessage(message.Ack));
-      return undefined;
-    }
-    if (message.Traffic !== undefined) {
-      const { length } = message.Traffic.Services;
-      if (length > maxEntries) {
-        throw refuseRequest(refusals, peer, `Traffic has ${length} Services, more than ${maxEntries}`);
-      }
-      const { services } = store.snapshot;
-      subscriber.traffic = new ReportedTraffic(message.Traffic, (key) => services.get(key as ServiceKey) !== undefined);
       return undefined;
     }
     const request = readLocalRequest(message, proxyNames);

@@ -4,7 +4,6 @@ import type { Store } from "../../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
 import type { Delivery, DeliveryFollower, Recipient, SubscriberKind } from "./delivery.ts";
 import { PendingBatches } from "./pending-batches.ts";
-import type { ReportedTraffic } from "./reported-traffic.ts";
 import { roundsOf } from "./rounds.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
 import { Subscription } from "./subscription.ts";
@@ -30,8 +29,6 @@ export class Subscriber implements Recipient {
   /** Name and version of the client program; "" if the client did not send them. */
   program = "";
   version = "";
-  /** Newest report of the traffic of its node; undefined if it sends none. */
-  traffic: ReportedTraffic | undefined;
   #observes: boolean;
   #sent = 0;
   #sentAtMs = 0;

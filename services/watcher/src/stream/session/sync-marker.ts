@@ -7,7 +7,6 @@ import { triggerTimes } from "../../store/trigger-times.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
 import { Marker } from "./marker.ts";
 import { markerTraces } from "./marker-traces.ts";
-import { trafficIntervalFor } from "./reported-traffic.ts";
 import type { Batch } from "./subscription.ts";
 
 /**
@@ -45,8 +44,8 @@ function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): M
   const { revision, storedAtMs, position } = snapshot;
   const triggeredAtMs = before === undefined ? [] : newest(triggerTimes(before, snapshot));
   const traces = markerTraces(batch, openCount, wallClockMs());
-  const intervals = { ackIntervalMs: ackIntervalFor(openCount), trafficIntervalMs: trafficIntervalFor(openCount) };
-  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ...intervals, position, ...traces }));
+  const ackIntervalMs = ackIntervalFor(openCount);
+  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, position, ...traces }));
 }
 
 function newest(times: Iterable<number>): readonly number[] {

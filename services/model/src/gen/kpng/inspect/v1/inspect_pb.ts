@@ -20,15 +20,13 @@ import type { EndpointDecision, FrontendKind, ProxySettings, SourceKind, Step, V
 import { file_kpng_inspect_v1_explain } from "./explain_pb.ts";
 import type { ApplyState, Subscriber, SubscriberKind } from "./subscriber_pb.ts";
 import { file_kpng_inspect_v1_subscriber } from "./subscriber_pb.ts";
-import type { Traffic } from "./traffic_pb.ts";
-import { file_kpng_inspect_v1_traffic } from "./traffic_pb.ts";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file kpng/inspect/v1/inspect.proto.
  */
 export const file_kpng_inspect_v1_inspect: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3Qi9gIKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd2ZXJzaW9uGA0gASgJSgQIDBANUg5oZWxkX2RlbGV0aW9ucyJSChJMaXN0VHJhZmZpY1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEbm9kZRgDIAEoCRINCgVsaW1pdBgEIAEoDSKQAQoTTGlzdFRyYWZmaWNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBISCgpub2RlX2NvdW50GAIgASgNEikKB3RyYWZmaWMYAyADKAsyGC5rcG5nLmluc3BlY3QudjEuVHJhZmZpYxIoCgZvdGhlcnMYBCABKAsyGC5rcG5nLmluc3BlY3QudjEuVHJhZmZpYyJ7Cg9TdWJzY3JpYmVyQ291bnQSLQoEa2luZBgBIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIqCgVzdGF0ZRgCIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEg0KBWNvdW50GAMgASgNIl0KE0xpc3RTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkibQoUTGlzdFNlcnZpY2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIc2VydmljZXMYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuU2VydmljZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiNwoUV2F0Y2hTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkiewoVV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCKBAQoUTGlzdEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJwChVMaXN0RW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLAoJZW5kcG9pbnRzGAIgAygLMhkua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50EhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJbChVXYXRjaEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCSJ+ChZXYXRjaEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIpIBChBMaXN0Tm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAiABKAQSKwoGc3RhdGVzGAMgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAkiZAoRTGlzdE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkibAoRV2F0Y2hOb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgCIAEoBBIrCgZzdGF0ZXMYAyADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSJyChJXYXRjaE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIscBChZMaXN0U3Vic2NyaWJlcnNSZXF1ZXN0EgwKBG5vZGUYASABKAkSLQoEa2luZBgCIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgDIAEoBBIrCgZzdGF0ZXMYBCADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJ2ChdMaXN0U3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSKhAQoXV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRItCgRraW5kGAIgASgOMh8ua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJLaW5kEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAMgASgEEisKBnN0YXRlcxgEIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlIoQBChhXYXRjaFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIPCgdkZWxldGVkGAMgAygEEhMKC2lzX2NvbXBsZXRlGAQgASgIIncKEkxpc3RDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIWCg5zaW5jZV9yZXZpc2lvbhgDIAEoBBIRCglwYWdlX3NpemUYBCABKA0SEgoKcGFnZV90b2tlbhgFIAEoCSJqChNMaXN0Q2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJRChNXYXRjaENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEhYKDnNpbmNlX3JldmlzaW9uGAMgASgEImcKFFdhdGNoQ2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhMKC2lzX2NvbXBsZXRlGAMgASgIIrsBChhMaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIRCgluYW1lc3BhY2UYAyABKAkSDwoHc2VydmljZRgEIAEoCRIQCghlbmRwb2ludBgFIAEoCRITCgtvbmx5X3VudXNlZBgGIAEoCBIRCglwYWdlX3NpemUYByABKA0SEgoKcGFnZV90b2tlbhgIIAEoCSKTAQoZTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjQKCWRlY2lzaW9ucxgDIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSKLAgoORXhwbGFpblJlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIWCg5zb3VyY2VfYWRkcmVzcxgDIAEoCRIwCgtzb3VyY2Vfa2luZBgEIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhMKC2Rlc3RpbmF0aW9uGAUgASgJEgwKBHBvcnQYBiABKA0SKwoIcHJvdG9jb2wYByABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSMAoIc2V0dGluZ3MYCCABKAsyHi5rcG5nLmluc3BlY3QudjEuUHJveHlTZXR0aW5ncyLgAwoPRXhwbGFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSMAoLc291cmNlX2tpbmQYAyABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBIbChNkZXN0aW5hdGlvbl9hZGRyZXNzGAQgASgJEgwKBHBvcnQYBSABKA0SKwoIcHJvdG9jb2wYBiABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSEQoJbmFtZXNwYWNlGAcgASgJEg8KB3NlcnZpY2UYCCABKAkSEQoJcG9ydF9uYW1lGAkgASgJEi8KCGZyb250ZW5kGAogASgOMh0ua3BuZy5pbnNwZWN0LnYxLkZyb250ZW5kS2luZBIpCgd2ZXJkaWN0GAsgASgOMhgua3BuZy5pbnNwZWN0LnYxLlZlcmRpY3QSFgoOaXNfbWFzcXVlcmFkZWQYDCABKAgSJAoFc3RlcHMYDSADKAsyFS5rcG5nLmluc3BlY3QudjEuU3RlcBI0CgllbmRwb2ludHMYDiADKAsyIS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnREZWNpc2lvbhITCgthc3N1bXB0aW9ucxgPIAMoCTLgCgoOSW5zcGVjdFNlcnZpY2USVwoJR2V0U3RhdHVzEiEua3BuZy5pbnNwZWN0LnYxLkdldFN0YXR1c1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVzcG9uc2UiA5ACARJgCgxMaXN0U2VydmljZXMSJC5rcG5nLmluc3BlY3QudjEuTGlzdFNlcnZpY2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXNwb25zZSIDkAIBEmAKDVdhdGNoU2VydmljZXMSJS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1JlcXVlc3QaJi5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlMAESYwoNTGlzdEVuZHBvaW50cxIlLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVzcG9uc2UiA5ACARJjCg5XYXRjaEVuZHBvaW50cxImLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1JlcXVlc3QaJy5rcG5nLmluc3BlY3QudjEuV2F0Y2hFbmRwb2ludHNSZXNwb25zZTABElcKCUxpc3ROb2RlcxIhLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZXNSZXF1ZXN0GiIua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1Jlc3BvbnNlIgOQAgESVwoKV2F0Y2hOb2RlcxIiLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVxdWVzdBojLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVzcG9uc2UwARJpCg9MaXN0U3Vic2NyaWJlcnMSJy5rcG5nLmluc3BlY3QudjEuTGlzdFN1YnNjcmliZXJzUmVxdWVzdBooLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXNwb25zZSIDkAIBEmkKEFdhdGNoU3Vic2NyaWJlcnMSKC5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QaKS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1Jlc3BvbnNlMAESXQoLTGlzdENoYW5nZXMSIy5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXF1ZXN0GiQua3BuZy5pbnNwZWN0LnYxLkxpc3RDaGFuZ2VzUmVzcG9uc2UiA5ACARJdCgxXYXRjaENoYW5nZXMSJC5rcG5nLmluc3BlY3QudjEuV2F0Y2hDaGFuZ2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXNwb25zZTABEm8KEUxpc3ROb2RlRW5kcG9pbnRzEikua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVxdWVzdBoqLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZUVuZHBvaW50c1Jlc3BvbnNlIgOQAgESUQoHRXhwbGFpbhIfLmtwbmcuaW5zcGVjdC52MS5FeHBsYWluUmVxdWVzdBogLmtwbmcuaW5zcGVjdC52MS5FeHBsYWluUmVzcG9uc2UiA5ACARJdCgtMaXN0VHJhZmZpYxIjLmtwbmcuaW5zcGVjdC52MS5MaXN0VHJhZmZpY1JlcXVlc3QaJC5rcG5nLmluc3BlY3QudjEuTGlzdFRyYWZmaWNSZXNwb25zZSIDkAIBYgZwcm90bzM", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_subscriber, file_kpng_inspect_v1_traffic]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3Qi9gIKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd2ZXJzaW9uGA0gASgJSgQIDBANUg5oZWxkX2RlbGV0aW9ucyJ7Cg9TdWJzY3JpYmVyQ291bnQSLQoEa2luZBgBIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIqCgVzdGF0ZRgCIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEg0KBWNvdW50GAMgASgNIl0KE0xpc3RTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkibQoUTGlzdFNlcnZpY2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIc2VydmljZXMYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuU2VydmljZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiNwoUV2F0Y2hTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkiewoVV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCKBAQoUTGlzdEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJwChVMaXN0RW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLAoJZW5kcG9pbnRzGAIgAygLMhkua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50EhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJbChVXYXRjaEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCSJ+ChZXYXRjaEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIpIBChBMaXN0Tm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAiABKAQSKwoGc3RhdGVzGAMgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAkiZAoRTGlzdE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkibAoRV2F0Y2hOb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgCIAEoBBIrCgZzdGF0ZXMYAyADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSJyChJXYXRjaE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIscBChZMaXN0U3Vic2NyaWJlcnNSZXF1ZXN0EgwKBG5vZGUYASABKAkSLQoEa2luZBgCIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgDIAEoBBIrCgZzdGF0ZXMYBCADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJ2ChdMaXN0U3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSKhAQoXV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRItCgRraW5kGAIgASgOMh8ua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJLaW5kEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAMgASgEEisKBnN0YXRlcxgEIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlIoQBChhXYXRjaFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIPCgdkZWxldGVkGAMgAygEEhMKC2lzX2NvbXBsZXRlGAQgASgIIncKEkxpc3RDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIWCg5zaW5jZV9yZXZpc2lvbhgDIAEoBBIRCglwYWdlX3NpemUYBCABKA0SEgoKcGFnZV90b2tlbhgFIAEoCSJqChNMaXN0Q2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJRChNXYXRjaENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEhYKDnNpbmNlX3JldmlzaW9uGAMgASgEImcKFFdhdGNoQ2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhMKC2lzX2NvbXBsZXRlGAMgASgIIrsBChhMaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIRCgluYW1lc3BhY2UYAyABKAkSDwoHc2VydmljZRgEIAEoCRIQCghlbmRwb2ludBgFIAEoCRITCgtvbmx5X3VudXNlZBgGIAEoCBIRCglwYWdlX3NpemUYByABKA0SEgoKcGFnZV90b2tlbhgIIAEoCSKTAQoZTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjQKCWRlY2lzaW9ucxgDIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSKLAgoORXhwbGFpblJlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIWCg5zb3VyY2VfYWRkcmVzcxgDIAEoCRIwCgtzb3VyY2Vfa2luZBgEIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhMKC2Rlc3RpbmF0aW9uGAUgASgJEgwKBHBvcnQYBiABKA0SKwoIcHJvdG9jb2wYByABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSMAoIc2V0dGluZ3MYCCABKAsyHi5rcG5nLmluc3BlY3QudjEuUHJveHlTZXR0aW5ncyLgAwoPRXhwbGFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSMAoLc291cmNlX2tpbmQYAyABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBIbChNkZXN0aW5hdGlvbl9hZGRyZXNzGAQgASgJEgwKBHBvcnQYBSABKA0SKwoIcHJvdG9jb2wYBiABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSEQoJbmFtZXNwYWNlGAcgASgJEg8KB3NlcnZpY2UYCCABKAkSEQoJcG9ydF9uYW1lGAkgASgJEi8KCGZyb250ZW5kGAogASgOMh0ua3BuZy5pbnNwZWN0LnYxLkZyb250ZW5kS2luZBIpCgd2ZXJkaWN0GAsgASgOMhgua3BuZy5pbnNwZWN0LnYxLlZlcmRpY3QSFgoOaXNfbWFzcXVlcmFkZWQYDCABKAgSJAoFc3RlcHMYDSADKAsyFS5rcG5nLmluc3BlY3QudjEuU3RlcBI0CgllbmRwb2ludHMYDiADKAsyIS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnREZWNpc2lvbhITCgthc3N1bXB0aW9ucxgPIAMoCTKBCgoOSW5zcGVjdFNlcnZpY2USVwoJR2V0U3RhdHVzEiEua3BuZy5pbnNwZWN0LnYxLkdldFN0YXR1c1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVzcG9uc2UiA5ACARJgCgxMaXN0U2VydmljZXMSJC5rcG5nLmluc3BlY3QudjEuTGlzdFNlcnZpY2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXNwb25zZSIDkAIBEmAKDVdhdGNoU2VydmljZXMSJS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1JlcXVlc3QaJi5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlMAESYwoNTGlzdEVuZHBvaW50cxIlLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVzcG9uc2UiA5ACARJjCg5XYXRjaEVuZHBvaW50cxImLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1JlcXVlc3QaJy5rcG5nLmluc3BlY3QudjEuV2F0Y2hFbmRwb2ludHNSZXNwb25zZTABElcKCUxpc3ROb2RlcxIhLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZXNSZXF1ZXN0GiIua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1Jlc3BvbnNlIgOQAgESVwoKV2F0Y2hOb2RlcxIiLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVxdWVzdBojLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVzcG9uc2UwARJpCg9MaXN0U3Vic2NyaWJlcnMSJy5rcG5nLmluc3BlY3QudjEuTGlzdFN1YnNjcmliZXJzUmVxdWVzdBooLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXNwb25zZSIDkAIBEmkKEFdhdGNoU3Vic2NyaWJlcnMSKC5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QaKS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1Jlc3BvbnNlMAESXQoLTGlzdENoYW5nZXMSIy5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXF1ZXN0GiQua3BuZy5pbnNwZWN0LnYxLkxpc3RDaGFuZ2VzUmVzcG9uc2UiA5ACARJdCgxXYXRjaENoYW5nZXMSJC5rcG5nLmluc3BlY3QudjEuV2F0Y2hDaGFuZ2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXNwb25zZTABEm8KEUxpc3ROb2RlRW5kcG9pbnRzEikua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVxdWVzdBoqLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZUVuZHBvaW50c1Jlc3BvbnNlIgOQAgESUQoHRXhwbGFpbhIfLmtwbmcuaW5zcGVjdC52MS5FeHBsYWluUmVxdWVzdBogLmtwbmcuaW5zcGVjdC52MS5FeHBsYWluUmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_subscriber]);
 
 /**
  * Request for the counts.
@@ -144,91 +142,6 @@ export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE_
   messageDesc(file_kpng_inspect_v1_inspect, 1);
 
 /**
- * Selection of traffic.
- *
- * @generated from message kpng.inspect.v1.ListTrafficRequest
- */
-export type ListTrafficRequest = Message<"kpng.inspect.v1.ListTrafficRequest"> & {
-  /**
-   * Namespace of the Service; "" for all.
-   *
-   * @generated from field: string namespace = 1;
-   */
-  namespace: string;
-
-  /**
-   * Name of the Service; "" for all. With a name, there is a row for each node; otherwise, one for each Service.
-   *
-   * @generated from field: string name = 2;
-   */
-  name: string;
-
-  /**
-   * Node that reports; "" for all.
-   *
-   * @generated from field: string node = 3;
-   */
-  node: string;
-
-  /**
-   * Maximum number of rows, 1 to 1000; 0 means 100.
-   *
-   * @generated from field: uint32 limit = 4;
-   */
-  limit: number;
-};
-
-/**
- * Describes the message kpng.inspect.v1.ListTrafficRequest.
- * Use `create(ListTrafficRequestSchema)` to create a new message.
- */
-export const ListTrafficRequestSchema: GenMessage<ListTrafficRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 2);
-
-/**
- * The Services with the most traffic.
- *
- * @generated from message kpng.inspect.v1.ListTrafficResponse
- */
-export type ListTrafficResponse = Message<"kpng.inspect.v1.ListTrafficResponse"> & {
-  /**
-   * Newest revision of the store.
-   *
-   * @generated from field: uint64 revision = 1;
-   */
-  revision: bigint;
-
-  /**
-   * Number of nodes whose newest report is included.
-   *
-   * @generated from field: uint32 node_count = 2;
-   */
-  nodeCount: number;
-
-  /**
-   * Descending by bytes per second, then by bytes, then by connections.
-   *
-   * @generated from field: repeated kpng.inspect.v1.Traffic traffic = 3;
-   */
-  traffic: Traffic[];
-
-  /**
-   * Sum of the rows that nodes or this response omit: each node reports at most 100 Services. Absent if there are none,
-   * and if the request has a namespace or a name.
-   *
-   * @generated from field: kpng.inspect.v1.Traffic others = 4;
-   */
-  others?: Traffic | undefined;
-};
-
-/**
- * Describes the message kpng.inspect.v1.ListTrafficResponse.
- * Use `create(ListTrafficResponseSchema)` to create a new message.
- */
-export const ListTrafficResponseSchema: GenMessage<ListTrafficResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 3);
-
-/**
  * Number of open streams of one kind and state.
  *
  * @generated from message kpng.inspect.v1.SubscriberCount
@@ -261,7 +174,7 @@ export type SubscriberCount = Message<"kpng.inspect.v1.SubscriberCount"> & {
  * Use `create(SubscriberCountSchema)` to create a new message.
  */
 export const SubscriberCountSchema: GenMessage<SubscriberCount> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 4);
+  messageDesc(file_kpng_inspect_v1_inspect, 2);
 
 /**
  * Selection of Services.
@@ -303,7 +216,7 @@ export type ListServicesRequest = Message<"kpng.inspect.v1.ListServicesRequest">
  * Use `create(ListServicesRequestSchema)` to create a new message.
  */
 export const ListServicesRequestSchema: GenMessage<ListServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 5);
+  messageDesc(file_kpng_inspect_v1_inspect, 3);
 
 /**
  * Page of Services.
@@ -338,7 +251,7 @@ export type ListServicesResponse = Message<"kpng.inspect.v1.ListServicesResponse
  * Use `create(ListServicesResponseSchema)` to create a new message.
  */
 export const ListServicesResponseSchema: GenMessage<ListServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 6);
+  messageDesc(file_kpng_inspect_v1_inspect, 4);
 
 /**
  * Selection of Services.
@@ -366,7 +279,7 @@ export type WatchServicesRequest = Message<"kpng.inspect.v1.WatchServicesRequest
  * Use `create(WatchServicesRequestSchema)` to create a new message.
  */
 export const WatchServicesRequestSchema: GenMessage<WatchServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 7);
+  messageDesc(file_kpng_inspect_v1_inspect, 5);
 
 /**
  * Created, changed and deleted Services.
@@ -408,7 +321,7 @@ export type WatchServicesResponse = Message<"kpng.inspect.v1.WatchServicesRespon
  * Use `create(WatchServicesResponseSchema)` to create a new message.
  */
 export const WatchServicesResponseSchema: GenMessage<WatchServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 8);
+  messageDesc(file_kpng_inspect_v1_inspect, 6);
 
 /**
  * Selection of endpoints.
@@ -464,7 +377,7 @@ export type ListEndpointsRequest = Message<"kpng.inspect.v1.ListEndpointsRequest
  * Use `create(ListEndpointsRequestSchema)` to create a new message.
  */
 export const ListEndpointsRequestSchema: GenMessage<ListEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 9);
+  messageDesc(file_kpng_inspect_v1_inspect, 7);
 
 /**
  * Page of endpoints.
@@ -499,7 +412,7 @@ export type ListEndpointsResponse = Message<"kpng.inspect.v1.ListEndpointsRespon
  * Use `create(ListEndpointsResponseSchema)` to create a new message.
  */
 export const ListEndpointsResponseSchema: GenMessage<ListEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 10);
+  messageDesc(file_kpng_inspect_v1_inspect, 8);
 
 /**
  * Selection of endpoints.
@@ -541,7 +454,7 @@ export type WatchEndpointsRequest = Message<"kpng.inspect.v1.WatchEndpointsReque
  * Use `create(WatchEndpointsRequestSchema)` to create a new message.
  */
 export const WatchEndpointsRequestSchema: GenMessage<WatchEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 11);
+  messageDesc(file_kpng_inspect_v1_inspect, 9);
 
 /**
  * Created, changed and deleted endpoints.
@@ -583,7 +496,7 @@ export type WatchEndpointsResponse = Message<"kpng.inspect.v1.WatchEndpointsResp
  * Use `create(WatchEndpointsResponseSchema)` to create a new message.
  */
 export const WatchEndpointsResponseSchema: GenMessage<WatchEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 12);
+  messageDesc(file_kpng_inspect_v1_inspect, 10);
 
 /**
  * Selection of nodes.
@@ -633,7 +546,7 @@ export type ListNodesRequest = Message<"kpng.inspect.v1.ListNodesRequest"> & {
  * Use `create(ListNodesRequestSchema)` to create a new message.
  */
 export const ListNodesRequestSchema: GenMessage<ListNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 13);
+  messageDesc(file_kpng_inspect_v1_inspect, 11);
 
 /**
  * Page of nodes.
@@ -668,7 +581,7 @@ export type ListNodesResponse = Message<"kpng.inspect.v1.ListNodesResponse"> & {
  * Use `create(ListNodesResponseSchema)` to create a new message.
  */
 export const ListNodesResponseSchema: GenMessage<ListNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 14);
+  messageDesc(file_kpng_inspect_v1_inspect, 12);
 
 /**
  * Selection of nodes.
@@ -703,7 +616,7 @@ export type WatchNodesRequest = Message<"kpng.inspect.v1.WatchNodesRequest"> & {
  * Use `create(WatchNodesRequestSchema)` to create a new message.
  */
 export const WatchNodesRequestSchema: GenMessage<WatchNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 15);
+  messageDesc(file_kpng_inspect_v1_inspect, 13);
 
 /**
  * Created, changed and deleted nodes, and nodes that no longer match.
@@ -745,7 +658,7 @@ export type WatchNodesResponse = Message<"kpng.inspect.v1.WatchNodesResponse"> &
  * Use `create(WatchNodesResponseSchema)` to create a new message.
  */
 export const WatchNodesResponseSchema: GenMessage<WatchNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 16);
+  messageDesc(file_kpng_inspect_v1_inspect, 14);
 
 /**
  * Selection of streams.
@@ -801,7 +714,7 @@ export type ListSubscribersRequest = Message<"kpng.inspect.v1.ListSubscribersReq
  * Use `create(ListSubscribersRequestSchema)` to create a new message.
  */
 export const ListSubscribersRequestSchema: GenMessage<ListSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 17);
+  messageDesc(file_kpng_inspect_v1_inspect, 15);
 
 /**
  * Page of streams.
@@ -836,7 +749,7 @@ export type ListSubscribersResponse = Message<"kpng.inspect.v1.ListSubscribersRe
  * Use `create(ListSubscribersResponseSchema)` to create a new message.
  */
 export const ListSubscribersResponseSchema: GenMessage<ListSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 18);
+  messageDesc(file_kpng_inspect_v1_inspect, 16);
 
 /**
  * Selection of streams.
@@ -878,7 +791,7 @@ export type WatchSubscribersRequest = Message<"kpng.inspect.v1.WatchSubscribersR
  * Use `create(WatchSubscribersRequestSchema)` to create a new message.
  */
 export const WatchSubscribersRequestSchema: GenMessage<WatchSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 19);
+  messageDesc(file_kpng_inspect_v1_inspect, 17);
 
 /**
  * Started, changed and ended streams, and streams that no longer match.
@@ -920,7 +833,7 @@ export type WatchSubscribersResponse = Message<"kpng.inspect.v1.WatchSubscribers
  * Use `create(WatchSubscribersResponseSchema)` to create a new message.
  */
 export const WatchSubscribersResponseSchema: GenMessage<WatchSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 20);
+  messageDesc(file_kpng_inspect_v1_inspect, 18);
 
 /**
  * Selection of changes.
@@ -969,7 +882,7 @@ export type ListChangesRequest = Message<"kpng.inspect.v1.ListChangesRequest"> &
  * Use `create(ListChangesRequestSchema)` to create a new message.
  */
 export const ListChangesRequestSchema: GenMessage<ListChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 21);
+  messageDesc(file_kpng_inspect_v1_inspect, 19);
 
 /**
  * Page of changes.
@@ -1004,7 +917,7 @@ export type ListChangesResponse = Message<"kpng.inspect.v1.ListChangesResponse">
  * Use `create(ListChangesResponseSchema)` to create a new message.
  */
 export const ListChangesResponseSchema: GenMessage<ListChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 22);
+  messageDesc(file_kpng_inspect_v1_inspect, 20);
 
 /**
  * Selection of changes.
@@ -1039,7 +952,7 @@ export type WatchChangesRequest = Message<"kpng.inspect.v1.WatchChangesRequest">
  * Use `create(WatchChangesRequestSchema)` to create a new message.
  */
 export const WatchChangesRequestSchema: GenMessage<WatchChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 23);
+  messageDesc(file_kpng_inspect_v1_inspect, 21);
 
 /**
  * New changes, and changes with new counts.
@@ -1074,7 +987,7 @@ export type WatchChangesResponse = Message<"kpng.inspect.v1.WatchChangesResponse
  * Use `create(WatchChangesResponseSchema)` to create a new message.
  */
 export const WatchChangesResponseSchema: GenMessage<WatchChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 24);
+  messageDesc(file_kpng_inspect_v1_inspect, 22);
 
 /**
  * Selection of decisions.
@@ -1144,7 +1057,7 @@ export type ListNodeEndpointsRequest = Message<"kpng.inspect.v1.ListNodeEndpoint
  * Use `create(ListNodeEndpointsRequestSchema)` to create a new message.
  */
 export const ListNodeEndpointsRequestSchema: GenMessage<ListNodeEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 25);
+  messageDesc(file_kpng_inspect_v1_inspect, 23);
 
 /**
  * Page of decisions.
@@ -1186,7 +1099,7 @@ export type ListNodeEndpointsResponse = Message<"kpng.inspect.v1.ListNodeEndpoin
  * Use `create(ListNodeEndpointsResponseSchema)` to create a new message.
  */
 export const ListNodeEndpointsResponseSchema: GenMessage<ListNodeEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 26);
+  messageDesc(file_kpng_inspect_v1_inspect, 24);
 
 /**
  * A packet that reaches a node.
@@ -1256,7 +1169,7 @@ export type ExplainRequest = Message<"kpng.inspect.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 27);
+  messageDesc(file_kpng_inspect_v1_inspect, 25);
 
 /**
  * Path of a packet.
@@ -1376,7 +1289,7 @@ export type ExplainResponse = Message<"kpng.inspect.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 28);
+  messageDesc(file_kpng_inspect_v1_inspect, 26);
 
 /**
  * Inspects the cluster, its nodes and its changes.
@@ -1520,16 +1433,6 @@ export const InspectService: GenService<{
     methodKind: "unary";
     input: typeof ExplainRequestSchema;
     output: typeof ExplainResponseSchema;
-  },
-  /**
-   * Returns the traffic of Services, as nodes with open streams report it. They do so only with --service-traffic.
-   *
-   * @generated from rpc kpng.inspect.v1.InspectService.ListTraffic
-   */
-  listTraffic: {
-    methodKind: "unary";
-    input: typeof ListTrafficRequestSchema;
-    output: typeof ListTrafficResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_kpng_inspect_v1_inspect, 0);
