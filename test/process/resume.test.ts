@@ -71,17 +71,8 @@ test("the node of a killed replica resumes at another one and receives only the 
     ]);
     const second = await serve(other);
     const update = await pending;
-    const kinds = update.changes.map((change) => change.kind);
     // Deleting the Service deletes its ten endpoints, too.
-    expect(
-      Object.entries(Object.groupBy(kinds, (kind) => kind))
-        .map(([kind, all]) => [kind, all?.length])
-        .sort(),
-    ).toEqual([
-      ["delete-endpoint", 10],
-      ["delete-service", 1],
-      ["put-service", 1],
-    ]);
+    expect(update).toMatchObject({ touched: new Set(["ns/s7", "ns/new"]), counts: { services: 2, endpoints: 10 } });
     expect(update.view.services.size).toBe(500);
     expect(await begun(second)).toEqual({ whole: 0, resumed: 1, global: 0 });
     // Compared with a compressed whole view.

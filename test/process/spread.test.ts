@@ -44,9 +44,9 @@ test("a restarted replica has its share of the nodes after one connection age, a
     const onConnection = ({ kind }: { readonly kind: string }): void => {
       if (kind === "lost" || kind === "refused") faults.push(kind);
     };
-    for await (const { changes } of followView({ transport, nodeName: "n1", log, onConnection }, stop.signal)) {
+    for await (const { touched } of followView({ transport, nodeName: "n1", log, onConnection }, stop.signal)) {
       if (isFirst) syncedCount++;
-      else if (changes.length > 0) faults.push("changes");
+      else if (touched.size > 0) faults.push("changes");
       isFirst = false;
     }
   };

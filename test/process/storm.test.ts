@@ -39,9 +39,9 @@ test("nodes that connect all at once to a watcher with few places return at the 
   const follow = async (index: number): Promise<void> => {
     let isFirst = true;
     const options = { transport: dial({ api: address }), nodeName: "n1", log, errorDelayMs: 200 };
-    for await (const { changes } of followView(options, stop.signal)) {
+    for await (const { touched } of followView(options, stop.signal)) {
       synced.add(index);
-      if (!isFirst && changes.length > 0) changed.push(index);
+      if (!isFirst && touched.size > 0) changed.push(index);
       isFirst = false;
     }
   };

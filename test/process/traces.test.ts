@@ -91,7 +91,7 @@ test("one change is one trace, from the file to both nodes, and its stages add u
   const apply = trace.spans.find(({ name }) => name === "backend.apply");
   expect(apply).toMatchObject({
     parentId: trace.root.spanId,
-    attributes: { "kpng.backend": "callout", "kpng.revision": 2, "kpng.changes": 2, "kpng.sync_mode": "partial" },
+    attributes: { "kpng.backend": "callout", "kpng.revision": 2, "kpng.services": 1, "kpng.sync_mode": "partial" },
     resource: { "service.name": "kpng-callout" },
   });
   const line = started.find((one) => one.stderr().includes(`"trace_id":"${trace.root.traceId}"`));

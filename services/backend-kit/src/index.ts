@@ -8,7 +8,6 @@ export type {
   NodeView,
   ServiceItem,
   ServiceView,
-  ViewChange,
   ViewEndpoint,
   ViewNode,
 } from "@kpng/model/node-view.ts";
@@ -62,7 +61,7 @@ export { type ConnectionState, type FollowOptions, followView } from "./receive/
 export { watchBatches } from "./receive/watch-batches.ts";
 export type { WatchOptions } from "./receive/watch-options.ts";
 export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
-export { touchedServices, ViewState } from "./state/view-state.ts";
+export { ViewState } from "./state/view-state.ts";
 export type { PeriodicCheck, SyncPace } from "./sync/sync-loop.ts";
 export { type RequestedWork, SyncRequests } from "./sync/sync-requests.ts";
 export { BackendError, type BackendErrorCode } from "./types/backend-error.ts";

@@ -10,6 +10,7 @@ import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { families } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { viewOfState } from "../../conformance/view-of-state.ts";
 import type { State } from "../../scenario/manifest.ts";
 import { proxySettingsOf } from "../../scenario/proxy-settings.ts";
@@ -61,6 +62,8 @@ const kernel = { sysctls: new Sysctls(), runTool, log: silent };
 const ownPath = process.env.PATH;
 let ruleSets: readonly IpvsRuleSet[] = [];
 let rules: RuleSets | undefined;
+/** Services of the last state. */
+let keys: readonly ServiceKey[] = [];
 let changes: string[] = [];
 
 function open(settings: Settings, excludedCIDRs: readonly string[] = []): RuleSets {
@@ -92,9 +95,11 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
     switch (request.kind) {
       case "start":
         rules = open(request.settings, request.excludedCIDRs);
-        return await rules.sync(viewOfState(request.state), "all", stages);
-      case "apply":
-        return await rules?.sync(viewOfState(request.state), "different", stages);
+        return await rules.sync(take(request.state).view, "all", stages);
+      case "apply": {
+        const { view, touched } = take(request.state);
+        return await rules?.sync(view, touched, stages);
+      }
       case "repair":
         return await rules?.repair();
       case "settings":
@@ -128,4 +133,12 @@ for await (const line of createInterface({ input: process.stdin })) {
     ...{ error: String(error), changes, output: "" },
   }));
   process.stdout.write(`${JSON.stringify(said)}\n`);
+}
+
+/** Returns the view of a state, and the Services of this state and of the last one. */
+function take(state: State) {
+  const view = viewOfState(state);
+  const touched = new Set([...keys, ...view.services.keys()]);
+  keys = [...view.services.keys()];
+  return { view, touched };
 }

@@ -5,7 +5,7 @@ import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import packageJson from "../../package.json" with { type: "json" };
 import { readSavedPosition } from "../disk/view-file.ts";
-import { diffFromSaved, startFromDisk, ViewKeeper } from "../disk/view-keeper.ts";
+import { afterSaved, startFromDisk, ViewKeeper } from "../disk/view-keeper.ts";
 import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import {
   ConnectionObserver,
@@ -128,12 +128,12 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     const follow = { ...options, maxViewBytes, acks, gate, program, onConnection, wait };
     for await (const update of followView(follow, running)) {
       answered.abort();
-      unknownPorts.report(update.changes);
+      unknownPorts.report(update);
       knownNode.report(update);
       metrics.fromDisk.set(0);
       // The saved view may have been used in part, and may equal this view: without a request there would be no sync.
       if (saved !== undefined) requests.request("full", "first view of a watcher");
-      loop.offer(saved === undefined ? update : diffFromSaved(saved, update));
+      loop.offer(saved === undefined ? update : afterSaved(saved, update));
       saved = undefined;
     }
   };

@@ -7,7 +7,6 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import { diffViews } from "../state/view-state.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 import { loadView, readBootId, viewPath, writeViewFile } from "./view-file.ts";
@@ -183,11 +182,10 @@ export async function startFromDisk(
 }
 
 /**
- * Returns the watcher's first update with other `changes`: those that lead from the saved view to the watcher's view.
+ * Returns the watcher's first update after a start from the saved view, in which Services of either view are touched.
  */
-export function diffFromSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
-  const keys = new Set([...saved.services.keys(), ...update.view.services.keys()]);
-  return { ...update, changes: diffViews(saved, update.view, keys), isFirst: false };
+export function afterSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
+  return { ...update, touched: new Set([...saved.services.keys(), ...update.touched]), isFirst: false };
 }
 
 /**

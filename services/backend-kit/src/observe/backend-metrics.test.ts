@@ -113,12 +113,17 @@ test("a port with an unknown protocol is passed on unchanged, as JSON and to the
 
 test("a port with an unknown protocol is logged once, and again if it returns after it was removed", () => {
   const { log, lines } = createReadableLog();
-  const ports = new UnknownPorts(log);
-  ports.report([putService(both)]);
-  ports.report([putService(both)]);
+  const unknownPorts = new UnknownPorts(log);
+  const report = (ports?: Parameters<typeof putService>[0]): void => {
+    const services = ports === undefined ? [] : [{ ...putService(ports).item, endpoints: [] }];
+    unknownPorts.report({ view: view(services), touched: new Set(["a/web"] as const) });
+  };
+  report(both);
+  report(both);
   expect(lines).toMatchObject([{ level: "error", service: "a/web", name: "quic", port: 443, protocol: 4 }]);
-  ports.report([putService([{ Name: "https", Protocol: 1 }])]);
-  ports.report([putService(both)]);
-  ports.report([{ kind: "delete-service", key: "a/web" }, putService(both)]);
+  report([{ Name: "https", Protocol: 1 }]);
+  report(both);
+  report();
+  report(both);
   expect(lines).toHaveLength(3);
 });

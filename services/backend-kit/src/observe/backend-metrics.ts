@@ -1,4 +1,3 @@
-import type { ViewChange } from "@kpng/model/node-view.ts";
 import type { ServiceKey, UnknownPort } from "@kpng/model/service.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
@@ -200,12 +199,9 @@ export class UnknownPorts {
     this.#log = log;
   }
 
-  /** Logs ports that appear with these changes. */
-  report(changes: readonly ViewChange[]): void {
-    for (const change of changes) {
-      if (change.kind === "delete-service") this.#logged.delete(change.key);
-      if (change.kind === "put-service") this.#reportService(change.key, change.item.service.unknownPorts ?? []);
-    }
+  /** Logs ports that appear with this update. */
+  report({ view, touched }: Pick<ViewUpdate, "view" | "touched">): void {
+    for (const key of touched) this.#reportService(key, view.services.get(key)?.service.unknownPorts ?? []);
   }
 
   #reportService(service: ServiceKey, ports: readonly UnknownPort[]): void {

@@ -10,7 +10,8 @@ import { ProxyHealth, proxyObserveTasks } from "./proxy-health.ts";
 
 const update: SyncUpdate = {
   view: view([]),
-  changes: [],
+  touched: new Set(),
+  counts: { services: 0, endpoints: 0 },
   isFirst: false,
   revision: 1n,
   instance: "run",
@@ -186,7 +187,8 @@ test("probes are answered and counted under kube-proxy's names", async () => {
   expect(JSON.parse(healthz.text)).toMatchObject({ nodeEligible: true, healthy: true });
   proxyHealth.queued({
     view: view([], { isEligible: false }),
-    changes: [],
+    touched: new Set(),
+    counts: { services: 0, endpoints: 0 },
     isFirst: true,
     revision: 1n,
     instance: "x",

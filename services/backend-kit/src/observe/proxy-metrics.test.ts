@@ -27,11 +27,8 @@ test("service ports that are dropped because no endpoint is on this node are cou
 
 const update: SyncUpdate = {
   view: world,
-  changes: [
-    { kind: "delete-service", key: "a/gone" },
-    { kind: "delete-endpoint", service: "a/gone", key: "x" },
-    { kind: "delete-endpoint", service: "a/gone", key: "y" },
-  ],
+  touched: new Set(["a/gone"] as const),
+  counts: { services: 1, endpoints: 2 },
   isFirst: false,
   revision: 1n,
   instance: "",

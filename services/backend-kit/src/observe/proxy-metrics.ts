@@ -1,8 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { NodeView, ServiceView, ViewChange } from "@kpng/model/node-view.ts";
+import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { isExternallyAccessible, type ServicePort } from "@kpng/model/service.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { SyncMode, SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
+import type { ChangeCounts, SyncMode, SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link ProxyMetrics}. */
 export interface ProxyMetricsOptions {
@@ -61,13 +61,10 @@ export class ProxyMetrics implements SyncObserver {
     });
   }
 
-  queued({ changes }: ViewUpdate): void {
-    const services = changes.filter(isServiceChange).length;
-    const endpoints = changes.filter(isEndpointChange).length;
-    this.#metrics.serviceChangesPending.inc(services);
-    this.#metrics.serviceChanges.inc(services);
-    this.#metrics.endpointChangesPending.inc(endpoints);
-    this.#metrics.endpointChanges.inc(endpoints);
+  queued({ counts }: ViewUpdate): void {
+    this.#addPending(counts);
+    this.#metrics.serviceChanges.inc(counts.services);
+    this.#metrics.endpointChanges.inc(counts.endpoints);
     for (const family of this.#families) {
       this.#metrics.lastQueued.set({ ip_family: familyLabels[family] }, this.#nowSeconds());
     }
@@ -91,9 +88,13 @@ export class ProxyMetrics implements SyncObserver {
     this.#view = view;
   }
 
-  failed({ changes }: SyncUpdate): void {
-    this.#metrics.serviceChangesPending.inc(changes.filter(isServiceChange).length);
-    this.#metrics.endpointChangesPending.inc(changes.filter(isEndpointChange).length);
+  failed({ counts }: SyncUpdate): void {
+    this.#addPending(counts);
+  }
+
+  #addPending({ services, endpoints }: ChangeCounts): void {
+    this.#metrics.serviceChangesPending.inc(services);
+    this.#metrics.endpointChangesPending.inc(endpoints);
   }
 
   /** Records a successful sync of one family. */
@@ -118,14 +119,6 @@ export class ProxyMetrics implements SyncObserver {
   #nowSeconds(): number {
     return (this.#options.now ?? Date.now)() / 1_000;
   }
-}
-
-function isServiceChange({ kind }: ViewChange): boolean {
-  return kind === "put-service" || kind === "delete-service";
-}
-
-function isEndpointChange({ kind }: ViewChange): boolean {
-  return kind === "put-endpoint" || kind === "delete-endpoint";
 }
 
 /**

@@ -17,7 +17,16 @@ function arrival(parts: Partial<Arrival>): Arrival {
 }
 
 function update(came: Arrival | undefined, parts: Partial<SyncUpdate> = {}): SyncUpdate {
-  const base = { view: view([]), changes: [], isFirst: false, revision: 7n, instance: "w", mode: "partial" } as const;
+  const counts = { services: 0, endpoints: 0 };
+  const base = {
+    view: view([]),
+    touched: new Set<never>(),
+    counts,
+    isFirst: false,
+    revision: 7n,
+    instance: "w",
+    mode: "partial",
+  } as const;
   return { ...base, fullReason: "", arrival: came, ...parts };
 }
 

@@ -91,11 +91,11 @@ const stageNames = [
   ["backend.commit", "renderedAtMs", "endedAtMs"],
 ] as const;
 
-function describe({ revision, instance, changes, mode, fullReason }: SyncUpdate): SpanAttributes {
+function describe({ revision, instance, touched, mode, fullReason }: SyncUpdate): SpanAttributes {
   return {
     "kpng.revision": Number(revision),
     "kpng.instance": instance,
-    "kpng.changes": changes.length,
+    "kpng.services": touched.size,
     "kpng.sync_mode": mode,
     ...(fullReason === "" ? {} : { "kpng.full_reason": fullReason }),
   };

@@ -13,7 +13,6 @@ import { hasUdpPort, type UdpListeners } from "../conntrack/udp-frontends.ts";
 import { loadView } from "../disk/view-file.ts";
 import type { StateOptions } from "../disk/view-keeper.ts";
 import { HealthCheckServers, listenAddresses } from "../health-check/health-check-servers.ts";
-import { touchedServices } from "../state/view-state.ts";
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
@@ -108,9 +107,9 @@ export class AfterCommit {
     cleanedFamilies: readonly Family[] = families,
   ): Promise<void> {
     if (families.length === 0) return;
-    const { view, mode, changes } = update;
+    const { view, mode, touched } = update;
     const { nodePorts, localAddresses } = this.#options;
-    const changed = mode === "full" ? "all" : touchedServices(changes);
+    const changed = mode === "full" ? "all" : touched;
     if (this.#cleansFlows && cleanedFamilies.length > 0) this.#cleanFlows(view, changed, cleanedFamilies);
     const addresses = () => listenAddresses(nodePorts, view, localAddresses());
     await this.#servers.sync({ view, addresses, families, changed });

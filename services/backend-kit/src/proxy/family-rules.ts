@@ -59,8 +59,6 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   /** How much the last call compared. */
   #mode: SyncMode = "full";
   #reportedOmitted: ReadonlyMap<ServiceKey, number> = new Map();
-  /** The view that is in force; undefined before the first. */
-  #view: NodeView | undefined;
   /** Why the installed rules are unknown: at the start, and after a failure; undefined while they are known. */
   #doubt: "start" | Cause | undefined = "start";
   #savedUse: SavedViewUse | undefined;
@@ -89,17 +87,16 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   /**
-   * Puts a view into effect. `touched` are the Services that may differ from the last view; "different": found by
-   * a comparison with the view in force; "all": every Service, and the installed rules are compared as well.
+   * Puts a view into effect. `touched` are the Services that may differ from the view in force; "all": every Service,
+   * and the installed rules are compared as well.
    */
-  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "different" | "all", progress: SyncStages): Promise<Failure> {
-    const services = touched === "different" ? differentServices(this.#view, view) : touched;
-    return this.#attempt("sync", view, progress, (stages) => this.#sync(view, services, stages));
+  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<Failure> {
+    return this.#attempt("sync", progress, (stages) => this.#sync(view, touched, stages));
   }
 
   /** Undoes changes that other programs made to the rules. `view` is that of the last sync. */
   repair(view: NodeView): Promise<Failure> {
-    return this.#attempt("repair", view, undefined, async (stages) => {
+    return this.#attempt("repair", undefined, async (stages) => {
       const change = await this.#sync(view, new Set(), stages);
       if (this.#mode === "full" || change.mode !== "none") return change;
       this.#mode = "full";
@@ -115,7 +112,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
    */
   async useSaved(view: NodeView, cause: Cause, progress?: SyncStages): Promise<Failure> {
     let use: SavedViewUse = "keep";
-    const failure = await this.#attempt(cause, view, progress, async (stages) => {
+    const failure = await this.#attempt(cause, progress, async (stages) => {
       const { ruleSet, log, bootId } = this.#options;
       const { plan } = await this.#plan(view, "all");
       const installed = await readInstalled(ruleSet);
@@ -151,7 +148,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     return { plan: { ...plan, record: formatRecord({ bootId, digest: this.#planner.digest }) }, touched };
   }
 
-  async #attempt(cause: Cause, view: NodeView, progress: SyncStages | undefined, work: Work<Change>): Promise<Failure> {
+  async #attempt(cause: Cause, progress: SyncStages | undefined, work: Work<Change>): Promise<Failure> {
     const { ruleSet, onOutcome } = this.#options;
     const { family } = ruleSet;
     const startMs = performance.now();
@@ -165,7 +162,6 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     try {
       const change = await work({ committing });
       this.#doubt = undefined;
-      this.#view = view;
       if (change === undefined) {
         report({ kind: "kept" });
         return undefined;
@@ -198,11 +194,4 @@ function isDamage(error: unknown): boolean {
 async function readInstalled(ruleSet: RuleSet): Promise<InstalledState> {
   if (ruleSet.readInstalled !== undefined) return ruleSet.readInstalled();
   return { kind: (await ruleSet.isInstalled()) ? "unmarked" : "absent" };
-}
-
-/** Returns the Services that differ between two views. Services that did not change are the same objects in both. */
-function differentServices(before: NodeView | undefined, after: NodeView): ReadonlySet<ServiceKey> | "all" {
-  if (before === undefined) return "all";
-  const keys = new Set([...before.services.keys(), ...after.services.keys()]);
-  return new Set([...keys].filter((key) => before.services.get(key) !== after.services.get(key)));
 }

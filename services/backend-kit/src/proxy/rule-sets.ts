@@ -60,18 +60,13 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   }
 
   /**
-   * Puts a view of a watcher into effect. `touched` are the Services that may differ from the last view; "different":
-   * find them out for each family, whose last successes may differ; "all": also compare the installed rules with the
-   * desired ones.
+   * Puts a view of a watcher into effect. `touched` are the Services that may differ from the last view that all
+   * families have; "all": also compare the installed rules with the desired ones.
    */
-  sync(
-    view: NodeView,
-    touched: ReadonlySet<ServiceKey> | "different" | "all",
-    progress: SyncStages,
-  ): Promise<RulesOutcomes> {
+  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
     this.#isSaved = false;
-    if (touched === "all" || touched === "different") this.#forgetAddresses();
+    if (touched === "all") this.#forgetAddresses();
     return this.#each((member) => member.sync(view, touched, progress));
   }
 

@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -7,7 +8,6 @@ import type { BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
 import type { StateOptions } from "../disk/view-keeper.ts";
 import { familyLabels, ProxyMetrics } from "../observe/proxy-metrics.ts";
-import { touchedServices } from "../state/view-state.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncStages, SyncUpdate } from "../types/sync-update.ts";
 import { AfterCommit } from "./after-commit.ts";
@@ -126,12 +126,11 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
 }
 
 /**
- * Returns the Services that `RuleSets.sync` compares. After a failure, each family finds out for itself which Services
- * changed since its last success.
+ * Returns the Services that `RuleSets.sync` compares. After a failure, a family that succeeded needs only what changed
+ * since the last success of all; one that failed compares everything.
  */
-function servicesOf({ mode, fullReason, changes }: SyncUpdate): Parameters<RuleSets["sync"]>[1] {
-  if (mode === "partial") return touchedServices(changes);
-  return fullReason === "failure" ? "different" : "all";
+function servicesOf({ mode, fullReason, touched }: SyncUpdate): ReadonlySet<ServiceKey> | "all" {
+  return mode === "partial" || fullReason === "failure" ? touched : "all";
 }
 
 /**

@@ -14,8 +14,10 @@ interface HeldView extends NodeView {
 /**
  * Holds the view of a node across reconnections, and is the only place that changes it.
  *
- * A whole view (a batch with Reset) does not discard the old one: both are compared, so that the update has only the
- * real differences, including deletions. `followView` applies each batch to it, and `loadView` a view saved on disk.
+ * Each batch is applied to a copy of the Services that it names, and the result is taken only if the whole batch is
+ * valid. What equals the previous view stays the same object, so *touched* Services are found once, here, by identity;
+ * the set travels with the view to the sync loop, the planner and the rule sets. A whole view (a batch with Reset)
+ * does not discard the previous one: both are compared, so that only real differences are touched.
  */
 export class ViewState {
   #held: HeldView;
@@ -33,31 +35,31 @@ export class ViewState {
   /**
    * Applies a batch as a whole.
    *
-   * Errors: BAD_STREAM if the batch is invalid; the view is unchanged then.
+   * *Cost:* proportional to the endpoints of the Services in the batch. Errors: BAD_STREAM if the batch is invalid; the
+   * view is unchanged then.
    */
   apply({ isReset, changes, revision, instance, arrival }: AppliedBatch): ViewUpdate {
     const before = this.#held;
     const staged = new StagedView(isReset ? emptyView(before.nodeName) : before);
     for (const change of changes) staged.apply(change);
-    const services = new Map(staged.services(before));
-    if (isReset) {
-      for (const key of before.services.keys()) if (!services.has(key)) services.set(key, undefined);
-    }
-    const touched = [...services].filter(([key, service]) => service !== before.services.get(key));
+    const differences = new Map<ServiceKey, ServiceView | undefined>();
+    const counts = { services: 0, endpoints: 0 };
+    const compare = (key: ServiceKey, service: StagedService | undefined): void => {
+      const held = before.services.get(key);
+      const after = service && toView(service, held);
+      if (after === held) return;
+      differences.set(key, after);
+      count(held, after, counts);
+    };
+    for (const [key, service] of staged.services) compare(key, service);
+    if (isReset) for (const key of before.services.keys()) if (!staged.services.has(key)) compare(key, undefined);
     const view = {
       nodeName: before.nodeName,
       node: sameValue(before.node, staged.node) ? before.node : staged.node,
-      services: touched.length === 0 ? before.services : before.services.with(new Map(touched)),
+      services: differences.size === 0 ? before.services : before.services.with(differences),
     };
-    const keys = new Set(touched.map(([key]) => key));
-    const update = {
-      view,
-      changes: diffViews(before, view, keys),
-      isFirst: this.#isFirst,
-      revision,
-      instance,
-      arrival,
-    };
+    const touched = new Set(differences.keys());
+    const update = { view, touched, counts, isFirst: this.#isFirst, revision, instance, arrival };
     this.#held = view;
     this.#isFirst = false;
     return update;
@@ -70,22 +72,29 @@ function emptyView(nodeName: string): HeldView {
   return { nodeName, node: undefined, services: SortedMap.from<ServiceKey, ServiceView>([]) };
 }
 
+/** Counts a difference between two views of a Service. Objects that did not change are the same. */
+function count(
+  before: ServiceView | undefined,
+  after: ServiceView | undefined,
+  counts: { services: number; endpoints: number },
+): void {
+  if (before?.service !== after?.service || before?.portHasEndpoints !== after?.portHasEndpoints) counts.services++;
+  const [old, now] = [new Set(before?.endpoints), new Set(after?.endpoints)];
+  const keys = [...old.symmetricDifference(now)].map(({ key }) => key);
+  counts.endpoints += new Set(keys).size;
+}
+
 /** A Service while a batch is applied. */
 interface StagedService {
   item: ServiceItem;
   readonly endpoints: Map<string, ViewEndpoint>;
 }
 
-/**
- * The effect of one batch on a view. `ViewState` applies a batch to it first, and takes the result only if the whole
- * batch is valid.
- *
- * *Cost:* proportional to the endpoints of the changed Services.
- */
-export class StagedView {
+/** The effect of one batch on a view. */
+class StagedView {
   readonly #base: NodeView;
   /** Changed Services; undefined for a deleted one. */
-  readonly #services = new Map<ServiceKey, StagedService | undefined>();
+  readonly services = new Map<ServiceKey, StagedService | undefined>();
   node: ViewNode | undefined;
 
   constructor(base: NodeView) {
@@ -114,11 +123,11 @@ export class StagedView {
       case "put-service": {
         const staged = this.#stage(change.key);
         if (staged !== undefined) staged.item = change.item;
-        else this.#services.set(change.key, { item: change.item, endpoints: new Map() });
+        else this.services.set(change.key, { item: change.item, endpoints: new Map() });
         return;
       }
       case "delete-service":
-        this.#services.set(change.key, undefined);
+        this.services.set(change.key, undefined);
         return;
       case "put-endpoint": {
         const staged = this.#stage(change.service);
@@ -139,132 +148,45 @@ export class StagedView {
     }
   }
 
-  /**
-   * Returns the touched Services; undefined for a deleted one.
-   *
-   * A Service or endpoint that equals the one in `held` is returned as the same object, so unchanged ones keep their
-   * identity.
-   */
-  services(held: NodeView): ReadonlyMap<ServiceKey, ServiceView | undefined> {
-    const views = new Map<ServiceKey, ServiceView | undefined>();
-    for (const [key, staged] of this.#services) {
-      views.set(key, staged === undefined ? undefined : toView(staged, held.services.get(key)));
-    }
-    return views;
-  }
-
   #stage(key: ServiceKey): StagedService | undefined {
-    if (this.#services.has(key)) return this.#services.get(key);
+    if (this.services.has(key)) return this.services.get(key);
     const base = this.#base.services.get(key);
     if (base === undefined) return undefined;
     const staged = { item: base, endpoints: new Map(base.endpoints.map((endpoint) => [endpoint.key, endpoint])) };
-    this.#services.set(key, staged);
+    this.services.set(key, staged);
     return staged;
   }
 }
 
+/** Returns the view of a Service. What equals `held`, or a part of it, is the same object. */
 function toView({ item, endpoints }: StagedService, held: ServiceView | undefined): ServiceView {
   const heldByKey = new Map(held?.endpoints.map((endpoint) => [endpoint.key, endpoint]));
   const merged = [...endpoints.values()]
-    .map((endpoint) => {
-      const before = heldByKey.get(endpoint.key);
-      return before !== undefined && sameValue(before, endpoint) ? before : endpoint;
-    })
+    .map((endpoint) => kept(heldByKey.get(endpoint.key), endpoint))
     .sort((a, b) => compareText(a.key, b.key));
+  const service = kept(held?.service, item.service);
+  const portHasEndpoints = kept(held?.portHasEndpoints, item.portHasEndpoints);
   const isSame =
     held !== undefined &&
-    sameItem(held, item) &&
+    service === held.service &&
+    portHasEndpoints === held.portHasEndpoints &&
     merged.length === held.endpoints.length &&
     merged.every((endpoint, index) => endpoint === held.endpoints[index]);
   if (isSame) return held;
-  const { service, portHasEndpoints } = item;
   return { service, ...(portHasEndpoints === undefined ? {} : { portHasEndpoints }), endpoints: merged };
 }
 
-/**
- * Returns the fewest changes that lead from one view of a node to another. `ViewState` and the sync loop use it to give
- * backends only real differences.
- *
- * The order is node, Services put, endpoints put, endpoints deleted, Services deleted. So an endpoint always has its
- * Service, and a Service keeps an endpoint while its only one is replaced.
- *
- * `touched` names the Services that may differ; the others are not compared.
- *
- * Pure; O(endpoints of the touched Services).
- */
-export function diffViews(from: NodeView, to: NodeView, touched: Iterable<ServiceKey>): readonly ViewChange[] {
-  const changes: ChangeGroups = { servicePuts: [], endpointPuts: [], endpointDeletes: [], serviceDeletes: [] };
-  for (const key of [...touched].sort(compareText)) {
-    diffService(key, from.services.get(key), to.services.get(key), changes);
-  }
-  return [
-    ...diffNode(from, to),
-    ...changes.servicePuts,
-    ...changes.endpointPuts,
-    ...changes.endpointDeletes,
-    ...changes.serviceDeletes,
-  ];
-}
-
-interface ChangeGroups {
-  readonly servicePuts: ViewChange[];
-  readonly endpointPuts: ViewChange[];
-  readonly endpointDeletes: ViewChange[];
-  readonly serviceDeletes: ViewChange[];
-}
-
-function diffNode(from: NodeView, to: NodeView): readonly ViewChange[] {
-  if (sameValue(from.node, to.node)) return [];
-  return [to.node === undefined ? { kind: "delete-node" } : { kind: "put-node", node: to.node }];
-}
-
-function diffService(
-  key: ServiceKey,
-  from: ServiceView | undefined,
-  to: ServiceView | undefined,
-  changes: ChangeGroups,
-): void {
-  if (from === to) return;
-  if (to !== undefined && !sameItem(from, to)) {
-    changes.servicePuts.push({ kind: "put-service", key, item: itemOf(to) });
-  }
-  const before = byKey(from);
-  const after = byKey(to);
-  for (const endpoint of after.values()) {
-    if (!sameValue(before.get(endpoint.key), endpoint)) {
-      changes.endpointPuts.push({ kind: "put-endpoint", service: key, endpoint });
-    }
-  }
-  for (const endpoint of before.values()) {
-    if (!after.has(endpoint.key)) {
-      changes.endpointDeletes.push({ kind: "delete-endpoint", service: key, key: endpoint.key });
-    }
-  }
-  if (to === undefined) changes.serviceDeletes.push({ kind: "delete-service", key });
-}
-
-/** Returns true if the Services are equal, whatever their endpoints. */
-export function sameItem(a: ServiceItem | undefined, b: ServiceItem | undefined): boolean {
-  if (a === undefined || b === undefined) return a === b;
-  return sameValue(a.service, b.service) && sameValue(a.portHasEndpoints, b.portHasEndpoints);
-}
-
-function itemOf({ service, portHasEndpoints }: ServiceView): ServiceItem {
-  return portHasEndpoints === undefined ? { service } : { service, portHasEndpoints };
-}
-
-function byKey(view: ServiceView | undefined): ReadonlyMap<string, ViewEndpoint> {
-  return new Map(view?.endpoints.map((endpoint) => [endpoint.key, endpoint]));
+function kept<Value>(before: Value | undefined, after: Value): Value {
+  return before !== undefined && sameValue(before, after) ? before : after;
 }
 
 /**
- * Returns true if two values of plain data (objects, arrays, strings, numbers, booleans) are deeply equal. `diffViews`,
- * `StagedView` and `ViewState` share it to compare Services, endpoints and nodes.
+ * Returns true if two values of plain data (objects, arrays, strings, numbers, booleans) are deeply equal.
  *
  * The order of an object's fields does not matter, and an undefined field equals an absent one, unlike for
  * `isDeepStrictEqual` of Node.js.
  */
-export function sameValue(a: unknown, b: unknown): boolean {
+function sameValue(a: unknown, b: unknown): boolean {
   if (a === b) return true;
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
   if (Array.isArray(a) || Array.isArray(b)) {
@@ -284,27 +206,4 @@ export function sameValue(a: unknown, b: unknown): boolean {
 
 function isDefined([, value]: [string, unknown]): boolean {
   return value !== undefined;
-}
-
-/**
- * Returns the keys of the Services that changes put, delete, or change the endpoints of. `serveTask`, `AfterCommit` and
- * `PendingUpdate` share it, to limit their work to these Services.
- */
-export function touchedServices(changes: readonly ViewChange[]): ReadonlySet<ServiceKey> {
-  const keys = new Set<ServiceKey>();
-  for (const change of changes) {
-    switch (change.kind) {
-      case "put-service":
-      case "delete-service":
-        keys.add(change.key);
-        break;
-      case "put-endpoint":
-      case "delete-endpoint":
-        keys.add(change.service);
-        break;
-      default:
-        break;
-    }
-  }
-  return keys;
 }

@@ -1,5 +1,3 @@
-import type { NodeView } from "@kpng/model/node-view.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
 import { Alarm } from "@kpng/process/alarm.ts";
 import { Backoff } from "@kpng/process/backoff.ts";
 import { type Clock, realClock } from "@kpng/process/clock.ts";
@@ -8,7 +6,6 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { traceFields } from "@kpng/process/trace/traceparent.ts";
 import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { diffViews, touchedServices } from "../state/view-state.ts";
 import {
   mergeArrivals,
   type Sync,
@@ -115,8 +112,8 @@ export class SyncLoop {
 
   /** Adds an update, which is merged with the one that waits, if any. */
   offer(update: ViewUpdate): void {
-    this.#pending.add(update);
-    if (update.changes.length > 0) for (const observer of this.#observers) observer.queued?.(update);
+    const isChanged = this.#pending.add(update);
+    if (isChanged) for (const observer of this.#observers) observer.queued?.(update);
     this.#arrived.wake();
   }
 
@@ -244,7 +241,7 @@ export class SyncLoop {
       mode: update.mode,
       ...(update.mode === "full" ? { fullReason: update.fullReason } : {}),
       revision: Number(update.revision),
-      changes: update.changes.length,
+      services: update.touched.size,
       waitMs: Math.round(times.startedAtMs - times.receivedAtMs),
       renderMs: Math.round(times.renderedAtMs - times.startedAtMs),
       commitMs: Math.round(times.endedAtMs - times.renderedAtMs),
@@ -265,21 +262,20 @@ export class PendingUpdate {
   /** Update of the last successful delivery. */
   #delivered: ViewUpdate | undefined;
   #newest: ViewUpdate | undefined;
-  /** Services that changed since the last successful delivery. */
-  #touched = new Set<ServiceKey>();
   /** Why the next delivery is full; "" if it is partial. */
   #fullReason = "start";
   #isRequired = false;
 
-  /** True if an update waits, even if it may turn out to change nothing. */
+  /** True if an update waits, even if it changes nothing. */
   get isWaiting(): boolean {
     return this.#newest !== undefined;
   }
 
-  /** Merges an update into the one that waits. */
-  add(update: ViewUpdate): void {
-    this.#newest = { ...update, arrival: mergeArrivals(this.#newest?.arrival, update.arrival) };
-    for (const key of touchedServices(update.changes)) this.#touched.add(key);
+  /** Merges an update into the one that waits. Returns true if it changes the view. */
+  add(update: ViewUpdate): boolean {
+    const before = this.#newest ?? this.#delivered;
+    this.#newest = this.#newest === undefined ? update : merge(this.#newest, update);
+    return update.touched.size > 0 || update.view.node !== before?.view.node;
   }
 
   /** True from the first delivery that succeeded. */
@@ -301,39 +297,45 @@ export class PendingUpdate {
   }
 
   /**
-   * Takes the waiting update, with its changes since the last delivered view; undefined if no update waits. After a
-   * failure there is always a delivery, even if the view is again the same as the last delivered one.
+   * Takes the waiting update, with the Services touched since the last successful delivery; undefined if no update
+   * waits. After a failure there is always a delivery, even without a change since.
    *
    * After a delivery, exactly one of its `delivered` and `failed` must be called before the next `take`.
    */
   take(): Delivery | Unneeded | undefined {
     const update = this.#newest;
     if (update === undefined) return undefined;
-    const from: NodeView = this.#delivered?.view ?? { nodeName: update.view.nodeName, services: new Map() };
-    const touched = this.#touched;
-    const changes = diffViews(from, update.view, touched);
     const isFirst = this.#delivered === undefined;
     const fullReason = this.#fullReason;
+    const isChanged = update.touched.size > 0 || update.view.node !== this.#delivered?.view.node;
     this.#newest = undefined;
-    if (changes.length === 0 && fullReason === "" && !this.#isRequired) return { kind: "unneeded", update };
+    if (!isChanged && fullReason === "" && !this.#isRequired) return { kind: "unneeded", update };
     this.#isRequired = false;
-    this.#touched = new Set();
     this.#fullReason = "";
     return {
       kind: "delivery",
-      update: { ...update, changes, isFirst, mode: fullReason === "" ? "partial" : "full", fullReason },
+      update: { ...update, isFirst, mode: fullReason === "" ? "partial" : "full", fullReason },
       delivered: () => {
-        // Without the changes: those of the first update are the whole view, and would use memory until the next
-        // change.
-        this.#delivered = { ...update, changes: [] };
+        this.#delivered = { ...update, touched: new Set(), counts: { services: 0, endpoints: 0 } };
       },
       failed: () => {
-        this.#newest = { ...(this.#newest ?? update), arrival: mergeArrivals(update.arrival, this.#newest?.arrival) };
-        this.#touched = this.#touched.union(touched);
+        this.#newest = this.#newest === undefined ? update : merge(update, this.#newest);
         this.#fullReason = "failure";
       },
     };
   }
+}
+
+function merge(older: ViewUpdate, newer: ViewUpdate): ViewUpdate {
+  return {
+    ...newer,
+    touched: older.touched.union(newer.touched),
+    counts: {
+      services: older.counts.services + newer.counts.services,
+      endpoints: older.counts.endpoints + newer.counts.endpoints,
+    },
+    arrival: mergeArrivals(older.arrival, newer.arrival),
+  };
 }
 
 /** An update for the backend. */
@@ -346,7 +348,7 @@ export interface Delivery {
   failed(): void;
 }
 
-/** The waiting updates cancelled each other out. */
+/** The waiting update changes nothing. */
 export interface Unneeded {
   readonly kind: "unneeded";
   readonly update: ViewUpdate;

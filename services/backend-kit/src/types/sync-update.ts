@@ -1,11 +1,12 @@
 import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 
 /**
  * How much a sync must examine.
  *
  * - full: everything, because the installed rules are unknown or not trusted: after the start, after a failure, and on
  *   request (`SyncRequests`).
- * - partial: the Services that `changes` names; the rest is unchanged since the last success.
+ * - partial: the `touched` Services; the rest is unchanged since the last success.
  */
 export type SyncMode = "full" | "partial";
 
@@ -46,11 +47,17 @@ export interface SyncTimes {
 export interface SyncObserver {
   /** An update with changes waits to be synced. */
   queued?(update: ViewUpdate): void;
-  /** The queued updates cancel each other out: there is no sync. */
+  /** An update without changes: there is no sync. */
   settled?(update: ViewUpdate): void;
   started?(update: SyncUpdate): void;
   succeeded?(update: SyncUpdate, times: SyncTimes): void;
   failed?(update: SyncUpdate, reason: string, times: SyncTimes): void;
+}
+
+/** Numbers of Services and endpoints that were put or deleted, for kube-proxy's metrics. */
+export interface ChangeCounts {
+  readonly services: number;
+  readonly endpoints: number;
 }
 
 /**
@@ -61,9 +68,13 @@ export interface SyncObserver {
 export interface ViewUpdate {
   /** Immutable; Services that did not change are the same objects as in the view before. */
   readonly view: NodeView;
-  /** Shortest list of changes from the previous view; empty if a new stream brought the same view. */
-  readonly changes: readonly ViewChange[];
-  /** True for the first view: `changes` puts all of it. */
+  /**
+   * Services that differ from the previous view, deleted ones included; empty if a new stream brought the same view. In
+   * a `SyncUpdate`: Services that may differ from the view of the last success.
+   */
+  readonly touched: ReadonlySet<ServiceKey>;
+  readonly counts: ChangeCounts;
+  /** True for the first view, which touches all of its Services. */
   readonly isFirst: boolean;
   /** Revision of the watcher's store; 0 from a Go watcher. */
   readonly revision: bigint;
