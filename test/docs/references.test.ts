@@ -47,7 +47,7 @@ test("a type has the members that it inherits, without those that it leaves out"
     findType("services/backend-kit/src/index.ts", name)?.members?.map((member) => member.name) ?? [];
   expect(names("ViewNode")).toEqual(["name", "zone", "addresses", "podCIDRs", "isEligible", "serviceCIDRs"]);
   expect(names("UnknownPort")).toEqual(["name", "port", "nodePort", "targetPort", "protocol"]);
-  expect(names("SyncUpdate")).toEqual(expect.arrayContaining(["view", "changes", "mode", "fullReason"]));
+  expect(names("SyncUpdate")).toEqual(expect.arrayContaining(["view", "touched", "mode", "fullReason"]));
 });
 
 describe("a generated block", () => {

@@ -6,7 +6,6 @@ export type {
   EndpointUse,
   FamilyFlags,
   NodeView,
-  ServiceItem,
   ServiceView,
   ViewEndpoint,
   ViewNode,
