@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
-import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Server } from "node:net";
 import { resolve } from "node:path";
 import { expect, test } from "vitest";
 import { oneService, type Protocol } from "./one-service.ts";
@@ -15,7 +15,7 @@ const withoutRights = process.getuid?.() === 0 ? ["setpriv", "--bounding-set", "
 
 /** Starts `kpng file to-local to-userspace` on a state with one endpoint, and collects what it prints. */
 function startUserspace(target: AddressInfo, protocols: readonly Protocol[], args: readonly string[] = []) {
-  return serve(oneService(target.port, { protocols }), args);
+  return serve(oneService(target.port, { protocols }), ["--map", "127.0.0.1", ...args]);
 }
 
 /** The same with any state. */
@@ -60,7 +60,6 @@ test("without any rights, Services answer at local ports, whose mapping is print
   const portOf = (protocol: string): number =>
     Number(new RegExp(` ${protocol} \\S+ -> 127\\.0\\.0\\.1:(\\d+)\\n`).exec(program.text.out)?.[1]);
   await program.until("the mapping", () => portOf("TCP") > 0 && portOf("UDP") > 0);
-  expect(program.text.log).toMatch(/"entry":"map","reason":"redirect is not possible: /);
   const client = connect(portOf("TCP"), "127.0.0.1");
   const [answer] = await once(client, "data");
   expect(String(answer)).toBe("tcp");
@@ -101,21 +100,11 @@ test("/healthz fails while nothing listens, and succeeds when the port is free",
   expect(program.text.out).toContain(`default/web:tcp TCP 10.96.0.1:80 -> 127.0.0.1:${taken.port}`);
 });
 
-test("an entry that is forced without the rights for it ends the program, with the reason", async () => {
-  await using program = serve(oneService(1), ["--entry", "redirect"]);
+test("without the rights for redirection the program ends, with the reason and the way that needs none", async () => {
+  await using program = serve(oneService(1), []);
   const [status] = await program.ended;
   expect(status, program.text.log).toBe(1);
-  expect(program.text.log).toContain("ENTRY_UNAVAILABLE");
-  expect(program.text.log).toContain("--entry redirect is not possible: ");
-});
-
-test.each([
-  ["--entry", "map"],
-  ["--map", "127.0.0.1"],
-])("%s %s is chosen because of the option, and not tried after others", async (...args) => {
-  await using program = serve(oneService(1), args);
-  await program.until("the choice", () => program.text.log.includes("entry chosen"));
-  expect(program.text.log).toContain('"entry":"map","reason":"the option --entry or --map"');
+  expect(program.text.log).toMatch(/ENTRY_UNAVAILABLE.*packets cannot be redirected: .*--map 127\.0\.0\.1/);
 });
 
 test("--map has a local port for each service port of the whole cluster, which leads to its own endpoint", {
@@ -169,45 +158,4 @@ test("--map has a local port for each service port of the whole cluster, which l
   });
   for (const [name, answer] of await Promise.all(answers)) expect(answer).toBe(name);
   for (const server of servers) server.close();
-});
-
-test("an annotation of a Service sets its algorithm", { timeout: 60_000 }, async () => {
-  const seen = { "127.0.0.1": 0, "127.0.0.2": 0 };
-  const sockets: Socket[] = [];
-  const open = async (port: number, address: keyof typeof seen) => {
-    const server = createServer((socket) => {
-      seen[address]++;
-      sockets.push(socket.on("error", () => undefined));
-      socket.write(address);
-    }).listen(port, address);
-    await once(server, "listening");
-    return server;
-  };
-  await using first = await open(0, "127.0.0.1");
-  const { port } = first.address() as AddressInfo;
-  await using _second = await open(port, "127.0.0.2");
-  const annotations = { "kpng.io/balance": "least-connections" };
-  const state = oneService(port, { annotations, addresses: ["127.0.0.1", "127.0.0.2"] });
-  const keep = ["--with-service-annotations", "kpng.io/*"];
-  await using program = serve(state, ["--map", "127.0.0.1"], keep);
-  const mapped = (): number => Number(/ -> 127\.0\.0\.1:(\d+)\n/.exec(program.text.out)?.[1]);
-  await program.until("the mapping", () => mapped() > 0);
-  const ask = async () => {
-    // Reset when the program ends.
-    const client = connect(mapped(), "127.0.0.1").on("error", () => undefined);
-    const [data] = await once(client, "data");
-    return { client, address: String(data) };
-  };
-  const clients = [await ask(), await ask(), await ask(), await ask()];
-  expect(seen).toEqual({ "127.0.0.1": 2, "127.0.0.2": 2 });
-  for (const { client, address } of clients) if (address === "127.0.0.1") client.resetAndDestroy();
-  await program.until("the end of two", () => sockets.filter(({ destroyed }) => destroyed).length === 2);
-  // Round robin would send only every other one there. The proxy may count the ends a moment later.
-  await program.until("two more at the endpoint with fewer connections", async () => {
-    const next = [await ask(), await ask()];
-    const isBalanced = next.every(({ address }) => address === "127.0.0.1");
-    for (const { client } of isBalanced ? [] : next) client.resetAndDestroy();
-    return isBalanced;
-  });
-  for (const socket of sockets) socket.destroy();
 });

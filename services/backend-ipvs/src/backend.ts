@@ -204,7 +204,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     wantsLoopbackNodePorts: false,
     openRuleSets: async (host) => {
       const isKernel = host.destination.kind === "kernel";
-      await checkKernel({ names, runTool });
+      await checkKernel(runTool);
       const { scheduler: standard } = settings;
       const schedulers = new Schedulers({ runTool, standard, log: host.log, mayTry: isKernel });
       const fault = await schedulers.faultOf(standard);

@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
-import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, parseAddress } from "@kpng/model/address.ts";
@@ -14,70 +13,26 @@ import {
 } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import { algorithms } from "./balance/balancer.ts";
 import { type PortRange, parsePortRange } from "./entry/entry.ts";
-import { chooseEntries, removeTables } from "./entry/redirect-entry.ts";
+import { openEntries, removeTables } from "./entry/redirect-entry.ts";
 import { PrintedRuleSet, type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "./rules/userspace-runtime.ts";
 
-/** How packets reach the listeners; "auto" takes the first that the process has the rights for. */
-type EntryChoice = "auto" | "redirect" | "map";
-
-const entryChoices: readonly EntryChoice[] = ["auto", "redirect", "map"];
-
 /** Options of this backend alone. */
 export const userspaceOptions: readonly OptionSpec[] = [
-  {
-    flags: "--entry <way>",
-    description:
-      "how packets reach the listeners: redirect (nftables), map (local ports, no rights needed), or auto: redirect if it is possible, otherwise map",
-    default: "auto",
-    parse: oneOf("--entry", entryChoices),
-  },
   repeatable(
     "--map <addresses>",
-    "listen at local ports of these addresses, one per family, and print the mapping; the same as --entry map",
+    "listen at local ports of these addresses, one per family, and print the mapping, instead of redirecting packets: needs no rights",
   ),
   {
     flags: "--local-ports <first-last>",
-    description:
-      "range of the local ports for --entry redirect and map, one for each frontend of a protocol and family (default: 20000-29999)",
+    description: "range of the local ports, one for each frontend of a protocol and family (default: 20000-29999)",
     parse: portRange,
-  },
-  {
-    flags: "--table-name <name>",
-    description:
-      "name of the nftables table, one per family (default: kpng-user, with a hash under --service-proxy-name)",
-    parse: parseTableName,
-  },
-  {
-    flags: "--balance <algorithm>",
-    description: "how endpoints are chosen: round-robin or least-connections; annotation kpng.io/balance of a Service",
-    default: "round-robin",
-    parse: oneOf("--balance", algorithms),
-  },
-  {
-    flags: "--connect-timeout <duration>",
-    description: "time limit of the first attempt to connect to an endpoint; it doubles with each further attempt",
-    default: 250,
-    parse: parsePositiveDurationMs,
-  },
-  {
-    flags: "--connect-attempts <count>",
-    description: "attempts to connect, each to another endpoint if there is one, before the client is reset",
-    default: 4,
-    parse: parseWholeNumber("--connect-attempts", 1, 16),
   },
   {
     flags: "--tcp-idle-timeout <duration>",
     description: "time without data after which a TCP connection is reset; 0 for no limit",
     default: 86_400_000,
-    parse: parseDurationMs,
-  },
-  {
-    flags: "--tcp-half-closed-timeout <duration>",
-    description: "the same for a connection of which one side has ended its data; 0 for no limit",
-    default: 3_600_000,
     parse: parseDurationMs,
   },
   {
@@ -112,18 +67,11 @@ export const userspaceOptions: readonly OptionSpec[] = [
     default: 0,
     parse: parseWholeNumber("--max-connections-per-service", 0, 10_000_000),
   },
-  {
-    flags: "--max-affinity-clients <count>",
-    description: "most clients that are remembered for one Service port with affinity",
-    default: 100_000,
-    parse: parseWholeNumber("--max-affinity-clients", 1, 100_000_000),
-  },
 ];
 
 interface UserspaceSettings {
-  readonly entry: EntryChoice;
-  /** Address to listen at for --entry map. */
-  readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
+  /** Addresses of `--map`; undefined if packets are redirected. */
+  readonly mapAddresses: Readonly<Partial<Record<Family, string>>> | undefined;
   readonly localPorts: PortRange;
   /** Name of the nftables table. */
   readonly tableName: string;
@@ -136,11 +84,7 @@ interface UserspaceSettings {
  */
 export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
-  const chosen = entryChoices.find((one) => one === options.entry) ?? "auto";
   const given = (Array.isArray(options.map) ? options.map : []).map(String);
-  if (given.length > 0 && chosen !== "auto" && chosen !== "map") {
-    throw new ProcessError("BAD_OPTION", `--map is for --entry map, not for --entry ${chosen}`);
-  }
   if (options.once === true && options.dryRun !== true) {
     throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process: use it with --dry-run");
   }
@@ -148,22 +92,13 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
   const udpIdleMs = number("udpIdleTimeout");
   const localPorts = (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 };
   return {
-    entry: given.length > 0 ? "map" : chosen,
-    mapAddresses: given.length === 0 ? { v4: "127.0.0.1" } : mapAddresses(given),
+    mapAddresses: given.length === 0 ? undefined : mapAddresses(given),
     localPorts,
-    tableName:
-      typeof options.tableName === "string"
-        ? options.tableName
-        : serviceProxyName === ""
-          ? "kpng-user"
-          : `kpng-${hash}`,
+    tableName: serviceProxyName === "" ? "kpng-user" : `kpng-${hash}`,
     traffic: {
-      algorithm: algorithms.find((one) => one === options.balance) ?? "round-robin",
-      connectTimeoutMs: number("connectTimeout"),
-      connectAttempts: number("connectAttempts"),
       tcp: {
         idleMs: number("tcpIdleTimeout"),
-        halfClosedMs: number("tcpHalfClosedTimeout"),
+        halfClosedMs: 3_600_000,
         drainMs: number("drainTimeout"),
       },
       udpIdleMs,
@@ -171,7 +106,6 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
       maxConnections: number("maxConnections"),
       maxFlows: number("maxUdpFlows"),
       maxPerService: number("maxConnectionsPerService"),
-      maxAffinityClients: number("maxAffinityClients"),
       maxListenersPerService: Math.max(100, Math.floor((localPorts.last - localPorts.first + 1) / 8)),
     },
   };
@@ -197,11 +131,6 @@ function portRange(text: string): PortRange {
   return range;
 }
 
-function parseTableName(text: string): string {
-  if (/^[A-Za-z][A-Za-z0-9_-]{0,14}$/.test(text)) return text;
-  throw new InvalidArgumentError("a name begins with a letter and has at most 15 letters, digits, - and _");
-}
-
 /**
  * The backend that serves Services by listening for their clients and carrying the traffic in this process. The program
  * kpng-userspace (`main.ts`) runs it, and package cli runs it as `kpng SOURCE to-userspace`.
@@ -215,7 +144,7 @@ export const userspaceBackend = proxyBackend<UserspaceChange>({
   canDiff: false,
   examples: `
 Examples:
-  # on a node; the way in is chosen by what the process may do
+  # on a node: nftables redirects packets to this process
   COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16
 
   # without any rights: all Services of the cluster at local ports
@@ -236,8 +165,8 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const settings = readUserspaceSettings(options, serviceProxyName);
   const { tableName } = settings;
   return {
-    // With --entry map, several instances may run beside each other.
-    rulesName: settings.entry === "map" ? undefined : tableName,
+    // With --map, several instances may run beside each other.
+    rulesName: settings.mapAddresses !== undefined ? undefined : tableName,
     wantsLoopbackNodePorts: false,
     carriesTraffic: true,
     openRuleSets: async ({ destination, localAddresses, log, metrics }) => {
@@ -246,7 +175,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
         return { ruleSets: nodeFamilies().map((family) => new PrintedRuleSet(family, print)) };
       }
       const print = (line: string): void => void process.stdout.write(line);
-      const entries = await chooseEntries({ ...settings, print, log });
+      const entries = await openEntries({ ...settings, print });
       const runtime = new UserspaceRuntime(settings.traffic, log, metrics);
       const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, localAddresses }));
       // Without rights over packets, nothing leads clients anywhere but to the address that they send to.

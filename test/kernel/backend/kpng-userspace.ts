@@ -17,5 +17,5 @@ export function kpngUserspace(world: TwoNodes, instance: InstanceOptions = {}): 
     },
     settingsOptions: nftablesOptions,
   };
-  return kpngProxy(world, proxy, { ...instance, args: ["--entry", "redirect", ...(instance.args ?? [])] });
+  return kpngProxy(world, proxy, instance);
 }

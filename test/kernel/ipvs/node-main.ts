@@ -120,7 +120,7 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
 
 async function outputOf(request: NodeRequest): Promise<string> {
   if (request.kind === "shell") return execFileSync("sh", ["-c", request.command], { encoding: "utf8", stdio: "pipe" });
-  if (request.kind === "check") return await checkKernel({ names, runTool }).then(() => "", String);
+  if (request.kind === "check") return await checkKernel(runTool).then(() => "", String);
   if (request.kind !== "damage") return "";
   const signs = await Promise.all(ruleSets.map((each) => each.findDamage()));
   return signs.filter((sign) => sign !== undefined).join("\n");

@@ -27,15 +27,6 @@ export class RunTool {
     await this.#inTurn(command, lines.map((line) => `${line}\n`).join(""), "COMMIT_REJECTED");
   }
 
-  /**
-   * Returns what a tool says on its standard error, whatever its exit status; for runs that change nothing. Errors:
-   * TOOL_MISSING.
-   */
-  async stderrOf(command: readonly string[], lines: readonly string[]): Promise<string> {
-    const end = await this.#end(command, lines.map((line) => `${line}\n`).join(""));
-    return end.stderr.trim();
-  }
-
   #inTurn(command: readonly string[], stdin: string, code: BackendIpvsErrorCode): Promise<string> {
     if (command[0] !== "ipvsadm") return this.#run(command, stdin, code);
     const run = this.#ipvsadm.then(() => this.#run(command, stdin, code));

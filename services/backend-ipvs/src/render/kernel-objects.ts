@@ -131,9 +131,6 @@ const setTypes = {
   RECORD: "hash:ip",
 } as const;
 
-/** Types of ipsets, each once. *Shape:* `hash:net,net`. */
-export const setTypeNames: readonly string[] = [...new Set(Object.values(setTypes))];
-
 /** Role of an ipset. */
 export type SetRole = keyof typeof setTypes;
 

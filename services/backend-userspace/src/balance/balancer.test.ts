@@ -2,7 +2,7 @@ import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
 import { servicePlan } from "../testing/running-service.ts";
 import { ServiceTraffic } from "../traffic/service-traffic.ts";
-import { algorithmOf, Balancer, type BalancerSettings } from "./balancer.ts";
+import { Balancer, type BalancerSettings } from "./balancer.ts";
 
 const at = (...numbers: readonly number[]): readonly EndpointAddress[] =>
   numbers.map((number) => ({ address: `10.0.0.${number}`, port: 80 }));
@@ -16,7 +16,6 @@ function settings(
   if (plan === undefined) throw new Error("no port");
   return {
     plan,
-    algorithm: "round-robin",
     draining: [],
     isLoop: () => false,
     ...parts,
@@ -33,18 +32,6 @@ const choose = (of: Balancer, clients: readonly string[], nowMs = 0) =>
 
 test("round robin takes each endpoint in turn", () => {
   expect(choose(balancer(settings(at(1, 2, 3))), ["a", "a", "a", "a"])).toEqual([1, 2, 3, 1]);
-});
-
-test("least connections takes the endpoint with the fewest open connections, and equal ones in turn", () => {
-  const one = balancer(settings(at(1, 2, 3), { algorithm: "least-connections" }));
-  const chosen = [1, 2, 3].map(() => {
-    const endpoint = one.choose("cluster", "", 0);
-    if (endpoint !== undefined) endpoint.open++;
-    return endpoint;
-  });
-  expect(new Set(chosen.map((endpoint) => endpoint?.address)).size).toBe(3);
-  if (chosen[1] !== undefined) chosen[1].open--;
-  expect(one.choose("cluster", "", 0)).toBe(chosen[1]);
 });
 
 test("an endpoint that has just failed is chosen again only if there is no other", () => {
@@ -96,18 +83,4 @@ test("an endpoint that left the plan is marked, and not if it returns or only dr
   one.close(4_000);
   expect(first.removedMs).toBe(4_000);
   expect(one.choose("cluster", "", 4_000)).toBeUndefined();
-});
-
-test.each([
-  [undefined, "round-robin"],
-  [{}, "round-robin"],
-  [{ "kpng.io/balance": "least-connections" }, "least-connections"],
-  [{ "kpng.io/balance": "random" }, "round-robin"],
-])("with round robin as the option, the annotations %j of a Service give %s", (annotations, algorithm) => {
-  const view = { service: { annotations } } as unknown as Parameters<typeof algorithmOf>[0];
-  expect(algorithmOf(view, "round-robin")).toBe(algorithm);
-});
-
-test("a Service that the view lacks has the algorithm of the option", () => {
-  expect(algorithmOf(undefined, "least-connections")).toBe("least-connections");
 });

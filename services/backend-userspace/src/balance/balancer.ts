@@ -1,12 +1,6 @@
 import { addressAndPort } from "@kpng/model/address.ts";
-import type { ServiceView } from "@kpng/model/node-view.ts";
 import type { EndpointAddress, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { ServiceTraffic } from "../traffic/service-traffic.ts";
-
-/** How an endpoint is chosen for a new connection: each in turn, or the one with the fewest open connections. */
-export const algorithms = ["round-robin", "least-connections"] as const;
-/** One of {@link algorithms}. */
-export type Algorithm = (typeof algorithms)[number];
 
 /** An endpoint of a service port, as connections refer to it. */
 export interface BalancedEndpoint extends EndpointAddress {
@@ -23,21 +17,10 @@ export interface BalancedEndpoint extends EndpointAddress {
 /** Current settings of a balancer. */
 export interface BalancerSettings {
   readonly plan: ServicePortPlan;
-  readonly algorithm: Algorithm;
   /** Endpoints that get no new connections, but answer flows that began earlier. */
   readonly draining: readonly EndpointAddress[];
   /** Whether connections to an endpoint would come back to this process. Asked for each choice. */
   readonly isLoop: (endpoint: BalancedEndpoint) => boolean;
-}
-
-/**
- * Returns the algorithm of a Service: the value of its annotation `kpng.io/balance` if that is an algorithm, otherwise
- * `standard`. A source delivers annotations only if it is told to keep them (`--with-service-annotations 'kpng.io/*'`).
- * Pure.
- */
-export function algorithmOf(view: ServiceView | undefined, standard: Algorithm): Algorithm {
-  const annotation = view?.service.annotations?.["kpng.io/balance"];
-  return algorithms.find((one) => one === annotation) ?? standard;
 }
 
 /**
@@ -100,8 +83,6 @@ export class Balancer {
    * Returns the endpoint for a new connection; undefined if the set is empty, or has only endpoints that lead back to
    * this process. `tried` are the endpoints that did not accept this connection: they are chosen again only if there is
    * no other.
-   *
-   * *Cost:* O(1) for round robin, O(endpoints) for least connections.
    */
   choose(
     setName: EndpointSetName,
@@ -137,25 +118,19 @@ export class Balancer {
   ): BalancedEndpoint | undefined {
     if (set.length === 0) return undefined;
     const start = this.#next[setName] % set.length;
-    const { algorithm, isLoop } = this.#settings;
-    let best: BalancedEndpoint | undefined;
     let again: BalancedEndpoint | undefined;
-    // From a different start each time, so that endpoints with equally many connections take turns.
     for (let step = 0; step < set.length; step++) {
       const endpoint = set[(start + step) % set.length];
-      if (endpoint === undefined || (best !== undefined && best.open <= endpoint.open) || isLoop(endpoint)) continue;
+      if (endpoint === undefined || this.#settings.isLoop(endpoint)) continue;
       if (tried.includes(endpoint)) {
         again ??= endpoint;
         continue;
       }
-      best = endpoint;
-      if (algorithm === "round-robin") {
-        this.#next[setName] = start + step + 1;
-        return best;
-      }
+      this.#next[setName] = start + step + 1;
+      return endpoint;
     }
     this.#next[setName] = start + 1;
-    return best ?? again;
+    return again;
   }
 }
 

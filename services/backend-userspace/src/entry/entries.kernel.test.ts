@@ -32,7 +32,7 @@ describePackets("entries in the kernel", () => {
         refusedDelete: "ENTRY_FAILED",
         afterwards: [],
         left: "",
-        chosen: ["redirect: the option --entry", "redirect: it is possible here"],
+        chosen: ["redirect"],
         chosenLeft: "",
       });
     },

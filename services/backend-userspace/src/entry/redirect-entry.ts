@@ -327,50 +327,33 @@ export async function runTool(command: readonly string[], stdin = ""): Promise<s
 }
 
 interface EntryOptions {
-  readonly entry: "auto" | "redirect" | "map";
-  readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
+  /** Undefined to redirect packets. */
+  readonly mapAddresses: Readonly<Partial<Record<Family, string>>> | undefined;
   readonly localPorts: PortRange;
   /** Name of the nftables table. */
   readonly tableName: string;
   readonly print: (line: string) => void;
-  readonly log: Log;
 }
 
 /**
- * Returns an entry for each family, IPv4 first: of the kind that the option names; with "auto", `redirect` if this
- * process may commit to nftables, otherwise `map`. Logs the choice and its reason.
- *
- * Errors: ENTRY_UNAVAILABLE if `redirect` is named and not possible.
+ * Returns an entry for each family, IPv4 first. Errors: ENTRY_UNAVAILABLE if packets are to be redirected, and this
+ * process may not commit to nftables.
  */
-export async function chooseEntries(options: EntryOptions): Promise<readonly Entry[]> {
-  const { entry, log, mapAddresses, localPorts: ports, print } = options;
-  let reason = "the option --entry or --map";
-  if (entry !== "map") {
-    try {
-      const entries = await openRedirect(options);
-      log.info("entry chosen", {
-        entry: "redirect",
-        reason: entry === "auto" ? "it is possible here" : "the option --entry",
-      });
-      return entries;
-    } catch (error) {
-      reason = `redirect is not possible: ${reasonOf(error)}`;
-      if (entry === "redirect") {
-        throw new BackendUserspaceError("ENTRY_UNAVAILABLE", `--entry ${reason}`, { cause: error });
-      }
-    }
+export async function openEntries({ tableName, mapAddresses, localPorts: ports, print }: EntryOptions) {
+  if (mapAddresses !== undefined) {
+    return families.flatMap((family): readonly Entry[] => {
+      const address = mapAddresses[family];
+      return address === undefined ? [] : [new MapEntry({ family, address, ports, print })];
+    });
   }
-  log.info("entry chosen", { entry: "map", reason, ...mapAddresses });
-  return families.flatMap((family) => {
-    const address = mapAddresses[family];
-    return address === undefined ? [] : [new MapEntry({ family, address, ports, print })];
-  });
-}
-
-async function openRedirect({ tableName, localPorts }: EntryOptions): Promise<readonly Entry[]> {
-  // Needs the rights for a transaction, and commits none.
-  await runTool(["nft", "--check", "-f", "-"], `table ip ${tableName} {}\n`);
-  return nodeFamilies().map((family) => new RedirectEntry({ family, table: tableName, ports: localPorts }));
+  try {
+    // Needs the rights for a transaction, and commits none.
+    await runTool(["nft", "--check", "-f", "-"], `table ip ${tableName} {}\n`);
+  } catch (cause) {
+    const text = `packets cannot be redirected: ${reasonOf(cause)}. With --map 127.0.0.1, Services get local ports`;
+    throw new BackendUserspaceError("ENTRY_UNAVAILABLE", text, { cause });
+  }
+  return nodeFamilies().map((family): Entry => new RedirectEntry({ family, table: tableName, ports }));
 }
 
 /** Removes the tables that a killed run may have left on the node. */

@@ -64,6 +64,11 @@ function findCollect(): Collect | undefined {
   return runInNewContext("typeof gc === 'function' ? gc : undefined");
 }
 
+/** Time limit of the first attempt to connect, in milliseconds; it doubles with each further attempt. */
+const connectTimeoutMs = 250;
+
+const connectAttempts = 4;
+
 /** State that all connections of the process share. */
 export interface RelayContext {
   readonly limit: TrafficLimit;
@@ -72,10 +77,6 @@ export interface RelayContext {
   readonly buffer: ReadBuffer;
   /** Is told of all data from clients, which has memory of its own. */
   readonly garbage: ReadGarbage;
-  /** Time limit of the first attempt to connect, in milliseconds; it doubles with each further attempt. */
-  readonly connectTimeoutMs: number;
-  /** Number of attempts to connect, at least 1. */
-  readonly connectAttempts: number;
 }
 
 /** A client that was let through, and where it may go. */
@@ -172,7 +173,7 @@ export class Connection {
     if (this.#endpoint !== undefined) {
       this.#leaveEndpoint();
       this.#tried.push(this.#endpoint);
-      if (this.#tried.length >= this.#context.connectAttempts) return "connect-failed";
+      if (this.#tried.length >= connectAttempts) return "connect-failed";
       balancer.traffic.retries++;
     }
     const endpoint = balancer.choose(set, address, performance.now(), this.#tried);
@@ -185,7 +186,7 @@ export class Connection {
   }
 
   #connect(to: BalancedEndpoint): void {
-    const { buffer, connectTimeoutMs } = this.#context;
+    const { buffer } = this.#context;
     const upstream = new Socket({
       allowHalfOpen: true,
       onread: { buffer: buffer.current, callback: (length, memory) => this.#toClient(length, memory) },

@@ -4,7 +4,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
 import type { EndpointAddress, Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
-import { algorithmOf, type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
+import { type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { EntryFrontend, EntryState, Place } from "../entry/entry.ts";
 import { Gate, type Senders, type ServedPort, TcpListener, type Verdict, verdictOf } from "../listen/tcp-listener.ts";
 import { UdpListener } from "../listen/udp-listener.ts";
@@ -191,6 +191,9 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   }
 }
 
+/** Most clients that are remembered for one Service port with affinity. */
+const maxAffinityClients = 100_000;
+
 /** Returns the id of a frontend. *Shape:* `TCP 10.96.0.1 80`, `UDP * 30053`. */
 const idOf = ({ address, protocol, port }: Pick<Frontend, "address" | "protocol" | "port">): string =>
   `${protocol} ${address ?? "*"} ${port}`;
@@ -269,7 +272,7 @@ export class FrontendTable {
   }
 
   #updateBalancers(plan: FamilyPlan, key: ServiceKey): readonly (readonly [ServicePortPlan, Balancer])[] {
-    const { settings, table } = this.#runtime;
+    const { table } = this.#runtime;
     const service = plan.service(key);
     const view = plan.view?.(key);
     const before = this.#balancersByService.get(key) ?? new Map<string, Balancer>();
@@ -280,10 +283,10 @@ export class FrontendTable {
       const id = `${port.protocol} ${port.name}`;
       const draining = drainingEndpoints(view, port, plan.node.family);
       const isLoop = (endpoint: BalancedEndpoint): boolean => this.#runtime.isLoop(port, endpoint);
-      const own = { plan: port, algorithm: algorithmOf(view, settings.algorithm), draining, isLoop };
+      const own = { plan: port, draining, isLoop };
       const known = before.get(id);
       known?.update(own, nowMs);
-      const balancer = known ?? new Balancer(table.of(key), own, settings.maxAffinityClients, nowMs);
+      const balancer = known ?? new Balancer(table.of(key), own, maxAffinityClients, nowMs);
       after.set(id, balancer);
       return [port, balancer] as const;
     });

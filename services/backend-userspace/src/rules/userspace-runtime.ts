@@ -2,7 +2,7 @@ import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { Registry } from "prom-client";
-import type { Algorithm, BalancedEndpoint } from "../balance/balancer.ts";
+import type { BalancedEndpoint } from "../balance/balancer.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
 import {
   type Connection,
@@ -24,10 +24,6 @@ import {
 
 /** Settings of the traffic, from the options of the backend. Times in milliseconds. */
 export interface TrafficSettings {
-  /** How endpoints are chosen, for Services without an annotation of their own. */
-  readonly algorithm: Algorithm;
-  readonly connectTimeoutMs: number;
-  readonly connectAttempts: number;
   readonly tcp: SweepLimits;
   /** Time without a datagram after which a UDP flow ends, once its endpoint has answered. */
   readonly udpIdleMs: number;
@@ -37,7 +33,6 @@ export interface TrafficSettings {
   readonly maxConnections: number;
   readonly maxFlows: number;
   readonly maxPerService: number;
-  readonly maxAffinityClients: number;
   /** Maximum number of frontends of a Service in one family that get a listener: others need local ports, too. */
   readonly maxListenersPerService: number;
 }
@@ -69,7 +64,6 @@ export class UserspaceRuntime {
   #timer: NodeJS.Timeout | undefined;
 
   constructor(settings: TrafficSettings, log: Log, metrics: Registry) {
-    const { connectTimeoutMs, connectAttempts } = settings;
     const limits = this.#limits(settings);
     const connections = new TrafficLimit(limits.connections);
     const flows = new TrafficLimit(limits.flows);
@@ -80,8 +74,6 @@ export class UserspaceRuntime {
       open: this.#connections,
       buffer: new ReadBuffer(),
       garbage: new ReadGarbage(),
-      connectTimeoutMs,
-      connectAttempts,
     };
     this.udp = { limit: flows, listeners: this.#udpListeners };
     registerTrafficMetrics(metrics, {

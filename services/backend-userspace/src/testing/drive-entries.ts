@@ -1,11 +1,10 @@
 import { spawnSync } from "node:child_process";
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { Family } from "@kpng/model/address.ts";
-import { createLog } from "@kpng/process/log.ts";
 import type { Frontend, Route } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import type { EntryFrontend, EntryState } from "../entry/entry.ts";
-import { chooseEntries, RedirectEntry } from "../entry/redirect-entry.ts";
+import { openEntries, RedirectEntry } from "../entry/redirect-entry.ts";
 
 // Changes the entries in the network namespace of this process, and prints what each step found. The kernel test of the
 // entries runs it as a process in a namespace of its own.
@@ -72,13 +71,13 @@ steps.afterwards = await redirect.repair();
 await redirect.close();
 steps.left = run("nft list tables").trim();
 
-const choice = { mapAddresses: {}, localPorts: { first: 20_000, last: 29_999 } };
-const lines: Record<string, unknown>[] = [];
-const log = createLog("info", (line) => lines.push(JSON.parse(line)));
-const choose = (entry: "auto" | "redirect") =>
-  chooseEntries({ ...choice, entry, tableName: "kpng-test", print: () => undefined, log });
-await choose("redirect");
-await choose("auto");
-steps.chosen = lines.filter(({ msg }) => msg === "entry chosen").map(({ entry, reason }) => `${entry}: ${reason}`);
+const ports = { first: 20_000, last: 29_999 };
+const opened = await openEntries({
+  mapAddresses: undefined,
+  localPorts: ports,
+  tableName: "kpng-test",
+  print: () => undefined,
+});
+steps.chosen = [...new Set(opened.map(({ kind }) => kind))];
 steps.chosenLeft = run("nft list tables").trim();
 process.stdout.write(`${JSON.stringify(steps)}\n`);

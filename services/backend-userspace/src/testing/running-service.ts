@@ -15,16 +15,12 @@ import { type TrafficSettings, UserspaceRuntime } from "../rules/userspace-runti
 export const key: ServiceKey = "default/web";
 
 const settings: TrafficSettings = {
-  algorithm: "round-robin",
-  connectTimeoutMs: 250,
-  connectAttempts: 4,
   tcp: { idleMs: 0, halfClosedMs: 0, drainMs: 0 },
   udpIdleMs: 60_000,
   udpUnansweredMs: 60_000,
   maxConnections: 1_000,
   maxFlows: 1_000,
   maxPerService: 1_000,
-  maxAffinityClients: 1_000,
   maxListenersPerService: 1_000,
 };
 
