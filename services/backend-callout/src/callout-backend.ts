@@ -1,16 +1,14 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
-import { createProgramCgroup } from "@kpng/backend-kit/exec/program-cgroup.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import { parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
-import { inheritedEnvironment } from "./commit/callout-environment.ts";
-import { runCallout } from "./commit/run-callout.ts";
+import { createProgramCgroup } from "./commit/program-cgroup.ts";
+import { inheritedEnvironment, runCallout } from "./commit/run-callout.ts";
 
 /**
  * The backend `callout`: runs a program with the node's whole view on standard input whenever the view changes. With
  * it, any script can put a view into effect. The program kpng-callout (`main.ts`) and `kpng SOURCE to-callout` run it.
- * Separate from `runCallout`, which runs the program once: this file declares the options and decides when to run it.
  */
 export const calloutBackend: BackendCommand = {
   name: "callout",

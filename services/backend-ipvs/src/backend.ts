@@ -1,7 +1,6 @@
 import { nodeFamilies, readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
-import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
-import type { ProxyAlternative, ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import type { ProxyAlternative, ProxyHost, ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import { lockRules } from "@kpng/backend-kit/proxy/rules-lock.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, parseCidr } from "@kpng/model/address.ts";

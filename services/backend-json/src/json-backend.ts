@@ -1,14 +1,14 @@
+import type { Writable } from "node:stream";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
-import { writeAll } from "./write-all.ts";
 
 /**
  * The backend `json`: prints the node's whole view, one JSON object per Service and line, whenever it changes. People
  * and tests use it to look at a view.
  *
- * The program kpng-json (`main.ts`), `kpng SOURCE to-json` and `kpng local to-json` run it. Separate from `main.ts`,
- * because `kpng` loads it too. It only connects two functions: `formatViewLines` of backend-kit and `writeAll`.
+ * The program kpng-json (`main.ts`), `kpng SOURCE to-json` and `kpng local to-json` run it. It only connects two
+ * functions: `formatViewLines` of backend-kit and `writeAll`.
  */
 export const jsonBackend: BackendCommand = {
   name: "json",
@@ -29,3 +29,25 @@ Examples:
       onState: (view) => writeAll(process.stdout, formatViewLines(view)),
     }),
 };
+
+/** Writes chunks in order, and waits for a slow reader. Resolves when the last one is written. */
+export async function writeAll(stream: Writable, chunks: Iterable<string>): Promise<void> {
+  let block = "";
+  for (const chunk of chunks) {
+    block += chunk;
+    if (block.length >= blockLength) {
+      await write(stream, block);
+      block = "";
+    }
+  }
+  if (block !== "") await write(stream, block);
+}
+
+/** Minimum size of a write, in characters: 10 000 small writes would cost more than formatting their lines. */
+const blockLength = 64 * 1024;
+
+function write(stream: Writable, text: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    stream.write(text, (error) => (error ? reject(error) : resolve()));
+  });
+}

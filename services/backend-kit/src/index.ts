@@ -39,26 +39,36 @@ export type {
 export type { BackendCommand, BackendContext } from "./backend/backend-command.ts";
 export { backendOptions, connectionOptions, followOptions, readFollowOptions } from "./backend/backend-options.ts";
 export { type BackendCallbacks, type BackendTaskOptions, backendTask } from "./backend/backend-task.ts";
-export { type ObservedBackend, observeBackend } from "./backend/observe-backend.ts";
-export { type PreparedBackend, type ProcessParts, prepareBackend } from "./backend/prepare-backend.ts";
-export { type RunBackendOptions, runBackend, runBackendCommand } from "./backend/run-backend.ts";
+export {
+  type ObservedBackend,
+  observeBackend,
+  type PreparedBackend,
+  type ProcessParts,
+  prepareBackend,
+  type RunBackendOptions,
+  runBackend,
+  runBackendCommand,
+} from "./backend/run-backend.ts";
 export { acceptConfigFile, type ConfigFileOptions } from "./config/config-file.ts";
 export { type DialWatchersOptions, dialWatchers } from "./discovery/dial-watchers.ts";
 export { readStateOptions, type StateOptions, stateOptions } from "./disk/view-keeper.ts";
 export { type ProgramEnd, type ProgramOptions, runProgram } from "./exec/run-program.ts";
 export type { InspectedRules } from "./inspect/backend-inspection.ts";
-export { deploymentPorts } from "./observe/default-ports.ts";
 export { ProxyHealth, type ProxyHealthOptions } from "./observe/proxy-health.ts";
 export { ProxyMetrics, type ProxyMetricsOptions } from "./observe/proxy-metrics.ts";
-export type { FamilyOutcome } from "./proxy/family-rules.ts";
 export { proxyBackend } from "./proxy/proxy-backend.ts";
-export type { Destination, ProxyHost } from "./proxy/proxy-host.ts";
-export type { OpenRuleSets, ProxyAlternative, ProxySpec, ServiceProxy } from "./proxy/proxy-spec.ts";
-export type { InstalledState } from "./proxy/rule-record.ts";
-export type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "./proxy/rule-set.ts";
-export { type ConnectionState, type FollowOptions, followView } from "./receive/follow-view.ts";
-export { watchBatches } from "./receive/watch-batches.ts";
-export type { WatchOptions } from "./receive/watch-options.ts";
+export type {
+  Destination,
+  OpenRuleSets,
+  ProxyAlternative,
+  ProxyHost,
+  ProxySpec,
+  ServiceProxy,
+} from "./proxy/proxy-spec.ts";
+export type { FamilyPlan, InstalledState, RuleChange, RuleDifference, RuleList, RuleSet } from "./proxy/rule-set.ts";
+export type { FamilyOutcome } from "./proxy/rule-sets.ts";
+export type { WatchOptions } from "./receive/follow-view.ts";
+export { type ConnectionState, type FollowOptions, followView, watchBatches } from "./receive/follow-view.ts";
 export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
 export { ViewState } from "./state/view-state.ts";
 export type { PeriodicCheck, SyncPace } from "./sync/sync-loop.ts";

@@ -2,8 +2,8 @@ import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import { endpoint, port, service } from "@kpng/model/testing/views.ts";
 import { expect, test } from "vitest";
 import { outcomes } from "./outcomes.ts";
+import { indexPlans } from "./plan-node.ts";
 import { planService } from "./plan-service.ts";
-import { indexPlans } from "./planned-node.ts";
 import { nodePlan } from "./testing/node-plans.ts";
 
 const node = nodePlan({

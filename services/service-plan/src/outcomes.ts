@@ -2,8 +2,8 @@ import { isIn } from "@kpng/model/cidr.ts";
 import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { frontendId } from "./frontend-claims.ts";
-import { isLoopback } from "./node-port-addresses.ts";
-import type { PlannedFrontend, PlannedNode } from "./planned-node.ts";
+import type { PlannedFrontend, PlannedNode } from "./plan-node.ts";
+import { isLoopback } from "./plan-node.ts";
 import type { AllowedSources, Frontend, NodePlan, PodTraffic, Route, Sender } from "./service-plan.ts";
 
 /**

@@ -1,14 +1,15 @@
-import type { ServiceView } from "@kpng/model/node-view.ts";
+import { isIPv4, isIPv6 } from "node:net";
+import { type AddressSet, addressAndPort, type Family, parseCidr } from "@kpng/model/address.ts";
+import { isIn } from "@kpng/model/cidr.ts";
+import type { ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { makeAllowedSources } from "./allowed-sources.ts";
-import { makeEndpointSets } from "./endpoint-sets.ts";
-import { planHealthCheck } from "./plan-health-check.ts";
-import { isAddress, isPortNumber, isServed, validAddresses } from "./served.ts";
 import type {
   AllowedSources,
+  EndpointAddress,
   EndpointSetName,
   Frontend,
+  HealthCheckPlan,
   NodePlan,
   Route,
   Sender,
@@ -171,4 +172,146 @@ function hairpinAddresses(
 
 function isValidPort({ port, nodePort }: ServicePort): boolean {
   return isPortNumber(port) && (nodePort === 0 || isPortNumber(nodePort));
+}
+
+/**
+ * True if a service proxy serves the Service in this family. `planService` and `planHealthCheck` skip all other
+ * Services, and `kpng explain` reports it. They share this file, because they must agree.
+ *
+ * Headless Services and ExternalNames are not served. A Service with cluster IPs of one family is served in that family
+ * alone; a Service without cluster IPs, which only a state file can contain, in both.
+ */
+export function isServed({ isHeadless, type, clusterIPs }: Service, family: Family): boolean {
+  if (isHeadless || type === "ExternalName") return false;
+  const other = family === "v4" ? "v6" : "v4";
+  return validAddresses(clusterIPs, family).length > 0 || (clusterIPs?.[other].length ?? 0) === 0;
+}
+
+/**
+ * Returns the valid addresses of a family. An invalid one, e.g. of a state file, would make the kernel refuse all
+ * rules.
+ */
+export function validAddresses(addresses: AddressSet | undefined, family: Family): readonly string[] {
+  return (addresses?.[family] ?? []).filter((address) => isAddress(address, family));
+}
+
+/** True for an address of the family without a zone. The unspecified address is none: ipset refuses a whole update for it. */
+export function isAddress(text: string, family: Family): boolean {
+  if (text === "0.0.0.0" || text === "::") return false;
+  return family === "v4" ? isIPv4(text) : isIPv6(text) && !text.includes("%");
+}
+
+/** True for 1 to 65535. */
+export function isPortNumber(value: number): boolean {
+  return Number.isInteger(value) && value >= 1 && value <= 65_535;
+}
+
+/** Returns the endpoints of a Service port for either traffic policy. Pure; O(endpoints). */
+export function makeEndpointSets(
+  endpoints: readonly ViewEndpoint[],
+  servicePort: ServicePort,
+  family: Family,
+): ServicePortPlan["sets"] {
+  const cluster = new Map<string, EndpointAddress>();
+  const local = new Map<string, EndpointAddress>();
+  for (const { addresses, ports, use } of endpoints) {
+    const address = addresses[family][0];
+    if (address === undefined || !(use.cluster || use.local) || !isAddress(address, family)) continue;
+    for (const { name, port, protocol } of ports) {
+      if (name !== servicePort.name || (protocol !== undefined && protocol !== servicePort.protocol)) continue;
+      if (!isPortNumber(port)) continue;
+      const text = addressAndPort(address, port);
+      const endpoint = { address, port };
+      if (use.cluster) cluster.set(text, endpoint);
+      if (use.local) local.set(text, endpoint);
+    }
+  }
+  return { cluster: inOrder(cluster), local: inOrder(local) };
+}
+
+function inOrder(endpoints: ReadonlyMap<string, EndpointAddress>): readonly EndpointAddress[] {
+  return [...endpoints.keys()].sort(compareText).flatMap((text) => endpoints.get(text) ?? []);
+}
+
+/**
+ * Returns the endpoints that may still answer UDP flows which began earlier, whether or not new flows use them. As in
+ * the conntrack table, a flow stays at an endpoint that terminates or that a policy no longer chooses. Returns nothing
+ * for other protocols, whose connections tell by themselves when they end.
+ *
+ * The backends ipvs and userspace call it when they render a Service. Not part of the plan (`planService`),
+ * because the backends that leave flows to conntrack do not need these endpoints.
+ *
+ * Pure; O(endpoints).
+ */
+export function drainingEndpoints(
+  view: ServiceView | undefined,
+  { protocol, port }: ServicePortPlan,
+  family: Family,
+): readonly EndpointAddress[] {
+  const servicePort = view?.service.ports.find((one) => one.protocol === protocol && one.port === port);
+  if (view === undefined || servicePort === undefined || protocol !== "UDP") return [];
+  const serving = view.endpoints
+    .filter(({ conditions }) => conditions.serving || conditions.ready)
+    .map((endpoint) => ({ ...endpoint, use: { cluster: true, local: false } }));
+  return makeEndpointSets(serving, servicePort, family).cluster;
+}
+
+/**
+ * Returns the clients that each load-balancer IP lets through; an address without an entry lets all clients through.
+ * `planService` puts them into the plan; Kubernetes calls these CIDRs the source ranges of a Service.
+ */
+export function makeAllowedSources(
+  service: Service,
+  loadBalancerIPs: readonly string[],
+  { family, nodeAddress }: NodePlan,
+): ReadonlyMap<string, AllowedSources> {
+  if (service.ipFilters.length === 0) return new Map();
+  const addressesByRanges = Map.groupBy(loadBalancerIPs, (address) => sourceRanges(service, family, address).join(" "));
+  const allowed = new Map<string, AllowedSources>();
+  for (const [text, addresses] of addressesByRanges) {
+    if (text === "") continue;
+    const ranges = text.split(" ");
+    const isNodeAllowed = nodeAddress !== undefined && ranges.some((range) => isIn(nodeAddress, range));
+    const sources = { ranges, ownAddresses: isNodeAllowed ? addresses : [] };
+    for (const address of addresses) allowed.set(address, sources);
+  }
+  return allowed;
+}
+
+/**
+ * Returns the ranges for one address; an empty list if all clients are let through. That is the case if no range has
+ * the family, or if one of the ranges contains every address. Kubernetes has one list for all addresses of a Service; a
+ * state file may have one for each.
+ *
+ * Source: kube-proxy `serviceport.go`, newBaseServiceInfo.
+ */
+function sourceRanges({ ipFilters }: Service, family: Family, address: string): readonly string[] {
+  const ranges = ipFilters
+    .filter(({ targetIPs }) => targetIPs === undefined || targetIPs[family].includes(address))
+    .flatMap((filter) => filter.sourceRanges)
+    .map((range) => parseCidr(range.trim()))
+    .flatMap((range) => (range?.family === family ? [range.cidr] : []));
+  return ranges.some((range) => range.endsWith("/0")) ? [] : [...new Set(ranges)];
+}
+
+/**
+ * Returns the health check of a load balancer with external policy Local; undefined for every other Service. A load
+ * balancer asks this port which nodes have endpoints.
+ *
+ * Endpoints that terminate do not count although traffic may still reach them: that is how a node drains.
+ *
+ * *Source:* kube-proxy `endpointschangetracker.go`, LocalReadyEndpoints; `serviceport.go`, HealthCheckNodePort.
+ *
+ * Pure; O(endpoints) for a Service that has one, else O(1).
+ */
+export function planHealthCheck(
+  service: Service,
+  endpoints: readonly ViewEndpoint[],
+  family: Family,
+): HealthCheckPlan | undefined {
+  const { type, externalTrafficPolicy, healthCheckNodePort: port } = service;
+  if (!isPortNumber(port) || type !== "LoadBalancer" || externalTrafficPolicy !== "Local") return undefined;
+  if (!isServed(service, family)) return undefined;
+  const local = endpoints.filter(({ isOnNode, conditions }) => isOnNode && conditions.ready);
+  return { port, localEndpoints: new Set(local.flatMap(({ addresses }) => addresses[family].slice(0, 1))).size };
 }

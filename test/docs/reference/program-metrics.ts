@@ -1,15 +1,14 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import { observeRules } from "@kpng/backend-iptables/commit/observe-rules.ts";
 import { observeRefused } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
-import { observeBackend } from "@kpng/backend-kit/backend/observe-backend.ts";
+import { observeBackend } from "@kpng/backend-kit/backend/run-backend.ts";
 import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner.ts";
 import { ViewKeeper } from "@kpng/backend-kit/disk/view-keeper.ts";
 import { HealthCheckServers } from "@kpng/backend-kit/health-check/health-check-servers.ts";
 import { createBackendMetrics, KnownNode } from "@kpng/backend-kit/observe/backend-metrics.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
-import { ClashReport } from "@kpng/backend-kit/proxy/clash-report.ts";
-import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
-import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
+import { ClashReport } from "@kpng/backend-kit/proxy/family-planner.ts";
+import { countRepairs, driftCheck } from "@kpng/backend-kit/proxy/serve-task.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { observeAffinity } from "@kpng/nftables/commit/open-rule-sets.ts";

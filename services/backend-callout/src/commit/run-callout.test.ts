@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { CalloutError } from "./callout-error.ts";
+import { CalloutError } from "./program-files.ts";
 import { type CalloutOptions, runCallout } from "./run-callout.ts";
 
 let folder: string;

@@ -1,9 +1,7 @@
 import { existsSync } from "node:fs";
-import type { ProgramCgroup } from "@kpng/backend-kit/exec/program-cgroup.ts";
+import type { ProgramCgroup } from "@kpng/backend-kit/exec/run-program.ts";
 import { type ProgramEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import { CalloutError } from "./callout-error.ts";
-import { type ErrorOutput, openErrorPipe } from "./error-pipe.ts";
-import { fill, openUnlinkedFile } from "./unlinked-file.ts";
+import { CalloutError, type ErrorOutput, fill, openErrorPipe, openUnlinkedFile } from "./program-files.ts";
 
 /** One run of the program of kpng-callout. */
 export interface CalloutOptions {
@@ -27,9 +25,6 @@ const killDelayMs = 2_000;
 
 /**
  * Runs a program to its end and returns the last 4 KiB of its standard error, and how much came before.
- *
- * `calloutBackend` calls it whenever the view changes. Separate from `runProgram` of backend-kit, which knows nothing
- * of views: this file opens standard input and standard error for scripts, and turns failures into errors.
  *
  * The run succeeds if the program exits with status 0 in time, whether or not it read its input; processes that it left
  * in the background keep running. At the time limit, its process group gets SIGTERM; group and cgroup get SIGKILL 2 s
@@ -88,4 +83,24 @@ function describeFailure({ program, timeoutMs }: CalloutOptions, end: ProgramEnd
       if (end.exitCode === 0) return undefined;
       return new CalloutError("PROGRAM_FAILED", `${program} failed with exit status ${end.exitCode}: ${details}`);
   }
+}
+
+/**
+ * Variables that hold credentials of kpng, or name the files with them: headers and TLS files of the trace exporter,
+ * TLS files and tokens of kpng's options. KUBECONFIG is not among them: kpng-callout does not read it, and scripts that
+ * call kubectl need it.
+ */
+const credentials = /^(OTEL_EXPORTER_OTLP_(\w+_)?(HEADERS|CERTIFICATE|CLIENT_KEY)|KPNG_(\w+_)?(TLS_\w+|TOKEN))$/;
+
+/** Variables that a program gets also with --callout-env: without them few scripts work. */
+const alwaysPassed = ["PATH", "HOME"];
+
+/**
+ * Returns the variables of `own`, our environment, that the program inherits: all except credentials of kpng, or if
+ * `names` is not empty (--callout-env), these variables, PATH and HOME. A credential that is named is passed. Pure.
+ */
+export function inheritedEnvironment(own: NodeJS.ProcessEnv, names: readonly string[]): NodeJS.ProcessEnv {
+  const isPassed = (name: string): boolean =>
+    names.length === 0 ? !credentials.test(name) : names.includes(name) || alwaysPassed.includes(name);
+  return Object.fromEntries(Object.entries(own).filter(([name]) => isPassed(name)));
 }

@@ -1,6 +1,12 @@
-import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
-import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
+import type {
+  FamilyPlan,
+  InstalledState,
+  RuleChange,
+  RuleDifference,
+  RuleList,
+  RuleSet,
+} from "@kpng/backend-kit/proxy/rule-set.ts";
+import { transactionStart } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { GuardedSysctl } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";

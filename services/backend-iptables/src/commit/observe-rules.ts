@@ -1,5 +1,5 @@
 import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
-import type { FamilyOutcome } from "@kpng/backend-kit/proxy/family-rules.ts";
+import type { FamilyOutcome } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import { countRules } from "../diff/diff-chains.ts";

@@ -1,5 +1,4 @@
-import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
-import type { OpenRuleSets } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import type { OpenRuleSets, ProxyHost } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import { conntrackLiberal, GuardedSysctl, routeLocalnet, type Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { scanRules } from "../read/read-rules.ts";

@@ -1,4 +1,4 @@
-import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
+import type { InstalledState } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ChainNames } from "../render/chains.ts";
 import { readRecord, recordChain } from "../render/fixed-chains.ts";
 import { type ChainBody, type ChainId, chainId, splitChainId, type Table } from "../render/rule.ts";

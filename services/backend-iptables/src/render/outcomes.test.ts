@@ -1,6 +1,5 @@
 import { outcomes } from "@kpng/service-plan/outcomes.ts";
-import { planNode } from "@kpng/service-plan/plan-node.ts";
-import { indexPlans } from "@kpng/service-plan/planned-node.ts";
+import { indexPlans, planNode } from "@kpng/service-plan/plan-node.ts";
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
 import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";

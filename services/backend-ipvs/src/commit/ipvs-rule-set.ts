@@ -1,6 +1,5 @@
 import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
-import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
-import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, InstalledState, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
@@ -9,7 +8,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { realClock } from "@kpng/process/clock.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
-import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
+import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { Gauge, type Registry } from "prom-client";
 import {

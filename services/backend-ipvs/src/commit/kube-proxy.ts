@@ -1,4 +1,4 @@
-import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import { type AddressSet, type Family, families, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 import type { Log } from "@kpng/process/log.ts";

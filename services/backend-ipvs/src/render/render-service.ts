@@ -1,5 +1,5 @@
 import type { ServiceView } from "@kpng/model/node-view.ts";
-import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
+import { drainingEndpoints } from "@kpng/service-plan/plan-service.ts";
 import type {
   AllowedSources,
   Frontend,

@@ -9,7 +9,7 @@ import {
 } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import { clientOptions } from "@kpng/process/token-file.ts";
-import { defaultMessageBytes, defaultViewBytes } from "../receive/view-limit.ts";
+import { defaultMessageBytes, defaultViewBytes } from "../receive/item-limits.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendContext } from "./backend-command.ts";
 

@@ -15,9 +15,9 @@ import {
   UnknownPorts,
 } from "../observe/backend-metrics.ts";
 import { TraceSyncs } from "../observe/trace-syncs.ts";
-import { Acknowledgements } from "../receive/acknowledgements.ts";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
-import { defaultViewBytes } from "../receive/view-limit.ts";
+import { defaultViewBytes } from "../receive/item-limits.ts";
+import { Acknowledgements } from "../receive/watch-requests.ts";
 import { SyncLoop, type SyncPace } from "../sync/sync-loop.ts";
 import { SyncRequests } from "../sync/sync-requests.ts";
 import { BackendError } from "../types/backend-error.ts";
@@ -67,8 +67,7 @@ export type BackendTaskOptions = BackendCallbacks &
 /**
  * The task of a backend: follows the view of a node and calls back until it is aborted. It connects the stream from the
  * watcher (`receive/`), the saved view (`disk/`), the sync loop (`sync/`) and their observers. Every backend is built
- * on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`. This file only connects these
- * parts.
+ * on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`.
  *
  * Lost streams and failed syncs are repeated without limit, and reported in health (parts "stream" and the backend's
  * name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, and with NO_VIEW

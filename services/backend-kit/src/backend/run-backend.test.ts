@@ -2,10 +2,16 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Health } from "@kpng/process/health/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { putService, reset, sync } from "../testing/ops.ts";
 import { playWatcher, silence } from "../testing/played-watcher.ts";
 import { type Program, startProgram } from "../testing/program.ts";
+import type { BackendCommand, BackendContext } from "./backend-command.ts";
+import { connectionOptions } from "./backend-options.ts";
+import { prepareBackend } from "./run-backend.ts";
 
 let folder = "";
 beforeEach(() => {
@@ -80,4 +86,43 @@ test("a configuration file with an unknown field ends the program with an error 
   const program = startProgram(main, ["--config", config, "--state-dir", "none"]);
   expect(await program.ended).toBe(1);
   expect(program.stderr()).toContain(`[BAD_CONFIG] --config ${config}: modus: unknown field`);
+});
+
+const options = {
+  api: "unix:///run/kpng/watcher.sock",
+  healthzBindAddress: "127.0.0.1:10272",
+  metricsBindAddress: "127.0.0.1:10273",
+  inspectSocket: "/run/kpng/inspect.sock",
+};
+
+/** Returns the number of servers beside a backend, and the inspection socket that it was given. */
+function prepared(isQuestion: boolean): { readonly servers: number; readonly inspectSocket: string | undefined } {
+  let given: BackendContext | undefined;
+  const backend: BackendCommand = {
+    ...{ name: "test", description: "", options: [], examples: "" },
+    isQuestion: () => isQuestion,
+    makeTask: (_options, context) => {
+      given = context;
+      return { name: "test", run: () => Promise.resolve() };
+    },
+  };
+  const parts = { log: createLog(), health: new Health(), metrics: new Registry() };
+  const { beside } = prepareBackend(backend, options, parts);
+  return { servers: beside.length, inspectSocket: given?.inspectSocket };
+}
+
+test("a question with the options of a running backend takes neither its addresses nor its socket", () => {
+  expect(prepared(true)).toEqual({ servers: 0, inspectSocket: undefined });
+});
+
+test("a backend serves health and metrics, and inspection", () => {
+  expect(prepared(false)).toEqual({ servers: 2, inspectSocket: "/run/kpng/inspect.sock" });
+});
+
+test.each(["--max-msg-size", "--max-view-size"])("%s rejects a number that most likely means mebibytes", (name) => {
+  const option = connectionOptions.find(({ flags }) => flags.startsWith(`${name} `));
+  expect(option?.parse?.("2097152", undefined)).toBe(2_097_152);
+  expect(() => option?.parse?.("512", undefined)).toThrow(
+    `${name} is a whole number of bytes, at least 1048576 (1 MiB)`,
+  );
 });

@@ -1,22 +1,29 @@
+import { families } from "@kpng/model/address.ts";
 import { Health } from "@kpng/process/health/health.ts";
-import { createLog, type LogLevel } from "@kpng/process/log.ts";
+import { statusServerTasks } from "@kpng/process/health/status-server.ts";
+import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runProcess } from "@kpng/process/run/run-process.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
+import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import { formatVersion } from "@kpng/process/run/version.ts";
-import { readClientTls } from "@kpng/process/tls-files.ts";
-import { readTokenFile } from "@kpng/process/token-file.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { type ReadTls, readClientTls } from "@kpng/process/tls-files.ts";
+import { type ReadToken, readTokenFile } from "@kpng/process/token-file.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
+import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 import { acceptConfigFile } from "../config/config-file.ts";
+import { dialWatchers } from "../discovery/dial-watchers.ts";
+import { readStateOptions } from "../disk/view-keeper.ts";
+import { ProxyHealth, proxyObserveTasks } from "../observe/proxy-health.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendCommand } from "./backend-command.ts";
-import { backendOptions } from "./backend-options.ts";
+import { backendOptions, readFollowOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
-import { prepareBackend } from "./prepare-backend.ts";
 
 /** Options of {@link runBackend}. */
 export type RunBackendOptions = BackendCallbacks & {
@@ -91,4 +98,93 @@ async function serveBackend(backend: BackendCommand, options: ParsedOptions, sig
     const { main, beside } = prepareBackend(backend, options, { log, health, metrics, tracing, tls, token });
     await runWithMain(main, beside, signal);
   });
+}
+
+/** Parts of a process that exist before its backend. */
+export interface ProcessParts {
+  readonly log: Log;
+  readonly health: Health;
+  readonly metrics: Registry;
+  readonly tracing?: Tracing | undefined;
+  /** TLS files for the connection to the watcher. */
+  readonly tls?: ReadTls | undefined;
+  /** Token for the calls to the watcher. */
+  readonly token?: ReadToken | undefined;
+}
+
+/** A backend that follows watchers over the network, to run with `runWithMain`. */
+export interface PreparedBackend {
+  readonly main: Task;
+  /** Servers of health and metrics, which end with the main task. */
+  readonly beside: readonly Task[];
+}
+
+/**
+ * Creates a backend and everything around it (connection to the watchers, health, metrics, folder of the saved view)
+ * from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own options.
+ *
+ * Errors: BAD_OPTION.
+ */
+export function prepareBackend(backend: BackendCommand, options: ParsedOptions, parts: ProcessParts): PreparedBackend {
+  keepYoungGenerationSmall();
+  growOldGenerationByHalf();
+  const { log, health, metrics, tracing, tls, token } = parts;
+  const { keepsState = false } = backend;
+  const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
+  const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
+  const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics, log });
+  const isQuestion = backend.isQuestion?.(options) === true;
+  const api = String(options.api);
+  const follow = readFollowOptions(options);
+  const transport = dialWatchers({
+    api,
+    zone: String(options.zone ?? ""),
+    tls,
+    token,
+    maxMessageBytes: follow.maxMessageBytes,
+    log,
+    folder: state?.folder,
+  });
+  const context = {
+    transport,
+    watcher: api,
+    log,
+    health,
+    metrics,
+    tracing,
+    proxyHealth,
+    state,
+    ...follow,
+    inspectSocket: isQuestion ? undefined : follow.inspectSocket,
+  };
+  // A question, such as --diff, is often asked beside the running backend and with its environment, as `kubectl exec`
+  // has it. The addresses and the socket in there are taken.
+  return { main: backend.makeTask(options, context), beside: isQuestion ? [] : tasks };
+}
+
+/** Health and metrics servers of a process with one backend. */
+export interface ObservedBackend {
+  /** For the backend's context; undefined if the backend is not a service proxy. */
+  readonly proxyHealth: ProxyHealth | undefined;
+  /** Servers to run beside the backend; empty if no address is given. */
+  readonly tasks: readonly Task[];
+}
+
+/**
+ * Returns the servers for `--healthz-bind-address` and `--metrics-bind-address`. For a service proxy they answer health
+ * as kube-proxy does, for other backends with the health of the process.
+ */
+export function observeBackend(
+  { proxyMode }: Pick<BackendCommand, "proxyMode">,
+  options: ParsedOptions,
+  { health, metrics, log }: { readonly health: Health; readonly metrics: Registry; readonly log?: Log | undefined },
+): ObservedBackend {
+  const addresses = {
+    healthzBindAddress: textOption(options, "healthzBindAddress"),
+    metricsBindAddress: textOption(options, "metricsBindAddress"),
+  };
+  if (proxyMode === undefined)
+    return { proxyHealth: undefined, tasks: statusServerTasks(addresses, health, metrics, log) };
+  const proxyHealth = new ProxyHealth({ families });
+  return { proxyHealth, tasks: proxyObserveTasks(addresses, { proxyHealth, health, metrics, log, mode: proxyMode }) };
 }

@@ -6,8 +6,7 @@ import { Command } from "commander";
 import { expect, test } from "vitest";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import { createReadableLog } from "../testing/steps.ts";
-import { applySettings } from "./apply-settings.ts";
-import { conntrackOptions, wantedSettings } from "./conntrack-settings.ts";
+import { applySettings, conntrackOptions, wantedSettings } from "./conntrack-settings.ts";
 
 function wanted(cpuCount: number, ...args: readonly string[]): Readonly<Record<string, number>> {
   const command = addOptions(new Command(), conntrackOptions).parse([...args], { from: "user" });

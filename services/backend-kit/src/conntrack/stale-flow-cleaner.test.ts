@@ -3,9 +3,8 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { createReadableLog } from "../testing/steps.ts";
 import { BackendError } from "../types/backend-error.ts";
-import type { ConntrackTool } from "./conntrack-tool.ts";
 import { StaleFlowCleaner } from "./stale-flow-cleaner.ts";
-import type { UdpFlow } from "./udp-flow.ts";
+import type { ConntrackTool, UdpFlow } from "./udp-flows.ts";
 
 const udp = [port(53, { protocol: "UDP" })];
 const dns = service("a/dns", { ports: udp, endpoints: [endpoint("10.1.0.1")] });

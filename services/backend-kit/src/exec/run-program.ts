@@ -1,6 +1,16 @@
 import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process";
 import { Readable } from "node:stream";
-import type { ProgramCgroup } from "./program-cgroup.ts";
+
+/**
+ * A cgroup for one run of a program. Killing it reaches every descendant of the program, also one that has left the
+ * process group with setsid.
+ */
+export interface ProgramCgroup {
+  /** Calls `spawn` with this process in the cgroup, so that the child starts there. */
+  start<T>(spawn: () => T): T;
+  /** Sends SIGKILL to every process in the cgroup. Never throws. */
+  kill(): void;
+}
 
 /** Options of {@link runProgram}. */
 export interface ProgramOptions {

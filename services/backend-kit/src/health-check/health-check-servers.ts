@@ -8,8 +8,8 @@ import {
   type NodePortAddresses,
   type NodePortAddressRule,
   resolveNodePortAddresses,
-} from "@kpng/service-plan/node-port-addresses.ts";
-import { planHealthCheck } from "@kpng/service-plan/plan-health-check.ts";
+} from "@kpng/service-plan/plan-node.ts";
+import { planHealthCheck } from "@kpng/service-plan/plan-service.ts";
 import type { HealthCheckPlan } from "@kpng/service-plan/service-plan.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";

@@ -5,7 +5,7 @@ import { type AddressSet, type Family, families, parseCidr, toAddressSet } from 
 import { realClock } from "@kpng/process/clock.ts";
 import { type OptionSpec, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import type { NodePortAddressRule } from "@kpng/service-plan/node-port-addresses.ts";
+import type { NodePortAddressRule } from "@kpng/service-plan/plan-node.ts";
 import { toolEnvironment } from "../exec/run-program.ts";
 
 /**

@@ -5,7 +5,6 @@ import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import type { SyncUpdate } from "../types/sync-update.ts";
-import { deploymentPorts } from "./default-ports.ts";
 import { ProxyHealth, proxyObserveTasks } from "./proxy-health.ts";
 
 const update: SyncUpdate = {
@@ -211,11 +210,4 @@ test("probes are answered and counted under kube-proxy's names", async () => {
 test("without an address nothing is served", () => {
   const options = { proxyHealth: new ProxyHealth({ families: [] }), health: new Health(), metrics: new Registry() };
   expect(proxyObserveTasks({}, { ...options, mode: "nft" })).toEqual([]);
-});
-
-test("the assigned ports differ from each other and from those of Kubernetes components", () => {
-  const ports = Object.values(deploymentPorts).flatMap(({ healthz, metrics }) => [healthz, metrics]);
-  expect(new Set([...ports, 10_248, 10_249, 10_250, 10_255, 10_256, 10_257, 10_258, 10_259, 10_260]).size).toBe(
-    ports.length + 9,
-  );
 });

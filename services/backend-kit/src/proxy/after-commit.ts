@@ -3,13 +3,11 @@ import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { type NodePortAddressRule, servesNodePorts } from "@kpng/service-plan/node-port-addresses.ts";
+import { type NodePortAddressRule, servesNodePorts } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
-import { applySettings } from "../conntrack/apply-settings.ts";
-import { wantedSettings } from "../conntrack/conntrack-settings.ts";
-import { FlowCleaning } from "../conntrack/flow-cleaning.ts";
-import { StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
-import { hasUdpPort, type UdpListeners } from "../conntrack/udp-frontends.ts";
+import { applySettings, wantedSettings } from "../conntrack/conntrack-settings.ts";
+import { FlowCleaning, StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
+import { hasUdpPort, type UdpListeners } from "../conntrack/udp-flows.ts";
 import { loadView } from "../disk/view-file.ts";
 import type { StateOptions } from "../disk/view-keeper.ts";
 import { HealthCheckServers, listenAddresses } from "../health-check/health-check-servers.ts";
@@ -37,8 +35,7 @@ export interface AfterCommitOptions {
 
 /**
  * The work of a service proxy that follows each successful sync: it sets the limits of conntrack, deletes stale UDP
- * flows, and answers the health checks of load balancers. `serveTask` creates one and
- * calls it after each commit. Separate from it, because none of this work may delay or fail a sync.
+ * flows, and answers the health checks of load balancers. None of this work may delay or fail a sync.
  */
 export class AfterCommit {
   readonly #options: AfterCommitOptions;

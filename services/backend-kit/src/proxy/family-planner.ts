@@ -1,12 +1,14 @@
+import { hash } from "node:crypto";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Log } from "@kpng/process/log.ts";
 import { type Clash, FrontendClaims, type FrontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { type ProxySettings, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import { Gauge, type Registry } from "prom-client";
 import { nextTurn } from "../sync/next-turn.ts";
-import { PlanDigest } from "./plan-digest.ts";
 import type { FamilyPlan } from "./rule-set.ts";
 
 /** A plan, and the Services whose plan may differ from the plan before. */
@@ -111,5 +113,96 @@ export class FamilyPlanner {
       if (++count % servicesPerTurn === 0) await nextTurn();
     }
     return { plan, touched: "all" };
+  }
+}
+
+/**
+ * A digest of the plans of all Services of one family, updated Service by Service. Equal plans have the same digest, in
+ * every run of the program; the order of the updates does not matter. After a restart, an equal digest shows that the
+ * installed rules are those of the saved view.
+ *
+ * *Bound:* 8 bytes for each Service, in about 100 bytes of memory. *Cost:* a put takes 10 µs for 20 endpoints.
+ */
+export class PlanDigest {
+  readonly #byService = new Map<ServiceKey, bigint>();
+  #digest = 0n;
+
+  /** Replaces the plan of a Service; undefined for a deleted Service. */
+  put(key: ServiceKey, plan: ServicePlan | undefined): void {
+    this.#digest ^= this.#byService.get(key) ?? 0n;
+    if (plan === undefined) {
+      this.#byService.delete(key);
+      return;
+    }
+    const digest = hash("sha1", JSON.stringify(plan), "buffer").readBigUInt64BE();
+    this.#byService.set(key, digest);
+    this.#digest ^= digest;
+  }
+
+  clear(): void {
+    this.#byService.clear();
+    this.#digest = 0n;
+  }
+
+  /** *Shape:* 16 hexadecimal digits. */
+  get text(): string {
+    return this.#digest.toString(16).padStart(16, "0");
+  }
+}
+
+/** Services with a series of their own: users who may create Services decide how many there are. */
+const maxServices = 20;
+
+/**
+ * Reports Services that claim a frontend (address, port and protocol) of another one: each pair of Services is logged
+ * once, and again if it returns after it was resolved; the gauge has what is claimed in vain now. `RuleSets` reports
+ * all clashes after each sync.
+ */
+export class ClashReport {
+  readonly #log: Log;
+  readonly #gauge: Gauge<"service">;
+  #reported: ReadonlySet<string> = new Set();
+
+  constructor(log: Log, registry: Registry | undefined) {
+    this.#log = log;
+    this.#gauge = new Gauge({
+      name: "kpng_backend_refused_claims",
+      help: "Addresses with port, and node ports, that a Service claims and another one has; others: all Services but the 20 with most",
+      labelNames: ["service"] as const,
+      registers: registry === undefined ? [] : [registry],
+    });
+    this.#gauge.set({ service: "others" }, 0);
+  }
+
+  /** Reports the clashes that exist now. */
+  report(clashes: readonly Clash[]): void {
+    const pairs = new Map<string, Clash>();
+    const claims = new Map<string, Set<FrontendId>>();
+    for (const clash of clashes) {
+      const { frontend, served, shadowed } = clash;
+      const pair = `${served} ${shadowed}`;
+      if (!pairs.has(pair)) pairs.set(pair, clash);
+      // A node port clashes in both families.
+      claims.set(shadowed, (claims.get(shadowed) ?? new Set()).add(frontend));
+    }
+    for (const [pair, { frontend, served, shadowed }] of pairs) {
+      if (this.#reported.has(pair)) continue;
+      this.#log.error("two Services have the same address and port: one keeps the place, the other gets no packets", {
+        frontend,
+        served,
+        shadowed,
+        claims: claims.get(shadowed)?.size ?? 0,
+      });
+    }
+    this.#reported = new Set(pairs.keys());
+    this.#count(claims);
+  }
+
+  #count(claims: ReadonlyMap<string, ReadonlySet<FrontendId>>): void {
+    this.#gauge.reset();
+    const most = [...claims].sort(([, a], [, b]) => b.size - a.size);
+    for (const [service, { size }] of most.slice(0, maxServices)) this.#gauge.set({ service }, size);
+    const others = most.slice(maxServices).reduce((sum, [, { size }]) => sum + size, 0);
+    this.#gauge.set({ service: "others" }, others);
   }
 }

@@ -1,8 +1,12 @@
 import { type Family, parseCidr } from "@kpng/model/address.ts";
 import { type OptionSpec, parseDurationMs, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { resolveNodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
-import { type DetectLocalMode, detectLocalModes, type ProxySettings } from "@kpng/service-plan/plan-node.ts";
+import {
+  type DetectLocalMode,
+  detectLocalModes,
+  type ProxySettings,
+  resolveNodePortAddresses,
+} from "@kpng/service-plan/plan-node.ts";
 import { InvalidArgumentError } from "commander";
 import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/local-addresses.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";

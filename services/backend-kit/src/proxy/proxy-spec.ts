@@ -1,12 +1,16 @@
+import type { AddressSet } from "@kpng/model/address.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
+import type { Registry } from "prom-client";
 import type { BackendContext } from "../backend/backend-command.ts";
-import type { UdpListeners } from "../conntrack/udp-frontends.ts";
+import type { UdpListeners } from "../conntrack/udp-flows.ts";
+import type { SyncRequests } from "../sync/sync-requests.ts";
+import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
-import type { FamilyOutcome } from "./family-rules.ts";
-import type { ProxyHost } from "./proxy-host.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";
+import type { FamilyOutcome } from "./rule-sets.ts";
 
 /**
  * Description of a service proxy, which its backend passes to `proxyBackend`. A backend implements the interfaces of
@@ -81,4 +85,66 @@ export interface ProxyAlternative {
   readonly options: readonly [OptionSpec, ...OptionSpec[]];
   /** Returns the task of this run. */
   makeTask(options: ParsedOptions, settings: ProxySettings, context: BackendContext): Task;
+}
+
+/**
+ * Destination of the changes of a run.
+ *
+ * - kernel: they are committed.
+ * - print: `--dry-run`, each transaction is printed.
+ * - nowhere: `--diff` and other runs that only compare.
+ */
+export type Destination =
+  | { readonly kind: "kernel" }
+  | { readonly kind: "print"; readonly print: (text: string) => void }
+  | { readonly kind: "nowhere" };
+
+/** Settings and services of a run. */
+export interface ProxyHost {
+  readonly destination: Destination;
+  readonly settings: ProxySettings;
+  readonly sysctls: Sysctls;
+  /** Returns the node's own addresses, without those of Services, as of the last reading; see `RecentAddresses`. */
+  readonly localAddresses: () => AddressSet;
+  /** Makes `localAddresses` read them again. */
+  readonly forgetAddresses: () => void;
+  /** Accepts requests of a rule set, such as a partial sync for work that is due later. */
+  readonly requests: SyncRequests;
+  readonly log: Log;
+  readonly metrics: Registry;
+}
+
+/**
+ * Failures of a cleanup, which does all that it can: each failure is logged at once, and the first one is the result.
+ * The backends nft, iptables, ipvs and ebpf run the steps of `--cleanup` with it, so that one tool that fails does not
+ * keep the rest installed.
+ */
+export class CleanupFailures {
+  readonly #log: Log;
+  readonly #errors: unknown[] = [];
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  /** Runs a step. Returns its result; undefined if it failed. */
+  async attempt<Result>(step: () => Promise<Result>): Promise<Result | undefined> {
+    try {
+      return await step();
+    } catch (error) {
+      this.add(error);
+      return undefined;
+    }
+  }
+
+  /** Adds a failure. */
+  add(error: unknown): void {
+    this.#log.error("cleanup is not complete", { reason: reasonOf(error) });
+    this.#errors.push(error);
+  }
+
+  /** Throws the first failure, if there is any. Call it after the last step. */
+  end(): void {
+    if (this.#errors.length > 0) throw this.#errors[0];
+  }
 }

@@ -6,7 +6,6 @@ import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { GuardedSysctl } from "../sysctl/sysctls.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
-import type { InstalledState } from "./rule-record.ts";
 
 /**
  * Plan of one IP family: what a service proxy must do with packets to each Service. `FamilyPlanner` computes it from
@@ -119,4 +118,73 @@ export interface RuleDifference {
   readonly unwanted: readonly string[];
   /** The place and kind of the difference, for `--output json`. *Shape:* `{ table: "nat", chain: "KPNG-SERVICES" }`. */
   readonly fields: Readonly<Record<string, string>>;
+}
+
+/**
+ * A record that a rule set stores with its rules, in the same transaction, so that it is lost with them. The next run
+ * of the program reads it before it uses a saved view, the view that the previous run stored on disk. `FamilyRules`
+ * writes it and compares it; rule sets that outlive their process store it as text.
+ */
+export interface RuleRecord {
+  /** Boot in which the rules were committed; "" if it is unknown. */
+  readonly bootId: string;
+  /** Digest of the plans that the rules were made from; see `PlanDigest`. */
+  readonly digest: string;
+}
+
+/** Returns a record as text. *Shape:* `boot=36c8f5e2-7d0e-4b52-9d6e-6d3f6b0c8f11,plans=8c6a3f0d12345678`. */
+export function formatRecord({ bootId, digest }: RuleRecord): string {
+  return `boot=${bootId},plans=${digest}`;
+}
+
+/** Parses the text of a record; undefined if it is not one. */
+export function parseRecord(text: string): RuleRecord | undefined {
+  const match = /^boot=([0-9a-f-]*),plans=([0-9a-f]{16})$/.exec(text);
+  const [, bootId, digest] = match ?? [];
+  return bootId === undefined || digest === undefined ? undefined : { bootId, digest };
+}
+
+/** The rules that a rule set finds installed, as far as the use of a saved view depends on them. */
+export type InstalledState =
+  /** No rules; or rules without a record that packets do not reach. */
+  | { readonly kind: "absent" }
+  /** Rules without a record that can be read, such as those of an older release. */
+  | { readonly kind: "unmarked" }
+  | { readonly kind: "marked"; readonly record: string };
+
+/**
+ * How a saved view is used in one family.
+ *
+ * - install: its rules replace whatever is installed.
+ * - repair: its rules are those that were committed last; differences are changes by other programs.
+ * - frame: the installed rules may be newer; only jumps and fixed chains are restored.
+ * - keep: nothing is known about the installed rules; they stay as they are.
+ */
+export type SavedViewUse = "install" | "repair" | "frame" | "keep";
+
+/**
+ * Decides how a saved view is used. `saved` is the record that the rules of the saved view would have now. Pure. The
+ * reasons are in docs/decisions/0035.
+ */
+export function chooseUse(installed: InstalledState, saved: RuleRecord): SavedViewUse {
+  if (installed.kind === "absent") return "install";
+  const record = installed.kind === "marked" ? parseRecord(installed.record) : undefined;
+  if (record === undefined) return "keep";
+  // The kernel has restarted since then, so another program has restored old rules.
+  if (record.bootId !== saved.bootId) return "install";
+  return record.digest === saved.digest ? "repair" : "frame";
+}
+
+/** Maximum length of the part of a transaction that is kept for inspection, in characters. */
+export const maxTransactionLength = 64 * 1024;
+
+/**
+ * Returns the start of a committed text, at most {@link maxTransactionLength}, which a `RuleChange` keeps for
+ * inspection. It is a copy: a substring would keep the whole text in memory, many megabytes after a full sync.
+ *
+ * The backends iptables, ipvs, userspace and ebpf share it; they call it where they make their `RuleChange`.
+ * `makeNftChange` formats no more than that length and needs no copy.
+ */
+export function transactionStart(text: string): string {
+  return Buffer.from(text.slice(0, maxTransactionLength)).toString();
 }

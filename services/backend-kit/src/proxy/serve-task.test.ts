@@ -2,10 +2,17 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { endpoint, port, service } from "@kpng/model/testing/views.ts";
+import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
+import { Health } from "@kpng/process/health/health.ts";
+import { Registry } from "prom-client";
 import { afterAll, beforeAll, describe, type ExpectStatic, expect, test } from "vitest";
+import { SyncRequests } from "../sync/sync-requests.ts";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { runProxy } from "../testing/run-proxy.ts";
+import { createReadableLog } from "../testing/steps.ts";
+import { readProxySettings } from "./proxy-settings.ts";
+import { RuleSets } from "./rule-sets.ts";
+import { driftCheck } from "./serve-task.ts";
 
 /** A poll of an event that must happen: how long it takes on a busy machine is no result. */
 const poll = { timeout: 30_000, interval: 10 };
@@ -324,4 +331,46 @@ describe("after a restart without a watcher", () => {
     expect(proxy.lines.filter(({ msg }) => msg === "sync failed")).toEqual([]);
     rmSync(stateFolder, { recursive: true });
   });
+});
+
+test("a check without a view is not counted, because it compared nothing", async () => {
+  const metrics = new Registry();
+  const { log } = createReadableLog();
+  const settings = readProxySettings({}, true);
+  const rules = new RuleSets({ settings, ruleSets: [new MemoryRuleSet()], onOutcome: () => undefined, log });
+  const pace = { intervalMs: 30_000, errorDelayMs: 1_000, requests: new SyncRequests() };
+  await driftCheck({ name: "test", rules, log, health: new Health(), metrics, ...pace }).run(
+    new AbortController().signal,
+  );
+  expect(await metrics.metrics()).toContain('kpng_test_drift_checks_total{result="ok"} 0');
+});
+
+test("a check that fails is reported in health, metrics and log until one succeeds", async () => {
+  const health = new Health();
+  const metrics = new Registry();
+  const { log, lines } = createReadableLog();
+  const ruleSet = new MemoryRuleSet();
+  const rules = new RuleSets({
+    settings: readProxySettings({}, true),
+    ruleSets: [ruleSet],
+    onOutcome: () => undefined,
+    log,
+  });
+  await rules.sync(view([service("a/web")]), "all", { committing: () => undefined });
+  const requests = new SyncRequests();
+  const pace = { intervalMs: 30_000, errorDelayMs: 1_000, requests, nowMs: () => 0 };
+  const check = driftCheck({ name: "test", rules, log, health, metrics, ...pace });
+  ruleSet.failure = new Error("cannot be read");
+  await check.run(new AbortController().signal);
+  expect(health.parts.get("drift")).toEqual({ isHealthy: false, isReady: true, reason: "cannot be read" });
+  expect(await metrics.metrics()).toContain('kpng_test_drift_checks_total{result="failed"} 1');
+  expect(lines.filter(({ level }) => level === "error").map(({ msg }) => msg)).toEqual([
+    "check of installed rules failed: trying again",
+  ]);
+  expect(requests.nextAtMs).toBeGreaterThan(0);
+  expect(requests.nextAtMs).toBeLessThanOrEqual(1_000);
+  ruleSet.failure = undefined;
+  await check.run(new AbortController().signal);
+  expect(health.parts.get("drift")).toEqual({ isHealthy: true, isReady: true, reason: "" });
+  expect(await metrics.metrics()).toContain('kpng_test_drift_checks_total{result="ok"} 1');
 });

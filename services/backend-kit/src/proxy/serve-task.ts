@@ -1,6 +1,9 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { reasonOf } from "@kpng/process/log.ts";
+import { Backoff } from "@kpng/process/backoff.ts";
+import { realClock } from "@kpng/process/clock.ts";
+import type { Health } from "@kpng/process/health/health.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { Counter, type Registry } from "prom-client";
@@ -8,15 +11,14 @@ import type { BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
 import type { StateOptions } from "../disk/view-keeper.ts";
 import { familyLabels, ProxyMetrics } from "../observe/proxy-metrics.ts";
+import type { PeriodicCheck } from "../sync/sync-loop.ts";
+import type { SyncRequests } from "../sync/sync-requests.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncStages, SyncUpdate } from "../types/sync-update.ts";
 import { AfterCommit } from "./after-commit.ts";
-import { driftCheck } from "./drift-check.ts";
-import type { FamilyOutcome } from "./family-rules.ts";
-import type { ProxyHost } from "./proxy-host.ts";
-import type { ServiceProxy } from "./proxy-spec.ts";
+import type { ProxyHost, ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange } from "./rule-set.ts";
-import { RuleSets } from "./rule-sets.ts";
+import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 import { lockRules } from "./rules-lock.ts";
 
 /** Options of {@link serveTask}. */
@@ -38,9 +40,6 @@ export interface ServeOptions<Change extends RuleChange> {
 /**
  * The main task of a service proxy: follows the view of the node and installs the rules for it. With `--dry-run` it
  * prints them instead. It connects the parts of this folder to `backendTask`.
- *
- * `proxyBackend` runs it unless an option selects another run. Separate from it and from `diffTask`: each file
- * has the task of one kind of run.
  *
  * Rejects with the error of `openRuleSets` if the node does not support such rules.
  */
@@ -171,4 +170,59 @@ function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, cont
   const { mode, fields } = result.change;
   if (cause === "repair") log.info("rules repaired", { family, ...fields });
   else log.debug("rules committed", { family, mode, ...fields, elapsedMs: Math.round(elapsedMs) });
+}
+
+/** Options of {@link driftCheck}. */
+export interface DriftCheckOptions {
+  /** Name of the backend. */
+  readonly name: string;
+  readonly rules: Pick<RuleSets, "repair">;
+  /** Time between two checks, in milliseconds. */
+  readonly intervalMs: number;
+  /** Receives a request for another check after one that failed. */
+  readonly requests: SyncRequests;
+  /** First delay after a failed check, in milliseconds; it doubles up to `intervalMs`. */
+  readonly errorDelayMs: number;
+  readonly log: Log;
+  readonly health: Health;
+  readonly metrics: Registry;
+  /** Monotonic time in milliseconds. Default that of `realClock`. */
+  readonly nowMs?: (() => number) | undefined;
+}
+
+/**
+ * Returns the check that runs at an interval: it lets `RuleSets` compare the installed rules with the wanted ones, and
+ * repair changes by other programs.
+ *
+ * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff.
+ */
+export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
+  const { name, rules, intervalMs, requests, errorDelayMs, log, health, metrics, nowMs = realClock.nowMs } = options;
+  const backoff = new Backoff({ minMs: Math.min(errorDelayMs, intervalMs), maxMs: intervalMs });
+  const checks = new Counter({
+    name: `kpng_${name}_drift_checks_total`,
+    help: "Checks of the installed rules for changes by other programs, by result",
+    labelNames: ["result"] as const,
+    registers: [metrics],
+  });
+  for (const result of ["ok", "failed"]) checks.inc({ result }, 0);
+  health.setReady("drift");
+  const run = async (): Promise<void> => {
+    const outcomes = await rules.repair();
+    // Without a view there was nothing to compare with.
+    if (outcomes === undefined) return;
+    if (outcomes.failure === undefined) {
+      backoff.reset();
+      checks.inc({ result: "ok" });
+      health.setReady("drift");
+      return;
+    }
+    const reason = reasonOf(outcomes.failure.cause);
+    const delayMs = backoff.nextMs();
+    checks.inc({ result: "failed" });
+    health.setFailing("drift", reason);
+    log.error("check of installed rules failed: trying again", { reason, delayMs });
+    requests.request("check", "the last check failed", nowMs() + delayMs);
+  };
+  return { intervalMs, run };
 }

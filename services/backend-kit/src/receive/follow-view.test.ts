@@ -1,17 +1,19 @@
 import { mkdtempSync, rmSync } from "node:fs";
-import { connect, createServer } from "node:net";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import { Feature, type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { describe, expect, test } from "vitest";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
-import { putEndpoint, putNode, putService, reset, sync } from "../testing/ops.ts";
+import { put, putEndpoint, putNode, putService, readCapture, reset, sync, syncAt } from "../testing/ops.ts";
 import { type Answer, type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog } from "../testing/steps.ts";
-import type { ViewUpdate } from "../types/sync-update.ts";
-import { type ConnectionState, followView } from "./follow-view.ts";
+import type { Batch, ViewUpdate } from "../types/sync-update.ts";
+import { type ConnectionState, followView, watchBatches } from "./follow-view.ts";
 import { HeldItems } from "./held-items.ts";
 
 const world = [putService("a/web"), putEndpoint("a/web/x")];
@@ -208,4 +210,192 @@ describe("a view without the digest that the watcher sent", () => {
     });
     expect(states.map(({ kind }) => kind)).toEqual(["diverged", "synced", "synced"]);
   });
+});
+
+/**
+ * Follows a watcher that sends `streams`, one after another, until the node has a view of the last one. Time passes
+ * only between streams. `delaysMs` are those after a state was refused.
+ */
+async function followStreams(streams: readonly (readonly OpItem[])[], acceptAfterMs: number, random = 0) {
+  let nowMs = 0;
+  const delaysMs: number[] = [];
+  const states: ConnectionState[] = [];
+  const gate = new ForwardGate({ acceptAfterMs, nowMs: () => nowMs });
+  const stop = new AbortController();
+  await using watcher = await playWatcher((asked) => {
+    if (asked.index > 0) return asked.stream >= streams.length - 1 ? silence(asked) : "end";
+    return streams[Math.min(asked.stream, streams.length - 1)] ?? [];
+  });
+  const wait = async (ms: number): Promise<void> => {
+    if (states.at(-1)?.kind === "behind") delaysMs.push(ms);
+    nowMs += ms;
+  };
+  const onConnection = (state: ConnectionState): void => void states.push(state);
+  const { log } = createReadableLog();
+  const options = { transport: dial({ api: watcher.address }), nodeName: "n1", log, gate, wait, onConnection };
+  const last = streams.at(-1)?.at(-1)?.Op;
+  for await (const { revision } of followView({ ...options, random: () => random }, stop.signal)) {
+    if (last?.case === "Sync" && last.value.Revision === revision) stop.abort();
+  }
+  return { delaysMs, states, held: gate.held };
+}
+
+const view = (version: bigint): readonly OpItem[] => [reset, putService("a/web"), syncAt(version)];
+
+test("an older state is accepted soon after the time for it, although delays between streams double", async () => {
+  const { delaysMs, states, held } = await followStreams([view(20n), view(10n)], 20_000);
+  // The doubled delay would be 16 s, and the state would be accepted after 30 s.
+  expect(delaysMs).toEqual([2_000, 4_000, 8_000, 6_000]);
+  expect(states.slice(-2).map(({ kind }) => kind)).toEqual(["older", "synced"]);
+  expect(held?.services).toBe(10n);
+});
+
+test("nodes that wait for the same moment to accept an older state do not retry at the same moment", async () => {
+  const { delaysMs } = await followStreams([view(20n), view(10n)], 2_000, 0.5);
+  expect(delaysMs).toEqual([1_000, 1_100]);
+});
+
+test("a batch that cannot be applied does not make a later state count as older", async () => {
+  const wrongDigest = [...view(20n), putService("a/other"), syncAt(40n, 1n)];
+  const withoutReset = [putService("a/web"), syncAt(50n)];
+  const withoutService = [reset, putEndpoint("a/absent/e1"), syncAt(60n)];
+  const { states, held } = await followStreams([wrongDigest, withoutReset, withoutService, view(30n)], 60_000);
+  expect(states.map(({ kind }) => kind)).toEqual(["synced", "diverged", "lost", "lost", "lost", "synced"]);
+  expect(held?.services).toBe(30n);
+});
+
+async function firstBatch(ops: readonly OpItem[], maxMessageBytes?: number): Promise<Batch | undefined> {
+  await using watcher = await playWatcher((asked) => (asked.index === 0 ? ops : silence(asked)));
+  const transport = dial({ api: watcher.address, maxMessageBytes });
+  for await (const batch of watchBatches({ transport, nodeName: "n1" }, AbortSignal.timeout(10_000))) return batch;
+  return undefined;
+}
+
+function serviceWithAffinity(seconds: number): Uint8Array {
+  const affinity = { case: "ClientIP", value: { TimeoutSeconds: seconds } } as const;
+  return toBinary(ServiceSchema, create(ServiceSchema, { Namespace: "a", Name: "web", SessionAffinity: affinity }));
+}
+
+test("a Service with an affinity timeout is accepted", async () => {
+  const batch = await firstBatch([reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(1)), sync()]);
+  expect(batch?.changes).toMatchObject([{ kind: "put-service", key: "a/web" }]);
+});
+
+test("the recorded stream of a Go watcher is one batch", async () => {
+  const batch = await firstBatch(readCapture("local-n1"));
+  expect(batch?.isReset).toBe(true);
+  expect(batch?.changes.map((change) => change.kind)).toEqual([
+    "put-service",
+    "put-service",
+    "put-endpoint",
+    "put-endpoint",
+    "put-endpoint",
+  ]);
+});
+
+test("a request is sent when the caller asks for a batch, and names the node and our features", async () => {
+  await using watcher = await playWatcher(({ index }) => (index === 0 ? [reset, sync(7n, "run")] : [sync(8n, "run")]));
+  const options = { transport: dial({ api: watcher.address }), nodeName: "n1", serviceProxyName: "p" };
+  const batches = watchBatches(options, AbortSignal.timeout(10_000));
+  expect(watcher.asked.length).toBe(0);
+  for (let count = 1; count <= 3; count++) {
+    const { value } = await batches.next();
+    expect(value).toMatchObject({ isReset: count === 1, revision: count === 1 ? 7n : 8n, instance: "run" });
+    // The answered request is the last one: if requests were sent early, the server would have read another one before
+    // its answer arrived here.
+    expect(watcher.asked.length).toBe(count);
+  }
+  await batches.return();
+  expect(watcher.asked[0]?.request).toMatchObject({
+    NodeName: "n1",
+    ServiceProxyName: "p",
+    Features: [Feature.Extended, Feature.NodeItem, Feature.Batches],
+  });
+});
+
+test("an unknown Set is skipped, and a Reset within a batch discards the operations before it", async () => {
+  const batch = await firstBatch([
+    putService("a/gone"),
+    reset,
+    put(99 as WireSet, "x", new Uint8Array([255])),
+    putService("a/web"),
+    sync(),
+  ]);
+  expect(batch?.changes).toMatchObject([{ kind: "put-service", key: "a/web" }]);
+});
+
+test.each([
+  { name: "undecodable bytes", ops: [reset, put(WireSet.ServicesSet, "a/web", new Uint8Array([255, 1, 2]))] },
+  {
+    name: "an affinity timeout of 0",
+    ops: [reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(0))],
+  },
+  {
+    name: "a negative affinity timeout",
+    ops: [reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(-1))],
+  },
+  { name: "an invalid path", ops: [reset, put(WireSet.EndpointsSet, "a/b/c/d", new Uint8Array())] },
+])("BAD_STREAM ends the stream after $name", async ({ ops }) => {
+  await expect(firstBatch([...ops, sync()])).rejects.toThrow("[BAD_STREAM]");
+});
+
+test("a message beyond the limit ends the stream with an error that names the option", async () => {
+  const large = put(WireSet.EndpointsSet, "a/b/c", new Uint8Array(100_000));
+  await expect(firstBatch([reset, large, sync()], 50_000)).rejects.toThrow("raise --max-msg-size");
+});
+
+test.each([
+  { name: "ends without a sync marker", answer: () => "end" as const },
+  {
+    name: "breaks",
+    answer: () => {
+      throw new Error("broken");
+    },
+  },
+])("a stream that $name is lost", async ({ answer }) => {
+  await using watcher = await playWatcher(answer);
+  const batches = watchBatches(
+    { transport: dial({ api: watcher.address }), nodeName: "n1" },
+    AbortSignal.timeout(10_000),
+  );
+  await expect(batches.next()).rejects.toThrow("[STREAM_LOST]");
+});
+
+test("a connection that closes during the handshake gives an error that asks about TLS", async () => {
+  const server = createServer((socket) => socket.once("data", () => socket.destroy()));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  const batches = watchBatches(
+    { transport: dial({ api: `127.0.0.1:${port}` }), nodeName: "n1" },
+    AbortSignal.timeout(10_000),
+  );
+  await expect(batches.next()).rejects.toThrow("does only one side use TLS?");
+  await new Promise((resolve) => server.close(resolve));
+});
+
+test("the watcher's side of the call ends when the caller returns or aborts", async () => {
+  for (const how of ["return", "abort"] as const) {
+    const stop = new AbortController();
+    await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));
+    const batches = watchBatches({ transport: dial({ api: watcher.address }), nodeName: "n1" }, stop.signal);
+    await batches.next();
+    const next = how === "abort" ? batches.next() : undefined;
+    if (how === "return") await batches.return();
+    else stop.abort();
+    expect((await next)?.done ?? true).toBe(true);
+    const signal = watcher.asked[0]?.signal;
+    await new Promise<void>((resolve) => {
+      if (signal?.aborted) resolve();
+      else signal?.addEventListener("abort", () => resolve());
+    });
+  }
+});
+
+test("a batch of 12 000 operations arrives whole", async () => {
+  const ops = [reset];
+  for (let i = 0; i < 2_000; i++) {
+    ops.push(putService(`a/s${i}`));
+    for (let j = 0; j < 5; j++) ops.push(putEndpoint(`a/s${i}/e${j}`));
+  }
+  expect((await firstBatch([...ops, sync()]))?.changes.length).toBe(2_000 * 6);
 });

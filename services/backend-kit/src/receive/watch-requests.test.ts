@@ -1,8 +1,7 @@
 import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { Acknowledgements } from "./acknowledgements.ts";
-import { maxOutstanding, WatchRequests } from "./watch-requests.ts";
+import { Acknowledgements, maxOutstanding, WatchRequests } from "./watch-requests.ts";
 
 const stop = new AbortController();
 let sent: WatchReq[] = [];

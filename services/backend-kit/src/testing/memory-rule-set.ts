@@ -3,8 +3,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { type Clash, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
-import type { InstalledState } from "../proxy/rule-record.ts";
-import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "../proxy/rule-set.ts";
+import type { FamilyPlan, InstalledState, RuleChange, RuleDifference, RuleList, RuleSet } from "../proxy/rule-set.ts";
 import type { SyncStages } from "../types/sync-update.ts";
 
 /**

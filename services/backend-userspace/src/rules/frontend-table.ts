@@ -2,7 +2,7 @@ import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { addressAndPort } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
+import { drainingEndpoints } from "@kpng/service-plan/plan-service.ts";
 import type { EndpointAddress, Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { EntryFrontend, EntryState, Place } from "../entry/entry.ts";

@@ -1,6 +1,6 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend/backend-options.ts";
-import { prepareBackend } from "@kpng/backend-kit/backend/prepare-backend.ts";
+import { prepareBackend } from "@kpng/backend-kit/backend/run-backend.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";

@@ -1,5 +1,5 @@
 import { maxMessageOption } from "@kpng/backend-kit/backend/backend-options.ts";
-import { defaultMessageBytes } from "@kpng/backend-kit/receive/view-limit.ts";
+import { defaultMessageBytes } from "@kpng/backend-kit/receive/item-limits.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { parseDurationMs, parseMemory } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";

@@ -1,6 +1,12 @@
-import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
-import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { maxTransactionLength } from "@kpng/backend-kit/proxy/transaction-start.ts";
+import type {
+  FamilyPlan,
+  InstalledState,
+  RuleChange,
+  RuleDifference,
+  RuleList,
+  RuleSet,
+} from "@kpng/backend-kit/proxy/rule-set.ts";
+import { maxTransactionLength } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";

@@ -1,8 +1,8 @@
 import { release } from "node:os";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
-import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
-import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
+import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import { families } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { Counter, type Registry } from "prom-client";

@@ -1,4 +1,4 @@
-import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
+import type { InstalledState } from "@kpng/backend-kit/proxy/rule-set.ts";
 import {
   dataOf,
   type ElementBytes,

@@ -1,10 +1,8 @@
 import { isIn } from "@kpng/model/cidr.ts";
 import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
 import { outcomes, servesNodePorts } from "@kpng/service-plan/outcomes.ts";
-import { planNode } from "@kpng/service-plan/plan-node.ts";
-import { indexPlans, type PlannedNode } from "@kpng/service-plan/planned-node.ts";
+import { indexPlans, isLoopback, type PlannedNode, planNode } from "@kpng/service-plan/plan-node.ts";
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
 import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";

@@ -1,6 +1,6 @@
 import type { FirstPacket } from "@kpng/model/packet-outcome.ts";
-import { isLoopback } from "../node-port-addresses.ts";
-import type { PlannedFrontend, PlannedNode } from "../planned-node.ts";
+import type { PlannedFrontend, PlannedNode } from "../plan-node.ts";
+import { isLoopback } from "../plan-node.ts";
 import type { RandomState } from "./random-views.ts";
 
 /**

@@ -9,11 +9,10 @@ import {
 } from "@kpng/model/service.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
-import { makeEndpointSets } from "../endpoint-sets.ts";
 import { FrontendClaims } from "../frontend-claims.ts";
 import type { ProxySettings } from "../plan-node.ts";
 import { planNode } from "../plan-node.ts";
-import { planService } from "../plan-service.ts";
+import { makeEndpointSets, planService } from "../plan-service.ts";
 import type { NodePlan, ServicePlan } from "../service-plan.ts";
 
 /** A node with Services and settings, chosen at random, for tests that rules of iptables and nft agree with plans. */

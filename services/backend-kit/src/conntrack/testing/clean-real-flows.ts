@@ -6,8 +6,8 @@ import { createSocket, type Socket } from "node:dgram";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
-import { createConntrackTool } from "../conntrack-tool.ts";
 import { StaleFlowCleaner } from "../stale-flow-cleaner.ts";
+import { createConntrackTool } from "../udp-flows.ts";
 
 const signal = AbortSignal.timeout(20_000);
 const sh = (script: string): string => execFileSync("sh", ["-ec", script], { encoding: "utf8" });

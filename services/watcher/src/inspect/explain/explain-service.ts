@@ -2,7 +2,7 @@ import { type Family, families } from "@kpng/model/address.ts";
 import type { EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 import type { Protocol, Service, ServicePort } from "@kpng/model/service.ts";
-import { isServed } from "@kpng/service-plan/served.ts";
+import { isServed } from "@kpng/service-plan/plan-service.ts";
 import type { ChoosingNode } from "../../view/choose-endpoints.ts";
 import { type ChoiceReason, explainChoice } from "../../view/explain-choice.ts";
 import { type MergedEndpoint, mergeSlices } from "../../view/merge-slices.ts";

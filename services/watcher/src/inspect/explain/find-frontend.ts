@@ -1,9 +1,8 @@
 import { toAddressSet } from "@kpng/model/address.ts";
 import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
 import { FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
-import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
 import { servesNodePorts } from "@kpng/service-plan/outcomes.ts";
-import { planNode } from "@kpng/service-plan/plan-node.ts";
+import { isLoopback, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { type Snapshot, slicesOf } from "../../store/snapshot.ts";

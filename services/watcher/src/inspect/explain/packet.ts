@@ -2,7 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
+import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 
 /**
  * First packet of a connection, as it reaches a node. A user describes it in `kpng explain`, `readPacket` decodes it,

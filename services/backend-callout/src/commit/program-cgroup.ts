@@ -1,19 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
-
-/**
- * A cgroup for one run of a program, below the cgroup of this process. Killing it reaches every descendant of the
- * program, also one that has left the process group with setsid. The backend `callout` creates one for each call of the
- * user's program, passes it to `runProgram`, and disposes of it after the run. The directory is removed then, or by
- * a later run if processes are still in it.
- */
-export interface ProgramCgroup extends Disposable {
-  /** Calls `spawn` with this process in the cgroup, so that the child starts there. */
-  start<T>(spawn: () => T): T;
-  /** Sends SIGKILL to every process in the cgroup. Never throws. */
-  kill(): void;
-}
+import type { ProgramCgroup } from "@kpng/backend-kit/exec/run-program.ts";
 
 /**
  * Name of a cgroup, with the id of the process that created it. While that process runs, no other removes the cgroup.
@@ -21,10 +9,11 @@ export interface ProgramCgroup extends Disposable {
 const namePattern = /^kpng-program-(\d+)-/;
 
 /**
- * Creates a cgroup. Returns the reason as an error if that is not possible: no cgroup v2, no right to write to it, or a
+ * Creates a cgroup below that of this process, for one run; disposing of it removes its directory, or leaves that to a
+ * later run if processes are still in it. Returns the reason as an error if that is not possible: no cgroup v2, no right to write to it, or a
  * kernel before 5.14, which has no `cgroup.kill`.
  */
-export function createProgramCgroup(): ProgramCgroup | Error {
+export function createProgramCgroup(): (ProgramCgroup & Disposable) | Error {
   try {
     const own = ownCgroup();
     removeEmpty(own);
@@ -44,7 +33,7 @@ export function createProgramCgroup(): ProgramCgroup | Error {
   }
 }
 
-function makeCgroup(path: string, own: string): ProgramCgroup {
+function makeCgroup(path: string, own: string): ProgramCgroup & Disposable {
   return {
     // Node.js cannot spawn into a cgroup, and moving the child afterwards would miss what it has forked by then.
     start: (spawn) => {

@@ -1,10 +1,13 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { zstdCompressSync } from "node:zlib";
+import { create, fromBinary, toBinary, toJson } from "@bufbuild/protobuf";
 import {
+  Encoding,
   EndpointSchema,
   type OpItem,
   OpItemSchema,
+  OpItemsSchema,
   ServiceSchema,
   Set as WireSet,
 } from "@kpng/model/gen/localv1/api_pb.ts";
@@ -13,10 +16,10 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
 import { deleteEndpoint, pack, put, putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { playWatcher, silence } from "../testing/played-watcher.ts";
+import type { Batch } from "../types/sync-update.ts";
+import { unpackOps, watchBatches } from "./follow-view.ts";
 import { HeldItems } from "./held-items.ts";
-import { estimateOpBytes } from "./op-size.ts";
-import { defaultMessageBytes, defaultViewBytes } from "./view-limit.ts";
-import { watchBatches } from "./watch-batches.ts";
+import { defaultMessageBytes, defaultViewBytes, estimateOpBytes } from "./item-limits.ts";
 
 const mebibyte = 1024 * 1024;
 
@@ -143,3 +146,106 @@ function realisticEndpoint(index: number): OpItem {
   });
   return put(WireSet.EndpointsSet, `shop/service-${index >> 7}/${podName}`, toBinary(EndpointSchema, endpoint));
 }
+
+interface Packed {
+  readonly items: Uint8Array;
+  readonly size: number;
+  readonly encoding: Encoding;
+}
+
+function packed(ops: readonly OpItem[], fields: Partial<Packed> = {}): OpItem {
+  const bytes = toBinary(OpItemsSchema, create(OpItemsSchema, { Items: [...ops] }));
+  const { items = zstdCompressSync(bytes), size = bytes.length, encoding = Encoding.Zstd } = fields;
+  return create(OpItemSchema, { Op: { case: "Batch", value: { Encoding: encoding, Items: items, Size: size } } });
+}
+
+async function* each(ops: readonly OpItem[]): AsyncIterable<OpItem> {
+  yield* ops;
+}
+
+async function unpackAll(ops: readonly OpItem[], maxMessageBytes?: number): Promise<OpItem[]> {
+  return Array.fromAsync(unpackOps(each(ops), maxMessageBytes));
+}
+
+async function firstBatch(ops: readonly OpItem[], held: HeldItems): Promise<Batch | undefined> {
+  await using watcher = await playWatcher((asked) => (asked.index === 0 ? ops : silence(asked)));
+  const options = { transport: dial({ api: watcher.address }), nodeName: "n1", held };
+  for await (const batch of watchBatches(options, AbortSignal.timeout(10_000))) return batch;
+  return undefined;
+}
+
+function toText(op: OpItem): string {
+  return JSON.stringify(toJson(OpItemSchema, op));
+}
+
+const some = [putService("a/web"), putEndpoint("a/web/x"), putEndpoint("a/web/y"), deleteEndpoint("a/web/x")];
+
+test.each([Encoding.Zstd, Encoding.Identity])(
+  "a packed message is replaced by its operations, in order (%s)",
+  async (encoding) => {
+    const bytes = toBinary(OpItemsSchema, create(OpItemsSchema, { Items: some }));
+    const items = encoding === Encoding.Zstd ? zstdCompressSync(bytes) : bytes;
+    const ops = [reset, packed(some, { items, encoding }), packed([]), sync()];
+    expect((await unpackAll(ops)).map(toText)).toEqual([reset, ...some, sync()].map(toText));
+  },
+);
+
+test("packed and plain operations give the same digests", async () => {
+  const [plain, unpacked] = [new HeldItems(), new HeldItems()];
+  const one = await firstBatch([reset, ...some, sync(1n, "run")], plain);
+  const other = await firstBatch([reset, packed(some.slice(0, 3)), ...some.slice(3), sync(1n, "run")], unpacked);
+  expect(other?.changes).toEqual(one?.changes);
+  expect(unpacked.digests).toEqual(plain.digests);
+});
+
+const large = zstdCompressSync(new Uint8Array(10_000_000));
+
+/** RFC 8878: magic number, no content size, a window of 2 to the power 27, one last raw block of 2 bytes. */
+const wideWindow = Buffer.from("28b52ffd 00 88 110000 0a00".replaceAll(" ", ""), "hex");
+const narrowWindow = Buffer.from("28b52ffd 00 80 110000 0a00".replaceAll(" ", ""), "hex");
+
+test.each([
+  { name: "shorter than its declared size", op: packed(some, { size: 10_000 }), says: "that declares 10000" },
+  { name: "longer than its declared size", op: packed(some, { size: 3 }), says: "cannot be decompressed to 3 bytes" },
+  {
+    name: "a thousand times as long as its declared size",
+    op: packed([], { items: large, size: 10_000 }),
+    says: "decompressed to 10000",
+  },
+  {
+    name: "that declares more than 64 MiB",
+    op: packed([], { size: 64 * 1024 * 1024 + 1 }),
+    says: "more than the limit of 67108864",
+  },
+  {
+    name: "that is not Zstandard",
+    op: packed([], { items: Buffer.from("nonsense"), size: 8 }),
+    says: "cannot be decompressed",
+  },
+  {
+    name: "that needs a window of 128 MiB",
+    op: packed([], { items: wideWindow, size: 2 }),
+    says: "cannot be decompressed",
+  },
+  { name: "in an unknown encoding", op: packed(some, { encoding: 7 as Encoding }), says: "unknown encoding 7" },
+  { name: "that contains a sync marker", op: packed([sync()]), says: "contains Sync" },
+  { name: "that contains a packed message", op: packed([packed(some)]), says: "contains Batch" },
+  {
+    name: "that does not contain operations",
+    op: packed([], { items: Buffer.from([0x0a, 0x09, 1]), size: 3, encoding: Encoding.Identity }),
+    says: "cannot be decoded",
+  },
+])("a packed message $name ends the stream with BAD_STREAM", async ({ op, says }) => {
+  await expect(unpackAll([reset, op, sync()])).rejects.toThrow(new RegExp(`^\\[BAD_STREAM\\].*${says}`));
+  await expect(firstBatch([reset, op, sync()], new HeldItems())).rejects.toThrow("[BAD_STREAM]");
+});
+
+test("a window of 64 MiB is accepted", async () => {
+  expect(await unpackAll([packed([], { items: narrowWindow, size: 2 })])).toHaveLength(1);
+});
+
+test("the message size limit also applies after decompression", async () => {
+  const op = packed(Array.from({ length: 100 }, (_, index) => putEndpoint(`a/web/${index}`)));
+  await expect(unpackAll([op], 1_000)).rejects.toThrow("raise --max-msg-size");
+  expect(await unpackAll([op], 10_000)).toHaveLength(100);
+});

@@ -1,0 +1,323 @@
+import { type Family, families, parseAddress, withoutDottedIPv6 } from "@kpng/model/address.ts";
+import type { NodeView, ServiceItem, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
+import { type ServicePort, serviceKey } from "@kpng/model/service.ts";
+import { FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
+import { describeEnd, runProgram, toolEnvironment } from "../exec/run-program.ts";
+import { BackendError } from "../types/backend-error.ts";
+
+/** UDP frontends (addresses and ports at which Services answer) against which flows are checked. */
+export interface Frontends {
+  /** Frontends of the current view, with the endpoints that may serve each. */
+  readonly present: ReadonlyMap<FrontendKey, Servers>;
+  /** Previous frontends whose flows have not been examined since they were removed. */
+  readonly gone: ReadonlySet<FrontendKey>;
+  /** Default none. */
+  readonly listeners?: UdpListeners | undefined;
+  /** True for an address of this node on which node ports are served. */
+  readonly isNodePortAddress: (address: string) => boolean;
+}
+
+/**
+ * Returns true if the current rules would not send a new flow of this client to the same place. `StaleFlowCleaner` asks
+ * this for each entry of the conntrack table.
+ *
+ * | frontend | flow | stale |
+ * |---|---|---|
+ * | present, with endpoints | to one of them | no |
+ * | present, with endpoints | to another, or not translated (started before the rules) | yes |
+ * | present without endpoints, or gone | translated | yes |
+ * | present without endpoints, or gone | not translated | no: a new flow would be the same |
+ * | none | translated, to a local listener, which serves another frontend now | yes |
+ * | none | any other | no |
+ */
+export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): boolean {
+  const { destination, destinationPort, family, replySource, replySourcePort } = flow;
+  const keys = [ipFrontend(destination, destinationPort)];
+  const nodePort = nodePortFrontend(family, destinationPort);
+  if ((frontends.present.has(nodePort) || frontends.gone.has(nodePort)) && frontends.isNodePortAddress(destination)) {
+    keys.push(nodePort);
+  }
+  // An address of the node may also be an external IP: an endpoint of either frontend is right.
+  const known = keys.filter((key) => frontends.present.has(key) || frontends.gone.has(key));
+  const isTranslated = replySource !== destination || replySourcePort !== destinationPort;
+  if (known.length === 0) return isTranslated && listeners?.has(`${replySource} ${replySourcePort}`) === true;
+  const servers = known.map((key) => frontends.present.get(key)).filter((set) => set !== undefined);
+  if (servers.some((set) => set.has(`${replySource} ${replySourcePort}`) || set.has(`${replySource} *`))) return false;
+  return isTranslated || servers.some((set) => set.size > 0);
+}
+
+/**
+ * Groups stale flows so that one filter of the conntrack program deletes a group: all clients of one frontend that use
+ * one dead endpoint. A thousand clients of a deleted DNS server are one deletion. `StaleFlowCleaner` adds each stale
+ * flow, and passes the groups to `ConntrackTool`.
+ */
+export class StaleGroups {
+  readonly #groups = new Map<string, UdpFlow>();
+
+  add(flow: UdpFlow): void {
+    const { destination, destinationPort, replySource, replySourcePort } = flow;
+    this.#groups.set(`${destination} ${destinationPort} ${replySource} ${replySourcePort}`, flow);
+  }
+
+  /** One flow of each group. */
+  get groups(): readonly UdpFlow[] {
+    return [...this.#groups.values()];
+  }
+}
+
+/**
+ * Identifies a UDP frontend, an address and port at which a Service receives datagrams. *Shape:* `10.96.0.10 53` for an
+ * IP of the Service; `v6 * 30053` for its node port, on all node-port addresses of a family.
+ */
+export type FrontendKey = string;
+
+/** Endpoints that may answer at a frontend, as `address port`; `address *` if the view does not have the port. */
+export type Servers = ReadonlySet<string>;
+
+/**
+ * Local listeners to which packet rules redirect frontends, each with the frontend that it serves. *Shape of a
+ * listener:* `192.0.2.1 20173`.
+ */
+export type UdpListeners = ReadonlyMap<string, FrontendKey>;
+
+/** Key of a frontend at an IP of a Service. */
+export const ipFrontend = (address: string, port: number): FrontendKey => `${address} ${port}`;
+/** Key of a frontend at a node port. */
+export const nodePortFrontend = (family: Family, port: number): FrontendKey => `${family} * ${port}`;
+
+/** Returns the IP family of a frontend. */
+export function familyOfFrontend(key: FrontendKey): Family {
+  if (key.includes("*")) return key.startsWith("v6") ? "v6" : "v4";
+  return key.includes(":") ? "v6" : "v4";
+}
+
+/**
+ * Returns all UDP frontends of a view with their serving endpoints, for `StaleFlowCleaner`. A frontend without such
+ * endpoints has an empty set. `isStale` compares flows with the result.
+ *
+ * If several Services claim a frontend, only endpoints of its owner answer there; see `FrontendClaims`. With those of
+ * all of them, a Service with the external IP of another one would keep clients that it got before the other one was
+ * created.
+ *
+ * Traffic policies and topology hints are ignored: like a TCP connection, a running flow stays at its endpoint when
+ * they change. An endpoint that is ready but not serving (publishNotReadyAddresses) gets new flows, so it keeps them.
+ *
+ * *Source:* kube-proxy `conntrack/cleanup.go`, which however skips frontends without serving endpoints and therefore
+ * leaves their flows at dead pods.
+ *
+ * `listeners` are servers, too: those of a proxy that carries traffic. Flows that a proxy before it has sent directly
+ * to an endpoint stay there.
+ *
+ * Pure; O(services + endpoints of those with UDP ports).
+ */
+export function udpFrontends(view: NodeView, listeners: UdpListeners = new Map()): ReadonlyMap<FrontendKey, Servers> {
+  const frontends = new Map<FrontendKey, Set<string>>();
+  const add = (key: FrontendKey, servers: Iterable<string>): void => {
+    const all = frontends.get(key) ?? new Set();
+    frontends.set(key, all);
+    for (const server of servers) all.add(server);
+  };
+  const services = [...view.services.values()].filter(hasUdpPort);
+  for (const family of families) {
+    const claims = new FrontendClaims();
+    for (const { service } of services) claims.put(planService({ service, endpoints: [] }, claimingNode(family)));
+    for (const serviceView of services) {
+      const key = serviceKey(serviceView.service);
+      const isOwned = (address: string | undefined, port: number): boolean =>
+        claims.ownerOf(frontendId({ address, port, protocol: "UDP" })) === key;
+      for (const port of serviceView.service.ports) {
+        if (port.protocol !== "UDP") continue;
+        const servers = serversOf(serviceView, port, family);
+        for (const address of addressesOf(serviceView, family)) {
+          if (isOwned(address, port.port)) add(ipFrontend(address, port.port), servers);
+        }
+        if (isOwned(undefined, port.nodePort)) add(nodePortFrontend(family, port.nodePort), servers);
+      }
+    }
+  }
+  for (const [listener, frontend] of listeners) frontends.get(frontend)?.add(listener);
+  return frontends;
+}
+
+/** A node for plans of which only the places of the frontends are used: they do not depend on the node. */
+function claimingNode(family: Family): NodePlan {
+  return {
+    family,
+    podTraffic: undefined,
+    isMasqueradeAll: false,
+    nodePortAddresses: [],
+    isLoopbackNodePorts: false,
+    nodeAddress: undefined,
+    serviceCIDRs: [],
+  };
+}
+
+/** Returns true if a Service has a UDP port. */
+export function hasUdpPort(service: ServiceItem | undefined): boolean {
+  return service?.service.ports.some((port) => port.protocol === "UDP") ?? false;
+}
+
+function addressesOf({ service }: ServiceView, family: Family): readonly string[] {
+  const { clusterIPs, externalIPs, loadBalancerIPs } = service;
+  return [clusterIPs, externalIPs, loadBalancerIPs].flatMap((set) => set?.[family] ?? []);
+}
+
+/** Returns the endpoints that may answer at a port, as `address port`. */
+function serversOf({ endpoints }: ServiceView, port: ServicePort, family: Family): readonly string[] {
+  return endpoints
+    .filter(({ conditions }) => conditions.serving || conditions.ready)
+    .flatMap((endpoint) => {
+      const targets = targetPorts(endpoint, port);
+      return endpoint.addresses[family].flatMap((address) => targets.map((target) => `${address} ${target}`));
+    });
+}
+
+function targetPorts(endpoint: ViewEndpoint, port: ServicePort): readonly (number | "*")[] {
+  // A Go watcher sends only ports that differ from the Service's target ports.
+  if (endpoint.ports.length === 0) {
+    return [typeof port.targetPort === "number" && port.targetPort !== 0 ? port.targetPort : "*"];
+  }
+  return endpoint.ports
+    .filter(({ name, protocol }) => name === port.name && (protocol === undefined || protocol === "UDP"))
+    .map((target) => target.port);
+}
+
+/** Destination of the datagrams of a UDP entry in the conntrack table. */
+export interface UdpFlow {
+  readonly family: Family;
+  /** Address to which the client sends, before NAT. */
+  readonly destination: string;
+  readonly destinationPort: number;
+  /** Address that answers: an endpoint after DNAT, otherwise the destination itself. */
+  readonly replySource: string;
+  readonly replySourcePort: number;
+}
+
+const direction = String.raw`\bsrc=(\S+) dst=(\S+) sport=(\d+) dport=(\d+)\b`;
+const flowLine = new RegExp(String.raw`(?:^|\s)udp\s+17\s.*?${direction}.*?${direction}`);
+
+/**
+ * Parses a line that `conntrack` prints; undefined if it is not a UDP flow.
+ *
+ * *Shape:* `udp 17 29 src=A dst=B sport=1 dport=2 [UNREPLIED] src=C dst=D sport=3 dport=4 mark=0 use=1`: the original
+ * direction, then the reply. The text around them differs between kernels; these fields have not changed since the
+ * first version of the tool. The tool's XML output would be three times as long.
+ */
+export function parseFlow(line: string): UdpFlow | undefined {
+  const match = flowLine.exec(line);
+  if (match === null) return undefined;
+  const destination = parseAddress(withoutDottedIPv6(match[2] ?? ""));
+  const reply = parseAddress(withoutDottedIPv6(match[5] ?? ""));
+  if (destination === undefined || reply === undefined) return undefined;
+  return {
+    family: destination.family,
+    destination: destination.address,
+    destinationPort: Number(match[4]),
+    replySource: reply.address,
+    replySourcePort: Number(match[7]),
+  };
+}
+
+/** Access to the UDP entries of the kernel's conntrack table, for `StaleFlowCleaner`. */
+export interface ConntrackTool {
+  /**
+   * Calls `visit` for each UDP flow of a family, in one pass over the table.
+   *
+   * Errors: CONNTRACK_MISSING, CONNTRACK_FAILED.
+   */
+  visitUdp(family: Family, visit: (flow: UdpFlow) => void, signal: AbortSignal): Promise<void>;
+  /**
+   * Deletes all flows with one of these pairs of destination and reply source. Returns the number of deleted flows.
+   *
+   * Errors: CONNTRACK_MISSING, CONNTRACK_FAILED. Some flows may be deleted already.
+   */
+  deleteUdp(groups: readonly UdpFlow[], signal: AbortSignal): Promise<number>;
+}
+
+/** Time limit of one call of the tool, in milliseconds. Listing a million entries takes about 5 s. */
+const timeoutMs = 60_000;
+
+/** Exit status of the program for an option that it does not know. */
+const unknownOption = 2;
+
+/** Limit of the output of one call, in bytes. A list of a million entries has about 200 MB. */
+const maxOutputBytes = 1024 * 1024 * 1024;
+
+/**
+ * Returns a `ConntrackTool` that runs the program `conntrack` of conntrack-tools, any version. Since 1.4.7 it has the
+ * option -R, which reads many deletions from standard input; an older one is started once for each deletion. `program`
+ * is its name or path.
+ */
+export function createConntrackTool(program = "conntrack"): ConntrackTool {
+  /** False once the program has refused -R. */
+  let hasBatches = true;
+  return {
+    async visitUdp(family, visit, signal) {
+      await run(program, ["-L", "-p", "udp", "-f", familyName[family]], "", signal, (line) => {
+        const flow = parseFlow(line);
+        if (flow !== undefined) visit(flow);
+      });
+    },
+    async deleteUdp(groups, signal) {
+      if (groups.length === 0) return 0;
+      let count = 0;
+      const countLine = (line: string): void => {
+        if (parseFlow(line) !== undefined) count++;
+      };
+      const commands = groups.map(deletionArguments);
+      if (hasBatches) {
+        const text = commands.map((words) => `${words.join(" ")}\n`).join("");
+        const exitCode = await run(program, ["-R", "-"], text, signal, countLine, [0, unknownOption]);
+        if (exitCode === 0) return count;
+        hasBatches = false;
+      }
+      // Exit status 1 means that nothing matched, because the flow timed out meanwhile.
+      for (const words of commands) await run(program, words, "", signal, countLine, [0, 1]);
+      return count;
+    },
+  };
+}
+
+const familyName: Readonly<Record<Family, string>> = { v4: "ipv4", v6: "ipv6" };
+
+function deletionArguments(flow: UdpFlow): readonly string[] {
+  const { family, destination, destinationPort, replySource, replySourcePort } = flow;
+  return [
+    ...["-D", "-f", familyName[family], "-p", "udp", "-d", destination, "--dport", `${destinationPort}`],
+    ...["-r", replySource, "--reply-port-src", `${replySourcePort}`],
+  ];
+}
+
+/**
+ * Runs the program and passes each line of its output on. Returns its exit status, one of `goodExits`. Errors:
+ * CONNTRACK_MISSING, CONNTRACK_FAILED.
+ */
+async function run(
+  program: string,
+  args: readonly string[],
+  stdin: string,
+  signal: AbortSignal,
+  onLine: (line: string) => void,
+  goodExits: readonly number[] = [0],
+): Promise<number> {
+  let rest = "";
+  const takeText = (text: string): void => {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) onLine(line);
+  };
+  const options = { timeoutMs, stdin, stdout: takeText, signal, env: toolEnvironment(), maxOutputBytes };
+  const end = await runProgram([program, ...args], options);
+  if (rest !== "") onLine(rest);
+  if (end.kind === "exited" && goodExits.includes(end.exitCode)) return end.exitCode;
+  if (end.kind !== "not-started") {
+    const text = `${program} ${args[0]} failed (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
+    throw new BackendError("CONNTRACK_FAILED", text);
+  }
+  const { cause } = end;
+  const isMissing = cause.code === "ENOENT";
+  const message = isMissing ? `command ${program} not found (Debian package conntrack)` : `cannot run ${program}`;
+  throw new BackendError(isMissing ? "CONNTRACK_MISSING" : "CONNTRACK_FAILED", message, { cause });
+}
