@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
+import { watchBatches } from "@kpng/backend-kit/receive/follow-view.ts";
 import { HeldItems } from "@kpng/backend-kit/receive/held-items.ts";
 import { defaultViewBytes } from "@kpng/backend-kit/receive/item-limits.ts";
-import { watchBatches } from "@kpng/backend-kit/receive/follow-view.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { formatState } from "@kpng/watcher/state-file/format-state.ts";
 import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
