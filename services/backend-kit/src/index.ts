@@ -67,8 +67,8 @@ export type {
 } from "./proxy/proxy-spec.ts";
 export type { FamilyPlan, InstalledState, RuleChange, RuleDifference, RuleList, RuleSet } from "./proxy/rule-set.ts";
 export type { FamilyOutcome } from "./proxy/rule-sets.ts";
-export type { WatchOptions } from "./receive/follow-view.ts";
 export { type ConnectionState, type FollowOptions, followView, watchBatches } from "./receive/follow-view.ts";
+export type { WatchOptions } from "./receive/watch-requests.ts";
 export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
 export { ViewState } from "./state/view-state.ts";
 export type { PeriodicCheck, SyncPace } from "./sync/sync-loop.ts";

@@ -1,14 +1,13 @@
 import { constants, zstdDecompressSync } from "node:zlib";
 import { create, fromBinary } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
-import { type CallOptions, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { type CallOptions, Code, ConnectError, createClient } from "@connectrpc/connect";
 import { assertNever } from "@kpng/model/assert-never.ts";
-import type { Admission, ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import type { Admission } from "@kpng/model/forward/forward-gate.ts";
 import type { Position } from "@kpng/model/forward/position.ts";
 import {
   type BatchOp,
   Encoding,
-  type Feature,
   type OpItem,
   OpItemSchema,
   OpItemsSchema,
@@ -27,7 +26,7 @@ import { BackendError } from "../types/backend-error.ts";
 import type { Batch, ViewUpdate } from "../types/sync-update.ts";
 import { HeldItems } from "./held-items.ts";
 import { checkItemSize, checkViewBytes, estimateOpBytes } from "./item-limits.ts";
-import { type Acknowledgements, WatchRequests } from "./watch-requests.ts";
+import { type WatchOptions, WatchRequests } from "./watch-requests.ts";
 
 /** Options of {@link followView}. */
 export interface FollowOptions extends WatchOptions {
@@ -111,35 +110,6 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
       await wait(delayMs, signal);
     }
   }
-}
-
-/** Options of one stream from a watcher, for `watchBatches` and, above it, `followView`. */
-export interface WatchOptions {
-  readonly transport: Transport;
-  /** At most 253 characters. A node that the cluster does not know is allowed. */
-  readonly nodeName: string;
-  /** Value of the label `service.kubernetes.io/service-proxy-name`; undefined or "" for the watcher's default. */
-  readonly serviceProxyName?: string | undefined;
-  /** Maximum size of a message after decompression, in bytes. Default and maximum 64 MiB. */
-  readonly maxMessageBytes?: number | undefined;
-  /**
-   * Maximum memory that the view may take, and each batch, in bytes; `estimateOpBytes` estimates it. A batch or a view
-   * beyond it ends the stream. Default: no limit.
-   */
-  readonly maxViewBytes?: number | undefined;
-  /** Protocol features that this client supports. Default: all that this library supports. */
-  readonly features?: readonly Feature[] | undefined;
-  /**
-   * Digests of the view that earlier streams brought. A watcher that supports them sends only the differences. Each
-   * batch updates them.
-   */
-  readonly held?: HeldItems | undefined;
-  /** Lets through only states that are not older than those of earlier streams. Default: all. */
-  readonly gate?: ForwardGate | undefined;
-  /** Results of syncs, sent to a watcher that accepts acknowledgements. */
-  readonly acks?: Acknowledgements | undefined;
-  /** Name and version of this program, shown in the watcher's list of subscribers. */
-  readonly program?: { readonly name: string; readonly version: string } | undefined;
 }
 
 /**

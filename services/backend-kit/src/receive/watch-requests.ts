@@ -1,4 +1,6 @@
 import { create } from "@bufbuild/protobuf";
+import type { Transport } from "@connectrpc/connect";
+import type { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
 import {
   type Ack,
   AckSchema,
@@ -13,7 +15,36 @@ import {
 import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
-import type { WatchOptions } from "./follow-view.ts";
+import type { HeldItems } from "./held-items.ts";
+
+/** Options of one stream from a watcher, for `watchBatches` and, above it, `followView`. */
+export interface WatchOptions {
+  readonly transport: Transport;
+  /** At most 253 characters. A node that the cluster does not know is allowed. */
+  readonly nodeName: string;
+  /** Value of the label `service.kubernetes.io/service-proxy-name`; undefined or "" for the watcher's default. */
+  readonly serviceProxyName?: string | undefined;
+  /** Maximum size of a message after decompression, in bytes. Default and maximum 64 MiB. */
+  readonly maxMessageBytes?: number | undefined;
+  /**
+   * Maximum memory that the view may take, and each batch, in bytes; `estimateOpBytes` estimates it. A batch or a view
+   * beyond it ends the stream. Default: no limit.
+   */
+  readonly maxViewBytes?: number | undefined;
+  /** Protocol features that this client supports. Default: all that this library supports. */
+  readonly features?: readonly Feature[] | undefined;
+  /**
+   * Digests of the view that earlier streams brought. A watcher that supports them sends only the differences. Each
+   * batch updates them.
+   */
+  readonly held?: HeldItems | undefined;
+  /** Lets through only states that are not older than those of earlier streams. Default: all. */
+  readonly gate?: ForwardGate | undefined;
+  /** Results of syncs, sent to a watcher that accepts acknowledgements. */
+  readonly acks?: Acknowledgements | undefined;
+  /** Name and version of this program, shown in the watcher's list of subscribers. */
+  readonly program?: { readonly name: string; readonly version: string } | undefined;
+}
 
 /**
  * Maximum number of requested batches that have not arrived. With many, the next batch need not wait for a request;
