@@ -9,11 +9,11 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { IpvsChange } from "./commit/change-writer.ts";
 import { IpvsRuleSet, observeRefused } from "./commit/ipvs-rule-set.ts";
-import { checkKernel, isSchedulerName, type KernelSettings, Schedulers, setKernel } from "./commit/kernel-support.ts";
+import { checkKernel, type KernelSettings, setKernel } from "./commit/kernel-support.ts";
 import { handOver, removeKubeProxy } from "./commit/kube-proxy.ts";
 import { removeObjects } from "./commit/remove-objects.ts";
 import { RunTool } from "./read/run-tool.ts";
-import { BackendIpvsError, objectNames } from "./render/kernel-objects.ts";
+import { objectNames } from "./render/kernel-objects.ts";
 
 /**
  * Options of this backend alone; options that kube-proxy also has carry its names.
@@ -21,8 +21,7 @@ import { BackendIpvsError, objectNames } from "./render/kernel-objects.ts";
 export const ipvsOptions: readonly OptionSpec[] = [
   {
     flags: "--ipvs-scheduler <name>",
-    description:
-      "scheduler of virtual servers, unless a Service has its own: rr, wrr, lc, wlc, sh, mh or another one of the kernel",
+    description: "scheduler of virtual servers: rr, wrr, lc, wlc, sh, mh or another one of the kernel",
     default: "rr",
     parse: schedulerName,
   },
@@ -96,7 +95,7 @@ function parseExcludedCIDRs(value: unknown): readonly string[] {
 }
 
 function schedulerName(text: string): string {
-  if (isSchedulerName(text)) return text;
+  if (/^[a-z][a-z0-9]{1,14}$/.test(text)) return text;
   throw new InvalidArgumentError(`"${text}" is not the name of a scheduler: write rr, wrr, lc, wlc, sh or mh`);
 }
 
@@ -186,13 +185,9 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const settings = readIpvsSettings(options);
   const names = objectNames(serviceProxyName);
   const runTool = new RunTool();
-  const openOne = (
-    family: Family,
-    schedulers: Schedulers,
-    { destination, requests, localAddresses, log }: ProxyHost,
-  ): IpvsRuleSet => {
-    const { excludedCIDRs, masqueradeBit, drainMs } = settings;
-    const own = { family, names, runTool, schedulers, excludedCIDRs, masqueradeBit, drainMs };
+  const openOne = (family: Family, { destination, requests, localAddresses, log }: ProxyHost): IpvsRuleSet => {
+    const { scheduler, excludedCIDRs, masqueradeBit, drainMs } = settings;
+    const own = { family, names, runTool, scheduler, excludedCIDRs, masqueradeBit, drainMs };
     const common = { ...own, requests, localAddresses, log };
     if (destination.kind === "kernel") return new IpvsRuleSet(common);
     return new IpvsRuleSet({ ...common, print: destination.kind === "print" ? destination.print : () => undefined });
@@ -204,15 +199,8 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     openRuleSets: async (host) => {
       const isKernel = host.destination.kind === "kernel";
       await checkKernel(runTool);
-      const { scheduler: standard } = settings;
-      const schedulers = new Schedulers({ runTool, standard, log: host.log, mayTry: isKernel });
-      const fault = await schedulers.faultOf(standard);
-      if (fault !== undefined) {
-        const module = `ip_vs_${standard}`;
-        throw new BackendIpvsError("IPVS_UNAVAILABLE", `the kernel has no scheduler ${standard} (${module}): ${fault}`);
-      }
       if (isKernel) await setKernel(settings, { ...host, runTool });
-      const ruleSets = nodeFamilies().map((family) => openOne(family, schedulers, host));
+      const ruleSets = nodeFamilies().map((family) => openOne(family, host));
       observeRefused(host.metrics, ruleSets);
       return { ruleSets };
     },

@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { createInterface } from "node:readline";
 import { IpvsRuleSet } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
-import { checkKernel, type KernelSettings, Schedulers, setKernel } from "@kpng/backend-ipvs/commit/kernel-support.ts";
+import { checkKernel, type KernelSettings, setKernel } from "@kpng/backend-ipvs/commit/kernel-support.ts";
 import { RunTool } from "@kpng/backend-ipvs/read/run-tool.ts";
 import { objectNames } from "@kpng/backend-ipvs/render/kernel-objects.ts";
 import { RecentAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
@@ -25,6 +25,7 @@ export type NodeRequest =
       readonly state: State;
       /** `--ipvs-exclude-cidrs`. Default none. */
       readonly excludedCIDRs?: readonly string[];
+      readonly scheduler?: string;
     }
   /** Applies a state by comparing touched Services only, as a change of the view does. */
   | { readonly kind: "apply"; readonly state: State }
@@ -66,13 +67,12 @@ let rules: RuleSets | undefined;
 let keys: readonly ServiceKey[] = [];
 let changes: string[] = [];
 
-function open(settings: Settings, excludedCIDRs: readonly string[] = []): RuleSets {
-  const schedulers = new Schedulers({ runTool, standard: "rr", log: silent, mayTry: true });
+function open(settings: Settings, excludedCIDRs: readonly string[] = [], scheduler = "rr"): RuleSets {
   ruleSets = families.map(
     (family) =>
       new IpvsRuleSet({
         ...{ family, names, runTool, requests, localAddresses, log: silent },
-        ...{ schedulers, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
+        ...{ scheduler, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
       }),
   );
   return new RuleSets<RuleChange>({
@@ -94,7 +94,7 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
   const outcomeOf = async () => {
     switch (request.kind) {
       case "start":
-        rules = open(request.settings, request.excludedCIDRs);
+        rules = open(request.settings, request.excludedCIDRs, request.scheduler);
         return await rules.sync(take(request.state).view, "all", stages);
       case "apply": {
         const { view, touched } = take(request.state);

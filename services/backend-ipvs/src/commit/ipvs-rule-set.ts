@@ -42,14 +42,14 @@ import { NodePlaces } from "../render/node-places.ts";
 import { renderFrame } from "../render/render-frame.ts";
 import { type RenderContext, renderService } from "../render/render-service.ts";
 import { ChangeWriter, type IpvsChange, makeIpvsChange, type WriteOptions } from "./change-writer.ts";
-import type { Schedulers } from "./kernel-support.ts";
 import { createInterface, interfaceLines, NodeFrame, readFrame } from "./node-frame.ts";
 
 interface IpvsRuleSetOptions {
   readonly family: Family;
   readonly names: ObjectNames;
   readonly runTool: RunTool;
-  readonly schedulers: Schedulers;
+  /** Scheduler of all virtual servers. *Shape:* `rr`. */
+  readonly scheduler: string;
   /** Addresses at which virtual servers of other programs are not taken over. */
   readonly excludedCIDRs: readonly string[];
   readonly masqueradeBit: number;
@@ -210,7 +210,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
    * or lose a place by that.
    */
   async #render(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
-    const { schedulers, localAddresses } = this.#options;
+    const { scheduler, localAddresses } = this.#options;
     // Each pod may bring a link with a link-local address, which must not render all Services again.
     const local = localAddresses()
       [this.family].filter((address) => !address.startsWith("fe80:"))
@@ -241,7 +241,6 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
         for (const other of this.#nodePlaces.put(key, service)) again.add(other);
         this.#marks.release(key);
         const view = plan.view?.(key);
-        const scheduler = await schedulers.schedulerOf(view);
         const context: RenderContext = { ...common, view, scheduler };
         this.#objects.put(key, service === undefined ? undefined : renderService(service, context));
         if (++count % servicesPerTurn === 0) await nextTurn();

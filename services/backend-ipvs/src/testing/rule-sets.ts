@@ -6,7 +6,6 @@ import { createLog } from "@kpng/process/log.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { IpvsRuleSet } from "../commit/ipvs-rule-set.ts";
-import { Schedulers } from "../commit/kernel-support.ts";
 import type { readConnectionCounts } from "../read/connection-counts.ts";
 import { RunTool } from "../read/run-tool.ts";
 import { objectNames } from "../render/kernel-objects.ts";
@@ -35,7 +34,7 @@ export function openRuleSet(parts: Partial<Parts> = {}): IpvsRuleSet {
   const runTool = new RunTool();
   return new IpvsRuleSet({
     ...{ family, names: objectNames(""), runTool, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
-    schedulers: new Schedulers({ runTool, standard: "rr", log, mayTry: false }),
+    scheduler: "rr",
     ...{ localAddresses, log, nowMs, mostAlone, readConnections, requests },
   });
 }

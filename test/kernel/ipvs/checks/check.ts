@@ -1,5 +1,4 @@
 import { publicAddress, web } from "../../../scenario/build.ts";
-import type { State } from "../../../scenario/manifest.ts";
 import type { TwoNodes } from "../../laboratory/two-nodes.ts";
 import type { NodeUnderTest } from "../node-under-test.ts";
 
@@ -17,15 +16,6 @@ export const both = web(options, ["b", "c"]);
 
 /** Cluster state with that Service, and endpoint c alone. */
 export const onlyC = web(options, ["c"]);
-
-/** Returns the state with an annotation for the scheduler of all Services. */
-export function withScheduler(state: State, scheduler: string): State {
-  const annotations = { "kpng.io/ipvs-scheduler": scheduler };
-  return {
-    ...state,
-    services: state.services.map((one) => ({ ...one, metadata: { ...one.metadata, annotations } })),
-  };
-}
 
 /** Returns a line if a condition does not hold. */
 export function expectTrue(condition: boolean, said: string): readonly string[] {

@@ -1,6 +1,6 @@
 import { named, together, web } from "../../../scenario/build.ts";
 import { addressOf, clusterIP, pod } from "../../../scenario/packet.ts";
-import { both, type Checks, expectTrue, onlyC, options, withScheduler } from "./check.ts";
+import { both, type Checks, expectTrue, onlyC, options } from "./check.ts";
 
 /** Endpoints that drain: they keep their connections and get no new ones. */
 export const drainingChecks: Checks = {
@@ -112,7 +112,7 @@ export const drainingChecks: Checks = {
   },
 
   "with the scheduler sh, a client of an endpoint that drains is served by another one": async (world, node) => {
-    await node.ask({ kind: "start", settings: {}, state: withScheduler(both, "sh") });
+    await node.ask({ kind: "start", settings: {}, state: both, scheduler: "sh" });
     const agent = world.agentOf(pod("a"));
     const id = 900_030;
     const address = addressOf(both, clusterIP("web"), "v4");
@@ -121,7 +121,7 @@ export const drainingChecks: Checks = {
     let { name } = await agent.send({ kind: "look", id });
     while (name === undefined && performance.now() < deadlineMs) ({ name } = await agent.send({ kind: "look", id }));
     const other = name === "b" ? "c" : "b";
-    await node.ask({ kind: "apply", state: withScheduler(web(options, [other]), "sh") });
+    await node.ask({ kind: "apply", state: web(options, [other]) });
     const { output } = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -- '-t 10.96.0.11:80'" });
     const answer = await agent.askOnce({ protocol: "tcp", address, port: 80, timeoutMs: 30_000 });
     await agent.send({ kind: "end", id });

@@ -1,10 +1,10 @@
 import { wantedSysctls } from "@kpng/backend-ipvs/commit/kernel-support.ts";
 import { programFile } from "../../../process/program-file.ts";
-import { both, type Checks, expectTrue, withScheduler } from "./check.ts";
+import { both, type Checks, expectTrue } from "./check.ts";
 
 const program = programFile("backend-ipvs");
 
-/** Parts of the kernel that a start needs, schedulers, and settings. */
+/** Parts of the kernel that a start needs, and settings. */
 export const settingChecks: Checks = {
   "a start finds everything that it needs in the kernel, and changes nothing to find it": async (_world, node) => {
     const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
@@ -20,25 +20,6 @@ export const settingChecks: Checks = {
       ...expectTrue(first === "", `before the first sync: ${first}`),
       ...expectTrue(after === before, `changed: ${before} → ${after}`),
       ...expectTrue(second === "", `after a sync: ${second}`),
-    ];
-  },
-
-  "a Service has the scheduler of its annotation, and one that the kernel lacks stops nothing": async (_w, node) => {
-    const servers = async (): Promise<string> =>
-      (await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -F -- '-A -t 10.96.0.11:80'" })).output.trim();
-    await node.ask({ kind: "start", settings: {}, state: withScheduler(both, "lc") });
-    const first = await servers();
-    // Endpoints of Services of the check before drain until this sync, which finds them without connections.
-    await node.ask({ kind: "apply", state: withScheduler(both, "lc") });
-    const again = await node.ask({ kind: "apply", state: withScheduler(both, "lc") });
-    await node.ask({ kind: "apply", state: withScheduler(both, "nosuch") });
-    const second = await servers();
-    const { output: trial } = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -F 192.0.2.0 || true" });
-    return [
-      ...expectTrue(first === "-A -t 10.96.0.11:80 -s lc", `with lc: ${first}`),
-      ...again.changes.map((change) => `the second sync changes ${change}`),
-      ...expectTrue(second === "-A -t 10.96.0.11:80 -s rr", `with a scheduler that does not exist: ${second}`),
-      ...expectTrue(trial === "", `a trial is left: ${trial}`),
     ];
   },
 
