@@ -68,13 +68,6 @@ export const nodesRow: Row = {
       ],
     },
     {
-      title: "Affinity without room",
-      description:
-        "Connections to Services with client affinity whose client kpng-nft did not remember: its map is full.",
-      unit: "ops",
-      queries: [worst(rate("kpng_nft_affinity_not_remembered_total", node), "{{instance}} {{ip_family}}")],
-    },
-    {
       title: "Refused objects",
       description: "kpng-ipvs: addresses and endpoints that the kernel refuses; the log names each with its Service.",
       unit: "short",

@@ -11,7 +11,6 @@ import { ClashReport } from "@kpng/backend-kit/proxy/family-planner.ts";
 import { countRepairs, driftCheck } from "@kpng/backend-kit/proxy/serve-task.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
-import { observeAffinity } from "@kpng/nftables/commit/open-rule-sets.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { makeClosedCounter } from "@kpng/process/health/probe-server.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
@@ -90,7 +89,6 @@ const groups: Readonly<Record<string, Register>> = {
     registerDriftCheck("iptables", registry);
   },
   nft: (registry) => {
-    observeAffinity(registry, []);
     countRepairs("nft", registry, []);
     registerDriftCheck("nft", registry);
   },
@@ -107,7 +105,6 @@ const groups: Readonly<Record<string, Register>> = {
     registerDriftCheck("ipvs", registry);
   },
   ebpf: (registry) => {
-    observeAffinity(registry, []);
     countRepairs("ebpf", registry, []);
     registerDriftCheck("ebpf", registry);
   },

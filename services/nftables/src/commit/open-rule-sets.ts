@@ -1,15 +1,11 @@
 import { release } from "node:os";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
-import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-spec.ts";
-import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import { CleanupFailures, type ProxyHost } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import { families } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { Counter, type Registry } from "prom-client";
 import { NftablesConnection, RulesetChanges } from "../netlink/nftables-connection.ts";
-import type { TableId } from "../netlink/transaction.ts";
 import { readOwnObjects } from "../read/read-table.ts";
-import { ipOf, notRemembered } from "../render/skeleton.ts";
+import { ipOf } from "../render/skeleton.ts";
 import { NftRuleSet } from "./nft-rule-set.ts";
 import { PrintedRuleSet } from "./printed-rule-set.ts";
 import { applyNft, checkVersions } from "./run-nft.ts";
@@ -30,7 +26,7 @@ export interface TableSettings {
  */
 export async function openRuleSets(
   settings: TableSettings,
-  { destination, metrics }: ProxyHost,
+  { destination }: ProxyHost,
 ): Promise<readonly (NftRuleSet | PrintedRuleSet)[]> {
   const { table, masqueradeBit, maxClients } = settings;
   await checkVersions(release());
@@ -42,10 +38,6 @@ export async function openRuleSets(
     const print = destination.kind === "print" ? destination.print : undefined;
     return options.map((each) => new PrintedRuleSet({ ...each, print }));
   }
-  observeAffinity(
-    metrics,
-    options.map(({ family, connection }) => ({ id: { family, name: table }, connection })),
-  );
   return options.map((each) => new NftRuleSet(each));
 }
 
@@ -62,32 +54,4 @@ export async function deleteTables(table: string, log: Log): Promise<void> {
     });
   }
   failures.end();
-}
-
-/** A table and how to read it. */
-export interface ObservedTable {
-  readonly id: TableId;
-  readonly connection: Pick<NftablesConnection, "readCounter">;
-}
-
-/**
- * Adds the metric of clients that a full map of affinity does not remember. Each scrape reads the counter in the kernel
- * of each table; one that cannot be read leaves the metric as it was.
- */
-export function observeAffinity(registry: Registry, tables: readonly ObservedTable[]): void {
-  new Counter({
-    name: "kpng_nft_affinity_not_remembered_total",
-    help: "Connections whose client is not remembered, because the map of clients is full (--max-affinity-clients)",
-    labelNames: ["ip_family"] as const,
-    registers: [registry],
-    async collect() {
-      for (const { id, connection } of tables) {
-        const count = await connection.readCounter(id, notRemembered).catch(() => undefined);
-        if (count === undefined) continue;
-        const labels = { ip_family: familyLabels[id.family] };
-        this.remove(labels);
-        this.inc(labels, count);
-      }
-    },
-  });
 }

@@ -24,7 +24,6 @@ export const nftables = {
   deleteElement: (nftablesSubsystem << 8) | 14,
   newGeneration: (nftablesSubsystem << 8) | 15,
   getGeneration: (nftablesSubsystem << 8) | 16,
-  getObject: (nftablesSubsystem << 8) | 19,
 } as const;
 
 /** NFNL_BATCH_GENID. */
@@ -77,12 +76,3 @@ export const metaPriority = 2;
 
 /** Registers of the virtual machine of nftables: NFT_REG_1 holds 16 bytes, NFT_REG32_01 the second 4 of them. */
 export const register = { first: 1, second: 9 } as const;
-
-/** NFTA_OBJ_*. */
-export const object = { table: 1, name: 2, type: 3, data: 4 } as const;
-
-/** NFT_OBJECT_COUNTER. */
-export const counterObject = 1;
-
-/** NFTA_COUNTER_*. */
-export const counter = { bytes: 1, packets: 2 } as const;

@@ -2,27 +2,17 @@ import { constants } from "node:os";
 import { getSystemErrorName, isDeepStrictEqual } from "node:util";
 import type { ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
-  counterObject,
   elementList,
   flags,
   generationId,
   messageType,
   nftables,
-  object as objectAttribute,
   rule as ruleAttribute,
   table as tableAttribute,
 } from "./constants.ts";
 import { forEachAttribute, NetlinkWriter, nfnetlinkHeaderBytes, readMessages } from "./messages.ts";
 import { BackendNftError, NetlinkSocket } from "./netlink-socket.ts";
-import {
-  readChain,
-  readElementList,
-  readNamedCounter,
-  readRule,
-  readSet,
-  readText,
-  type TableObjects,
-} from "./read-objects.ts";
+import { readChain, readElementList, readRule, readSet, readText, type TableObjects } from "./read-objects.ts";
 import { type BatchStep, type EncodedBatch, encodeBatch, type TableId } from "./transaction.ts";
 
 /** The generation of the kernel has 32 bits, and 0 is skipped. */
@@ -178,23 +168,6 @@ export class NftablesConnection {
       };
       return { result, take };
     });
-  }
-
-  /** Returns the packets of a named counter; undefined if the table has none of this name. Errors: READ_FAILED. */
-  async readCounter(table: TableId, name: string): Promise<number | undefined> {
-    const request = (writer: NetlinkWriter): void => {
-      writer.text(objectAttribute.table, table.name);
-      writer.uint32(objectAttribute.type, counterObject);
-    };
-    const counters = await this.#dump(table, "its counters", nftables.getObject, request, () => {
-      const result = new Map<string, number>();
-      const take = (bytes: Buffer): void => {
-        const counter = readNamedCounter(bytes);
-        result.set(counter.name, counter.packets);
-      };
-      return { result, take };
-    });
-    return counters.get(name);
   }
 
   /** Returns the names of the chains and sets of a table; undefined if it does not exist. Errors: READ_FAILED. */

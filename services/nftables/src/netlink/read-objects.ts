@@ -2,14 +2,12 @@ import type { ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
   chain as chainAttribute,
   commentRecord,
-  counter as counterAttribute,
   data,
   element,
   elementList,
   expression,
   listItem,
   mapFlag,
-  object as objectAttribute,
   rule as ruleAttribute,
   set as setAttribute,
   verdict,
@@ -42,20 +40,6 @@ export function readSet(bytes: Buffer): TableObjects["sets"][number] & { readonl
     else if (type === setAttribute.flags) isMap = (value.readUInt32BE(0) & mapFlag) !== 0;
   });
   return { ...names, kind: isMap ? "map" : "set" };
-}
-
-/** Decodes a message that describes a named counter. */
-export function readNamedCounter(bytes: Buffer): { readonly name: string; readonly packets: number } {
-  let [name, packets] = ["", 0];
-  forEachAttribute(bytes, (type, value) => {
-    if (type === objectAttribute.name) name = readText(value);
-    else if (type === objectAttribute.data) {
-      forEachAttribute(value, (part, content) => {
-        if (part === counterAttribute.packets) packets = Number(content.readBigUInt64BE(0));
-      });
-    }
-  });
-  return { name, packets };
 }
 
 /**

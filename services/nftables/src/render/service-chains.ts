@@ -3,7 +3,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { AllowedSources, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { firstEndpointId, packed, sharedSets } from "../layout/elements.ts";
 import type { TableId } from "../netlink/transaction.ts";
-import { ipOf, notRemembered } from "./skeleton.ts";
+import { ipOf } from "./skeleton.ts";
 
 /** A chain that some Services need, and the set or map that belongs to it. */
 export interface ServiceChain {
@@ -31,7 +31,7 @@ export const rangesPattern = /^ranges_[0-9a-f]{16}$/;
  * A client whose endpoint is remembered and still has an id in `sticky_endpoints` gets it again; an endpoint that is
  * removed loses its id in the same transaction, so no new connection goes there. All other clients get a random
  * endpoint, which is remembered. If the map of clients is full, `update` fails and its rule ends: the connection goes
- * to a random endpoint that is not remembered, and is counted. The sets for policy Cluster and policy Local have
+ * to a random endpoint that is not remembered. The sets for policy Cluster and policy Local have
  * separate maps, because a client may have an endpoint in one that the other does not contain.
  */
 export function renderStickyChain(
@@ -66,7 +66,7 @@ export function renderStickyChain(
       `delete @${clients} { ${ip} saddr : meta priority }`,
       `update @${clients} { ${client} } ${goThere}`,
       // The map is full.
-      `counter name ${notRemembered} ${goThere}`,
+      goThere,
     ],
   };
 }

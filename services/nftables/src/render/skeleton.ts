@@ -11,9 +11,6 @@ export const layoutChain = "kpng_layout_1";
 /** Name of a chain of {@link renderHooks}: without it, no packet reaches the rules and sets of a table. */
 export const firstHook = "nat_prerouting";
 
-/** Named counter of connections with affinity whose client is not remembered, because the map of clients is full. */
-export const notRemembered = "not_remembered";
-
 /** Settings that the fixed rules of one table depend on. */
 export interface SkeletonOptions {
   readonly node: NodePlan;
@@ -45,7 +42,6 @@ export function renderSkeleton(options: SkeletonOptions): string {
   const ip = ipOf(node.family);
   return lines([
     `add table ${ip} ${table}`,
-    `add counter ${ip} ${table} ${notRemembered}`,
     ...renderSets(node.family).map((set) => set.replace(/^(map|set) /, `add $1 ${ip} ${table} `)),
     ...renderChains(ip, table, fixedChains(options)),
   ]);

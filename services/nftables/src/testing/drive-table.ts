@@ -88,7 +88,6 @@ const present = [...(await connection.readElements(id, "frontends"))]
 await connection.commit(id, [{ set: "frontends", kind: "put", elements: present }]);
 nft("add", "counter", ip, "kpng", "seven", "{ packets 7 bytes 700 }");
 const isForeignSeen = (await connection.generation()) !== known;
-const counted = await Promise.all(["not_remembered", "seven"].map((name) => connection.readCounter(id, name)));
 nft("delete", "table", ip, "kpng");
 const lostTable = sizes(await table.repair(plan)).elements;
 const element = { key: "\0\0\0\0", data: { kind: "goto", chain: "absent" } } as const;
@@ -139,7 +138,7 @@ process.stdout.write(
       lostTable,
     },
     ...{ chainCommits: chainCommitsOfLoad, closed },
-    ...{ refusal, repaired, left, foreign, listing, foreignRange, rangesAfter, counted },
+    ...{ refusal, repaired, left, foreign, listing, foreignRange, rangesAfter },
     ...{ ownChange, readsAfterOwnChange, isForeignSeen, blocked },
   }),
 );
