@@ -164,10 +164,7 @@ describe("a program on the PATH is a backend", () => {
   });
 });
 
-const tokenFlags = [
-  ...["--listen-tls-key", "key.pem", "--listen-tls-crt", "crt.pem"],
-  ...["--token-audience", "kpng", "--token-issuer", "https://issuer.test"],
-];
+const tokenFlags = [...["--listen-tls-key", "key.pem", "--listen-tls-crt", "crt.pem"], ...["--token-audience", "kpng"]];
 
 describe("the command line", () => {
   test.each([
@@ -180,11 +177,7 @@ describe("the command line", () => {
     [["file", "to-api", "--listen-tls-key", "key.pem"], 1, "missing: --listen-tls-crt, --listen-tls-ca"],
     [["api", "--api", "host:99999", "to-file"], 1, '[BAD_OPTION] --api "host:99999" is not an address'],
     [["local", "--tls-ca", "/nonexistent.pem", "to-json"], 1, "[TLS_FILES] --tls-ca /nonexistent.pem cannot be read"],
-    [
-      ["file", "to-api", ...tokenFlags, "--token-jwks", "/nonexistent.json"],
-      1,
-      "[TOKEN_FILE] --token-jwks /nonexistent.json cannot be read",
-    ],
+    [["file", "to-api", ...tokenFlags], 1, "[BAD_OPTION] --token-audience needs an API server: kpng kube, or kpng api"],
     [["file", "to-nowhere"], 2, "unknown command 'to-nowhere'"],
     [["file", "to-api", "--colour"], 2, "unknown option '--colour'"],
     [["local", "to-json", "--node-name", "x".repeat(254)], 2, "at most 253 characters"],

@@ -42,12 +42,9 @@ export const connections: Row = {
     },
     {
       title: "Tokens",
-      description: "Tokens of calls, and reviews of tokens by the API server.",
+      description: "Reviews of tokens by the API server.",
       unit: "ops",
-      queries: [
-        { expr: rate("kpng_token_checks_total", watcher), legend: "{{instance}} {{result}}" },
-        { expr: rate("kpng_token_reviews_total", watcher), legend: "{{instance}} review {{result}}" },
-      ],
+      queries: [{ expr: rate("kpng_token_reviews_total", watcher), legend: "{{instance}} review {{result}}" }],
     },
     {
       title: "Certificate",

@@ -18,7 +18,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { makeCertificateMetrics } from "@kpng/watcher/connection/certificate-metrics.ts";
 import { makeConnectionMetrics } from "@kpng/watcher/connection/connection-metrics.ts";
 import { Refusals } from "@kpng/watcher/connection/refusals.ts";
-import { makeTokenMetrics } from "@kpng/watcher/identity/token/token-metrics.ts";
+import { makeReviewCounter } from "@kpng/watcher/identity/token-checker.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
@@ -49,7 +49,7 @@ const groups: Readonly<Record<string, Register>> = {
     makeConnectionMetrics(registry, () => 0);
     new Refusals(log, registry);
     new StartLimits({ registry, log });
-    makeTokenMetrics(registry);
+    makeReviewCounter(registry);
     makeCertificateMetrics(registry);
   },
   kube: (registry) => {

@@ -23,6 +23,6 @@ export interface SinkCommand {
 
 /** Context of a sink. */
 export interface SinkContext extends CommandContext {
-  /** Makes a connection to the API server that the source reads from; undefined if it reads no API server. */
+  /** Makes a connection to the API server; undefined if the source has no options for it. */
   readonly connect?: (() => Promise<KubeConnection>) | undefined;
 }

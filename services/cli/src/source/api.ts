@@ -6,6 +6,7 @@ import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import { clientOptions } from "@kpng/process/token-file.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { readApiClient } from "../context/api-client.ts";
+import { connect, kubeOptions } from "./kube.ts";
 import type { SourceCommand } from "./source-command.ts";
 import { staleOption } from "./stale-option.ts";
 
@@ -45,6 +46,8 @@ export const apiCommand: SourceCommand = {
       parse: parseDurationMs,
     },
     ...clientOptions("the connection to the upstream watcher"),
+    // The API server that reviews tokens, with `to-api --token-audience`.
+    ...kubeOptions,
   ],
   examples: `
 Examples:
@@ -54,6 +57,7 @@ Examples:
   # the cluster state of a running watcher, in a file
   kpng api --api 127.0.0.1:12090 to-file -o state.yaml
 `,
+  connect,
   make: (options, sink, context) => {
     const api = String(options.api ?? "");
     const client = readApiClient(options);

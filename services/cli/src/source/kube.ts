@@ -1,10 +1,23 @@
-import { parseNonEmptyText } from "@kpng/process/options.ts";
+import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
 import type { KubeConnection } from "@kpng/watcher/source/kube/client/connection.ts";
 import type { Options } from "../context/command-context.ts";
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import { readProxyNames } from "./proxy-names.ts";
 import type { SourceCommand } from "./source-command.ts";
 import { staleOption } from "./stale-option.ts";
+
+/** Options of {@link connect}. */
+export const kubeOptions: readonly OptionSpec[] = [
+  {
+    flags: "--kubeconfig <file>",
+    description: "kubeconfig file (default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config)",
+  },
+  {
+    flags: "--server <url>",
+    description: "URL of the API server, instead of the one in the kubeconfig or of the pod's environment",
+    parse: parseNonEmptyText,
+  },
+];
 
 /**
  * `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. `makeKpng` passes
@@ -15,19 +28,7 @@ export const kubeCommand: SourceCommand = {
   name: "kube",
   description: "watch the API server of the cluster",
   asksServer: true,
-  options: [
-    {
-      flags: "--kubeconfig <file>",
-      description: "kubeconfig file (default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config)",
-    },
-    {
-      flags: "--server <url>",
-      description: "URL of the API server, instead of the one in the kubeconfig or of the pod's environment",
-      parse: parseNonEmptyText,
-    },
-    staleOption,
-    ...keepOptions,
-  ],
+  options: [...kubeOptions, staleOption, ...keepOptions],
   examples: `
 Examples:
   # in a pod with the ServiceAccount of deploy/kubernetes/watcher/rbac.yaml
@@ -57,7 +58,8 @@ Examples:
   },
 };
 
-async function connect(options: Options): Promise<KubeConnection> {
+/** Connects to the API server as {@link kubeOptions} say. */
+export async function connect(options: Options): Promise<KubeConnection> {
   const { kubeconfig, server } = options as Record<string, string | undefined>;
   // Loaded on demand: the Kubernetes client takes half a second and 80 MB.
   const { connectKube } = await import("@kpng/watcher/source/kube/client/connect.ts");

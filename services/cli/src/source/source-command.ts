@@ -15,7 +15,7 @@ export interface SourceCommand {
   readonly examples: string;
   /** True if the objects come from a server, which may be unreachable. Default false. */
   readonly asksServer?: boolean | undefined;
-  /** Makes another connection to the API server that the source reads from; undefined if it reads no API server. */
+  /** Makes a connection to the API server; undefined if the command has no options for it. */
   readonly connect?: ((options: Options) => Promise<KubeConnection>) | undefined;
   make(options: Options, sink: ClusterSink, context: CommandContext): Source;
 }

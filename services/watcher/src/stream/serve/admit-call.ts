@@ -1,7 +1,7 @@
 import { Http2ServerRequest } from "node:http2";
 import { Code } from "@connectrpc/connect";
 import { joinRights, type Rights, type TokenProblem } from "../../identity/rights.ts";
-import type { CheckedToken, TokenChecker } from "../../identity/token/token-checker.ts";
+import type { CheckedToken, TokenChecker } from "../../identity/token-checker.ts";
 import type { CallContext, ServerRequest, ServerResponse } from "./request-handler.ts";
 
 /**
@@ -35,7 +35,7 @@ export function admitCall(
     begin(withProblem(call, { code: Code.Unauthenticated, message: problem ?? "" }));
     return;
   }
-  const result = tokens.check(token);
+  const result = tokens.check(token, request.socket.remoteAddress);
   if (result instanceof Promise) {
     result
       .then((checked) => {

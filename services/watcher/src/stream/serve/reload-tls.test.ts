@@ -16,7 +16,7 @@ import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";
 import { readTokenFile } from "@kpng/process/token-file.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { TokenChecker } from "../../identity/token/token-checker.ts";
+import { TokenChecker } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./serve-options.ts";
@@ -157,12 +157,12 @@ test("a new CA ends the streams of the old one, and clients with renewed files r
 test("a new CA ends only connections whose client presented a certificate", async () => {
   await watched.stop();
   const [socket, tokenFile] = [join(folder, "socket"), join(folder, "token")];
-  const issuer = await TokenIssuer.make();
+  const issuer = new TokenIssuer();
   const none = new Set<string>();
   const accounts = { node: new Set(["kube-system/kpng-node"]), state: none, inspection: none };
-  const tokens = new TokenChecker({ authority: issuer, audience: "kpng", accounts, log });
+  const tokens = new TokenChecker({ review: issuer.review, audience: "kpng", accounts, log });
   await serve({ tokens, listen: ["tcp://127.0.0.1:0", `unix://${socket}`] });
-  writeFileSync(tokenFile, await issuer.sign({ node: "n1" }));
+  writeFileSync(tokenFile, issuer.issue({ node: "n1" }));
   const api = `https://${watched.address}`;
   await watch(dial({ api, tls: readClientTls({ ca: old.ca }), token: readTokenFile(tokenFile) }));
   await watch(dial({ api: `unix://${socket}` }));

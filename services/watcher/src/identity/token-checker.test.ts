@@ -1,0 +1,171 @@
+import { Code } from "@connectrpc/connect";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { forge, TokenIssuer } from "../testing/token-issuer.ts";
+import { type KnownToken, makeReviewCounter, TokenChecker, type TokenCheckerOptions } from "./token-checker.ts";
+import { rightsOfToken } from "./token-review.ts";
+
+const accounts = {
+  node: new Set(["kube-system/kpng-node"]),
+  state: new Set(["kube-system/kpng-relay"]),
+  inspection: new Set(["ops/alice"]),
+};
+
+let issuer: TokenIssuer;
+let checker: TokenChecker;
+beforeEach(() => {
+  issuer = new TokenIssuer();
+  make();
+});
+afterEach(() => checker.stop());
+
+function make(options: Partial<TokenCheckerOptions> = {}): void {
+  const log = createLog("error", () => undefined);
+  checker = new TokenChecker({ review: issuer.review, audience: "kpng", accounts, log, ...options });
+}
+
+/** Returns "accepted", or why the token is refused. */
+async function outcome(token: string, address?: string): Promise<string> {
+  const result = await checker.check(token, address);
+  return result.kind === "accepted" ? "accepted" : result.problem.message;
+}
+
+/** Checks a token, and returns it as one with a call in progress. */
+async function use(text: string): Promise<KnownToken> {
+  const result = await checker.check(text);
+  if (result.kind === "refused") throw new Error(result.problem.message);
+  result.token.calls += 1;
+  return result.token;
+}
+
+const limit = { timeout: 30_000 };
+
+describe("a token is refused without a review", () => {
+  test.each([
+    { that: "has expired", claims: { expiresIn: -60 }, reason: "expired" },
+    { that: "is for another audience", claims: { audience: "https://kubernetes.default.svc" }, reason: "audience" },
+    { that: "is not a ServiceAccount's", claims: { account: "a:b:c" }, reason: "not a ServiceAccount's" },
+    { that: "has an account without a right", claims: { account: "default:default" }, reason: "has no right" },
+  ])("that $that", async ({ claims, reason }) => {
+    expect(await outcome(issuer.issue(claims))).toContain(reason);
+    expect(issuer.reviews).toBe(0);
+  });
+
+  test("that is not a token, or too long", async () => {
+    for (const text of ["", "a.b.c", "x"]) expect(await outcome(text)).toContain("malformed");
+    expect(await outcome("x".repeat(100_000))).toContain("too long");
+    expect(issuer.reviews).toBe(0);
+  });
+});
+
+test("a token that the API server refuses is not reviewed again at once", async () => {
+  issuer.answer = { kind: "invalid", reason: "pod not found" };
+  const token = issuer.issue();
+  expect(await outcome(token)).toContain("pod not found");
+  expect(await outcome(token)).toContain("pod not found");
+  expect(issuer.reviews).toBe(1);
+});
+
+test("an accepted token is reviewed once, also if its calls come together", async () => {
+  const token = issuer.issue();
+  expect(await Promise.all([outcome(token), outcome(token), outcome(token)])).toEqual(Array(3).fill("accepted"));
+  expect(checker.check(token)).toMatchObject({ kind: "accepted" });
+  expect(issuer.reviews).toBe(1);
+});
+
+test("forged tokens cause 20 reviews a minute for their address, and none for those of others", async () => {
+  for (let count = 0; count < 50; count++) await outcome(forge({ node: `n${count}` }), "10.0.0.66");
+  expect(issuer.reviews).toBe(20);
+  expect(await checker.check(issuer.issue({ node: "new" }), "10.0.0.66")).toMatchObject({
+    problem: { code: Code.Unavailable },
+  });
+  expect(await outcome(issuer.issue({ node: "new" }), "10.0.0.1")).toBe("accepted");
+});
+
+test("one pod's valid tokens cause 60 reviews a minute, and none for those of other nodes", async () => {
+  for (let count = 0; count < 80; count++) await outcome(issuer.issue({ expiresIn: 1_000 + count }), `10.0.0.${count}`);
+  expect(issuer.reviews).toBe(60);
+  expect(await outcome(issuer.issue({ node: "n2" }))).toBe("accepted");
+});
+
+test("a flood of tokens whose first reviews last does not delay the end of a revoked one", async () => {
+  const never = new Promise<never>(() => undefined);
+  const revoked = issuer.issue();
+  make({ reviewMs: 20, review: (text) => (text === revoked ? issuer.review(text) : never) });
+  checker.start();
+  const token = await use(revoked);
+  for (let count = 0; count < 50; count++) void checker.check(forge({ node: `n${count}` }), `10.0.0.${count}`);
+  issuer.answer = { kind: "invalid", reason: "pod not found" };
+  await expect.poll(() => token.ended.aborted, limit).toBe(true);
+});
+
+test("a token whose review lasts is revoked like any other", async () => {
+  make({ reviewMs: 40 });
+  checker.start();
+  issuer.reviewDelayMs = 200;
+  const token = await use(issuer.issue());
+  issuer.answer = { kind: "invalid", reason: "pod not found" };
+  await expect.poll(() => token.ended.aborted, limit).toBe(true);
+});
+
+test("a token ends its calls when it expires", async () => {
+  let nowMs = Date.now();
+  make({ unixMs: () => nowMs, retryMs: 20 });
+  checker.start();
+  const token = await use(issuer.issue({ expiresIn: 60 }));
+  nowMs += 120_000;
+  await expect.poll(() => token.ended.aborted, limit).toBe(true);
+  expect(String(token.ended.reason)).toContain("expired");
+});
+
+describe("while the API server is down", () => {
+  test("a token that was accepted stays accepted, and a new one is UNAVAILABLE until the API server is back", async () => {
+    make({ reviewMs: 20, retryMs: 20 });
+    checker.start();
+    const text = issuer.issue();
+    const token = await use(text);
+    issuer.isDown = true;
+    const { reviews } = issuer;
+    await expect.poll(() => issuer.reviews, limit).toBeGreaterThan(reviews);
+    expect(token.ended.aborted).toBe(false);
+    expect(await outcome(text)).toBe("accepted");
+    const renewed = issuer.issue({ expiresIn: 7_200 });
+    expect(await checker.check(renewed)).toMatchObject({ problem: { code: Code.Unavailable } });
+    expect(await outcome(renewed)).toMatch(/cannot be asked .*ECONNREFUSED.*rules stay/);
+    issuer.isDown = false;
+    await expect.poll(() => outcome(renewed), limit).toBe("accepted");
+  });
+
+  test("new tokens do not cause a request each", async () => {
+    issuer.isDown = true;
+    for (let count = 0; count < 50; count++) await outcome(issuer.issue({ node: `n${count}` }));
+    expect(issuer.reviews).toBeLessThanOrEqual(3);
+  });
+});
+
+test("if the watcher may not review tokens, new ones are UNAVAILABLE", async () => {
+  issuer.answer = { kind: "forbidden", reason: "cannot create resource tokenreviews" };
+  expect(await outcome(issuer.issue())).toContain("may not review tokens");
+});
+
+test.each([
+  { account: "kube-system/kpng-node", nodeName: "n1", nodes: new Set(["n1"]), hasState: false, hasInspection: false },
+  { account: "kube-system/kpng-node", nodeName: undefined, nodes: new Set(), hasState: false, hasInspection: false },
+  { account: "default/kpng-node", nodeName: "n1", nodes: new Set(), hasState: false, hasInspection: false },
+  { account: "kube-system/kpng-relay", nodeName: "n1", nodes: "all", hasState: true, hasInspection: false },
+  { account: "ops/alice", nodeName: undefined, nodes: new Set(), hasState: false, hasInspection: true },
+])("a token of $account on node $nodeName gives nodes $nodes", ({ account, nodeName, ...rights }) => {
+  expect(rightsOfToken({ account, nodeName }, accounts)).toMatchObject(rights);
+});
+
+test("reviews are counted by their results", async () => {
+  const reviews = makeReviewCounter(new Registry());
+  make({ reviews });
+  const token = issuer.issue();
+  for (let call = 0; call < 3; call++) expect(await outcome(token)).toBe("accepted");
+  await outcome(forge({ node: "n2" }));
+  const { values } = await reviews.get();
+  const counts = Object.fromEntries(values.map(({ labels, value }) => [labels.result, value]));
+  expect(counts).toEqual({ valid: 1, invalid: 1, forbidden: 0, unknown: 0 });
+});
