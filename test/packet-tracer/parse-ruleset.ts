@@ -1,11 +1,202 @@
-import { parseRule } from "./parse-rule.ts";
-import type { Rule, Ruleset } from "./rule.ts";
+/**
+ * A condition of a rule, of the kinds that kube-proxy and our backends use. The types in this file describe parsed
+ * rules. They are separate, because the parsers of iptables and of nft make such rules, and `walk` follows packets
+ * through them.
+ */
+export type Match =
+  | { readonly kind: "address"; readonly of: "source" | "destination"; readonly cidr: string; readonly isNot: boolean }
+  | { readonly kind: "protocol"; readonly protocol: string; readonly isNot: boolean }
+  | { readonly kind: "port"; readonly from: number; readonly to: number; readonly isNot: boolean }
+  | { readonly kind: "localAddress"; readonly of: "source" | "destination"; readonly isNot: boolean }
+  | { readonly kind: "mark"; readonly value: number; readonly mask: number; readonly isNot: boolean }
+  | { readonly kind: "state"; readonly states: readonly string[]; readonly isNot: boolean }
+  | { readonly kind: "originalAddress"; readonly cidr: string; readonly isNot: boolean }
+  | { readonly kind: "originalPort"; readonly port: number; readonly isNot: boolean }
+  | { readonly kind: "interface"; readonly of: "in" | "out"; readonly pattern: string; readonly isNot: boolean }
+  /** Depends on chance, or on the earlier connections of the client. */
+  | { readonly kind: "maybe" }
+  /** A match that the tracer does not know; a packet that reaches it cannot be traced. */
+  | { readonly kind: "notUnderstood"; readonly why: string };
+
+/** The action of a rule whose conditions hold. */
+export type Target =
+  | { readonly kind: "jump"; readonly chain: string; readonly isGoto: boolean }
+  | { readonly kind: "return" | "accept" | "drop" | "reject" | "masquerade" | "none" }
+  | { readonly kind: "dnat"; readonly address: string; readonly port: number | undefined }
+  /** mark = (mark & ~mask) ^ value, as --set-xmark. */
+  | { readonly kind: "mark"; readonly value: number; readonly mask: number };
+
+/** A parsed rule. */
+export interface Rule {
+  readonly matches: readonly Match[];
+  readonly target: Target;
+  /**
+   * How long a client stays with its endpoint; undefined if the rule does not ask for earlier connections. *Unit:*
+   * seconds.
+   */
+  readonly affinitySeconds?: number | undefined;
+  /** Whether the rule represents the policy of a built-in chain. */
+  readonly isPolicy?: true | undefined;
+  /** The original text, for messages. */
+  readonly text: string;
+}
+
+/** Table name, then chain name. */
+export type Ruleset = ReadonlyMap<string, ReadonlyMap<string, readonly Rule[]>>;
+
+/** The value of an option, and its negation. */
+interface Context {
+  /** Takes the next word as the value of the option. */
+  value(): string;
+  /** True if "!" stands before it. */
+  readonly isNot: boolean;
+}
+
+/**
+ * Parses the rest of a line after `-A CHAIN`, in the output of iptables-save or the input of iptables-restore.
+ * `parseNftRule` does the same for rules of nft.
+ *
+ * A rule with an option that the tracer does not know gets a match `notUnderstood` after the matches before the option:
+ * a packet that reaches it cannot be traced, because skipping the rule would be a guess.
+ */
+export function parseRule(text: string): Rule {
+  const matches: Match[] = [];
+  try {
+    return parseWords(splitWords(text), matches, text);
+  } catch (error) {
+    if (!(error instanceof NotUnderstood)) throw error;
+    return { matches: [...matches, { kind: "notUnderstood", why: error.message }], target: { kind: "none" }, text };
+  }
+}
+
+/** The tracer does not know an option or target of a rule. */
+class NotUnderstood extends Error {}
+
+function parseWords(words: readonly string[], matches: Match[], text: string): Rule {
+  let target: Target = { kind: "none" };
+  for (let at = 0; at < words.length; ) {
+    const isNot = words[at] === "!";
+    if (isNot) at += 1;
+    const option = words[at] ?? "";
+    at += 1;
+    const value = (): string => {
+      const word = words[at];
+      if (word === undefined) throw new NotUnderstood(`no value for ${option}: ${text}`);
+      at += 1;
+      return word;
+    };
+    if (option === "-j" || option === "-g") {
+      const name = value();
+      target = parseTarget(name, option === "-g", words.slice(at), text);
+      break;
+    }
+    const match = parseMatch(option, { value, isNot }, text);
+    if (match !== undefined) matches.push(match);
+  }
+  const isRemembering = words.includes("--rcheck") || words.includes("--update");
+  if (!isRemembering) return { matches, target, text };
+  return { matches, target, text, affinitySeconds: Number(words[words.indexOf("--seconds") + 1] ?? 0) };
+}
+
+/** Parses an option; undefined if it restricts nothing. */
+function parseMatch(option: string, { value, isNot }: Context, text: string): Match | undefined {
+  switch (option) {
+    case "-s":
+      return { kind: "address", of: "source", cidr: value(), isNot };
+    case "-d":
+      return { kind: "address", of: "destination", cidr: value(), isNot };
+    case "-p":
+      return { kind: "protocol", protocol: value(), isNot };
+    case "--dport": {
+      const [from = "0", to = from] = value().split(":");
+      return { kind: "port", from: Number(from), to: Number(to), isNot };
+    }
+    case "--dst-type":
+    case "--src-type":
+      if (value() !== "LOCAL") throw new NotUnderstood(`not known to the tracer: ${text}`);
+      return { kind: "localAddress", of: option === "--dst-type" ? "destination" : "source", isNot };
+    case "--mark": {
+      const [number = "0", mask = "0xffffffff"] = value().split("/");
+      return { kind: "mark", value: Number(number), mask: Number(mask), isNot };
+    }
+    case "--ctstate":
+      return { kind: "state", states: value().split(","), isNot };
+    case "--ctorigdst":
+      return { kind: "originalAddress", cidr: value(), isNot };
+    case "--ctorigdstport":
+      return { kind: "originalPort", port: Number(value()), isNot };
+    case "-i":
+    case "-o":
+      return { kind: "interface", of: option === "-i" ? "in" : "out", pattern: value(), isNot };
+    case "--probability":
+    case "--rcheck":
+    case "--update":
+      if (option === "--probability") value();
+      return { kind: "maybe" };
+    // Modules, comments, counters, and the further options of these modules do not restrict traced packets.
+    case "-m":
+    case "--comment":
+    case "--mode":
+    case "--seconds":
+    case "--name":
+    case "--mask":
+    case "--nfacct-name":
+      value();
+      return undefined;
+    case "--set":
+    case "--reap":
+    case "--rsource":
+      return undefined;
+    default:
+      throw new NotUnderstood(`not known to the tracer: ${option} in ${text}`);
+  }
+}
+
+function parseTarget(name: string, isGoto: boolean, options: readonly string[], text: string): Target {
+  switch (name) {
+    case "RETURN":
+      return { kind: "return" };
+    case "ACCEPT":
+      return { kind: "accept" };
+    case "DROP":
+      return { kind: "drop" };
+    case "REJECT":
+      return { kind: "reject" };
+    case "MASQUERADE":
+      return { kind: "masquerade" };
+    case "DNAT": {
+      const destination = options[options.indexOf("--to-destination") + 1] ?? "";
+      const [, v6, v4, port] = /^(?:\[(.+)\]|([\d.]+))(?::(\d+))?$/.exec(destination) ?? [];
+      const address = v6 ?? v4;
+      if (address === undefined) throw new NotUnderstood(`not known to the tracer: ${text}`);
+      return { kind: "dnat", address, port: port === undefined ? undefined : Number(port) };
+    }
+    case "MARK":
+      return parseMark(options, text);
+    default:
+      return { kind: "jump", chain: name, isGoto };
+  }
+}
+
+/** Parses a change of the mark; --or-mark and --xor-mark are short forms of --set-xmark. */
+function parseMark([option, word = ""]: readonly string[], text: string): Target {
+  const [value = "0", mask = "0xffffffff"] = word.split("/");
+  if (option === "--set-xmark") return { kind: "mark", value: Number(value), mask: Number(mask) };
+  if (option === "--or-mark") return { kind: "mark", value: Number(value), mask: Number(value) };
+  if (option === "--xor-mark") return { kind: "mark", value: Number(value), mask: 0 };
+  throw new NotUnderstood(`not known to the tracer: ${text}`);
+}
+
+/** Splits a line into words, which are separated by blanks; a comment with blanks is quoted. */
+function splitWords(text: string): readonly string[] {
+  // Most rules have no quotes, and a node may have a hundred thousand rules.
+  if (!text.includes('"')) return text.split(/ +/);
+  return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? "");
+}
 
 /**
  * Parses the output of iptables-save, or the input of iptables-restore for a kernel without rules. `trace` then follows
  * packets through the result. `comparePackets` of shadow mode and tests call both.
- *
- * Separate from `parseRule`, which parses a single rule, and from `parseNftRuleset`, which parses rules of nft.
  *
  * Understands `*table`, `:CHAIN POLICY`, `-N`, `-A` and `-I`; throws for other lines that change rules. Built-in chains
  * that are not mentioned have no rules.

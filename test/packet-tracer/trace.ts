@@ -1,12 +1,11 @@
 import { isIn } from "@kpng/model/cidr.ts";
 import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
-import type { Ruleset } from "./rule.ts";
-import type { Traced } from "./traced.ts";
-import { type Branch, walk } from "./walk.ts";
+import type { Ruleset } from "./parse-ruleset.ts";
+import { type Branch, type Traced, walk } from "./walk.ts";
 
 /**
- * A packet to trace: the first of a connection unless `state` says something else. Shadow mode and tests trace packets
- * through our rules and kube-proxy's to compare where they go.
+ * A packet to trace: the first of a connection unless `state` says something else. Tests trace packets through
+ * our rules and kube-proxy's, to compare where they go.
  */
 export interface TracedPacket extends FirstPacket {
   /** Conntrack state. Default NEW. INVALID is a packet of no known connection; table nat does not see such packets. */
@@ -22,8 +21,7 @@ export interface TracedNode {
 }
 
 /**
- * Returns every possible outcome of a packet, each once. `comparePackets` of shadow mode and tests call it. Separate
- * from `walk`, which follows the packet through one chain: this file knows the hooks of the kernel.
+ * Returns every possible outcome of a packet, each once.
  *
  * The packet passes the kernel's hooks: nat PREROUTING or OUTPUT, then by its new destination filter INPUT or FORWARD
  * (or OUTPUT), then nat POSTROUTING if it leaves the node. A packet of the node to itself passes OUTPUT, POSTROUTING

@@ -1,7 +1,92 @@
 import { isIn } from "@kpng/model/cidr.ts";
-import { candidates } from "./candidates.ts";
-import type { Match, Rule, Ruleset } from "./rule.ts";
-import type { Traced } from "./traced.ts";
+import type { Match, Rule, Ruleset } from "./parse-ruleset.ts";
+
+/** A packet on its path through a node. */
+export interface Traced {
+  readonly protocol: string;
+  readonly source: string;
+  readonly destination: string;
+  readonly port: number;
+  readonly inInterface: string | undefined;
+  readonly outInterface: string | undefined;
+  readonly state: "NEW" | "INVALID";
+  readonly mark: number;
+  /** The destination before any rule changed it. */
+  readonly original: { readonly address: string; readonly port: number };
+  readonly isTranslated: boolean;
+  readonly isMasqueraded: boolean;
+  /** A rule let it pass; false if no rule decided. */
+  readonly isAccepted: boolean;
+  /** How long the client stays with its endpoint, if affinity chose it; undefined if chance did. *Unit:* seconds. */
+  readonly affinitySeconds: number | undefined;
+  isLocal(address: string): boolean;
+}
+
+/** Positions in a chain, ascending, of the rules for one address, of those for one port, and of all others. */
+interface ChainIndex {
+  readonly byAddress: ReadonlyMap<string, readonly number[]>;
+  readonly byPort: ReadonlyMap<number, readonly number[]>;
+  readonly others: readonly number[];
+}
+
+/** A shorter chain is faster without an index. */
+const minRules = 32;
+
+const indexes = new WeakMap<readonly Rule[], ChainIndex>();
+
+/**
+ * Returns the rules of a chain that may match a packet, in their order. Separate from `walk`, because the result of a
+ * trace does not depend on it, only its speed:
+ *
+ * kube-proxy's KUBE-SERVICES and KUBE-NODEPORTS have a rule for each address and port of a cluster: comparing each
+ * packet with all of them would take time proportional to the square of their number.
+ */
+export function candidates(rules: readonly Rule[], { destination, port }: Traced): readonly Rule[] {
+  if (rules.length < minRules) return rules;
+  let index = indexes.get(rules);
+  if (index === undefined) {
+    index = indexChain(rules);
+    indexes.set(rules, index);
+  }
+  const positions = [...(index.byAddress.get(destination) ?? []), ...(index.byPort.get(port) ?? []), ...index.others];
+  return positions.sort((a, b) => a - b).flatMap((position) => rules[position] ?? []);
+}
+
+function indexChain(rules: readonly Rule[]): ChainIndex {
+  const byAddress = new Map<string, number[]>();
+  const byPort = new Map<number, number[]>();
+  const others: number[] = [];
+  const add = <Key>(map: Map<Key, number[]>, key: Key, position: number): void => {
+    const list = map.get(key);
+    if (list === undefined) map.set(key, [position]);
+    else list.push(position);
+  };
+  for (const [position, { matches }] of rules.entries()) {
+    const address = onlyDestination(matches);
+    const port = onlyPort(matches);
+    if (address !== undefined) add(byAddress, address, position);
+    else if (port !== undefined) add(byPort, port, position);
+    else others.push(position);
+  }
+  return { byAddress, byPort, others };
+}
+
+/** Returns the address that a rule is about; undefined if it is about several. */
+export function onlyDestination(matches: readonly Match[]): string | undefined {
+  for (const match of matches) {
+    if (match.kind !== "address" || match.of !== "destination" || match.isNot) continue;
+    const [address = "", length] = match.cidr.split("/");
+    if (length !== undefined && length !== (address.includes(":") ? "128" : "32")) continue;
+    return address;
+  }
+  return undefined;
+}
+
+/** Returns the port that a rule is about; undefined if it is about several. */
+export function onlyPort(matches: readonly Match[]): number | undefined {
+  for (const match of matches) if (match.kind === "port" && !match.isNot && match.from === match.to) return match.from;
+  return undefined;
+}
 
 /**
  * A path that a packet may have taken so far. `trace.ts` walks a packet through each chain; where a rule may or may not
@@ -23,8 +108,7 @@ const maxDepth = 32;
 
 /**
  * Follows a packet through a built-in chain and all chains that it jumps to. The chain's policy decides on packets that
- * reach its end or return. `trace` calls it for each hook of the kernel. Separate from `trace`, because this file knows
- * only rules.
+ * reach its end or return.
  */
 export function walk(ruleset: Ruleset, table: string, chain: string, packet: Traced): readonly Branch[] {
   const rules = ruleset.get(table)?.get(chain);

@@ -1,11 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
-import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
-import { onlyDestination, onlyPort } from "../../packet-tracer/candidates.ts";
-import { parseNftRuleset } from "../../packet-tracer/parse-nft-ruleset.ts";
-import { parseRuleset } from "../../packet-tracer/parse-ruleset.ts";
-import type { Rule, Ruleset } from "../../packet-tracer/rule.ts";
+import { parseRuleset, type Rule, type Ruleset } from "../../packet-tracer/parse-ruleset.ts";
 import { type TracedNode, trace } from "../../packet-tracer/trace.ts";
+import { onlyDestination, onlyPort } from "../../packet-tracer/walk.ts";
 import type { SavedRules } from "./kube-proxy.ts";
 import { describeFate, destination, type Question } from "./questions.ts";
 import { tracedNode } from "./world.ts";
@@ -21,12 +18,10 @@ export interface Answers {
 }
 
 /**
- * Answers of kube-proxy's rules, by tracing a packet through the rules of all kernel hooks. Frontends and health-check
- * ports are those of iptables mode.
+ * Answers of kube-proxy's rules in iptables mode, by tracing a packet through the rules of all kernel hooks.
  */
-export function kubeProxyAnswers(saved: SavedRules, nodeName: string, mode: ProxyMode = "iptables"): Answers {
-  const parse = mode === "iptables" ? parseRuleset : parseNftRuleset;
-  const rulesets: Readonly<Record<Family, Ruleset>> = { v4: parse(saved.v4), v6: parse(saved.v6) };
+export function kubeProxyAnswers(saved: SavedRules, nodeName: string): Answers {
+  const rulesets: Readonly<Record<Family, Ruleset>> = { v4: parseRuleset(saved.v4), v6: parseRuleset(saved.v6) };
   const nodes: Readonly<Record<Family, TracedNode>> = {
     v4: tracedNode(nodeName, "v4"),
     v6: tracedNode(nodeName, "v6"),

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { randomInt } from "node:crypto";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import { afterAll, beforeAll, test } from "vitest";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
 import { compare, describeDifferences } from "./compare.ts";
@@ -28,7 +27,7 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
   let cluster: Cluster;
   let laboratory: Laboratory;
   let ours: OurSide;
-  let rules: Readonly<Record<ProxyMode, ReadonlyMap<string, SavedRules>>>;
+  let rules: ReadonlyMap<string, SavedRules>;
 
   beforeAll(async () => {
     say(`${states.length} states; again: ${again}`);
@@ -41,10 +40,7 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
     });
     const kubeconfig = cluster.kubeconfig("admin");
     ours = await timed("computing our views", () => readViews(kubeconfig, watchedNodes));
-    rules = await timed("kube-proxy has programmed its rules in both modes", async () => ({
-      iptables: await runProxies("iptables", kubeconfig),
-      nftables: await runProxies("nftables", kubeconfig),
-    }));
+    rules = await timed("kube-proxy has programmed its rules", () => runProxies(kubeconfig));
   }, 240_000);
 
   afterAll(async () => {
@@ -52,13 +48,13 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
     await cluster?.stop();
   });
 
-  async function runProxies(mode: ProxyMode, kubeconfig: string): Promise<ReadonlyMap<string, SavedRules>> {
+  async function runProxies(kubeconfig: string): Promise<ReadonlyMap<string, SavedRules>> {
     const apiPort = Number(new URL(cluster.apiServer.url).port);
-    const apiSocket = join(laboratory.folder, `api-${mode}`);
+    const apiSocket = join(laboratory.folder, "api");
     const server = relay(apiSocket, apiPort);
-    const common = { mode, laboratory, program: paths["kube-proxy"] ?? "", kubeconfig, apiPort, apiSocket };
+    const common = { laboratory, program: paths["kube-proxy"] ?? "", kubeconfig, apiPort, apiSocket };
     const runs = watchedNodes.map(async (nodeName) => {
-      const saved = await runKubeProxy({ ...common, nodeName }, (found) => knowsZone(found, nodeName, mode));
+      const saved = await runKubeProxy({ ...common, nodeName }, (found) => knowsZone(found, nodeName));
       return [nodeName, saved] as const;
     });
     try {
@@ -70,7 +66,7 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
 
   test.each(watchedNodes)("give the same answers on node %s", async (nodeName) => {
     const services = await cluster.api.list("/api/v1/services");
-    const saved = rules.iptables.get(nodeName);
+    const saved = rules.get(nodeName);
     const view = ours.views.get(nodeName);
     assert.ok(saved !== undefined && view !== undefined);
     const sides = { kubeProxy: kubeProxyAnswers(saved, nodeName), ours: viewAnswers([...view.services.values()]) };

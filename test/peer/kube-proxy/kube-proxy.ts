@@ -2,12 +2,10 @@ import { request } from "node:http";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Family } from "@kpng/model/address.ts";
-import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import { until } from "../../cluster/until.ts";
 import { nodeAddress, podCidrs } from "./world.ts";
 
 export interface KubeProxyOptions {
-  readonly mode: ProxyMode;
   readonly laboratory: Laboratory;
   /** Path of the program. */
   readonly program: string;
@@ -19,7 +17,7 @@ export interface KubeProxyOptions {
   readonly apiSocket: string;
 }
 
-/** Output of `iptables-save` and `ip6tables-save`, or of `nft -j list table` for both families. */
+/** Output of `iptables-save` and `ip6tables-save`. */
 export type SavedRules = Readonly<Record<Family, string>>;
 
 const metricsPort = 10_249;
@@ -36,8 +34,8 @@ export async function runKubeProxy(
   options: KubeProxyOptions,
   isComplete: (rules: SavedRules) => boolean,
 ): Promise<SavedRules> {
-  const { laboratory, nodeName, apiPort, apiSocket, mode } = options;
-  const namespace = `${nodeName}-${mode}`;
+  const { laboratory, nodeName, apiPort, apiSocket } = options;
+  const namespace = nodeName;
   await laboratory.add(namespace);
   for (const family of ["v4", "v6"] as const) {
     const address = `${nodeAddress(nodeName, family)}/${family === "v4" ? 32 : 128}`;
@@ -77,15 +75,13 @@ export async function runKubeProxy(
   }
 
   function save(family: Family): Promise<string> {
-    const isV4 = family === "v4";
-    if (mode === "iptables") return laboratory.run(namespace, [isV4 ? "iptables-save" : "ip6tables-save"]);
-    return laboratory.run(namespace, ["nft", "-j", "list", "table", isV4 ? "ip" : "ip6", "kube-proxy"]);
+    return laboratory.run(namespace, [family === "v4" ? "iptables-save" : "ip6tables-save"]);
   }
 }
 
-function proxyArguments({ kubeconfig, nodeName, mode }: KubeProxyOptions): readonly string[] {
+function proxyArguments({ kubeconfig, nodeName }: KubeProxyOptions): readonly string[] {
   return [
-    `--proxy-mode=${mode}`,
+    "--proxy-mode=iptables",
     `--kubeconfig=${kubeconfig}`,
     `--hostname-override=${nodeName}`,
     "--detect-local-mode=ClusterCIDR",

@@ -1,4 +1,3 @@
-import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import type { ApiClient, KubeObject } from "../../cluster/api-client.ts";
 import { slicesPath } from "../../cluster/objects.ts";
 import type { SavedRules } from "./kube-proxy.ts";
@@ -50,8 +49,8 @@ export async function writeSentinel(api: ApiClient): Promise<void> {
 }
 
 /** Returns whether the rules lead only to the endpoint with a hint for the node's zone, or to all if it has no zone. */
-export function knowsZone(rules: SavedRules, nodeName: string, mode: ProxyMode): boolean {
-  const answers = kubeProxyAnswers(rules, nodeName, mode);
+export function knowsZone(rules: SavedRules, nodeName: string): boolean {
+  const answers = kubeProxyAnswers(rules, nodeName);
   const isZoned = nodes.some(({ name, zone }) => name === nodeName && zone !== undefined);
   return askAll(service, nodeName).every((question) => {
     const host = question.family === "v4" ? hosts.IPv4 : `[${hosts.IPv6}`;
