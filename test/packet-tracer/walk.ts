@@ -35,8 +35,8 @@ const minRules = 32;
 const indexes = new WeakMap<readonly Rule[], ChainIndex>();
 
 /**
- * Returns the rules of a chain that may match a packet, in their order. Separate from `walk`, because the result of a
- * trace does not depend on it, only its speed:
+ * Returns the rules of a chain that may match a packet, in their order. The result of a trace does not depend
+ * on it, only its speed:
  *
  * kube-proxy's KUBE-SERVICES and KUBE-NODEPORTS have a rule for each address and port of a cluster: comparing each
  * packet with all of them would take time proportional to the square of their number.

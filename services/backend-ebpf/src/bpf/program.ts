@@ -32,8 +32,7 @@ const sectionTypes = { symbols: 2, relocations: 9 };
  * Reads the programs of an object file that clang made for BPF: 64 bits, little-endian, one function a section. Pure.
  * Returns them by the name of their section. Sections without references are left out; each of our programs has some.
  *
- * The constructor of `Datapath` calls it with the object file of this package, and `loadProgram` fills in the
- * references, all of which are addresses of maps (R_BPF_64_64).
+ * `loadProgram` fills in the references, all of which are addresses of maps (R_BPF_64_64).
  */
 export function parseObjectFile(bytes: Buffer): ReadonlyMap<string, ProgramCode> {
   const sections = readSections(bytes);

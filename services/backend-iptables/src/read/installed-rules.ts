@@ -34,8 +34,6 @@ interface OpenChain {
  * Finds our rules in the output of iptables-save while it arrives: the chains whose names begin with `prefix`, and the
  * rules of other chains that jump to them.
  *
- * For `--cleanup`, `cleanupTransaction` calls `findInstalledRules`.
- *
  * Each chain is compared with its wanted rules while it arrives, and its text is stored only if it differs. A node has
  * tens of thousands of rules, of which at most a few differ in each check. Lines of other programs are skipped.
  */

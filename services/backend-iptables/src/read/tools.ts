@@ -124,9 +124,8 @@ function isOlder(version: readonly number[], than: readonly number[]): boolean {
 }
 
 /**
- * Returns the maximum number of chains that one transaction should create. `openRuleSets` passes it to the rule set,
- * whose `splitChange` splits larger transactions, because the time of iptables-nft is quadratic. Measured with
- * iptables-nft 1.8.9 and 10 000 chains of 10 rules.
+ * Returns the maximum number of chains that one transaction should create. Larger ones are split, because the time of
+ * iptables-nft is quadratic. Measured with iptables-nft 1.8.9 and 10 000 chains of 10 rules.
  */
 export function maxChainsOf({ variant }: Tools): number {
   return variant === "nft" ? 1_000 : Number.POSITIVE_INFINITY;

@@ -55,7 +55,7 @@ export class FirewallMarks {
     return (this.#range << 24) | flags | this.#idOf(port);
   }
 
-  /** Releases the marks of all ports of a Service. `IpvsRuleSet` calls it before it renders the Service again. */
+  /** Releases the marks of all ports of a Service. Call it before the Service is rendered again. */
   release(service: ServiceKey): void {
     for (const id of this.#idsByService.get(service)?.values() ?? []) this.#taken.delete(id);
     this.#idsByService.delete(service);

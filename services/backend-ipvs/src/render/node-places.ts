@@ -22,8 +22,8 @@ const noPlaces: ServicePlaces = { taken: new Map(), nodePorts: new Map() };
  * The places (address, protocol and port) of the node at which a Service answers with an external IP or load-balancer
  * IP. A node port with the same number does not answer there, as in kube-proxy, whose rules for node ports come last.
  *
- * Separate from the kit's `FrontendClaims`, which does not know the addresses of node ports: with rules, their order
- * decides, but a virtual server mixes the endpoints of both.
+ * The kit's `FrontendClaims` does not know the addresses of node ports: with rules, their order decides, but a virtual
+ * server mixes the endpoints of both.
  *
  * *Bound:* the node ports, and the frontends at addresses of the node.
  */

@@ -134,8 +134,7 @@ export function putPick({ table }: ServiceElements, name: string): void {
 
 /**
  * Puts the element that stores the record of a plan. It is committed with the elements of the Services, in the same
- * transaction or, in a first load, after them; `NftTable` calls it in each sync. `readInstalledState` reads it after
- * a restart.
+ * transaction or, in a first load, after them. `readInstalledState` reads it after a restart.
  */
 export function putRecord({ table }: ServiceElements, { record }: FamilyPlan): void {
   if (record === undefined) table.delete("record", recordKey);

@@ -26,7 +26,7 @@ export interface PrintedRuleSetOptions extends NftTableOptions {
 /**
  * Compares the table of one family with what it should contain, and changes nothing.
  *
- * Separate from `NftRuleSet`, so that no code of these two runs can write to the kernel.
+ * Not a mode of `NftRuleSet`, so that no code of these two runs can write to the kernel.
  */
 export class PrintedRuleSet implements RuleSet<NftChange> {
   readonly #options: PrintedRuleSetOptions;

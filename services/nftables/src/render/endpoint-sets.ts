@@ -164,7 +164,7 @@ interface HeldId {
 /**
  * Ids of the endpoints of sets with client affinity. The kernel remembers the id of the endpoint that each client got.
  *
- * Separate from `EndpointSets`, whose slot numbers change when endpoints go: a client must keep its endpoint then.
+ * The slot numbers of `EndpointSets` would not do: they change when endpoints go, and a client must keep its endpoint.
  *
  * An id is derived from the set and the endpoint, so a restart gives the same ids and clients stay with their
  * endpoints. If the ids of two endpoints agree in all 31 bits, the later one gets the next free id.
