@@ -23,7 +23,7 @@ describeVariants("traffic through kpng-iptables continues", undefined, (variant)
   let backend: KpngIptables;
   beforeAll(async () => {
     world = await buildTwoNodes(variant);
-    backend = await kpngIptables(world, { args: ["--drift-interval", "200ms"] });
+    backend = await kpngIptables(world, { args: ["--iptables-sync-period", "200ms"] });
   });
   afterAll(async () => {
     await backend?.close();

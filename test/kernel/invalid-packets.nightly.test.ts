@@ -17,7 +17,7 @@ const backends = [
     name: "kpng-iptables",
     prefix: "KPNG",
     whyNot: undefined,
-    start: (world: TwoNodes) => kpngIptables(world, { args: ["--drift-interval", "0"] }),
+    start: (world: TwoNodes) => kpngIptables(world, { args: ["--iptables-sync-period", "0"] }),
   },
 ];
 const hasConntrack = ["/usr/sbin/conntrack", "/sbin/conntrack", "/usr/bin/conntrack"].some((path) => existsSync(path));

@@ -12,7 +12,7 @@ const seed = Number(process.env.KPNG_KILL_SEED ?? Math.floor(Math.random() * 2 *
 
 describeVariants("kpng-iptables, killed at random moments", undefined, (variant) =>
   testKills({
-    sink: ["to-iptables", "--iptables-min-sync-period", "0s"],
+    sink: ["to-iptables", "--iptables-min-sync-period", "0s", "--iptables-sync-period", "1s"],
     // All namespaces have the same files.
     prepare: async (laboratory, name) => {
       if (variant === "legacy" && name === "node") await useLegacyTools(laboratory, name);
@@ -27,7 +27,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
 
 describePackets("kpng-nft, killed at random moments", () =>
   testKills({
-    sink: ["to-nft", "--nftables-min-sync-period", "0s"],
+    sink: ["to-nft", "--nftables-min-sync-period", "0s", "--nftables-sync-period", "1s"],
     rulesOf: async (laboratory, name) => {
       // A kill may come before the table is made.
       const list = (ip: string) => ["sh", "-c", `nft list table ${ip} kpng 2>/dev/null || true`];

@@ -76,7 +76,7 @@ export async function killRepeatedly(
 
   let said = "";
   function start(): ChildProcess {
-    const child = laboratory.start("node", command(file, "--drift-interval", "1s"));
+    const child = laboratory.start("node", command(file));
     for (const stream of [child.stdout, child.stderr]) {
       stream?.on("data", (data) => {
         said = (said + String(data)).slice(-20_000);

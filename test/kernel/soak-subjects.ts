@@ -41,7 +41,7 @@ export function soakIptables(laboratory: Laboratory, variant: IptablesVariant): 
   const tool = `iptables-${variant} -w 5`;
   const unreachable = `KPNG-SVC-${"A".repeat(16)}`;
   return {
-    sink: ["to-iptables", "--iptables-variant", variant],
+    sink: ["to-iptables", "--iptables-variant", variant, "--iptables-sync-period", "1s"],
     prepare: `${tool} -A FORWARD -s 192.0.2.1 -m comment --comment theirs -j DROP; ${tool} -t nat -N THEIRS`,
     edits: (namespace, { below, pick }) => {
       const ownChain = async (): Promise<string> => {
@@ -79,7 +79,7 @@ export function soakNft(laboratory: Laboratory): SoakSubject {
   const listing = (namespace: string, family: (typeof families)[number]): Promise<string> =>
     laboratory.run(namespace, ["sh", "-c", `nft list table ${family} kpng 2>/dev/null || true`]);
   return {
-    sink: ["to-nft"],
+    sink: ["to-nft", "--nftables-sync-period", "1s"],
     prepare:
       "nft 'add table ip kept; add chain ip kept passing { type filter hook forward priority 0; }; add rule ip kept passing ip saddr 192.0.2.1 drop'",
     edits: (namespace, { below, pick }) => {

@@ -60,7 +60,7 @@ function testSoak(name: string, subjectIn: (laboratory: Laboratory) => SoakSubje
 
     let step = 0;
     await save(step);
-    const program = laboratory.start("node", [...command, "--drift-interval", "1s", "--error-delay", "100ms"]);
+    const program = laboratory.start("node", [...command, "--error-delay", "100ms"]);
     let said = "";
     program.stderr?.on("data", (text) => {
       said = (said + text).slice(-20_000);

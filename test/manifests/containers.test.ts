@@ -81,8 +81,6 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
     const rules = execFileSync("ip", ["netns", "exec", machine.name, "nft", "list", "ruleset"], { encoding: "utf8" });
     expect(rules).toContain("10.96.7.7");
     expect(rules).toContain("10.244.1.5");
-    const pod = await api.get("/api/v1/namespaces/kube-system/pods/kpng-nft-n1");
-    expect(pod.metadata.labels?.["topology.kubernetes.io/zone"]).toBe("zone-a");
   });
 
   test.skipIf(isSkipped)("the commands of docs/install.md verify them", { timeout }, async () => {

@@ -16,9 +16,8 @@ export interface Pod {
 const namespace = "/api/v1/namespaces/kube-system";
 
 /**
- * Creates a pod from the template of a Deployment or DaemonSet at the API server, and binds it to a node. The API
- * server then copies the node's zone to its labels. The controllers and the scheduler would do the same; tests of the
- * manifests run without them.
+ * Creates a pod from the template of a Deployment or DaemonSet at the API server, and binds it to a node. The
+ * controllers and the scheduler would do the same; tests of the manifests run without them.
  */
 export async function createPodOf(api: ApiClient, workload: KubeObject, node: string): Promise<Pod> {
   const name = `${workload.metadata.name}-${node}`;

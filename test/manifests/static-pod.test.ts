@@ -35,7 +35,7 @@ test.skipIf(isSkipped)(
     const named = (variables: typeof env): Map<string, unknown> =>
       new Map(variables?.map((variable) => [variable.name, variable]));
     const [settings, originals] = [named(env), named(ofOriginal)];
-    expect([...originals.keys()].filter((name) => !settings.has(name))).toEqual(["KPNG_ZONE", "KPNG_TOKEN_FILE"]);
+    expect([...originals.keys()].filter((name) => !settings.has(name))).toEqual(["KPNG_TOKEN_FILE"]);
     expect([...settings.keys()].filter((name) => !originals.has(name))).toEqual(files.slice(1));
     for (const [name, variable] of settings)
       if (![...files, "KPNG_API", "KPNG_CLUSTER_CIDR"].includes(name)) expect(variable).toEqual(originals.get(name));

@@ -75,8 +75,7 @@ export interface BackendCommand {
    */
   readonly isQuestion?: ((options: ParsedOptions) => boolean) | undefined;
   /**
-   * True if the backend has `stateOptions`: the process then parses them, and saves the addresses of its watchers in
-   * the same folder. A function if it depends on the options: a run that only compares must not write.
+   * True if the backend has `stateOptions`: the process then parses them. A function if it depends on the options: a run that only compares must not write.
    */
   readonly keepsState?: boolean | ((options: ParsedOptions) => boolean) | undefined;
   /**

@@ -34,15 +34,10 @@ export const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--api <address>",
     description:
-      "watcher: host:port, http://host:port, https://host:port or unix:///path, also with its zone in front (eu-1a=host:port); several separated by commas or repeated",
+      "watcher: host:port, http://host:port, https://host:port or unix:///path; several separated by commas or repeated",
     default: standardApi,
     // Repeated flags are joined with commas, as in the environment variable.
     parse: (text, previous) => (previous === standardApi || previous === undefined ? text : `${previous},${text}`),
-  },
-  {
-    flags: "--zone <name>",
-    description: "zone of this node: of several watchers, those with this zone in --api are tried first",
-    default: "",
   },
   maxMessageOption,
   {

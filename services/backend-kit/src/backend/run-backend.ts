@@ -138,12 +138,10 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const follow = readFollowOptions(options);
   const transport = dialWatchers({
     api,
-    zone: String(options.zone ?? ""),
     tls,
     token,
     maxMessageBytes: follow.maxMessageBytes,
     log,
-    folder: state?.folder,
   });
   const context = {
     transport,

@@ -1,26 +1,17 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-
+import { readFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { Transport } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
-import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { type ConnectionState, followView, watchBatches } from "../receive/follow-view.ts";
 import { reset, sync } from "../testing/ops.ts";
 import { type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { checkReachable, dialWatchers } from "./dial-watchers.ts";
-
-let folder = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-watchers-"));
-});
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const play = (instance: string): Promise<PlayedWatcher> =>
   playWatcher((asked) => (asked.index === 0 ? [reset, sync(1n, instance)] : silence(asked)));
@@ -74,50 +65,21 @@ test("names are resolved for each stream, and have their last addresses if they 
   const port = watcher.address.split(":")[1];
   const { log, lines } = createReadableLog();
   let asked = 0;
-  const options = { api: `watcher.test:${port}`, log, folder };
+  let isUp = true;
   const resolve = async () => {
     asked++;
+    if (!isUp) throw new Error("no name server");
     return ["127.0.0.1"];
   };
-  const transport = dialWatchers({ ...options, resolve });
+  const transport = dialWatchers({ api: `watcher.test:${port}`, log, resolve });
   await firstInstance(transport);
   await firstInstance(transport);
   expect(asked).toBe(2);
   expect(lines.filter(({ msg }) => msg === "connected to watcher")).toMatchObject([{ address: `127.0.0.1:${port}` }]);
-  expect(JSON.parse(readFileSync(join(folder, "watchers.json"), "utf8"))).toEqual({
-    version: 1,
-    lastGood: `127.0.0.1:${port}`,
-    addresses: { "watcher.test": ["127.0.0.1"] },
-  });
-  const fail = () => Promise.reject(new Error("no name server"));
-  expect(await firstInstance(dialWatchers({ ...options, resolve: fail }))).toBe("only");
-  const nowhere = dialWatchers({ api: `watcher.test:${port}`, log, resolve: fail });
+  isUp = false;
+  expect(await firstInstance(transport)).toBe("only");
+  const nowhere = dialWatchers({ api: `watcher.test:${port}`, log, resolve });
   await expect(firstInstance(nowhere)).rejects.toThrow("[NO_WATCHER_ADDRESS] no watcher address: no name server");
-});
-
-test("the address that worked last is tried first after a restart", async () => {
-  await using first = await play("first");
-  await using second = await play("second");
-  const { log } = createReadableLog();
-  const options = { api: `${first.address},${second.address}`, log, folder };
-  const worked = await firstInstance(dialWatchers(options));
-  for (let restart = 0; restart < 5; restart++) expect(await firstInstance(dialWatchers(options))).toBe(worked);
-});
-
-test("the watcher of the node's zone is preferred: at the start, after a restart, and after a stream elsewhere", async () => {
-  await using far = await play("far");
-  await using near = await play("near");
-  const { log } = createReadableLog();
-  const options = { log, folder, zone: "a" };
-  const api = `b=${far.address},a=${near.address}`;
-  const transport = dialWatchers({ ...options, api });
-  for (const expected of ["near", "far", "near", "far"]) expect(await firstInstance(transport)).toBe(expected);
-  // The address that worked last is in another zone.
-  expect(await firstInstance(dialWatchers({ ...options, api }))).toBe("near");
-  // A node that does not know its zone has no preference.
-  const firsts = new Set<string>();
-  for (let start = 0; start < 40; start++) firsts.add(await firstInstance(dialWatchers({ log, api })));
-  expect(firsts.size).toBe(2);
 });
 
 test("the certificate is checked against the name, not against its resolved address", async () => {

@@ -3,7 +3,7 @@ import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { checkSecrecy, type DialOptions, dial } from "@kpng/process/connection/dial.ts";
+import { type ApiAddress, checkSecrecy, type DialOptions, dial } from "@kpng/process/connection/dial.ts";
 import { pushbackOf, retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
@@ -12,35 +12,25 @@ import type { ReadToken } from "@kpng/process/token-file.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { BackendError } from "../types/backend-error.ts";
 import {
-  type Api,
-  type KnownWatchers,
-  nothingKnown,
   parseApis,
   type Resolve,
-  readKnownWatchers,
   resolveApis,
   resolveHost,
   type WatcherAddress,
   WatcherRotation,
-  writeKnownWatchers,
 } from "./watcher-addresses.ts";
 
 /** Options of {@link dialWatchers}. */
 export interface DialWatchersOptions {
   /**
-   * Addresses or names in the form that `dial` accepts, each with or without a zone (`eu-1a=10.0.0.1:12090`), separated
-   * by commas; a name may have several addresses.
+   * Addresses or names in the form that `dial` accepts, separated by commas; a name may have several addresses.
    */
   readonly api: string;
-  /** Zone of this node, whose watchers are preferred. Default "": none. */
-  readonly zone?: string | undefined;
   readonly tls?: ReadTls | undefined;
   /** See DialOptions. */
   readonly token?: ReadToken | undefined;
   readonly maxMessageBytes?: number | undefined;
   readonly log: Log;
-  /** Folder for the addresses that worked, for the next start; undefined to save nothing. */
-  readonly folder?: string | undefined;
   /** Time that one of several watchers has to send its first message, in milliseconds. Default 30 000. */
   readonly answerLimitMs?: number | undefined;
   /** Time between two searches for a watcher that is not stale, in milliseconds. Default 20 000. */
@@ -60,13 +50,9 @@ const answerLimitMs = 30_000;
 /**
  * Returns a transport to one of several watchers, chosen for each stream: a different one than for the previous stream,
  * or any of them if the previous one asked the node to move. If an address does not accept a connection, the next one
- * is tried at once. Watchers in the zone of this node come first. Names are resolved for each stream, and the address
- * that worked last is tried first after a restart, unless only another one is in the zone. If a watcher says that it is
- * stale, its stream ends as soon as another watcher is not stale, and the next stream goes there. Unary calls go to the
- * watcher of the last stream.
- *
- * `prepareBackend` gives the transport to the backend, which opens its streams on it (`followView`). This file connects
- * the others of its folder: `resolveApis` finds addresses, `WatcherRotation` chooses one, `dialAddress` connects to it.
+ * is tried at once. Names are resolved for each stream, and keep their addresses while they cannot be resolved. If a
+ * watcher says that it is stale, its stream ends as soon as another watcher is not stale, and the next stream goes
+ * there. Unary calls go to the watcher of the last stream.
  *
  * Errors: BAD_OPTION for an invalid address, or for a token over plain TCP. A stream fails with NO_WATCHER_ADDRESS if
  * no name can be resolved.
@@ -119,9 +105,9 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
 }
 
 /** Checks the addresses and their TLS files and token. Errors: BAD_OPTION. */
-function parseOptions({ api, zone, tls, token }: DialWatchersOptions): readonly Api[] {
-  const apis = parseApis(api, tls !== undefined, zone);
-  if (token !== undefined) for (const { address } of apis) checkSecrecy(address, api);
+function parseOptions({ api, tls, token }: DialWatchersOptions): readonly ApiAddress[] {
+  const apis = parseApis(api, tls !== undefined);
+  if (token !== undefined) for (const address of apis) checkSecrecy(address, api);
   return apis;
 }
 
@@ -138,7 +124,7 @@ async function* observe<O extends DescMessage>(
   try {
     for await (const message of messages) {
       limit.lift();
-      if (isFirst) await finder.worked(address);
+      if (isFirst) finder.worked(address);
       isFirst = false;
       yield message;
     }
@@ -150,28 +136,27 @@ async function* observe<O extends DescMessage>(
   }
 }
 
-/** Resolves the names of watchers, chooses the next address, and remembers the one that worked. */
+/** Resolves the names of watchers and chooses the next address. */
 class WatcherFinder {
   readonly #options: DialWatchersOptions;
-  readonly #apis: readonly Api[];
-  #known: KnownWatchers | undefined;
-  #rotation: WatcherRotation | undefined;
+  readonly #apis: readonly ApiAddress[];
+  readonly #rotation: WatcherRotation;
+  #addressesByHost: ReadonlyMap<string, readonly string[]> = new Map();
   #addresses: readonly WatcherAddress[] = [];
   #working = "";
 
-  constructor(options: DialWatchersOptions, apis: readonly Api[]) {
+  constructor(options: DialWatchersOptions, apis: readonly ApiAddress[]) {
     this.#options = options;
     this.#apis = apis;
+    this.#rotation = new WatcherRotation(options.random);
   }
 
   /** Returns the address for the next stream, and the keys of all addresses. */
   async next(signal: AbortSignal): Promise<{ readonly address: WatcherAddress; readonly keys: ReadonlySet<string> }> {
-    const { folder, resolve = resolveHost, random, log } = this.#options;
-    const known = this.#known ?? (folder === undefined ? nothingKnown : await readKnownWatchers(folder));
-    const { addresses, addressesByHost, failures } = await resolveApis(this.#apis, known.addressesByHost, resolve);
+    const { resolve = resolveHost, log } = this.#options;
+    const { addresses, addressesByHost, failures } = await resolveApis(this.#apis, this.#addressesByHost, resolve);
     this.#addresses = addresses;
-    this.#rotation ??= new WatcherRotation(this.#isInBestZone(known.lastGood) ? known.lastGood : undefined, random);
-    this.#known = { ...known, addressesByHost: new Map([...known.addressesByHost, ...addressesByHost]) };
+    this.#addressesByHost = new Map([...this.#addressesByHost, ...addressesByHost]);
     if (failures.length > 0 && addresses.length > 0)
       log.debug("name not resolved: using its last addresses", { failures });
     return {
@@ -184,7 +169,7 @@ class WatcherFinder {
   async #reachable(addresses: readonly WatcherAddress[], failures: readonly string[], signal: AbortSignal) {
     const reasons: string[] = [...failures];
     for (let tries = 0; tries < Math.max(1, addresses.length); tries++) {
-      const address = this.#rotation?.next(addresses);
+      const address = this.#rotation.next(addresses);
       if (address === undefined) {
         throw asConnectError(new BackendError("NO_WATCHER_ADDRESS", `no watcher address: ${reasons.join("; ")}`));
       }
@@ -200,12 +185,6 @@ class WatcherFinder {
     throw asConnectError(new Error(reasons.join("; ")));
   }
 
-  /** False if the address is in another zone than this node, and some other watcher is in the zone. */
-  #isInBestZone(key: string | undefined): boolean {
-    const near = this.#addresses.filter(({ isNear }) => isNear);
-    return near.length === 0 || near.some((address) => address.key === key);
-  }
-
   /** Addresses of all watchers, as resolved for the last stream. */
   get addresses(): readonly WatcherAddress[] {
     return this.#addresses;
@@ -213,29 +192,19 @@ class WatcherFinder {
 
   /** Makes the next stream go to this address. */
   prefer(key: string): void {
-    this.#rotation?.prefer(key);
+    this.#rotation.prefer(key);
   }
 
   /** Must be called if a watcher asks the node to move. */
   askedToMove(): void {
-    this.#rotation?.startOver();
+    this.#rotation.startOver();
   }
 
   /** Must be called at the first message of a stream. */
-  async worked({ key }: WatcherAddress): Promise<void> {
-    const { folder, log } = this.#options;
-    // The next stream tries the watchers of this zone again.
-    if (!this.#isInBestZone(key)) this.#rotation?.newRound();
+  worked({ key }: WatcherAddress): void {
     if (key === this.#working) return;
     this.#working = key;
-    const known = { ...(this.#known ?? nothingKnown), lastGood: key };
-    this.#known = known;
-    log.info("connected to watcher", { address: key });
-    if (folder === undefined) return;
-    // The file only speeds up the next start, so a full disk must not end the stream.
-    await writeKnownWatchers(folder, known).catch((error: unknown) =>
-      log.debug("watcher addresses not saved", { reason: reasonOf(error) }),
-    );
+    this.#options.log.info("connected to watcher", { address: key });
   }
 }
 

@@ -7,7 +7,7 @@ const abc = ["a", "b", "c"].map(address);
 
 test("no address is tried twice in a row, and each is tried once in a round", () => {
   for (let seed = 0; seed < 200; seed++) {
-    const rotation = new WatcherRotation(undefined, makeRandom(seed));
+    const rotation = new WatcherRotation(makeRandom(seed));
     const keys = Array.from({ length: 30 }, () => rotation.next(abc)?.key);
     for (let index = 1; index < keys.length; index++) expect(keys[index], keys.join("")).not.toBe(keys[index - 1]);
     for (let index = 0; index < 30; index += 3) expect(new Set(keys.slice(index, index + 3)).size).toBe(3);
@@ -15,32 +15,12 @@ test("no address is tried twice in a row, and each is tried once in a round", ()
 });
 
 test("nodes start with different addresses", () => {
-  const firsts = Array.from(
-    { length: 50 },
-    (_, seed) => new WatcherRotation(undefined, makeRandom(seed * 7_919)).next(abc)?.key,
-  );
+  const firsts = Array.from({ length: 50 }, (_, seed) => new WatcherRotation(makeRandom(seed * 7_919)).next(abc)?.key);
   expect(new Set(firsts).size).toBe(3);
 });
 
-test("the address that worked before is tried first if it still exists", () => {
-  expect(new WatcherRotation("b").next(abc)?.key).toBe("b");
-  expect(new WatcherRotation("gone").next(abc)?.key).not.toBe("gone");
-});
-
-test("addresses in the node's zone come first in each round", () => {
-  const near = { ...address("near"), isNear: true };
-  for (let seed = 0; seed < 50; seed++) {
-    const rotation = new WatcherRotation(undefined, makeRandom(seed));
-    expect(rotation.next([...abc, near])?.key).toBe("near");
-    const far = rotation.next([...abc, near])?.key;
-    expect(far).not.toBe("near");
-    rotation.newRound();
-    expect(rotation.next([...abc, near])?.key).toBe("near");
-  }
-});
-
 test("the list of addresses may change, down to one and none", () => {
-  const rotation = new WatcherRotation(undefined);
+  const rotation = new WatcherRotation();
   rotation.next(abc);
   expect(rotation.next([address("d")])?.key).toBe("d");
   expect(rotation.next([address("d")])?.key).toBe("d");
@@ -69,22 +49,6 @@ test("a name that cannot be resolved has its previous addresses", async () => {
   const resolved = await resolveApis(apis, new Map([["lost", ["10.0.0.9"]]]), dns);
   expect(resolved.addresses.map(({ key }) => key)).toEqual(["10.0.0.1:1", "[fd00::1]:1", "10.0.0.9:1"]);
   expect(resolved.failures).toEqual(["no lost", "no never"]);
-});
-
-test("an address may have its zone in front, and those of the node's own zone come first", async () => {
-  const text = "eu-1a=https://10.0.0.1:1,eu-1b=watcher:1,unix:///run/a=b,10.0.0.3:1";
-  const near = await resolveApis(parseApis(text, false, "eu-1b"), new Map(), dns);
-  expect(near.addresses.map(({ key, isNear }) => `${key} ${isNear}`)).toEqual([
-    "10.0.0.1:1 true",
-    "[fd00::1]:1 true",
-    "unix:/run/a=b false",
-    "10.0.0.3:1 false",
-  ]);
-  for (const zone of ["", "eu-1c"]) {
-    const { addresses } = await resolveApis(parseApis(text, false, zone), new Map(), dns);
-    expect(addresses.filter(({ isNear }) => isNear)).toEqual([]);
-  }
-  expect(() => parseApis("eu 1a=10.0.0.1:1", false)).toThrow('--api "eu 1a=10.0.0.1:1" is not an address');
 });
 
 test("an invalid address is refused", () => {

@@ -50,7 +50,7 @@ interface Wanted {
 }
 
 function load(wanted: Wanted = {}): Promise<LoadedView> {
-  const standard = { nodeName: "n1", serviceProxyName: "", nowMs: 101 * hour, maxAgeMs: 24 * hour, bootId: "boot-1" };
+  const standard = { nodeName: "n1", serviceProxyName: "", nowMs: 101 * hour, bootId: "boot-1" };
   return loadView({ folder, ...standard, ...wanted });
 }
 

@@ -227,8 +227,10 @@ export interface ExpectedHeader {
   readonly nodeName: string;
   readonly serviceProxyName: string;
   readonly nowMs: number;
-  readonly maxAgeMs: number;
 }
+
+/** Maximum age of a saved view that is used, in milliseconds. */
+const maxAgeMs = 24 * 3_600_000;
 
 /** Returns why a saved view must not be used; undefined if it may be. Pure. */
 export function refuseHeader(header: ViewHeader, expected: ExpectedHeader): string | undefined {
@@ -238,8 +240,8 @@ export function refuseHeader(header: ViewHeader, expected: ExpectedHeader): stri
   }
   const ageMs = expected.nowMs - header.currentAtMs;
   // After the clock was set back the age is unknown; the view is used, because there is no other.
-  if (ageMs <= expected.maxAgeMs) return undefined;
-  return `it is ${Math.round(ageMs / 60_000)} minutes old, and the limit is ${Math.round(expected.maxAgeMs / 60_000)}`;
+  if (ageMs <= maxAgeMs) return undefined;
+  return `it is ${Math.round(ageMs / 60_000)} minutes old, and the limit is ${Math.round(maxAgeMs / 60_000)}`;
 }
 
 /** Options of {@link loadView}. */

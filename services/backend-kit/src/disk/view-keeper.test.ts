@@ -149,7 +149,7 @@ function startBackend(address: string) {
     health: new Health(),
     metrics,
     onChanges: (update) => syncs.put(update),
-    state: { folder, maxAgeMs: 86_400_000 },
+    state: { folder },
     wait: clock.wait,
   });
   const running = task.run(stop.signal);

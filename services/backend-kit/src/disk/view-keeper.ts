@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import type { Position } from "@kpng/model/forward/position.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
+import type { OptionSpec } from "@kpng/process/options.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
@@ -164,11 +164,11 @@ export async function startFromDisk(
   answered: AbortSignal,
 ): Promise<ViewUpdate | undefined> {
   const { state, nodeName, serviceProxyName, log, wait } = options;
-  const { folder, maxAgeMs } = state;
+  const { folder } = state;
   if (folder === undefined) return undefined;
   await wait(watcherWaitMs, answered);
   if (answered.aborted) return undefined;
-  const loaded = await loadView({ folder, nodeName, serviceProxyName, maxAgeMs, nowMs: Date.now() });
+  const loaded = await loadView({ folder, nodeName, serviceProxyName, nowMs: Date.now() });
   if (loaded.kind === "refused") log.error("ignoring the saved view", { folder, reason: loaded.reason });
   if (loaded.kind !== "view" || answered.aborted) return undefined;
   const { update, currentAtMs, isAfterReboot } = loaded;
@@ -198,20 +198,12 @@ export const stateOptions: readonly OptionSpec[] = [
     description:
       "folder for the last view, used at a start without a watcher; `none` to save nothing (default: /var/lib/kpng/NAME)",
   },
-  {
-    flags: "--state-max-age <duration>",
-    description: "maximum age of a saved view that is used at a start",
-    default: 24 * 3_600_000,
-    parse: parseDurationMs,
-  },
 ];
 
 /** Parsed {@link stateOptions}. */
 export interface StateOptions {
   /** Folder of the saved view and of the known watchers; undefined to save nothing. */
   readonly folder: string | undefined;
-  /** Maximum age of a saved view that is used, in milliseconds. */
-  readonly maxAgeMs: number;
 }
 
 /**
@@ -220,17 +212,16 @@ export interface StateOptions {
  * now: each save tries again and logs its errors.
  */
 export function readStateOptions(name: string, options: ParsedOptions, log: Log): StateOptions {
-  const maxAgeMs = Number(options.stateMaxAge ?? 24 * 3_600_000);
   const asked = textOption(options, "stateDir");
-  if (asked === "none" || asked === "") return { folder: undefined, maxAgeMs };
-  if (asked !== undefined) return { folder: asked, maxAgeMs };
+  if (asked === "none" || asked === "") return { folder: undefined };
+  if (asked !== undefined) return { folder: asked };
   const folder = join("/var/lib/kpng", name);
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     accessSync(folder, constants.W_OK);
   } catch (error) {
     log.info("default state folder not writable: the view is not saved", { folder, reason: reasonOf(error) });
-    return { folder: undefined, maxAgeMs };
+    return { folder: undefined };
   }
-  return { folder, maxAgeMs };
+  return { folder };
 }

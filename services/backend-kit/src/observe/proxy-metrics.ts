@@ -7,13 +7,8 @@ import type { ChangeCounts, SyncMode, SyncObserver, SyncTimes, SyncUpdate, ViewU
 /** Options of {@link ProxyMetrics}. */
 export interface ProxyMetricsOptions {
   readonly registry: Registry;
-  /** IP families of the backend. A function if the backend finds them out after its start; called each time. */
-  readonly families: readonly Family[] | (() => readonly Family[]);
-  /**
-   * True if the backend calls `observeSync` for each family itself. Default: each family gets the duration of the whole
-   * sync.
-   */
-  readonly timesFamilies?: boolean | undefined;
+  /** IP families of the backend. */
+  readonly families: readonly Family[];
   /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
 }
@@ -82,8 +77,8 @@ export class ProxyMetrics implements SyncObserver {
 
   succeeded({ view, mode, arrival }: SyncUpdate, { startedAtMs, endedAtMs }: SyncTimes): void {
     for (const family of this.#families) {
-      if (this.#options.timesFamilies !== true) this.observeSync(family, mode, endedAtMs - startedAtMs);
-      for (const triggeredAtMs of arrival?.triggeredAtMs ?? []) this.observeProgrammed(family, triggeredAtMs);
+      this.#observeSync(family, mode, endedAtMs - startedAtMs);
+      for (const triggeredAtMs of arrival?.triggeredAtMs ?? []) this.#observeProgrammed(family, triggeredAtMs);
     }
     this.#view = view;
   }
@@ -98,7 +93,7 @@ export class ProxyMetrics implements SyncObserver {
   }
 
   /** Records a successful sync of one family. */
-  observeSync(family: Family, mode: SyncMode, elapsedMs: number): void {
+  #observeSync(family: Family, mode: SyncMode, elapsedMs: number): void {
     const labels = { ip_family: familyLabels[family] };
     this.#metrics.sync.observe(labels, elapsedMs / 1_000);
     (mode === "full" ? this.#metrics.fullSync : this.#metrics.partialSync).observe(labels, elapsedMs / 1_000);
@@ -106,14 +101,13 @@ export class ProxyMetrics implements SyncObserver {
   }
 
   /** Records that the rules now contain a change made at `triggeredAtMs` (milliseconds since 1970). */
-  observeProgrammed(family: Family, triggeredAtMs: number): void {
+  #observeProgrammed(family: Family, triggeredAtMs: number): void {
     const seconds = Math.max(0, this.#nowSeconds() - triggeredAtMs / 1_000);
     this.#metrics.networkProgramming.observe({ ip_family: familyLabels[family] }, seconds);
   }
 
   get #families(): readonly Family[] {
-    const { families } = this.#options;
-    return typeof families === "function" ? families() : families;
+    return this.#options.families;
   }
 
   #nowSeconds(): number {

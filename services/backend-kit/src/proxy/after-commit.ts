@@ -86,9 +86,9 @@ export class AfterCommit {
     const { state, context } = this.#options;
     if (state?.folder === undefined || !this.#cleansFlows) return;
     const { nodeName, serviceProxyName } = context;
-    const { folder, maxAgeMs } = state;
+    const { folder } = state;
     const nowMs = Date.now();
-    const loaded = await loadView({ folder, maxAgeMs, nodeName, serviceProxyName, nowMs, only: hasUdpPort });
+    const loaded = await loadView({ folder, nodeName, serviceProxyName, nowMs, only: hasUdpPort });
     if (loaded.kind === "view" && !loaded.isAfterReboot) this.#cleaner.seed(loaded.update.view);
   }
 

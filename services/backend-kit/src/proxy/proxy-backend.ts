@@ -134,7 +134,7 @@ function makeTask<Change extends RuleChange>(
     host: host(isDry ? { kind: "print", print } : { kind: "kernel" }),
     context,
     options,
-    checkMs: isDry ? 0 : period("driftInterval", period(`${proxyMode}SyncPeriod`, 30_000)),
+    checkMs: isDry ? 0 : period(`${proxyMode}SyncPeriod`, 30_000),
     minIntervalMs: period(`${proxyMode}MinSyncPeriod`, 100),
     // A process with several backends does not parse the state options of each.
     state: isDry ? undefined : (context.state ?? readStateOptions(name, options, log)),

@@ -56,11 +56,6 @@ export function paceOptions(proxy: string): readonly OptionSpec[] {
       parse: parseDurationMs,
     },
     {
-      flags: "--drift-interval <duration>",
-      description: `the same interval, independent of kube-proxy's name (default: --${proxy}-sync-period)`,
-      parse: parseDurationMs,
-    },
-    {
       flags: `--${proxy}-min-sync-period <duration>`,
       description: "minimum time between two syncs; changes in between are combined",
       default: 100,
