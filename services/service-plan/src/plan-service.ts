@@ -191,18 +191,18 @@ export function isServed({ isHeadless, type, clusterIPs }: Service, family: Fami
  * Returns the valid addresses of a family. An invalid one, e.g. of a state file, would make the kernel refuse all
  * rules.
  */
-export function validAddresses(addresses: AddressSet | undefined, family: Family): readonly string[] {
+function validAddresses(addresses: AddressSet | undefined, family: Family): readonly string[] {
   return (addresses?.[family] ?? []).filter((address) => isAddress(address, family));
 }
 
 /** True for an address of the family without a zone. The unspecified address is none: ipset refuses a whole update for it. */
-export function isAddress(text: string, family: Family): boolean {
+function isAddress(text: string, family: Family): boolean {
   if (text === "0.0.0.0" || text === "::") return false;
   return family === "v4" ? isIPv4(text) : isIPv6(text) && !text.includes("%");
 }
 
 /** True for 1 to 65535. */
-export function isPortNumber(value: number): boolean {
+function isPortNumber(value: number): boolean {
   return Number.isInteger(value) && value >= 1 && value <= 65_535;
 }
 
@@ -260,7 +260,7 @@ export function drainingEndpoints(
  * Returns the clients that each load-balancer IP lets through; an address without an entry lets all clients through.
  * `planService` puts them into the plan; Kubernetes calls these CIDRs the source ranges of a Service.
  */
-export function makeAllowedSources(
+function makeAllowedSources(
   service: Service,
   loadBalancerIPs: readonly string[],
   { family, nodeAddress }: NodePlan,

@@ -37,7 +37,7 @@ async function end(program: Program): Promise<void> {
   expect(await program.ended, program.stderr()).toBe(0);
 }
 
-test("a proxy uses the watcher that works, its file and its saved view, and answers health as kube-proxy does", async () => {
+test("a proxy uses the watcher that works, its configuration and its saved view, and answers health as kube-proxy does", async () => {
   const config = join(folder, "config.yaml");
   writeFileSync(
     config,
@@ -71,7 +71,7 @@ test("a proxy uses the watcher that works, its file and its saved view, and answ
     expect((await ask("/metrics")).text).toContain('kubeproxy_proxy_healthz_total{code="503"} 1\n');
     await end(program);
   }
-  expect(readdirSync(state)).toEqual(["view", "watchers.json"]);
+  expect(readdirSync(state)).toEqual(["view"]);
   const program = start(gone);
   await program.printed("full disk all: a/web\n");
   expect((await ask("/healthz")).status).toBe(200);

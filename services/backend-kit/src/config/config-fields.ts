@@ -1,4 +1,4 @@
-/** How a field of KubeProxyConfiguration is handled; `read-config.ts` applies these rules to a file. */
+/** How a field of KubeProxyConfiguration is handled; `readConfig` applies these rules to a file. */
 export type FieldRule =
   /** The value sets the first of these options that the backend has. */
   | {

@@ -116,7 +116,7 @@ export interface Setting {
 }
 
 /** Content of a KubeProxyConfiguration. */
-export interface ProxyConfig {
+interface ProxyConfig {
   /** "" if the file has no mode. */
   readonly mode: ProxyMode | "";
   readonly settings: readonly Setting[];

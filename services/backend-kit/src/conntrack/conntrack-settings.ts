@@ -52,7 +52,7 @@ export const conntrackOptions: readonly OptionSpec[] = [
 const folder = "net/netfilter";
 
 /** Value that a kernel setting should have. */
-export interface KernelSetting {
+interface KernelSetting {
   /** *Shape:* `net/netfilter/nf_conntrack_max`. */
   readonly name: string;
   readonly value: number;
@@ -90,7 +90,7 @@ export function wantedSettings(options: ParsedOptions, cpuCount: number): readon
 }
 
 /** Options of {@link applySettings}. */
-export interface ApplyOptions {
+interface ApplyOptions {
   readonly sysctls: Sysctls;
   readonly log: Log;
   /** Path of the size of conntrack's hash table. Default: the parameter of the kernel module. */

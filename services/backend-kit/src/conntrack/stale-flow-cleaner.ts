@@ -22,7 +22,7 @@ import {
 } from "./udp-flows.ts";
 
 /** Options of {@link StaleFlowCleaner}. */
-export interface StaleFlowCleanerOptions {
+interface StaleFlowCleanerOptions {
   readonly log: Log;
   readonly metrics: Registry;
   /** Default {@link createConntrackTool}. */
@@ -32,7 +32,7 @@ export interface StaleFlowCleanerOptions {
 }
 
 /** Argument of `StaleFlowCleaner.clean`. */
-export interface CleanRequest {
+interface CleanRequest {
   /** The view whose rules are installed now. */
   readonly view: NodeView;
   /** Services that changed since the last call, including deleted ones; "all" after a start or a full sync. */
@@ -61,7 +61,7 @@ interface CleanedView {
 }
 
 /** Result of `StaleFlowCleaner.clean`. */
-export type CleanResult =
+type CleanResult =
   /** No Service with a UDP port changed; the table was not read. */
   | { readonly kind: "not-needed" }
   | { readonly kind: "cleaned"; readonly deletedCount: number }
@@ -220,7 +220,7 @@ function createMetrics(registry: Registry) {
 }
 
 /** Options of {@link FlowCleaning}. */
-export interface FlowCleaningOptions {
+interface FlowCleaningOptions {
   readonly cleaner: Pick<StaleFlowCleaner, "clean">;
   readonly health: Health;
   /** First delay after a failure, in milliseconds; it doubles up to 30 s. */

@@ -212,7 +212,7 @@ class WatcherFinder {
  * Returns a transport to one address of a watcher, for `dialWatchers`. The certificate must have the name that `--api`
  * gives, even if the name was resolved to an address.
  */
-export function dialAddress(
+function dialAddress(
   { key, address, serverName }: WatcherAddress,
   { tls, token, maxMessageBytes }: Omit<DialOptions, "api">,
 ): Transport {
@@ -252,7 +252,7 @@ export function checkReachable({ address }: WatcherAddress, limitMs: number, sig
  * Ends a stream whose first message does not arrive in time: its watcher hangs or has no view yet, and another watcher
  * may have one. Also ends a stream when the node leaves its watcher.
  */
-export class AnswerLimit {
+class AnswerLimit {
   readonly #over = new AbortController();
   readonly #ended = new AbortController();
   readonly #timer: NodeJS.Timeout | undefined;
@@ -299,7 +299,7 @@ export class AnswerLimit {
 }
 
 /** Returns an error UNAVAILABLE with this cause. */
-export function asConnectError(cause: Error): ConnectError {
+function asConnectError(cause: Error): ConnectError {
   return new ConnectError(cause.message, Code.Unavailable, undefined, undefined, cause);
 }
 
@@ -339,7 +339,7 @@ async function isFresh(transport: Transport, signal: AbortSignal): Promise<boole
 }
 
 /** Parameters of {@link findFreshWatcher}. */
-export interface SearchOptions {
+interface SearchOptions {
   /** The watcher of the stream. */
   readonly current: Transport;
   /** Returns the other watchers, by key. */

@@ -29,7 +29,7 @@ export function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddre
 }
 
 /** Result of {@link resolveApis}. */
-export interface ResolvedApis {
+interface ResolvedApis {
   /** In the order of `--api`. */
   readonly addresses: readonly WatcherAddress[];
   /** Addresses of each name that could be resolved. */

@@ -33,7 +33,7 @@ import type { ViewUpdate } from "../types/sync-update.ts";
  * length, and the SHA-256 of everything before it (32 bytes). The decoder of the stream, which accepts messages of
  * older watchers, therefore also accepts older files.
  */
-export interface SavedView {
+interface SavedView {
   readonly header: ViewHeader;
   /** Puts the whole view. */
   readonly changes: readonly ViewChange[];
@@ -170,7 +170,7 @@ function serviceOfEndpoint({ Op: op }: OpItem): string {
 }
 
 /** Description of a saved view in the first line of its file (`view-file.ts`): for which node, from when. */
-export interface ViewHeader {
+interface ViewHeader {
   readonly nodeName: string;
   readonly serviceProxyName: string;
   /** When the view was last known to be current, in milliseconds since 1970. */
@@ -184,10 +184,10 @@ export interface ViewHeader {
 /**
  * Format of the file. A program with another version ignores the file, which is replaced as soon as a watcher answers.
  */
-export const viewFormat = { format: "kpng-view", version: 1 } as const;
+const viewFormat = { format: "kpng-view", version: 1 } as const;
 
 /** Decodes the first line of a saved view. Errors: a plain Error that says what is wrong with the file. */
-export function decodeHeader(json: string): ViewHeader {
+function decodeHeader(json: string): ViewHeader {
   const value: unknown = JSON.parse(json);
   if (typeof value !== "object" || value === null) throw new Error("the first line is not an object");
   const fields = new Map<string, unknown>(Object.entries(value));
@@ -211,7 +211,7 @@ export function decodeHeader(json: string): ViewHeader {
 }
 
 /** Formats a position for the header: JSON has no integers of 64 bits. *Shape:* `kube:9f… 100 205 198`. */
-export function formatPosition({ source, services, slices, nodes }: Position): string {
+function formatPosition({ source, services, slices, nodes }: Position): string {
   return [source, services, slices, nodes].join(" ");
 }
 
@@ -223,7 +223,7 @@ function parsePosition(field: unknown): Position | undefined {
 }
 
 /** Properties that a saved view must have to be used. */
-export interface ExpectedHeader {
+interface ExpectedHeader {
   readonly nodeName: string;
   readonly serviceProxyName: string;
   readonly nowMs: number;
@@ -233,7 +233,7 @@ export interface ExpectedHeader {
 const maxAgeMs = 24 * 3_600_000;
 
 /** Returns why a saved view must not be used; undefined if it may be. Pure. */
-export function refuseHeader(header: ViewHeader, expected: ExpectedHeader): string | undefined {
+function refuseHeader(header: ViewHeader, expected: ExpectedHeader): string | undefined {
   if (header.nodeName !== expected.nodeName) return `it is for node ${header.nodeName}, not ${expected.nodeName}`;
   if (header.serviceProxyName !== expected.serviceProxyName) {
     return `it is for service-proxy-name "${header.serviceProxyName}", not "${expected.serviceProxyName}"`;
@@ -245,7 +245,7 @@ export function refuseHeader(header: ViewHeader, expected: ExpectedHeader): stri
 }
 
 /** Options of {@link loadView}. */
-export interface LoadOptions extends ExpectedHeader {
+interface LoadOptions extends ExpectedHeader {
   readonly folder: string;
   /** Selects the Services to load. Default: all. */
   readonly only?: ServiceFilter | undefined;

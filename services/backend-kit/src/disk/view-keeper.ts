@@ -12,7 +12,7 @@ import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.
 import { loadView, readBootId, viewPath, writeViewFile } from "./view-file.ts";
 
 /** Options of {@link ViewKeeper}. */
-export interface ViewKeeperOptions {
+interface ViewKeeperOptions {
   readonly folder: string;
   readonly nodeName: string;
   readonly serviceProxyName: string;
@@ -141,7 +141,7 @@ function createMetrics(registry: Registry) {
 }
 
 /** Options of {@link startFromDisk}. */
-export interface StartFromDiskOptions {
+interface StartFromDiskOptions {
   readonly state: StateOptions;
   readonly nodeName: string;
   readonly serviceProxyName: string;

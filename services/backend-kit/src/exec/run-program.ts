@@ -47,7 +47,7 @@ export type ProgramEnd =
   | { readonly kind: "not-started"; readonly cause: NodeJS.ErrnoException };
 
 /** Why a program was stopped. */
-export type StopReason = "timeout" | "output" | "aborted";
+type StopReason = "timeout" | "output" | "aborted";
 
 /** Standard output that is accepted by default: iptables-save of 50 000 Services prints about a third of this. */
 const defaultOutputBytes = 256 * 1024 * 1024;

@@ -15,7 +15,7 @@ import { Counter, Gauge, type Registry } from "prom-client";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 
 /** Options of {@link HealthCheckServers}. */
-export interface HealthCheckServersOptions {
+interface HealthCheckServersOptions {
   readonly log: Log;
   readonly metrics: Registry;
   /** Value of `serviceProxyHealthy` for a family; called at each request. */
@@ -33,7 +33,7 @@ export interface HealthCheckServersOptions {
 }
 
 /** Argument of `HealthCheckServers.sync`: a view with the health checks to answer, and the addresses to listen on. */
-export interface CheckUpdate {
+interface CheckUpdate {
   readonly view: NodeView;
   /** Called again before each attempt to open ports, because a node may get new addresses while it runs. */
   readonly addresses: () => ListenAddresses;
@@ -223,7 +223,7 @@ function createMetrics(registry: Registry) {
 }
 
 /** Open HTTP server for one health-check node port at one address. `HealthCheckServers` opens and closes it. */
-export interface CheckServer {
+interface CheckServer {
   close(): Promise<void>;
 }
 
@@ -232,7 +232,7 @@ export interface CheckServer {
  *
  * Rejects with the system's error if the address cannot be bound.
  */
-export async function openCheckServer(host: string, port: number, state: () => CheckState): Promise<CheckServer> {
+async function openCheckServer(host: string, port: number, state: () => CheckState): Promise<CheckServer> {
   const server = await listen(host, port, state);
   return { close: () => closeServer(server) };
 }
@@ -262,7 +262,7 @@ function closeServer(server: Server): Promise<void> {
 }
 
 /** State of a Service on this node that a health check reports. */
-export interface CheckState {
+interface CheckState {
   readonly namespace: string;
   readonly name: string;
   /** Number of ready endpoints on this node. */
@@ -272,7 +272,7 @@ export interface CheckState {
 }
 
 /** HTTP response to a health check. */
-export interface CheckAnswer {
+interface CheckAnswer {
   readonly status: 200 | 503;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
@@ -284,7 +284,7 @@ export interface CheckAnswer {
  *
  * *Source:* kube-proxy `healthcheck/service_health.go`, ServeHTTP. Pure.
  */
-export function answerCheck({ namespace, name, localEndpoints, isProxyHealthy }: CheckState): CheckAnswer {
+function answerCheck({ namespace, name, localEndpoints, isProxyHealthy }: CheckState): CheckAnswer {
   const body = { service: { namespace, name }, localEndpoints, serviceProxyHealthy: isProxyHealthy };
   return {
     status: localEndpoints !== 0 && isProxyHealthy ? 200 : 503,
@@ -298,7 +298,7 @@ export function answerCheck({ namespace, name, localEndpoints, isProxyHealthy }:
 }
 
 /** Health check that this node must answer, for one Service and one IP family. */
-export interface WantedCheck extends HealthCheckPlan {
+interface WantedCheck extends HealthCheckPlan {
   readonly service: ServiceKey;
   readonly namespace: string;
   readonly name: string;

@@ -19,7 +19,7 @@ import { aborted } from "@kpng/process/wait.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link BackendInspection}. */
-export interface BackendInspectionOptions {
+interface BackendInspectionOptions {
   /** Name and version of the program. */
   readonly program: { readonly name: string; readonly version: string };
   readonly nodeName: string;
@@ -41,7 +41,7 @@ const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
  *
  * *Bound:* the newest view, which the loop holds anyway, and the last sync.
  */
-export class BackendInspection implements SyncObserver {
+class BackendInspection implements SyncObserver {
   readonly #options: BackendInspectionOptions;
   readonly #startedAtMs = Date.now() - process.uptime() * 1_000;
   #view: NodeView | undefined;
@@ -151,7 +151,7 @@ function toSync({ mode, revision }: SyncUpdate, times: SyncTimes, error: string)
 const maxRequestBytes = 64 * 1024;
 
 /** Inspection of a backend, ready to run. */
-export interface ServedInspection {
+interface ServedInspection {
   /** Observer to register with the sync loop. */
   readonly observer: BackendInspection;
   /** Task that serves the socket. Errors: LISTEN_FAILED. */

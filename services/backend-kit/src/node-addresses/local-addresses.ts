@@ -156,7 +156,7 @@ const validityFactor = 20;
 const mostValidMs = 1_000;
 
 /** Options of {@link RecentAddresses}. */
-export interface RecentAddressesOptions {
+interface RecentAddressesOptions {
   /** Calls `onFailure` if the addresses may be wrong. Default: `readLocalAddresses`. */
   readonly read?: ((onFailure: () => void) => AddressSet) | undefined;
   /** Monotonic time in milliseconds. Default that of `realClock`. */

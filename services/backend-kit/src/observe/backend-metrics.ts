@@ -6,7 +6,7 @@ import type { ConnectionState } from "../receive/follow-view.ts";
 import type { SyncObserver, ViewUpdate } from "../types/sync-update.ts";
 
 /** Result of {@link createBackendMetrics}. */
-export type BackendMetrics = ReturnType<typeof createBackendMetrics>;
+type BackendMetrics = ReturnType<typeof createBackendMetrics>;
 
 /** Registers the metrics that every backend has. */
 export function createBackendMetrics(registry: Registry) {
@@ -137,7 +137,7 @@ export class ConnectionObserver {
 }
 
 /** Options of {@link KnownNode}. */
-export interface KnownNodeOptions {
+interface KnownNodeOptions {
   readonly nodeName: string;
   readonly health: Health;
   readonly log: Log;

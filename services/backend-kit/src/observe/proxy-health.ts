@@ -23,7 +23,7 @@ export interface ProxyHealthOptions {
 }
 
 /** Outcome of a sync or repair of one family, as far as health depends on it. */
-export interface RulesOutcome {
+interface RulesOutcome {
   readonly family: Family;
   readonly isDone: boolean;
   /** True if the installed rules are known to be wrong and could not be repaired. */
@@ -43,7 +43,7 @@ interface FamilyHealth {
 }
 
 /** Answer to a health probe; the fields are those of kube-proxy, except for `reason`. */
-export interface HealthAnswer {
+interface HealthAnswer {
   readonly isOk: boolean;
   readonly body: Readonly<Record<string, unknown>>;
 }
@@ -227,7 +227,7 @@ function iso(ms: number): string {
 }
 
 /** Options of {@link proxyObserveTasks}. */
-export interface ProxyObserveOptions {
+interface ProxyObserveOptions {
   readonly proxyHealth: ProxyHealth;
   /** Health of the process, whose parts `/readyz` lists. */
   readonly health: Health;
@@ -239,7 +239,7 @@ export interface ProxyObserveOptions {
 }
 
 /** Parsed `statusServerOptions` of @kpng/process; without an address, nothing is served. */
-export interface ProxyObserveAddresses {
+interface ProxyObserveAddresses {
   readonly healthzBindAddress?: string | undefined;
   readonly metricsBindAddress?: string | undefined;
 }

@@ -170,7 +170,7 @@ function createMetrics(registry: Registry) {
 }
 
 /** Number of service ports whose traffic this node drops: their policy is Local and all endpoints are elsewhere. */
-export interface NoLocalEndpoints {
+interface NoLocalEndpoints {
   readonly internal: number;
   readonly external: number;
 }

@@ -4,7 +4,7 @@ import { recordSpan, type SpanAttributes, type Traceparent, type Tracing } from 
 import type { Arrival, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link TraceSyncs}. */
-export interface TraceSyncsOptions {
+interface TraceSyncsOptions {
   readonly tracing: Tracing;
   readonly nodeName: string;
   /** Name of the backend, e.g. "iptables". */

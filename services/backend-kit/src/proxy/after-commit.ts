@@ -16,7 +16,7 @@ import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link AfterCommit}. */
-export interface AfterCommitOptions {
+interface AfterCommitOptions {
   /** Name of the backend. */
   readonly name: string;
   readonly nodePorts: NodePortAddressRule;

@@ -142,7 +142,7 @@ function makeTask<Change extends RuleChange>(
 }
 
 /** Options of {@link diffTask}. */
-export interface DiffOptions<Change extends RuleChange> {
+interface DiffOptions<Change extends RuleChange> {
   /** Name of the backend. */
   readonly name: string;
   readonly proxy: ServiceProxy<Change>;
@@ -215,16 +215,16 @@ function formatFields(found: readonly FamilyDifference[]) {
 }
 
 /** Machine-readable formats of the option `--output`, beside "table". */
-export type ObjectFormat = "json" | "yaml";
+type ObjectFormat = "json" | "yaml";
 
 /** Returns an object as text that ends with a line end: JSON indented by `indent` spaces, or a YAML document. */
-export type FormatObject = (value: object, indent?: number) => string;
+type FormatObject = (value: object, indent?: number) => string;
 
 /**
  * Returns the function that prints in a format; used by `--diff`. The YAML library is loaded only for YAML, because it
  * needs memory.
  */
-export async function makeFormatObject(format: ObjectFormat): Promise<FormatObject> {
+async function makeFormatObject(format: ObjectFormat): Promise<FormatObject> {
   if (format === "json") return (value, indent) => `${JSON.stringify(value, undefined, indent)}\n`;
   const { stringify } = await import("yaml");
   return (value) => `---\n${stringify(value)}`;

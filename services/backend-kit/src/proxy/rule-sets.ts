@@ -22,7 +22,7 @@ import {
 } from "./rule-set.ts";
 
 /** Outcome of a sync or repair of all families. */
-export interface RulesOutcomes {
+interface RulesOutcomes {
   /** Families whose rules are in force. */
   readonly inForce: readonly Family[];
   /** The first error of the other families; undefined if there is none. */
@@ -30,7 +30,7 @@ export interface RulesOutcomes {
 }
 
 /** Options of {@link RuleSets}. */
-export interface RuleSetsOptions<Change extends RuleChange> {
+interface RuleSetsOptions<Change extends RuleChange> {
   readonly settings: ProxySettings;
   readonly ruleSets: readonly RuleSet<Change>[];
   readonly onOutcome: (outcome: FamilyOutcome<Change>) => void;
@@ -144,7 +144,7 @@ export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
 }
 
 /** Options of {@link FamilyRules}. */
-export interface FamilyRulesOptions<Change extends RuleChange> {
+interface FamilyRulesOptions<Change extends RuleChange> {
   readonly settings: ProxySettings;
   readonly ruleSet: RuleSet<Change>;
   readonly onOutcome: (outcome: FamilyOutcome<Change>) => void;
@@ -309,7 +309,7 @@ async function readInstalled(ruleSet: RuleSet): Promise<InstalledState> {
 }
 
 /** Records the changes of a rule set, which `kpng get rules` shows (`--inspect-socket`). */
-export class RuleSetHistory {
+class RuleSetHistory {
   readonly #ruleSet: Pick<RuleSet, "family" | "desired" | "installed">;
   #readAtMs: number | undefined;
   #committedAtMs: number | undefined;

@@ -6,7 +6,7 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 
 /** Options of {@link lockRules}. */
-export interface RulesLockOptions {
+interface RulesLockOptions {
   /** Rules to be managed. *Shape:* `iptables KPNG-`. */
   readonly name: string;
   readonly log: Log;

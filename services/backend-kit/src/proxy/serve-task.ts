@@ -173,7 +173,7 @@ function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, cont
 }
 
 /** Options of {@link driftCheck}. */
-export interface DriftCheckOptions {
+interface DriftCheckOptions {
   /** Name of the backend. */
   readonly name: string;
   readonly rules: Pick<RuleSets, "repair">;

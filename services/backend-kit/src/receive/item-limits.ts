@@ -46,7 +46,7 @@ function longTextBytes(itemBytes: number): number {
 
 /**
  * Estimates the memory that an operation of a stream takes until its batch is applied, in bytes. `watchBatches` adds
- * the estimates up, so that a watcher cannot fill the memory of a node. The limit itself is in `view-limit.ts`.
+ * the estimates up, so that a watcher cannot fill the memory of a node.
  *
  * *Cost:* proportional to the number of ports, addresses and labels.
  */

@@ -44,7 +44,7 @@ export interface PeriodicCheck {
 }
 
 /** Options of {@link SyncLoop}. */
-export interface SyncLoopOptions extends SyncPace {
+interface SyncLoopOptions extends SyncPace {
   /** Name of the backend, in the log and as a part of the process's health. */
   readonly name: string;
   /** Function of the backend that puts a view into effect. */
@@ -349,7 +349,7 @@ export interface Delivery {
 }
 
 /** The waiting update changes nothing. */
-export interface Unneeded {
+interface Unneeded {
   readonly kind: "unneeded";
   readonly update: ViewUpdate;
 }
@@ -361,7 +361,7 @@ export interface Unneeded {
  * Measured from the start, a sync longer than the interval would be followed by the next one at once, and the node
  * would do nothing else.
  */
-export class Pacer {
+class Pacer {
   readonly #minMs: number;
   readonly #clock: Clock;
   #endedMs: number | undefined;

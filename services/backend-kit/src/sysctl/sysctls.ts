@@ -71,10 +71,10 @@ export async function ensureSetting(path: string, value: number, isMinimum = fal
 }
 
 /** Program that set a sysctl which rules must guard: kpng, or another program before it; "none" if it is not set. */
-export type SysctlGuard = "none" | "ours" | "others";
+type SysctlGuard = "none" | "ours" | "others";
 
 /** Options of {@link GuardedSysctl}. */
-export interface GuardedSysctlOptions {
+interface GuardedSysctlOptions {
   readonly sysctls: Sysctls;
   /** *Shape:* `net/ipv4/conf/all/route_localnet`. */
   readonly name: string;

@@ -11,8 +11,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 export type SyncMode = "full" | "partial";
 
 /**
- * A view that a backend must put into effect. `PendingUpdate` makes it from a `ViewUpdate`, and `SyncLoop` passes it to
- * the backend.
+ * A view that a backend must put into effect. `SyncLoop` makes it from the waiting `ViewUpdate`.
  */
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;
