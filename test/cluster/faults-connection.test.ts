@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeAll, onTestFinished, test } from "vitest";
-import type { KubeConnection } from "../../services/watcher/src/source/kube/client/connection.ts";
+import type { KubeConnection } from "../../services/watcher/src/source/kube/connection.ts";
 import type { Cluster } from "./cluster.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService, createSlice, slicesPath } from "./objects.ts";

@@ -2,7 +2,7 @@ import { Code } from "@connectrpc/connect";
 import { createLog } from "@kpng/process/log.ts";
 import { TokenChecker } from "@kpng/watcher/identity/token-checker.ts";
 import { kubeReviews } from "@kpng/watcher/identity/token-review.ts";
-import { connectKube } from "@kpng/watcher/source/kube/client/connect.ts";
+import { connectKube } from "@kpng/watcher/source/kube/connect.ts";
 import { expect, onTestFinished, test } from "vitest";
 import type { ApiClient } from "./api-client.ts";
 import { describeCluster } from "./describe-cluster.ts";

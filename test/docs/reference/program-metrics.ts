@@ -22,7 +22,7 @@ import { makeReviewCounter } from "@kpng/watcher/identity/token-checker.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
-import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/reflector/source-metrics.ts";
+import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/observe-reflector.ts";
 import { observeCurrency } from "@kpng/watcher/store/observe-currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";

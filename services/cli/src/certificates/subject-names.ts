@@ -1,7 +1,7 @@
 import { isIP } from "node:net";
 import { isRecord } from "@kpng/model/is-record.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import type { KubeConnection } from "@kpng/watcher/source/kube/client/connection.ts";
+import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import type { SubjectName } from "./issue.ts";
 
 const dnsName = /^(?:\*\.)?(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?$/;

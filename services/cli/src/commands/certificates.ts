@@ -132,7 +132,7 @@ async function issueClient(name: string, options: Options): Promise<void> {
 async function askNodes(options: Options, signal: AbortSignal): Promise<readonly SubjectName[]> {
   const { nodeSelector, kubeconfig, server } = options as Record<string, string | undefined>;
   if (nodeSelector === undefined) return [];
-  const { connectKube } = await import("@kpng/watcher/source/kube/client/connect.ts");
+  const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
   return namesOfNodes(connectKube({ kubeconfig, server }), nodeSelector, signal);
 }
 

@@ -7,7 +7,7 @@ import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
 import { observeCurrency } from "@kpng/watcher/store/observe-currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
-import { traceRevisions } from "@kpng/watcher/trace/trace-revisions.ts";
+import { traceRevisions } from "@kpng/watcher/trace/traces.ts";
 import { Command } from "commander";
 import { type Options, withContext } from "../context/command-context.ts";
 import type { SinkCommand } from "../sink/sink-command.ts";

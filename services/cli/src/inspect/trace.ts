@@ -6,7 +6,7 @@ import {
   ObjectKind,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { parseNonEmptyText, parseWholeNumber } from "@kpng/process/options.ts";
-import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
+import { readRecording } from "@kpng/watcher/source/replay/recording.ts";
 import { warnEmpty } from "./get/list-command.ts";
 import { isTable, outputOptions, printMessages, readOutputOptions } from "./print/output.ts";
 import { limitOption, namespaceOption, parseServiceName, splitName } from "./query/filter-options.ts";

@@ -3,7 +3,7 @@ import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";
 import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
-import { TraceSends } from "@kpng/watcher/trace/trace-sends.ts";
+import { TraceSends } from "@kpng/watcher/trace/traces.ts";
 import type { CommandContext } from "../context/command-context.ts";
 
 /**

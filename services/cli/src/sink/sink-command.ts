@@ -1,6 +1,6 @@
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
-import type { KubeConnection } from "@kpng/watcher/source/kube/client/connection.ts";
+import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 

@@ -1,5 +1,5 @@
 import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
-import type { KubeConnection } from "@kpng/watcher/source/kube/client/connection.ts";
+import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import type { Options } from "../context/command-context.ts";
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import { readProxyNames } from "./proxy-names.ts";
@@ -62,6 +62,6 @@ Examples:
 export async function connect(options: Options): Promise<KubeConnection> {
   const { kubeconfig, server } = options as Record<string, string | undefined>;
   // Loaded on demand: the Kubernetes client takes half a second and 80 MB.
-  const { connectKube } = await import("@kpng/watcher/source/kube/client/connect.ts");
+  const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
   return connectKube({ kubeconfig, server });
 }

@@ -1,5 +1,5 @@
 import type { OptionSpec } from "@kpng/process/options.ts";
-import type { KubeConnection } from "@kpng/watcher/source/kube/client/connection.ts";
+import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 

@@ -2,8 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 
 /**
  * Permissions of a client, from its certificate, its token, or the way it is connected (docs/decisions/0039). The
- * services of the watcher check these rights before they read the state. Separate, because the three origins of rights
- * and all services share the type.
+ * services of the watcher check these rights before they read the state.
  */
 export interface Rights {
   /** Names of the nodes whose views the client may read; "all" for every node. */
@@ -53,7 +52,7 @@ export function checkNodeRight(rights: Rights, nodeName: string): void {
 }
 
 /** True if the client may read something. */
-export function hasAnyRight({ nodes, hasState, hasInspection }: Rights): boolean {
+function hasAnyRight({ nodes, hasState, hasInspection }: Rights): boolean {
   return nodes === "all" || nodes.size > 0 || hasState || hasInspection;
 }
 

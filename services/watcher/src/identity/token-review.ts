@@ -1,6 +1,6 @@
 import { isRecord } from "@kpng/model/is-record.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import type { KubeConnection, KubeResponse } from "../source/kube/client/connection.ts";
+import type { KubeConnection, KubeResponse } from "../source/kube/connection.ts";
 import type { Rights } from "./rights.ts";
 
 /** Asks the API server whether a token is valid, and whose. Never rejects. */
@@ -17,7 +17,7 @@ export type Review =
   | { readonly kind: "unknown"; readonly reason: string };
 
 /** The pod that a token belongs to. */
-export interface TokenUser {
+interface TokenUser {
   /** ServiceAccount. *Shape:* `kube-system/kpng-node`. */
   readonly account: string;
   /** Name of the pod's node; undefined for a token that is not bound to a pod on a node. */

@@ -6,10 +6,7 @@ import { Gauge, type Registry } from "prom-client";
  */
 export type ConnectedGauge = Gauge<"source" | "kind">;
 
-/**
- * Registers the gauge. `apiSource` calls it, and `makeSourceMetrics` for the source `kube`. Separate, because the two
- * sources share the metric.
- */
+/** Registers the gauge. */
 export function makeConnectedGauge(registry: Registry): ConnectedGauge {
   return new Gauge({
     name: "kpng_source_connected",

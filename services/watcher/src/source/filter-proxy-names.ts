@@ -9,8 +9,6 @@ import type { ClusterSink } from "./source.ts";
  *
  * `makeSource` and `makeInspectSource`, the commands of `kpng SOURCE`, wrap their store in it. The source `kube` also
  * selects in the API server, but not every selection can be expressed there.
- *
- * Separate from the sources and the store, which know nothing about the option.
  */
 export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
   if (proxyNames.length === 0) return sink;

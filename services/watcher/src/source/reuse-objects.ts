@@ -4,9 +4,6 @@ import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 /**
  * Returns `old` itself if `value` equals it, otherwise `value`. So an unchanged object stays the same object from one
  * list to the next, and two states can be compared by references.
- *
- * `ObjectCache` of the source `kube` calls it for each object that arrives, as `ObjectKind.reuse`. `applyChange` and
- * `replaceObjects` call it for the store, because other sources do not compare.
  */
 export function reuseValue<T>(old: T | undefined, value: T): T {
   return old !== undefined && isDeepStrictEqual(old, value) ? old : value;
@@ -15,8 +12,6 @@ export function reuseValue<T>(old: T | undefined, value: T): T {
 /**
  * Returns `old` itself if `slice` equals it except for `triggeredAtMs`: a new trigger time alone is not a change.
  * Otherwise returns `slice` with the unchanged endpoints of `old`.
- *
- * Called in the same places as `reuseValue`. Separate from the store, because sources compare with it too.
  */
 export function reuseSlice(old: EndpointSlice | undefined, slice: EndpointSlice): EndpointSlice {
   if (old === undefined || old === slice) return slice;

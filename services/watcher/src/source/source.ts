@@ -7,8 +7,6 @@ import type { Task } from "@kpng/process/task.ts";
 /**
  * A task that fills a sink until it is aborted. Objects are validated before they reach the sink. The sources are
  * `kube`, `file`, `api` and `replay`; the sink is the store of the watcher.
- *
- * Separate, so that sources and store share these types and do not import each other.
  */
 export type Source = Task;
 
@@ -83,7 +81,7 @@ export interface Origin {
 }
 
 /** Decoded from the fields Traceparents, TracedNodes and StoredAtMicros of a sync marker (message EmptyOp). */
-export interface UpstreamTraces {
+interface UpstreamTraces {
   /** Newest first. */
   readonly traceparents: readonly string[];
   readonly tracedNodes: number;

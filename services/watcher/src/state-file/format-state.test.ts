@@ -10,8 +10,7 @@ import { makeDecodeOptions } from "../source/decode/decode-options.ts";
 import { readTexts } from "../source/file/read-inputs.ts";
 import type { ClusterObjects } from "../source/source.ts";
 import { addresses, endpoint, service, slice } from "../testing/build.ts";
-import { formatState } from "./format-state.ts";
-import { scalar } from "./yaml-text.ts";
+import { formatState, scalar } from "./format-state.ts";
 
 function read(text: string): ClusterObjects {
   const result = readTexts([{ file: "state.yaml", text }], makeDecodeOptions());

@@ -1,3 +1,6 @@
+import { randomBytes } from "node:crypto";
+import { open, realpath, rename, rm, stat } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
 import type { Health } from "@kpng/process/health/health.ts";
@@ -5,10 +8,10 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { ClusterObjects } from "../source/source.ts";
+import { WatcherError } from "../source/watcher-error.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { formatState } from "./format-state.ts";
-import { writeFileAtomically } from "./write-file-atomically.ts";
 
 /**
  * Writes the cluster state to a file in KPNG's format after each revision: the sink `to-file`. Revisions that arrive
@@ -16,9 +19,6 @@ import { writeFileAtomically } from "./write-file-atomically.ts";
  *
  * The file is replaced atomically, so readers see a complete state. A failed write (disk full, no permission) is
  * logged, reported in health, and retried.
- *
- * `kpng SOURCE to-file` runs it. This file decides when to write; `formatState` makes the text, and
- * `writeFileAtomically` replaces the file.
  */
 export function stateFileSink(options: StateFileOptions): Task {
   return { name: part, run: (signal) => run(options, signal) };
@@ -69,4 +69,49 @@ function objectsOf(snapshot: Snapshot): ClusterObjects {
   const slices: EndpointSlice[] = [];
   for (const some of snapshot.slicesByService.values()) slices.push(...some);
   return { services: [...snapshot.services.values()], slices, nodes: [...snapshot.nodes.values()] };
+}
+
+/**
+ * Replaces the content of a file. Readers see either the old or the new content, even after a power failure.
+ *
+ * The file keeps its mode; a new file gets 0644 minus the umask. A symbolic link is kept and its target is replaced.
+ *
+ * Errors: WRITE_FAILED with the path. The file is then unchanged, and no temporary file is left.
+ */
+export async function writeFileAtomically(path: string, text: string): Promise<void> {
+  let temporary: string | undefined;
+  try {
+    const target = await realpath(path).catch(() => path);
+    const stats = await stat(target).catch(() => undefined);
+    // The rename below would replace a device such as /dev/null by a file.
+    if (stats?.isFile() === false) throw new Error("it exists and is not a regular file");
+    const mode = stats && stats.mode & 0o7777;
+    // In the same folder, because a rename cannot cross file systems. A dot file, because readers of folders ignore
+    // them.
+    temporary = join(dirname(target), `.${basename(target)}.${randomBytes(6).toString("hex")}`);
+    const file = await open(temporary, "wx", 0o644);
+    try {
+      if (mode !== undefined) await file.chmod(mode);
+      await file.writeFile(text);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    await rename(temporary, target);
+    temporary = undefined;
+    await syncFolder(dirname(target));
+  } catch (cause) {
+    if (temporary !== undefined) await rm(temporary, { force: true }).catch(() => undefined);
+    throw new WatcherError("WRITE_FAILED", `cannot write ${path}: ${reasonOf(cause)}`, { cause });
+  }
+}
+
+/** Makes the rename durable. */
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, "r");
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
 }

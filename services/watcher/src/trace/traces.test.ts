@@ -6,8 +6,7 @@ import { maxTraces } from "../store/snapshot.ts";
 import { Store } from "../store/store.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../testing/build.ts";
-import { traceRevisions } from "./trace-revisions.ts";
-import { TraceSends } from "./trace-sends.ts";
+import { TraceSends, traceRevisions } from "./traces.ts";
 
 function makeStore(tracing: InMemoryTracing): Store {
   const store = new Store({ trace: traceRevisions(tracing) });

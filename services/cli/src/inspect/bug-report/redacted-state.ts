@@ -1,9 +1,8 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
-import { applyGlobalOp } from "@kpng/watcher/source/api/apply-global-op.ts";
-import { GlobalItems } from "@kpng/watcher/source/api/global-items.ts";
-import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
+import { applyGlobalOp, GlobalItems } from "@kpng/watcher/source/api/global-items.ts";
+import { readRecording } from "@kpng/watcher/source/replay/recording.ts";
 import type { ClusterObjects } from "@kpng/watcher/source/source.ts";
 import { formatState } from "@kpng/watcher/state-file/format-state.ts";
 import type { Redactor } from "./redactor.ts";

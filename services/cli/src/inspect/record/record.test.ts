@@ -6,7 +6,7 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
-import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
+import { readRecording } from "@kpng/watcher/source/replay/recording.ts";
 import { replaySource } from "@kpng/watcher/source/replay/replay-source.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";

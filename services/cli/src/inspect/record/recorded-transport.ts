@@ -15,7 +15,7 @@ import {
   SubscriberSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
-import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
+import { readRecording } from "@kpng/watcher/source/replay/recording.ts";
 import { timestampMs } from "../print/format.ts";
 
 /**

@@ -1,10 +1,14 @@
 import { create } from "@bufbuild/protobuf";
-import { createClient, type Transport } from "@connectrpc/connect";
+import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { type Admission, ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import type { Position } from "@kpng/model/forward/position.ts";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
+import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { decodeMark, type SyncMark } from "@kpng/model/wire/decode-local.ts";
 import type { BackoffOptions } from "@kpng/process/backoff.ts";
 import { Reconnect } from "@kpng/process/connection/reconnect.ts";
+import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
 import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
@@ -13,12 +17,10 @@ import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
 import { makeConnectedGauge } from "../connected-gauge.ts";
-import type { ClusterSink, Origin, Source } from "../source.ts";
+import { type ProbeAnswer, probeServer } from "../probe-server.ts";
+import type { ClusterSink, CurrencySink, Origin, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
-import { applyGlobalOp } from "./apply-global-op.ts";
-import { defaultBatchBytes, defaultStateBytes, estimateOpBytes } from "./batch-size.ts";
-import { GlobalItems } from "./global-items.ts";
-import { RelayCurrency } from "./relay-currency.ts";
+import { applyGlobalOp, defaultBatchBytes, defaultStateBytes, estimateOpBytes, GlobalItems } from "./global-items.ts";
 
 /**
  * Options of {@link apiSource}, the source of a relay. A relay is a watcher that reads the cluster state from another
@@ -58,9 +60,6 @@ const part = "source/api";
  *
  * Each complete batch becomes at most one revision. When the connection is lost, the relay keeps serving the last state
  * and reconnects with jittered backoff. The first batch of the new stream replaces the whole state, unless it is older.
- *
- * `kpng api` runs it. This file owns the stream and its reconnects; `applyGlobalOp` decodes the operations into a
- * `GlobalItems`, and `RelayCurrency` refuses older states.
  */
 export function apiSource(options: ApiSourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };
@@ -202,4 +201,85 @@ function originOf(mark: SyncMark | undefined): Origin {
     upstream: mark,
     position: mark?.position,
   };
+}
+
+/**
+ * Keeps a relay from going back to an older state of its upstream watcher, and asks the upstream every few seconds
+ * whether its state is current. A relay has the positions of its upstream, and holds nothing else: it sends what its
+ * upstream would.
+ */
+export class RelayCurrency {
+  readonly #gate: ForwardGate;
+  readonly #options: RelayCurrencyOptions;
+  /** Why there is no stream in sync; undefined while there is one. */
+  #failure: string | undefined = "no stream from the upstream watcher";
+  /** True after the first batch. Not derived from the gate: an original KPNG sends no positions. */
+  #hasState = false;
+
+  constructor(options: RelayCurrencyOptions) {
+    this.#options = options;
+    this.#gate = new ForwardGate({ acceptAfterMs: options.acceptOlderAfterMs });
+  }
+
+  /** Decides about a batch; see {@link ForwardGate}. */
+  admit(position: Position | undefined): Admission {
+    // Also from an upstream that is stale: the relay is then stale itself, and its nodes decide.
+    const admission = this.#gate.admit({ position });
+    if (admission.verdict === "accept") this.#options.onOlder();
+    return admission;
+  }
+
+  /** Shortens the delay before the next stream while the upstream offers only older states. */
+  retryDelayMs(delayMs: number): number {
+    return this.#gate.retryDelayMs(delayMs);
+  }
+
+  /** The stream is in sync. */
+  connected(): void {
+    this.#failure = undefined;
+    this.#hasState = true;
+  }
+
+  /** The stream has ended. */
+  lost(reason: string): void {
+    this.#failure = reason;
+  }
+
+  /** Probes the upstream until `signal` aborts. */
+  async run(currency: CurrencySink, signal: AbortSignal): Promise<void> {
+    const { transport, staleAfterMs, onFrozen } = this.#options;
+    const ask = async (limitMs: number): Promise<ProbeAnswer> => {
+      // The first batch is reported by the readiness of the process.
+      if (!this.#hasState) return { kind: "current" };
+      if (this.#failure !== undefined) return { kind: "silent", reason: this.#failure };
+      try {
+        const client = createClient(PositionService, transport());
+        const { isStale } = await client.check({}, { signal, timeoutMs: limitMs });
+        return isStale ? { kind: "behind", reason: "the upstream watcher is stale" } : { kind: "current" };
+      } catch (error) {
+        const reason = reasonOf(error);
+        const { code } = ConnectError.from(error);
+        const isFrozen = code === Code.DeadlineExceeded;
+        // A proxy may send UNAVAILABLE for a frozen upstream; a busy watcher adds a delay to it.
+        const isUnavailable = code === Code.Unavailable && pushbackOf(error) === undefined;
+        // Any other error is an answer: for example, an original KPNG does not know the call.
+        if (!isFrozen && !isUnavailable) return { kind: "current" };
+        if (isFrozen) onFrozen(reason);
+        return { kind: "silent", reason: `the upstream watcher does not answer: ${reason}` };
+      }
+    };
+    await probeServer({ ask, currency, staleAfterMs }, signal);
+  }
+}
+
+/** Options of {@link RelayCurrency}. */
+interface RelayCurrencyOptions {
+  /** Returns the current connection to the upstream watcher. */
+  readonly transport: () => Transport;
+  readonly acceptOlderAfterMs?: number | undefined;
+  readonly staleAfterMs?: number | undefined;
+  /** An older state was accepted, because the upstream offered nothing newer for some time. */
+  readonly onOlder: () => void;
+  /** The upstream did not answer in time, for this reason. */
+  readonly onFrozen: (reason: string) => void;
 }

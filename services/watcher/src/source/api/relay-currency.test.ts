@@ -9,8 +9,7 @@ import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
 import { serveStore } from "../../testing/serve-store.ts";
 import type { CurrencySink } from "../source.ts";
-import { apiSource } from "./api-source.ts";
-import { RelayCurrency } from "./relay-currency.ts";
+import { apiSource, RelayCurrency } from "./api-source.ts";
 
 const patient = { timeout: 30_000 };
 

@@ -11,7 +11,7 @@ export interface DecodeOptions {
 }
 
 /** Returns true if labels or annotations of that name are kept. */
-export type NameFilter = (name: string) => boolean;
+type NameFilter = (name: string) => boolean;
 
 /** Values of options such as --with-node-labels, as globs: `*` stands for any characters, also slashes, `?` for one. Absent ones have KPNG's defaults. */
 export interface DecodeGlobs {

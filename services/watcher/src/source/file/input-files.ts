@@ -11,7 +11,7 @@ import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 const standardInput = "-";
 
 /** A file to read, with a stamp for detecting changes. */
-export interface InputFile {
+interface InputFile {
   /** Path as given, or folder and name; "-" for standard input. */
   readonly file: string;
   /** Differs after the file was changed, replaced or recreated; "" for a stream. */
@@ -27,7 +27,7 @@ export interface InputText {
 }
 
 /** An input that could not be read. */
-export interface InputFailure {
+interface InputFailure {
   readonly file: string;
   readonly problem: string;
 }

@@ -27,12 +27,12 @@ export interface TextPosition {
 }
 
 /** Syntax error of a text. */
-export interface TextProblem extends TextPosition {
+interface TextProblem extends TextPosition {
   readonly problem: string;
 }
 
 /** Result of parsing a file. */
-export type ParsedDocuments =
+type ParsedDocuments =
   | { readonly kind: "ok"; readonly documents: readonly ParsedDocument[] }
   | { readonly kind: "bad"; readonly problem: TextProblem };
 

@@ -1,14 +1,12 @@
 import { isRecord } from "@kpng/model/is-record.ts";
 import { type ProbeAnswer, probeServer } from "../probe-server.ts";
 import type { CurrencySink } from "../source.ts";
-import type { KubeConnection } from "./client/connection.ts";
-import { openResponse } from "./client/open-response.ts";
-import { describeFailure, type RequestFailure } from "./client/request-failure.ts";
-import type { ChangeQueue } from "./objects/change-queue.ts";
-import type { Reflector } from "./reflector/reflector.ts";
-import { isOlder } from "./reflector/resource-version.ts";
-import { currentResourceVersion } from "./request/list-pages.ts";
-import type { Resource } from "./request/resource.ts";
+import type { ChangeQueue } from "./change-queue.ts";
+import type { KubeConnection } from "./connection.ts";
+import { describeFailure, openResponse, type RequestFailure, type Resource } from "./connection.ts";
+import { currentResourceVersion } from "./list.ts";
+import type { Reflector } from "./reflector.ts";
+import { isOlder } from "./reflector.ts";
 
 interface FollowServerOptions {
   readonly connection: KubeConnection;

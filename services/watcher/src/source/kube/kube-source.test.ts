@@ -5,8 +5,8 @@ import { Registry } from "prom-client";
 import { test } from "vitest";
 import { makeDecodeOptions } from "../decode/decode-options.ts";
 import type { ObjectChange } from "../source.ts";
+import { ChangeQueue } from "./change-queue.ts";
 import { kubeSource } from "./kube-source.ts";
-import { ChangeQueue } from "./objects/change-queue.ts";
 import { FakeServer, nodeList, rawNode, watchEvent } from "./testing/fake-server.ts";
 
 test("a server without ServiceCIDRs gives a ready and healthy source, and is not asked for them again", async () => {

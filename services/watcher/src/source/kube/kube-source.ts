@@ -4,19 +4,15 @@ import { withoutCredentials } from "@kpng/process/redact.ts";
 import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
-import type { KubeConnection } from "./client/connection.ts";
-import { describeFailure, type RequestFailure } from "./client/request-failure.ts";
+import { ChangeQueue } from "./change-queue.ts";
+import type { KubeConnection } from "./connection.ts";
+import { describeFailure, type RequestFailure, type Resource } from "./connection.ts";
 import { followServer, identify } from "./follow-server.ts";
-import { ChangeQueue } from "./objects/change-queue.ts";
-import { ObjectCache } from "./objects/object-cache.ts";
-import { nodeKind, type ObjectKind, serviceCIDRResource, serviceKind, sliceKind } from "./objects/object-kinds.ts";
-import { ServiceCIDRCache } from "./objects/service-cidr-cache.ts";
-import type { CollectionHandler } from "./reflector/collection-handler.ts";
-import { Reflector } from "./reflector/reflector.ts";
-import { observeReflector, type ReflectorObserver } from "./reflector/reflector-observer.ts";
-import type { ReflectorTiming } from "./reflector/reflector-options.ts";
-import { makeSourceMetrics } from "./reflector/source-metrics.ts";
-import type { Resource } from "./request/resource.ts";
+import { ObjectCache, ServiceCIDRCache } from "./object-cache.ts";
+import { nodeKind, type ObjectKind, serviceCIDRResource, serviceKind, sliceKind } from "./object-kinds.ts";
+import { makeSourceMetrics, observeReflector } from "./observe-reflector.ts";
+import type { ReflectorTiming } from "./reflector.ts";
+import { type CollectionHandler, Reflector, type ReflectorObserver } from "./reflector.ts";
 
 /** Options of {@link kubeSource}. */
 export interface KubeSourceOptions {
@@ -41,9 +37,6 @@ export interface KubeSourceOptions {
  * one state.
  *
  * *Cost:* four watches, and a read of one namespace every five seconds, regardless of the number of nodes.
- *
- * `kpng kube` runs it. This file only connects its parts: for each kind a `Reflector`, an `ObjectCache` and an
- * observer.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
   const { connection, sink, decode, log, proxyNames } = options;

@@ -1,7 +1,16 @@
+import { mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import { OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { describe, expect, test } from "vitest";
-import { formatRecordingLine, parseRecording, type RecordingLine } from "./recording.ts";
+import { describe, expect, onTestFinished, test } from "vitest";
+import {
+  formatRecordingLine,
+  maxRecordingBytes,
+  parseRecording,
+  type RecordingLine,
+  readRecording,
+} from "./recording.ts";
 
 const head: RecordingLine = { kind: "head", recordedBy: "kpng 1", beganAt: "2026-01-01T00:00:00Z", status: {} };
 const op: RecordingLine = {
@@ -53,4 +62,14 @@ describe("a recording is rejected with the line number if it is", () => {
   ])("%s", (_, content, message) => {
     expect(() => parseRecording(content, "r")).toThrow(message);
   });
+});
+
+test("a recording that is too large for a string is rejected with BAD_INPUT", () => {
+  const folder = mkdtempSync(join(tmpdir(), "kpng-recording-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "large.jsonl");
+  writeFileSync(path, "");
+  // A sparse file: it takes no space on the disk.
+  truncateSync(path, maxRecordingBytes + 1);
+  expect(() => readRecording(path)).toThrow(/^\[BAD_INPUT\] cannot read the recording/);
 });

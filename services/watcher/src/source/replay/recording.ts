@@ -1,3 +1,6 @@
+import { constants } from "node:buffer";
+import { readFileSync, statSync } from "node:fs";
+import { gunzipSync } from "node:zlib";
 import { fromJson, type JsonObject, type JsonValue, toJson } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { reasonOf } from "@kpng/process/log.ts";
@@ -9,8 +12,6 @@ import { WatcherError } from "../watcher-error.ts";
  * *Shape:* JSON Lines. The first line is the head. The operations of a global stream follow in their order. Between
  * them and at the end are rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON): subscribers,
  * changes, and the endpoints of one node.
- *
- * This file defines the format for both sides, as pure functions.
  */
 export type RecordingLine =
   | { readonly kind: "head"; readonly recordedBy: string; readonly beganAt: string; readonly status: JsonValue }
@@ -84,3 +85,24 @@ function isJson(text: string): boolean {
     return false;
   }
 }
+
+/**
+ * Reads a recording from a file, plain or compressed by gzip. A recording contains the state of a watcher and its
+ * changes over some time: `kpng record` writes it, `kpng replay` and `kpng trace --recording` read it.
+ *
+ * Errors: BAD_INPUT if the file cannot be read, is larger than {@link maxRecordingBytes}, or is not a recording.
+ */
+export function readRecording(path: string): readonly RecordingLine[] {
+  let bytes: Buffer;
+  try {
+    if (statSync(path).size > maxRecordingBytes) throw new Error(`larger than ${maxRecordingBytes} bytes`);
+    bytes = readFileSync(path);
+    if (bytes[0] === 0x1f && bytes[1] === 0x8b) bytes = gunzipSync(bytes, { maxOutputLength: maxRecordingBytes });
+  } catch (cause) {
+    throw new WatcherError("BAD_INPUT", `cannot read the recording ${path}`, { cause });
+  }
+  return parseRecording(bytes.toString("utf8"), path);
+}
+
+/** Largest recording, in bytes after decompression: about 512 MiB, the longest string of Node.js. */
+export const maxRecordingBytes = constants.MAX_STRING_LENGTH;

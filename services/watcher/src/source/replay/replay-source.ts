@@ -2,11 +2,10 @@ import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { aborted, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { applyGlobalOp } from "../api/apply-global-op.ts";
-import { GlobalItems } from "../api/global-items.ts";
+import { applyGlobalOp, GlobalItems } from "../api/global-items.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
-import { readRecording } from "./read-recording.ts";
+import { readRecording } from "./recording.ts";
 
 interface ReplaySourceOptions {
   /** Path of the recording. */
@@ -28,8 +27,7 @@ const part = "source/replay";
  *
  * Errors: BAD_INPUT for an invalid recording.
  *
- * `kpng replay` runs it in place of a cluster. `readRecording` reads the file, and `applyGlobalOp` decodes the
- * operations as for a relay. Separate from `apiSource`, which reads the same operations from a running watcher.
+ * `readRecording` reads the file, and `applyGlobalOp` decodes the operations as for a relay.
  */
 export function replaySource(options: ReplaySourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };

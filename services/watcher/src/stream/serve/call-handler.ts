@@ -6,7 +6,7 @@ import { OneAtATime } from "../../connection/one-at-a-time.ts";
 import type { Refusals } from "../../connection/refusals.ts";
 import type { RequestMemory } from "../../connection/request-memory.ts";
 import type { ClientRights } from "../../identity/client-rights.ts";
-import { isLoopback } from "../../identity/identify.ts";
+import { isLoopback } from "../../identity/client-rights.ts";
 import { otherSiteReason, webPageReason } from "../../identity/refuse-web-page.ts";
 import { admitCall, mayCheckToken } from "./admit-call.ts";
 import { makeFastWatch } from "./fast-watch.ts";

@@ -2,7 +2,7 @@ import type { Log } from "@kpng/process/log.ts";
 import type { ReadTls, ServerTlsFiles } from "@kpng/process/tls-files.ts";
 import type { Registry } from "prom-client";
 import type { ConnectionLimits } from "../../connection/connection-limits.ts";
-import type { Trust } from "../../identity/identify.ts";
+import type { Trust } from "../../identity/client-rights.ts";
 import type { TokenChecker } from "../../identity/token-checker.ts";
 import type { PageHandler } from "./request-handler.ts";
 import type { RoutesOptions } from "./routes.ts";

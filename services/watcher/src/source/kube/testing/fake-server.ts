@@ -1,5 +1,5 @@
 import { aborted } from "@kpng/process/wait.ts";
-import type { KubeConnection, KubeResponse } from "../client/connection.ts";
+import type { KubeConnection, KubeResponse } from "../connection.ts";
 
 /**
  * API server that returns scripted responses and records the requests. The tests of `kubeSource` and `Reflector` pass

@@ -1,0 +1,186 @@
+import { existsSync, readFileSync } from "node:fs";
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
+import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
+import { homedir } from "node:os";
+import { delimiter, dirname, join, resolve } from "node:path";
+import { addAbortSignal } from "node:stream";
+import { isRecord } from "@kpng/model/is-record.ts";
+import { reasonOf } from "@kpng/process/log.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { withoutCredentials } from "@kpng/process/redact.ts";
+import { KubeConfig } from "@kubernetes/client-node";
+import { load } from "js-yaml";
+import type { KubeConnection, KubeResponse } from "./connection.ts";
+
+/**
+ * Returns a connection to the API server. The Kubernetes client library (client-node) reads the configuration and
+ * provides credentials and TLS: kubeconfig, exec plugins, OIDC, token files, client certificates, proxies.
+ *
+ * client-node rereads token files every minute, as client-go does. It measures that minute on the wall clock, which may
+ * be set back, so a response with status 401 makes us reload the whole configuration at once.
+ *
+ * Errors: BAD_OPTION if there is no usable configuration.
+ */
+export function connectKube(options: ConnectOptions = {}): KubeConnection {
+  let config = loadConfig(options);
+  const server = config.getCurrentCluster()?.server ?? "";
+  const isPlain = server.startsWith("http:");
+  // Our own agent, because client-node's agent keeps the first client certificate and CA forever. This one pools
+  // connections by certificate and CA, so renewed ones take effect.
+  // The pages of a list share a connection. A connection that was idle for longer may be dead and is not reused.
+  const agentOptions = { keepAlive: true, keepAliveMsecs: keepAliveMs, timeout: 5_000 };
+  const agent = isPlain ? new HttpAgent(agentOptions) : new HttpsAgent(agentOptions);
+
+  async function send({ path, body }: Sent, signal: AbortSignal): Promise<IncomingMessage> {
+    const credentials: RequestOptions = {};
+    await config.applyToHTTPSOptions(credentials);
+    const proxyUrl = config.getCurrentCluster()?.proxyUrl;
+    const content = body === undefined ? {} : { "content-type": "application/json" };
+    const requestOptions = {
+      ...credentials,
+      method: body === undefined ? "GET" : "POST",
+      headers: trimHeaders({ ...credentials.headers, accept, ...content }),
+      agent: proxyUrl === undefined ? agent : credentials.agent,
+    };
+    return new Promise((resolve, reject) => {
+      const request = (isPlain ? httpRequest : httpsRequest)(`${server}${path}`, requestOptions, (response) => {
+        // The reader of the body sees the error there. This listener keeps an error between two reads from being
+        // uncaught.
+        response.on("error", () => undefined);
+        resolve(response);
+      });
+      request.on("socket", (socket) => {
+        socket.setKeepAlive(true, keepAliveMs);
+        // Between the end of a response and its return to the pool, a connection has no listener of its own: an abort
+        // at that moment would end the process.
+        if (!socket.listeners("error").includes(ignoreError)) socket.on("error", ignoreError);
+      });
+      request.on("error", reject);
+      // Not as an option of the request: with plain HTTP, Node.js would bind the connection to the signal as well, and
+      // an abort after the response would destroy it while it waits for the next request.
+      addAbortSignal(signal, request);
+      request.end(body);
+    });
+  }
+
+  async function call(sent: Sent, signal: AbortSignal): Promise<KubeResponse> {
+    let response = await send(sent, signal);
+    if (response.statusCode === 401) {
+      response.resume();
+      config = loadConfig(options);
+      response = await send(sent, signal);
+    }
+    return { status: response.statusCode ?? 0, body: response };
+  }
+
+  return {
+    server,
+    get: (path, signal) => call({ path }, signal),
+    post: (path, body, signal) => call({ path, body: JSON.stringify(body) }, signal),
+    close: () => agent.destroy(),
+  };
+}
+
+/** The second type is that of the signing keys that `kubeAuthority` reads. */
+const accept = "application/json, application/jwk-set+json";
+
+/** A request: a GET, or with a body of JSON a POST. */
+interface Sent {
+  readonly path: string;
+  readonly body?: string | undefined;
+}
+
+/** Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within half a minute. */
+const keepAliveMs = 15_000;
+
+/** Errors of a connection reach the request, or the reader of the body. */
+function ignoreError(): void {}
+
+/** Removes the newline that a token file may end in: headers must not contain one. */
+function trimHeaders(headers: RequestOptions["headers"]): Record<string, string> {
+  return Object.fromEntries(Object.entries(headers ?? {}).map(([name, value]) => [name, String(value).trim()]));
+}
+
+/**
+ * Loads the Kubernetes configuration: a kubeconfig file, or the ServiceAccount of the pod.
+ *
+ * Errors: BAD_OPTION if there is no configuration, it selects no cluster, or the server is not an HTTP URL.
+ */
+export function loadConfig({ kubeconfig, server, podRoot = "" }: ConnectOptions): KubeConfig {
+  const config = new KubeConfig();
+  try {
+    if (kubeconfig !== undefined) loadFiles(config, [kubeconfig]);
+    else if (server?.startsWith("https:") && isInPod(podRoot)) config.loadFromCluster(podRoot);
+    else if (server !== undefined) {
+      config.loadFromClusterAndUser({ name: "server", server, skipTLSVerify: false }, { name: "nobody" });
+    } else if (environmentFiles().length > 0) {
+      loadFiles(config, environmentFiles());
+    } else if (isInPod(podRoot)) config.loadFromCluster(podRoot);
+    else loadFiles(config, [join(homedir(), ".kube", "config")]);
+  } catch (cause) {
+    throw new ProcessError("BAD_OPTION", `cannot read the Kubernetes configuration: ${reasonOf(cause)}`, { cause });
+  }
+  const cluster = config.getCurrentCluster();
+  if (cluster === null) throw new ProcessError("BAD_OPTION", "the kubeconfig has no current context with a cluster");
+  const url = (server ?? cluster.server).replace(/\/+$/, "");
+  if (!/^https?:$/.test(URL.parse(url)?.protocol ?? "")) {
+    const place = server === undefined ? `kubeconfig, cluster ${cluster.name}` : "--server";
+    const text = `${place}: invalid URL "${withoutCredentials(url)}"; write https://host:port`;
+    throw new ProcessError("BAD_OPTION", text);
+  }
+  // client-node accepts plain HTTP (kubectl proxy) only with this flag, although there is no TLS to skip then.
+  const skipTLSVerify = cluster.skipTLSVerify || url.startsWith("http:");
+  config.clusters = config.clusters.map((other) =>
+    other.name === cluster.name ? { ...other, server: url, skipTLSVerify } : other,
+  );
+  return config;
+}
+
+/** Where the Kubernetes configuration comes from. */
+interface ConnectOptions {
+  /** Path of a kubeconfig. Default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config. */
+  readonly kubeconfig?: string | undefined;
+  /**
+   * Overrides the server URL of the kubeconfig. Without a kubeconfig, an https URL is used with the pod's
+   * ServiceAccount if there is one, and any other without credentials.
+   */
+  readonly server?: string | undefined;
+  /** Folder that contains the pod's /var/run/secrets, for tests. Default "", the root. */
+  readonly podRoot?: string | undefined;
+}
+
+function isInPod(podRoot: string): boolean {
+  const token = `${podRoot}/var/run/secrets/kubernetes.io/serviceaccount/token`;
+  return process.env.KUBERNETES_SERVICE_HOST !== undefined && existsSync(token);
+}
+
+/** Files listed in $KUBECONFIG. Like kubectl, we merge them. */
+function environmentFiles(): readonly string[] {
+  return (process.env.KUBECONFIG ?? "").split(delimiter).filter((file) => file !== "");
+}
+
+function loadFiles(config: KubeConfig, files: readonly string[]): void {
+  for (const file of files) {
+    const next = new KubeConfig();
+    next.loadFromFile(file);
+    next.users = next.users.map((user) => {
+      const tokenFile = tokenFileOf(file, user.name);
+      return tokenFile === undefined || user.token !== undefined || user.authProvider !== undefined
+        ? user
+        : { ...user, authProvider: { name: "tokenFile", config: { tokenFile } } };
+    });
+    config.mergeConfig(next, config.getCurrentContext() !== undefined);
+  }
+}
+
+/**
+ * Returns the `tokenFile` of a user in a kubeconfig. kubeadm writes such files for pods, and client-node 2.0 ignores
+ * the field outside the in-cluster configuration.
+ */
+function tokenFileOf(file: string, userName: string): string | undefined {
+  const config: unknown = load(readFileSync(file, "utf8"));
+  const users: readonly unknown[] = isRecord(config) && Array.isArray(config.users) ? config.users : [];
+  const entry = users.find((user) => isRecord(user) && user.name === userName);
+  const user = isRecord(entry) && isRecord(entry.user) ? entry.user : {};
+  return typeof user.tokenFile === "string" ? resolve(dirname(file), user.tokenFile) : undefined;
+}

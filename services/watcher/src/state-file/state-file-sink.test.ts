@@ -1,0 +1,59 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, test } from "vitest";
+import { writeFileAtomically } from "./state-file-sink.ts";
+
+let folder = "";
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "kpng-state-file-"));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+test("a replaced file keeps its mode, and no temporary file is left", async () => {
+  const path = join(folder, "state.yaml");
+  await writeFile(path, "old");
+  await chmod(path, 0o640);
+  await writeFileAtomically(path, "new");
+  assert.equal(await readFile(path, "utf8"), "new");
+  assert.equal((await stat(path)).mode & 0o777, 0o640);
+  assert.deepEqual(await readdir(folder), ["state.yaml"]);
+});
+
+test("a missing file is created", async () => {
+  await writeFileAtomically(join(folder, "state.yaml"), "new");
+  assert.equal(await readFile(join(folder, "state.yaml"), "utf8"), "new");
+});
+
+test("a symbolic link is kept, and its target is replaced", async () => {
+  await writeFile(join(folder, "target"), "old");
+  await symlink("target", join(folder, "state.yaml"));
+  await writeFileAtomically(join(folder, "state.yaml"), "new");
+  assert.ok((await lstat(join(folder, "state.yaml"))).isSymbolicLink());
+  assert.equal(await readFile(join(folder, "target"), "utf8"), "new");
+});
+
+test("a target that is not a regular file, such as a device, is not replaced", async () => {
+  const path = join(folder, "pipe");
+  execFileSync("mkfifo", [path]);
+  await assert.rejects(
+    writeFileAtomically(path, "a: 1\n"),
+    /\[WRITE_FAILED\] .*pipe.*it exists and is not a regular file/,
+  );
+  assert.ok((await lstat(path)).isFIFO());
+  assert.deepEqual(await readdir(folder), ["pipe"]);
+});
+
+test("a failed write gives an error with the path, and no temporary file is left", async () => {
+  const path = join(folder, "none", "state.yaml");
+  await assert.rejects(writeFileAtomically(path, "new"), (error: Error) => {
+    assert.ok(error.message.startsWith(`[WRITE_FAILED] cannot write ${path}: `), error.message);
+    return true;
+  });
+  // A file cannot replace a folder, so this fails after the temporary file was written.
+  await mkdir(join(folder, "taken"));
+  await assert.rejects(writeFileAtomically(join(folder, "taken"), "new"), /WRITE_FAILED/);
+  assert.deepEqual(await readdir(folder), ["taken"]);
+});

@@ -1,0 +1,182 @@
+import { recordSpan, type SpanAttributes, type Tracing } from "@kpng/process/trace/tracing.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import type { TracedRevision } from "../store/snapshot.ts";
+import type { Store } from "../store/store.ts";
+import { triggerTimes } from "../store/trigger-times.ts";
+import type { Update } from "../store/update.ts";
+import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/delivery.ts";
+
+/**
+ * Returns the function that a store calls for each revision, in a watcher that exports traces. The function starts a
+ * trace; if the source is another watcher, it continues that watcher's trace. It records the stages up to the store.
+ * `TraceSends` records the later ones.
+ *
+ * All objects that a source delivers together are one revision, and therefore one trace.
+ *
+ * The function returns undefined if the trace is not sampled. `makeSource`, which runs `kpng SOURCE`, passes it to the
+ * store.
+ */
+export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevision | undefined {
+  return (update) => {
+    const { before, next, origin, beganAtMs } = update;
+    // The first complete state is not a change upstream, so it does not continue the traces of the upstream watcher.
+    const upstream = before.isSynced ? origin?.upstream : undefined;
+    // The upstream time 0 means unknown.
+    const startMs = Math.min(upstream?.storedAtMs || Number.POSITIVE_INFINITY, origin?.receivedAtMs ?? beganAtMs);
+    const { revision, storedAtMs } = next;
+    const [parent, ...links] = upstream?.traceparents ?? [];
+    const span = tracing.begin("change", {
+      startMs,
+      parent,
+      links,
+      kind: parent === undefined ? undefined : "consumer",
+    });
+    if (span === undefined) return undefined;
+    const { traceparent } = span;
+    const received = upstream === undefined ? "source.decode" : "source.receive";
+    recordSpan(tracing, received, { startMs, endMs: beganAtMs, parent: traceparent });
+    recordSpan(tracing, "store.apply", { startMs: beganAtMs, endMs: storedAtMs, parent: traceparent });
+    span.end({ endMs: storedAtMs, attributes: describe(update) });
+    const nodes = parent === undefined ? tracedNodes : (upstream?.tracedNodes ?? 0);
+    return { revision, storedAtMs, traceparent, nodes };
+  };
+}
+
+/** Number of nodes that record their part of a trace: enough to compare nodes, few enough for any collector. */
+const tracedNodes = 50;
+
+/** Maximum number of objects and of trigger times in the attributes of a span. */
+const maxNamed = 10;
+
+/** Returns the attributes of a change. They name only objects that differ, although a list or file brings all. */
+function describe({ origin, before, next, instance }: Update): SpanAttributes {
+  const slicesOf = next.slicesByService.changedKeys(before.slicesByService);
+  const services = firstOf([...firstOf(slicesOf), ...firstOf(next.services.changedKeys(before.services))]);
+  const times = firstOf(triggerTimes(before, next)).map((ms) => new Date(ms).toISOString());
+  return {
+    "kpng.source": origin?.source ?? "",
+    "kpng.instance": instance,
+    "kpng.revision": next.revision,
+    "kpng.services": services,
+    "kpng.nodes": firstOf(next.nodes.changedKeys(before.nodes)),
+    ...(times.length === 0 ? {} : { "kpng.last_change_trigger_times": times }),
+  };
+}
+
+/** Returns the first distinct values. */
+function firstOf<T>(values: Iterable<T>): readonly T[] {
+  const first = new Set<T>();
+  for (const value of values) {
+    if (first.size === maxNamed) break;
+    first.add(value);
+  }
+  return [...first];
+}
+
+/**
+ * Records how long the views of a traced revision took to compute and to send: two spans for each group of subscribers.
+ * A traced revision is one whose change has a span; `traceRevisions` makes them.
+ *
+ * In a process that exports traces, `routesOptions` adds it to the followers of `Subscribers`, which call it after each
+ * batch. So the streams need not know about tracing.
+ *
+ * *Bound:* the traced revisions of the last seconds. *Cost* of a batch without a traced revision: a comparison.
+ */
+export class TraceSends implements DeliveryFollower {
+  readonly #store: Store;
+  readonly #tracing: Tracing;
+  readonly #sending = new Map<number, { readonly traced: TracedRevision; readonly groups: Map<string, GroupSends> }>();
+
+  constructor(store: Store, tracing: Tracing) {
+    this.#store = store;
+    this.#tracing = tracing;
+  }
+
+  sent(recipient: Recipient, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {
+    const traced = this.#store.snapshot.traces.findLast((one) => one.revision <= revision);
+    // A whole view is sent because a stream begins, not because the cluster changed.
+    if (traced === undefined || after === 0 || traced.revision <= after) return;
+    const sends = this.#sendsOf(traced, recipient, computedAtMs);
+    sends.lastSentAtMs = sentAtMs;
+    sends.subscriberCount += 1;
+    sends.byteCount += byteCount;
+  }
+
+  #sendsOf(traced: TracedRevision, { kind, nodeName, proxyName }: Recipient, computedAtMs: number): GroupSends {
+    let sending = this.#sending.get(traced.revision);
+    if (sending === undefined) {
+      sending = { traced, groups: new Map() };
+      this.#sending.set(traced.revision, sending);
+      this.#endWhenQuiet(traced.revision, computedAtMs);
+    }
+    const { groups } = sending;
+    const zone = this.#store.snapshot.nodes.get(nodeName)?.zone ?? "";
+    const wanted = `${kind} ${zone} ${proxyName}`;
+    // Subscribers beyond the limit share the group "".
+    const key = groups.has(wanted) || groups.size < maxGroups ? wanted : "";
+    const held = groups.get(key);
+    if (held !== undefined) return held;
+    const names = key === "" ? { kind: "", zone: "", proxyName: "" } : { kind, zone, proxyName };
+    const sends = { ...names, computedAtMs, lastSentAtMs: computedAtMs, subscriberCount: 0, byteCount: 0 };
+    groups.set(key, sends);
+    return sends;
+  }
+
+  #endWhenQuiet(revision: number, beganAtMs: number): void {
+    const endOrWait = (): void => {
+      const sending = this.#sending.get(revision);
+      if (sending === undefined) return;
+      const lastMs = Math.max(...[...sending.groups.values()].map(({ lastSentAtMs }) => lastSentAtMs));
+      const nowMs = wallClockMs();
+      if (nowMs - lastMs < quietMs && nowMs - beganAtMs < longestMs) setTimeout(endOrWait, quietMs).unref();
+      else this.#end(revision, sending.traced, sending.groups.values());
+    };
+    setTimeout(endOrWait, quietMs).unref();
+  }
+
+  #end(revision: number, { traceparent: parent, storedAtMs }: TracedRevision, groups: Iterable<GroupSends>): void {
+    this.#sending.delete(revision);
+    for (const { kind, zone, proxyName, computedAtMs, lastSentAtMs, subscriberCount, byteCount } of groups) {
+      const group = {
+        "kpng.subscriber_kind": kind,
+        "kpng.service_proxy_name": proxyName,
+        "cloud.availability_zone": zone,
+        "kpng.subscribers": subscriberCount,
+      };
+      recordSpan(this.#tracing, "view.compute", {
+        parent,
+        startMs: storedAtMs,
+        endMs: computedAtMs,
+        attributes: group,
+      });
+      recordSpan(this.#tracing, "stream.send", {
+        kind: "producer",
+        parent,
+        startMs: computedAtMs,
+        endMs: lastSentAtMs,
+        attributes: { ...group, "kpng.bytes": byteCount },
+      });
+    }
+  }
+}
+
+/** Time without a send of a revision after which all subscribers count as served, in milliseconds. */
+const quietMs = 250;
+
+/** Longest time for which sends of a revision share spans, in milliseconds. Later sends get spans of their own. */
+const longestMs = 10_000;
+
+/** Maximum number of groups of subscribers with spans of their own; all others share one span. */
+const maxGroups = 10;
+
+/** The batches of one revision to all subscribers of the same kind, zone and proxy name. */
+interface GroupSends {
+  readonly kind: string;
+  readonly zone: string;
+  readonly proxyName: string;
+  /** When the changes of the first batch were computed. */
+  readonly computedAtMs: number;
+  lastSentAtMs: number;
+  subscriberCount: number;
+  byteCount: number;
+}
