@@ -23,8 +23,8 @@ export default defineConfig({
   },
   test: {
     include: ["services/*/src/**/*.test.ts", "test/**/*.test.ts"],
-    // Tests start servers and processes, and a test machine may have only two cores.
-    maxWorkers: 2,
+    // A test machine may have only two cores. Tests wait for processes and packets a third of the time.
+    maxWorkers: 3,
     sequence: { sequencer: LongestFirst },
     // Hundreds of processes start from the same sources. Stripping the types and compiling only once saves half of the
     // CPU time of a start.

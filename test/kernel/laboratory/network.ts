@@ -1,5 +1,8 @@
+import { cpus } from "node:os";
+import type { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import { kernelSettings } from "@kpng/laboratory/kernel-settings.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { runCommand } from "@kpng/laboratory/run-command.ts";
 import {
   type AddressPair,
   boundAddress,
@@ -19,6 +22,7 @@ const nodeNames = ["n1", "n2"] as const;
 const podNames: readonly PodName[] = ["a", "b", "c", "d"];
 const clientName = "client";
 const neighbourName = "neighbour";
+const lastCpu = cpus().length - 1;
 
 /**
  * Builds the network of the scenarios: n1, n2 and the client on one switch, a bridge with hairpin mode for the pods of
@@ -30,7 +34,7 @@ export async function buildNetwork(laboratory: Laboratory): Promise<void> {
   await Promise.all(
     names.map(async (name) => {
       await laboratory.add(name);
-      await laboratory.run(name, ["sh", "-c", settings(name)]);
+      await laboratory.run(name, ["sh", "-c", `${settings(name)} && ${receiveOnLastCpu}`]);
     }),
   );
   const batch = (name: string, lines: readonly string[]) =>
@@ -64,6 +68,24 @@ function settings(name: string): string {
     // On nodes, the service proxy sets it.
     ...(name === neighbourName ? ["ipv4/conf/all/route_localnet 1"] : []),
   ]);
+}
+
+/**
+ * Shell command that lets the last CPU handle the packets that arrive, of `lo` and of links that are added later; agents
+ * run on the others. Otherwise the rejection of a SYN arrives within the call of connect(), when the socket is locked;
+ * the kernel drops it (LockDroppedIcmps), and each rejected IPv6 connection takes a second, until its SYN is sent again.
+ * Needs root of the machine and Linux 6.3; without it, tests are only slower.
+ */
+const receiveOnLastCpu = `{
+  echo ${(1 << Math.min(lastCpu, 31)).toString(16)} >/proc/sys/net/core/rps_default_mask
+  unshare --mount sh -c 'mount -t sysfs none /sys && cat /proc/sys/net/core/rps_default_mask >/sys/class/net/lo/queues/rx-0/rps_cpus'
+} 2>/dev/null || true`;
+
+/** Keeps agents off the CPU that handles the packets that arrive; see {@link receiveOnLastCpu}. */
+export async function pinAgents(agents: readonly AgentClient[]): Promise<void> {
+  if (lastCpu === 0) return;
+  const pids = agents.map(({ processId = 0 }) => `$(cat /proc/${processId}/task/${processId}/children)`);
+  await runCommand(["sh", "-c", `for pid in ${pids.join(" ")}; do taskset -a -c -p 0-${lastCpu - 1} $pid; done`]);
 }
 
 function lanLinks(laboratory: Laboratory): readonly string[] {

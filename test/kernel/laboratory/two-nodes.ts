@@ -3,7 +3,7 @@ import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Sender } from "../../scenario/packet.ts";
 import { type Family, type HostName, hosts } from "../../scenario/places.ts";
 import { type IptablesVariant, useLegacyTools } from "./legacy-tools.ts";
-import { buildNetwork } from "./network.ts";
+import { buildNetwork, pinAgents } from "./network.ts";
 
 /** Ports that pods and nodes serve. */
 export const targetPorts = [8080, 8443];
@@ -33,6 +33,7 @@ export async function buildTwoNodes(variant: IptablesVariant = "nft"): Promise<T
       ...serving,
       ...["client", "neighbour"].map((name) => AgentClient.start(laboratory, name, [], [])),
     ]);
+    await pinAgents(agents);
     const byName = new Map(agents.map((agent) => [agent.name, agent]));
     return {
       laboratory,
