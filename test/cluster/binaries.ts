@@ -1,7 +1,12 @@
+import { execFile } from "node:child_process";
+import { createHash } from "node:crypto";
+import { globSync, mkdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { promisify } from "node:util";
+import { assertNever } from "@kpng/model/assert-never.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { isExecutable } from "./executable.ts";
-import { type Built, buildMissing } from "./go-build.ts";
+import { isExecutable } from "./child.ts";
+import { testCache, withLock } from "./test-cache.ts";
 
 /** Program that tests need. `etcd-3.4` is Debian's etcd, without WatchList. */
 export type Program = Built | "etcd-3.4";
@@ -36,4 +41,161 @@ export async function findBinaries(programs: readonly Program[]): Promise<Binari
   } catch (error) {
     return { kind: "missing", reason: reasonOf(error) };
   }
+}
+
+/** Program that is built from a Go module: of the control plane, of a whole cluster (test/e2e), or a tool of tests. */
+export type Built = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool";
+type ControlPlaneProgram = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
+type ClusterProgram =
+  | "kubelet"
+  | "kube-scheduler"
+  | "kubectl"
+  | "pause"
+  | "agnhost"
+  | "regression-issue-74839"
+  | "coredns"
+  | "e2e.test"
+  | "ginkgo";
+
+const run = promisify(execFile);
+
+/**
+ * Returns the paths of the programs, and builds those that are not in the cache.
+ *
+ * *Cost:* per program a few seconds with a warm Go build cache, two to three minutes without. Only one build runs at a
+ * time: a second test process waits for the first one.
+ *
+ * Errors: Go missing or older than 1.26; a failed build, with the output of Go.
+ */
+export async function buildMissing(programs: readonly Built[]): Promise<Record<string, string>> {
+  const paths = Object.fromEntries(programs.map((program) => [program, pathOf(program)]));
+  const missing = (): readonly Built[] => programs.filter((program) => !isBuilt(program));
+  if (missing().length === 0) return paths;
+  await checkGo();
+  mkdirSync(cacheRoot(), { recursive: true });
+  await withLock(join(cacheRoot(), "build.lock"), async () => {
+    for (const program of missing()) await build(program, cacheFolder(program));
+  });
+  return paths;
+}
+
+/** Returns whether the program is in the cache, so that `buildMissing` takes no time. */
+export function isBuilt(program: Built): boolean {
+  return isExecutable(pathOf(program));
+}
+
+/** Returns the folder of the Go module that a program is built from. */
+export function moduleFolder(program: Built): string {
+  return join(import.meta.dirname, sourceOf(program).module);
+}
+
+async function build(program: Built, folder: string): Promise<void> {
+  mkdirSync(folder, { recursive: true });
+  const startedMs = performance.now();
+  say(`building ${program} into ${folder} (minutes the first time, seconds with a warm Go build cache)`);
+  const { module, command = ["build"], targets } = sourceOf(program);
+  // Built under a temporary name and renamed, so that an interrupted build leaves no program.
+  const unfinished = join(folder, `.${program}.${process.pid}`);
+  try {
+    await run("go", [...command, "-ldflags=-s -w", "-o", unfinished, ...targets], {
+      cwd: join(import.meta.dirname, module),
+      // Without C a program is static, so that it runs in images too. All do without, because packages that are
+      // compiled with and without C cannot be shared.
+      env: { ...process.env, GOFLAGS: "-mod=readonly -buildvcs=false", CGO_ENABLED: "0" },
+      maxBuffer: 16 << 20,
+    });
+    renameSync(unfinished, join(folder, program));
+  } catch (cause) {
+    rmSync(unfinished, { force: true });
+    throw new Error(`cannot build ${program} from its Go module`, { cause });
+  }
+  say(`built ${program} in ${((performance.now() - startedMs) / 1000).toFixed(1)} s`);
+}
+
+/** Where a program comes from. */
+interface Source {
+  /** Folder of its Go module, relative to this file. */
+  readonly module: string;
+  /** Command of Go and its options. Default: `build`. */
+  readonly command?: readonly string[];
+  readonly targets: readonly string[];
+}
+
+function sourceOf(program: Built): Source {
+  switch (program) {
+    case "etcd":
+      return { module: "etcd", targets: ["."] };
+    case "grpcurl":
+      return { module: "grpcurl", targets: ["github.com/fullstorydev/grpcurl/cmd/grpcurl"] };
+    case "promtool": {
+      // Builds only the service discovery that our configuration uses.
+      const tags = "remove_all_sd,enable_kubernetes_sd";
+      return { module: "promtool", targets: ["-tags", tags, "github.com/prometheus/prometheus/cmd/promtool"] };
+    }
+    case "kube-apiserver":
+    case "kube-controller-manager":
+    case "kube-proxy":
+      return { module: "control-plane", targets: [`./${program}`] };
+    case "kubelet":
+    case "kube-scheduler":
+    case "kubectl":
+    case "pause":
+      return { module: clusterModule, targets: [`./${program}`] };
+    case "agnhost":
+    case "regression-issue-74839":
+      return { module: clusterModule, targets: [`k8s.io/kubernetes/test/images/${program}`] };
+    case "ginkgo":
+      return { module: clusterModule, targets: ["github.com/onsi/ginkgo/v2/ginkgo"] };
+    case "e2e.test":
+      return { module: clusterModule, command: ["test", "-c"], targets: ["./e2e"] };
+    case "coredns":
+      return { module: "../e2e/programs/coredns", targets: ["."] };
+    default:
+      return assertNever(program);
+  }
+}
+
+/** Go module of the programs of a whole cluster. */
+const clusterModule = "../e2e/programs/kubernetes";
+
+async function checkGo(): Promise<void> {
+  let version: string;
+  try {
+    version = (await run("go", ["env", "GOVERSION"], { cwd: join(import.meta.dirname, "etcd") })).stdout.trim();
+  } catch (cause) {
+    throw new Error(
+      "Go not found, which builds the control plane: install Go 1.26 or newer, or set KUBEBUILDER_ASSETS",
+      {
+        cause,
+      },
+    );
+  }
+  const [, major = "0", minor = "0"] = /^go(\d+)\.(\d+)/.exec(version) ?? [];
+  if (Number(major) < 1 || (Number(major) === 1 && Number(minor) < 26)) {
+    throw new Error(
+      `${version} is too old to build the control plane: install Go 1.26 or newer, or set KUBEBUILDER_ASSETS`,
+    );
+  }
+}
+
+function cacheRoot(): string {
+  return testCache("control-plane");
+}
+
+function pathOf(program: Built): string {
+  return join(cacheFolder(program), program);
+}
+
+/** Returns the cache folder, one per set of sources: a changed version is built separately. */
+function cacheFolder(program: Built): string {
+  const { module } = sourceOf(program);
+  const modules = module === "etcd" || module === "control-plane" ? "{control-plane,etcd}" : module;
+  const hash = createHash("sha256");
+  const sources = globSync([`${modules}/go.{mod,sum}`, `${modules}/**/{main,*_test}.go`], { cwd: import.meta.dirname });
+  for (const source of sources.toSorted()) hash.update(source).update(readFileSync(join(import.meta.dirname, source)));
+  return join(cacheRoot(), hash.digest("hex").slice(0, 16));
+}
+
+function say(text: string): void {
+  process.stderr.write(`test/cluster: ${text}\n`);
 }

@@ -1,7 +1,16 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { openSync, readFileSync } from "node:fs";
-import { isExecutable } from "./executable.ts";
+import { accessSync, constants, openSync, readFileSync } from "node:fs";
+
+/** Returns whether the file exists and is executable. */
+export function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 const setpriv = "/usr/bin/setpriv";
 

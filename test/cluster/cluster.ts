@@ -1,12 +1,11 @@
 import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ApiClient } from "./api-client.ts";
-import { ApiServer } from "./api-server.ts";
 import type { Program } from "./binaries.ts";
 import { Child } from "./child.ts";
-import { Etcd } from "./etcd.ts";
+import { ApiServer, Etcd } from "./control-plane.ts";
 import { freePorts } from "./ports.ts";
-import { makeTempFolder } from "./temp-folder.ts";
+import { makeTempFolder } from "./test-cache.ts";
 import { until } from "./until.ts";
 import { makeKubeconfig, type User } from "./users.ts";
 

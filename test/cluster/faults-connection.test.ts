@@ -5,8 +5,7 @@ import type { KubeConnection } from "../../services/watcher/src/source/kube/conn
 import type { Cluster } from "./cluster.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService, createSlice, slicesPath } from "./objects.ts";
-import type { RecordingSink } from "./recording-sink.ts";
-import { sourceStarter } from "./run-source.ts";
+import { type RecordingSink, sourceStarter } from "./run-source.ts";
 import { TcpProxy } from "./tcp-proxy.ts";
 import { until } from "./until.ts";
 

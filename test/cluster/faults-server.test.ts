@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { beforeAll, onTestFinished, test } from "vitest";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService, createSlice } from "./objects.ts";
-import type { RecordingSink } from "./recording-sink.ts";
-import { sourceStarter } from "./run-source.ts";
+import { type RecordingSink, sourceStarter } from "./run-source.ts";
 import { TcpProxy } from "./tcp-proxy.ts";
 
 const serviceNames = Array.from({ length: 20 }, (_, index) => `web-${String(index).padStart(2, "0")}`);

@@ -3,8 +3,7 @@ import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { expect, test } from "vitest";
 import { programFile } from "../process/program-file.ts";
-import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
-import { backendStages, faultOfWay, stageNames, tracesOf, watcherStages } from "../trace/stages.ts";
+import { backendStages, faultOfWay, stageNames, startOtlpReceiver, tracesOf, watcherStages } from "../trace/traces.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createPod, createService, untilSlicesHold } from "./objects.ts";
 

@@ -4,7 +4,7 @@ import { homedir, tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { reasonOf } from "@kpng/process/log.ts";
-import { withLock } from "../cluster/lock.ts";
+import { withLock } from "../cluster/test-cache.ts";
 import { until } from "../cluster/until.ts";
 
 const run = promisify(execFile);

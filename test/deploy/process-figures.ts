@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { promisify } from "node:util";
-import type { ReceivedSpan } from "../trace/spans.ts";
+import type { ReceivedSpan } from "../trace/traces.ts";
 
 /** CPU time and memory of a program of an image. */
 export interface ImageFigures {

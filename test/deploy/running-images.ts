@@ -14,7 +14,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { until } from "../cluster/until.ts";
 import { cgroupMount } from "../kernel/laboratory/bpf.ts";
-import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
+import { startOtlpReceiver } from "../trace/traces.ts";
 import type { DockerDaemon } from "./docker-daemon.ts";
 import { change, currentNodes, hasTraced, type ImageFigures, idleMs, readProcess } from "./process-figures.ts";
 

@@ -1,6 +1,5 @@
 import { createServer } from "node:http";
-import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
-import type { ReceivedSpan } from "../trace/spans.ts";
+import { type ReceivedSpan, startOtlpReceiver } from "../trace/traces.ts";
 
 // Stands for the trace viewer of docker-compose.yaml, whose image comes from a registry: receives spans by OTLP on port
 // 4317, and answers /api/traces on port 16686 and the health check on port 14269 as Jaeger does. containers.test.ts

@@ -1,7 +1,6 @@
 import { existsSync } from "node:fs";
 import { expect, test } from "vitest";
-import { readBlocks } from "./blocks.ts";
-import { elsewhere, whereElse } from "./elsewhere.ts";
+import { elsewhere, readBlocks, whereElse } from "./blocks.ts";
 
 const commands = readBlocks().flatMap(({ path, commands: all }) => all.map((command) => ({ path, command })));
 

@@ -3,8 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { describePackets } from "../kernel/describe-packets.ts";
-import { readBlocks } from "./blocks.ts";
-import { whereElse } from "./elsewhere.ts";
+import { readBlocks, whereElse } from "./blocks.ts";
 import { type Ended, isEndless, Machine, type Running } from "./machine.ts";
 
 // Each block of commands in the documents, typed on a machine of its own: real programs, ports and rules.

@@ -1,8 +1,7 @@
 import { setPriority } from "node:os";
 import { reasonOf } from "@kpng/process/log.ts";
 import { makeTestImages } from "./images/test-images.ts";
-import { installKubeProxyPods } from "./move/kube-proxy-pods.ts";
-import { moveAll } from "./move/move.ts";
+import { installKubeProxyPods, moveAll } from "./move/move.ts";
 import { backendOf, help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
 import { archivesFor } from "./proxy/install.ts";

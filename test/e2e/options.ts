@@ -1,5 +1,5 @@
 import { parseArgs } from "node:util";
-import type { Families } from "./cluster/addresses.ts";
+import type { Families } from "./cluster/network.ts";
 import { type Backend, backends } from "./proxy/images.ts";
 import type { Selection } from "./suite/report.ts";
 import { selectTests } from "./suite/selection.ts";

@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import { readBlocks } from "../documents/blocks.ts";
-import { whereElse } from "../documents/elsewhere.ts";
+import { readBlocks, whereElse } from "../documents/blocks.ts";
 import { type Cluster, startCluster } from "./cluster/cluster.ts";
 import { makeTestImages } from "./images/test-images.ts";
 import { archivesFor, installProxy } from "./proxy/install.ts";

@@ -1,8 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { type Binaries, findBinaries, type Program } from "../cluster/binaries.ts";
-import { isExecutable } from "../cluster/executable.ts";
-import { isBuilt } from "../cluster/go-build.ts";
+import { type Binaries, findBinaries, isBuilt, type Program } from "../cluster/binaries.ts";
+import { isExecutable } from "../cluster/child.ts";
 import { whyNoGuest } from "../guest/guest.ts";
 import { hasTestImages } from "./images/test-images.ts";
 import type { ProxyName } from "./options.ts";

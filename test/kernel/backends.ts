@@ -28,8 +28,8 @@ export type RunningBackend = Backend & { close(): Promise<void> };
 /** Backend of a test file. */
 export interface BackendUnderTest {
   readonly name: string;
-  /** Reason why it cannot run here; undefined if it can. */
-  readonly whyNot: string | undefined;
+  /** Reason why it cannot run here. Default: it can. */
+  readonly whyNot?: string | undefined;
   /** Default "nft". */
   readonly variant?: IptablesVariant | undefined;
   readonly start: (world: TwoNodes) => Promise<RunningBackend>;

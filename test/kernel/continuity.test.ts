@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { checkRules } from "../conformance/check-rules.ts";
-import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
+import { type KpngProxy, kpngIptables } from "./backend/kpng-proxy.ts";
 import { checkPackets } from "./check-packets.ts";
-import { describeVariants } from "./describe-variants.ts";
+import { describeVariants } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 import { olderRules } from "./older-rules.ts";
-import { ownRules } from "./rules-text.ts";
+import { ownRules } from "./rules.ts";
 import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
 
@@ -20,7 +20,7 @@ const repairs = { timeout: 60_000 };
 
 describeVariants("traffic through kpng-iptables continues", undefined, (variant) => {
   let world: TwoNodes;
-  let backend: KpngIptables;
+  let backend: KpngProxy;
   beforeAll(async () => {
     world = await buildTwoNodes(variant);
     backend = await kpngIptables(world, { args: ["--iptables-sync-period", "200ms"] });

@@ -5,8 +5,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
-import { backendStages, faultOfWay, stageNames, tracesOf } from "../trace/stages.ts";
+import { backendStages, faultOfWay, stageNames, startOtlpReceiver, tracesOf } from "../trace/traces.ts";
 import { describePackets } from "./describe-packets.ts";
 
 const main = fileURLToPath(new URL("../../services/cli/src/demo/main.ts", import.meta.url));

@@ -4,11 +4,10 @@ import { scenarios as allScenarios, settingsKey } from "../scenario/scenarios.ts
 import { updates as allUpdates } from "../scenario/updates.ts";
 import type { BackendUnderTest, RunningBackend } from "./backends.ts";
 import { checkPackets } from "./check-packets.ts";
+import { checkUpdate } from "./check-updates.ts";
 import { describePackets } from "./describe-packets.ts";
-import { NodeFirewall } from "./laboratory/node-firewall.ts";
 import { serveSctp, whyNoSctp } from "./laboratory/sctp.ts";
-import { buildTwoNodes, type TwoNodes, targetPorts } from "./laboratory/two-nodes.ts";
-import { checkUpdate } from "./updates.ts";
+import { buildTwoNodes, NodeFirewall, type TwoNodes, targetPorts } from "./laboratory/two-nodes.ts";
 
 /**
  * Tests a backend with every scenario and every update, with real packets. One process serves all scenarios with the

@@ -10,7 +10,7 @@ import { mapLayouts } from "@kpng/backend-ebpf/layout/layout.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { Dice } from "../peer/kube-proxy/dice.ts";
+import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
 import { cgroupMount, descendants, mountBpf, whyNoBpf } from "./laboratory/bpf.ts";
 import { ForeignPrograms } from "./laboratory/foreign-programs.ts";

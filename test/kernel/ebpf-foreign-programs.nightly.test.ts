@@ -5,7 +5,7 @@ import { named, together, web } from "../scenario/build.ts";
 import { nodePort } from "../scenario/everywhere.ts";
 import { addressOf, clusterIP, n1, pod, type Sender } from "../scenario/packet.ts";
 import { type Family, families, hosts } from "../scenario/places.ts";
-import { type KpngEbpf, kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { type KpngEbpf, kpngEbpf } from "./backend/kpng-proxy.ts";
 import type { ForeignProgram } from "./laboratory/attach-foreign.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";
 import { ForeignPrograms } from "./laboratory/foreign-programs.ts";

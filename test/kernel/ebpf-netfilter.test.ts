@@ -4,7 +4,7 @@ import { web } from "../scenario/build.ts";
 import { balancer, everywhere, nodePort } from "../scenario/everywhere.ts";
 import { addressOf, clusterIP, masqueradeAddresses, outside } from "../scenario/packet.ts";
 import { families, hosts, podCIDRs } from "../scenario/places.ts";
-import { type KpngEbpf, kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { type KpngEbpf, kpngEbpf } from "./backend/kpng-proxy.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 

@@ -17,7 +17,7 @@ import {
 } from "../scenario/packet.ts";
 import { type AddressPair, families, ranges } from "../scenario/places.ts";
 import type { Settings } from "../scenario/scenario.ts";
-import { kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { kpngEbpf } from "./backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { named, together, web } from "../scenario/build.ts";
 import { addressOf, clusterIP, n1, pod, type Sender } from "../scenario/packet.ts";
 import { boundAddress, families } from "../scenario/places.ts";
-import { type KpngEbpf, kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { type KpngEbpf, kpngEbpf } from "./backend/kpng-proxy.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 

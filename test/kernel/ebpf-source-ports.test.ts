@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { publicAddress, web } from "../scenario/build.ts";
 import { addressOf, loadBalancerIP, nodeAddress } from "../scenario/packet.ts";
 import { families } from "../scenario/places.ts";
-import { kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { kpngEbpf } from "./backend/kpng-proxy.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";
 import { buildTwoNodes } from "./laboratory/two-nodes.ts";
 

@@ -5,10 +5,10 @@ import { trace } from "../packet-tracer/trace.ts";
 import { named, publicAddress } from "../scenario/build.ts";
 import { addressOf, loadBalancerIP, outside } from "../scenario/packet.ts";
 import { type Family, families, hosts, outsideAddress } from "../scenario/places.ts";
-import { kpngIptables } from "./backend/kpng-iptables.ts";
+import { kpngIptables } from "./backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
-import { describeVariants } from "./describe-variants.ts";
+import { describeVariants } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const backends = [
@@ -16,7 +16,6 @@ const backends = [
   {
     name: "kpng-iptables",
     prefix: "KPNG",
-    whyNot: undefined,
     start: (world: TwoNodes) => kpngIptables(world, { args: ["--iptables-sync-period", "0"] }),
   },
 ];

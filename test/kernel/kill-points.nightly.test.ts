@@ -1,10 +1,8 @@
 import { test } from "vitest";
-import { describePackets } from "./describe-packets.ts";
-import { describeVariants } from "./describe-variants.ts";
+import { describePackets, describeVariants } from "./describe-packets.ts";
 import { killRepeatedly, type Victim } from "./kill-points.ts";
 import { useLegacyTools } from "./laboratory/legacy-tools.ts";
-import { comparableTable } from "./nft-table-text.ts";
-import { comparableRules } from "./rules-text.ts";
+import { comparableRules, comparableTable } from "./rules.ts";
 
 /** Number of kills. KPNG_KILL_POINTS=100 sets another number, KPNG_KILL_SEED repeats a failed run. */
 const points = Number(process.env.KPNG_KILL_POINTS ?? 8);

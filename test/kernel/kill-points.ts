@@ -5,7 +5,7 @@ import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { Dice } from "../peer/kube-proxy/dice.ts";
+import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 

@@ -1,6 +1,6 @@
 import { describe } from "vitest";
 import { isEverything } from "../scenario/selection.ts";
-import { kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { kpngEbpf } from "./backend/kpng-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";
 

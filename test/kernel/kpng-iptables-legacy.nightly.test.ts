@@ -1,11 +1,11 @@
-import { kpngIptables, whyNoKpngIptables } from "./backend/kpng-iptables.ts";
+import { kpngIptables } from "./backend/kpng-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
-import { iptablesRules } from "./iptables-rules.ts";
 import { whyNoLegacy } from "./laboratory/legacy-tools.ts";
+import { iptablesRules } from "./rules.ts";
 
 describeBackend({
   name: "kpng-iptables with iptables-legacy",
-  whyNot: whyNoKpngIptables() ?? whyNoLegacy(),
+  whyNot: whyNoLegacy(),
   variant: "legacy",
   start: kpngIptables,
   rules: iptablesRules,

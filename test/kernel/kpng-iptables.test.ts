@@ -1,5 +1,5 @@
-import { kpngIptables, whyNoKpngIptables } from "./backend/kpng-iptables.ts";
+import { kpngIptables } from "./backend/kpng-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
-import { iptablesRules } from "./iptables-rules.ts";
+import { iptablesRules } from "./rules.ts";
 
-describeBackend({ name: "kpng-iptables", whyNot: whyNoKpngIptables(), start: kpngIptables, rules: iptablesRules });
+describeBackend({ name: "kpng-iptables", start: kpngIptables, rules: iptablesRules });

@@ -1,4 +1,4 @@
-import { kpngNft } from "./backend/kpng-nft.ts";
+import { kpngNft } from "./backend/kpng-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
 
-describeBackend({ name: "kpng-nft", whyNot: undefined, start: kpngNft });
+describeBackend({ name: "kpng-nft", start: kpngNft });

@@ -1,8 +1,8 @@
 import { scenariosOf } from "../scenario/scenarios.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
-import { iptablesRules } from "./iptables-rules.ts";
 import { whyNoLegacy } from "./laboratory/legacy-tools.ts";
+import { iptablesRules } from "./rules.ts";
 
 describeBackend({
   name: "kube-proxy with iptables-legacy",

@@ -1,7 +1,7 @@
 import { scenariosOf } from "../scenario/scenarios.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
-import { iptablesRules } from "./iptables-rules.ts";
+import { iptablesRules } from "./rules.ts";
 
 // The oracle: the expected results of scenarios are those of the real kube-proxy.
 describeBackend({

@@ -1,7 +1,5 @@
 import { describe } from "vitest";
-import { kpngEbpf } from "./backend/kpng-ebpf.ts";
-import { kpngIptables } from "./backend/kpng-iptables.ts";
-import { kpngNft } from "./backend/kpng-nft.ts";
+import { kpngEbpf, kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
 import { kubeProxies, testMigrations } from "./describe-migration.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";
 

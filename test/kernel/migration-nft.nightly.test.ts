@@ -1,5 +1,4 @@
-import { kpngIptables } from "./backend/kpng-iptables.ts";
-import { kpngNft } from "./backend/kpng-nft.ts";
+import { kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
 import { kubeProxies, testMigrations } from "./describe-migration.ts";
 import { describePackets } from "./describe-packets.ts";
 

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { checkRules } from "../conformance/check-rules.ts";
-import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
+import { type KpngProxy, kpngIptables } from "./backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
 import { checkPackets } from "./check-packets.ts";
-import { describeVariants } from "./describe-variants.ts";
+import { describeVariants } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
@@ -13,7 +13,7 @@ import { Traffic } from "./traffic.ts";
 describeVariants("a node moves from kube-proxy to kpng-iptables and back", await whyNoKubeProxy(), (variant) => {
   let world: TwoNodes;
   let theirs: RunningBackend;
-  let ours: KpngIptables;
+  let ours: KpngProxy;
   beforeAll(async () => {
     world = await buildTwoNodes(variant);
     theirs = await kubeProxy(world, 20_000);

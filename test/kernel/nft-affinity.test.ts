@@ -3,7 +3,7 @@ import { until } from "../cluster/until.ts";
 import { web } from "../scenario/build.ts";
 import { addressOf, clusterIP, outside } from "../scenario/packet.ts";
 import { crowdAddresses, type HostName } from "../scenario/places.ts";
-import { kpngNft } from "./backend/kpng-nft.ts";
+import { kpngNft } from "./backend/kpng-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
 import { describePackets } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";

@@ -3,7 +3,7 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { Dice } from "../peer/kube-proxy/dice.ts";
+import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
 import { describePackets } from "./describe-packets.ts";
 import { manyServices } from "./laboratory/many-services.ts";

@@ -3,10 +3,9 @@ import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { programFile } from "../process/program-file.ts";
 import { web } from "../scenario/build.ts";
 import { n1, neighbour } from "../scenario/packet.ts";
-import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
-import { kpngNft } from "./backend/kpng-nft.ts";
+import { type KpngProxy, kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
 import { NodeProcess } from "./backend/node-process.ts";
-import { describeVariants } from "./describe-variants.ts";
+import { describeVariants } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const state = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
@@ -24,7 +23,7 @@ const server = `
 
 describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", undefined, (variant) => {
   let world: TwoNodes;
-  let backend: KpngIptables;
+  let backend: KpngProxy;
   beforeAll(async () => {
     world = await buildTwoNodes(variant);
     const { stdout } = world.laboratory.start("n1", [process.execPath, "-e", server]);

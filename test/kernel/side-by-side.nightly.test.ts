@@ -4,14 +4,13 @@ import { named, publicAddress, together, web } from "../scenario/build.ts";
 import { clusterIP, loadBalancerIP, nodeAddress, outside, pod } from "../scenario/packet.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 import { scenarios, scenariosOf, settingsKey } from "../scenario/scenarios.ts";
-import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
+import { type KpngProxy, kpngIptables } from "./backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
 import { checkPackets } from "./check-packets.ts";
-import { describeVariants } from "./describe-variants.ts";
-import { NodeFirewall } from "./laboratory/node-firewall.ts";
+import { describeVariants } from "./describe-packets.ts";
 import { serveSctp, whyNoSctp } from "./laboratory/sctp.ts";
-import { buildTwoNodes, type TwoNodes, targetPorts } from "./laboratory/two-nodes.ts";
+import { buildTwoNodes, NodeFirewall, type TwoNodes, targetPorts } from "./laboratory/two-nodes.ts";
 
 describeVariants(
   "kube-proxy and kpng-iptables on one node, with the same Services",
@@ -80,8 +79,8 @@ function instances(isDefault: boolean, isEdge: boolean): Scenario {
 
 describeVariants("two instances of kpng-iptables on one node, one with --service-proxy-name", undefined, (variant) => {
   let world: TwoNodes;
-  let main: KpngIptables;
-  let other: KpngIptables;
+  let main: KpngProxy;
+  let other: KpngProxy;
   beforeAll(async () => {
     world = await buildTwoNodes(variant);
     [main, other] = await Promise.all([

@@ -1,7 +1,7 @@
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { IptablesVariant } from "./laboratory/legacy-tools.ts";
-import { comparableTable } from "./nft-table-text.ts";
+import { comparableTable } from "./rules.ts";
 
 /** Random choices of a soak. */
 export interface Choices {

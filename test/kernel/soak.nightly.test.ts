@@ -5,8 +5,7 @@ import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { programFile } from "../process/program-file.ts";
-import { describePackets } from "./describe-packets.ts";
-import { describeVariants } from "./describe-variants.ts";
+import { describePackets, describeVariants } from "./describe-packets.ts";
 import { type SoakSubject, soakIptables, soakNft } from "./soak-subjects.ts";
 
 // Our backends while another program edits the tables of their node at random. `npm run soak` runs it for ten minutes.

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { named, nothing } from "../scenario/build.ts";
 import type { State } from "../scenario/manifest.ts";
 import { pod } from "../scenario/packet.ts";
-import { kpngUserspace } from "./backend/kpng-userspace.ts";
+import { kpngUserspace } from "./backend/kpng-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
 import { describePackets } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";

@@ -1,7 +1,6 @@
 import { delimiter, join } from "node:path";
-import { findBinaries } from "../cluster/binaries.ts";
-import { isExecutable } from "../cluster/executable.ts";
-import { isBuilt } from "../cluster/go-build.ts";
+import { findBinaries, isBuilt } from "../cluster/binaries.ts";
+import { isExecutable } from "../cluster/child.ts";
 
 /**
  * Returns the path of kubectl, with which users build and apply kustomizations: from KUBEBUILDER_ASSETS or the cache of

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type KpngIptables, kpngIptables } from "../kernel/backend/kpng-iptables.ts";
+import { type KpngProxy, kpngIptables } from "../kernel/backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "../kernel/backend/kube-proxy.ts";
 import type { RunningBackend } from "../kernel/backends.ts";
 import { buildTwoNodes, type TwoNodes } from "../kernel/laboratory/two-nodes.ts";
@@ -29,7 +29,7 @@ describe("metrics of kpng-iptables and of the real kube-proxy, on the same node 
   }
   let world: TwoNodes;
   let theirProxy: RunningBackend;
-  let ourProxy: KpngIptables;
+  let ourProxy: KpngProxy;
   let theirs: ReadonlyMap<string, Metric>;
   let ours: ReadonlyMap<string, Metric>;
 

@@ -2,16 +2,17 @@ import { copyFileSync, readFileSync, renameSync, rmSync, writeFileSync } from "n
 import { resolve } from "node:path";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { afterEach, beforeEach, expect, type TestContext, test } from "vitest";
-import { type OtlpReceiver, startOtlpReceiver } from "../trace/otlp-receiver.ts";
 import {
   backendStages,
   faultOfWay,
+  type OtlpReceiver,
   orphans,
   stageNames,
+  startOtlpReceiver,
   type Trace,
   tracesOf,
   watcherStages,
-} from "../trace/stages.ts";
+} from "../trace/traces.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
 // Traces of the programs as a user starts them, received by a collector. A test starts up to five processes.

@@ -3,13 +3,10 @@ import { claimScenarios } from "./cases/claims.ts";
 import { clusterIPScenarios } from "./cases/cluster-ip.ts";
 import { conditionScenarios } from "./cases/conditions.ts";
 import { firewallScenarios } from "./cases/firewall.ts";
-import { healthCheckScenarios } from "./cases/health-check.ts";
 import { loadBalancerScenarios } from "./cases/load-balancer.ts";
-import { loopbackScenarios } from "./cases/loopback.ts";
-import { masqueradeScenarios } from "./cases/masquerade.ts";
-import { nodePortScenarios } from "./cases/node-port.ts";
-import { sctpScenarios } from "./cases/sctp.ts";
-import { trafficPolicyScenarios } from "./cases/traffic-policy.ts";
+import { loopbackScenarios, masqueradeScenarios } from "./cases/masquerade.ts";
+import { nodePortScenarios, sctpScenarios } from "./cases/node-port.ts";
+import { healthCheckScenarios, trafficPolicyScenarios } from "./cases/traffic-policy.ts";
 import type { KubeProxyName } from "./proxy-name.ts";
 import type { Scenario } from "./scenario.ts";
 

@@ -3,16 +3,15 @@ import { join } from "node:path";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { until } from "../../cluster/until.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
-import { type Addresses, addressesOf, type Families } from "./addresses.ts";
 import { removeControlGroups } from "./control-groups.ts";
 import { type ControlPlane, makeControlPlane } from "./control-plane.ts";
+import { makeRunFolder, removeAllButLogs } from "./daemon.ts";
 import { makeDns } from "./dns.ts";
 import { GuestNodes } from "./guest-nodes.ts";
 import { type ImageSource, makeImageStore } from "./image-store.ts";
 import { Kubectl } from "./kubectl.ts";
-import { addControlPlane } from "./network.ts";
+import { type Addresses, addControlPlane, addressesOf, type Families } from "./network.ts";
 import { type ClusterNode, makeLocalNodes } from "./node.ts";
-import { makeRunFolder, removeAllButLogs } from "./run-folder.ts";
 
 export interface ClusterOptions {
   readonly paths: ProgramPaths;

@@ -5,9 +5,8 @@ import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Program } from "../../cluster/binaries.ts";
 import { makeKubeconfig, writeTokenFile } from "../../cluster/users.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
-import { type Addresses, hostAndPort } from "./addresses.ts";
 import { Daemon } from "./daemon.ts";
-import { controlPlaneName } from "./network.ts";
+import { type Addresses, controlPlaneName, hostAndPort } from "./network.ts";
 
 /** Port of the API server on the host of the control plane. */
 export const apiServerPort = 6443;

@@ -1,7 +1,10 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { isAlive } from "../../cluster/child.ts";
+import { testCache } from "../../cluster/test-cache.ts";
 
 /**
  * Program of the cluster that runs in a namespace of the laboratory and can be stopped and started again. Its output is
@@ -56,5 +59,28 @@ export class Daemon {
   tail(lines = 15): string {
     if (!existsSync(this.#logFile)) return "";
     return readFileSync(this.#logFile, "utf8").trimEnd().split("\n").slice(-lines).join("\n");
+  }
+}
+
+const folderPrefix = "run-";
+
+/** Creates a folder for one cluster or guest next to the image store, and removes what killed processes have left. */
+export function makeRunFolder(): string {
+  const cache = testCache("e2e");
+  mkdirSync(cache, { recursive: true });
+  for (const name of readdirSync(cache)) {
+    const pid = new RegExp(`^${folderPrefix}(\\d+)-`).exec(name)?.[1];
+    if (pid === undefined || isAlive(Number(pid))) continue;
+    rmSync(join(cache, name), { recursive: true, force: true });
+  }
+  return mkdtempSync(join(cache, `${folderPrefix}${process.pid}-`));
+}
+
+/** Removes images and databases from a folder of `makeRunFolder`. */
+export function removeAllButLogs(folder: string): void {
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (entry.isDirectory() && ["containerd", "etcd", "images"].includes(entry.name)) {
+      rmSync(join(entry.parentPath, entry.name), { recursive: true, force: true });
+    }
   }
 }

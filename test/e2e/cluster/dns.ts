@@ -1,5 +1,5 @@
 import { agnhostImage } from "../images/test-images.ts";
-import type { Addresses } from "./addresses.ts";
+import type { Addresses } from "./network.ts";
 
 const metadata = { name: "coredns", namespace: "kube-system", labels: { "k8s-app": "kube-dns" } };
 

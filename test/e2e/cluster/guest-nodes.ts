@@ -5,8 +5,7 @@ import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { CommandResult } from "@kpng/laboratory/run-command.ts";
 import { until } from "../../cluster/until.ts";
 import { runInGuest } from "../../guest/guest.ts";
-import type { Addresses } from "./addresses.ts";
-import { addGuestTap, controlPlaneName, guestTap } from "./network.ts";
+import { type Addresses, addGuestTap, controlPlaneName, guestTap } from "./network.ts";
 import type { ClusterNode, NodeOptions } from "./node.ts";
 
 /** Options of the nodes in a guest, as JSON in the file `nodes.json` of the folder that it shares with the machine. */

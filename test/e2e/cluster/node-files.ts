@@ -1,5 +1,5 @@
 import { pauseImage } from "../images/test-images.ts";
-import { type Addresses, isIPv6, type NodeAddresses } from "./addresses.ts";
+import { type Addresses, isIPv6, type NodeAddresses } from "./network.ts";
 
 /**
  * Returns the configuration files of a node by name: containerd, CNI plugins, kubelet, and those of its resolver.

@@ -4,10 +4,10 @@ import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { type CommandResult, runCommand } from "@kpng/laboratory/run-command.ts";
 import { isAlive } from "../../cluster/child.ts";
 import { until } from "../../cluster/until.ts";
-import type { Addresses, NodeAddresses } from "./addresses.ts";
 import { makeControlGroups } from "./control-groups.ts";
 import { Daemon } from "./daemon.ts";
 import { copyImageStore } from "./image-store.ts";
+import type { Addresses, NodeAddresses } from "./network.ts";
 import { addNode } from "./network.ts";
 import { makeNodeFiles } from "./node-files.ts";
 

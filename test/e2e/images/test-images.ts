@@ -13,9 +13,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { moduleFolder } from "../../cluster/go-build.ts";
-import { withLock } from "../../cluster/lock.ts";
-import { testCache } from "../../cluster/test-cache.ts";
+import { moduleFolder } from "../../cluster/binaries.ts";
+import { testCache, withLock } from "../../cluster/test-cache.ts";
 import { type DockerDaemon, needDocker } from "../../deploy/docker-daemon.ts";
 import { importImage, unpackDebian } from "../../deploy/docker-images.ts";
 import { keepUsed } from "../cache.ts";

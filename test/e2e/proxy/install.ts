@@ -1,10 +1,152 @@
+import { execFile } from "node:child_process";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import { until } from "../../cluster/until.ts";
 import type { Cluster } from "../cluster/cluster.ts";
+import { hostAndPort } from "../cluster/network.ts";
 import type { ProxyName } from "../options.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
-import { buildImages } from "./images.ts";
-import { applyKpng } from "./kpng.ts";
-import { startKubeProxy } from "./kube-proxy.ts";
-import { untilDnsIsReady, untilNodesReachServices } from "./until-services-work.ts";
+import { type Backend, buildImages } from "./images.ts";
+import { runOn } from "./processes.ts";
+
+/** Folder of the manifests. */
+export const manifests = resolve(import.meta.dirname, "../../../deploy/kubernetes");
+
+/** Port of the watchers on their nodes. */
+export const watcherPort = 12090;
+
+/** Number of nodes that run watchers. */
+export const watcherCount = 2;
+
+/**
+ * Applies kpng's manifests to a cluster, in the steps of docs/install.md, without changes to any of them.
+ *
+ * Returns when everything is applied; the pods start then.
+ */
+export async function applyKpng(cluster: Cluster, backend: Backend): Promise<void> {
+  await prepareCluster(cluster);
+  await cluster.kubectl.run(["apply", "--kustomize", join(manifests, "overlays/replace-kube-proxy", backend)]);
+}
+
+/** Applies what a cluster's administrator decides: which nodes run watchers, the addresses, and the certificate. */
+export async function prepareCluster(cluster: Cluster): Promise<void> {
+  const { kubectl, addresses, controlPlane } = cluster;
+  const watchers = addresses.nodes.slice(0, watcherCount);
+  for (const { name } of watchers) await kubectl.run(["label", "node", name, "node-role.kubernetes.io/kpng-watcher="]);
+  await kubectl.apply([
+    {
+      apiVersion: "v1",
+      kind: "ConfigMap",
+      metadata: { name: "kpng", namespace: "kube-system" },
+      data: {
+        "api-server": `https://${controlPlane.server}`,
+        "cluster-cidr": addresses.podCIDRs.join(","),
+        watchers: watchers.map((node) => `https://${hostAndPort(node.addresses[0] ?? "", watcherPort)}`).join(","),
+      },
+    },
+  ]);
+  const names = watchers.flatMap((node) => node.addresses);
+  const certificate = await makeCertificate(join(cluster.folder, "certificates"), names);
+  await kubectl.run(["apply", "--server-side", "--filename", "-"], certificate);
+}
+
+/** Returns the manifest of the watchers' certificate, with the command of docs/install.md. */
+async function makeCertificate(folder: string, names: readonly string[]): Promise<string> {
+  const program = resolve(import.meta.dirname, "../../../services/cli/src/main.ts");
+  const options = [...names.flatMap((name) => ["--name", name]), "--output", "manifest", "--folder", folder];
+  return (await promisify(execFile)(process.execPath, [program, "certificates", "serving", ...options])).stdout;
+}
+
+export type KubeProxyMode = "iptables" | "nftables" | "ipvs";
+
+/** Port of kube-proxy's health check, which a test of Kubernetes knows. */
+const healthPort = 10256;
+
+/** Starts kube-proxy on every node of a cluster, for comparison. */
+export async function startKubeProxy(cluster: Cluster, path: string, mode: KubeProxyMode): Promise<void> {
+  for (const node of cluster.nodes) {
+    const command = kubeProxyCommand(cluster, path, mode, node.name);
+    await runOn(node, ["sh", "-c", '"$0" "$@" >/var/log/kube-proxy.log 2>&1 </dev/null &', ...command]);
+  }
+}
+
+/** Returns the command line of kube-proxy on a node. */
+export function kubeProxyCommand(
+  { addresses, controlPlane }: Cluster,
+  path: string,
+  mode: KubeProxyMode,
+  nodeName: string,
+): readonly string[] {
+  const any = addresses.families[0] === "ipv4" ? "0.0.0.0" : "::";
+  return [
+    path,
+    `--kubeconfig=${controlPlane.kubeconfig}`,
+    `--hostname-override=${nodeName}`,
+    `--cluster-cidr=${addresses.podCIDRs.join(",")}`,
+    `--proxy-mode=${mode}`,
+    // The size of the conntrack table belongs to the machine.
+    "--conntrack-max-per-core=0",
+    `--healthz-bind-address=${hostAndPort(any, healthPort)}`,
+    `--metrics-bind-address=${hostAndPort(any, 10249)}`,
+  ];
+}
+
+/** Limit for each wait. Usually it takes seconds, and minutes in a guest on a busy machine. */
+const limitMs = 300_000;
+
+/** Waits until every node reaches the API server at its Service IP. Errors: after 5 minutes, with the state of pods. */
+export async function untilNodesReachServices(cluster: Cluster): Promise<void> {
+  const url = `https://${hostAndPort(cluster.addresses.kubernetes, 443)}/livez`;
+  const ask = ["curl", "--silent", "--show-error", "--fail", "--insecure", "--max-time", "2", url];
+  await untilOrReport(cluster, "every node reaches the API server at its Service IP", async () => {
+    for (const node of cluster.nodes) await runOn(node, ask);
+    return true;
+  });
+}
+
+/**
+ * Waits until DNS is ready. Its pod reaches the API server at the Service IP, and retries with growing delays, so this
+ * takes longer than the Services themselves. Errors: after 5 minutes, with the state of pods.
+ */
+export async function untilDnsIsReady(cluster: Cluster): Promise<void> {
+  const command = [
+    "wait",
+    "--for=condition=Available",
+    "deployment/coredns",
+    "--namespace=kube-system",
+    "--timeout=20s",
+  ];
+  await untilOrReport(cluster, "DNS is ready", async () => (await cluster.kubectl.run(command)) !== "");
+}
+
+async function untilOrReport(cluster: Cluster, what: string, check: () => Promise<boolean>): Promise<void> {
+  try {
+    await until(what, check, limitMs);
+  } catch (cause) {
+    throw new Error(`${what}: not within 5 minutes\n${await podReport(cluster)}`, { cause });
+  }
+}
+
+interface Pod {
+  readonly metadata: { readonly name: string };
+  readonly status: {
+    readonly phase: string;
+    readonly containerStatuses?: readonly { readonly ready: boolean; readonly state: unknown }[] | undefined;
+  };
+}
+
+/** Returns the pods of kube-system that are not ready, why, and the end of their logs: for the message of a failure. */
+export async function podReport({ kubectl }: Cluster): Promise<string> {
+  const namespace = "--namespace=kube-system";
+  const list = JSON.parse(await kubectl.run(["get", "pods", namespace, "--output=json"])) as { readonly items: Pod[] };
+  const unready = list.items.filter(({ status }) => status.containerStatuses?.every(({ ready }) => ready) !== true);
+  const parts = unready.map(async ({ metadata, status }) => {
+    const log = kubectl.run(["logs", namespace, metadata.name, "--tail=10"]).catch(String);
+    const events = kubectl.run(["events", namespace, `--for=pod/${metadata.name}`]).catch(String);
+    return `${metadata.name} ${status.phase} ${JSON.stringify(status.containerStatuses)}\n${await events}\n${await log}`;
+  });
+  return (await Promise.all(parts)).join("\n");
+}
 
 /** Mode of each kube-proxy. */
 const kubeProxyModes = {

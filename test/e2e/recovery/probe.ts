@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { until } from "../../cluster/until.ts";
-import { hostAndPort } from "../cluster/addresses.ts";
 import type { Cluster } from "../cluster/cluster.ts";
+import { hostAndPort } from "../cluster/network.ts";
 import { agnhostImage } from "../images/test-images.ts";
 import { runOn } from "../proxy/processes.ts";
 

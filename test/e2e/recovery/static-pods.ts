@@ -4,7 +4,7 @@ import { join, relative, resolve } from "node:path";
 import { until } from "../../cluster/until.ts";
 import { staticPodsGuide } from "../../manifests/install-guide.ts";
 import type { Cluster } from "../cluster/cluster.ts";
-import { manifests } from "../proxy/kpng.ts";
+import { manifests } from "../proxy/install.ts";
 import { runOn } from "../proxy/processes.ts";
 
 const repository = resolve(import.meta.dirname, "../../..");

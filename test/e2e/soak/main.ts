@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { reasonOf } from "@kpng/process/log.ts";
-import { checkOut, findPreviousVersion } from "../../version-skew/previous-version.ts";
+import { checkOut, findPreviousVersion } from "../../version-skew/mixed-versions.nightly.test.ts";
 import { startCluster } from "../cluster/cluster.ts";
 import { makeTestImages } from "../images/test-images.ts";
 import { type Backend, backends, buildImages } from "../proxy/images.ts";

@@ -1,6 +1,6 @@
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
-import { type Disturbance, planChaos } from "./plan.ts";
+import { type Disturbance, planChaos } from "./chaos.ts";
 
 const options = { durationMs: 600_000, nodes: ["n1", "n2", "n3"], watcherNodes: ["n1", "n2"], hasPrevious: true };
 const seeds = Array.from({ length: 50 }, (_, index) => index);

@@ -2,10 +2,9 @@ import { once } from "node:events";
 import { mkdirSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { hostAndPort } from "../cluster/addresses.ts";
 import type { Cluster } from "../cluster/cluster.ts";
 import { apiServerPort } from "../cluster/control-plane.ts";
-import { controlPlaneName } from "../cluster/network.ts";
+import { controlPlaneName, hostAndPort } from "../cluster/network.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { readReport, type Selection, type TestResult } from "./report.ts";
 

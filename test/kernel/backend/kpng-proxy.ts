@@ -8,7 +8,10 @@ import { nodes, together } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import type { Settings } from "../../scenario/scenario.ts";
 import type { Backend, RunningBackend } from "../backends.ts";
+import { mountBpf, NodeCgroup } from "../laboratory/bpf.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
+import { flushNat, flushServices } from "../rules.ts";
+import { nftablesOptions, proxyOptions } from "./kube-proxy.ts";
 import { Marker } from "./marker.ts";
 import { NodeProcess } from "./node-process.ts";
 
@@ -138,6 +141,106 @@ export async function kpngProxy(
     close: async () => {
       await backend.stop();
       watcher.kill();
+    },
+  };
+}
+
+/** Starts kpng-iptables on n1, with a watcher. */
+export function kpngIptables(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngProxy> {
+  const minSyncPeriod = "--iptables-min-sync-period";
+  const loseRules = () => flushNat(world);
+  const settingsOptions = proxyOptions;
+  return kpngProxy(
+    world,
+    { proxy: "iptables", program: programFile("backend-iptables"), minSyncPeriod, settingsOptions, loseRules },
+    instance,
+  );
+}
+
+/** Starts kpng-nft on n1, with a watcher. Node ports are served on all addresses, as the scenarios expect. */
+export function kpngNft(world: TwoNodes, instance?: InstanceOptions): Promise<RunningBackend> {
+  const proxy: ProxyProgram = {
+    proxy: "nft",
+    program: programFile("backend-nft"),
+    minSyncPeriod: "--nftables-min-sync-period",
+    loseRules: () => flushServices(world, "kpng"),
+    settingsOptions: nftablesOptions,
+  };
+  return kpngProxy(world, proxy, instance);
+}
+
+/** Starts kpng-ipvs on n1, with a watcher. It needs a kernel with IPVS, as that of a guest. */
+export function kpngIpvs(world: TwoNodes, instance?: InstanceOptions): Promise<KpngProxy> {
+  const proxy = {
+    proxy: "ipvs",
+    program: programFile("backend-ipvs"),
+    minSyncPeriod: "--ipvs-min-sync-period",
+    loseRules: () => flushNat(world),
+    settingsOptions: proxyOptions,
+  } as const;
+  return kpngProxy(world, proxy, instance);
+}
+
+/** Starts kpng-userspace on n1, with a watcher. */
+export function kpngUserspace(world: TwoNodes, instance: InstanceOptions = {}): Promise<RunningBackend> {
+  const proxy: ProxyProgram = {
+    proxy: "userspace",
+    program: programFile("backend-userspace"),
+    minSyncPeriod: "--userspace-min-sync-period",
+    loseRules: async () => {
+      await world.laboratory.run("n1", ["nft", "delete", "table", "ip", "kpng-user"]);
+    },
+    settingsOptions: nftablesOptions,
+  };
+  return kpngProxy(world, proxy, instance);
+}
+
+/** kpng-ebpf, with the places that it serves and uses. */
+export type KpngEbpf = KpngProxy & {
+  /** Folder of the cgroup with the processes of n1 and its pods. */
+  readonly cgroup: string;
+  /** Folder of the BPF file system, as the laboratory sees it. */
+  readonly bpfFolder: string;
+};
+
+/**
+ * Starts kpng-ebpf on n1, with a watcher. It serves the sockets of a cgroup of its own. Options that a test adds to
+ * `instance.args` are in effect from the next start.
+ */
+export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngEbpf> {
+  const { laboratory } = world;
+  const { args = [] } = instance;
+  const program = programFile("backend-ebpf");
+  const bpfFolder = await mountBpf(laboratory, "n1");
+  const cgroup = NodeCgroup.open(world);
+  const proxy: ProxyProgram = {
+    proxy: args.includes("all") ? "ebpf-all" : "ebpf",
+    program,
+    hasSockets: true,
+    minSyncPeriod: "--ebpf-min-sync-period",
+    loseRules: async () => {
+      await laboratory.run("n1", ["rm", "-r", join(bpfFolder, "kpng-ebpf")]);
+    },
+    settingsOptions: ({ localhostNodePorts = true, ...settings }) => [
+      ...["--bpf-folder", bpfFolder, "--cgroup", cgroup.folder],
+      ...proxyOptions(settings),
+      ...(localhostNodePorts ? [] : ["--localhost-nodeports=false"]),
+    ],
+  };
+  const running = await kpngProxy(world, proxy, instance);
+  return {
+    ...running,
+    cgroup: cgroup.folder,
+    bpfFolder,
+    start: async (settings, state) => {
+      await running.start(settings, state);
+      // Programs may just have been attached, after the rules: the next state shows that they serve.
+      await running.apply(state);
+    },
+    cleanUp: () => laboratory.run("n1", [process.execPath, program, "--cleanup", "--bpf-folder", bpfFolder]),
+    close: async () => {
+      await running.close();
+      cgroup[Symbol.dispose]();
     },
   };
 }

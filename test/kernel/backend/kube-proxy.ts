@@ -5,11 +5,9 @@ import { bridgeName, podCIDRs } from "../../scenario/places.ts";
 import type { ProxyName } from "../../scenario/proxy-name.ts";
 import type { Settings } from "../../scenario/scenario.ts";
 import type { Backend, RunningBackend } from "../backends.ts";
-import { flushNat } from "../iptables-rules.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
-import { flushServices } from "../nft-rules.ts";
-import { bringPortToNode } from "./api-reach.ts";
-import { ApiState } from "./api-state.ts";
+import { flushNat, flushServices } from "../rules.ts";
+import { ApiState, bringPortToNode } from "./api-state.ts";
 import { Marker } from "./marker.ts";
 import { NodeProcess } from "./node-process.ts";
 

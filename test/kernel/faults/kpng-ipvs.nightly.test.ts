@@ -2,8 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { GuestEnd } from "../../guest/boot.ts";
-import { runInGuest, whyNoGuest } from "../../guest/guest.ts";
+import { type GuestEnd, runInGuest, whyNoGuest } from "../../guest/guest.ts";
 import { type CellRun, expectedRun } from "./fault-cell.ts";
 import { faultRows } from "./fault-rows.ts";
 

@@ -1,5 +1,5 @@
 import { publicAddress, web } from "../../scenario/build.ts";
-import { kpngIpvs } from "../backend/kpng-ipvs.ts";
+import { kpngIpvs } from "../backend/kpng-proxy.ts";
 import { killRepeatedly } from "../kill-points.ts";
 import { buildTwoNodes } from "../laboratory/two-nodes.ts";
 import { connectionCount, enduranceChecks, isLongRun, killOptions } from "./endurance-checks.ts";

@@ -1,7 +1,7 @@
 import type { State } from "../../scenario/manifest.ts";
 import type { Settings } from "../../scenario/scenario.ts";
-import { flushTables } from "../iptables-rules.ts";
 import { buildTwoNodes } from "../laboratory/two-nodes.ts";
+import { flushTables } from "../rules.ts";
 import { guestChecks } from "./guest-checks.ts";
 import { GuestResults } from "./guest-results.ts";
 import { NodeUnderTest } from "./node-under-test.ts";

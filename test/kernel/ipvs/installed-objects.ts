@@ -1,5 +1,5 @@
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { comparableRules } from "../rules-text.ts";
+import { comparableRules } from "../rules.ts";
 
 // One command, because each process takes long in a guest.
 const listing = ["ipvsadm -S -n", "ip -o address show", "ipset save", "iptables-save", "ip6tables-save"];

@@ -2,10 +2,9 @@ import { scenarios, settingsKey } from "../../scenario/scenarios.ts";
 import { updates } from "../../scenario/updates.ts";
 import type { Backend } from "../backends.ts";
 import { checkPackets } from "../check-packets.ts";
-import { NodeFirewall } from "../laboratory/node-firewall.ts";
+import { checkUpdate } from "../check-updates.ts";
 import { serveSctp, whyNoSctp } from "../laboratory/sctp.ts";
-import { type TwoNodes, targetPorts } from "../laboratory/two-nodes.ts";
-import { checkUpdate } from "../updates.ts";
+import { NodeFirewall, type TwoNodes, targetPorts } from "../laboratory/two-nodes.ts";
 import type { GuestResults } from "./guest-results.ts";
 
 /** A proxy whose scenarios run inside a guest. */

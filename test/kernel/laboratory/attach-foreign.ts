@@ -6,7 +6,7 @@ import { loadProgram, type ProgramKind } from "@kpng/backend-ebpf/bpf/program.ts
 import { bpf, makeAttribute, readInfo, requireBpf } from "@kpng/backend-ebpf/bpf/system-call.ts";
 import { socketHooks } from "@kpng/backend-ebpf/datapath/datapath.ts";
 import { addressBytes } from "@kpng/backend-ebpf/layout/layout.ts";
-import { add, addTo, call, copy, finish, load, set, setMap, skipIf, skipUnless, store } from "./bpf-assembler.ts";
+import { add, addTo, call, copy, finish, load, set, setMap, skipIf, skipUnless, store } from "./bpf.ts";
 
 /** A hook of sockets, e.g. `connect4`; the digit is the family. */
 export type SocketHookName = string;

@@ -1,4 +1,4 @@
-import type { Dice } from "../../peer/kube-proxy/dice.ts";
+import type { Dice } from "../../peer/kube-proxy/generate-pods.ts";
 
 /**
  * Returns a random state of many Services as a Kubernetes List, to make syncs large: IPv4, two ports each, up to six

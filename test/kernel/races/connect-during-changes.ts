@@ -15,20 +15,8 @@ import { SocketRuleSet } from "@kpng/backend-ebpf/datapath/socket-rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { noAddresses } from "@kpng/model/address.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { Dice } from "../../peer/kube-proxy/dice.ts";
-import {
-  add,
-  addTo,
-  call,
-  copy,
-  finish,
-  instruction,
-  load,
-  set,
-  setMap,
-  skipIf,
-  store,
-} from "../laboratory/bpf-assembler.ts";
+import { Dice } from "../../peer/kube-proxy/generate-pods.ts";
+import { add, addTo, call, copy, finish, instruction, load, set, setMap, skipIf, store } from "../laboratory/bpf.ts";
 import { RacePlan } from "./race-plan.ts";
 
 /** Connections that a program after ours has seen. */

@@ -13,7 +13,7 @@ import { EbpfMaps, GracePeriods } from "@kpng/backend-ebpf/datapath/maps.ts";
 import { readRoutes, runBytes, sizes } from "@kpng/backend-ebpf/layout/layout.ts";
 import { readSlots } from "@kpng/backend-ebpf/tables/frontends.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
-import { add, call, copy, finish, load, set, setMap, skipIf, store } from "../laboratory/bpf-assembler.ts";
+import { add, call, copy, finish, load, set, setMap, skipIf, store } from "../laboratory/bpf.ts";
 import { RacePlan } from "./race-plan.ts";
 
 /** State of places that were given up while a program could read them. */

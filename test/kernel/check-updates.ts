@@ -3,7 +3,8 @@ import { addressOf, describePacket } from "../scenario/packet.ts";
 import type { Family } from "../scenario/places.ts";
 import { type ProxyName, recordOf } from "../scenario/proxy-name.ts";
 import type { Flow, Update } from "../scenario/scenario.ts";
-import { answerMs } from "./check-packets.ts";
+import type { Backend } from "./backends.ts";
+import { answerMs, checkPackets } from "./check-packets.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** Flow of an update that runs in the laboratory. */
@@ -84,4 +85,31 @@ function wrongIn({ flow, name }: OpenFlow, state: FlowState): string | undefined
 async function after(open: OpenFlow, ms: number): Promise<FlowState> {
   await new Promise((resolve) => setTimeout(resolve, ms));
   return open.look();
+}
+
+/** The part of a backend that an update uses. */
+export type UpdatedBackend = Pick<Backend, "proxy" | "apply" | "restart" | "loseRules">;
+
+/** Applies an update to a running backend and returns a line for each unexpected result. */
+export async function checkUpdate(
+  world: TwoNodes,
+  backend: UpdatedBackend,
+  update: Update,
+): Promise<readonly string[]> {
+  await backend.apply(update.before.state);
+  const wrongBefore = await checkPackets(world, update.before, backend.proxy);
+  if (wrongBefore.length > 0) return wrongBefore.map((line) => `before: ${line}`);
+  const flows = await openFlows(world, update);
+  try {
+    await change(backend, update);
+    return [...(await checkFlows(flows, backend.proxy)), ...(await checkPackets(world, update.after, backend.proxy))];
+  } finally {
+    await Promise.all(flows.map((flow) => flow.end()));
+  }
+}
+
+async function change(backend: UpdatedBackend, { event, after }: Update): Promise<void> {
+  if (event === undefined) return backend.apply(after.state);
+  if (event === "rules lost") await backend.loseRules();
+  await backend.restart();
 }

@@ -1,3 +1,69 @@
+import { checkRules } from "../conformance/check-rules.ts";
+import { type Family, families } from "../scenario/places.ts";
+import type { InstalledRules } from "./backends.ts";
+import type { TwoNodes } from "./laboratory/two-nodes.ts";
+
+/** Rules that `iptables-save` prints, of kube-proxy or of kpng-iptables. */
+export const iptablesRules: InstalledRules = {
+  show: async (world) => {
+    const { v4, v6 } = await world.rules();
+    return v4 + v6;
+  },
+  trace: async (world, scenario, proxy) => checkRules(await world.rules(), scenario, proxy),
+};
+
+/** Empties table nat. Without any rule that uses connection tracking, the kernel would stop translating back. */
+export async function flushNat(world: TwoNodes): Promise<void> {
+  await flushTables(world, ["nat"]);
+}
+
+/** Empties tables of both families on n1. */
+export async function flushTables({ laboratory }: TwoNodes, tables: readonly string[]): Promise<void> {
+  for (const table of tables) {
+    for (const tool of ["iptables", "ip6tables"]) await laboratory.run("n1", [tool, "-t", table, "-F"]);
+  }
+}
+
+/**
+ * Empties the chain `services` of a table of kpng-nft or kube-proxy. The other chains stay: without any rule that uses
+ * connection tracking, the kernel would stop tracking and translating back.
+ */
+export async function flushServices({ laboratory }: TwoNodes, table: string): Promise<void> {
+  for (const ip of ["ip", "ip6"]) await laboratory.run("n1", ["nft", "flush", "chain", ip, table, "services"]);
+}
+
+/** Returns the lines of iptables-save for chains with a prefix: the chains, their rules and the jumps to them. */
+export function ownLines(saved: string, prefix: string): readonly string[] {
+  const isOwn = new RegExp(`^(:${prefix}|-A ${prefix}|-A .* -[jg] ${prefix})`);
+  let table = "";
+  const lines: string[] = [];
+  for (const line of saved.split("\n")) {
+    if (line.startsWith("*")) table = line;
+    else if (isOwn.test(line)) lines.push(`${table} ${line}`);
+  }
+  return lines;
+}
+
+/** Returns these lines for both families, comparable between runs. */
+export async function ownRules(world: TwoNodes, prefix: string): Promise<readonly string[]> {
+  return comparableRules(await world.rules(), prefix);
+}
+
+/**
+ * Normalizes our rules, so that equal rules have equal texts. iptables-save prints chains in order of creation or by
+ * name, depending on version and variant, and with counters. The order of rules in a chain is kept.
+ */
+export function comparableRules(saved: Readonly<Record<Family, string>>, prefix: string): readonly string[] {
+  const keyOf = (line: string) => line.split(" ").slice(0, 3).join(" ");
+  return families.flatMap((family) =>
+    ownLines(saved[family], prefix)
+      .map((line) => `${family} ${line.replace(/ \[\d+:\d+\]$/, "")}`)
+      .map((line) => ({ key: keyOf(line.replace(" :", " -A ")), line }))
+      .toSorted((one, other) => (one.key < other.key ? -1 : one.key > other.key ? 1 : 0))
+      .map(({ line }) => line),
+  );
+}
+
 /** A map, set or chain in a listing of nft. */
 interface Block {
   readonly kind: string;
