@@ -15,7 +15,7 @@ import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import { countObjects } from "../store/count-objects.ts";
 import { slicesOf } from "../store/snapshot.ts";
 import { readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
-import type { Subscriber } from "../stream/session/subscriber.ts";
+import type { Subscriber } from "../stream/session/subscribers.ts";
 import { choosingNode } from "../view/node.ts";
 import type { ChangeRecord } from "./changes/change-record.ts";
 import { collectGroups, collectRows } from "./collect-page.ts";

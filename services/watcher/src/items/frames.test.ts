@@ -2,7 +2,7 @@ import { zstdDecompressSync } from "node:zlib";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { Encoding, OpItemSchema, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { describe, expect, test } from "vitest";
-import { packFrames } from "../stream/delta/packed-frames.ts";
+import { packFrames } from "../stream/delta/encoded-ops.ts";
 import {
   batchFrame,
   deleteFrame,

@@ -1,37 +1,36 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { changedServices, derived } from "../store/derived.ts";
+import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { isOnNode } from "../view/choose-endpoints.ts";
 import { namedGroupsFor } from "../view/class-choice.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
 import type { Item } from "./item.ts";
 import { nodeItems } from "./node-view-items.ts";
-import { ownServices } from "./own-services.ts";
 import {
-  type Edits,
-  editsBetween,
+  diffItems,
   findItem,
+  type ItemsDiff,
   makeServiceItems,
-  noEdits,
+  noDiff,
   noServiceItems,
   type ServiceItems,
   sortByPath,
 } from "./service-items.ts";
-import { serviceAt } from "./service-state.ts";
+import { serviceAt, serviceStates } from "./service-state.ts";
 import type { ViewTarget } from "./view-target.ts";
 
 /**
  * The difference between the items of one Service that all subscribers of a view class share, and those of one node.
  *
- * The node receives `shared` without `hidden`, and `own`. If a path occurs in both `own` and `shared`, the shared item
- * is hidden. A Service without endpoints of the node's own has an empty overlay.
- *
- * `stream/delta` requests the overlays of a node for each batch. Separate from `ServiceState`, which holds what a class
- * shares: overlays are computed on demand and not kept.
+ * The node receives `shared` without `removed`, and `added`. A Service without endpoints of the node's own has an empty
+ * overlay. Overlays are computed on demand and not kept.
  */
-export interface Overlay extends Edits {
+export interface Overlay extends ItemsDiff {
   readonly shared: ServiceItems;
 }
 
-const noOverlay: Overlay = { shared: noServiceItems, ...noEdits };
+const noOverlay: Overlay = { shared: noServiceItems, ...noDiff };
 
 /**
  * Returns the overlay of each Service that has endpoints of the node's own, and of the node itself if the view includes
@@ -47,7 +46,7 @@ export function overlaysOf(snapshot: Snapshot, target: ViewTarget): readonly Ove
 
 /** Returns the overlay that consists of the item of the node itself, for views that include it. */
 export function nodeOverlay(snapshot: Snapshot, { node }: ViewTarget): Overlay {
-  return { ...noOverlay, own: nodeItems(snapshot, node.name) };
+  return { ...noOverlay, added: nodeItems(snapshot, node.name) };
 }
 
 /**
@@ -61,70 +60,83 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   const { isExtended } = viewClass;
   const state = serviceAt(snapshot, key, viewClass);
   if (state === undefined) return noOverlay;
-  const { own: ownEndpoints, items: cache } = state;
-  const endpoints = ownEndpoints.byNode.get(node.name) ?? [];
+  const { own, items: cache } = state;
+  const endpoints = own.byNode.get(node.name) ?? [];
   const shared = state.sharedItems(viewClass);
-  const classItems = state.ofClass(viewClass, namedGroupsFor(ownEndpoints, endpoints, node.name));
-  const { items: base, choice } = classItems;
+  const { items: base, choice, diff } = state.ofClass(viewClass, namedGroupsFor(own, endpoints, node.name));
   const uses = choice.usesOfOwn(endpoints, node.name);
   const variantOf = ({ endpoint }: MergedEndpoint) => ({ isExtended, isOnNode: isOnNode(endpoint, node) });
-  const hidden: Item[] = [];
-  const own: Item[] = [];
+  const removed: Item[] = [];
+  const added: Item[] = [];
   // An own endpoint that the node uses unlike its class has other items, which replace those of the class.
   for (const [index, one] of endpoints.entries()) {
     const inClass = cache.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
     const items = cache.ofEndpoint(one, uses[index] ?? [], variantOf(one), isKept);
     if (items === inClass) continue;
-    hidden.push(...inClass);
-    own.push(...items);
+    removed.push(...inClass);
+    added.push(...items);
   }
-  if (hasClashes(base, { hidden, own })) {
+  if (hasClashes(base, { removed, added })) {
     // Endpoints share a path, which only a state file can cause. All of them together decide which one has it.
     const usesByOwn = new Map(endpoints.map((one, index) => [one, uses[index] ?? []]));
     const items = state.merged.endpoints.flatMap((one) =>
       cache.ofEndpoint(one, usesByOwn.get(one) ?? choice.usesOf(one), variantOf(one)),
     );
     const received = makeServiceItems([...cache.ofService(choice.portHasEndpoints, isExtended), ...items]);
-    return { shared, ...editsBetween(shared, received) };
+    return { shared, ...diffItems(shared.items, received.items) };
   }
-  return { shared, ...compose(classItems.edits, { hidden, own }, shared) };
+  return { shared, ...compose(diff, { removed, added }, shared) };
 }
 
-/** Returns the edits of the shared items that have the effect of `first`, followed by `second`. */
-function compose(first: Edits, second: Edits, shared: ServiceItems): Edits {
-  if (first === noEdits) return { hidden: sortByPath(second.hidden), own: sortByPath(second.own) };
-  const [added, removed] = [new Set(first.own), new Set(second.hidden)];
-  const hidden = second.hidden.filter((item) => !added.has(item));
-  const own = [...first.own.filter((item) => !removed.has(item)), ...second.own];
-  // An item that `first` hides and `second` adds again is shared after all.
-  const restored = new Set(own.filter((item) => findItem(shared.items, item.path) === item));
-  const allHidden = hidden.length === 0 ? first.hidden : sortByPath([...first.hidden, ...hidden]);
-  if (restored.size === 0) return { hidden: allHidden, own: sortByPath(own) };
+/** Returns the difference to the shared items that has the effect of `first`, followed by `second`. */
+function compose(first: ItemsDiff, second: ItemsDiff, shared: ServiceItems): ItemsDiff {
+  if (first === noDiff) return { removed: sortByPath(second.removed), added: sortByPath(second.added) };
+  const [firstAdded, secondRemoved] = [new Set(first.added), new Set(second.removed)];
+  const removed = second.removed.filter((item) => !firstAdded.has(item));
+  const added = [...first.added.filter((item) => !secondRemoved.has(item)), ...second.added];
+  // An item that `first` removes and `second` adds again is shared after all.
+  const restored = new Set(added.filter((item) => findItem(shared.items, item.path) === item));
   const isChanged = (item: Item): boolean => !restored.has(item);
-  return { hidden: allHidden.filter(isChanged), own: sortByPath(own.filter(isChanged)) };
+  return {
+    removed: sortByPath([...first.removed, ...removed].filter(isChanged)),
+    added: sortByPath(added.filter(isChanged)),
+  };
 }
 
 /** True if two endpoints have the same path: two of the class, two of the node's own, or one of each. */
-function hasClashes(base: ServiceItems, { hidden, own }: Edits): boolean {
+function hasClashes(base: ServiceItems, { removed, added }: ItemsDiff): boolean {
   if (base.hasClashes) return true;
-  const removed = new Set(hidden);
+  const gone = new Set(removed);
   const paths = new Set<string>();
-  for (const item of own) {
+  for (const item of added) {
     const inClass = findItem(base.items, item.path);
-    if ((inClass !== undefined && !removed.has(inClass)) || paths.has(item.path)) return true;
+    if ((inClass !== undefined && !gone.has(inClass)) || paths.has(item.path)) return true;
     paths.add(item.path);
   }
   return false;
 }
 
-/** All items that the node receives, in no particular order. */
-export function* overlayItems({ shared, hidden, own }: Overlay): Iterable<Item> {
-  const without = new Set(hidden);
-  for (const item of shared.items) if (!without.has(item)) yield item;
-  yield* own;
+/** Returns the item that the node receives at a path. O(log items). */
+export function itemAt({ shared, removed, added }: Overlay, path: string): Item | undefined {
+  return findItem(added, path) ?? (findItem(removed, path) === undefined ? findItem(shared.items, path) : undefined);
 }
 
-/** Returns the item that the node receives at a path. O(log items). */
-export function itemAt({ shared, hidden, own }: Overlay, path: string): Item | undefined {
-  return findItem(own, path) ?? (findItem(hidden, path) === undefined ? findItem(shared.items, path) : undefined);
+/**
+ * Returns the keys of the Services that have endpoints of the node's own, for any proxy and in no particular order.
+ * With this index, a new subscriber costs its own endpoints and not all Services.
+ */
+export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<string> {
+  return keysByNode(snapshot).get(nodeName) ?? new Set();
 }
+
+/** The keys of the Services by node. *Cost:* the nodes with endpoints of the Services that changed. */
+const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
+  const next = new Map<string, Set<string>>();
+  const edit = (name: string): Set<string> => getOrMake(next, name, () => new Set(byNode.get(name)));
+  for (const key of changedServices(before, snapshot)) {
+    const [old, now] = [before, snapshot].map((one) => serviceStates(one).get(key)?.own.byNode);
+    for (const name of old?.keys() ?? []) if (!now?.has(name)) edit(name).delete(key);
+    for (const name of now?.keys() ?? []) if (!old?.has(name)) edit(name).add(key);
+  }
+  return byNode.withAll([...next].map(([name, keys]) => [name, keys.size === 0 ? undefined : keys] as const));
+});

@@ -13,12 +13,7 @@ export interface ServiceItems {
 /** The items of a Service that a view does not include. */
 export const noServiceItems: ServiceItems = { items: [], hasClashes: false };
 
-/**
- * Sorts the items; of several items with the same path, keeps the last.
- *
- * `ServiceState` and `serviceOverlay` call it, and `stream/delta` compares the lists. The functions of this file are
- * separate from all three, because they are pure and shared.
- */
+/** Sorts the items; of several items with the same path, keeps the last. */
 export function makeServiceItems(items: readonly Item[]): ServiceItems {
   const sorted = sortByPath(items);
   const kept = sorted.filter((item, index) => item.path !== sorted[index + 1]?.path);
@@ -57,48 +52,42 @@ export function findItem(items: readonly Item[], path: string): Item | undefined
   return found?.path === path ? found : undefined;
 }
 
-/** The changes from one list of items to another; each field ascends by path. */
+/** The difference between two lists of items. Both fields ascend by path; a replaced item occurs in both. */
 export interface ItemsDiff {
-  /** Items that are new or have other bytes. */
-  readonly puts: readonly Item[];
-  readonly deletes: readonly Item[];
-  /** The previous items of those puts that are not new. */
-  readonly replaced: readonly Item[];
+  readonly removed: readonly Item[];
+  readonly added: readonly Item[];
 }
 
-const noDiff: ItemsDiff = { puts: [], deletes: [], replaced: [] };
+/** The difference between two equal lists. */
+export const noDiff: ItemsDiff = { removed: [], added: [] };
 
 /**
- * Returns the changes from `before` to `after`, which both ascend by path. An item that moves to another section is
- * deleted and put.
+ * Returns the difference between two lists that ascend by path. An item with other bytes, or in another section, is
+ * removed and added.
  *
  * *Cost:* O(before + after); an item that is the same object in both costs one comparison.
  */
-export function diffSorted(before: readonly Item[], after: readonly Item[]): ItemsDiff {
+export function diffItems(before: readonly Item[], after: readonly Item[]): ItemsDiff {
   if (before === after) return noDiff;
-  const puts: Item[] = [];
-  const deletes: Item[] = [];
-  const replaced: Item[] = [];
+  const removed: Item[] = [];
+  const added: Item[] = [];
   let [left, right] = [0, 0];
   for (;;) {
     const [old, item] = [before[left], after[right]];
     if (old === item) {
-      if (old === undefined) return { puts, deletes, replaced };
+      if (old === undefined) return { removed, added };
       left += 1;
       right += 1;
     } else if (item === undefined || (old !== undefined && old.path < item.path)) {
-      if (old !== undefined) deletes.push(old);
+      if (old !== undefined) removed.push(old);
       left += 1;
     } else if (old === undefined || item.path < old.path) {
-      puts.push(item);
+      added.push(item);
       right += 1;
     } else {
-      if (old.section !== item.section) {
-        deletes.push(old);
-        puts.push(item);
-      } else if (!isSameItem(old, item)) {
-        replaced.push(old);
-        puts.push(item);
+      if (old.section !== item.section || !isSameItem(old, item)) {
+        removed.push(old);
+        added.push(item);
       }
       left += 1;
       right += 1;
@@ -106,19 +95,9 @@ export function diffSorted(before: readonly Item[], after: readonly Item[]): Ite
   }
 }
 
-/** Items to remove from a list, and items to add to it; both ascend by path. */
-export interface Edits {
-  readonly hidden: readonly Item[];
-  readonly own: readonly Item[];
-}
-
-/** The edits between two equal lists. */
-export const noEdits: Edits = { hidden: [], own: [] };
-
-/** Returns the edits that turn one list into another. */
-export function editsBetween(before: ServiceItems, after: ServiceItems): Edits {
-  const { puts, deletes, replaced } = diffSorted(before.items, after.items);
-  return { hidden: replaced.length === 0 ? deletes : sortByPath([...deletes, ...replaced]), own: puts };
+/** Returns the removed items that the stream must delete: a put replaces the others. */
+export function deletedItems({ removed, added }: ItemsDiff): readonly Item[] {
+  return removed.filter((item) => findItem(added, item.path)?.section !== item.section);
 }
 
 /** True for items with the same path and section of which only one needs to be sent. */

@@ -54,15 +54,14 @@ test.each([
       for (const nodeName of nodes) {
         const request = { nodeName, proxyName: "", isExtended: true, wantsNode: false };
         const target = viewTargetIn(snapshot, request);
-        const [{ hidden, own }, now] = [before, snapshot].map((one) => serviceOverlay(one, "ns/web", target, true)) as [
-          ReturnType<typeof serviceOverlay>,
-          ReturnType<typeof serviceOverlay>,
-        ];
+        const [{ removed, added }, now] = [before, snapshot].map((one) =>
+          serviceOverlay(one, "ns/web", target, true),
+        ) as [ReturnType<typeof serviceOverlay>, ReturnType<typeof serviceOverlay>];
         const owners = new Set(changedOwners(old, state, target.viewClass));
         if (owners.has(nodeName)) continue;
         const context = `seed ${seed}, step ${step}, ${nodeName}`;
-        expect(now.own, context).toEqual(own);
-        expect(now.hidden, context).toEqual(hidden);
+        expect(now.added, context).toEqual(added);
+        expect(now.removed, context).toEqual(removed);
       }
       before = snapshot;
     }

@@ -9,11 +9,11 @@ import { type MergedEndpoint, type MergedSlices, mergeSlices, type PortGroup } f
 import type { Item } from "./item.ts";
 import { ItemCache } from "./item-cache.ts";
 import {
-  type Edits,
+  diffItems,
   editItems,
-  editsBetween,
+  type ItemsDiff,
   makeServiceItems,
-  noEdits,
+  noDiff,
   noServiceItems,
   type ServiceItems,
 } from "./service-items.ts";
@@ -67,7 +67,7 @@ export class ServiceState {
       const come = added.flatMap((one) => this.items.ofEndpoint(one, next.usesOf(one), variant));
       const edited = editItems(items, gone, come);
       if (edited.hasClashes) continue;
-      this.#byClass.set(key, { items: edited, choice: next, edits: noEdits, viewClass, isRequested: false });
+      this.#byClass.set(key, { items: edited, choice: next, diff: noDiff, viewClass, isRequested: false });
     }
   }
 
@@ -88,29 +88,21 @@ export class ServiceState {
       const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups });
       const items = this.#makeItems(choice, isExtended);
       const viewClass = { isExtended, zone: zoneHinted };
-      if (namedGroups.length === 0) return { items, choice, edits: noEdits, viewClass, isRequested: true };
-      const edits = editsBetween(this.sharedItems(viewClass), items);
-      return { items, choice, edits, viewClass: undefined, isRequested: true };
+      if (namedGroups.length === 0) return { items, choice, diff: noDiff, viewClass, isRequested: true };
+      const diff = diffItems(this.sharedItems(viewClass).items, items.items);
+      return { items, choice, diff, viewClass: undefined, isRequested: true };
     });
     found.isRequested = true;
     return found;
   }
 
-  /**
-   * Encodes the endpoints of {@link sharedItems} in steps of `endpointsPerStep`, and yields the items of each step;
-   * nothing if they exist. Afterwards, `sharedItems` only sorts them.
-   */
-  *encodeInSteps(
-    { isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">,
-    endpointsPerStep: number,
-  ): Iterable<readonly Item[]> {
+  /** Encodes the endpoints of {@link sharedItems} one by one, and yields the items of each; nothing if they exist. */
+  *encodeEach({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">): Iterable<readonly Item[]> {
     const zoneHinted = sameZone(this.own, zone);
     if (this.#byClass.has(sharedKey(isExtended, zoneHinted))) return;
     const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups: noGroups });
-    const { endpoints } = this.merged;
-    for (let first = 0; first < endpoints.length; first += endpointsPerStep) {
-      const some = endpoints.slice(first, first + endpointsPerStep);
-      yield some.flatMap((one) => this.items.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false }));
+    for (const one of this.merged.endpoints) {
+      yield this.items.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
     }
   }
 
@@ -126,7 +118,7 @@ export interface ClassItems {
   readonly items: ServiceItems;
   readonly choice: ClassChoice;
   /** Difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes. */
-  readonly edits: Edits;
+  readonly diff: ItemsDiff;
 }
 
 interface CachedClass extends ClassItems {

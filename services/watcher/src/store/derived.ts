@@ -33,7 +33,7 @@ export function derived<T>(
 const allDerived: ((snapshot: Snapshot) => unknown)[] = [];
 
 /**
- * Derives all values of a snapshot, and yields after each. `PreparedSnapshots` calls it before views are computed, so
+ * Derives all values of a snapshot, and yields after each. `Rounds` calls it before views are computed, so
  * that the values are then known.
  */
 export function* deriveAll(snapshot: Snapshot): Iterable<undefined> {

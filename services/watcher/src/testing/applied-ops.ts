@@ -1,15 +1,18 @@
 import { zstdDecompressSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
 import { Encoding, type OpItem, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { compareText } from "@kpng/model/text-order.ts";
 import { hasBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
+import { deleteFrame } from "../items/frames.ts";
+import type { Item, Order } from "../items/item.ts";
 import type { Changes } from "../stream/delta/projection.ts";
 import { opsIn } from "../stream/serve/watch-ops.ts";
 
 /**
  * Items that a simulated subscriber holds: their bytes in hex, by `set path`.
  *
- * This file applies operations as a node does, so that the test of `nodeProjection` can compare the result with a view
- * that was computed from scratch. Separate from the test, because it is the other side of the stream.
+ * This file applies operations as a node does, so that tests can compare the result with a view that was computed from
+ * scratch.
  */
 export type Held = ReadonlyMap<string, string>;
 
@@ -36,6 +39,29 @@ export function applied(before: Held, changes: Changes): Held {
   }
   return held;
 }
+
+/**
+ * The plain definition of changes: puts and deletes in the order of the phases; within one, puts ascend by path and
+ * deletes descend.
+ */
+export function plainChanges(sent: Iterable<Item>, wanted: Iterable<Item>, { sections, phases }: Order): Changes {
+  const keyOf = ({ section, path }: Item): string => `${section} ${path}`;
+  const [old, now] = [sent, wanted].map((items) => new Map([...items].map((item) => [keyOf(item), item]))) as [
+    Map<string, Item>,
+    Map<string, Item>,
+  ];
+  const puts = [...now].filter(([key, { frame }]) => Buffer.compare(old.get(key)?.frame ?? noFrame, frame) !== 0);
+  const deletes = [...old].filter(([key]) => !now.has(key));
+  const frames = phases.flatMap(({ kind, section }) => {
+    const items = (kind === "put" ? puts : deletes).map(([, item]) => item).filter((item) => item.section === section);
+    const sorted = items.sort((a, b) => compareText(a.path, b.path));
+    if (kind === "put") return sorted.map(({ frame }) => frame);
+    return sorted.reverse().map(({ path }) => deleteFrame(sections[section] ?? 0, path));
+  });
+  return { isEmpty: frames.length === 0, frames: () => frames };
+}
+
+const noFrame = new Uint8Array();
 
 /** Returns all operations of changes, unpacked. */
 export function* opsOfChanges(changes: Changes): Iterable<OpItem> {

@@ -70,7 +70,7 @@ export function useStreams(): RecordedStreams {
   };
 }
 
-const order = { sections: [], phases: [] };
+const layout = { order: { sections: [], phases: [] }, prefixOf: () => "" };
 
 /**
  * Returns a projection that shows a revision as a frame of `frameBytes`; it calls `make` for each view and each
@@ -81,7 +81,7 @@ export function revisions(frameBytes = 10, make: () => void = () => undefined): 
     make();
     return { isEmpty: count === 0, frames: () => Array.from({ length: count }, () => Buffer.alloc(frameBytes)) };
   };
-  return { whole: () => changes(1), between: () => changes(1), items: () => [], order };
+  return { whole: () => changes(1), between: () => changes(1), keys: () => [], items: () => [], layout };
 }
 
 /** Waits until the streams have used a turn of the event loop. */

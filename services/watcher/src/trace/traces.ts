@@ -4,7 +4,7 @@ import type { TracedRevision } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { triggerTimes } from "../store/trigger-times.ts";
 import type { Update } from "../store/update.ts";
-import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/delivery.ts";
+import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/subscribers.ts";
 
 /**
  * Returns the function that a store calls for each revision, in a watcher that exports traces. The function starts a

@@ -1,4 +1,4 @@
-import type { Recipient } from "../../stream/session/delivery.ts";
+import type { Recipient } from "../../stream/session/subscribers.ts";
 
 /** Batches that a node lost with a stream: the revisions after `after`, up to and including `revision`. */
 export interface LostBatch {

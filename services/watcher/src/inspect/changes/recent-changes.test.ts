@@ -4,7 +4,7 @@ import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { Acknowledgement } from "../../stream/session/acknowledgement.ts";
-import type { Subscriber } from "../../stream/session/subscriber.ts";
+import type { Subscriber } from "../../stream/session/subscribers.ts";
 import { Subscribers } from "../../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { RecentChanges } from "./recent-changes.ts";

@@ -1,8 +1,7 @@
 import { triggerTimes } from "../../store/trigger-times.ts";
 import type { Update } from "../../store/update.ts";
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
-import type { Delivery, DeliveryFollower, Recipient } from "../../stream/session/delivery.ts";
-import type { PendingBatch } from "../../stream/session/pending-batches.ts";
+import type { Delivery, DeliveryFollower, PendingBatch, Recipient } from "../../stream/session/subscribers.ts";
 import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
 import { LostBatches } from "./lost-batches.ts";
 

@@ -6,7 +6,7 @@ import { compareText } from "@kpng/model/text-order.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import type { Subscriber } from "../../stream/session/subscriber.ts";
+import type { Subscriber } from "../../stream/session/subscribers.ts";
 import { knownRevision, stateOf } from "./subscriber-row.ts";
 
 /**

@@ -9,7 +9,7 @@ import {
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
-import type { Subscriber } from "../../stream/session/subscriber.ts";
+import type { Subscriber } from "../../stream/session/subscribers.ts";
 
 /**
  * Converts a subscriber (the reader of one stream: a node's backend or a relay) to its message in the inspection API,

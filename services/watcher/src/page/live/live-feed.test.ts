@@ -7,7 +7,7 @@ import { countObjects } from "../../store/count-objects.ts";
 import { Store } from "../../store/store.ts";
 import { Acknowledgement } from "../../stream/session/acknowledgement.ts";
 import { proxyNamesOf } from "../../stream/session/requests.ts";
-import type { Subscriber } from "../../stream/session/subscriber.ts";
+import type { Subscriber } from "../../stream/session/subscribers.ts";
 import { Subscribers } from "../../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { LiveFeed, maxPages, type PageStream } from "./live-feed.ts";

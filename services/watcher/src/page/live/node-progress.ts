@@ -1,7 +1,7 @@
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { knownRevision, stateOf } from "../../inspect/rows/subscriber-row.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import type { Subscriber } from "../../stream/session/subscriber.ts";
+import type { Subscriber } from "../../stream/session/subscribers.ts";
 import type { LiveNode, NodeState } from "./live-rows.ts";
 
 /**

@@ -10,30 +10,36 @@ import {
 import { formatHash } from "@kpng/model/wire/hash.ts";
 import { setFrame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
-import type { Snapshot } from "../../store/snapshot.ts";
-import { diffInSteps, diffItems } from "./diff-items.ts";
-import type { Projection } from "./projection.ts";
+import { sortByPath } from "../../items/service-items.ts";
+import { changedServices } from "../../store/derived.ts";
+import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
+import { type Changes, changesByKey, type Layout, type Projection } from "./projection.ts";
 
 /**
- * The state of the whole cluster, for relays: watchers whose source is this watcher. `openGlobalWatch` calls it for
- * each call of globalv1.Sets.Watch. The views of single nodes come from `nodeProjection`.
+ * The state of the whole cluster, for relays: watchers whose source is this watcher. A relay gets the state itself,
+ * without any choice of endpoints.
  *
  * A relay of KPNG, which is written in Go, ignores proxy names. So a subscriber without the extended feature gets only
  * the Services of one proxy name, with their endpoints; an extended subscriber gets all Services.
  *
- * Separate from `nodeProjection`, because a relay gets the state itself, without any choice of endpoints.
+ * Objects are encoded and compared while the frames are read.
  */
 export function globalProjection(request: GlobalRequest): Projection {
-  const items = (snapshot: Snapshot, keys: Keys): Iterable<Item> => itemsOf(snapshot, keys, request);
+  const items = (snapshot: Snapshot, section: number, key: string) => itemsOf(snapshot, section, key, request);
+  const between = (before: Snapshot, snapshot: Snapshot): Changes =>
+    changesByKey(
+      layout,
+      (section) => changedKeys(before, snapshot, section),
+      (section, key) => items(before, section, key),
+      (section, key) => items(snapshot, section, key),
+    );
   return {
-    order,
-    items: (snapshot) => items(snapshot, allKeys(snapshot)),
-    whole: (snapshot) => diffInSteps([], items(snapshot, allKeys(snapshot)), order),
-    between(before, snapshot) {
-      const keys = changedKeys(before, snapshot);
-      const diff = isLong(snapshot, keys) || isLong(before, keys) ? diffInSteps : diffItems;
-      return diff(items(before, keys), items(snapshot, keys), order);
-    },
+    layout,
+    items,
+    keys: (snapshot, section) => changedKeys(emptySnapshot, snapshot, section),
+    // Not empty, because a stream begins with it.
+    whole: (snapshot) => ({ ...between(emptySnapshot, snapshot), isEmpty: false }),
+    between,
   };
 }
 
@@ -69,61 +75,38 @@ export interface GlobalRequest {
   readonly proxyName: string;
 }
 
-/** The objects of a snapshot to encode. */
-interface Keys {
-  /** True to encode what belongs to no object. */
-  readonly hasCluster: boolean;
-  readonly nodes: Iterable<string>;
-  readonly services: Iterable<string>;
-  /** The Services whose slices are encoded. */
-  readonly slices: Iterable<string>;
+const layout: Layout = {
+  order,
+  // "a-b" comes after "a", but "a-b|" before "a|".
+  prefixOf: (section, key) => (section === services || section === endpoints ? `${key.replace("/", "|")}|` : key),
+};
+
+function changedKeys(before: Snapshot, snapshot: Snapshot, section: number): Iterable<string> {
+  if (section === cluster) return before.serviceCIDRs === snapshot.serviceCIDRs ? [] : [""];
+  if (section === nodes) return snapshot.nodes.changedKeys(before.nodes);
+  // If a Service changes its proxy name, its slices appear or disappear with it.
+  return section === services ? snapshot.services.changedKeys(before.services) : changedServices(before, snapshot);
 }
 
-/** Objects and endpoints that one step compares: 5 to 10 ms. More are compared in steps. */
-const maxObjects = 1_024;
-
-function isLong(snapshot: Snapshot, { nodes, services, slices }: Keys): boolean {
-  let count = [...nodes].length + [...services].length;
-  for (const key of slices) {
-    for (const { endpoints } of snapshot.slicesByService.get(key) ?? []) count += endpoints.length;
-  }
-  return count > maxObjects;
-}
-
-function allKeys({ nodes, services, slicesByService }: Snapshot): Keys {
-  return { hasCluster: true, nodes: nodes.keys(), services: services.keys(), slices: slicesByService.keys() };
-}
-
-function changedKeys(before: Snapshot, snapshot: Snapshot): Keys {
-  const changed = [...snapshot.services.changedKeys(before.services)];
-  const slices = snapshot.slicesByService.changedKeys(before.slicesByService);
-  return {
-    hasCluster: before.serviceCIDRs !== snapshot.serviceCIDRs,
-    nodes: [...snapshot.nodes.changedKeys(before.nodes)],
-    services: changed,
-    // If a Service changes its proxy name, its slices appear or disappear with it.
-    slices: new Set([...slices, ...changed]),
-  };
-}
-
-function* itemsOf(snapshot: Snapshot, keys: Keys, request: GlobalRequest): Iterable<Item> {
+/** Returns the items of an object or a Service in one section, ascending by path. */
+function itemsOf(snapshot: Snapshot, section: number, key: string, request: GlobalRequest): readonly Item[] {
   const { isExtended } = request;
-  if (keys.hasCluster && isExtended && snapshot.serviceCIDRs.length > 0) {
-    yield makeItem(cluster, "|||", encodeClusterInfo(snapshot.serviceCIDRs));
+  if (section === cluster) {
+    const cidrs = isExtended ? snapshot.serviceCIDRs : [];
+    return cidrs.length === 0 ? [] : [makeItem(cluster, "|||", encodeClusterInfo(cidrs))];
   }
-  for (const name of keys.nodes) {
-    const node = snapshot.nodes.get(name);
-    if (node !== undefined) yield makeItem(nodes, `|${name}||`, encodeNodeInfo(node, isExtended));
+  if (section === nodes) {
+    const node = snapshot.nodes.get(key);
+    return node === undefined ? [] : [makeItem(nodes, `|${key}||`, encodeNodeInfo(node, isExtended))];
   }
-  for (const key of keys.services) {
-    const service = snapshot.services.get(key);
-    if (service === undefined || !isWanted(snapshot, key, request)) continue;
-    yield makeItem(services, `${service.namespace}|${service.name}||`, encodeServiceInfo(service, isExtended));
+  if (!isWanted(snapshot, key, request)) return [];
+  if (section === endpoints) {
+    const slices = snapshot.slicesByService.get(key) ?? [];
+    return sortByPath(slices.flatMap((slice) => [...sliceItems(slice, isExtended)]));
   }
-  for (const key of keys.slices) {
-    if (!isWanted(snapshot, key, request)) continue;
-    for (const slice of snapshot.slicesByService.get(key) ?? []) yield* sliceItems(slice, isExtended);
-  }
+  const service = snapshot.services.get(key);
+  if (service === undefined) return [];
+  return [makeItem(section, `${service.namespace}|${service.name}||`, encodeServiceInfo(service, isExtended))];
 }
 
 function isWanted(snapshot: Snapshot, key: string, { isExtended, proxyName }: GlobalRequest): boolean {

@@ -8,10 +8,9 @@ import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { ObjectChange } from "../../source/source.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
-import { applied, type Held } from "../../testing/applied-ops.ts";
+import { applied, type Held, plainChanges } from "../../testing/applied-ops.ts";
 import { addresses, endpoint, node, service, slice } from "../../testing/build.ts";
 import { expectedItems } from "../../testing/expected-items.ts";
-import { diffItems } from "./diff-items.ts";
 import { nodeProjection } from "./node-projection.ts";
 
 /**
@@ -96,7 +95,7 @@ function randomSlice(serviceName: string, pick: Pick) {
 }
 
 function heldIn(snapshot: Snapshot, request: NodeViewRequest): Held {
-  return applied(new Map(), diffItems([], expectedItems(snapshot, request), nodeViewOrder));
+  return applied(new Map(), plainChanges([], expectedItems(snapshot, request), nodeViewOrder));
 }
 
 /** Resumes with the view that `before` had in a snapshot, and expects the view of `request`. */

@@ -15,7 +15,7 @@ import { type ListenAddress, parseListenAddress } from "../../connection/listen-
 import { Refusals } from "../../connection/refusals.ts";
 import { RequestMemory } from "../../connection/request-memory.ts";
 import { ClientRights, isLoopback } from "../../identity/client-rights.ts";
-import { prepareViews } from "../session/prepare-views.ts";
+import { prepareViews } from "../session/rounds.ts";
 import { scheduler } from "../session/scheduler.ts";
 import { StartLimits } from "../session/start-limits.ts";
 import { makeCallHandler } from "./call-handler.ts";

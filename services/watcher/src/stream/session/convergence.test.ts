@@ -26,8 +26,9 @@ function projection(name: string): Projection {
   return {
     whole: () => changes(false),
     between: (before, now) => changes(name !== "all" && now.nodes.get(name) === before.nodes.get(name)),
+    keys: () => [],
     items: () => [],
-    order: { sections: [], phases: [] },
+    layout: { order: { sections: [], phases: [] }, prefixOf: () => "" },
   };
 }
 

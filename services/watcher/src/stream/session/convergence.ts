@@ -2,10 +2,7 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Gauge, Histogram, type Registry } from "prom-client";
 import type { Store } from "../../store/store.ts";
 import type { Update } from "../../store/update.ts";
-import type { DeliveryFollower, Recipient } from "./delivery.ts";
-import type { PendingBatch } from "./pending-batches.ts";
-import type { Subscriber } from "./subscriber.ts";
-import type { Subscribers } from "./subscribers.ts";
+import type { DeliveryFollower, PendingBatch, Recipient, Subscriber, Subscribers } from "./subscribers.ts";
 
 /**
  * Measures the time from when a change is stored until the last node that it concerns has applied it. Counts only nodes
@@ -16,9 +13,6 @@ import type { Subscribers } from "./subscribers.ts";
  *
  * *Bound:* {@link size} revisions, 256 KiB. *Cost:* for an acknowledgement, one number for each revision that it covers
  * first; for a scrape, one comparison for each subscriber.
- *
- * `observeConvergence` below makes one and registers it with the store and the subscribers. Separate from the metrics
- * in `stream-metrics.ts`, which need no store.
  */
 class Convergence implements DeliveryFollower {
   readonly #open: Iterable<Subscriber>;
@@ -107,9 +101,7 @@ class Convergence implements DeliveryFollower {
 /** Maximum number of revisions that some node has not applied. */
 const size = 16_384;
 
-/**
- * Starts to measure the convergence of this store's changes. `routesOptions` calls it once, at the start of a watcher.
- */
+/** Starts to measure the convergence of this store's changes. */
 export function observeConvergence(store: Store, subscribers: Subscribers, registry: Registry): void {
   const convergence = new Convergence({ open: subscribers.open, registry });
   store.observe((update) => convergence.add(update));

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
-import { markerTraces } from "./marker-traces.ts";
+import { markerTraces } from "./marker.ts";
 
 const nowMs = 100_000;
 

@@ -3,22 +3,30 @@ import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { MessageReader } from "@kpng/model/wire/message-reader.ts";
 import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
-import { type Frame, frameHeaderBytes, frameOf } from "../../items/frames.ts";
-
-const writer = new MessageWriter();
-
-const digestBytes = 8;
-
-/** The field EmptyOp.Digest. */
-const zeroDigest = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Digest: 0n }));
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import { type Frame, frameHeaderBytes, frameOf, syncFrame } from "../../items/frames.ts";
+import { between } from "../../store/derived.ts";
+import { emptySnapshot } from "../../store/snapshot.ts";
+import type { Store } from "../../store/store.ts";
+import { triggerTimes } from "../../store/trigger-times.ts";
+import { ackIntervalFor } from "./acknowledgement.ts";
+import type { Batch } from "./subscribers.ts";
 
 /**
- * The sync marker of a batch: the message that ends it. All subscribers that advance between the same two snapshots
- * share it; each can get a copy with the digest of its own view.
- *
- * `syncMarker` makes it from a batch, and `WatchStream` writes it. Separate from `syncMarker`, because this class knows
- * only the bytes of a marker.
+ * Returns the sync marker of a batch, the message that ends it. A subscriber without the extended feature, such as
+ * KPNG's own, gets KPNG's empty one. `openCount` is the number of open streams. Subscribers that advance between the
+ * same two snapshots share the marker; each can get a copy with the digest of its own view.
  */
+export function syncMarker(batch: Batch, store: Store, toExtended: boolean, openCount: number): Marker {
+  if (!toExtended) return plainMarker;
+  const { snapshot, before } = batch;
+  const context = { batch, store, openCount };
+  // The traces in the marker of a first batch depend on the current time.
+  if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
+  return sharedMarker(before ?? emptySnapshot, snapshot, context);
+}
+
+/** The bytes of a sync marker. */
 export class Marker {
   readonly frame: Frame;
   /** The frame with a digest field of zero at its end. */
@@ -55,9 +63,64 @@ export class Marker {
   }
 }
 
+const writer = new MessageWriter();
+
+const digestBytes = 8;
+
+/** The field EmptyOp.Digest. */
+const zeroDigest = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Digest: 0n }));
+
 /** Returns a copy whose last bytes are the digest. */
 function withDigestAtEnd(template: Frame, digest: bigint): Frame {
   const copy = Buffer.from(template);
   copy.writeBigUInt64LE(digest, copy.length - digestBytes);
   return copy;
+}
+
+const plainMarker = new Marker(syncFrame());
+
+interface MarkerContext {
+  readonly batch: Batch;
+  readonly store: Store;
+  readonly openCount: number;
+}
+
+const sharedMarker = between((_before, _snapshot, context: MarkerContext) => makeMarker(context));
+
+/** Maximum number of trigger times in a marker. */
+const maxTriggers = 100;
+
+function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): Marker {
+  const { snapshot, before } = batch;
+  const { revision, storedAtMs, position } = snapshot;
+  const triggers = before === undefined ? [] : [...triggerTimes(before, snapshot)];
+  const triggeredAtMs = triggers.sort((a, b) => b - a).slice(0, maxTriggers);
+  const traces = markerTraces(batch, openCount, wallClockMs());
+  const ackIntervalMs = ackIntervalFor(openCount);
+  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, position, ...traces }));
+}
+
+/** Maximum age of a change that counts as the cause of a first batch, in milliseconds. */
+const recentMs = 30_000;
+
+/**
+ * Returns the traces of the revisions that a batch covers, newest first. The first batch of a stream may deliver changes
+ * that the node missed while it was disconnected, so it has the traces of the last 30 s.
+ *
+ * Not every node records its part of a trace: a change that reaches thousands of nodes would make as many spans. Each
+ * trace has a wanted number of nodes; divided by `openCount`, the number of open streams, it is the share by which
+ * each node decides for itself (all nodes at 1 and above).
+ */
+export function markerTraces(
+  { snapshot, before }: Pick<Batch, "snapshot" | "before">,
+  openCount: number,
+  nowMs: number,
+): { readonly traceparents: readonly string[]; readonly tracedNodes: number } {
+  const isCovered = (revision: number, storedAtMs: number): boolean =>
+    before === undefined ? nowMs - storedAtMs < recentMs : revision > before.revision;
+  const traced = snapshot.traces.filter(({ revision, storedAtMs }) => isCovered(revision, storedAtMs)).reverse();
+  return {
+    traceparents: traced.map(({ traceparent }) => traceparent),
+    tracedNodes: (traced[0]?.nodes ?? 0) / Math.max(1, openCount),
+  };
 }

@@ -6,10 +6,10 @@ import { viewTargetIn } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
-import { bucketIndexes } from "../delta/bucket-index.ts";
+import { classIndexes } from "../delta/class-index.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import { type Changes, pause } from "../delta/projection.ts";
-import { prepareViews } from "./prepare-views.ts";
+import { prepareViews } from "./rounds.ts";
 
 const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
 
@@ -82,7 +82,7 @@ test("a change while a resumed view is computed in steps does not make the next 
   store.apply([{ kind: "put-slice", slice: slice([endpoint("10.9.9.9")], { name: "s7", serviceName: "s7" }) }]);
   const digestsOf = (snapshot: Snapshot): BucketDigests => {
     const { viewClass } = viewTargetIn(snapshot, requestFor("changed"));
-    return bucketIndexes(snapshot, viewClass)[0]?.digests ?? new BucketDigests();
+    return classIndexes(snapshot, viewClass)[0]?.digests ?? new BucketDigests();
   };
   // Another subscriber derives the values of the new snapshot meanwhile.
   const expected = digestsOf(store.snapshot);

@@ -45,7 +45,7 @@ async function play({ settled = 1_000, resuming = 1_000, changesPerSecond = 12 }
     });
   };
   for (let count = 0; count < resuming; count += 1) {
-    scheduler.schedule("resume", () => {
+    scheduler.schedule("begin", () => {
       take(resume);
       resumed += 1;
       resumedMs = nowMs;

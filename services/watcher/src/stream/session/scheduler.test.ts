@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Work } from "./lane.ts";
-import { Scheduler, scheduledItems } from "./scheduler.ts";
+import { Scheduler, scheduledItems, type Work } from "./scheduler.ts";
 
 /** Work that takes 4 ms of a fake clock, and records its name and its turn of the event loop. */
 function recorder() {
@@ -53,17 +52,6 @@ describe("the scheduler", () => {
     expect(order.replace("!", "").slice(0, 15)).toMatch(/^[abc]+$/);
   });
 
-  test("does not make subscribers that resume wait for all that begin", async () => {
-    const { scheduler, work, done } = recorder();
-    const begin = ["a", "b", "c", "d", "e", "f"].map((name) => scheduler.run("begin", work(name)));
-    setImmediate(() => {
-      for (const name of ["1", "2", "3"]) void scheduler.run("resume", work(name));
-    });
-    await Promise.all(begin);
-    const order = done.map((entry) => entry[0]).join("");
-    expect(order.indexOf("3")).toBeLessThan(order.indexOf("f"));
-  });
-
   test("reports an error to the caller of the failed work, and runs the next", async () => {
     const { scheduler, work } = recorder();
     const failing = scheduler.run("update", () => {
@@ -109,29 +97,28 @@ describe("the scheduler", () => {
     return tookMs;
   }
 
-  test("gives subscribers that resume and that begin nearly half of the thread beside constant updates, whatever a piece costs", async () => {
+  test("gives first views a third of the thread beside constant updates, whatever a piece costs", async () => {
     for (const costs of [
-      { update: 1, resume: 1, begin: 1 },
-      { update: 0.1, resume: 60, begin: 5 },
+      { update: 1, begin: 1 },
+      { update: 0.1, begin: 60 },
     ]) {
-      const { update = 0, resume = 0, begin = 0 } = await compete(costs, 20_000);
-      expect(resume / 20_000).toBeCloseTo(0.25 / 0.95, 1);
-      expect(begin / 20_000).toBeCloseTo(0.2 / 0.95, 1);
-      expect(update / 20_000).toBeCloseTo(0.5 / 0.95, 1);
+      const { update = 0, begin = 0 } = await compete(costs, 20_000);
+      expect(begin / 20_000).toBeCloseTo(1 / 3, 1);
+      expect(update / 20_000).toBeCloseTo(2 / 3, 1);
     }
   });
 
-  test("leaves the share of idle lanes to the others", async () => {
+  test("leaves the time of an idle lane to the other, in which responses take turns with views", async () => {
     expect((await compete({ begin: 2 }, 1_000)).begin).toBe(1_000);
     const { begin = 0, query = 0 } = await compete({ begin: 1, query: 1 }, 4_000);
-    expect(begin / query).toBeCloseTo(4, 0);
+    expect(begin / query).toBeCloseTo(1, 1);
   });
 
-  test("completes a round of updates that has begun before subscribers that resume are next", async () => {
+  test("completes a round of updates that has begun before first views are next", async () => {
     const { scheduler, work, done } = recorder();
     const all: Promise<unknown>[] = [];
     const add = (kind: Work, name: string): void => void all.push(scheduler.run(kind, work(name)));
-    for (let index = 0; index < 20; index += 1) add("resume", "r");
+    for (let index = 0; index < 20; index += 1) add("begin", "r");
     for (let index = 0; index < 10; index += 1) add("update", "u");
     add("round", "!");
     // Changes follow during the round.
@@ -147,7 +134,7 @@ describe("the scheduler", () => {
   test("divides the thread again if updates do not end", async () => {
     const { scheduler, work, done } = recorder();
     const all = Array.from({ length: 100 }, () => scheduler.run("update", work("u")));
-    all.push(scheduler.run("resume", work("r")));
+    all.push(scheduler.run("begin", work("r")));
     await Promise.all(all);
     const order = done.map((entry) => entry[0]).join("");
     expect(order.indexOf("r")).toBeLessThan(30);
@@ -156,9 +143,9 @@ describe("the scheduler", () => {
   test("charges what work causes in the event loop to its lane", async () => {
     let nowMs = 0;
     const charging = new Scheduler(() => nowMs);
-    const tookMs = { update: 0, resume: 0 };
+    const tookMs = { update: 0, begin: 0 };
     const end = Promise.withResolvers<void>();
-    const again = (kind: "update" | "resume", costMs: number, ioMs: number): void =>
+    const again = (kind: "update" | "begin", costMs: number, ioMs: number): void =>
       charging.schedule(kind, () => {
         nowMs += costMs;
         tookMs[kind] += costMs + ioMs;
@@ -171,11 +158,11 @@ describe("the scheduler", () => {
       });
     setImmediate(() => {
       again("update", 0.1, 0.3);
-      again("resume", 5, 0);
+      again("begin", 5, 0);
     });
     await end.promise;
-    // Updates have twice the share of resumes. Without the charge, they would get eight times as much.
-    expect(tookMs.update / tookMs.resume).toBeCloseTo(2, 0);
+    // Without the charge, updates would get eight times as much.
+    expect(tookMs.update / tookMs.begin).toBeCloseTo(2, 0);
   });
 
   test("lets the event loop turn sooner while clients connect", async () => {

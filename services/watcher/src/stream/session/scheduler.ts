@@ -1,5 +1,3 @@
-import { Lane, lanes, type Work } from "./lane.ts";
-
 /** Maximum time of continuous work before the event loop turns, in milliseconds. */
 const sliceMs = 10;
 
@@ -7,8 +5,8 @@ const sliceMs = 10;
 const connectingSliceMs = 2;
 
 /**
- * Longest time between two turns that is charged to the lanes, in milliseconds. A longer one has another cause: a list
- * of the source, or a full garbage collection.
+ * Longest time between two slices that is charged to a lane, in milliseconds. A longer one has another cause: a list of
+ * the source, or a full garbage collection.
  */
 const maxBetweenMs = 40;
 
@@ -16,42 +14,40 @@ const maxBetweenMs = 40;
 const maxRoundMs = 100;
 
 /**
- * Schedules the work of all subscribers on the one thread. Each lane gets at least its share, and the event loop turns
- * after each 10 ms, or 2 ms while clients connect.
+ * Shares the one thread between two lanes, so that neither constant changes nor thousands of new subscribers keep the
+ * other lane waiting for long:
  *
- * The lane with the least charged time in proportion to its share is next. An idle lane saves nothing up: when it gets
- * work, it starts at the position of the others. The time between two turns also counts: there the event loop writes
- * what the work has produced, and reads what it causes subscribers to send. An update takes 10 µs, and 30 µs more in
- * the event loop; if these did not count, updates would get nearly all of the thread. Neither constant changes nor
- * thousands of new subscribers keep another lane waiting for long. Updates go first if two lanes are equal.
+ * | Lane | Share | Work | First | Then, in the order of arrival |
+ * |---|---|---|---|---|
+ * | settled | 2/3 | changes for subscribers that have their view | `update` | `round`: the end of a round |
+ * | first | 1/3 | first batches, and responses to people | `continue` a batch | `begin` a batch, `query` |
  *
- * A round of updates that has begun is completed before another lane is next; its lane then waits until the others have
- * had their shares. If other lanes ran during a round, it would take as long as all lanes together, and so would the
- * wait for the next one.
+ * While both have work, each gets its share, in slices of 10 ms, after which the event loop turns. Without
+ * turns, a thousand nodes that reconnect would delay health probes, pings and all other subscribers, and the watcher
+ * would learn of a cancelled stream only after its work is done.
  *
- * Without turns of the event loop, a thousand nodes that reconnect, or a client that opens and cancels streams, would
- * delay health probes, pings and all other subscribers, and the watcher would learn of a cancelled stream only after
- * its work is done.
+ * The time until the next slice counts as well: there the event loop writes what the work has produced, and reads what
+ * it causes subscribers to send. An update takes 10 µs, and 30 µs more in the event loop; if these did not count,
+ * updates would get nearly all of the thread.
+ *
+ * A round of updates (see `Rounds`) that has begun is completed before the other lane is next. If the other lane ran
+ * during a round, it would take as long as both together, and so would the wait for the next one. A batch in progress
+ * is completed before another one begins, so first views are completed one after the other.
  *
  * *Bound:* one waiting piece of work for each subscriber and query.
- *
- * Separate from `Rounds`, which decides to which snapshot subscribers advance; this class decides what runs next.
  */
 export class Scheduler {
-  readonly #lanes: readonly Lane[] = Object.values(lanes).map(({ share, kinds }) => new Lane(share, kinds));
-  readonly #laneOf = new Map(this.#lanes.flatMap((lane) => lane.kinds.map((kind) => [kind, lane] as const)));
+  readonly #settled = new Lane(2 / 3);
+  readonly #first = new Lane(1 / 3);
   readonly #now: () => number;
-  /** Position of the lane that ran last: charged time divided by the lane's share. */
-  #position = 0;
-  /** The lane that ran last, and for how long without another lane in between. */
-  #current: Lane | undefined;
+  /** The lane that ran last, and for how long without the other one in between. */
+  #current = this.#settled;
   #currentMs = 0;
-  #waitingCount = 0;
+  /** Time that the work since the last turn has taken. */
   #usedMs = 0;
-  #sliceMs = sliceMs;
+  /** The end of the last piece of work. */
+  #ranMs = 0;
   #hasConnected = false;
-  /** The end of the last turn and `#usedMs` then; undefined if no work was waiting. */
-  #turned: { readonly atMs: number; readonly usedMs: number } | undefined;
   #isTurning = false;
   #isWorking = false;
 
@@ -61,22 +57,22 @@ export class Scheduler {
   }
 
   /**
-   * Call when a connection was accepted. Turns are short as long as each accepts one; otherwise a thousand clients that
-   * connect during a round would wait in the kernel for longer than for their views.
+   * Call when a connection was accepted. Slices are short as long as each turn accepts one; otherwise a thousand
+   * clients that connect would wait in the kernel for longer than for their views.
    */
   connected(): void {
     this.#hasConnected = true;
-    this.#sliceMs = connectingSliceMs;
   }
 
   /** Runs the work, now or in a later turn of the event loop. It must not throw. */
   schedule(kind: Work, work: () => void): void {
-    const lane = this.#laneOf.get(kind);
-    if (lane === undefined) throw new Error(`unknown kind of work "${kind}"`);
-    lane.add(kind, work, this.#position);
-    this.#waitingCount += 1;
-    // Work that schedules more work is not nested: it might never return, and shares would have no effect.
-    if (!this.#isWorking && this.#usedMs < this.#sliceMs && this.#waitingCount === 1) this.#runNext();
+    const lane = kind === "update" || kind === "round" ? this.#settled : this.#first;
+    const isIdle = this.#settled.size + this.#first.size === 0;
+    // An idle lane saves nothing up.
+    if (lane.size === 0) lane.chargedMs = Math.max(lane.chargedMs, this.#current.chargedMs);
+    lane.add(kind, work);
+    // Work that schedules more work is not nested: it might never return.
+    if (isIdle && !this.#isWorking && this.#usedMs < this.#maxSliceMs) this.#run(lane);
     this.#turn();
   }
 
@@ -93,36 +89,29 @@ export class Scheduler {
     });
   }
 
-  /** False if no work waits. */
-  #runNext(): boolean {
-    const next = this.#nextLane();
-    if (next !== this.#current) this.#currentMs = 0;
-    this.#current = next;
-    const work = next?.take();
-    if (next === undefined || work === undefined) return false;
-    this.#waitingCount -= 1;
-    this.#position = next.position;
-    this.#isWorking = true;
-    const startMs = this.#now();
-    try {
-      work();
-    } finally {
-      const costMs = this.#now() - startMs;
-      this.#usedMs += costMs;
-      this.#currentMs += costMs;
-      next.charge(costMs);
-      this.#isWorking = false;
-    }
-    return true;
+  get #maxSliceMs(): number {
+    return this.#hasConnected ? connectingSliceMs : sliceMs;
   }
 
-  #nextLane(): Lane | undefined {
-    if (this.#current?.isInRound === true && this.#currentMs < maxRoundMs) return this.#current;
-    let next: Lane | undefined;
-    for (const lane of this.#lanes) {
-      if (lane.size > 0 && (next === undefined || lane.position < next.position)) next = lane;
+  #run(lane: Lane): void {
+    if (lane !== this.#current) this.#currentMs = 0;
+    this.#current = lane;
+    const startMs = this.#now();
+    this.#isWorking = true;
+    try {
+      lane.take()?.();
+    } finally {
+      this.#isWorking = false;
+      this.#ranMs = this.#now();
+      const costMs = this.#ranMs - startMs;
+      this.#usedMs += costMs;
+      this.#charge(costMs);
     }
-    return next;
+  }
+
+  #charge(ms: number): void {
+    this.#current.chargedMs += ms / this.#current.share;
+    this.#currentMs += ms;
   }
 
   #turn(): void {
@@ -130,39 +119,95 @@ export class Scheduler {
     this.#isTurning = true;
     setImmediate(() => {
       this.#isTurning = false;
-      this.#chargeBetween();
+      if (this.#settled.size + this.#first.size > 0) this.#charge(Math.min(maxBetweenMs, this.#now() - this.#ranMs));
       this.#usedMs = 0;
-      this.#sliceMs = this.#hasConnected ? connectingSliceMs : sliceMs;
+      const maxMs = this.#maxSliceMs;
       this.#hasConnected = false;
-      while (this.#usedMs < this.#sliceMs) if (!this.#runNext()) return;
-      this.#turned = { atMs: this.#now(), usedMs: this.#usedMs };
-      this.#turn();
+      const lane = this.#nextLane();
+      while (this.#usedMs < maxMs && lane.size > 0) this.#run(lane);
+      if (this.#settled.size + this.#first.size > 0) this.#turn();
     });
   }
 
-  /** Charges the time since the last turn to the lanes, in proportion to the pieces of work that they have run. */
-  #chargeBetween(): void {
-    const runCount = this.#lanes.reduce((sum, lane) => sum + lane.takenCount, 0);
-    if (this.#turned !== undefined && runCount > 0) {
-      const { atMs, usedMs } = this.#turned;
-      const betweenMs = Math.min(maxBetweenMs, this.#now() - atMs - (this.#usedMs - usedMs));
-      this.#currentMs += betweenMs;
-      for (const lane of this.#lanes) lane.chargeShare(betweenMs / runCount);
-    }
-    this.#turned = undefined;
-    for (const lane of this.#lanes) lane.takenCount = 0;
+  #nextLane(): Lane {
+    const [settled, first] = [this.#settled, this.#first];
+    if (first.size === 0) return settled;
+    if (settled.size === 0) return first;
+    if (this.#current === settled && settled.isInRound && this.#currentMs < maxRoundMs) return settled;
+    return first.chargedMs < settled.chargedMs ? first : settled;
   }
 }
 
-/**
- * The scheduler of this process, which has one thread. Streams, rounds, prepared snapshots, inspection and the status
- * page schedule their work on it.
- */
+/** The kind of a piece of work; see {@link Scheduler}. */
+export type Work = "update" | "round" | "continue" | "begin" | "query";
+
+/** The waiting work of one lane. */
+class Lane {
+  readonly #urgent = new Queue<() => void>();
+  readonly #other = new Queue<() => void>();
+  readonly share: number;
+  /** The time that the lane has had, divided by its share. */
+  chargedMs = 0;
+  #wasUrgent = false;
+
+  constructor(share: number) {
+    this.share = share;
+  }
+
+  get size(): number {
+    return this.#urgent.size + this.#other.size;
+  }
+
+  /**
+   * True if the last work taken was an update and more work waits: from the first update of a round until its end is
+   * taken.
+   */
+  get isInRound(): boolean {
+    return this.size > 0 && this.#wasUrgent;
+  }
+
+  add(kind: Work, work: () => void): void {
+    (kind === "update" || kind === "continue" ? this.#urgent : this.#other).push(work);
+  }
+
+  take(): (() => void) | undefined {
+    this.#wasUrgent = this.#urgent.size > 0;
+    return this.#wasUrgent ? this.#urgent.shift() : this.#other.shift();
+  }
+}
+
+/** A FIFO queue. `Array.shift` would take time in proportion to the length. */
+class Queue<T> {
+  #items: (T | undefined)[] = [];
+  #first = 0;
+
+  get size(): number {
+    return this.#items.length - this.#first;
+  }
+
+  push(item: T): void {
+    this.#items.push(item);
+  }
+
+  shift(): T | undefined {
+    if (this.size === 0) return undefined;
+    const item = this.#items[this.#first];
+    this.#items[this.#first] = undefined;
+    this.#first += 1;
+    if (this.#first * 2 >= this.#items.length) {
+      this.#items = this.#items.slice(this.#first);
+      this.#first = 0;
+    }
+    return item;
+  }
+}
+
+/** The scheduler of this process, which has one thread. */
 export const scheduler = new Scheduler();
 
 /**
  * Yields the same items, each computed as a scheduled piece of work: the first one as `begin`, the others as
- * `continue`. Ends early when `signal` aborts. The NodeViewService computes its responses with it.
+ * `continue`. Ends early when `signal` aborts.
  */
 export async function* scheduledItems<T>(items: Iterable<T>, signal: AbortSignal): AsyncIterable<T> {
   const iterator = items[Symbol.iterator]();

@@ -1,30 +1,38 @@
 import { totalmem } from "node:os";
-import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
+import { maxPushbackMs, retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { RepeatLimit } from "@kpng/process/repeat-limit.ts";
-import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import { StartRoom, type StartTicket } from "./start-room.ts";
+import { Counter, Gauge, type Registry } from "prom-client";
+
+/** A ticket expires when its reader has read nothing for this time, in milliseconds. */
+const stalledMs = 10_000;
+
+/** Minimum time until a retry, and the time that each waiting stream adds to it, in milliseconds. */
+const [minPushbackMs, eachPushbackMs] = [1_000, 5];
 
 /**
- * Limits the streams that wait for their first batch, and tells other clients when to retry.
+ * Limits the streams that wait for their first batch, and tells other clients when to retry. Streams are refused only
+ * when there is no memory for them: a waiting client costs less than a client that connects again.
  *
- * `serve` creates it; `openLocalWatch` and `openGlobalWatch` call `enter` before the first batch. Separate from
- * `StartRoom`, which counts the streams of one kind; this class adds metrics, errors and one log line a minute for each
- * kind.
+ * *Bound:* `maxWaiting` streams of each kind. Logs one line a minute for each kind.
  */
 export class StartLimits {
-  readonly #rooms: Readonly<Record<Beginning, StartRoom>>;
+  readonly #maxWaiting: number;
+  /** When each waiting stream was last written to; undefined before the first write. */
+  readonly #waiting: Readonly<Record<Beginning, Map<StartTicket, number | undefined>>> = {
+    whole: new Map(),
+    resumed: new Map(),
+    global: new Map(),
+  };
   readonly #begun: Counter<"view">;
   readonly #refused: Counter<"view">;
-  readonly #pushback: Histogram<"view">;
   readonly #log: Log;
   readonly #repeats = new RepeatLimit({ burst: 1 });
 
   constructor({ registry, log, maxWaiting = defaultMaxWaiting() }: StartLimitsOptions) {
-    const room = (): StartRoom => new StartRoom({ maxWaiting });
-    const rooms = { whole: room(), resumed: room(), global: room() };
-    this.#rooms = rooms;
+    this.#maxWaiting = maxWaiting;
     this.#log = log;
+    const waiting = Object.entries(this.#waiting);
     const labelNames = ["view"] as const;
     const registers = [registry];
     new Gauge({
@@ -33,7 +41,7 @@ export class StartLimits {
       labelNames,
       registers,
       collect() {
-        for (const [view, { size }] of Object.entries(rooms)) this.set({ view }, size);
+        for (const [view, { size }] of waiting) this.set({ view }, size);
       },
     });
     this.#begun = new Counter({
@@ -48,14 +56,7 @@ export class StartLimits {
       labelNames,
       registers,
     });
-    this.#pushback = new Histogram({
-      name: "kpng_admission_pushback_seconds",
-      help: "Time until the retry that refused streams were told",
-      labelNames,
-      buckets: [0.5, 1, 2, 5, 10, 20, 40, 60],
-      registers,
-    });
-    for (const view of ["whole", "resumed", "global"] satisfies Beginning[]) {
+    for (const [view] of waiting) {
       this.#begun.inc({ view }, 0);
       this.#refused.inc({ view }, 0);
     }
@@ -63,23 +64,46 @@ export class StartLimits {
 
   /** Errors: UNAVAILABLE with the time until the retry, if too many streams wait. */
   enter(view: Beginning): StartTicket {
-    const room = this.#rooms[view];
-    const entry = room.enter();
-    if (entry.kind === "waits") {
-      this.#begun.inc({ view });
-      return entry.ticket;
+    const waiting = this.#waiting[view];
+    const isFull = (): boolean => this.#maxWaiting > 0 && waiting.size >= this.#maxWaiting;
+    const nowMs = performance.now();
+    if (isFull()) {
+      for (const [ticket, wroteMs] of waiting) {
+        if (wroteMs !== undefined && nowMs - wroteMs > stalledMs) waiting.delete(ticket);
+      }
     }
+    if (isFull()) throw this.#refuse(view, waiting.size);
+    const ticket: StartTicket = {
+      wrote: () => {
+        if (waiting.has(ticket)) waiting.set(ticket, performance.now());
+      },
+      close: () => waiting.delete(ticket),
+    };
+    waiting.set(ticket, undefined);
+    this.#begun.inc({ view });
+    return ticket;
+  }
+
+  /** Retries are spread over the time in which the waiting streams are served. */
+  #refuse(view: Beginning, size: number): Error {
+    const pushbackMs = Math.min(maxPushbackMs, Math.max(minPushbackMs, size * eachPushbackMs) * (0.5 + Math.random()));
     this.#refused.inc({ view });
-    this.#pushback.observe({ view }, entry.pushbackMs / 1_000);
-    const fields = { view, waiting: room.size, pushbackMs: entry.pushbackMs };
     this.#repeats.add(view, (heldBack) =>
       this.#log.info(
         "stream refused: too many wait for their first batch (--max-waiting-streams); the client retries later",
-        heldBack === 0 ? fields : { ...fields, repeated: heldBack },
+        { view, waiting: size, pushbackMs, ...(heldBack === 0 ? {} : { repeated: heldBack }) },
       ),
     );
-    throw retryLaterError(`${room.size} streams wait for their first batch`, entry.pushbackMs);
+    return retryLaterError(`${size} streams wait for their first batch`, pushbackMs);
   }
+}
+
+/** The place of one stream in {@link StartLimits}, until its first batch is complete or the stream ends. */
+export interface StartTicket {
+  /** Call after each write of the first batch. */
+  wrote(): void;
+  /** Call when the first batch is complete, and when the stream ends. */
+  close(): void;
 }
 
 /**

@@ -1,11 +1,7 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { SubscriberKind } from "./delivery.ts";
+import type { SubscriberKind } from "./subscribers.ts";
 
-/**
- * Registers the metrics of streams. `Subscribers` calls it once, and each `Subscriber` counts its batches in the
- * result. `open` returns the open streams, at each scrape. Separate from these classes, so that the names of all
- * metrics of streams are in one place.
- */
+/** Registers the metrics of streams. `open` returns the open streams, at each scrape. */
 export function makeStreamMetrics(registry: Registry, open: () => Iterable<SubscriberState>): StreamMetrics {
   const registers = [registry];
   const labelNames = ["kind"] as const;

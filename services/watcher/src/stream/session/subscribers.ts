@@ -1,17 +1,18 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import type { ApplyFailure, Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
+import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import type { DeliveryFollower, SubscriberKind } from "./delivery.ts";
+import { type Changes, changesByKey, type Projection } from "../delta/projection.ts";
+import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
+import { roundsOf } from "./rounds.ts";
 import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
-import { Subscriber } from "./subscriber.ts";
 
 /**
  * The subscribers of all open streams, and the followers that observe their batches.
  *
  * *Bound:* one entry for each stream.
- *
- * `routesOptions` creates one for the process; `openLocalWatch` and `openGlobalWatch` add a subscriber for each stream.
- * Separate from `Subscriber`, which is one stream.
  */
 export class Subscribers {
   readonly #metrics: StreamMetrics;
@@ -53,3 +54,403 @@ export class Subscribers {
     return subscriber;
   }
 }
+
+/**
+ * The state of one open stream: its request, the snapshot that it was last sent, and the revisions that were sent,
+ * received and applied. `WatchStream` updates it; metrics and inspection read it.
+ *
+ * A revision that does not change the view of a subscriber causes no batch. A subscriber may therefore hold a newer
+ * revision than that of its last batch; {@link upToDateRevision} and {@link appliedRevision} account for it.
+ */
+export class Subscriber {
+  readonly id: number;
+  readonly kind: SubscriberKind;
+  readonly peer: string;
+  /** Milliseconds since 1970. */
+  readonly openedAtMs = Date.now();
+  readonly subscription: Subscription;
+  readonly #options: SubscriberOptions;
+  nodeName = "";
+  proxyName = "";
+  /** Name and version of the client program; "" if the client did not send them. */
+  program = "";
+  version = "";
+  #observes: boolean;
+  #sent = 0;
+  #sentAtMs = 0;
+  #received = 0;
+  #acknowledged = 0;
+  #hasAcknowledged = false;
+  #appliedAtMs = 0;
+  #failed = 0;
+  #error = "";
+  // Copied into fields: one object for each acknowledgement of each stream would burden the garbage collector.
+  #hasTimings = false;
+  #waitMs = 0;
+  #renderMs = 0;
+  #commitMs = 0;
+  /** Batches that wait for an acknowledgement, oldest first, and how many of them were received. */
+  readonly #pending: PendingBatch[] = [];
+  #receivedCount = 0;
+
+  constructor(options: SubscriberOptions) {
+    this.#options = options;
+    this.id = options.id;
+    this.kind = options.kind;
+    this.peer = options.peer;
+    this.#observes = options.isTool === true;
+    this.subscription = new Subscription(roundsOf(options.store));
+    options.metrics.subscribers.inc({ kind: options.kind });
+  }
+
+  close(): void {
+    const { kind, metrics, close, followers } = this.#options;
+    metrics.subscribers.dec({ kind });
+    close();
+    for (const batch of this.#hasAcknowledged ? this.#pending : this.#pending.slice(this.#receivedCount)) {
+      for (const follower of followers) follower.lost?.(this, batch);
+    }
+  }
+
+  /** True if it only reads, for a person or a recorder, and is neither the proxy of a node nor a relay. */
+  get isObserver(): boolean {
+    return this.#observes;
+  }
+
+  get isNode(): boolean {
+    return this.kind === "local" && !this.#observes;
+  }
+
+  /** Revision of the last batch; 0 before the first. */
+  get sentRevision(): number {
+    return this.#sent;
+  }
+
+  /** When the last batch went out, in milliseconds since 1970; 0 before the first. */
+  get sentAtMs(): number {
+    return this.#sentAtMs;
+  }
+
+  /** Newest revision for which nothing remains to be sent; 0 before the first batch. */
+  get upToDateRevision(): number {
+    return this.#sent === 0 ? 0 : Math.max(this.#sent, this.subscription.quietRevision);
+  }
+
+  /** Newest revision that it has certainly received: it requested the next batch, or acknowledged this one. */
+  get receivedRevision(): number {
+    return this.#received === this.#sent ? this.upToDateRevision : this.#received;
+  }
+
+  /** True once it has sent an acknowledgement; KPNG's own clients never do. */
+  get hasAcknowledged(): boolean {
+    return this.#hasAcknowledged;
+  }
+
+  /** Newest revision that it has applied completely; 0 for none, or if it never acknowledges. */
+  get appliedRevision(): number {
+    return this.#acknowledged === this.#sent ? this.upToDateRevision : this.#acknowledged;
+  }
+
+  /** When it applied that revision, in milliseconds since 1970; 0 before the first acknowledgement. */
+  get appliedAtMs(): number {
+    return this.#appliedAtMs;
+  }
+
+  /**
+   * Newest revision that it could not apply, and the error; undefined if the last attempt succeeded. The revision is 0
+   * for an attempt on an earlier stream.
+   */
+  get failure(): { readonly revision: number; readonly error: string } | undefined {
+    return this.#error === "" ? undefined : { revision: this.#failed, error: this.#error };
+  }
+
+  /** The timings in the last acknowledgement that had any. */
+  get timings(): ApplyTimings | undefined {
+    if (!this.#hasTimings) return undefined;
+    return { waitMs: this.#waitMs, renderMs: this.#renderMs, commitMs: this.#commitMs };
+  }
+
+  /** When the oldest batch that is not applied was sent, in milliseconds since 1970; undefined if there is none. */
+  get unappliedSinceMs(): number | undefined {
+    return this.#hasAcknowledged ? this.#pending[0]?.sentAtMs : undefined;
+  }
+
+  /** Stores the description that the client sends. */
+  introduce(message: SubscriberMessage | undefined): void {
+    if (message === undefined) return;
+    this.program = message.Name.slice(0, maxNameLength);
+    this.version = message.Version.slice(0, maxNameLength);
+    if (message.Observes) this.#observes = true;
+  }
+
+  /**
+   * Records that the last attempt, on an earlier stream, failed: a restarted watcher then knows a failing node before
+   * the node tries again. Does nothing after the first acknowledgement, which replaces it.
+   */
+  failedBefore(failure: ApplyFailure | undefined): void {
+    if (failure !== undefined && !this.#hasAcknowledged) this.#error = errorText(failure.Error);
+  }
+
+  /**
+   * Records that it has received the batches up to a revision. Errors: INVALID_ARGUMENT for a revision that was never
+   * sent.
+   */
+  received(revision: number): void {
+    this.#mustBeSent(revision, "Received");
+    this.#receive(revision);
+  }
+
+  /** Records a batch that was written with its marker. */
+  sent(delivery: Delivery): void {
+    const { kind, metrics, now, followers } = this.#options;
+    const nowMs = now();
+    this.#sent = delivery.revision;
+    this.#sentAtMs = nowMs;
+    this.#pending.push({ after: delivery.after, revision: delivery.revision, sentAtMs: nowMs });
+    if (this.#pending.length > maxPending) this.#mergeOldest();
+    metrics.sent[kind].add(delivery.byteCount);
+    for (const follower of followers) follower.sent?.(this, delivery, nowMs);
+  }
+
+  /** Records an acknowledgement. Errors: INVALID_ARGUMENT for a revision that was never sent. */
+  acknowledge(ack: Acknowledgement): void {
+    const { applied, failed, timings } = ack;
+    const newest = Math.max(applied, failed);
+    this.#mustBeSent(newest, "Ack");
+    this.#receive(newest);
+    const nowMs = this.#options.now();
+    this.#hasAcknowledged = true;
+    // A revision that was applied after a failure ends the failure.
+    if (ack.earlier.length > 0) this.#fail(0, "");
+    for (const earlier of ack.earlier) {
+      if (earlier.applied <= applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
+    }
+    if (timings !== undefined) this.#keep(timings);
+    this.#apply(applied, nowMs - ack.ageMs, timings);
+    this.#fail(failed, ack.error);
+  }
+
+  #receive(revision: number): void {
+    if (revision <= this.#received) return;
+    this.#received = revision;
+    for (const batch of this.#pending.slice(this.#receivedCount)) {
+      if (batch.revision > revision) break;
+      this.#receivedCount += 1;
+      for (const follower of this.#options.followers) follower.received?.(this, batch);
+    }
+  }
+
+  #apply(applied: number, atMs: number, timings: ApplyTimings | undefined): void {
+    const { metrics, followers } = this.#options;
+    const sinceMs = this.#pending[0]?.sentAtMs;
+    const count = this.#countUpTo(applied);
+    // Another view may have the same revision as the one that was acknowledged last.
+    if (applied <= this.#acknowledged && count === 0) return;
+    // A subscriber that resumed acknowledges again what it applied before this stream.
+    if (sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
+    this.#acknowledged = applied;
+    this.#appliedAtMs = atMs;
+    this.#receivedCount = Math.max(0, this.#receivedCount - count);
+    for (const batch of this.#pending.splice(0, count)) {
+      for (const follower of followers) follower.applied?.(this, batch, atMs, timings);
+    }
+  }
+
+  /** `failed` is 0 for a success. */
+  #fail(failed: number, error: string): void {
+    const { metrics, followers } = this.#options;
+    if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
+    this.#failed = failed;
+    this.#error = failed === 0 ? "" : errorText(error);
+    if (failed === 0) return;
+    for (const batch of this.#pending.slice(0, this.#countUpTo(failed))) {
+      for (const follower of followers) follower.failed?.(this, batch, this.#error);
+    }
+  }
+
+  /** Number of pending batches up to a revision. */
+  #countUpTo(revision: number): number {
+    const index = this.#pending.findIndex((batch) => batch.revision > revision);
+    return index === -1 ? this.#pending.length : index;
+  }
+
+  /** The result covers also the revisions between the two, in which nothing changed for the subscriber. */
+  #mergeOldest(): void {
+    const [first, second, ...others] = this.#pending;
+    if (first === undefined || second === undefined) return;
+    // A whole view (0) covers no changes, so the merged batch keeps the start of the other one.
+    const merged = { ...second, after: first.after || second.after, sentAtMs: first.sentAtMs };
+    this.#pending.splice(0, this.#pending.length, merged, ...others);
+    this.#receivedCount = Math.max(Math.min(1, this.#receivedCount), this.#receivedCount - 1);
+  }
+
+  #keep({ waitMs, renderMs, commitMs }: ApplyTimings): void {
+    this.#hasTimings = true;
+    this.#waitMs = waitMs;
+    this.#renderMs = renderMs;
+    this.#commitMs = commitMs;
+  }
+
+  #mustBeSent(revision: number, field: string): void {
+    if (revision <= this.#sent) return;
+    throw new ConnectError(
+      `${field} names revision ${revision}, but the last revision sent is ${this.#sent}`,
+      Code.InvalidArgument,
+    );
+  }
+}
+
+interface SubscriberOptions {
+  readonly id: number;
+  readonly kind: SubscriberKind;
+  /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" if there is none (a unix socket, this process). */
+  readonly peer: string;
+  readonly store: Store;
+  readonly metrics: StreamMetrics;
+  readonly followers: readonly DeliveryFollower[];
+  /** True if the client is a tool of people, such as grpcurl, by its user agent. Default false. */
+  readonly isTool?: boolean | undefined;
+  /** Milliseconds since 1970, with fractions. */
+  readonly now: () => number;
+  readonly close: () => void;
+}
+
+const maxNameLength = 100;
+const maxErrorLength = 1_000;
+
+/** Returns the error of a failed attempt, which is never empty. */
+function errorText(error: string): string {
+  return error.slice(0, maxErrorLength) || "unknown error";
+}
+
+/**
+ * The view that one subscriber was last sent, and the source of its next batch.
+ *
+ * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
+ * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the
+ * difference between the snapshot that was sent and the current one.
+ */
+export class Subscription {
+  readonly #state: { readonly snapshot: Snapshot };
+  #projection: Projection | undefined;
+  #snapshot: Snapshot | undefined;
+  #quietRevision = 0;
+
+  /** `state` holds the snapshot to which all subscribers now advance; see `Rounds`. */
+  constructor(state: { readonly snapshot: Snapshot }) {
+    this.#state = state;
+  }
+
+  /** The projection of the last batch; undefined before the first batch. */
+  get projection(): Projection | undefined {
+    return this.#projection;
+  }
+
+  /** Newest revision that did not change the view after the batches so far; 0 for none. */
+  get quietRevision(): number {
+    return this.#quietRevision;
+  }
+
+  /** The revision that the subscriber has once the last batch is sent; 0 before the first batch. */
+  get revision(): number {
+    return this.#snapshot?.revision ?? 0;
+  }
+
+  /**
+   * Returns the batch that leads from the snapshot that was sent to the target snapshot, which then counts as sent. The
+   * batch may be empty. `begin` computes the changes of the first batch.
+   */
+  advance(projection: Projection, begin: (snapshot: Snapshot) => Changes = projection.whole): Batch {
+    const { snapshot } = this.#state;
+    const isUpdate = projection === this.#projection;
+    const before = isUpdate ? this.#snapshot : undefined;
+    const changes = this.#changesTo(projection, snapshot, begin);
+    this.#projection = projection;
+    this.#snapshot = snapshot;
+    if (isUpdate && changes.isEmpty) this.#quietRevision = snapshot.revision;
+    const computedAtMs = snapshot.traces.length === 0 ? 0 : wallClockMs();
+    return { changes, snapshot, before, isUpdate, computedAtMs };
+  }
+
+  #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {
+    const [held, before] = [this.#projection, this.#snapshot];
+    if (held === undefined || before === undefined) return begin(snapshot);
+    if (held === projection) return projection.between(before, snapshot);
+    // Another view.
+    return changesByKey(
+      projection.layout,
+      (section) => [...held.keys(before, section), ...projection.keys(snapshot, section)],
+      (section, key) => held.items(before, section, key),
+      (section, key) => projection.items(snapshot, section, key),
+    );
+  }
+}
+
+/** The answer to one request of a subscriber. */
+export interface Batch {
+  readonly changes: Changes;
+  /** True for a change of the view that the subscriber has, false for a view that it did not have. */
+  readonly isUpdate: boolean;
+  readonly snapshot: Snapshot;
+  /** The snapshot that the subscriber had before; undefined for a view that it did not have. */
+  readonly before: Snapshot | undefined;
+  /**
+   * When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. They may
+   * be encoded later.
+   */
+  readonly computedAtMs: number;
+}
+
+/**
+ * Observes the batches of all subscribers, for metrics and traces.
+ *
+ * The methods are called for each batch, so they must be O(1) and must not throw. Times are in milliseconds since 1970,
+ * with fractions.
+ */
+export interface DeliveryFollower {
+  /** A batch was written completely. */
+  sent?(recipient: Recipient, delivery: Delivery, nowMs: number): void;
+  /** The subscriber has received a batch. */
+  received?(recipient: Recipient, batch: PendingBatch): void;
+  /** The subscriber has applied a batch. It may report how long the stages took. */
+  applied?(recipient: Recipient, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void;
+  /** The subscriber could not apply a batch. */
+  failed?(recipient: Recipient, batch: PendingBatch, error: string): void;
+  /**
+   * The stream ended before the subscriber acknowledged a batch; for a subscriber that never acknowledges, before it
+   * received the batch.
+   */
+  lost?(recipient: Recipient, batch: PendingBatch): void;
+}
+
+/** The view that a stream carries: of one node, or of the whole cluster. */
+export type SubscriberKind = "local" | "global";
+
+/** A batch that was written to a stream. */
+export interface Delivery {
+  /** The revision that the subscriber had before; 0 for none. */
+  readonly after: number;
+  readonly revision: number;
+  /** When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. */
+  readonly computedAtMs: number;
+  /** Size of the messages with their frame headers. */
+  readonly byteCount: number;
+}
+
+/** A batch that was sent and not acknowledged. */
+export interface PendingBatch {
+  /** The revision that the subscriber had before; 0 for a whole view. */
+  readonly after: number;
+  readonly revision: number;
+  /** In milliseconds since 1970, with fractions. */
+  readonly sentAtMs: number;
+}
+
+/** Maximum number for one subscriber: beyond it, the two oldest are merged. */
+const maxPending = 128;
+
+/** The subscriber of a delivery. */
+export type Recipient = Pick<
+  Subscriber,
+  "kind" | "isNode" | "nodeName" | "proxyName" | "program" | "sentRevision" | "receivedRevision" | "appliedRevision"
+>;

@@ -1,5 +1,7 @@
 import { makeRandom } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
+import type { Frame } from "../../items/frames.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { node } from "../../testing/build.ts";
 import { expectedItems } from "../../testing/expected-items.ts";
@@ -8,18 +10,32 @@ import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import type { Projection } from "../delta/projection.ts";
 import { opsIn } from "../serve/watch-ops.ts";
-import { Subscription } from "./subscription.ts";
+import { Subscription } from "./subscribers.ts";
 
-const local = (nodeName: string, isExtended: boolean): Projection => {
+/** A projection, and the frames of all items that it shows of a snapshot. */
+interface Choice {
+  readonly projection: Projection;
+  expected(snapshot: Snapshot): Iterable<Frame>;
+}
+
+const local = (nodeName: string, isExtended: boolean): Choice => {
   const request = { nodeName, proxyName: "", isExtended, wantsNode: isExtended };
-  return { ...nodeProjection(request), items: (snapshot) => expectedItems(snapshot, request) };
+  return {
+    projection: nodeProjection(request),
+    expected: (snapshot) => [...expectedItems(snapshot, request)].map(({ frame }) => frame),
+  };
 };
 
-const projections: readonly (readonly [string, readonly Projection[]])[] = [
+const relay = (isExtended: boolean): Choice => {
+  const projection = globalProjection({ isExtended, proxyName: "" });
+  return { projection, expected: (snapshot) => projection.whole(snapshot).frames() };
+};
+
+const projections: readonly (readonly [string, readonly Choice[]])[] = [
   ["a node", [local("n1", true)]],
   ["a node of KPNG's kind", [local("n2", false)]],
-  ["a relay", [globalProjection({ isExtended: true, proxyName: "" })]],
-  ["a relay of KPNG's kind", [globalProjection({ isExtended: false, proxyName: "" })]],
+  ["a relay", [relay(true)]],
+  ["a relay of KPNG's kind", [relay(false)]],
   ["one that changes its mind", [local("n1", true), local("n2", true), local("n2", false)]],
 ];
 
@@ -29,7 +45,7 @@ describe("after random changes, a subscriber holds exactly the view of the state
   });
 });
 
-function follow(seed: number, choices: readonly Projection[]): void {
+function follow(seed: number, choices: readonly Choice[]): void {
   const random = makeRandom(seed);
   const store = new Store();
   store.replace({ services: [], slices: [], nodes: [] });
@@ -37,7 +53,7 @@ function follow(seed: number, choices: readonly Projection[]): void {
   const held = new Map<string, string>();
   for (let step = 0; step < 40; step += 1) {
     store.apply(Array.from({ length: Math.floor(random() * 4) }, () => randomChange(random)));
-    const projection = choices[Math.floor(random() * choices.length)] as Projection;
+    const { projection, expected: expectedFrames } = choices[Math.floor(random() * choices.length)] as Choice;
     for (const piece of subscription.advance(projection).changes.frames()) {
       for (const { Op: op } of opsIn(piece)) {
         if (op.case === "Set") held.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, show(op.value.Bytes));
@@ -45,8 +61,8 @@ function follow(seed: number, choices: readonly Projection[]): void {
       }
     }
     const expected = new Map<string, string>();
-    for (const item of projection.items(store.snapshot)) {
-      for (const { Op: op } of opsIn(item.frame)) {
+    for (const frame of expectedFrames(store.snapshot)) {
+      for (const { Op: op } of opsIn(frame)) {
         if (op.case === "Set") expected.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, show(op.value.Bytes));
       }
     }
@@ -62,7 +78,7 @@ test("a change outside the view gives an empty batch", () => {
   const store = new Store();
   store.replace({ services: [], slices: [], nodes: [node("n1")] });
   const subscription = new Subscription(store);
-  const projection = local("n1", false);
+  const { projection } = local("n1", false);
   expect(subscription.advance(projection).isUpdate).toBe(false);
   store.apply([{ kind: "put-node", node: node("n2") }]);
   expect(subscription.advance(projection).changes.isEmpty).toBe(true);

@@ -1,27 +1,42 @@
 import { ConnectError } from "@connectrpc/connect";
+import { Rate } from "../../connection/rate.ts";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { type Changes, type Projection, pause } from "../delta/projection.ts";
-import { FrameJoiner, joinedBytes } from "./frame-joiner.ts";
-import { RequestLimit } from "./request-limit.ts";
+import { syncMarker } from "./marker.ts";
 import { type Rounds, roundsOf } from "./rounds.ts";
 import { scheduler } from "./scheduler.ts";
-import type { StartTicket } from "./start-room.ts";
-import type { Subscriber } from "./subscriber.ts";
-import type { Batch } from "./subscription.ts";
-import { syncMarker } from "./sync-marker.ts";
+import type { StartTicket } from "./start-limits.ts";
+import type { Batch, Subscriber } from "./subscribers.ts";
 
 /**
- * One Watch call. It sends one batch for each that the client requests, as soon as the view changes. The proto file
- * documents the order of messages.
+ * One Watch call, from its first request to its end.
  *
- * `openLocalWatch` and `openGlobalWatch` create it; `makeFastWatch` and `watchOps` pass it requests and disconnects.
- * Separate from these, because it knows no HTTP and only decides when to send what. `Subscription` computes the batch,
- * and the {@link WatchSink} writes it.
+ * A client sends requests; the stream answers each with a batch as soon as the view changes, and writes it to the
+ * {@link WatchSink}. It knows no HTTP: calls and the store drive it from outside, and while it waits, it is only an entry
+ * in a list. With thousands of streams, memory per idle stream and promises per batch dominate the cost.
  *
- * Calls and the store drive it from outside; while it waits, it is only an entry in a list. With thousands of streams,
- * memory per idle stream and promises per batch dominate the cost.
+ * ```text
+ * client                      watcher
+ * node n1, Extended      →    Reset, puts …, Sync 41 digest          whole view
+ * 16 more batches        →    put, delete, Sync 42 digest            41 → 42, once its round begins
+ * Ack applied 42         →
+ *                             put, Sync 45 digest                    43 and 44 did not change this view
+ * (connection lost)
+ * node n1, HeldDigests   →    Keep, puts …, Sync 48 digest           only what the node lacks
+ * ```
+ *
+ * 1. *First batch.* `Projection.whole` after Reset, or `resume` if the client sent digests of what it holds. Both are
+ *    encoded while they are written, and other work runs in between; see `Scheduler`.
+ * 2. *Batches.* While requested batches (credits) remain, the stream waits for the next round of `Rounds`, which wakes
+ *    all settled streams with the same target snapshot. `Subscription` computes the difference to the snapshot that was
+ *    sent. A stream with pending writes does not take part: changes until the sink has drained are merged.
+ * 3. *Marker.* Each batch ends with a sync marker, which makes the client apply it: `syncMarker` collects what it
+ *    says; the digest of the view lets the client check what it holds.
+ * 4. *Acknowledgement.* Clients report what they have received and applied; `Subscriber` records it, for metrics,
+ *    inspection and traces only. The watcher never waits for it.
+ * 5. *End.* The client disconnects, an error ends the stream, or the watcher asks it to leave after the current batch.
  *
  * *Bound:* one request for another view, and the frames in the {@link FrameJoiner}.
  */
@@ -215,8 +230,7 @@ export class WatchStream<Request> {
       return;
     }
     this.#state = "due";
-    const beginning = this.#wanted?.resume === undefined ? "begin" : "resume";
-    scheduler.schedule(isNew ? beginning : "update", this.#onTurn);
+    scheduler.schedule(isNew ? "begin" : "update", this.#onTurn);
   }
 
   #advance(): void {
@@ -253,9 +267,7 @@ export class WatchStream<Request> {
 
   #continue(): void {
     this.#state = "writing";
-    const { resume } = this.#wanted ?? {};
-    const continuing = resume === undefined ? "continue" : "continue-resume";
-    scheduler.schedule(this.#batch?.isUpdate === true ? "update" : continuing, () => {
+    scheduler.schedule(this.#batch?.isUpdate === true ? "update" : "continue", () => {
       if (this.#state !== "writing") return;
       try {
         this.#writeNext();
@@ -296,7 +308,7 @@ export class WatchStream<Request> {
     const { byteCount } = joiner;
     subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
     joiner.write();
-    this.#ticket?.done();
+    this.#ticket?.close();
     this.#release();
     // The digests of the subscriber are large and no longer needed.
     if (wanted.resume !== undefined) this.#wanted = { ...wanted, resume: undefined };
@@ -365,3 +377,99 @@ const maxCredits = 10_000;
  * | `over` | closed or ended | |
  */
 type State = "idle" | "waiting" | "due" | "writing" | "blocked" | "over";
+
+/**
+ * Joins the frames (encoded messages) of a batch into fewer writes. *Bound:* {@link joinedBytes} and one frame.
+ */
+class FrameJoiner {
+  readonly #write: (frames: Frame) => void;
+  #frames: Frame[] | undefined;
+  #heldBytes = 0;
+  #writtenBytes = 0;
+
+  constructor(write: (frames: Frame) => void) {
+    this.#write = write;
+  }
+
+  /** Size of all frames since {@link reset}, in bytes. */
+  get byteCount(): number {
+    return this.#writtenBytes + this.#heldBytes;
+  }
+
+  /** Adds a frame, and writes the frames before it if it is large. True if the caller should write now. */
+  add(frame: Frame): boolean {
+    const isLarge = frame.length >= largeFrameBytes;
+    if (isLarge || this.#heldBytes >= joinedBytes) this.write();
+    // Not an empty array to push to: it would have capacity for many frames, at each batch of each stream.
+    if (this.#frames === undefined) this.#frames = [frame];
+    else this.#frames.push(frame);
+    this.#heldBytes += frame.length;
+    return isLarge || this.#heldBytes >= joinedBytes;
+  }
+
+  /** Writes the frames that were added since the last write. */
+  write(): void {
+    const held = this.#frames;
+    const first = held?.[0];
+    if (held === undefined || first === undefined) return;
+    const frames = held.length === 1 ? first : Buffer.concat(held, this.#heldBytes);
+    this.#writtenBytes += this.#heldBytes;
+    this.#frames = undefined;
+    this.#heldBytes = 0;
+    this.#write(frames);
+  }
+
+  /** Discards the frames that were not written. */
+  reset(): void {
+    this.#frames = undefined;
+    this.#heldBytes = 0;
+    this.#writtenBytes = 0;
+  }
+}
+
+/** Frames are joined up to this size, in bytes: a write costs more than a copy of this length. */
+const joinedBytes = 16 * 1024;
+
+/** A frame of at least this size is written alone, in bytes: many streams share it, and a copy would belong to one. */
+const largeFrameBytes = 4 * 1024;
+
+/**
+ * Requests that a stream may send at once, and per second after that. Our nodes send an acknowledgement every 100 ms at
+ * most (see `ackIntervalFor`), a traffic report every 2 s, and a request for every 16 batches.
+ */
+const [burst, perSecond] = [100, 20];
+
+/**
+ * Limits the requests of one stream that must be decoded: reports, and requests for batches that differ from the one
+ * before. Beyond the limit, the stream takes no requests for a while, and the client's data waits in its flow-control
+ * window. Equal requests, as KPNG's clients send, cost little; outstanding batches limit them. */
+class RequestLimit {
+  readonly #onRoom: () => void;
+  readonly #rate = new Rate(burst, perSecond);
+  #timer: NodeJS.Timeout | undefined;
+
+  /** Calls `onRoom` when there is room again. */
+  constructor(onRoom: () => void) {
+    this.#onRoom = onRoom;
+  }
+
+  get isFull(): boolean {
+    return this.#timer !== undefined;
+  }
+
+  /** Counts a request. */
+  add(): void {
+    const waitMs = this.#rate.add(1, performance.now());
+    if (waitMs > 0) this.#timer ??= setTimeout(() => this.#rest(), waitMs).unref();
+  }
+
+  /** The stream is over: `onRoom` is not called any more. */
+  close(): void {
+    clearTimeout(this.#timer);
+  }
+
+  #rest(): void {
+    this.#timer = undefined;
+    this.#onRoom();
+  }
+}

@@ -1,10 +1,11 @@
 import { bucketCount } from "@kpng/model/wire/item-digest.ts";
 import { describe, expect, test } from "vitest";
+import { serviceStates } from "../../items/service-state.ts";
 import { viewTargetIn } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
-import { type BucketIndex, bucketIndexes } from "./bucket-index.ts";
+import { type BucketIndex, classIndexes } from "./class-index.ts";
 
 const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
 
@@ -20,9 +21,10 @@ function makeStore(hintedZones: (name: string) => readonly string[] = () => []):
   return store;
 }
 
+const requestOf = (nodeName: string) => ({ nodeName, proxyName: "", isExtended: true, wantsNode: false });
+
 function indexesOf(snapshot: Snapshot, nodeName: string): readonly BucketIndex[] {
-  const request = { nodeName, proxyName: "", isExtended: true, wantsNode: false };
-  return bucketIndexes(snapshot, viewTargetIn(snapshot, request).viewClass);
+  return classIndexes(snapshot, viewTargetIn(snapshot, requestOf(nodeName)).viewClass);
 }
 
 const numbers = Array.from({ length: bucketCount }, (_, number) => number);
@@ -70,5 +72,18 @@ describe("the bucket index", () => {
     const left = numbers.flatMap((number) => index?.bucket(number).items ?? []);
     expect(left.filter(({ path }) => path.startsWith("ns/s7/") || path === "ns/s7")).toEqual([]);
     expect(left).toHaveLength(2 * (names.length - 1));
+  });
+
+  test("of a zone that no hint names shares the lists of items", () => {
+    const store = makeStore((name) => (name === "s7" ? ["z1"] : []));
+    const lists = new Set<unknown>();
+    for (let move = 0; move < 50; move += 1) {
+      store.apply([{ kind: "put-node", node: node("n3", { zone: `moved-${move}` }) }]);
+      indexesOf(store.snapshot, "n3");
+      const { viewClass } = viewTargetIn(store.snapshot, requestOf("n3"));
+      lists.add(serviceStates(store.snapshot).get("ns/s7")?.sharedItems(viewClass).items);
+    }
+    // No hint names any of these zones. The first states are not derived from each other: another store has newer ones.
+    expect(lists.size).toBeLessThan(10);
   });
 });

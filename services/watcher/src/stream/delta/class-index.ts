@@ -1,0 +1,260 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { BucketDigests, bucketCount } from "@kpng/model/wire/item-digest.ts";
+import type { Frame } from "../../items/frames.ts";
+import type { Item } from "../../items/item.ts";
+import { digestOf } from "../../items/item-digests.ts";
+import { serviceSection } from "../../items/node-view-items.ts";
+import { diffItems } from "../../items/service-items.ts";
+import { type ServiceState, serviceAt, serviceStates } from "../../items/service-state.ts";
+import { proxyNamesIn, type ViewClass, viewClassOf } from "../../items/view-target.ts";
+import { changedServices, derived } from "../../store/derived.ts";
+import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
+import { packFrames } from "./encoded-ops.ts";
+import { inSlices, pause } from "./projection.ts";
+
+/**
+ * The items (encoded Services and endpoints) that a class of nodes shares, by the bucket of their path, and the digest
+ * of each bucket. Two questions need it: which items a node lacks that resumes with the digests of another time or
+ * another replica (`resumeView`), and which digest the view of a node has, for the sync marker.
+ *
+ * An index follows the snapshots: a change replaces the buckets of the items that it changes. All other buckets, and
+ * what was compressed for them, are the same objects in the next snapshot.
+ *
+ * A class has one index for the Services without zone hints, which is the same object for all zones, and one for the
+ * Services with zone hints while there are any.
+ *
+ * *Bound:* for each index 16 KiB, a reference to each item, and the compressed bytes of the buckets that were
+ * requested. There is one for each proxy name that Services have, and one more for each zone of a node.
+ */
+export class BucketIndex {
+  static readonly empty = new BucketIndex(new BucketDigests(), 0n, []);
+
+  readonly digests: BucketDigests;
+  /** The exclusive or of the digests of all items. */
+  readonly digest: bigint;
+  readonly #buckets: readonly Bucket[];
+
+  private constructor(digests: BucketDigests, digest: bigint, buckets: readonly Bucket[]) {
+    this.digests = digests;
+    this.digest = digest;
+    this.#buckets = buckets;
+  }
+
+  bucket(number: number): Bucket {
+    return this.#buckets[number] ?? Bucket.empty;
+  }
+
+  /** *Cost:* 16 KiB, and the buckets of the items. */
+  with(removed: readonly Item[], added: readonly Item[]): BucketIndex {
+    const digests = this.digests.copy();
+    let sum = this.digest;
+    const edits = new Map<number, { readonly gone: Set<string>; readonly added: Item[] }>();
+    const editOf = (item: Item) => {
+      const digest = digestOf(item);
+      digests.toggle(digest);
+      sum ^= digest.hash;
+      return getOrMake(edits, digest.bucket, () => ({ gone: new Set<string>(), added: [] }));
+    };
+    // By path: an item with equal bytes may be another object by now.
+    for (const item of removed) editOf(item).gone.add(item.path);
+    for (const item of added) editOf(item).added.push(item);
+    const buckets = this.#buckets.length === 0 ? new Array<Bucket>(bucketCount).fill(Bucket.empty) : [...this.#buckets];
+    for (const [number, edit] of edits) {
+      const { items } = this.bucket(number);
+      const kept = edit.gone.size === 0 ? items : items.filter(({ path }) => !edit.gone.has(path));
+      buckets[number] = new Bucket([...kept, ...edit.added]);
+    }
+    return new BucketIndex(digests, sum, buckets);
+  }
+}
+
+/** The items of a class whose paths have the same hash modulo the number of buckets. */
+class Bucket {
+  static readonly empty = new Bucket([]);
+
+  /** In no particular order. */
+  readonly items: readonly Item[];
+  #services: Frame | undefined;
+  #endpoints: Frame | undefined;
+
+  constructor(items: readonly Item[]) {
+    this.items = items;
+  }
+
+  /** Puts of the Services. */
+  get services(): Frame {
+    this.#services ??= Buffer.concat(this.#frames(true));
+    return this.#services;
+  }
+
+  /** Puts of the endpoints, compressed unless there are only a few. */
+  get endpoints(): Frame {
+    if (this.#endpoints !== undefined) return this.#endpoints;
+    const [plain, packed] = [this.plainEndpoints, Buffer.concat(packFrames(this.#frames(false)))];
+    this.#endpoints = packed.length < plain.length ? packed : plain;
+    return this.#endpoints;
+  }
+
+  /** The same for a subscriber that does not understand compressed batches. */
+  get plainEndpoints(): Frame {
+    return Buffer.concat(this.#frames(false));
+  }
+
+  #frames(ofServices: boolean): Frame[] {
+    return this.items.filter(({ section }) => (section === serviceSection) === ofServices).map(({ frame }) => frame);
+  }
+}
+
+/** The Services of one class with zone hints, or those without. */
+interface Part {
+  readonly key: string;
+  readonly viewClass: ViewClass;
+  readonly hasZoneHints: boolean;
+}
+
+/** Returns the indexes of a class: one, or two while endpoints have hints for zones. */
+export function classIndexes(snapshot: Snapshot, viewClass: ViewClass): readonly BucketIndex[] {
+  return partsOf(snapshot, viewClass).map((part) => {
+    const held = indexesIn(snapshot);
+    // Incremental: from the newest index of the part to this snapshot, or from nothing.
+    const base = indexesIn(newest).get(part.key);
+    return getOrMake(held, part.key, () => ({
+      part,
+      index: evolve(base?.index ?? BucketIndex.empty, part, base === undefined ? emptySnapshot : newest, snapshot),
+    })).index;
+  });
+}
+
+/** Returns the exclusive or of the digests of all items that the nodes of a class share. */
+export function classDigest(snapshot: Snapshot, viewClass: ViewClass): bigint {
+  return classIndexes(snapshot, viewClass).reduce((sum, { digest }) => sum ^ digest, 0n);
+}
+
+/**
+ * Computes the indexes of a class in slices, if they are new. Streams that need the same index at the same time
+ * advance the same computation, also while the snapshots change.
+ */
+export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Generator<Frame, void> {
+  for (const part of partsOf(snapshot, viewClass)) {
+    if (indexesIn(snapshot).has(part.key) || indexesIn(newest).has(part.key)) continue;
+    const build = getOrMake(builds, part.key, () => buildIndex(part, snapshot));
+    while (build.next().done !== true) yield pause;
+  }
+}
+
+/** The computations in progress, by the key of the part. */
+const builds = new Map<string, Iterator<Frame, void>>();
+
+function* buildIndex(part: Part, snapshot: Snapshot): Generator<Frame, void> {
+  const states = [...serviceStates(snapshot).values()].filter((state) => isIn(part, state));
+  yield* encodeInSlices(states, part.viewClass);
+  let index = BucketIndex.empty;
+  yield* inSlices(groups(states, part.viewClass), (items) => {
+    index = index.with([], items);
+  });
+  indexesIn(snapshot).set(part.key, { part, index });
+  // The snapshots whose indexes were derived meanwhile do not have the part.
+  if (!indexesIn(newest).has(part.key)) {
+    indexesIn(newest).set(part.key, { part, index: evolve(index, part, snapshot, newest) });
+  }
+  builds.delete(part.key);
+}
+
+/** Yields the items of some Services together: adding them one Service at a time would copy 16 KiB for each. */
+function* groups(states: readonly ServiceState[], viewClass: ViewClass): Iterable<readonly Item[]> {
+  let items: Item[] = [];
+  for (const state of states) {
+    items = items.concat(state.sharedItems(viewClass).items);
+    if (items.length < 1_000) continue;
+    yield items;
+    items = [];
+  }
+  yield items;
+}
+
+/**
+ * Encodes the items that a class of nodes shares of some Services, with their digests, and pauses in between. The
+ * functions that then use the items find them in the caches of the Services. In one piece, a node with a thousand own
+ * endpoints, or a chunk of large Services, would take a tenth of a second.
+ */
+export function encodeInSlices(states: Iterable<ServiceState>, viewClass: ViewClass): Generator<Frame, void> {
+  function* encoded(): Iterable<readonly Item[]> {
+    for (const state of states) {
+      if (state.service.proxyName !== viewClass.proxyName) continue;
+      yield* state.encodeEach(viewClass);
+      state.sharedItems(viewClass);
+    }
+  }
+  return inSlices(encoded(), (items) => {
+    if (viewClass.isExtended) for (const item of items) digestOf(item);
+  });
+}
+
+// The snapshot with the highest revision, which `derived` keeps, too.
+let newest = emptySnapshot;
+
+/**
+ * The indexes of a snapshot, by the key of their part. Every part that was ever requested follows the snapshots, as long
+ * as Services have its proxy name and nodes have its zone.
+ */
+const indexesIn = derived(
+  new Map<string, { readonly part: Part; readonly index: BucketIndex }>(),
+  (all, before, snapshot) => {
+    if (snapshot.revision >= newest.revision) newest = snapshot;
+    const [proxyNames, zones] = [proxyNamesIn(snapshot), zonesIn(snapshot)];
+    const isUsed = ({ viewClass: { proxyName, zone }, hasZoneHints }: Part): boolean =>
+      (proxyName === undefined || proxyNames.has(proxyName)) && (!hasZoneHints || zones.has(zone));
+    return new Map(
+      [...all]
+        .filter(([, { part }]) => isUsed(part))
+        .map(([key, { part, index }]) => [key, { part, index: evolve(index, part, before, snapshot) }]),
+    );
+  },
+);
+
+function evolve(index: BucketIndex, part: Part, before: Snapshot, snapshot: Snapshot): BucketIndex {
+  const removed: Item[] = [];
+  const added: Item[] = [];
+  for (const key of changedServices(before, snapshot)) {
+    const diff = diffItems(itemsIn(part, before, key), itemsIn(part, snapshot, key));
+    removed.push(...diff.removed);
+    added.push(...diff.added);
+  }
+  return removed.length + added.length === 0 ? index : index.with(removed, added);
+}
+
+function itemsIn(part: Part, snapshot: Snapshot, key: string): readonly Item[] {
+  const state = serviceAt(snapshot, key, part.viewClass);
+  return state !== undefined && isIn(part, state) ? state.sharedItems(part.viewClass).items : [];
+}
+
+function isIn({ viewClass, hasZoneHints }: Part, { service, own }: ServiceState): boolean {
+  return service.proxyName === viewClass.proxyName && own.hasZoneHints === hasZoneHints;
+}
+
+function partsOf(snapshot: Snapshot, viewClass: ViewClass): readonly Part[] {
+  const part = (ofClass: ViewClass, hasZoneHints: boolean): Part => {
+    return { key: `${hasZoneHints} ${ofClass.key}`, viewClass: ofClass, hasZoneHints };
+  };
+  const common = part(viewClassOf(viewClass, ""), false);
+  return zoneHintedCount(snapshot) === 0 ? [common] : [common, part(viewClass, true)];
+}
+
+/** The zones of all nodes, and of those that are not in the cluster. *Cost:* one pass whenever a node changes. */
+const zonesIn = derived<ReadonlySet<string>>(new Set([""]), (zones, before, { nodes }) =>
+  nodes === before.nodes ? zones : new Set(["", ...[...nodes.values()].map(({ zone }) => zone)]),
+);
+
+/** Number of Services that have endpoints with hints for zones. */
+const zoneHintedCount = derived(0, (count, before, snapshot) =>
+  changedServices(before, snapshot).reduce((sum, key) => {
+    const [old, now] = [before, snapshot].map((one) => serviceStates(one).get(key)?.own.hasZoneHints === true);
+    return sum + Number(now) - Number(old);
+  }, count),
+);
+
+/** Returns the zones whose views differ: those of all nodes if any endpoint has hints for zones, otherwise only "". */
+export function zonesOfViews(snapshot: Snapshot): readonly string[] {
+  if (zoneHintedCount(snapshot) === 0) return [""];
+  return [...new Set([...snapshot.nodes.values()].map(({ zone }) => zone))];
+}
