@@ -60,7 +60,6 @@ await describeScrapes("the metrics of the dashboard and the alert rules", (scrap
   test("exist from the start, except those that need kube-proxy, TLS, an overload or a carried connection", () => {
     const asked = new Set(queries.flatMap(({ expr }) => readPromql(expr).selectors.map(({ metric }) => metric)));
     expect([...asked].filter((metric) => empty.has(metric)).toSorted()).toEqual([
-      "kpng_admission_pushback_seconds_bucket",
       "kpng_certificate_expiry_timestamp_seconds",
       "kpng_userspace_connect_retries_total",
       "kpng_userspace_connections_ended_total",

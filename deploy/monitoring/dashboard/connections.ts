@@ -1,5 +1,5 @@
 import type { Row } from "./panel.ts";
-import { each, quantile, rate, watcher } from "./queries.ts";
+import { each, rate, watcher } from "./queries.ts";
 
 export const connections: Row = {
   title: "Watcher: connections and process",
@@ -33,10 +33,6 @@ export const connections: Row = {
         {
           expr: rate("kpng_status_connections_closed_total", watcher),
           legend: "{{instance}} probe connections closed/s",
-        },
-        {
-          expr: quantile(0.99, "kpng_admission_pushback_seconds", watcher, "instance"),
-          legend: "{{instance}} told to wait, p99 s",
         },
       ],
     },

@@ -1,5 +1,4 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { SubscriberKind } from "./subscribers.ts";
 
 /** Registers the metrics of streams. `open` returns the open streams, at each scrape. */
 export function makeStreamMetrics(registry: Registry, open: () => Iterable<SubscriberState>): StreamMetrics {
@@ -80,7 +79,7 @@ interface SubscriberState {
 /** The metrics that subscribers update themselves; the others are computed at each scrape. */
 export interface StreamMetrics {
   readonly subscribers: Gauge<"kind">;
-  readonly sent: Readonly<Record<SubscriberKind, Tally>>;
+  readonly sent: Readonly<Record<(typeof kinds)[number], Tally>>;
   readonly applySeconds: Histogram;
   readonly applyFailures: Counter;
 }
@@ -104,7 +103,7 @@ export class Tally {
   }
 }
 
-const kinds = ["local", "global"] as const satisfies SubscriberKind[];
+const kinds = ["local", "global"] as const;
 
 function count<T>(items: Iterable<T>, holds: (item: T) => boolean): number {
   let found = 0;
