@@ -33,22 +33,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-json": [],
   "backend-nft": [],
   "backend-userspace": ["traffic", "balance", "relay", "listen", "entry", "rules"],
-  cli: [
-    ...["context", "source", "sink", "demo", "certificates"],
-    ...[
-      "inspect/print",
-      "inspect/query",
-      "inspect/tables",
-      "inspect/analyze",
-      "inspect/describe",
-      "inspect/get",
-      "inspect/record",
-      "inspect/bug-report",
-      "inspect",
-      "dashboard",
-      "commands",
-    ],
-  ],
+  cli: [...["context", "source", "sink", "certificates", "inspect/print", "inspect/query", "inspect", "commands"]],
 };
 
 /**

@@ -26,10 +26,10 @@ export const change = JSON.stringify({
 
 /** Returns the names of the nodes that a watcher says are current. */
 export async function currentNodes(watcherSocket: string): Promise<readonly string[]> {
-  const template = "jsonpath={range .items[*]}{.name}={.state} {end}";
-  const args = ["services/cli/src/main.ts", "get", "nodes", "--output", template, "--api", `unix://${watcherSocket}`];
+  const query = ["get", "nodes", "--state", "current", "--output", "name"];
+  const args = ["services/cli/src/main.ts", ...query, "--api", `unix://${watcherSocket}`];
   const { stdout } = await promisify(execFile)(process.execPath, args);
-  return [...stdout.matchAll(/(\S+)=current/g)].map(([, name = ""]) => name);
+  return [...stdout.matchAll(/^node\/(\S+)$/gm)].map(([, name = ""]) => name);
 }
 
 /** Returns whether a program exported the span of a change: the watcher's of its view, a backend's of its commit. */

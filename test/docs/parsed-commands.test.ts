@@ -1,4 +1,3 @@
-import { kubectlWords } from "@kpng/cli/commands/kubectl-words.ts";
 import { type Command, CommanderError } from "commander";
 import { expect, test } from "vitest";
 import { codeSpans } from "./code-spans.ts";
@@ -57,7 +56,7 @@ async function parserMessage([name = "", ...args]: readonly string[]): Promise<s
   };
   prepare(program);
   try {
-    await program.parseAsync([...kubectlWords(args, program)], { from: "user" });
+    await program.parseAsync([...args], { from: "user" });
     return "";
   } catch (error) {
     // Any other error is that of a file which a --config names, and which is not here.

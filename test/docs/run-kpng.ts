@@ -1,5 +1,4 @@
-import { arrangeWords } from "@kpng/cli/commands/refuse-habits.ts";
-import { makeKpng } from "@kpng/cli/kpng.ts";
+import { loadKpng } from "@kpng/cli/kpng.ts";
 import { type Command, CommanderError } from "commander";
 import { vi } from "vitest";
 
@@ -42,9 +41,9 @@ export async function runKpng(args: readonly string[]): Promise<KpngResult> {
   process.exitCode = undefined;
   const stop = new AbortController();
   try {
-    const program = makeKpng(stop.signal);
+    const program = (await loadKpng(args))(stop.signal);
     throwErrors(program);
-    await program.parseAsync([...arrangeWords(args, program)], { from: "user" });
+    await program.parseAsync([...args], { from: "user" });
     return { out, said, code: Number(process.exitCode ?? 0) };
   } catch (error) {
     // As in `runProcess`.

@@ -8,7 +8,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { backendStages, faultOfWay, stageNames, startOtlpReceiver, tracesOf } from "../trace/traces.ts";
 import { describePackets } from "./describe-packets.ts";
 
-const main = fileURLToPath(new URL("../../services/cli/src/demo/main.ts", import.meta.url));
+const main = fileURLToPath(new URL("../../examples/demo/main.ts", import.meta.url));
 
 /** Exit status and output of a run of the demo. */
 interface Ended {

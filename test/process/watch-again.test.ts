@@ -19,7 +19,7 @@ test("a watch and top go on with the state of the next watcher", async () => {
     return watcher;
   };
   const first = await startWatcher();
-  const watch = kpng("get", "endpoints", "-w", "-o", "jsonl");
+  const watch = kpng("get", "endpoints", "-w", "-o", "json");
   const top = kpng("top", "--interval", "100ms");
   await expect.poll(() => watch.stdout()).toContain("10.1.0.2");
   await expect.poll(() => top.stdout()).toContain("synced");

@@ -1,55 +1,126 @@
+import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
+import { formatVersion } from "@kpng/process/run/version.ts";
 import { Command } from "commander";
-import { builtInBackends } from "./commands/backends.ts";
-import { makeCertificates } from "./commands/certificates.ts";
-import { makeCompletion } from "./commands/completion.ts";
-import { makeDashboard } from "./commands/dashboard.ts";
-import { makeDemo } from "./commands/demo.ts";
-import { makeDiff } from "./commands/diff.ts";
-import { makeInspect } from "./commands/inspect.ts";
-import { makeLocal } from "./commands/local.ts";
-import { makeSource } from "./commands/source.ts";
-import { makeVersion, versionText } from "./commands/version.ts";
-import { apiCommand } from "./source/api.ts";
-import { fileCommand } from "./source/file.ts";
-import { kubeCommand } from "./source/kube.ts";
-import { replayCommand } from "./source/replay.ts";
+import packageJson from "../package.json" with { type: "json" };
+import { loadBackends } from "./commands/backends.ts";
+import { refuseHabits } from "./commands/refusals.ts";
+
+/** What the help of `kpng` says about a command, and how to load it. */
+interface Entry {
+  readonly group: "Run:" | "Ask:" | "Debug:" | "Administer:";
+  readonly name: string;
+  readonly description: string;
+  readonly load: () => Promise<MakeCommand>;
+}
+
+type MakeCommand = (signal: AbortSignal, backends: readonly BackendCommand[], program: Command) => Command;
+
+/** A command of `commands/inspect.ts`. */
+function query(group: Entry["group"], name: string, description: string): Entry {
+  const load = async (): Promise<MakeCommand> => {
+    const { makeInspect } = await import("./commands/inspect.ts");
+    return (signal) => makeInspect(name, signal);
+  };
+  return { group, name, description, load };
+}
+
+/** A source, which `commands/source.ts` combines with sinks and queries. */
+function source(
+  name: string,
+  description: string,
+  load: () => Promise<import("./source/source-command.ts").SourceCommand>,
+): Entry {
+  return {
+    ...{ group: "Run:", name, description },
+    load: async () => {
+      const [{ makeSource }, one] = await Promise.all([import("./commands/source.ts"), load()]);
+      return (signal, backends) => makeSource(one, backends, signal);
+    },
+  };
+}
 
 /** In the order of the help. */
-const sources = [kubeCommand, fileCommand, apiCommand, replayCommand];
+const entries: readonly Entry[] = [
+  source("kube", "watch the API server, and serve, write or apply what it holds", async () => {
+    return (await import("./source/kube.ts")).kubeCommand;
+  }),
+  source("file", "the same with manifests or state files", async () => {
+    return (await import("./source/file.ts")).fileCommand;
+  }),
+  source("api", "the same with another watcher (a relay)", async () => {
+    return (await import("./source/api.ts")).apiCommand;
+  }),
+  source("replay", "the same with a recording of kpng record", async () => {
+    return (await import("./source/replay.ts")).replayCommand;
+  }),
+  {
+    ...{ group: "Run:", name: "local", description: "run a backend for one node, with a remote watcher" },
+    load: async () => {
+      const { makeLocal } = await import("./commands/local.ts");
+      return (signal, backends) => makeLocal(backends, signal);
+    },
+  },
+  query("Ask:", "status", "one screen: the watcher, its nodes, errors, and what to do"),
+  query("Ask:", "get", "list what a watcher or a backend holds"),
+  query("Ask:", "describe", "show everything about one object"),
+  query("Ask:", "explain", "say what a node does with a packet, and why"),
+  query("Ask:", "top", "live view of nodes that are not up to date, and of changes"),
+  query("Debug:", "analyze", "find what is probably wrong, and what to do about it"),
+  query("Debug:", "trace", "show how long changes took to reach the nodes"),
+  {
+    ...{ group: "Debug:", name: "diff", description: "compare this node's rules with those that its view requires" },
+    load: async () => {
+      const { makeDiff } = await import("./commands/local.ts");
+      return (signal, backends) => makeDiff(backends, signal);
+    },
+  },
+  query("Debug:", "record", "record the state of a watcher and its changes, for kpng replay"),
+  query("Debug:", "bug-report", "collect a recording, statuses, metrics and logs in one archive"),
+  {
+    ...{
+      group: "Administer:",
+      name: "certificates",
+      description: "make a CA and certificates for watchers and clients",
+    },
+    load: async () => (await import("./commands/certificates.ts")).makeCertificates,
+  },
+  {
+    ...{ group: "Administer:", name: "completion", description: "print a script that completes commands in a shell" },
+    load: async () => (await import("./commands/completion.ts")).makeCompletion,
+  },
+  {
+    ...{ group: "Administer:", name: "version", description: "print the version of this program and of the watcher" },
+    load: async () => (await import("./commands/version.ts")).makeVersion,
+  },
+];
+
+/** Output of `kpng --version`. */
+const versionText = formatVersion("kpng", packageJson.version);
 
 /**
- * Makes the whole command tree of `kpng`. A running command stops when `signal` aborts. `startKpng` calls it, unless
- * the command is a query; tests inspect the tree without a process. Separate from `start.ts`, because it loads all
- * code.
+ * Loads the commands that a command line can mean, because all of them take half a second, and returns a function that
+ * makes the command tree from them. In the tree, the other commands have only a name and a description, for the help. A
+ * running command stops when `signal` aborts. Without `words`, loads everything.
  */
-export function makeKpng(signal: AbortSignal): Command {
-  const kpng = new Command("kpng")
-    .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")
-    .version(versionText, "-V, --version", "print the version")
-    .addHelpText(
-      "after",
-      `
-Every option can also be set by an environment variable. Data goes to standard output, logs go to standard error.
-
-Examples:
-  kpng kube to-api
-  kpng file -i manifests/ to-api
-  kpng local to-json --node-name n1
-  kpng file -i manifests/ to-local to-callout --callout ./rules.sh
-  kpng status
-  kpng get nodes --state behind,failing
-  kpng explain --node n1 default/web
-`,
-    );
-  for (const source of sources) kpng.addCommand(makeSource(source, builtInBackends, signal));
-  kpng.addCommand(makeLocal(builtInBackends, signal));
-  for (const command of makeInspect(signal)) kpng.addCommand(command);
-  kpng.addCommand(makeDashboard(signal));
-  kpng.addCommand(makeDiff(builtInBackends, signal));
-  kpng.addCommand(makeCertificates(signal));
-  kpng.addCommand(makeDemo(signal));
-  kpng.addCommand(makeVersion(signal));
-  const { completion, answer } = makeCompletion(kpng);
-  kpng.addCommand(completion).addCommand(answer, { hidden: true });
-  return kpng;
+export async function loadKpng(words?: readonly string[]): Promise<(signal: AbortSignal) => Command> {
+  const [first = ""] = words ?? [];
+  const named = first === "help" || first === "__complete" ? words : [first];
+  const isWanted = ({ name }: Entry): boolean => words === undefined || named?.includes(name) === true;
+  const loaded = await Promise.all(entries.map(async (entry) => (isWanted(entry) ? await entry.load() : undefined)));
+  const backends = await loadBackends(words);
+  const complete = first === "__complete" || words === undefined ? await import("./commands/completion.ts") : undefined;
+  return (signal) => {
+    const kpng = new Command("kpng")
+      .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")
+      .usage("COMMAND [options]")
+      .version(versionText, "-V, --version", "print the version")
+      .addHelpText("after", "\nkpng COMMAND --help has the options and examples of a command.");
+    for (const [index, { name, group, description }] of entries.entries()) {
+      const command = loaded[index]?.(signal, backends, kpng) ?? new Command(name);
+      kpng.addCommand(command.description(description).helpGroup(group));
+    }
+    if (complete !== undefined) kpng.addCommand(complete.makeAnswer(kpng), { hidden: true });
+    const help = new Command("help").argument("[command]").helpOption(false).helpGroup("Administer:");
+    return refuseHabits(kpng.addHelpCommand(help.description("print the help of a command")));
+  };
 }

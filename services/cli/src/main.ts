@@ -11,5 +11,8 @@ if (import.meta.url.endsWith("/services/cli/src/main.ts")) {
 }
 
 // Loaded on demand, after the cache is on.
-const { startKpng } = await import("./start.ts");
-await startKpng(process.argv);
+const [{ runProcess }, { loadKpng }] = await Promise.all([
+  import("@kpng/process/run/run-process.ts"),
+  import("./kpng.ts"),
+]);
+await runProcess(await loadKpng(process.argv.slice(2)));

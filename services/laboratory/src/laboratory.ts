@@ -8,7 +8,7 @@ import { type CommandResult, runCommand, toolEnvironment } from "./run-command.t
 export class LaboratoryUnavailable extends Error {}
 
 /**
- * A set of named network namespaces that belongs to this process and disappears with it. `kpng demo` and the kernel
+ * A set of named network namespaces that belongs to this process and disappears with it. `npm run demo` and the kernel
  * tests send real packets in it.
  *
  * All of them live inside one outer set of process, mount and network namespaces, and inside a user namespace if the

@@ -39,7 +39,7 @@ const gateway = { v4: "169.254.1.1", v6: "fe80::1" };
  *
  * Takes about half a second.
  *
- * `kpng demo` and the kernel test of the same example call it. Separate from `Laboratory`, whose other users build
+ * `npm run demo` and the kernel test of the same example call it. Separate from `Laboratory`, whose other users build
  * other networks.
  */
 export async function buildNetwork(laboratory: Laboratory, { client, node, pods }: Network): Promise<void> {

@@ -4,7 +4,7 @@ import type { Laboratory } from "./laboratory.ts";
  * Returns whether an address answers one ping, sent from a network namespace of the laboratory, within a second;
  * undefined if `ping` is not installed.
  *
- * A laboratory is a set of network namespaces in which `kpng demo` and the tests send real packets. The demo and a
+ * A laboratory is a set of network namespaces in which `npm run demo` and the tests send real packets. The demo and a
  * kernel test call this function. Separate from the agents, which send only TCP and UDP.
  */
 export async function ping(

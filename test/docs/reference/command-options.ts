@@ -1,11 +1,13 @@
 import { hostname } from "node:os";
 import { backendOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import { acceptConfigFile } from "@kpng/backend-kit/config/config-file.ts";
-import { builtInBackends } from "@kpng/cli/commands/backends.ts";
-import { makeKpng } from "@kpng/cli/kpng.ts";
+import { loadBackends } from "@kpng/cli/commands/backends.ts";
+import { loadKpng } from "@kpng/cli/kpng.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
 import { Command, type Option } from "commander";
+
+const [makeKpng, builtInBackends] = await Promise.all([loadKpng(), loadBackends()]);
 
 /** An option of one command, as the reference shows it. */
 export interface CommandOption {

@@ -30,7 +30,7 @@ export function outputSchema(): JsonSchema {
   const messages = allMessages();
   return {
     $schema: "https://json-schema.org/draft/2020-12/schema",
-    title: "Output of kpng with -o json; -o jsonl prints one row a line",
+    title: "Output of kpng with -o json; with --watch, one object a line",
     $defs: Object.fromEntries(messages.map((message) => [message.name, messageSchema(message)])),
   };
 }

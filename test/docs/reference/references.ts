@@ -1,7 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fillBlocks } from "./fill-blocks.ts";
-import { habitsTable } from "./habits-table.ts";
 import { makeMetricTables } from "./metric-tables.ts";
 import { makeOptionTables } from "./option-tables.ts";
 import { outputSchema, outputTables } from "./output-tables.ts";
@@ -22,13 +21,10 @@ export async function renderReferences(): Promise<ReadonlyMap<string, string>> {
     environment,
     metrics,
     ports: portsTable,
-    refusedHabits: habitsTable,
     types: makeTypeTables(),
     ...outputTables(),
   };
-  const paths = ["options", "metrics", "ports", "output", "habits", "backend-kit"].map(
-    (name) => `docs/reference/${name}.md`,
-  );
+  const paths = ["options", "metrics", "ports", "output", "backend-kit"].map((name) => `docs/reference/${name}.md`);
   const filled = new Map(paths.map((path) => [path, fillBlocks(readFileSync(path, "utf8"), writers)]));
   if (missing().length > 0) throw new Error(`docs/reference/options.md has no table for ${missing().join(", ")}`);
   const schemaPath = "docs/reference/output.schema.json";

@@ -9,10 +9,8 @@ import { minTlsVersion } from "@kpng/process/tls-files.ts";
 import { rightsOfCertificate } from "@kpng/watcher/identity/client-rights.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
-import { openAuthority, writePair } from "./authority-folder.ts";
-import { type CertificateRequest, issueCertificate, type PemPair } from "./issue.ts";
-import { servingManifest } from "./serving-manifest.ts";
-import { rightNameOf, subjectNameOf } from "./subject-names.ts";
+import { rightNameOf, servingManifest, subjectNameOf } from "../commands/certificates.ts";
+import { type CertificateRequest, issueCertificate, openAuthority, type PemPair, writePair } from "./issue.ts";
 
 const now = new Date();
 let folder = "";

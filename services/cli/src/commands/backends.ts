@@ -1,26 +1,41 @@
-import { calloutBackend } from "@kpng/backend-callout/callout-backend.ts";
-import { ebpfBackend } from "@kpng/backend-ebpf/backend.ts";
-import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
-import { ipvsBackend } from "@kpng/backend-ipvs/backend.ts";
-import { jsonBackend } from "@kpng/backend-json/json-backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
-import { healthChecksBackend } from "@kpng/backend-kit/proxy/health-checks-backend.ts";
-import { nftBackend } from "@kpng/backend-nft/backend.ts";
-import { userspaceBackend } from "@kpng/backend-userspace/backend.ts";
+
+/** A backend that is built into `kpng`, loaded only if a command line needs it. */
+interface BuiltInBackend {
+  /** Words of a command line that name it. */
+  readonly words: readonly string[];
+  readonly load: () => Promise<BackendCommand>;
+}
+
+function backend(names: readonly string[], load: () => Promise<BackendCommand>): BuiltInBackend {
+  return { words: names.flatMap((name) => [name, `to-${name}`]), load };
+}
+
+/** In the order of the help. A program `kpng-NAME` on the PATH is a backend too, but not in this list. */
+const builtIn: readonly BuiltInBackend[] = [
+  backend(["json"], async () => (await import("@kpng/backend-json/json-backend.ts")).jsonBackend),
+  backend(["callout"], async () => (await import("@kpng/backend-callout/callout-backend.ts")).calloutBackend),
+  backend(["iptables"], async () => (await import("@kpng/backend-iptables/backend.ts")).iptablesBackend),
+  backend(["nft"], async () => (await import("@kpng/backend-nft/backend.ts")).nftBackend),
+  backend(
+    ["userspace", "userspacelin"],
+    async () => (await import("@kpng/backend-userspace/backend.ts")).userspaceBackend,
+  ),
+  backend(["ipvs"], async () => (await import("@kpng/backend-ipvs/backend.ts")).ipvsBackend),
+  backend(["ebpf"], async () => (await import("@kpng/backend-ebpf/backend.ts")).ebpfBackend),
+  backend(
+    ["health-checks"],
+    async () => (await import("@kpng/backend-kit/proxy/health-checks-backend.ts")).healthChecksBackend,
+  ),
+];
 
 /**
- * The backends that are built into `kpng`. A program `kpng-NAME` on the PATH is a backend too, but not in this list.
- *
- * `makeKpng` passes the list to `makeSource`, `makeLocal` and `makeDiff`. Separate from it, because the generated
- * reference of the options reads the list too.
+ * Loads the backends that a command line names, all if it names none but needs a list of them, and none if it needs
+ * none. Without `words`, loads all.
  */
-export const builtInBackends: readonly BackendCommand[] = [
-  jsonBackend,
-  calloutBackend,
-  iptablesBackend,
-  nftBackend,
-  userspaceBackend,
-  ipvsBackend,
-  ebpfBackend,
-  healthChecksBackend,
-];
+export async function loadBackends(words?: readonly string[]): Promise<readonly BackendCommand[]> {
+  const groups = ["local", "to-local", "diff"];
+  if (words !== undefined && !words.some((word) => groups.includes(word))) return [];
+  const named = builtIn.filter((one) => one.words.some((word) => words?.includes(word)));
+  return Promise.all((named.length === 0 ? builtIn : named).map(({ load }) => load()));
+}

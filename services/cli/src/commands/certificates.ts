@@ -1,12 +1,14 @@
 import { X509Certificate } from "node:crypto";
+import { isIP } from "node:net";
+import { isRecord } from "@kpng/model/is-record.ts";
 import { addOptions, type OptionSpec, parseNonEmptyText, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import { Command, InvalidArgumentError } from "commander";
+import { stringify } from "yaml";
 import type { CertificateRequest, PemPair, SubjectName } from "../certificates/issue.ts";
-import { servingManifest } from "../certificates/serving-manifest.ts";
-import { namesOfNodes, rightNameOf, subjectNameOf } from "../certificates/subject-names.ts";
 import type { Options } from "../context/command-context.ts";
-import { withPlainErrors } from "./plain-errors.ts";
+import { withPlainErrors } from "../inspect/query/client.ts";
 
 const issueOptions: readonly OptionSpec[] = [
   {
@@ -61,8 +63,7 @@ const servingOptions: readonly OptionSpec[] = [
 
 /**
  * `kpng certificates`: makes a CA, and certificates for watchers and their clients, before anything runs in the
- * cluster. `makeKpng` adds it. Separate from the folder `certificates/`, which issues and writes: this file has only
- * the command line.
+ * cluster.
  */
 export function makeCertificates(signal: AbortSignal): Command {
   const serving = addOptions(new Command("serving"), [...servingOptions, ...issueOptions])
@@ -98,10 +99,7 @@ Examples:
 `,
     )
     .action((name: string, options: Options) => withPlainErrors(() => issueClient(name, options)));
-  return new Command("certificates")
-    .description("make a CA and certificates for watchers and their clients")
-    .addCommand(serving)
-    .addCommand(client);
+  return new Command("certificates").addCommand(serving).addCommand(client);
 }
 
 async function issueServing(options: Options, signal: AbortSignal): Promise<void> {
@@ -143,7 +141,7 @@ async function issue(
   // Loaded on demand: the X.509 library takes a tenth of a second.
   const [{ issueCertificate }, { openAuthority }] = await Promise.all([
     import("../certificates/issue.ts"),
-    import("../certificates/authority-folder.ts"),
+    import("../certificates/issue.ts"),
   ]);
   const [now, folder] = [new Date(), String(options.folder)];
   const authority = await openAuthority(folder, now);
@@ -155,11 +153,118 @@ async function issue(
 }
 
 async function writeFiles(options: Options, name: string, pair: PemPair): Promise<void> {
-  const { writePair } = await import("../certificates/authority-folder.ts");
+  const { writePair } = await import("../certificates/issue.ts");
   say(`written: ${writePair(String(options.folder), name, pair).join(", ")}`);
 }
 
 /** Messages go to standard error: standard output carries the manifest. */
 function say(text: string): void {
   process.stderr.write(`${text}\n`);
+}
+
+/**
+ * Returns the objects that the manifests in deploy/kubernetes expect, as YAML: the Secret `kpng-watcher-tls` for
+ * watchers, and the ConfigMap `kpng-ca` for nodes. Two objects, because an account that may read the CA must not read
+ * the key. `kpng certificates serving -o manifest` prints it.
+ */
+export function servingManifest(namespace: string, { key, certificate }: PemPair, authority: string): string {
+  const labels = { "app.kubernetes.io/name": "kpng" };
+  const base64 = (text: string): string => Buffer.from(text).toString("base64");
+  const objects = [
+    {
+      apiVersion: "v1",
+      kind: "Secret",
+      metadata: { name: "kpng-watcher-tls", namespace, labels },
+      type: "kubernetes.io/tls",
+      data: { "tls.crt": base64(certificate), "tls.key": base64(key) },
+    },
+    {
+      apiVersion: "v1",
+      kind: "ConfigMap",
+      metadata: { name: "kpng-ca", namespace, labels },
+      data: { "ca.crt": authority },
+    },
+  ];
+  return objects.map((object) => stringify(object, { lineWidth: 0 })).join("---\n");
+}
+
+const dnsName = /^(?:\*\.)?(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?$/;
+
+/**
+ * Returns the name of a watcher as it is in the certificate. *Shape:* `10.0.0.11`, `fd00::11`, `watcher.example`.
+ *
+ * `kpng certificates serving` calls it for `--name`. The functions of this file are separate from `issue.ts`, which
+ * trusts its arguments: they check what the user or the API server gave.
+ *
+ * Errors: BAD_OPTION.
+ */
+export function subjectNameOf(text: string): SubjectName {
+  if (isIP(text) !== 0) return { type: "ip", value: text };
+  if (text.length <= 253 && dnsName.test(text)) return { type: "dns", value: text };
+  throw new ProcessError("BAD_OPTION", `--name "${text}" is neither an address nor a DNS name: write 10.0.0.11`);
+}
+
+const nodeName = /^kpng:\/\/node\/(?:\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$/;
+
+/**
+ * Returns a right of a client as it is in the certificate; `rightsOfCertificate` of the watcher lists them. For the
+ * option `--right` of `kpng certificates client`.
+ *
+ * Errors: BAD_OPTION.
+ */
+export function rightNameOf(text: string): SubjectName {
+  if (text === "kpng://state" || text === "kpng://inspection" || nodeName.test(text))
+    return { type: "url", value: text };
+  const known = "kpng://node/NAME, kpng://node/*, kpng://state, kpng://inspection";
+  throw new ProcessError("BAD_OPTION", `--right "${text}" is not a right: use ${known}`);
+}
+
+/** Kinds of node addresses that other nodes reach. */
+const usedTypes = new Set(["InternalIP", "InternalDNS", "Hostname"]);
+
+const limitMs = 20_000;
+
+/**
+ * Returns the internal addresses and names of the Nodes with a label, which the API server knows. For the option
+ * `--node-selector`. *Shape of `selector`:* as for `kubectl get nodes --selector`.
+ *
+ * Errors: REQUEST_FAILED, also if no Node matches.
+ */
+export async function namesOfNodes(
+  connection: KubeConnection,
+  selector: string,
+  signal: AbortSignal,
+): Promise<readonly SubjectName[]> {
+  const nodes = await list(connection, `/api/v1/nodes?labelSelector=${encodeURIComponent(selector)}`, signal);
+  if (nodes.length === 0) throw new ProcessError("REQUEST_FAILED", `no Node matches --node-selector "${selector}"`);
+  const addresses = nodes.flatMap((node) => {
+    const status = isRecord(node) && isRecord(node.status) ? node.status : {};
+    return Array.isArray(status.addresses) ? (status.addresses as readonly unknown[]) : [];
+  });
+  const texts = addresses.flatMap((one) =>
+    isRecord(one) && usedTypes.has(String(one.type)) && typeof one.address === "string" ? [one.address] : [],
+  );
+  return [...new Set(texts)].toSorted().map(subjectNameOf);
+}
+
+async function list(connection: KubeConnection, path: string, signal: AbortSignal): Promise<readonly unknown[]> {
+  let text = "";
+  let status: number;
+  try {
+    const response = await connection.get(path, AbortSignal.any([signal, AbortSignal.timeout(limitMs)]));
+    ({ status } = response);
+    for await (const chunk of response.body) text += chunk.toString("utf8");
+  } catch (cause) {
+    throw new ProcessError("REQUEST_FAILED", `${connection.server} cannot be asked for its Nodes`, { cause });
+  } finally {
+    connection.close();
+  }
+  if (status !== 200) {
+    throw new ProcessError(
+      "REQUEST_FAILED",
+      `${connection.server} does not list its Nodes (${status}): ${text.slice(0, 300)}`,
+    );
+  }
+  const body: unknown = JSON.parse(text);
+  return isRecord(body) && Array.isArray(body.items) ? body.items : [];
 }

@@ -3,10 +3,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { makeKpng } from "../kpng.ts";
+import { loadKpng } from "../kpng.ts";
 import { complete } from "./completion.ts";
 
-const program = makeKpng(new AbortController().signal);
+const program = (await loadKpng())(new AbortController().signal);
 
 test.each([
   ["", ["kube", "file", "api", "replay", "local", "get", "describe", "explain", "completion"]],

@@ -2,12 +2,10 @@ import { Argument, Command } from "commander";
 
 /**
  * `kpng completion bash|zsh|fish`: prints a script that makes a shell complete commands and options of `kpng`. The
- * script asks the hidden command `kpng __complete WORDS`, so it stays right when `kpng` gets new commands. `makeKpng`
- * adds both commands. They are in one file, because the scripts call the second one.
+ * script asks the hidden command `kpng __complete WORDS`, so it stays right when `kpng` gets new commands.
  */
-export function makeCompletion(program: Command): { readonly completion: Command; readonly answer: Command } {
-  const completion = new Command("completion")
-    .description("print a script that completes commands and options in a shell")
+export function makeCompletion(): Command {
+  return new Command("completion")
     .addArgument(new Argument("<shell>", "bash, zsh or fish").choices(Object.keys(scripts)))
     .addHelpText(
       "after",
@@ -19,14 +17,17 @@ Examples:
 `,
     )
     .action((shell: keyof typeof scripts) => void process.stdout.write(scripts[shell]));
-  const answer = new Command("__complete")
+}
+
+/** `kpng __complete WORDS`: prints the words that may replace the last one. */
+export function makeAnswer(program: Command): Command {
+  return new Command("__complete")
     .argument("[words...]")
     .allowUnknownOption()
     .helpOption(false)
     .action((words: readonly string[]) => {
       for (const word of complete(words, program)) process.stdout.write(`${word}\n`);
     });
-  return { completion, answer };
 }
 
 /**

@@ -1,60 +1,49 @@
-import { type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
-import type { Command } from "commander";
-import { makeAnalyze } from "../inspect/analyze/analyze.ts";
-import { bugReportCommand } from "../inspect/bug-report/bug-report.ts";
-import { describeEndpointCommand } from "../inspect/describe/describe-endpoint.ts";
-import { describeNodeCommand } from "../inspect/describe/describe-node.ts";
-import { describeServiceCommand } from "../inspect/describe/describe-service.ts";
+import type { Transport } from "@connectrpc/connect";
+import { addOptions, type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
+import { Command } from "commander";
+import { dialRemote, remoteOptions } from "../context/api-client.ts";
+import type { Options } from "../context/command-context.ts";
+import { makeAnalyze } from "../inspect/analyze.ts";
+import { backendCommand, rulesCommand } from "../inspect/backend.ts";
+import { bugReportCommand } from "../inspect/bug-report.ts";
+import { changesCommand } from "../inspect/changes.ts";
+import { describeEndpointCommand, endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
-import { backendCommand } from "../inspect/get/backend.ts";
-import { changesCommand } from "../inspect/get/changes.ts";
-import { endpointsCommand } from "../inspect/get/endpoints.ts";
-import { nodesCommand } from "../inspect/get/nodes.ts";
-import { rulesCommand } from "../inspect/get/rules.ts";
-import { servicesCommand } from "../inspect/get/services.ts";
-import { subscribersCommand } from "../inspect/get/subscribers.ts";
-import { viewCommand } from "../inspect/get/view.ts";
-import { withRequestErrors } from "../inspect/query/inspect-client.ts";
-import type { InspectCommand } from "../inspect/query/inspect-command.ts";
-import { progressTransport } from "../inspect/query/progress-transport.ts";
-import { recordCommand } from "../inspect/record/record.ts";
+import { describeNodeCommand, nodesCommand, subscribersCommand } from "../inspect/nodes.ts";
+import { type InspectCommand, progressTransport, withPlainErrors, withRequestErrors } from "../inspect/query/client.ts";
+import { recordCommand } from "../inspect/record.ts";
+import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
 import { statusCommand } from "../inspect/status.ts";
 import { topCommand } from "../inspect/top.ts";
 import { traceCommand } from "../inspect/trace.ts";
-import { makeGroup, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
-import { dialRemote, remoteOptions } from "./remote-options.ts";
 
-/**
- * `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: query a remote watcher, or a backend
- * of this node.
- *
- * `makeKpng` and `makeQueries` add them. Separate from the folder `inspect/`, whose files each have one command and do
- * not know how it is connected, and from `inspect-source.ts`, which queries a watcher in this process.
- */
-export function makeInspect(signal: AbortSignal): readonly Command[] {
+/** `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: query a remote watcher or a backend. */
+export function makeInspect(name: string, signal: AbortSignal): Command {
   const withTransport: WithTransport = async (options, work) => {
     const api = String(options.api ?? "");
     const transport = progressTransport(dialRemote(options), api);
     await withRequestErrors(api, signal, () => work(transport));
   };
-  const make = (command: InspectCommand, path = "", more: readonly OptionSpec[] = []): Command =>
-    makeInspectCommand(command, [...more, ...remoteOptions], `kpng ${path}${command.name}`, withTransport, signal);
+  const make = (command: InspectCommand, path = ""): Command => {
+    const asksView = [viewCommand, describeEndpointCommand, explainCommand].includes(command);
+    const options = [...(asksView ? [proxyNameFilter] : []), ...remoteOptions];
+    return makeInspectCommand(command, options, `kpng ${path}${command.name}`, withTransport, signal);
+  };
   const lists = [servicesCommand, endpointsCommand, nodesCommand, subscribersCommand, changesCommand];
-  const get = [...lists, backendCommand, rulesCommand].map((command) => make(command, "get "));
-  return [
-    makeGroup("get", [...get, make(viewCommand, "get ", [proxyNameFilter])]),
-    makeGroup("describe", [
-      ...[describeServiceCommand, describeNodeCommand].map((command) => make(command, "describe ")),
-      make(describeEndpointCommand, "describe ", [proxyNameFilter]),
-    ]),
-    make(explainCommand, "", [proxyNameFilter]),
-    make(statusCommand),
-    make(makeAnalyze(true)),
-    make(traceCommand),
-    make(topCommand),
-    make(recordCommand),
-    make(bugReportCommand),
-  ];
+  const groups = {
+    get: [...lists, backendCommand, rulesCommand, viewCommand],
+    describe: [describeServiceCommand, describeNodeCommand, describeEndpointCommand],
+  };
+  if (name === "get" || name === "describe") {
+    return makeGroup(
+      name,
+      groups[name].map((command) => make(command, `${name} `)),
+    );
+  }
+  const single = [statusCommand, explainCommand, topCommand, makeAnalyze(true), traceCommand, recordCommand];
+  const found = [...single, bugReportCommand].find((command) => command.name === name);
+  if (found === undefined) throw new Error(`no command "${name}"`);
+  return make(found);
 }
 
 /** For commands that do not follow a source: a source has this option itself. */
@@ -64,3 +53,47 @@ const proxyNameFilter: OptionSpec = {
   default: "",
   parse: parseProxyName,
 };
+
+/**
+ * How an inspect command reaches its watcher: it connects as the options say, passes the transport to `work`, and
+ * disconnects. `inspect.ts` (a remote watcher) and `inspect-source.ts` (a watcher in this process) each have such a
+ * function, and make their commands with the functions of this file, which is separate for that reason.
+ */
+export type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
+
+/**
+ * Turns an inspect command into a command of commander. `path` is how a user calls it, for its examples. The queries
+ * themselves are in `inspect/`.
+ */
+export function makeInspectCommand(
+  { name, aliases = [], argument, parseArgument, description, options, examples, run }: InspectCommand,
+  moreOptions: readonly OptionSpec[],
+  path: string,
+  withTransport: WithTransport,
+  signal: AbortSignal,
+): Command {
+  // For "[name...]", commander calls `collect` for each word with the words before it; for "[name]" once.
+  const isList = argument?.includes("...") === true;
+  const collect = (word: string, before: unknown): unknown => {
+    const parsed = parseArgument?.(word) ?? word;
+    return isList ? [...((before as readonly string[] | undefined) ?? []), parsed] : parsed;
+  };
+  const command = addOptions(new Command(name), [...options, ...moreOptions])
+    .description(description)
+    .aliases([...aliases])
+    .addHelpText("after", examples.replaceAll("COMMAND", path));
+  if (argument !== undefined) command.argument(argument, "", collect);
+  return command.action((...parts: readonly unknown[]) => {
+    const self = parts.at(-1) as Command;
+    const words = argument === undefined ? [] : ([parts[0] ?? []].flat() as string[]);
+    const values = self.optsWithGlobals();
+    return withPlainErrors(() => withTransport(values, (transport) => run(transport, words, values, signal)));
+  });
+}
+
+const groups = { get: "show what a watcher or a backend holds", describe: "show everything about one object" } as const;
+
+/** The command `get` or `describe`, with its subcommands. */
+export function makeGroup(name: keyof typeof groups, commands: readonly Command[]): Command {
+  return commands.reduce((group, command) => group.addCommand(command), new Command(name).description(groups[name]));
+}

@@ -2,36 +2,34 @@ import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.t
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import { prepareBackend } from "@kpng/backend-kit/backend/run-backend.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import { clientOptions } from "@kpng/process/token-file.ts";
 import { Command } from "commander";
 import { readApiClient } from "../context/api-client.ts";
 import { type Options, withContext } from "../context/command-context.ts";
-import { externalBackend } from "../sink/external-program.ts";
-import { addExternalBackends } from "./external-backends.ts";
+import { withPlainErrors } from "../inspect/query/client.ts";
+import { externalBackend } from "../sink/sinks.ts";
 
 /**
  * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the state of the cluster;
- * the backend puts the part for its node into effect. `makeKpng` adds it. Separate from `source.ts`, whose `to-local`
- * runs the watcher, too.
+ * the backend puts the part for its node into effect.
  */
 export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const local = addOptions(new Command("local"), [
     ...connectionOptions,
     ...clientOptions("the connection to the watcher"),
-  ])
-    .description("run a backend for one node, with a remote watcher")
-    .addHelpText(
-      "after",
-      `
+  ]).addHelpText(
+    "after",
+    `
 A program kpng-NAME on the PATH can be run as to-NAME.
 
 Examples:
   kpng local --api watcher.kube-system:12090 to-json --node-name n1
   kpng local --api unix:///run/kpng.sock to-callout --callout ./rules.sh
 `,
-    );
+  );
   for (const backend of backends) {
     const command = addOptions(new Command(`to-${backend.name}`).aliases(aliasesOf(backend)), [
       ...backend.options,
@@ -67,4 +65,58 @@ export async function runLocalBackend(backend: BackendCommand, options: Options,
     const { main, beside } = prepareBackend(backend, options, { ...context, ...client });
     await runWithMain(main, beside, signal);
   });
+}
+
+/**
+ * `kpng diff NAME`: compares the installed rules with the desired ones, for the backends that support it. It runs the
+ * backend as `kpng local` does, with options under which it compares once and exits.
+ */
+export function makeDiff(backends: readonly BackendCommand[], signal: AbortSignal): Command {
+  const diff = new Command("diff").addHelpText(
+    "after",
+    `
+Examples:
+  kpng diff iptables --node-name n1
+  kpng diff iptables --api watcher.kube-system:12090 --node-name n1 -o yaml
+
+The exit code is 0 if nothing differs, 1 if something differs, and 2 if the comparison failed: standard error has the reason.
+`,
+  );
+  for (const backend of backends.filter(({ canDiff }) => canDiff === true)) {
+    const command = addOptions(new Command(backend.name), [
+      ...connectionOptions,
+      ...clientOptions("the connection to the watcher"),
+      ...backend.options,
+      ...followOptions,
+      ...statusServerOptions,
+      logLevelOption,
+    ])
+      .description(`compare the rules of kpng-${backend.name}, like kpng-${backend.name} --diff`)
+      .action((_options: Options, self: Command) => {
+        // A person reads the answer: the error follows in plain text, so the log adds nothing.
+        const isDefault = self.getOptionValueSource("logLevel") === "default";
+        const options = { ...self.optsWithGlobals(), diff: true, ...(isDefault ? { logLevel: "off" } : {}) };
+        return withPlainErrors(() => runLocalBackend(backend, options, signal));
+      });
+    diff.addCommand(answersByExitCode(command, () => true));
+  }
+  return diff;
+}
+
+/**
+ * Makes `command` accept any other `to-NAME`: `run` gets the name and all further arguments, for the program
+ * `kpng-NAME` on the PATH. A backend can therefore be installed without a change to `kpng`.
+ */
+export function addExternalBackends(
+  command: Command,
+  run: (name: string, args: readonly string[], options: Options) => Promise<void>,
+): void {
+  const any = new Command("*").argument("[arguments...]").allowUnknownOption().helpOption(false);
+  any.action((words: readonly string[], _options: Options, self: Command) => {
+    const [word = "", ...args] = words;
+    if (!/^to-[a-z0-9-]+$/.test(word))
+      throw new ProcessError("BAD_OPTION", `unknown backend "${word}": expected to-NAME`);
+    return run(word.slice("to-".length), args, self.optsWithGlobals());
+  });
+  command.addCommand(any, { hidden: true });
 }

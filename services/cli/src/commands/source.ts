@@ -1,37 +1,44 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
+import { watcherTimeoutOption } from "@kpng/backend-kit/backend/backend-options.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
-import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
+import { addOptions, logLevelOption, type OptionSpec, statusServerOptions } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
 import { observeCurrency } from "@kpng/watcher/store/observe-currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
+import { localTransport } from "@kpng/watcher/stream/serve/local-transport.ts";
 import { traceRevisions } from "@kpng/watcher/trace/traces.ts";
 import { Command } from "commander";
 import { type Options, withContext } from "../context/command-context.ts";
-import type { SinkCommand } from "../sink/sink-command.ts";
+import { makeAnalyze } from "../inspect/analyze.ts";
+import { changesCommand } from "../inspect/changes.ts";
+import { describeEndpointCommand, endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
+import { explainCommand } from "../inspect/explain.ts";
+import { nodesCommand } from "../inspect/nodes.ts";
+import { type InspectCommand, showProgress, withRequestErrors } from "../inspect/query/client.ts";
+import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
+import { routesOptions, type SinkCommand, toExternal, toFile, toLocal } from "../sink/sinks.ts";
 import { toApi } from "../sink/to-api.ts";
-import { toExternal } from "../sink/to-external.ts";
-import { toFile } from "../sink/to-file.ts";
-import { toLocal } from "../sink/to-local.ts";
-import { proxyNameOption, readProxyNames } from "../source/proxy-names.ts";
-import type { SourceCommand } from "../source/source-command.ts";
-import { addExternalBackends } from "./external-backends.ts";
-import { makeInspectSource } from "./inspect-source.ts";
+import { proxyNameOption, readProxyNames, type SourceCommand } from "../source/source-command.ts";
+import { makeGroup, makeInspectCommand, type WithTransport } from "./inspect.ts";
+import { addExternalBackends } from "./local.ts";
 
 /**
  * `kpng SOURCE to-api|to-file|to-local|get|explain …`: options of the source are accepted before and after the sink.
  * SOURCE is where the cluster's objects come from: kube, file, api or replay. The command after it serves, writes,
  * applies or queries them.
- *
- * `makeKpng` calls it for each source. Separate from the folders `source/` and `sink/`, each of which has one half of
- * such a command: this file combines them.
  */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
-  const command = addOptions(new Command(source.name), [...source.options, proxyNameOption])
-    .description(source.description)
-    .addHelpText("after", source.examples);
+  const command = addOptions(new Command(source.name), [...source.options, proxyNameOption]).addHelpText(
+    "after",
+    source.examples,
+  );
   for (const sink of [toApi, toFile]) command.addCommand(makeSink(source, sink, [], signal));
   const local = addOptions(new Command("to-local"), [...statusServerOptions, logLevelOption])
     .description("run a backend for one node in this process")
@@ -72,4 +79,71 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     ];
     await runWithMain(main, beside, signal);
   });
+}
+
+/** `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the objects of the source. */
+export function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
+  const withTransport: WithTransport = (options, work) =>
+    withContext(options, "kpng-watcher", async (context) => {
+      const store = new Store();
+      const sink = filterProxyNames(store, readProxyNames(options));
+      const routes = routesOptions(readProxyNames(options), store, context);
+      const stop = new AbortController();
+      const transport = localTransport({ ...routes, moreServices: [inspection(routes)] }, stop.signal);
+      const main: Task = {
+        name: "inspect",
+        run: async (ended) => {
+          const limitMs = source.asksServer === true ? Number(options.watcherTimeout) : 0;
+          if (!(await hasState(store, context.health, limitMs, ended))) return;
+          await withRequestErrors("watcher in this process", ended, () => work(transport));
+        },
+      };
+      try {
+        await runWithMain(main, [source.make({ ...options, isQuery: true }, sink, context)], signal);
+      } finally {
+        stop.abort();
+      }
+    });
+  const options = [{ ...logLevelOption, default: "off" }, ...(source.asksServer === true ? [serverTimeoutOption] : [])];
+  const make = (command: InspectCommand, path = ""): Command =>
+    makeInspectCommand(command, options, `kpng ${source.name} ${path}${command.name}`, withTransport, signal);
+  const get = [servicesCommand, endpointsCommand, nodesCommand, changesCommand, viewCommand];
+  return [
+    makeGroup(
+      "get",
+      get.map((command) => make(command, "get ")),
+    ),
+    makeGroup(
+      "describe",
+      [describeServiceCommand, describeEndpointCommand].map((command) => make(command, "describe ")),
+    ),
+    make(explainCommand),
+    make(makeAnalyze(false)),
+  ];
+}
+
+const serverTimeoutOption: OptionSpec = {
+  ...watcherTimeoutOption,
+  description: "maximum time until the server has listed everything (0: no limit)",
+};
+
+/**
+ * Waits for the first snapshot of a source; returns false if `signal` aborts first. `limitMs` 0 is no limit.
+ *
+ * Errors: REQUEST_FAILED after `limitMs`, with what the source waits for.
+ */
+async function hasState(store: Store, health: Health, limitMs: number, signal: AbortSignal): Promise<boolean> {
+  const timeout = new AbortController();
+  const timer = limitMs === 0 ? undefined : setTimeout(() => timeout.abort(), limitMs);
+  const hideProgress = showProgress(() => `waiting for ${health.waitingReasons("source/").join("; ") || "the source"}`);
+  const snapshot = await store.next(0, AbortSignal.any([signal, timeout.signal])).finally(hideProgress);
+  clearTimeout(timer);
+  if (snapshot !== undefined) return true;
+  if (signal.aborted) return false;
+  const reasons = health.waitingReasons("source/");
+  const why = reasons.length === 0 ? "nothing received yet" : reasons.join("; ");
+  throw new ProcessError(
+    "REQUEST_FAILED",
+    `no complete cluster state within ${limitMs} ms (--watcher-timeout): ${why}`,
+  );
 }

@@ -2,13 +2,12 @@ import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
 import { formatVersion } from "@kpng/process/run/version.ts";
 import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
+import { dialRemote, remoteOptions } from "../context/api-client.ts";
 import type { Options } from "../context/command-context.ts";
-import { oneLine } from "../inspect/print/terminal-text.ts";
-import { inspectClient } from "../inspect/query/inspect-client.ts";
-import { dialRemote, remoteOptions } from "./remote-options.ts";
+import { oneLine } from "../inspect/print/text.ts";
+import { inspectClient } from "../inspect/query/client.ts";
 
-/** Output of `kpng --version`, which `makeKpng` sets. */
-export const versionText = formatVersion("kpng", packageJson.version);
+const versionText = formatVersion("kpng", packageJson.version);
 
 const versionOptions: readonly OptionSpec[] = [
   {
@@ -30,26 +29,23 @@ const limitMs = 3_000;
 
 /**
  * `kpng version`: prints the version of this program and of the watcher, and warns if they are not supported together.
- * Without a watcher it prints its own version, and the reason. `makeKpng` and `makeQueries` add it. Separate from the
- * commands of `inspect/`, which fail without a watcher.
+ * Without a watcher it prints its own version, and the reason.
  */
 export function makeVersion(signal: AbortSignal): Command {
-  return addOptions(new Command("version"), [...versionOptions, ...remoteOptions])
-    .description("print the version of this program and of the watcher")
-    .action(async (options: Options) => {
-      const version = packageJson.version;
-      const watcher = options.client === true ? undefined : await askVersion(options, signal);
-      const program = { version, nodejs: process.version, platform: `${process.platform}/${process.arch}` };
-      if (options.output === "json") {
-        const more = watcher?.version === undefined ? {} : { watcherVersion: watcher.version };
-        process.stdout.write(`${JSON.stringify({ ...program, ...more })}\n`);
-      } else {
-        process.stdout.write(`${versionText}\n`);
-        if (watcher?.version !== undefined) process.stdout.write(`watcher ${oneLine(watcher.version) || "unknown"}\n`);
-      }
-      const note = watcher?.reason ?? skewOf(version, watcher?.version);
-      if (note !== undefined) process.stderr.write(`warning: ${oneLine(note)}\n`);
-    });
+  return addOptions(new Command("version"), [...versionOptions, ...remoteOptions]).action(async (options: Options) => {
+    const version = packageJson.version;
+    const watcher = options.client === true ? undefined : await askVersion(options, signal);
+    const program = { version, nodejs: process.version, platform: `${process.platform}/${process.arch}` };
+    if (options.output === "json") {
+      const more = watcher?.version === undefined ? {} : { watcherVersion: watcher.version };
+      process.stdout.write(`${JSON.stringify({ ...program, ...more })}\n`);
+    } else {
+      process.stdout.write(`${versionText}\n`);
+      if (watcher?.version !== undefined) process.stdout.write(`watcher ${oneLine(watcher.version) || "unknown"}\n`);
+    }
+    const note = watcher?.reason ?? skewOf(version, watcher?.version);
+    if (note !== undefined) process.stderr.write(`warning: ${oneLine(note)}\n`);
+  });
 }
 
 async function askVersion(

@@ -5,11 +5,7 @@ import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 
-/**
- * Log, health, metrics and tracing of a process, which every source, sink and backend uses. `makeSource`, `makeLocal`
- * and `makeInspectSource` create them once, with {@link withContext}. Separate from these commands, so that sources,
- * sinks and queries can use the type without importing a command.
- */
+/** Log, health, metrics and tracing of a process, which every source, sink and backend uses. */
 export interface CommandContext {
   readonly log: Log;
   readonly health: Health;

@@ -4,7 +4,7 @@ import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpn
 import { type OptionSpec, parseNodeName, parseNonEmptyText, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import { formatEnum, formatProtocol } from "./print/format.ts";
+import { decisionTable } from "./endpoints.ts";
 import {
   isTable,
   type OutputOptions,
@@ -14,10 +14,9 @@ import {
   readOutputOptions,
 } from "./print/output.ts";
 import { type Column, formatTable } from "./print/table.ts";
-import { readProxyName } from "./query/filter-options.ts";
-import { type InspectClient, inspectClient, warnUnknownNode } from "./query/inspect-client.ts";
-import type { InspectCommand } from "./query/inspect-command.ts";
-import { decisionTable } from "./tables/decision-table.ts";
+import { formatEnum, formatProtocol } from "./print/text.ts";
+import { type InspectClient, type InspectCommand, inspectClient, warnUnknownNode } from "./query/client.ts";
+import { readProxyName } from "./query/filters.ts";
 
 const sourceNames: ReadonlyMap<string, SourceKind> = new Map([
   ["pod", SourceKind.POD],
@@ -41,10 +40,7 @@ const settingOptions: readonly OptionSpec[] = [
   repeatable("--nodeport-addresses <cidrs>", "addresses on which the node's proxy serves node ports (default: all)"),
 ];
 
-/**
- * `kpng explain`: asks a watcher what a node does with a packet, and prints its steps and endpoints. `makeInspect` and
- * `makeInspectSource` add it. Separate from `explainMethod` of the watcher, which finds the answer.
- */
+/** `kpng explain`: asks a watcher what a node does with a packet, and prints its steps and endpoints. */
 export const explainCommand: InspectCommand = {
   name: "explain",
   description: "what a node does with a packet, and why",

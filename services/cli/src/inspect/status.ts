@@ -1,16 +1,12 @@
 import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { findFindings } from "./analyze/find-findings.ts";
-import { readWatcherState, type WatcherState } from "./analyze/read-state.ts";
-import { formatAge, formatCount, formatEnum, timestampMs } from "./print/format.ts";
-import { oneLine, terminalText } from "./print/terminal-text.ts";
-import { inspectClient } from "./query/inspect-client.ts";
-import type { InspectCommand } from "./query/inspect-command.ts";
+import { findFindings, readWatcherState, type WatcherState } from "./find-findings.ts";
+import { formatAge, formatCount, formatEnum, oneLine, terminalText, timestampMs } from "./print/text.ts";
+import { type InspectCommand, inspectClient } from "./query/client.ts";
 
 /**
  * `kpng status`: one screen about a watcher: what it holds, how far its nodes are, which are slowest, what fails, and
- * where to look next. `makeInspect` adds it. Separate from `kpng top`, which repeats such a screen and shows changes,
- * and from `kpng analyze`, which explains what is wrong.
+ * where to look next.
  */
 export const statusCommand: InspectCommand = {
   name: "status",

@@ -9,14 +9,11 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { type OptionSpec, parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import { waitMs } from "@kpng/process/wait.ts";
-import { formatAge, formatCount, formatEnum, timestampMs } from "./print/format.ts";
-import { printScreen } from "./print/screen.ts";
+import { changeTable } from "./changes.ts";
+import { nodeTable } from "./nodes.ts";
 import { formatTable } from "./print/table.ts";
-import { inspectClient } from "./query/inspect-client.ts";
-import type { InspectCommand } from "./query/inspect-command.ts";
-import { keepAsking } from "./query/keep-asking.ts";
-import { changeTable } from "./tables/change-table.ts";
-import { nodeTable } from "./tables/node-table.ts";
+import { formatAge, formatCount, formatEnum, terminalText, timestampMs } from "./print/text.ts";
+import { type InspectCommand, inspectClient, keepAsking } from "./query/client.ts";
 
 /** When to update, and how often. */
 const updateOptions: readonly OptionSpec[] = [
@@ -36,8 +33,7 @@ const updateOptions: readonly OptionSpec[] = [
 
 /**
  * `kpng top`: prints the state of a watcher every few seconds. It shows the totals, the newest changes and the nodes
- * that are behind, like top(1) for processes. `makeInspect` adds it. Separate from `kpng status`, which prints once and
- * reads the whole state of the watcher.
+ * that are behind, like top(1) for processes.
  */
 export const topCommand: InspectCommand = {
   name: "top",
@@ -126,4 +122,25 @@ function formatRate(status: GetStatusResponse, previous: GetStatusResponse | und
   const seconds = (timestampMs(status.storedAt) - timestampMs(previous.storedAt)) / 1_000;
   const revisions = Number(status.revision - previous.revision);
   return `  ${seconds <= 0 ? "0" : (revisions / seconds).toFixed(1)} revisions/s`;
+}
+
+/**
+ * Prints one update of `kpng top`: on a terminal it replaces the previous one, elsewhere it is appended after an empty
+ * line. `isFirst` is true for the first update.
+ */
+export function printScreen(text: string, isFirst: boolean): void {
+  const { isTTY = false, rows: height } = process.stdout;
+  const safe = terminalText(text);
+  // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
+  if (isTTY) process.stdout.write(`\u001b[H${toScreen(safe, height)}\u001b[J`);
+  else process.stdout.write(`${isFirst ? "" : "\n"}${safe}`);
+}
+
+/** Returns the lines that fit on the terminal, each with a code that clears the rest of the line. */
+function toScreen(text: string, height: number | undefined): string {
+  const lines = text.trimEnd().split("\n");
+  return lines
+    .slice(0, height ? Math.max(1, height - 1) : lines.length)
+    .map((line) => `${line}\u001b[K\n`)
+    .join("");
 }

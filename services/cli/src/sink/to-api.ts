@@ -13,9 +13,8 @@ import { statusPage } from "@kpng/watcher/page/status-page.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import { InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
-import { readProxyNames } from "../source/proxy-names.ts";
-import { routesOptions } from "./routes-options.ts";
-import type { SinkCommand } from "./sink-command.ts";
+import { readProxyNames } from "../source/source-command.ts";
+import { routesOptions, type SinkCommand } from "./sinks.ts";
 import { makeTokenChecker, tokenOptions } from "./token-options.ts";
 
 const connectionOptions: readonly OptionSpec[] = [
@@ -76,10 +75,7 @@ const connectionOptions: readonly OptionSpec[] = [
 
 const defaultListen = ["tcp://127.0.0.1:12090"];
 
-/**
- * `kpng SOURCE to-api`: serves the state to nodes, relays and people. `makeSource` adds it. Separate from `serveTask`
- * of the watcher, which serves: this file only reads the options.
- */
+/** `kpng SOURCE to-api`: serves the state to nodes, relays and people. */
 export const toApi: SinkCommand = {
   name: "to-api",
   description: "serve the state to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",

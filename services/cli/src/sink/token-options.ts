@@ -3,7 +3,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { makeReviewCounter, TokenChecker } from "@kpng/watcher/identity/token-checker.ts";
 import { kubeReviews } from "@kpng/watcher/identity/token-review.ts";
 import type { Options } from "../context/command-context.ts";
-import type { SinkContext } from "./sink-command.ts";
+import type { SinkContext } from "./sinks.ts";
 
 /**
  * Options of `to-api` for clients that prove their identity by ServiceAccount tokens.

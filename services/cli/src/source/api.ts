@@ -7,17 +7,14 @@ import { clientOptions } from "@kpng/process/token-file.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { readApiClient } from "../context/api-client.ts";
 import { connect, kubeOptions } from "./kube.ts";
-import type { SourceCommand } from "./source-command.ts";
-import { staleOption } from "./stale-option.ts";
+import { type SourceCommand, staleOption } from "./source-command.ts";
 
 /**
  * `kpng api`: reads the cluster from another watcher, as a relay. The other watcher sends it the whole cluster state,
- * not the view of one node. `makeKpng` passes it to `makeSource`. Separate from
- * `apiSource` of the watcher, which reads: this file only reads the options.
+ * not the view of one node.
  */
 export const apiCommand: SourceCommand = {
   name: "api",
-  description: "read the cluster from another watcher (a relay)",
   asksServer: true,
   options: [
     {

@@ -1,17 +1,14 @@
 import type { LogFields } from "@kpng/process/log.ts";
 import { repeatableNonEmpty } from "@kpng/process/options.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
-import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
-import type { SourceCommand } from "./source-command.ts";
+import { decodeOptionsOf, keepOptions, type SourceCommand } from "./source-command.ts";
 
 /**
  * `kpng file`: reads the cluster from files. The files are Kubernetes manifests or state files of `kpng SOURCE
- * to-file`. `makeKpng` passes it to `makeSource`. Separate from `fileSource` of the
- * watcher, which reads the files: this file only reads the options.
+ * to-file`.
  */
 export const fileCommand: SourceCommand = {
   name: "file",
-  description: "read the cluster from files: Kubernetes manifests, or KPNG's state files",
   options: [
     repeatableNonEmpty("-i, --input <path>", "file or folder to read, or - for standard input", [
       "globalv1-state.yaml",

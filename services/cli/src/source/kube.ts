@@ -1,10 +1,7 @@
 import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
 import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import type { Options } from "../context/command-context.ts";
-import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
-import { readProxyNames } from "./proxy-names.ts";
-import type { SourceCommand } from "./source-command.ts";
-import { staleOption } from "./stale-option.ts";
+import { decodeOptionsOf, keepOptions, readProxyNames, type SourceCommand, staleOption } from "./source-command.ts";
 
 /** Options of {@link connect}. */
 export const kubeOptions: readonly OptionSpec[] = [
@@ -19,14 +16,9 @@ export const kubeOptions: readonly OptionSpec[] = [
   },
 ];
 
-/**
- * `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. `makeKpng` passes
- * it to `makeSource`. Separate from `kubeSource` of the watcher, which watches and loads the
- * Kubernetes client: this file only reads the options.
- */
+/** `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. */
 export const kubeCommand: SourceCommand = {
   name: "kube",
-  description: "watch the API server of the cluster",
   asksServer: true,
   options: [...kubeOptions, staleOption, ...keepOptions],
   examples: `

@@ -5,12 +5,10 @@ import type { SourceCommand } from "./source-command.ts";
 
 /**
  * `kpng replay`: replays a recording. The recording comes from `kpng record`; its state and changes appear as if they
- * came from a cluster. `makeKpng` passes it to `makeSource`. Separate from
- * `replaySource` of the watcher, which replays: this file only reads the options.
+ * came from a cluster.
  */
 export const replayCommand: SourceCommand = {
   name: "replay",
-  description: "replay a recording of kpng record",
   options: [
     {
       flags: "-i, --input <file>",

@@ -1,16 +1,20 @@
-import type { OptionSpec } from "@kpng/process/options.ts";
+import { type OptionSpec, parseDurationMs, parseProxyName, repeatable } from "@kpng/process/options.ts";
+import {
+  type DecodeOptions,
+  defaultNodeLabels,
+  makeDecodeOptions,
+} from "@kpng/watcher/source/decode/decode-options.ts";
 import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
+import { standardStaleAfterMs } from "@kpng/watcher/source/probe-server.ts";
 import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
 /**
  * A command that reads the objects of the cluster from somewhere: `kpng NAME to-…`. The sources are `kube`, `file`,
- * `api` and `replay`; `makeSource` combines each with every sink. Separate from `SinkCommand`, the other half of such a
- * command, because every source can be combined with every sink.
+ * `api` and `replay`; `makeSource` combines each with every sink.
  */
 export interface SourceCommand {
   readonly name: string;
-  readonly description: string;
   readonly options: readonly OptionSpec[];
   readonly examples: string;
   /** True if the objects come from a server, which may be unreachable. Default false. */
@@ -19,3 +23,64 @@ export interface SourceCommand {
   readonly connect?: ((options: Options) => Promise<KubeConnection>) | undefined;
   make(options: Options, sink: ClusterSink, context: CommandContext): Source;
 }
+
+/**
+ * Option that selects the Services to serve. A Service names its proxy in the label
+ * `service.kubernetes.io/service-proxy-name`. `makeSource` adds the option to every source and not to the sinks, as in
+ * KPNG, because it holds for all of them.
+ */
+export const proxyNameOption: OptionSpec = (() => {
+  const spec = repeatable(
+    "--service-proxy-name <name>",
+    "read and serve only Services with this value of the label service.kubernetes.io/service-proxy-name; subscribers that name " +
+      "no value get the first (default: Services without the label, and any other value on request)",
+  );
+  const parse = (text: string, previous: unknown): unknown => {
+    // Rejects invalid names.
+    text.split(",").forEach(parseProxyName);
+    return spec.parse?.(text, previous);
+  };
+  return { ...spec, parse };
+})();
+
+/** Returns the values of {@link proxyNameOption}, for the source `kube` and the sinks `to-api` and `to-local`. */
+export function readProxyNames(options: Options): readonly string[] {
+  return options.serviceProxyName as readonly string[];
+}
+
+/**
+ * Options that select the labels and annotations to keep; a source drops all others when it decodes an object. Fewer
+ * kept labels mean fewer changes to send. The sources `kube` and `file` share these options, hence a file of their own.
+ */
+export const keepOptions: readonly OptionSpec[] = [
+  repeatable("--with-service-labels <glob>", "glob of the Service labels to keep"),
+  repeatable("--with-service-annotations <glob>", "glob of the Service annotations to keep"),
+  repeatable("--with-node-labels <glob>", "glob of the Node labels to keep", defaultNodeLabels),
+  repeatable("--with-node-annotations <glob>", "glob of the Node annotations to keep"),
+];
+
+/**
+ * The values of {@link keepOptions}, for the decoders. `kpng SOURCE get` and its siblings keep all labels by default.
+ */
+export function decodeOptionsOf(options: Options): DecodeOptions {
+  // A query sends nothing to nodes, so labels cost nothing.
+  const orAll = (globs: unknown, standard: readonly string[]): readonly string[] =>
+    options.isQuery === true && String(globs) === String(standard) ? ["*"] : (globs as readonly string[]);
+  return makeDecodeOptions({
+    serviceLabels: orAll(options.withServiceLabels, []),
+    serviceAnnotations: options.withServiceAnnotations as readonly string[],
+    nodeLabels: orAll(options.withNodeLabels, defaultNodeLabels),
+    nodeAnnotations: options.withNodeAnnotations as readonly string[],
+  });
+}
+
+/**
+ * Option of the sources that read from a server: the time without an answer after which the state may be out of date.
+ * `kubeCommand` and `apiCommand` share it, hence a file of its own; files and recordings have no server.
+ */
+export const staleOption: OptionSpec = {
+  flags: "--stale-after <duration>",
+  description: "time without an answer of the server after which the state counts as out of date",
+  parse: parseDurationMs,
+  default: standardStaleAfterMs,
+};

@@ -124,10 +124,8 @@ export function baseUrlOf(address: ApiAddress): string {
   return `${address.isTls ? "https" : "http"}://${host}:${address.port}`;
 }
 
-/**
- * Opens a connection to a watcher, with TLS for HTTP/2 if the address says so. `kpng dashboard` needs it without gRPC.
- */
-export function openSocket(address: ApiAddress, tls: ReadTls | undefined): Socket {
+/** Opens a connection to a watcher, with TLS for HTTP/2 if the address says so. */
+function openSocket(address: ApiAddress, tls: ReadTls | undefined): Socket {
   if (address.kind === "unix") return connectSocket(address.path);
   const { host, port } = address;
   // SNI takes host names only, not addresses (RFC 6066 §3).

@@ -3,7 +3,7 @@ import { isIP } from "node:net";
 
 /**
  * Returns why a call seems to come from a web page in a browser; undefined for other calls. Pure. The handlers of
- * `makeCallHandler` and of `kpng dashboard` (`serveDashboard`) call it, because clients may have rights by where they
+ * `makeCallHandler` call it, because clients may have rights by where they
  * are: over loopback, or in a network whose watcher allows every client.
  *
  * Any page can send requests to such an address. With a name of its own that resolves to it (DNS rebinding), it can

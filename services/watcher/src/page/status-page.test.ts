@@ -87,7 +87,7 @@ test.each(["/", "/page.js", "/live"])(
     await serve({ trustsLoopback: false });
     const response = await get(path);
     expect(response.status).toBe(401);
-    expect(await response.text()).toContain("kpng dashboard");
+    expect(await response.text()).toContain("kubectl port-forward");
   },
 );
 

@@ -61,7 +61,7 @@ function refusalOf(
   }
 }
 
-const remedy = "kpng dashboard shows this page with the certificate or token of its user.";
+const remedy = "Open it over loopback, for example through kubectl port-forward or ssh -L.";
 
 function sendAsset({ method, headers }: ServerRequest, response: ServerResponse, asset: Asset): void {
   // A proxy that compresses makes the tag weak: `W/"…"`.

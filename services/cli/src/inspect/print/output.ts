@@ -3,37 +3,23 @@ import { compareText } from "@kpng/model/text-order.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import { colorOption, type Paint, paintOf } from "./color.ts";
-import { parseColumns, parseTemplate, valuesAt } from "./json-path.ts";
 import { plainMessage } from "./plain-message.ts";
-import { type Column, formatTable } from "./table.ts";
-import { oneLine, terminalJson, terminalText } from "./terminal-text.ts";
+import { type Column, formatTable, type TableSpec } from "./table.ts";
+import { hasUnsafe, oneLine, terminalJson, terminalText } from "./text.ts";
 
 // Prints what a watcher or a backend answers, in the format that the user chose. The commands of `inspect/` that list
 // messages call `readOutputOptions`, `printRows` and `printMessages`. Separate from them, because all have these
 // formats.
 
-/** Values of `--output`: tables and templates for people, JSON and YAML for programs. */
-type OutputFormat =
-  | { readonly kind: "table" | "wide" | "json" | "jsonl" | "yaml" | "name" }
-  | { readonly kind: "jsonpath"; readonly fill: (root: JsonValue) => string }
-  | { readonly kind: "custom-columns"; readonly columns: readonly Column<JsonValue>[] };
-
-const plainFormats = ["table", "wide", "json", "jsonl", "yaml", "name"] as const;
+/** Values of `--output`: tables for people, JSON and YAML for programs. */
+const formats = ["table", "wide", "json", "yaml", "name"] as const;
+type OutputFormat = (typeof formats)[number];
 
 /** Parses a value of `--output`. Errors: InvalidArgumentError. */
 export function parseOutputFormat(text: string): OutputFormat {
-  const [name = "", rest] = text.split(/=(.*)/s);
-  const kind = plainFormats.find((format) => format === text);
-  if (kind !== undefined) return { kind };
-  if (name === "jsonpath" && rest) {
-    const fill = parseTemplate(rest);
-    return { kind: name, fill: (root) => terminalText(fill(root)) };
-  }
-  if (name === "custom-columns" && rest) return { kind: name, columns: parseColumns(rest) };
-  throw new InvalidArgumentError(
-    "expected table, wide, json, jsonl, yaml, name, jsonpath=TEMPLATE or custom-columns=TITLE:.field,…",
-  );
+  const format = formats.find((one) => one === text);
+  if (format !== undefined) return format;
+  throw new InvalidArgumentError("expected table, wide, json, yaml or name; jq formats the output of -o json");
 }
 
 /** Options of all commands that print what a watcher or a backend answers: format, headers and order. */
@@ -41,31 +27,15 @@ export const outputOptions: readonly OptionSpec[] = [
   {
     flags: "-o, --output <format>",
     description:
-      "table, wide, json (one array), jsonl (one object per line), yaml (one document per object), name, " +
-      "jsonpath=TEMPLATE or custom-columns=TITLE:.field,…",
+      "table, wide, json (one array; with --watch, one object per line), yaml (one document per object) or name",
     default: "table",
     // KPNG_OUTPUT is the file of to-file.
     env: "KPNG_OUTPUT_FORMAT",
-    parse: (text) => {
-      parseOutputFormat(text);
-      return text;
-    },
+    parse: parseOutputFormat,
   },
   { flags: "--no-headers", description: "print tables without headers", env: "KPNG_NO_HEADERS" },
   { flags: "--sort-by <path>", description: "field of the rows in JSON, for example .name or .endpoints.ready" },
-  colorOption,
 ];
-
-/**
- * Columns that show messages of one type as the rows of a table. Commands such as `kpng get services` pass them to
- * {@link printRows}.
- */
-export interface TableSpec<D extends DescMessage> {
-  readonly schema: D;
-  readonly columns: readonly Column<MessageShape<D>>[];
-  /** Name of a row, for `-o name`: `service/default/web`. Absent if rows have no names. */
-  readonly nameOf?: ((row: MessageShape<D>) => string) | undefined;
-}
 
 /** How a command prints its rows. `readOutputOptions` makes it, and the functions of this file take it. */
 export interface OutputOptions {
@@ -76,8 +46,6 @@ export interface OutputOptions {
   readonly write: (text: string) => unknown;
   /** Formats a document; only for `-o yaml`. */
   readonly formatYaml?: ((value: JsonObject) => string) | undefined;
-  /** Colours cells of tables. Default: no colours. */
-  readonly paint?: Paint | undefined;
 }
 
 /** The values of {@link outputOptions}. */
@@ -85,17 +53,30 @@ export async function readOutputOptions(options: Readonly<Record<string, unknown
   const format = parseOutputFormat(String(options.output));
   return {
     format,
-    formatYaml: format.kind === "yaml" ? (await import("./format-yaml.ts")).formatYaml : undefined,
+    formatYaml: format === "yaml" ? await loadYaml() : undefined,
     hasHeaders: options.headers !== false,
     sortBy: options.sortBy as string | undefined,
     write: (text) => process.stdout.write(terminalText(text)),
-    paint: paintOf(options.color),
+  };
+}
+
+/**
+ * Returns a function that formats a value as a YAML document, without characters that change how a terminal shows it.
+ * Loaded on demand: the library has 70 modules.
+ */
+export async function loadYaml(): Promise<(value: JsonObject) => string> {
+  const { Document } = await import("yaml");
+  return (value) => {
+    const isUnsafe = hasUnsafe(JSON.stringify(value));
+    const style = { lineWidth: 0, ...(isUnsafe ? { defaultStringType: "QUOTE_DOUBLE" as const } : {}) };
+    const text = new Document(value, { aliasDuplicateObjects: false }).toString(style);
+    return `---\n${isUnsafe ? terminalJson(text) : text}`;
   };
 }
 
 /** True for the formats that are text for people, and not for programs. */
 export function isTable({ format }: OutputOptions): boolean {
-  return format.kind === "table" || format.kind === "wide";
+  return format === "table" || format === "wide";
 }
 
 /**
@@ -111,50 +92,28 @@ export function printRows<D extends DescMessage>(
 ): void {
   const sorted = sortRows(schema, rows, output.sortBy);
   if (isTable(output)) {
-    if (rows.length > 0) printTable(shownColumns(columns, output), sorted, output);
-  } else if (output.format.kind === "name" && nameOf !== undefined) {
+    if (rows.length > 0) output.write(formatTable(shownColumns(columns, output), sorted, output.hasHeaders));
+  } else if (output.format === "name" && nameOf !== undefined) {
     output.write(sorted.map((row) => `${oneLine(nameOf(row))}\n`).join(""));
   } else printMessages(schema, sorted, output);
 }
 
-/** Prints a table, coloured if the output has colours: `write` would remove the escape sequences. */
-function printTable<T>(
-  columns: readonly Column<T>[],
-  rows: readonly T[],
-  { hasHeaders, paint, write }: OutputOptions,
-  widths: number[] = [],
-): void {
-  const text = formatTable(columns, rows, hasHeaders, widths, paint);
-  if (paint === undefined) write(text);
-  else process.stdout.write(text);
-}
-
-/** Prints messages as JSON, as YAML, or by a template, whose root is `{"items": […]}`. */
+/** Prints messages as JSON or as YAML. Errors: BAD_OPTION for `-o name`. */
 export function printMessages<D extends DescMessage>(
   schema: D,
   messages: readonly MessageShape<D>[],
   output: OutputOptions,
 ): void {
-  const { format, hasHeaders, write } = output;
-  if (format.kind === "name") throw new ProcessError("BAD_OPTION", "-o name: the rows of this command have no names");
+  if (output.format === "name") throw new ProcessError("BAD_OPTION", "-o name: the rows of this command have no names");
   const items = messages.map((message) => plainMessage(schema, message));
-  if (format.kind === "json") write(`${terminalJson(JSON.stringify(items, undefined, 2))}\n`);
-  else if (format.kind === "jsonpath") {
-    const text = format.fill({ items });
-    write(text);
-    if (text === "" && items.length > 0) process.stderr.write(emptyTemplateHint);
-  } else if (format.kind === "custom-columns") write(formatTable(format.columns, items, hasHeaders));
-  else for (const item of items) write(formatValue(item, output));
+  if (output.format === "json") output.write(`${terminalJson(JSON.stringify(items, undefined, 2))}\n`);
+  else for (const item of items) output.write(formatValue(item, output));
 }
 
-const emptyTemplateHint =
-  'Hint: the template selects nothing; its root is {"items": [ROW, …]}, and -o json shows the rows\n';
-
-/** Prints one message that is not a row of a list: JSON is an object, and the root of a template is the message. */
+/** Prints one message that is not a row of a list: JSON is an object. */
 export function printMessage<D extends DescMessage>(schema: D, message: MessageShape<D>, output: OutputOptions): void {
   const { format, write } = output;
-  if (format.kind === "json") write(`${terminalJson(JSON.stringify(plainMessage(schema, message), undefined, 2))}\n`);
-  else if (format.kind === "jsonpath") write(format.fill(plainMessage(schema, message)));
+  if (format === "json") write(`${terminalJson(JSON.stringify(plainMessage(schema, message), undefined, 2))}\n`);
   else printMessages(schema, [message], output);
 }
 
@@ -165,11 +124,19 @@ function sortRows<D extends DescMessage>(
   path: string | undefined,
 ): readonly MessageShape<D>[] {
   if (path === undefined) return rows;
-  const keys = new Map(rows.map((row) => [row, valuesAt(path, plainMessage(schema, row))[0]]));
+  const keys = new Map(rows.map((row) => [row, valueAt(path, plainMessage(schema, row))]));
   if (rows.length > 0 && [...keys.values()].every((key) => key === undefined)) {
     throw new ProcessError("BAD_OPTION", `--sort-by "${path}": no row has this field; see -o json`);
   }
   return rows.toSorted((one, other) => compareKeys(keys.get(one), keys.get(other)));
+}
+
+/** Returns the value at a path of field names and indexes: `.ports[0].port`, also in kubectl's braces. */
+function valueAt(path: string, row: JsonValue): JsonValue | undefined {
+  const words = path.match(/[^.[\]{}]+/g) ?? [];
+  return words.reduce<unknown>((value, word) => (value as Record<string, unknown> | undefined)?.[word], row) as
+    | JsonValue
+    | undefined;
 }
 
 function compareKeys(one: JsonValue | undefined, other: JsonValue | undefined): number {
@@ -180,9 +147,8 @@ function compareKeys(one: JsonValue | undefined, other: JsonValue | undefined): 
 /**
  * Prints the rows of a watch as they arrive.
  *
- * The first column of a table is the event, "put" or "delete". The other formats print an object per event:
- * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`, which is also the root of a template. Names and
- * columns chosen by the user show only puts.
+ * The first column of a table is the event, "put" or "delete". JSON and YAML have an object per event:
+ * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`. Names are those of puts.
  */
 export class WatchPrinter<D extends DescMessage> {
   readonly #table: TableSpec<D>;
@@ -200,25 +166,18 @@ export class WatchPrinter<D extends DescMessage> {
   print(rows: readonly MessageShape<D>[], deletedKeys: readonly string[]): void {
     const { schema, columns } = this.#table;
     const { format, write } = this.#output;
-    if (format.kind === "name" || format.kind === "custom-columns") {
-      printRows(this.#table, rows, { ...this.#output, hasHeaders: this.#needsHeaders });
-      this.#needsHeaders = false;
+    if (format === "name") {
+      printRows(this.#table, rows, this.#output);
       return;
     }
-    if (format.kind !== "table" && format.kind !== "wide") {
-      const events = [
-        ...rows.map((row): JsonObject => ({ event: "put", row: plainMessage(schema, row) })),
-        ...deletedKeys.map((key): JsonObject => ({ event: "delete", key })),
-      ];
-      for (const event of events) {
-        write(format.kind === "jsonpath" ? format.fill(event) : formatValue(event, this.#output));
-      }
+    if (!isTable(this.#output)) {
+      for (const row of rows) write(formatValue({ event: "put", row: plainMessage(schema, row) }, this.#output));
+      for (const key of deletedKeys) write(formatValue({ event: "delete", key }, this.#output));
       return;
     }
     const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
     if (rows.length > 0) {
-      const shown = [event, ...shownColumns(columns, this.#output)];
-      printTable(shown, rows, { ...this.#output, hasHeaders: this.#needsHeaders }, this.#widths);
+      write(formatTable([event, ...shownColumns(columns, this.#output)], rows, this.#needsHeaders, this.#widths));
       this.#needsHeaders = false;
     }
     for (const key of deletedKeys) write(`delete   ${oneLine(key)}\n`);
@@ -226,10 +185,9 @@ export class WatchPrinter<D extends DescMessage> {
 }
 
 function shownColumns<T>(columns: readonly Column<T>[], { format }: OutputOptions): readonly Column<T>[] {
-  return columns.filter(({ isWide }) => isWide !== true || format.kind === "wide");
+  return columns.filter(({ isWide }) => isWide !== true || format === "wide");
 }
 
-function formatValue(value: JsonObject, { format, formatYaml }: OutputOptions): string {
-  if (formatYaml !== undefined) return formatYaml(value);
-  return `${terminalJson(JSON.stringify(value, undefined, format.kind === "json" ? 2 : 0))}\n`;
+function formatValue(value: JsonObject, { formatYaml }: OutputOptions): string {
+  return formatYaml === undefined ? `${terminalJson(JSON.stringify(value))}\n` : formatYaml(value);
 }

@@ -19,9 +19,6 @@ const kubernetesEnums: ReadonlyMap<string, (word: string) => string> = new Map([
  * Converts a message of the inspection API to the JSON that `-o json`, `yaml` and `jsonpath` print. Every field is
  * there, so that a jq filter does not depend on which fields are set. Counts and revisions are numbers, and enum values
  * are words: "current", "TCP". Protobuf's own JSON has texts for 64-bit numbers and names such as APPLY_STATE_CURRENT.
- *
- * `output.ts` calls it for printing and sorting, `RowSelection` for `--field-selector`. Separate from both, so that a
- * field has the same value in all options.
  */
 export function plainMessage<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
   return convertMessage(schema, toJson(schema, message, { alwaysEmitImplicit: true }) as JsonObject);

@@ -1,0 +1,232 @@
+import { type Endpoint, EndpointSchema, Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { parseNodeName } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { runList, warnEmpty, watchOption } from "./list.ts";
+import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
+import type { TableSpec } from "./print/table.ts";
+import { formatFields, formatSection } from "./print/table.ts";
+import { formatProtocol, terminalText } from "./print/text.ts";
+import {
+  type InspectClient,
+  type InspectCommand,
+  inspectClient,
+  pageSize,
+  readNodeEndpoints,
+  readPages,
+} from "./query/client.ts";
+import {
+  allNamespacesOption,
+  namespaceOption,
+  nodeFilterOption,
+  parseFilter,
+  readProxyName,
+  serviceFilterOption,
+  splitService,
+} from "./query/filters.ts";
+
+/**
+ * Columns for endpoints of EndpointSlices. `kpng get endpoints`, `kpng describe service` and `kpng describe node` print
+ * them.
+ */
+export const endpointTable: TableSpec<typeof EndpointSchema> = {
+  schema: EndpointSchema,
+  columns: [
+    { title: "NAMESPACE", cell: ({ namespace }) => namespace },
+    { title: "SERVICE", cell: ({ service }) => service },
+    { title: "ADDRESS", cell: ({ addresses }) => addresses.join(",") },
+    { title: "PORTS", cell: formatPorts },
+    { title: "POD", cell: ({ pod }) => pod },
+    { title: "NODE", cell: ({ node }) => node },
+    { title: "STATE", cell: formatState },
+    { title: "ZONE", cell: ({ zone }) => zone, isWide: true },
+    { title: "FOR-ZONES", cell: ({ hintedZones }) => hintedZones.join(","), isWide: true },
+    { title: "FOR-NODES", cell: ({ hintedNodes }) => hintedNodes.join(","), isWide: true },
+    { title: "SLICE", cell: ({ slice }) => slice, isWide: true },
+  ],
+};
+
+/** Formats `http=8080/TCP`; `8080/TCP` if the port has no name. */
+export function formatPorts({ ports }: Endpoint): string {
+  return ports
+    .map(({ name, port, protocol }) => {
+      const number = protocol === Protocol.UNSPECIFIED ? String(port) : `${port}/${formatProtocol(protocol)}`;
+      return name === "" ? number : `${name}=${number}`;
+    })
+    .join(",");
+}
+
+/** Formats the conditions: "ready", "not ready", "terminating, serving". */
+export function formatState({ isReady, isServing, isTerminating }: Endpoint): string {
+  if (isReady) return isTerminating ? "ready, terminating" : "ready";
+  if (isTerminating) return isServing ? "terminating, serving" : "terminating";
+  return "not ready";
+}
+
+/**
+ * Columns for endpoints as one node uses them, with the reason why it uses each or not. `kpng get view`, `kpng explain`
+ * and `kpng describe endpoint` print them.
+ */
+export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
+  schema: EndpointDecisionSchema,
+  columns: [
+    { title: "NAMESPACE", cell: ({ namespace }) => namespace },
+    { title: "SERVICE", cell: ({ service }) => service },
+    { title: "PORT", cell: formatPort },
+    { title: "ENDPOINT", cell: formatEndpoint },
+    { title: "POD", cell: ({ pod }) => pod },
+    { title: "NODE", cell: ({ node }) => node },
+    { title: "REASON", cell: ({ text }) => text },
+    { title: "SENT", cell: ({ isTold }) => (isTold ? "yes" : "no"), isWide: true },
+    { title: "SETS", cell: formatSets, isWide: true },
+    { title: "SLICE", cell: ({ slice }) => slice, isWide: true },
+  ],
+};
+
+function formatPort({ portName, protocol }: EndpointDecision): string {
+  return [portName, formatProtocol(protocol)].filter((part) => part !== "").join("/");
+}
+
+/** Formats `10.1.0.7:80` or `[fd00::7]:80`; the address alone if there is no port. */
+function formatEndpoint({ address, port }: EndpointDecision): string {
+  if (port === 0) return address;
+  return `${address.includes(":") ? `[${address}]` : address}:${port}`;
+}
+
+function formatSets({ isInClusterSet, isInLocalSet }: EndpointDecision): string {
+  return [isInClusterSet ? "cluster" : "", isInLocalSet ? "local" : ""].filter((set) => set !== "").join(",");
+}
+
+/**
+ * `kpng describe endpoint`: prints all that a watcher knows about an endpoint, once for each EndpointSlice that has it,
+ * and how one node uses it.
+ */
+export const describeEndpointCommand: InspectCommand = {
+  name: "endpoint",
+  aliases: ["endpoints", "ep"],
+  description: "an endpoint with its state and its hints, and how a node uses it",
+  argument: "<pod-or-address>",
+  parseArgument: parseFilter,
+  options: [
+    namespaceOption,
+    serviceFilterOption,
+    {
+      flags: "--node <name>",
+      description: "node whose use of the endpoint is shown (default: the one that it runs on)",
+      default: "",
+      parse: parseNodeName,
+    },
+  ],
+  examples: `
+Examples:
+  COMMAND web-2 -n default
+  COMMAND 10.1.0.2 --node n1
+`,
+  run: async (transport, [endpoint = ""], options) => {
+    const client = inspectClient(transport);
+    const filter = { ...splitService(options), endpoint };
+    const found = await readPages(
+      (pageToken) => client.listEndpoints({ ...filter, pageSize, pageToken }),
+      (page) => page.endpoints,
+    );
+    if (found.length === 0) throw new ProcessError("REQUEST_FAILED", `endpoint "${endpoint}" not found`);
+    const texts: string[] = [];
+    for (const one of found) {
+      const nodeName = String(options.node) || one.node;
+      texts.push(
+        formatFields(fieldsOf(one)) +
+          (await formatUse(client, one, { nodeName, endpoint, serviceProxyName: readProxyName(options) })),
+      );
+    }
+    process.stdout.write(terminalText(texts.join("\n\n")));
+  },
+};
+
+/** Formats how a node uses each port of an endpoint; "" if no node is known to ask. */
+async function formatUse(
+  client: InspectClient,
+  { namespace, service, slice, addresses }: Endpoint,
+  request: { readonly nodeName: string; readonly endpoint: string; readonly serviceProxyName: string },
+): Promise<string> {
+  if (request.nodeName === "") return "";
+  const decisions = await readNodeEndpoints(client, { ...request, namespace, service });
+  const own = decisions.filter((decision) => decision.slice === slice && addresses.includes(decision.address));
+  return formatSection(`Use by node ${request.nodeName}`, decisionTable, own);
+}
+
+function fieldsOf(endpoint: Endpoint): [string, string][] {
+  return [
+    ["Addresses", endpoint.addresses.join(", ")],
+    ["Pod", endpoint.pod],
+    ["Service", `${endpoint.namespace}/${endpoint.service}`],
+    ["Slice", endpoint.slice],
+    ["Ports", formatPorts(endpoint)],
+    ["State", formatState(endpoint)],
+    ["Node", endpoint.node],
+    ["Zone", endpoint.zone],
+    ["Hints for zones", endpoint.hintedZones.join(", ")],
+    ["Hints for nodes", endpoint.hintedNodes.join(", ")],
+  ];
+}
+
+/** `kpng get endpoints`: lists the endpoints of the EndpointSlices that a watcher holds. */
+export const endpointsCommand: InspectCommand = {
+  name: "endpoints",
+  aliases: ["endpoint", "ep", "endpointslices", "endpointslice"],
+  description: "endpoints of EndpointSlices",
+  argument: "[pod-or-address...]",
+  parseArgument: parseFilter,
+  options: [namespaceOption, allNamespacesOption, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
+  examples: `
+Examples:
+  COMMAND -n default --service web
+  COMMAND 10.1.0.7 -o wide
+  COMMAND --node n1 --watch
+`,
+  run: runList({
+    noun: "endpoint",
+    table: endpointTable,
+    filterOf: (endpoint = "", options) => ({ ...splitService(options), node: String(options.node), endpoint }),
+    list: (client, request) => client.listEndpoints(request),
+    watch: (client, filter, call) => client.watchEndpoints(filter, call),
+    rowsOf: ({ endpoints }) => endpoints,
+    keyOf: ({ namespace, service, slice, addresses: [first = ""] }) => `${namespace}/${service}/${slice}/${first}`,
+  }),
+};
+
+/**
+ * `kpng get view`: lists every endpoint as a node uses it. The view is what the watcher sends to that node; the rows
+ * also show endpoints that it does not use, with the reason.
+ */
+export const viewCommand: InspectCommand = {
+  name: "view",
+  description: "every endpoint as a node uses it, with the reason",
+  argument: "<node>",
+  parseArgument: parseNodeName,
+  options: [
+    namespaceOption,
+    allNamespacesOption,
+    serviceFilterOption,
+    { flags: "--endpoint <pod-or-address>", description: "only this endpoint", default: "", parse: parseFilter },
+    { flags: "--unused", description: "only endpoints that the node does not use" },
+    ...outputOptions,
+  ],
+  examples: `
+Examples:
+  # why does n1 not use pod web-2?
+  COMMAND n1 --endpoint web-2
+
+  COMMAND n1 --unused -n default
+`,
+  run: async (transport, [nodeName = ""], options) => {
+    const rows = await readNodeEndpoints(inspectClient(transport), {
+      ...splitService(options),
+      nodeName,
+      serviceProxyName: readProxyName(options),
+      endpoint: String(options.endpoint),
+      onlyUnused: options.unused === true,
+    });
+    printRows(decisionTable, rows, await readOutputOptions(options));
+    if (rows.length === 0) warnEmpty("endpoint");
+  },
+};

@@ -1,0 +1,207 @@
+import { type Node, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import {
+  ApplyStateSchema,
+  SubscriberKind,
+  SubscriberKindSchema,
+  SubscriberSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { parseNodeName } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { endpointTable } from "./endpoints.ts";
+import { runList, watchOption } from "./list.ts";
+import { outputOptions } from "./print/output.ts";
+import type { TableSpec } from "./print/table.ts";
+import { formatFields, formatSection } from "./print/table.ts";
+import { formatAge, formatDuration, formatEnum, formatLabels, terminalText } from "./print/text.ts";
+import { type InspectCommand, inspectClient, pageSize, readPages } from "./query/client.ts";
+import {
+  applyFilterOf,
+  applyFilterOptions,
+  checkRevision,
+  labelSelectorOption,
+  nodeFilterOption,
+  parseFilter,
+} from "./query/filters.ts";
+
+/**
+ * Columns for nodes, and what each has applied. `kpng get nodes` prints them, and `kpng top` for the nodes that are
+ * behind.
+ */
+export const nodeTable: TableSpec<typeof NodeSchema> = {
+  schema: NodeSchema,
+  nameOf: ({ name }) => `node/${name}`,
+  columns: [
+    { title: "NAME", cell: ({ name, isKnown }) => (isKnown ? name : `${name} (unknown)`) },
+    {
+      title: "STATE",
+      cell: ({ state }) => formatEnum(ApplyStateSchema, state),
+    },
+    { title: "APPLIED", cell: ({ appliedRevision }) => (appliedRevision === 0n ? "" : String(appliedRevision)) },
+    { title: "LAG", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
+    { title: "ENDPOINTS", cell: ({ endpointCount }) => String(endpointCount) },
+    { title: "ZONE", cell: ({ zone }) => zone },
+    { title: "PROGRAM", cell: ({ programs }) => programs.join(",") },
+    {
+      title: "OBSERVERS",
+      cell: ({ observerCount }) => (observerCount === 0 ? "" : String(observerCount)),
+    },
+    { title: "STREAMS", cell: ({ subscriberCount }) => String(subscriberCount), isWide: true },
+    { title: "ADDRESSES", cell: ({ addresses }) => addresses.join(","), isWide: true },
+    { title: "POD-CIDRS", cell: ({ podCidrs }) => podCidrs.join(","), isWide: true },
+    { title: "ELIGIBLE", cell: ({ isEligible }) => String(isEligible), isWide: true },
+    { title: "LABELS", cell: ({ labels }) => formatLabels(labels), isWide: true },
+    { title: "ERROR", cell: ({ error }) => shortError(error) },
+  ],
+};
+
+const maxErrorLength = 60;
+
+/** Truncates an error for a table; the other formats have the whole text. */
+export function shortError(error: string): string {
+  return error.length <= maxErrorLength ? error : `${error.slice(0, maxErrorLength - 1)}…`;
+}
+
+/**
+ * Columns for open streams, and what each subscriber has applied. `kpng get subscribers` and `kpng describe node` print
+ * them.
+ */
+export const subscriberTable: TableSpec<typeof SubscriberSchema> = {
+  schema: SubscriberSchema,
+  columns: [
+    { title: "ID", cell: ({ id }) => String(id) },
+    { title: "NODE", cell: ({ node, kind }) => (node === "" && kind !== SubscriberKind.NODE ? "(all)" : node) },
+    { title: "KIND", cell: ({ kind }) => formatEnum(SubscriberKindSchema, kind) },
+    { title: "PROGRAM", cell: ({ program }) => program },
+    { title: "PEER", cell: ({ peer }) => peer },
+    {
+      title: "STATE",
+      cell: ({ state }) => formatEnum(ApplyStateSchema, state),
+    },
+    { title: "APPLIED", cell: ({ hasAcknowledged, appliedRevision: n }) => (hasAcknowledged ? String(n) : "") },
+    { title: "BEHIND", cell: ({ revisionsBehind }) => String(revisionsBehind) },
+    { title: "LAG", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
+    { title: "AGE", cell: ({ openedAt }) => formatAge(openedAt) },
+    { title: "VERSION", cell: ({ version }) => version, isWide: true },
+    { title: "PROXY", cell: ({ serviceProxyName }) => serviceProxyName, isWide: true },
+    { title: "SENT", cell: ({ sentRevision }) => String(sentRevision), isWide: true },
+    { title: "RECEIVED", cell: ({ receivedRevision }) => String(receivedRevision), isWide: true },
+    { title: "WAIT", cell: ({ timings }) => formatDuration(timings?.wait), isWide: true },
+    { title: "RENDER", cell: ({ timings }) => formatDuration(timings?.render), isWide: true },
+    { title: "COMMIT", cell: ({ timings }) => formatDuration(timings?.commit), isWide: true },
+    { title: "ERROR", cell: ({ error }) => shortError(error) },
+  ],
+};
+
+/**
+ * `kpng describe node`: prints all that a watcher knows about a node: its fields, the streams of its proxies, and the
+ * endpoints that run on it. The rules are known only on the node itself: `kpng get rules` there prints them.
+ */
+export const describeNodeCommand: InspectCommand = {
+  name: "node",
+  aliases: ["nodes", "no"],
+  description: "a node with the streams of its proxies and the endpoints that run on it",
+  argument: "<name>",
+  parseArgument: parseNodeName,
+  options: [],
+  examples: `
+Examples:
+  COMMAND n1
+`,
+  run: async (transport, [name = ""]) => {
+    const client = inspectClient(transport);
+    const {
+      nodes: [node],
+    } = await client.listNodes({ name });
+    if (node === undefined) throw new ProcessError("REQUEST_FAILED", `node "${name}" not found`);
+    const subscribers = await readPages(
+      (pageToken) => client.listSubscribers({ node: name, pageSize, pageToken }),
+      (page) => page.subscribers,
+    );
+    const endpoints = await readPages(
+      (pageToken) => client.listEndpoints({ node: name, pageSize, pageToken }),
+      (page) => page.endpoints,
+    );
+    const text = [
+      formatFields(fieldsOf(node)),
+      formatSection("Streams", subscriberTable, subscribers),
+      formatSection("Endpoints", endpointTable, endpoints),
+    ];
+    process.stdout.write(terminalText(text.join("")));
+  },
+};
+
+function fieldsOf(node: Node): [string, string][] {
+  const since = node.unappliedSince === undefined ? "" : `, a change waits for ${formatAge(node.unappliedSince)}`;
+  return [
+    ["Name", node.isKnown ? node.name : `${node.name} (the cluster has no such Node)`],
+    ["Zone", node.zone],
+    ["Labels", formatLabels(node.labels)],
+    ["Addresses", node.addresses.join(", ")],
+    ["Pod CIDRs", node.podCidrs.join(", ")],
+    ["Gets traffic of load balancers", node.isEligible ? "yes" : "no: it is being deleted"],
+    ["State", `${formatEnum(ApplyStateSchema, node.state)}${since}`],
+    ["Applied revision", node.appliedRevision === 0n ? "" : String(node.appliedRevision)],
+    ["Programs", node.programs.join(", ")],
+    ["Last error", node.error],
+  ];
+}
+
+/** `kpng get nodes`: lists nodes. Each row shows a node of the cluster and what its backend has applied. */
+export const nodesCommand: InspectCommand = {
+  name: "nodes",
+  aliases: ["node", "no"],
+  description: "nodes, and the revision that each has applied",
+  argument: "[name...]",
+  parseArgument: parseFilter,
+  options: [...applyFilterOptions, labelSelectorOption, watchOption, ...outputOptions],
+  examples: `
+Examples:
+  # which nodes have not applied revision 1234?
+  COMMAND --not-applied 1234
+
+  # which nodes are not up to date?
+  COMMAND --state behind,failing,absent --watch
+
+  # the nodes of a zone
+  COMMAND -l topology.kubernetes.io/zone=za
+
+  # which backends follow a node that the cluster does not have, e.g. because of a wrong --node-name?
+  COMMAND --state unknown
+`,
+  run: runList({
+    noun: "node",
+    table: nodeTable,
+    filterOf: (name = "", options) => ({ name, ...applyFilterOf(options) }),
+    check: checkRevision,
+    list: (client, request) => client.listNodes(request),
+    watch: (client, filter, call) => client.watchNodes(filter, call),
+    rowsOf: ({ nodes }) => nodes,
+    keyOf: ({ name }) => name,
+  }),
+};
+
+/**
+ * `kpng get subscribers`: lists open streams. Each stream belongs to a subscriber: the backend of a node, or another
+ * watcher.
+ */
+export const subscribersCommand: InspectCommand = {
+  name: "subscribers",
+  aliases: ["subscriber", "sub"],
+  description: "open streams of backends, relays and people",
+  options: [nodeFilterOption, ...applyFilterOptions, watchOption, ...outputOptions],
+  examples: `
+Examples:
+  COMMAND -o wide
+  COMMAND --node n1
+`,
+  run: runList({
+    noun: "subscriber",
+    table: subscriberTable,
+    filterOf: (_, options) => ({ node: String(options.node), ...applyFilterOf(options) }),
+    check: checkRevision,
+    list: (client, request) => client.listSubscribers(request),
+    watch: (client, filter, call) => client.watchSubscribers(filter, call),
+    rowsOf: ({ subscribers }) => subscribers,
+    keyOf: ({ id }) => String(id),
+  }),
+};

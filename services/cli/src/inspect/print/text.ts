@@ -1,0 +1,122 @@
+import type { DescEnum } from "@bufbuild/protobuf";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+
+/**
+ * Returns a time in milliseconds since 1970. The functions of this file convert and format the values of messages. The
+ * commands of `inspect/` and their tables call them, so that all show a value alike.
+ */
+export function timestampMs({ seconds, nanos }: Timestamp): number {
+  return Number(seconds) * 1_000 + nanos / 1_000_000;
+}
+
+/** Returns a duration in milliseconds. */
+export function durationMs({ seconds, nanos }: Duration): number {
+  return Number(seconds) * 1_000 + nanos / 1_000_000;
+}
+
+/** Formats a duration with three significant digits: `350µs`, `1.2ms`, `45ms`, `1.25s`, `3m20s`, `2h5m`, `4d`. */
+export function formatMs(ms: number): string {
+  if (ms < 0.9995) return `${Math.round(ms * 1_000)}µs`;
+  if (ms < 999.5) return `${threeDigits(ms)}ms`;
+  if (ms < 59_950) return `${threeDigits(ms / 1_000)}s`;
+  const seconds = Math.round(ms / 1_000);
+  if (seconds < 3_600) return pair(seconds, 60, "m", "s");
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 24 * 60) return pair(minutes, 60, "h", "m");
+  return pair(Math.round(minutes / 60), 24, "d", "h");
+}
+
+/** Formats a duration; "" if it is absent. */
+export function formatDuration(duration: Duration | undefined): string {
+  return duration === undefined ? "" : formatMs(durationMs(duration));
+}
+
+/** Formats the age of a time, in whole seconds: "12s"; "" if it is absent, "0s" if it is in the future. */
+export function formatAge(time: Timestamp | undefined, nowMs: number = Date.now()): string {
+  if (time === undefined) return "";
+  const ms = Math.max(0, nowMs - timestampMs(time));
+  return ms < 60_000 ? `${Math.floor(ms / 1_000)}s` : formatMs(ms);
+}
+
+/** Formats a time as UTC clock time with milliseconds: "12:03:44.120". */
+export function formatClock(time: Timestamp | undefined): string {
+  return time === undefined ? "" : new Date(timestampMs(time)).toISOString().slice(11, 23);
+}
+
+/** Formats a number with its noun: "1 slice", "2 slices", "0 slices". */
+export function formatCount(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** Formats a value of an enum in lower case, without its prefix: `APPLY_STATE_CURRENT` is "current". */
+export function formatEnum(schema: DescEnum, value: number): string {
+  return (schema.value[value]?.localName ?? "").toLowerCase().replaceAll("_", " ");
+}
+
+/** Formats a number of bytes with three significant digits, in powers of 1 000: `0 B`, `1.5 kB`, `12 MB`. */
+export function formatBytes(bytes: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let [value, unit] = [bytes, 0];
+  for (; value >= 999.5 && unit < units.length - 1; unit += 1) value /= 1_000;
+  return `${unit === 0 ? Math.round(value) : threeDigits(value)} ${units[unit]}`;
+}
+
+/** Formats labels as kubectl does: `app=web,tier=front`. */
+export function formatLabels(labels: Readonly<Record<string, string>>): string {
+  return Object.entries(labels)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(",");
+}
+
+/** Formats a protocol: "TCP"; "" if it is unspecified. */
+export function formatProtocol(protocol: Protocol): string {
+  return protocol === Protocol.UNSPECIFIED ? "" : (ProtocolSchema.value[protocol]?.localName ?? "");
+}
+
+function threeDigits(value: number): string {
+  const text = value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+function pair(value: number, base: number, high: string, low: string): string {
+  const rest = value % base;
+  return `${Math.floor(value / base)}${high}${rest === 0 ? "" : `${rest}${low}`}`;
+}
+
+/**
+ * Characters that change how a terminal shows the text around them: control characters (also the C1 set, in which one
+ * character begins an escape sequence), line and paragraph separators, and the marks of bidirectional text.
+ */
+const unsafe = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gu;
+
+/** Line breaks and tabs, which our own output consists of. */
+const layout = /^[\n\t]+$/;
+
+/**
+ * Returns the text in one line: each run of unsafe characters becomes a space. The functions of this file are separate
+ * from `format.ts`, because they concern texts that another machine chose.
+ */
+export function oneLine(text: string): string {
+  return text.replaceAll(unsafe, " ").trim();
+}
+
+/**
+ * Returns text without unsafe characters, except line breaks and tabs. Commands that print answers of a watcher call it
+ * for all their output, and `withPlainErrors` for errors.
+ */
+export function terminalText(text: string): string {
+  return text.replaceAll(unsafe, (run) => (layout.test(run) ? run : run.replaceAll(/[^\n\t]+/g, " ")));
+}
+
+/** Returns JSON with unsafe characters as `\u…` escapes. JSON.stringify escapes those below U+0020 only. */
+export function terminalJson(json: string): string {
+  return json.replaceAll(unsafe, (run) =>
+    run.replaceAll(/[^\n\t]/gu, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`),
+  );
+}
+
+/** Whether YAML must write a text in double quotes, which can contain escapes. */
+export function hasUnsafe(text: string): boolean {
+  return text.replaceAll(/[\n\t]/g, "").search(unsafe) >= 0;
+}

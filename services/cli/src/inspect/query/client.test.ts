@@ -1,0 +1,67 @@
+import { readFileSync } from "node:fs";
+import { createSecureServer, createServer, type Http2Server } from "node:http2";
+import type { AddressInfo } from "node:net";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { makeCertificates } from "@kpng/process/testing/certificates.ts";
+import { readClientTls } from "@kpng/process/tls-files.ts";
+import { afterAll, expect, onTestFinished, test } from "vitest";
+import { inspectClient, requestHint, withRequestErrors } from "./client.ts";
+
+const certificates = makeCertificates();
+afterAll(() => certificates.remove());
+
+async function portOf(server: Http2Server): Promise<number> {
+  server.on("sessionError", () => undefined);
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+const tlsServer = (): Http2Server => {
+  const { key, crt } = certificates.server;
+  const files = { key: readFileSync(key), cert: readFileSync(crt), ca: readFileSync(certificates.ca) };
+  return createSecureServer({ ...files, requestCert: true });
+};
+
+async function failure(api: string, ca?: string): Promise<string> {
+  const tls = readClientTls({ key: undefined, crt: undefined, ca });
+  const client = inspectClient(dial({ api, tls }));
+  const asked = withRequestErrors(api, new AbortController().signal, () => client.getStatus({}));
+  return asked.then(
+    () => "no failure",
+    (error: Error) => error.message,
+  );
+}
+
+test("plain text to a server with TLS", async () => {
+  expect(await failure(`127.0.0.1:${await portOf(tlsServer())}`)).toContain("\nHint: if the watcher expects TLS");
+});
+
+test("TLS to a server without it", async () => {
+  expect(await failure(`https://127.0.0.1:${await portOf(createServer())}`)).toContain(
+    "\nHint: no TLS is spoken there",
+  );
+});
+
+test("a certificate of an unknown CA", async () => {
+  const message = await failure(`https://127.0.0.1:${await portOf(tlsServer())}`);
+  expect(message).toContain("--tls-ca");
+});
+
+test("a server that wants a client certificate", async () => {
+  const message = await failure(`https://127.0.0.1:${await portOf(tlsServer())}`, certificates.ca);
+  expect(message).toContain("--tls-crt");
+});
+
+test("nothing listens", async () => {
+  const server = createServer();
+  const port = await portOf(server);
+  await new Promise((resolve) => server.close(resolve));
+  expect(await failure(`127.0.0.1:${port}`)).toContain("\nHint: nothing listens there");
+  expect(await failure("unix:///tmp/kpng-no-such.sock")).toContain("\nHint: there is no such socket");
+});
+
+test("an API server that is down is not called a watcher", () => {
+  const hint = requestHint("source/kube/services: cannot watch services: connect ECONNREFUSED 127.0.0.1:1");
+  expect(hint).toContain("API server");
+});

@@ -1,0 +1,272 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { type CallOptions, type Client, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import type { EndpointDecision } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { InspectService, type ListNodeEndpointsRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { Backoff } from "@kpng/process/backoff.ts";
+import { CodedError } from "@kpng/process/coded-error.ts";
+import { reasonOf } from "@kpng/process/log.ts";
+import type { OptionSpec } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { failureExitCode } from "@kpng/process/run/exit-code.ts";
+import { waitMs } from "@kpng/process/wait.ts";
+import type { Options } from "../../context/command-context.ts";
+import { formatMs, oneLine, terminalText } from "../print/text.ts";
+
+/**
+ * A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`). The files
+ * of `inspect/` each export one; `makeInspect` and `makeInspectSource` pass them to `makeInspectCommand`, which makes a
+ * command of commander.
+ */
+export interface InspectCommand {
+  readonly name: string;
+  readonly aliases?: readonly string[] | undefined;
+  readonly description: string;
+  /** The argument as commander writes it, for example "[name...]"; absent for none. */
+  readonly argument?: string | undefined;
+  /** Checks each word of the argument; throws InvalidArgumentError. Default: accepts any. */
+  readonly parseArgument?: ((text: string) => string) | undefined;
+  readonly options: readonly OptionSpec[];
+  /** Shown below the options; COMMAND stands for the words that lead to this command. */
+  readonly examples: string;
+  /** Performs the query. `words` are those of the argument. */
+  run(transport: Transport, words: readonly string[], options: Options, signal: AbortSignal): Promise<void>;
+}
+
+/** Client of a watcher's inspect API. Nearly all commands of `inspect/` send their queries with it. */
+export type InspectClient = Client<typeof InspectService>;
+
+/** Returns a client that sends its calls over this transport. */
+export function inspectClient(transport: Transport): InspectClient {
+  return createClient(InspectService, transport);
+}
+
+/** Rows per page: the maximum, so that a long list takes few calls. */
+export const pageSize = 1_000;
+
+/** Reads all pages of a list and returns their rows. */
+export async function readPages<P extends { readonly nextPageToken: string }, T>(
+  readPage: (pageToken: string) => Promise<P>,
+  rowsOf: (page: P) => readonly T[],
+): Promise<T[]> {
+  const rows: T[] = [];
+  for (let pageToken = ""; ; ) {
+    const page = await readPage(pageToken);
+    rows.push(...rowsOf(page));
+    pageToken = page.nextPageToken;
+    if (pageToken === "") return rows;
+  }
+}
+
+/** Returns the endpoints of a node's view, and warns on standard error if the cluster does not know the node. */
+export async function readNodeEndpoints(
+  client: InspectClient,
+  filter: MessageInitShape<typeof ListNodeEndpointsRequestSchema> & { readonly nodeName: string },
+  call: CallOptions = {},
+): Promise<readonly EndpointDecision[]> {
+  let isNodeKnown = true;
+  const decisions = await readPages(
+    (pageToken) => client.listNodeEndpoints({ ...filter, pageSize, pageToken }, call),
+    (page) => {
+      isNodeKnown = page.isNodeKnown;
+      return page.decisions;
+    },
+  );
+  if (!isNodeKnown) warnUnknownNode(filter.nodeName);
+  return decisions;
+}
+
+/**
+ * Warns on standard error that the cluster does not have the node. The watcher then answers as for a node without zone
+ * and endpoints.
+ */
+export function warnUnknownNode(nodeName: string): void {
+  process.stderr.write(`warning: node "${nodeName}" not found in the cluster\n`);
+}
+
+/**
+ * Runs `work`; an error of an RPC becomes an error that names the server, with a hint if the cause is known. Ignores
+ * errors after `signal` aborted. `makeInspect` and `makeInspectSource` run all queries inside it.
+ *
+ * Errors: REQUEST_FAILED if a request fails.
+ */
+export async function withRequestErrors(
+  server: string,
+  signal: AbortSignal,
+  work: () => Promise<unknown>,
+): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (signal.aborted) return;
+    if (!(error instanceof ConnectError)) throw error;
+    const message = `${server}: ${describeFailure(error)}: ${oneLine(error.message)}`;
+    const hint = requestHint(message);
+    throw new ProcessError("REQUEST_FAILED", hint === undefined ? message : `${message}\nHint: ${hint}`);
+  }
+}
+
+function describeFailure({ code, rawMessage }: ConnectError): string {
+  // An HTTP error instead of a gRPC status: the server has no such service.
+  if (code === Code.Unimplemented && rawMessage.startsWith("HTTP ")) {
+    return (
+      "no inspect API there: not a kpng server, an older version, a watcher with --inspect-api=false, or a watcher " +
+      "in place of a backend's --inspect-socket (or the reverse)"
+    );
+  }
+  const isRejected = code === Code.InvalidArgument || code === Code.Unimplemented || code === Code.PermissionDenied;
+  return isRejected ? "request rejected" : "request failed";
+}
+
+/** Errors that another attempt does not change. */
+const finalCodes: ReadonlySet<Code> = new Set([
+  Code.InvalidArgument,
+  Code.NotFound,
+  Code.PermissionDenied,
+  Code.Unauthenticated,
+  Code.Unimplemented,
+]);
+
+/**
+ * Repeats `work` when the watcher goes away, until `signal` aborts or `work` returns true. `work` calls `answered` for
+ * each answer. It reports on standard error when the connection is lost, and when it is restored.
+ *
+ * `kpng get --watch` and `kpng top` call it, because a watcher restarts whenever it is upgraded.
+ *
+ * Errors: those of `work` before the first answer, and those that another attempt does not change.
+ */
+export async function keepAsking(signal: AbortSignal, work: (answered: () => void) => Promise<boolean>): Promise<void> {
+  const backoff = new Backoff({ minMs: 500, maxMs: 5_000 });
+  let state: "new" | "connected" | "lost" = "new";
+  const answered = (): void => {
+    if (state === "lost") process.stderr.write("connected again; what follows begins with the current state\n");
+    state = "connected";
+    backoff.reset();
+  };
+  while (!signal.aborted) {
+    let reason = "the watcher ended the stream";
+    try {
+      if (await work(answered)) return;
+    } catch (error) {
+      const isFinal = !(error instanceof ConnectError) || finalCodes.has(error.code);
+      if (signal.aborted || state === "new" || isFinal) throw error;
+      reason = error.message;
+    }
+    if (signal.aborted) return;
+    if (state !== "lost") process.stderr.write(`connection lost: ${terminalText(reason)}; trying again\n`);
+    state = "lost";
+    await waitMs(backoff.nextMs(), signal);
+  }
+}
+
+/**
+ * Patterns of error messages that only somebody who knows TLS and HTTP/2 understands, each with advice. The first
+ * pattern that matches decides.
+ */
+const hints: readonly (readonly [RegExp, string])[] = [
+  [/wrong version number|packet length too long/, "no TLS is spoken there: use http:// or host:port without TLS files"],
+  [
+    /error code CANCEL|ECONNRESET|socket hang up|other side closed/,
+    "if the watcher expects TLS, use https:// with --tls-ca; a firewall or proxy can be the cause too",
+  ],
+  [
+    /self-signed certificate|unable to (get local|verify).*certificate|SELF_SIGNED/,
+    "the certificate comes from an unknown CA: name the watcher's with --tls-ca",
+  ],
+  [
+    /certificate required|bad certificate|unknown ca/,
+    "the watcher wants a client certificate that it knows: --tls-crt and --tls-key",
+  ],
+  [/does not match certificate's altnames/, "use a name or address that the watcher's certificate contains"],
+  [
+    /source\/kube\/.*ECONNREFUSED/,
+    "nothing listens there: is it the address of the API server (--server, or the server of the kubeconfig)?",
+  ],
+  [/ECONNREFUSED/, "nothing listens there: is a watcher running, and is --api its address?"],
+  [/connect ENOENT/, "there is no such socket: is the process running, and is it the path of its --listen?"],
+  [/connect EACCES/, "the socket is for its owner and group: run as one of them"],
+  [/ENOTFOUND|EAI_AGAIN/, "the name cannot be resolved from this machine"],
+  [/Protocol error|HTTP 404/, "another service listens there: a watcher's default port is 12090"],
+  [/PERMISSION_DENIED|permission_denied/, "docs/threat-model.md lists the rights that a request needs"],
+];
+
+/**
+ * Returns advice for a failed request, by the text of its error; undefined if there is none. `withRequestErrors`,
+ * `withPlainErrors` and the dashboard call it.
+ */
+export function requestHint(message: string): string | undefined {
+  return hints.find(([pattern]) => pattern.test(message))?.[1];
+}
+
+/** Time between two updates, in milliseconds; a shorter wait shows nothing. */
+const periodMs = 1_000;
+
+/**
+ * Shows what a command waits for, and for how long, in one line of standard error that is replaced each second. Only on
+ * a terminal: in a file or a pipe such lines would be noise. Call the returned function to end it and clear the line.
+ */
+export function showProgress(text: () => string): () => void {
+  const { stderr } = process;
+  if (!stderr.isTTY) return () => undefined;
+  const startedAtMs = performance.now();
+  let isShown = false;
+  const timer = setInterval(() => {
+    isShown = true;
+    const line = `${oneLine(text())} (${formatMs(performance.now() - startedAtMs)})`;
+    stderr.write(`\r${line.slice(0, Math.max(20, stderr.columns - 1))}\u001b[K`);
+  }, periodMs).unref();
+  return () => {
+    clearInterval(timer);
+    if (isShown) stderr.write("\r\u001b[K");
+  };
+}
+
+/**
+ * Returns a transport that shows on a terminal what a command waits for, if an answer of `server` takes longer than a
+ * second: a response, or the first message of a stream. `makeInspect` wraps the connections of all queries in it.
+ */
+export function progressTransport(transport: Transport, server: string): Transport {
+  const show = (method: string): (() => void) => showProgress(() => `waiting for ${server} (${method})`);
+  return {
+    unary: async (method, ...rest) => {
+      const hide = show(method.name);
+      return await transport.unary(method, ...rest).finally(hide);
+    },
+    stream: async (method, ...rest) => {
+      const hide = show(method.name);
+      try {
+        const response = await transport.stream(method, ...rest);
+        return { ...response, message: untilFirst(response.message, hide) };
+      } catch (error) {
+        hide();
+        throw error;
+      }
+    },
+  };
+}
+
+async function* untilFirst<T>(messages: AsyncIterable<T>, onFirst: () => void): AsyncIterable<T> {
+  try {
+    for await (const message of messages) {
+      onFirst();
+      yield message;
+    }
+  } finally {
+    onFirst();
+  }
+}
+
+/**
+ * Runs a command that people use at a terminal: it fails with a line of plain text and a hint, where other commands log
+ * JSON. The queries (`kpng get`), `kpng diff`, `kpng certificates` call it.
+ */
+export async function withPlainErrors(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof CodedError)) throw error;
+    const text = terminalText(reasonOf(error).replace(/^\[[A-Z_]+\] /, ""));
+    const hint = text.includes("\nHint: ") ? undefined : requestHint(text);
+    process.stderr.write(`Error: ${text}\n${hint === undefined ? "" : `Hint: ${hint}\n`}`);
+    process.exitCode = failureExitCode();
+  }
+}

@@ -1,0 +1,176 @@
+import {
+  type Service,
+  type ServicePort,
+  ServiceSchema,
+  type TrafficPolicy,
+  TrafficPolicySchema,
+} from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { changeTable } from "./changes.ts";
+import { endpointTable } from "./endpoints.ts";
+import { findFindings, readWatcherState, type WatcherState } from "./find-findings.ts";
+import { runList, watchOption } from "./list.ts";
+import { outputOptions } from "./print/output.ts";
+import type { TableSpec } from "./print/table.ts";
+import { formatFields, formatList, formatSection } from "./print/table.ts";
+import { formatEnum, formatLabels, formatMs, formatProtocol, terminalText } from "./print/text.ts";
+import { type InspectClient, type InspectCommand, inspectClient, pageSize, readPages } from "./query/client.ts";
+import {
+  allNamespacesOption,
+  labelSelectorOption,
+  namespaceOption,
+  parseServiceName,
+  splitName,
+} from "./query/filters.ts";
+
+/** Columns for Services, with the number of their endpoints. `kpng get services` prints them. */
+export const serviceTable: TableSpec<typeof ServiceSchema> = {
+  schema: ServiceSchema,
+  nameOf: ({ namespace, name }) => `service/${namespace}/${name}`,
+  columns: [
+    { title: "NAMESPACE", cell: ({ namespace }) => namespace },
+    { title: "NAME", cell: ({ name }) => name },
+    { title: "TYPE", cell: ({ type, isHeadless }) => (isHeadless ? "headless" : type) },
+    { title: "CLUSTER-IP", cell: ({ clusterIps }) => clusterIps.join(",") },
+    {
+      title: "EXTERNAL-IP",
+      cell: ({ externalIps, loadBalancerIps }) => [...externalIps, ...loadBalancerIps].join(","),
+    },
+    { title: "PORTS", cell: formatPorts },
+    { title: "READY", cell: formatReady },
+    { title: "POLICY", cell: formatPolicies, isWide: true },
+    { title: "AFFINITY", cell: ({ affinitySeconds: s }) => (s === 0 ? "" : formatMs(s * 1_000)), isWide: true },
+    { title: "SOURCE-RANGES", cell: ({ sourceRanges }) => sourceRanges.join(","), isWide: true },
+    { title: "HEALTH-PORT", cell: ({ healthCheckNodePort: port }) => (port === 0 ? "" : String(port)), isWide: true },
+    { title: "PROXY", cell: ({ serviceProxyName }) => serviceProxyName, isWide: true },
+    { title: "LABELS", cell: ({ labels }) => formatLabels(labels), isWide: true },
+  ],
+};
+
+/** Formats ports as kubectl does: `80:30080/TCP`. */
+function formatPorts({ ports }: Service): string {
+  return ports
+    .map(({ port, nodePort, protocol }) => `${port}${nodePort === 0 ? "" : `:${nodePort}`}/${formatProtocol(protocol)}`)
+    .join(",");
+}
+
+/** Formats the number of ready endpoints and of all endpoints: `2/3`. */
+function formatReady({ endpoints }: Service): string {
+  const { ready = 0, terminating = 0, notReady = 0 } = endpoints ?? {};
+  return `${ready}/${ready + terminating + notReady}`;
+}
+
+function formatPolicies(service: Service): string {
+  const formatPolicy = (policy: TrafficPolicy): string => formatEnum(TrafficPolicySchema, policy);
+  return `internal ${formatPolicy(service.internalTrafficPolicy)}, external ${formatPolicy(service.externalTrafficPolicy)}`;
+}
+
+/**
+ * `kpng describe service`: prints all that a watcher knows about a Service: its fields, its endpoints, its last changes
+ * and what `kpng analyze` finds.
+ */
+export const describeServiceCommand: InspectCommand = {
+  name: "service",
+  aliases: ["services", "svc"],
+  description: "a Service with its endpoints, its last changes and what is wrong with it",
+  argument: "<name>",
+  parseArgument: parseServiceName,
+  options: [namespaceOption],
+  examples: `
+Without a namespace, all Services of the name are described.
+
+Examples:
+  COMMAND default/web
+  COMMAND web -n default
+`,
+  run: async (transport, [argument = ""], options) => {
+    const client = inspectClient(transport);
+    const filter = splitName(argument, options);
+    const services = await readPages(
+      (pageToken) => client.listServices({ ...filter, pageSize, pageToken }),
+      (page) => page.services,
+    );
+    if (services.length === 0) {
+      const place = filter.namespace === "" ? "" : ` in namespace "${filter.namespace}"`;
+      throw new ProcessError("REQUEST_FAILED", `Service "${filter.name}" not found${place}`);
+    }
+    const state = await readWatcherState(client);
+    const texts = await Promise.all(services.map((service) => describe(client, service, state)));
+    process.stdout.write(terminalText(texts.join("\n\n")));
+  },
+};
+
+const changeCount = 5;
+
+async function describe(client: InspectClient, service: Service, state: WatcherState): Promise<string> {
+  const { namespace, name } = service;
+  const { changes } = await client.listChanges({ namespace, service: name, pageSize: changeCount });
+  const endpoints = state.endpoints.filter((one) => one.namespace === namespace && one.service === name);
+  const subject = `service/${namespace}/${name}`;
+  // Also findings about another Service that has the same address.
+  const findings = findFindings(state, { hasNodes: false }).filter(
+    (finding) => finding.subject === subject || finding.text.split(/[ ,]+/).includes(subject),
+  );
+  return [
+    formatFields(fieldsOf(service)),
+    formatSection("Endpoints", endpointTable, endpoints),
+    formatSection("Last changes", changeTable, changes),
+    formatList(
+      "Findings",
+      findings.map(({ severity, text, remedy }) => `${severity}: ${text} → ${remedy}`),
+    ),
+  ].join("");
+}
+
+function fieldsOf(service: Service): [string, string][] {
+  const { ready = 0, terminating = 0, notReady = 0 } = service.endpoints ?? {};
+  return [
+    ["Name", service.name],
+    ["Namespace", service.namespace],
+    ["Labels", formatLabels(service.labels)],
+    ["Type", service.isHeadless ? `${service.type}, headless` : service.type],
+    ["Cluster IPs", service.clusterIps.join(", ")],
+    ["External IPs", service.externalIps.join(", ")],
+    ["Load-balancer IPs", [...service.loadBalancerIps, ...service.proxyModeLoadBalancerIps].join(", ")],
+    ["Source ranges", service.sourceRanges.join(", ")],
+    ["Ports", service.ports.map(formatPort).join(", ")],
+    ["Internal policy", formatEnum(TrafficPolicySchema, service.internalTrafficPolicy)],
+    ["External policy", formatEnum(TrafficPolicySchema, service.externalTrafficPolicy)],
+    ["Session affinity", service.affinitySeconds === 0 ? "" : `ClientIP, ${service.affinitySeconds} s`],
+    ["Health-check port", service.healthCheckNodePort === 0 ? "" : String(service.healthCheckNodePort)],
+    ["Proxy name", service.serviceProxyName],
+    ["Endpoint count", `${ready} ready, ${terminating} terminating, ${notReady} not ready`],
+  ];
+}
+
+function formatPort({ name, port, protocol, nodePort, targetPort }: ServicePort): string {
+  const target = targetPort === "" ? "" : ` → ${targetPort}`;
+  const node = nodePort === 0 ? "" : ` (node port ${nodePort})`;
+  return `${name === "" ? "" : `${name} `}${port}/${formatProtocol(protocol)}${target}${node}`;
+}
+
+/**
+ * `kpng get services`: lists Services. Each row shows a Service that the watcher holds and the number of its endpoints.
+ */
+export const servicesCommand: InspectCommand = {
+  name: "services",
+  aliases: ["service", "svc"],
+  description: "Services, with the number of their ready endpoints",
+  argument: "[name...]",
+  parseArgument: parseServiceName,
+  options: [namespaceOption, allNamespacesOption, labelSelectorOption, watchOption, ...outputOptions],
+  examples: `
+Examples:
+  COMMAND -n default -l app=web
+  COMMAND default/web default/db -o yaml
+`,
+  run: runList({
+    noun: "Service",
+    table: serviceTable,
+    filterOf: splitName,
+    list: (client, request) => client.listServices(request),
+    watch: (client, filter, call) => client.watchServices(filter, call),
+    rowsOf: ({ services }) => services,
+    keyOf: ({ namespace, name }) => `${namespace}/${name}`,
+  }),
+};
