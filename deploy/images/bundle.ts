@@ -31,6 +31,8 @@ export const bundleOptions = {
   // lack it. The CommonJS variant has a plain `require`.
   alias: {
     [traceExporter]: createRequire(import.meta.resolve("@kpng/process/trace/export-traces.ts")).resolve(traceExporter),
+    // For Node.js, this package is a CommonJS module, whose names a dynamic `import` of a bundle does not have.
+    yaml: fileURLToPath(new URL("../../node_modules/yaml/browser/index.js", import.meta.url)),
   },
   // Removes comments: one character outside Latin-1 doubles the memory of the source. Names stay for stack traces.
   minifyWhitespace: true,

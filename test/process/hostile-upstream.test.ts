@@ -62,6 +62,7 @@ test("a state that grows without end does not end a relay, which serves what is 
   const query = ["get", "services", "--api", `127.0.0.1:${port}`, "-o", "name"];
   const get = programs.start(kpngMain, query);
   expect(await get.ended, get.stderr()).toBe(0);
-  expect(get.stdout()).toContain("s1");
+  // The first batch of each stream; later ones may have been refused, or not have arrived.
+  expect(get.stdout()).toContain("service/ns/s0");
   upstream.stop();
 });
