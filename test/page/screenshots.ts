@@ -99,7 +99,7 @@ async function shows(selector: string, text: string): Promise<void> {
 }
 
 try {
-  await browser.open(`http://${server.address}/`);
+  await browser.open(`http://${server.page}/`);
   await shows("#warnings", "cannot apply");
   // So many samples make a plot.
   await new Promise((resolve) => setTimeout(resolve, 20_000));

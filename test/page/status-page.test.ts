@@ -4,13 +4,12 @@ import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ServiceType } from "@kpng/model/service.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { addresses, draining, endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
-import type { TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
 import { isEverything } from "../scenario/selection.ts";
 import { lowContrast, withoutNames } from "./accessibility.ts";
 import { Chromium, whyNoChromium } from "./chromium.ts";
-import { servePage } from "./page-server.ts";
+import { type PageServer, servePage } from "./page-server.ts";
 
 const hostile = `"><img src=x onerror=alert(1)><script>alert(2)</script>'&`;
 const wait = { timeout: 30_000 };
@@ -21,7 +20,7 @@ const name = `the status page in a browser${skip ? ` (skipped: ${whyNoChromium})
 describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
   let browser: Chromium;
   let store: Store;
-  let server: TestServer;
+  let server: PageServer;
   const nodes: GrpcJsWatch[] = [];
 
   beforeAll(async () => {
@@ -74,7 +73,7 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     });
   }
 
-  const open = (path = "#/overview") => browser.open(`http://${server.address}/${path}`);
+  const open = (path = "#/overview") => browser.open(`http://${server.page}/${path}`);
   const shows = (selector: string, text: string | RegExp) => {
     const expected = expect.poll(() => browser.text(selector), wait);
     return typeof text === "string" ? expected.toContain(text) : expected.toMatch(text);
@@ -209,7 +208,7 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
   test("it works behind a path prefix, and shows that the watcher is gone and back", async ({ skip }) => {
     skip(!isEverything, "only in npm run test:all");
     list();
-    const proxy = await serveBehindPrefix("/kube/kpng", server.address);
+    const proxy = await serveBehindPrefix("/kube/kpng", server.page);
     try {
       const { port } = proxy.address() as AddressInfo;
       await browser.open(`http://127.0.0.1:${port}/kube/kpng/#/services/ns/web`);
@@ -217,10 +216,10 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
       await shows("#service", "web-2");
       await shows("#services-rows", "ns/dns");
       expect(browser.errors).toEqual([]);
-      const { address } = server;
+      const { page } = server;
       await server.stop();
       await shows("#connection", "Not connected");
-      server = await servePage(store, { listen: [`tcp://${address}`] });
+      server = await servePage(store, page);
       await shows("#connection", "Live");
     } finally {
       proxy.closeAllConnections();

@@ -140,10 +140,6 @@ const startSlowWatch = (id: number): Buffer => {
   bytes.write("application/gRPC", bytes.indexOf("application/grpc"));
   return bytes;
 };
-const body = "{}";
-const http1Query =
-  "POST /kpng.inspect.v1.InspectService/ListServices HTTP/1.1\r\nhost: localhost\r\n" +
-  `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
 
 /** Attacks by name. */
 export const attacks = {
@@ -151,7 +147,6 @@ export const attacks = {
     connections: 3,
     piece: once(Buffer.concat([noWindow, ...Array.from({ length: 1_000 }, (_, call) => unreadQuery(2 * call + 1))])),
   },
-  "pipelined requests": { connections: 1, reads: false, piece: once(Buffer.from(http1Query.repeat(20_000))) },
   "slow first views": {
     connections: 50,
     piece: once(Buffer.concat([connectionStart, ...manyStreams.map(startSlowWatch)])),
@@ -260,11 +255,6 @@ export const attacks = {
       const bytes = Array.from({ length: 4_000 }, () => encodeFrame(frameType.data, 0, id, Buffer.alloc(1)));
       return Buffer.concat([startWatch(id), ...requests, ...bytes]);
     }),
-  },
-  "trickled HTTP/1.1": {
-    connections: 1_000,
-    pauseMs: 100,
-    piece: (index) => Buffer.from(index === 0 ? "GET / HTTP/1.1\r\nhost: x\r\nx: " : "y"),
   },
   "trickled preface": {
     connections: 1_000,

@@ -1,9 +1,14 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
+<<<<<<< HEAD
 import { watcherTimeoutOption } from "@kpng/backend-kit/backend/backend-options.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { addOptions, logLevelOption, type OptionSpec, statusServerOptions } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+=======
+import { type AnswerPage, statusServerTasks } from "@kpng/process/health/status-server.ts";
+import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
+>>>>>>> 8d608367 (watcher: serve HTTP/2 to nodes, and browsers on the status port)
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -71,11 +76,18 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     observeCurrency(store, context);
     // Both are made before either runs, so that an invalid option has no effect.
     const { connect } = source;
-    const main = sink.make(options, store, { ...context, connect: connect && (() => connect(options)) });
+    let pages: AnswerPage | undefined;
+    const main = sink.make(options, store, {
+      ...context,
+      connect: connect && (() => connect(options)),
+      addPages: (added) => {
+        pages = added;
+      },
+    });
     const sourceSink = filterProxyNames(store, readProxyNames(options));
     const beside = [
       source.make(options, sourceSink, context),
-      ...statusServerTasks(options, health, metrics, context.log),
+      ...statusServerTasks(options, health, metrics, context.log, pages),
     ];
     await runWithMain(main, beside, signal);
   });

@@ -1,10 +1,4 @@
-import {
-  type OptionSpec,
-  parseDurationMs,
-  parseMemory,
-  parseWholeNumber,
-  repeatableNonEmpty,
-} from "@kpng/process/options.ts";
+import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatableNonEmpty } from "@kpng/process/options.ts";
 import { collectWhenIdle } from "@kpng/process/run/idle-collection.ts";
 import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
@@ -49,27 +43,10 @@ const connectionOptions: readonly OptionSpec[] = [
     default: 0,
   },
   {
-    flags: "--max-calls <count>",
-    description: "maximum number of calls of nodes and relays over TCP (0: half of the memory limit)",
-    parse: parseWholeNumber("--max-calls", 0, 10_000_000),
-    default: 0,
-  },
-  {
-    flags: "--max-request-memory <bytes>",
-    description: "maximum memory of incomplete and waiting requests over TCP (default: an eighth of the memory limit)",
-    parse: parseMemory("--max-request-memory"),
-  },
-  {
     flags: "--max-queries <count>",
     description: "maximum number of queries over TCP, and of calls without a right (0: an eighth of the memory limit)",
     parse: parseWholeNumber("--max-queries", 0, 1_000_000),
     default: 0,
-  },
-  {
-    flags: "--write-timeout <duration>",
-    description: "time after which a call ends whose client does not read (0: never)",
-    parse: parseDurationMs,
-    default: 60_000,
   },
 ];
 
@@ -78,7 +55,7 @@ const defaultListen = ["tcp://127.0.0.1:12090"];
 /** `kpng SOURCE to-api`: serves the state to nodes, relays and people. */
 export const toApi: SinkCommand = {
   name: "to-api",
-  description: "serve the state to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",
+  description: "serve the state to nodes, relays and people, over gRPC and Connect on one port",
   options: [
     repeatableNonEmpty(
       "--listen <address>",
@@ -95,7 +72,8 @@ export const toApi: SinkCommand = {
     { flags: "--local-api [boolean]", description: "serve the views of nodes", parse: parseBoolean, default: true },
     {
       flags: "--inspect-api [boolean]",
-      description: "serve the inspect API (kpng get, explain, trace, top, record) and the status page at /",
+      description:
+        "serve the inspect API (kpng get, explain, trace, top, record), and the status page at --healthz-bind-address",
       parse: parseBoolean,
       default: true,
     },
@@ -136,10 +114,14 @@ Examples:
     const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
     const api = options.inspectApi === true ? inspection({ ...routes, version: packageJson.version }) : undefined;
+    const trust = {
+      allowsAnonymous: options.allowAnonymous as boolean,
+      trustsLoopback: options.trustLoopback as boolean,
+    };
+    if (api !== undefined) context.addPages?.(statusPage({ api, trust, tokens, log: context.log }));
     return serveTask({
       ...routes,
       moreServices: api === undefined ? [] : [api],
-      page: api && statusPage(api.context),
       listen: options.listen as readonly string[],
       tls: readServerTls("listen-", { key, crt, ca }, tokens !== undefined),
       tokens,
@@ -150,12 +132,8 @@ Examples:
       drainMs: options.drainTime as number,
       maxConnections: options.maxConnections as number,
       maxConnectionsPerAddress: options.maxConnectionsPerAddress as number,
-      maxCalls: options.maxCalls as number,
-      maxRequestMemoryBytes: options.maxRequestMemory as number | undefined,
       maxQueries: options.maxQueries as number,
-      writeTimeoutMs: options.writeTimeout as number,
-      allowsAnonymous: options.allowAnonymous as boolean,
-      trustsLoopback: options.trustLoopback as boolean,
+      ...trust,
       registry: context.metrics,
       log: context.log,
     });

@@ -117,8 +117,8 @@ function sendToken(token: ReadToken): Interceptor {
   };
 }
 
-/** Returns the URL of a watcher, for a client of HTTP. *Shape:* `https://10.0.0.7:12090`. */
-export function baseUrlOf(address: ApiAddress): string {
+/** Returns the URL of a watcher. *Shape:* `https://10.0.0.7:12090`. */
+function baseUrlOf(address: ApiAddress): string {
   if (address.kind === "unix") return "http://localhost";
   const host = address.host.includes(":") ? `[${address.host}]` : address.host;
   return `${address.isTls ? "https" : "http"}://${host}:${address.port}`;

@@ -18,7 +18,7 @@ export interface ProbeServerOptions {
 }
 
 /** Answers one request. `path` is without its query. */
-export type AnswerProbe = (path: string, response: ServerResponse) => void | Promise<void>;
+export type AnswerProbe = (path: string, response: ServerResponse, request: IncomingMessage) => void | Promise<void>;
 
 /**
  * Returns a task that serves probes and metrics over HTTP, even to a probe that competes with a flood of connections:
@@ -47,7 +47,9 @@ async function serve(
     response.shouldKeepAlive = false;
     // Not parsed by URL: it throws for paths that port scanners send, such as "//", and would end the process.
     const path = request.url?.split("?", 1)[0] ?? "/";
-    Promise.resolve(answer(path, response)).catch((error: unknown) => response.writeHead(500).end(String(error)));
+    Promise.resolve(answer(path, response, request)).catch((error: unknown) => {
+      if (!response.headersSent) response.writeHead(500).end(String(error));
+    });
   });
   // Node.js calls the listener for all requests of a chunk at once: 64 KiB have room for 2 000 requests of the metrics.
   server.maxRequestsPerSocket = 1;

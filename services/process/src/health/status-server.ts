@@ -1,4 +1,4 @@
-import type { ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Registry } from "prom-client";
 import type { Log } from "../log.ts";
 import type { Task } from "../task.ts";
@@ -10,7 +10,12 @@ import { makeRenderer } from "./render-metrics.ts";
 /** Address and content of a status server, which Kubernetes probes and Prometheus ask. */
 export interface StatusServerOptions extends ProbeServerOptions {
   readonly health: Health;
+  /** Answers requests for other paths; false for those that it does not know. Default none. */
+  readonly pages?: AnswerPage | undefined;
 }
+
+/** Answers a request for a page; false for an unknown path, whose response it leaves untouched. */
+export type AnswerPage = (path: string, response: ServerResponse, request: IncomingMessage) => boolean;
 
 /**
  * Returns a task that serves /livez (always status 200), /healthz and /readyz (200 or 503), all with the health of each
@@ -38,17 +43,18 @@ export function statusServerTasks(
   health: Health,
   metrics: Registry,
   log?: Log,
+  pages?: AnswerPage,
 ): readonly Task[] {
   const distinct = new Set(
     [addresses.healthzBindAddress, addresses.metricsBindAddress].filter((address) => address !== undefined),
   );
   if (distinct.size > 0) registerProcessMetrics(metrics, health);
-  return [...distinct].map((address) => statusServerTask({ address, health, metrics, log }));
+  return [...distinct].map((address) => statusServerTask({ address, health, metrics, log, pages }));
 }
 
-function makeAnswer({ health, metrics }: StatusServerOptions): AnswerProbe {
+function makeAnswer({ health, metrics, pages }: StatusServerOptions): AnswerProbe {
   const render = makeRenderer(metrics);
-  return async (path, response) => {
+  return async (path, response, request) => {
     switch (path) {
       case "/livez":
         return answer(response, true, health);
@@ -61,6 +67,7 @@ function makeAnswer({ health, metrics }: StatusServerOptions): AnswerProbe {
         return;
       }
       default:
+        if (pages?.(path, response, request) === true) return;
         response.writeHead(404, { "content-type": "text/plain" }).end("/livez /healthz /readyz /metrics\n");
     }
   };

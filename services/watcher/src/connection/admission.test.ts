@@ -4,8 +4,7 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { everyRight, noRights, type Rights } from "../identity/rights.ts";
 import { Admission, type CallClass, type CallSlot, classOf, nodeOf } from "./admission.ts";
-import { Refusals } from "./refusals.ts";
-import { RequestMemory } from "./request-memory.ts";
+import { type ClientLimits, Refusals, resolveLimits } from "./limits.ts";
 
 const nodeRights: Rights = { ...noRights, nodes: new Set(["n1"]), identity: "n1" };
 
@@ -20,13 +19,15 @@ test.each<{ readonly url: string; readonly rights: Rights; readonly expected: Ca
   { url: "/kpng.inspect.v1.InspectService/ListNodes", rights: nodeRights, expected: "people" },
   { url: "/", rights: noRights, expected: "open" },
   { url: "/?filter=x", rights: everyRight("person"), expected: "people" },
-  { url: "/grpc.health.v1.Health/Watch", rights: everyRight("person"), expected: "health" },
+  { url: "/grpc.health.v1.Health/Watch", rights: everyRight("person"), expected: "open" },
   { url: "/grpc.health.v1.Health/Check?x", rights: noRights, expected: "probes" },
 ])("a call to $url is of class $expected", ({ url, rights, expected }) => {
   expect(classOf(url, rights)).toBe(expected);
 });
 
-const classes: readonly CallClass[] = ["nodes", "people", "open", "health", "probes", "unproven"];
+const limitsOf = (limits: ClientLimits) => resolveLimits(limits, { memoryBytes: 2 ** 30, openFiles: 1_000 }, false);
+
+const classes: readonly CallClass[] = ["nodes", "people", "open", "probes", "unproven"];
 
 test("no class of calls keeps out another, whatever calls begin, change their class and end", () => {
   for (let seed = 1; seed <= 50; seed += 1) {
@@ -36,8 +37,7 @@ test("no class of calls keeps out another, whatever calls begin, change their cl
       createLog("error", () => undefined),
       new Registry(),
     );
-    const limits = { maxCalls: 40, maxQueries: 20 };
-    const admission = new Admission(limits, new RequestMemory(1_000, refusals), refusals);
+    const admission = new Admission(limitsOf({ maxCalls: 40, maxQueries: 20 }), refusals);
     const victim = pick(...classes);
     const others = classes.filter((one) => one !== victim);
     const slots: CallSlot[] = [];
@@ -67,7 +67,7 @@ test("clients with the right of one node leave the other nodes and relays their 
     createLog("error", () => undefined),
     new Registry(),
   );
-  const admission = new Admission({ maxCalls: 100, maxQueries: 20 }, new RequestMemory(1_000, refusals), refusals);
+  const admission = new Admission(limitsOf({ maxCalls: 100, maxQueries: 20 }), refusals);
   const enter = (rights: Rights) => admission.enter("nodes", {}, "10.0.0.1:1", nodeOf(rights));
   const slots = Array.from({ length: 200 }, () => enter(nodeRights)).filter((slot) => slot !== undefined);
   expect(slots).toHaveLength(16);
@@ -87,7 +87,7 @@ test("clients with the right of one node have at most eight queries, beside thei
     createLog("error", () => undefined),
     new Registry(),
   );
-  const admission = new Admission({ maxCalls: 100, maxQueries: 64 }, new RequestMemory(1_000, refusals), refusals);
+  const admission = new Admission(limitsOf({ maxCalls: 100, maxQueries: 64 }), refusals);
   const ask = (rights: Rights) => admission.enter("people", {}, "10.0.0.1:1", nodeOf(rights));
   const slots = Array.from({ length: 64 }, () => ask(nodeRights)).filter((slot) => slot !== undefined);
   expect(slots).toHaveLength(8);

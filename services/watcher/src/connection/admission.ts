@@ -1,30 +1,26 @@
 import { constants, type Http2Session, type ServerHttp2Stream } from "node:http2";
+import type { DropArgument, Server, Socket } from "node:net";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Rights } from "../identity/rights.ts";
-import type { DefaultLimits } from "./default-limits.ts";
-import { Rate } from "./rate.ts";
-import type { RefusalReason, Refusals } from "./refusals.ts";
-import type { RequestMemory } from "./request-memory.ts";
+import { Rate, type RefusalReason, type Refusals, type resolveLimits } from "./limits.ts";
 
 /**
- * The classes of calls. Each has a share of its own of the calls in progress, so that no class can keep out another.
+ * The classes of calls. Each has its own share of the calls in progress, so that no class can keep out another.
  *
  * | Class | Calls | Share |
  * |---|---|---|
- * | `nodes` | of nodes and relays: Watch, and the question for a position, of clients with a right | `--max-calls` |
- * | `people` | other calls of clients with a right: inspection, views, reflection, pages | `--max-queries` |
- * | `open` | of clients without any right | as many again |
- * | `health` | watches of health, which need no right and have no end | as many again |
- * | `probes` | single health checks, which need no right | a quarter of `--max-calls` |
- * | `unproven` | whose token is being checked; then they change their class | a quarter of `--max-calls` |
+ * | `nodes` | of nodes and relays: Watch, and the question for a position, of clients with a right | `maxCalls` |
+ * | `people` | other calls of clients with a right: inspection, views, reflection | `maxQueries` |
+ * | `open` | of clients without any right, and watches of health, which have no end | as many again |
+ * | `probes` | single health checks, which need no right | a quarter of `maxCalls` |
+ * | `unproven` | whose token is being checked; then they change their class | a quarter of `maxCalls` |
  */
-export type CallClass = "nodes" | "people" | "open" | "health" | "probes" | "unproven";
+export type CallClass = "nodes" | "people" | "open" | "probes" | "unproven";
 
 /** Returns the class of a call that has these rights. */
 export function classOf(url: string | undefined, { nodes, hasState, hasInspection }: Rights): CallClass {
-  const method = /^\/([^/?]+)\/([^/?]*)/.exec(url ?? "");
-  const [, service = "", name] = method ?? [];
-  if (service === "grpc.health.v1.Health") return name === "Watch" ? "health" : "probes";
+  const [, service = "", name] = /^\/([^/?]+)\/([^/?]*)/.exec(url ?? "") ?? [];
+  if (service === "grpc.health.v1.Health") return name === "Watch" ? "open" : "probes";
   if (nodes !== "all" && nodes.size === 0 && !hasState && !hasInspection) return "open";
   return /^(localv1\.Sets|globalv1\.Sets|kpng\.position\.v1\.PositionService)$/.test(service) ? "nodes" : "people";
 }
@@ -34,10 +30,12 @@ export function nodeOf({ nodes, hasState }: Rights): string | undefined {
   return nodes === "all" || nodes.size === 0 || hasState ? undefined : [...nodes].sort().join(" ");
 }
 
-/**
- * Maximum size of the headers of a call, in bytes: that of Node.js for HTTP/1.1. Node.js itself allows 64 KiB over
- * HTTP/2, which a call would keep in memory; tokens of ServiceAccounts have 1 to 2 KiB.
- */
+/** True for the classes whose refused calls get RESOURCE_EXHAUSTED; the others can be retried on another connection. */
+export function isAnsweredWhenRefused(callClass: CallClass): boolean {
+  return callClass === "people" || callClass === "open";
+}
+
+/** Maximum size of the headers of a call, in bytes. Node.js allows 64 KiB; tokens of ServiceAccounts have 1 to 2 KiB. */
 const maxHeaderBytes = 16 * 1024;
 
 /**
@@ -48,10 +46,8 @@ const fewCalls = 8;
 
 /**
  * Calls that a connection may begin at once, and then per second; further ones wait. A node or a relay begins one or
- * two. The pages of a long list are one call each, and proxies carry the calls of many clients on a connection.
- *
- * A call that ends at once takes 0.2 ms. A connection has at most 100 calls at a time, and `makeServer` limits how many
- * a client may cancel, so few calls wait, for a second or two.
+ * two. The pages of a long list are one call each, and proxies carry the calls of many clients on a connection. A call
+ * that ends at once takes 0.2 ms.
  */
 const [callBurst, callsPerSecond] = [100, 100];
 
@@ -68,43 +64,74 @@ const maxWaitMs = 1_200;
  */
 const maxPerNode = { nodes: 16, people: 8 } as const;
 
-/** Calls of the classes `people`, `open` and `health` that a connection may have in progress, of each class. */
+/** Calls of the classes `people` and `open` that a connection may have in progress, of each class. */
 const maxPerConnection = 32;
 
+/** Time between two counts of the memory of requests, in milliseconds. A count takes 0.1 ms with 1 000 calls. */
+const countMs = 100;
+
+/** Memory of a chunk of data that waits to be read, besides its bytes: a chunk may have a single one. */
+const chunkBytes = 256;
+
 /**
- * Admits calls over TCP by their class, and those of single nodes also by node: otherwise, one node could take the
- * places of all others, or their memory. Clients of unix sockets are not limited, so that an operator on the machine can
- * still query the watcher.
+ * Decides which connections and calls over TCP begin, and ends connections that hold too much memory. `Connections`
+ * decides when those that have begun end. Clients of unix sockets are not limited, so that an operator on the machine
+ * can still query the watcher.
  *
- * *Bound:* the shares of the classes, and one entry for each connection. A call holds at most 16 KiB of headers;
- * `RequestMemory` limits what it holds of requests.
+ * - *Connections*: of all listeners together, and of each address.
+ * - *Calls*: by their class; those with the right of single nodes also by node, and all by connection. Otherwise one node
+ *   could take the places, or the memory, of all others. Each connection begins them at a limited rate.
+ * - *Bytes*: requests whose rest has not arrived, and those that wait, because a token is being checked or the client
+ *   sends faster than it may. HTTP/2 allows each call a window of 64 KiB of them, and a connection 100 calls. All are
+ *   counted ten times a second, and the connections that hold the most are ended. A client cannot send more in between
+ *   than the event loop reads, which also runs the count.
+ *
+ * *Bound:* the shares of the classes, and one entry for each connection, call and address.
  */
 export class Admission {
-  readonly #shares: Readonly<Record<CallClass, number>>;
-  readonly #memory: RequestMemory;
+  readonly #limits: ReturnType<typeof resolveLimits>;
   readonly #refusals: Refusals;
-  readonly #open = new Map<CallClass, number>();
-  readonly #openByNode = new Map<string, number>();
+  readonly #shares: Readonly<Record<CallClass, number>>;
+  /** Listeners, with the connections that each has. */
+  readonly #servers = new Map<Server, number>();
+  readonly #connectionsByAddress = new Map<string, number>();
+  readonly #callsByClass = new Map<CallClass, number>();
+  readonly #callsByNode = new Map<string, number>();
   readonly #byCarrier = new WeakMap<object, CarrierCalls>();
+  /** Calls, with a function that returns the bytes that each holds outside its stream. */
+  readonly #calls = new Map<ServerHttp2Stream, () => number>();
+  #connections = 0;
+  #counting: NodeJS.Timeout | undefined;
 
-  constructor({ maxCalls, maxQueries }: CallLimits, memory: RequestMemory, refusals: Refusals) {
-    const quarter = Math.ceil(maxCalls / 4);
-    this.#shares = {
-      nodes: maxCalls,
-      unproven: quarter,
-      probes: quarter,
-      people: maxQueries,
-      open: maxQueries,
-      health: maxQueries,
-    };
-    this.#memory = memory;
+  constructor(limits: ReturnType<typeof resolveLimits>, refusals: Refusals) {
+    const quarter = Math.ceil(limits.maxCalls / 4);
+    const { maxCalls: nodes, maxQueries: people } = limits;
+    this.#shares = { nodes, unproven: quarter, probes: quarter, people, open: people };
+    this.#limits = limits;
     this.#refusals = refusals;
   }
 
+  /** Counts the memory of requests from now on. */
+  start(): void {
+    this.#counting = setInterval(() => this.#endLargest(), countMs).unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#counting);
+  }
+
+  /** Limits the connections of a server that listens on TCP, before a client has sent anything. */
+  attach(server: Server): void {
+    this.#servers.set(server, 0);
+    this.#shareConnections();
+    // Prepended, so that it runs before the other handlers of `connection`.
+    server.prependListener("connection", (socket: Socket) => this.#accept(server, socket));
+    server.on("drop", (data?: DropArgument) => this.#refusals.add("connections", data?.remoteAddress ?? ""));
+  }
+
   /**
-   * Calls `begin` for a call over HTTP/2: now, or when its connection may begin another call. Ends the connection if
-   * the headers are very large, or if it has many calls waiting. `peer` is the address of the client, "" for a unix
-   * socket.
+   * Calls `begin` for a call: now, or when its connection may begin another one. Ends the connection if the headers are
+   * very large, or if it has many calls waiting. `peer` is the address of the client, "" for a unix socket.
    */
   pace(stream: ServerHttp2Stream, rawHeaders: readonly string[], peer: string, begin: () => void): void {
     const { session } = stream;
@@ -124,13 +151,19 @@ export class Admission {
       endSession(session);
       return;
     }
-    this.#memory.add(stream);
+    this.#calls.set(stream, () => 0);
+    stream.once("close", () => this.#calls.delete(stream));
     if (waitMs === 0) {
       begin();
       return;
     }
     const timer = setTimeout(begin, waitMs).unref();
     stream.once("close", () => clearTimeout(timer));
+  }
+
+  /** Counts what a call holds outside its stream, too. `held` returns its bytes. */
+  hold(stream: ServerHttp2Stream, held: () => number): void {
+    if (this.#calls.has(stream)) this.#calls.set(stream, held);
   }
 
   /**
@@ -162,7 +195,7 @@ export class Admission {
     return move(callClass, node) ? { move, leave } : undefined;
   }
 
-  /** Ends a refused call over HTTP/2 with a code that lets gRPC clients retry, or its connection if it has many. */
+  /** Ends a refused call with a code that lets gRPC clients retry, or its connection if it has many. */
   refuse(stream: ServerHttp2Stream): void {
     const { session } = stream;
     if (session === undefined) {
@@ -179,22 +212,55 @@ export class Admission {
     stream.destroy();
   }
 
+  #accept(server: Server, socket: Socket): void {
+    const { remoteAddress: address = "" } = socket;
+    const count = this.#count(this.#connectionsByAddress, address, 1);
+    this.#addConnection(server, 1);
+    socket.once("close", () => {
+      this.#addConnection(server, -1);
+      this.#count(this.#connectionsByAddress, address, -1);
+    });
+    const { maxConnectionsPerAddress: max } = this.#limits;
+    if (max === 0 || count <= max) return;
+    this.#refusals.add("address", address);
+    socket.destroy();
+  }
+
+  #addConnection(server: Server, change: 1 | -1): void {
+    this.#connections += change;
+    this.#servers.set(server, (this.#servers.get(server) ?? 0) + change);
+    this.#shareConnections();
+  }
+
+  /**
+   * Sets `maxConnections` of each server so that all together accept no more than the limit. Node.js closes further
+   * connections right after accept, before anything is allocated for them.
+   */
+  #shareConnections(): void {
+    const room = Math.max(0, this.#limits.maxConnections - this.#connections);
+    for (const [server, open] of this.#servers) server.maxConnections = open + room;
+  }
+
   #refusalOf(callClass: CallClass, { byClass }: CarrierCalls, node: string | undefined): RefusalReason | undefined {
     const limit = callClass === "people" ? maxPerNode.people : maxPerNode.nodes;
-    if (node !== undefined && (this.#openByNode.get(placeOf(callClass, node)) ?? 0) >= limit) return "node-calls";
+    if (node !== undefined && (this.#callsByNode.get(`${callClass} ${node}`) ?? 0) >= limit) return "node-calls";
     const isAnswered = isAnsweredWhenRefused(callClass);
     if (isAnswered && (byClass.get(callClass) ?? 0) >= maxPerConnection) return "connection-queries";
-    if ((this.#open.get(callClass) ?? 0) < this.#shares[callClass]) return undefined;
+    if ((this.#callsByClass.get(callClass) ?? 0) < this.#shares[callClass]) return undefined;
     return callClass === "people" ? "queries" : isAnswered ? "open-calls" : "calls";
   }
 
-  #add(callClass: CallClass, { byClass }: CarrierCalls, node: string | undefined, count: 1 | -1): void {
-    for (const counts of [this.#open, byClass]) counts.set(callClass, (counts.get(callClass) ?? 0) + count);
-    if (node === undefined) return;
-    const place = placeOf(callClass, node);
-    const ofNode = (this.#openByNode.get(place) ?? 0) + count;
-    if (ofNode === 0) this.#openByNode.delete(place);
-    else this.#openByNode.set(place, ofNode);
+  #add(callClass: CallClass, { byClass }: CarrierCalls, node: string | undefined, change: 1 | -1): void {
+    this.#count(this.#callsByClass, callClass, change);
+    this.#count(byClass, callClass, change);
+    if (node !== undefined) this.#count(this.#callsByNode, `${callClass} ${node}`, change);
+  }
+
+  #count<K>(counts: Map<K, number>, key: K, change: 1 | -1): number {
+    const count = (counts.get(key) ?? 0) + change;
+    if (count === 0) counts.delete(key);
+    else counts.set(key, count);
+    return count;
   }
 
   #callsOf(carrier: object): CarrierCalls {
@@ -202,13 +268,37 @@ export class Admission {
       return { byClass: new Map(), refused: 0, rate: new Rate(callBurst, callsPerSecond) };
     });
   }
+
+  /** Ends the connections whose requests hold the most memory, if all together hold more than they may. */
+  #endLargest(): void {
+    const { maxRequestBytes } = this.#limits;
+    const bySession = new Map<Http2Session, number>();
+    let all = 0;
+    for (const [stream, held] of this.#calls) {
+      const { session } = stream;
+      const bytes = queuedBytes(stream) + held();
+      // What is left of a connection that has ended is about to be freed.
+      if (bytes === 0 || session === undefined || session.destroyed) continue;
+      all += bytes;
+      bySession.set(session, (bySession.get(session) ?? 0) + bytes);
+    }
+    if (all <= maxRequestBytes) return;
+    for (const [session, bytes] of [...bySession].sort(([, a], [, b]) => b - a)) {
+      if (all <= (maxRequestBytes * 3) / 4) break;
+      all -= bytes;
+      const fields = { held: inMebibytes(bytes), limit: inMebibytes(maxRequestBytes) };
+      this.#refusals.add("requests", session.socket?.remoteAddress ?? "", fields);
+      session.destroy();
+    }
+  }
 }
 
-const placeOf = (callClass: CallClass, node: string): string => `${callClass} ${node}`;
-
-/** True for the classes whose refused calls get RESOURCE_EXHAUSTED; the others can be retried on another connection. */
-export function isAnsweredWhenRefused(callClass: CallClass): boolean {
-  return callClass === "people" || callClass === "open" || callClass === "health";
+/** Returns the memory of what a stream has received and nobody has read, in bytes. */
+function queuedBytes(stream: ServerHttp2Stream): number {
+  if (stream.readableLength === 0) return 0;
+  // Node.js has no public number of the chunks.
+  const { buffer }: { readonly buffer: { readonly length: number } } = Reflect.get(stream, "_readableState");
+  return stream.readableLength + chunkBytes * buffer.length;
 }
 
 /** The place of a call in the share of its class. */
@@ -219,8 +309,6 @@ export interface CallSlot {
   leave(): void;
 }
 
-type CallLimits = Pick<DefaultLimits, "maxCalls" | "maxQueries">;
-
 /** The calls of a connection: those in progress by class, and the number of refused ones. */
 interface CarrierCalls {
   readonly byClass: Map<CallClass, number>;
@@ -229,6 +317,8 @@ interface CarrierCalls {
 }
 
 const freeSlot: CallSlot = { move: () => true, leave: () => undefined };
+
+const inMebibytes = (bytes: number): string => `${(bytes / 1_048_576).toFixed(1)} MiB`;
 
 function endSession(session: Http2Session): void {
   // `destroy` alone would send NO_ERROR; with a code, it would report an error of the session.

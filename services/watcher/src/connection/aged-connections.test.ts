@@ -4,7 +4,7 @@ import { connect as connectTcp } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
-import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import type { StatusObject } from "@grpc/grpc-js";
 import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
@@ -90,12 +90,7 @@ describe("a connection at its maximum age", () => {
   });
 
   test.each([
-    {
-      name: "Connect over HTTP/1.1",
-      make: (baseUrl: string) => createConnectTransport({ baseUrl, httpVersion: "1.1" }),
-    },
-    { name: "Connect over HTTP/2", make: (baseUrl: string) => createConnectTransport({ baseUrl, httpVersion: "2" }) },
-    { name: "gRPC-Web", make: (baseUrl: string) => createGrpcWebTransport({ baseUrl, httpVersion: "1.1" }) },
+    { name: "Connect", make: (baseUrl: string) => createConnectTransport({ baseUrl, httpVersion: "2" }) },
     { name: "gRPC", make: (baseUrl: string) => createGrpcTransport({ baseUrl }) },
   ])("ends all kinds of calls that wait, over $name, and the next call is served", async ({ make }) => {
     await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });

@@ -1,40 +1,109 @@
-import { IncomingMessage } from "node:http";
-import { constants, type Http2ServerRequest, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
+import { constants, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
-import { realClock } from "@kpng/process/clock.ts";
+import type { TLSSocket } from "node:tls";
+import { type Clock, realClock } from "@kpng/process/clock.ts";
 import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
-import type { Registry } from "prom-client";
-import { type Call, type Connection, http1Connection, http2Connection } from "./connection.ts";
-import type { ConnectionLimits } from "./connection-limits.ts";
-import { type ConnectionMetrics, type EndReason, makeConnectionMetrics } from "./connection-metrics.ts";
-import { keepAlive } from "./keepalive.ts";
+import { Counter, Gauge, type Registry } from "prom-client";
+import type { Refusals } from "./limits.ts";
 import { LoopClock } from "./loop-clock.ts";
-import type { Refusals } from "./refusals.ts";
+
+/** Timing of the connections that clients open to a watcher, in milliseconds; tests shorten the times. */
+export interface ConnectionTimes {
+  readonly keepalive?: KeepaliveOptions | undefined;
+  /**
+   * Time after which a connection without a running call is closed; the check may take up to twice as long. A call
+   * counts once its request has arrived. Default 90 000: longer than the delay after which a client retries when the
+   * watcher is busy.
+   */
+  readonly idleMs?: number | undefined;
+  /** Age at which a client is asked to reconnect, varied by up to 10 % per connection. 0 is never. Default 1 800 000. */
+  readonly maxAgeMs?: number | undefined;
+  /** Shortest interval between two requests to reconnect because of age. Default 1 000. */
+  readonly ageIntervalMs?: number | undefined;
+  /**
+   * Longest time for which a client may read nothing while more output waits than its stream buffers; at most twice as
+   * long passes. Default 60 000.
+   */
+  readonly writeTimeoutMs?: number | undefined;
+  /** Time that the calls of a connection may take to end after the CA of its certificate was replaced. Default 10 000. */
+  readonly oldCaMs?: number | undefined;
+  /** Longest time for draining connections when the watcher stops. 0 closes them at once. Default 10 000. */
+  readonly drainMs?: number | undefined;
+  /** Clock of the drain. Unlike `LoopClock`, it also advances while the event loop is blocked. Default real time. */
+  readonly drainClock?: Clock | undefined;
+}
+
+/** When an HTTP/2 connection counts as dead. */
+export interface KeepaliveOptions {
+  /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
+  readonly intervalMs?: number | undefined;
+  /** Longest wait for the reply to a ping, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** Default time between pings, in milliseconds. */
+export const standardPingMs = 30_000;
+
+/** Metrics of connections. */
+export interface ConnectionMetrics {
+  readonly ended: Counter<"reason">;
+}
+
+/** Registers the metrics. `count` returns the number of open connections. */
+export function makeConnectionMetrics(registry: Registry, count: () => number): ConnectionMetrics {
+  const registers = [registry];
+  new Gauge({
+    name: "kpng_connections",
+    help: "Open connections of clients",
+    registers,
+    collect() {
+      this.set(count());
+    },
+  });
+  const ended = new Counter({
+    name: "kpng_connections_ended_total",
+    help: "Connections that the watcher ended, by reason",
+    labelNames: ["reason"],
+    registers,
+  });
+  for (const reason of endReasons) ended.inc({ reason }, 0);
+  return { ended };
+}
+
+const endReasons = ["age", "ca", "drain", "idle", "silent", "stale"] as const;
+
+/** Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. */
+type EndReason = (typeof endReasons)[number];
+
+/** A connection of a client. */
+interface Connection {
+  readonly session: ServerHttp2Session;
+  /** Aborts when the client is asked to reconnect. Waiting calls end; a batch that is being written is completed. */
+  readonly leaving: AbortController;
+  /** The streams of the calls in progress. */
+  readonly calls: Set<ServerHttp2Stream>;
+}
 
 /**
  * The open connections of a server. It ends connections that are silent or idle and calls whose client does not read,
  * asks clients of old connections to reconnect, and drains all connections one after the other when the watcher stops.
+ * Whether a connection or a call may begin is decided before, by `Admission`.
  *
- * `serve` creates one; `makeServer` registers each connection with it, and the handler of `makeCallHandler` each call.
- * This class decides when a connection ends; whether a connection or a call may begin is decided before, by
- * `AcceptLimit` and `Admission`.
- *
- * *Bound:* one entry per connection; see AcceptLimit.
+ * *Bound:* one entry per connection.
  */
 export class Connections {
   readonly clock: LoopClock;
-  readonly #limits: ConnectionLimits;
+  readonly #times: ConnectionTimes;
   readonly #log: Log;
   readonly #metrics: ConnectionMetrics;
   readonly #refusals: Refusals;
   readonly #open = new Set<Connection>();
-  /** By HTTP/2 session, or by HTTP/1.1 socket. */
-  readonly #byCarrier = new WeakMap<object, Connection>();
+  readonly #bySession = new WeakMap<ServerHttp2Session, Connection>();
   /** Connections whose clients can reconnect elsewhere. */
   readonly #movable = new Set<Connection>();
-  /** Queue of clients to ask to reconnect, one every {@link ConnectionLimits.ageIntervalMs}, with the reason. */
+  /** Queue of clients to ask to reconnect, one every {@link ConnectionTimes.ageIntervalMs}, with the reason. */
   readonly #moving = new Map<Connection, "age" | "stale">();
   readonly #closed = new Wakeup();
   #isPaced = false;
@@ -42,20 +111,19 @@ export class Connections {
   readonly #handshakes = new Map<string, Socket>();
   #isDraining = false;
 
-  constructor(limits: ConnectionLimits, log: Log, registry: Registry, refusals: Refusals) {
-    const { keepalive = {}, firstBytesMs, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs } = limits;
-    const times = [
+  constructor(times: ConnectionTimes, log: Log, registry: Registry, refusals: Refusals) {
+    const { keepalive = {}, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs } = times;
+    const all = [
       keepalive.intervalMs,
       keepalive.timeoutMs,
-      firstBytesMs,
       idleMs,
       maxAgeMs || undefined,
       ageIntervalMs,
-      writeTimeoutMs || undefined,
+      writeTimeoutMs,
     ];
-    // The clock ticks at least four times within the shortest limit, which matters for the short limits of tests.
-    this.clock = new LoopClock(Math.max(5, Math.min(1_000, ...times.map((ms = 4_000) => ms / 4))));
-    this.#limits = limits;
+    // The clock ticks at least four times within the shortest time, which matters for the short times of tests.
+    this.clock = new LoopClock(Math.max(5, Math.min(1_000, ...all.map((ms = 4_000) => ms / 4))));
+    this.#times = times;
     this.#log = log;
     this.#refusals = refusals;
     this.#metrics = makeConnectionMetrics(registry, () => this.#open.size);
@@ -70,31 +138,39 @@ export class Connections {
       if (protocolErrors.has(error.code ?? "")) this.#refusals.add("protocol", peer, { reason });
       else this.#log.debug("session failed", { reason });
     });
-    const connection = http2Connection(session);
-    this.#add(session, connection, hasAge);
-    const onSilent = (): void => this.#end(connection, "silent");
-    keepAlive(session, this.clock, onSilent, this.#limits.keepalive);
-  }
-
-  addHttp1(socket: Socket, hasAge: boolean): void {
-    this.#add(socket, http1Connection(socket), hasAge);
+    const connection: Connection = { session, leaving: new AbortController(), calls: new Set() };
+    this.#open.add(connection);
+    this.#bySession.set(session, connection);
+    const cancels = [this.#endIdle(connection), this.#endUnread(connection), this.#endSilent(connection)];
+    if (hasAge) this.#movable.add(connection);
+    const { maxAgeMs = 1_800_000 } = this.#times;
+    if (hasAge && maxAgeMs > 0) {
+      const ageMs = maxAgeMs * (0.9 + 0.2 * Math.random());
+      cancels.push(this.clock.after(ageMs, () => this.#move(connection, "age")));
+    }
+    session.once("close", () => {
+      for (const cancel of cancels) cancel();
+      this.#open.delete(connection);
+      this.#movable.delete(connection);
+      this.#moving.delete(connection);
+      this.#closed.wake();
+    });
+    if (this.#isDraining) this.#leave(connection, "drain");
   }
 
   /** Registers a call. Returns a signal that aborts, with the error for the client, when the connection is to close. */
-  began(request: ServerRequest, response: ServerResponse): AbortSignal {
-    const isHttp1 = request instanceof IncomingMessage;
-    const carrier = isHttp1 ? request.socket : request.stream.session;
-    const connection = carrier === undefined ? undefined : this.#byCarrier.get(carrier);
+  began(stream: ServerHttp2Stream): AbortSignal {
+    const connection = stream.session && this.#bySession.get(stream.session as ServerHttp2Session);
     // The connection was closed while the call arrived.
     if (connection === undefined) return AbortSignal.abort(retryLaterError("the connection was closed", 0));
-    const call = isHttp1 ? http1Call(request, response) : http2Call(request.stream);
-    connection.calls.add(call);
-    if (!isHttp1) this.#closeWhenAnswered(request.stream);
-    response.once("close", () => {
-      connection.calls.delete(call);
-      if (connection.leaving.signal.aborted) connection.close();
+    const { calls, leaving, session } = connection;
+    calls.add(stream);
+    this.#closeWhenAnswered(stream);
+    stream.once("close", () => {
+      calls.delete(stream);
+      if (leaving.signal.aborted) session.close();
     });
-    return connection.leaving.signal;
+    return leaving.signal;
   }
 
   /**
@@ -113,7 +189,7 @@ export class Connections {
   /** Asks all connections to close, one after the other. Resolves when all are closed or the time is over. */
   async drain(): Promise<void> {
     this.#isDraining = true;
-    const { drainMs = 10_000, drainClock: clock = realClock } = this.#limits;
+    const { drainMs = 10_000, drainClock: clock = realClock } = this.#times;
     const startMs = clock.nowMs();
     const waiting = [...this.#open];
     // Less than the whole time, because the last connections need time to close, too.
@@ -155,10 +231,10 @@ export class Connections {
    */
   leaveForNewCa(): void {
     for (const socket of this.#handshakes.values()) socket.destroy();
-    const old = [...this.#open].filter(({ hasCertificate }) => hasCertificate);
+    const old = [...this.#open].filter(hasCertificate);
     for (const connection of old) this.#leave(connection, "ca");
-    this.clock.after(this.#limits.oldCaMs ?? 10_000, () => {
-      for (const connection of old) if (this.#open.has(connection)) connection.destroy();
+    this.clock.after(this.#times.oldCaMs ?? 10_000, () => {
+      for (const connection of old) if (this.#open.has(connection)) connection.session.destroy();
     });
   }
 
@@ -168,41 +244,20 @@ export class Connections {
   }
 
   closeAll(): void {
-    for (const connection of this.#open) connection.close();
+    for (const { session } of this.#open) session.close();
   }
 
   destroyAll(): void {
-    for (const connection of this.#open) connection.destroy();
-  }
-
-  #add(carrier: ServerHttp2Session | Socket, connection: Connection, hasAge: boolean): void {
-    this.#open.add(connection);
-    this.#byCarrier.set(carrier, connection);
-    const cancels = [this.#endIdle(connection), this.#endUnread(connection, carrier)];
-    if (hasAge) this.#movable.add(connection);
-    const { maxAgeMs = 1_800_000 } = this.#limits;
-    if (hasAge && maxAgeMs > 0) {
-      const ageMs = maxAgeMs * (0.9 + 0.2 * Math.random());
-      cancels.push(this.clock.after(ageMs, () => this.#move(connection, "age")));
-    }
-    // Both types emit "close", but TypeScript cannot call `once` of their union.
-    (carrier as Socket).once("close", () => {
-      for (const cancel of cancels) cancel();
-      this.#open.delete(connection);
-      this.#movable.delete(connection);
-      this.#moving.delete(connection);
-      this.#closed.wake();
-    });
-    if (this.#isDraining) this.#leave(connection, "drain");
+    for (const { session } of this.#open) session.destroy();
   }
 
   /** Ends the connection once it is idle. Returns a function that cancels this. */
   #endIdle(connection: Connection): () => void {
-    const { idleMs = 90_000 } = this.#limits;
+    const { idleMs = 90_000 } = this.#times;
     let cancel: () => void = () => undefined;
     const check = (wasBusy: boolean): void => {
       cancel = this.clock.after(idleMs, () => {
-        const isBusy = [...connection.calls].some(({ hasRequest }) => hasRequest);
+        const isBusy = [...connection.calls].some((call) => call.readableDidRead || call.readableEnded);
         if (wasBusy || isBusy) check(isBusy);
         else this.#end(connection, "idle");
       });
@@ -212,26 +267,61 @@ export class Connections {
   }
 
   /** Ends calls whose output has waited since the last check. Returns a function that cancels this. */
-  #endUnread({ calls }: Connection, carrier: ServerHttp2Session | Socket): () => void {
-    const { writeTimeoutMs = 60_000 } = this.#limits;
+  #endUnread({ calls, session }: Connection): () => void {
+    const { writeTimeoutMs = 60_000 } = this.#times;
     let cancel: () => void = () => undefined;
-    if (writeTimeoutMs === 0) return cancel;
-    const full = new Set<Call>();
+    const full = new Set<ServerHttp2Stream>();
     const check = (): void => {
       for (const call of calls) {
-        if (full.has(call)) {
-          full.delete(call);
-          this.#refusals.add("unread", ("socket" in carrier ? carrier.socket : carrier)?.remoteAddress ?? "");
-          call.end();
-        } else if (call.output.writableNeedDrain) {
+        if (full.delete(call)) {
+          this.#refusals.add("unread", session.socket?.remoteAddress ?? "");
+          call.close(constants.NGHTTP2_CANCEL);
+          // Its writes never complete, and closing waits for them.
+          call.destroy();
+        } else if (call.writableNeedDrain) {
           full.add(call);
-          call.output.once("drain", () => full.delete(call));
+          call.once("drain", () => full.delete(call));
         }
       }
       for (const call of full) if (!calls.has(call)) full.delete(call);
       cancel = this.clock.after(writeTimeoutMs, check);
     };
     cancel = this.clock.after(writeTimeoutMs, check);
+    return () => cancel();
+  }
+
+  /**
+   * Ends the connection when its client no longer answers pings: a node that lost its power never closes its
+   * connection, and its subscription would last indefinitely. A client that sends anything counts as alive: on a slow
+   * link, the reply may be queued for minutes behind other data. Returns a function that cancels this.
+   */
+  #endSilent(connection: Connection): () => void {
+    const { session } = connection;
+    const { socket } = session;
+    const { intervalMs = standardPingMs, timeoutMs = 20_000 } = this.#times.keepalive ?? {};
+    let cancel: () => void = () => undefined;
+    const wait = (ms = intervalMs): void => {
+      cancel = this.clock.after(ms, ping);
+    };
+    const awaitReply = (bytesRead: number): void => {
+      cancel = this.clock.after(timeoutMs, () => {
+        if (session.destroyed) return;
+        if (socket.bytesRead === bytesRead) this.#end(connection, "silent");
+        else awaitReply(socket.bytesRead);
+      });
+    };
+    const ping = (): void => {
+      if (session.destroyed) return;
+      awaitReply(socket.bytesRead);
+      // An error is not a reply: a closing session fails its pings, but may wait for its streams indefinitely.
+      session.ping((error) => {
+        if (error !== null || session.destroyed) return;
+        cancel();
+        wait();
+      });
+    };
+    // A random first delay, so that thousands of clients that connected in the same second are not pinged together.
+    wait(intervalMs * (0.5 + Math.random() / 2));
     return () => cancel();
   }
 
@@ -257,20 +347,20 @@ export class Connections {
     const [connection, reason] = first;
     this.#moving.delete(connection);
     this.#leave(connection, reason);
-    this.clock.after(this.#limits.ageIntervalMs ?? 1_000, () => this.#moveNext());
+    this.clock.after(this.#times.ageIntervalMs ?? 1_000, () => this.#moveNext());
   }
 
   #leave(connection: Connection, reason: keyof typeof leaveMessages): void {
     if (!this.#open.has(connection) || connection.leaving.signal.aborted) return;
     this.#metrics.ended.inc({ reason });
     // GOAWAY comes first, so that the client does not open its next stream on this connection.
-    connection.close();
+    connection.session.close();
     connection.leaving.abort(retryLaterError(leaveMessages[reason], 0));
   }
 
   #end(connection: Connection, reason: EndReason): void {
     this.#metrics.ended.inc({ reason });
-    connection.destroy();
+    connection.session.destroy();
   }
 }
 
@@ -296,34 +386,11 @@ const protocolErrors: ReadonlySet<string> = new Set(["ERR_HTTP2_ERROR", "ERR_HTT
 /** How long a client may keep a stream open after its response, in milliseconds. */
 const answeredMs = 1_000;
 
-type ServerRequest = IncomingMessage | Http2ServerRequest;
-
-/** The part of a response that both protocols have. */
-interface ServerResponse {
-  readonly writableNeedDrain: boolean;
-  once(event: "close" | "drain", listener: () => void): unknown;
-}
-
-function http1Call(request: IncomingMessage, response: ServerResponse): Call {
-  return {
-    get hasRequest() {
-      return request.complete;
-    },
-    output: response,
-    end: () => request.socket.destroy(),
-  };
-}
-
-function http2Call(stream: ServerHttp2Stream): Call {
-  return {
-    get hasRequest() {
-      return stream.readableDidRead || stream.readableEnded;
-    },
-    output: stream,
-    end: () => {
-      stream.close(constants.NGHTTP2_CANCEL);
-      // Its writes never complete, and closing waits for them.
-      stream.destroy();
-    },
-  };
+/** True if the client presented a certificate, whose CA may be replaced. */
+function hasCertificate({ session }: Connection): boolean {
+  // The socket of a destroyed session cannot be used.
+  if (session.destroyed) return false;
+  const socket: Socket & Partial<Pick<TLSSocket, "getPeerCertificate">> = session.socket;
+  // {} or null without a certificate.
+  return socket.getPeerCertificate?.()?.subject !== undefined;
 }

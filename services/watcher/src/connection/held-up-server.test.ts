@@ -32,22 +32,6 @@ function startClient(code: string): { readonly said: () => string; readonly ende
 }
 
 describe("a server whose event loop was blocked keeps", () => {
-  test("a connection whose first bytes arrived meanwhile", async () => {
-    await watched.serve({ firstBytesMs: 500 });
-    const client = startClient(`
-      const socket = require("net").connect(port, host, () => { console.log("connected"); process.stdin.once("data", () =>
-        socket.end("POST /grpc.health.v1.Health/Check HTTP/1.1\\r\\nHost: localhost\\r\\nContent-Type: application/json\\r\\n" +
-          "Content-Length: 2\\r\\nConnection: close\\r\\n\\r\\n{}")); });
-      setTimeout(() => process.stdin.emit("data"), 100);
-      socket.on("data", (chunk) => console.log(String(chunk))).on("error", (error) => console.log(error.code));
-      socket.on("close", () => process.exit());
-    `);
-    await expect.poll(client.said).toContain("connected");
-    await holdUp(2_000);
-    await client.ended;
-    expect(client.said()).toContain("HTTP/1.1 200 OK");
-  });
-
   test("a connection whose reply to a ping arrived meanwhile", async () => {
     await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 400 } });
     const client = startClient(`

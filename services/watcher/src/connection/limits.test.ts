@@ -9,13 +9,13 @@ import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { inspection } from "../inspect/inspection.ts";
 import { Store } from "../store/store.ts";
-import type { ServeOptions } from "../stream/serve/serve-options.ts";
+import type { ServeOptions } from "../stream/serve/serve.ts";
 import { proxyNamesOf } from "../stream/session/requests.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../testing/build.ts";
 import { dialHttp2, RawWatch } from "../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../testing/serve-store.ts";
-import { defaultLimits } from "./default-limits.ts";
+import { resolveLimits } from "./limits.ts";
 
 let store: Store;
 let server: TestServer;
@@ -62,38 +62,6 @@ async function refused(reason: string): Promise<number> {
   const values = (await server.metrics.getSingleMetric("kpng_refused_total")?.get())?.values ?? [];
   return values.find(({ labels }) => labels.reason === reason)?.value ?? 0;
 }
-
-function post(method: string, body = "{}"): string {
-  const lines = [`POST /kpng.inspect.v1.InspectService/${method} HTTP/1.1`, "host: localhost"];
-  const headers = ["content-type: application/json", `content-length: ${body.length}`];
-  return `${[...lines, ...headers].join("\r\n")}\r\n\r\n${body}`;
-}
-
-test("requests on an HTTP/1.1 connection are answered one after the other, in order", async () => {
-  await serve({ maxQueries: 1 });
-  const socket = await open();
-  let text = "";
-  socket.setEncoding("utf8").on("data", (chunk: string) => {
-    text += chunk;
-  });
-  socket.write(Array.from({ length: 500 }, (_, index) => post("ListServices", `{"name":"s${index % 300}"}`)).join(""));
-  const names = () => [...text.matchAll(/"name":"s(\d+)"/g)].map(([, name]) => Number(name));
-  await expect.poll(() => names().length, { timeout: 20_000 }).toBe(500);
-  expect(names()).toEqual(Array.from({ length: 500 }, (_, index) => index % 300));
-  // More than one query at a time would have been refused.
-  expect(await refused("queries")).toBe(0);
-});
-
-test("an HTTP/1.1 connection that sends requests endlessly without reading is not read, or ended", async () => {
-  await serve({});
-  const socket = await open();
-  socket.pause();
-  // Without headers a request is so short that a thousand fit into one read.
-  socket.write("GET / HTTP/1.1\r\nhost:localhost\r\n\r\n".repeat(200_000));
-  await expect.poll(() => socket.destroyed || socket.writableLength > 0).toBe(true);
-  const { services } = await createClient(InspectService, dial({ api: server.address })).listServices({ pageSize: 1 });
-  expect(services.length).toBe(1);
-});
 
 test("queries beyond the limits fail with RESOURCE_EXHAUSTED, and ended ones make room", async () => {
   await serve({ maxQueries: 40 });
@@ -227,13 +195,12 @@ test("the default limits are those of the formula in the guide", async () => {
       .at(-2)
       ?.trim();
   const resources = { memoryBytes: 512 * 1_024 * 1_024, openFiles: 1_048_576 };
-  const [plain, tls] = [defaultLimits(resources, false), defaultLimits(resources, true)];
+  const [plain, tls] = [resolveLimits({}, resources, false), resolveLimits({}, resources, true)];
   expect(cell("--max-connections")).toBe(`${plain.maxConnections}; with TLS ${tls.maxConnections}`);
-  expect(cell("--max-calls")).toBe(String(plain.maxCalls));
-  expect(cell("--max-request-memory")).toBe(`${plain.maxRequestBytes / 1_024 / 1_024} MiB`);
   expect(cell("--max-queries")).toBe(String(plain.maxQueries));
-  expect(defaultLimits({ ...resources, openFiles: 1_024 }, false).maxConnections).toBe(960);
-  expect(defaultLimits({ ...resources, openFiles: 100 }, false).maxConnections).toBe(50);
-  // No option exceeds it.
-  expect(defaultLimits({ ...resources, openFiles: 1_024 }, false).maxConnectionFiles).toBe(960);
+  expect([plain.maxCalls, plain.maxRequestBytes]).toEqual([5_242, 64 * 1_024 * 1_024]);
+  expect(resolveLimits({}, { ...resources, openFiles: 1_024 }, false).maxConnections).toBe(960);
+  expect(resolveLimits({}, { ...resources, openFiles: 100 }, false).maxConnections).toBe(50);
+  // No option exceeds the open files.
+  expect(resolveLimits({ maxConnections: 5_000 }, { ...resources, openFiles: 1_024 }, false).maxConnections).toBe(960);
 });

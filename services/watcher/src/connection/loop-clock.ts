@@ -6,8 +6,6 @@
  * turn, and sockets are read between any two ticks.
  *
  * *Bound:* one entry per pending callback. *Cost:* some nanoseconds per entry and tick.
- *
- * `Connections` makes one, and `serve` starts it; `keepAlive`, `sniffHttp` and `reloadTls` use the same one.
  */
 export class LoopClock {
   readonly #tickMs: number;

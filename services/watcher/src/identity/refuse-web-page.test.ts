@@ -31,7 +31,6 @@ test.each([
   { host: "watcher.svc.evil.example:12090", isLocal: false },
 ])("a call from the network to $host is a page's unless only a cluster has the name", ({ host, isLocal }) => {
   expect(webPageReason(host, undefined, { isCluster: true }) === undefined).toBe(isLocal);
-  expect(webPageReason(host, undefined, { isNamed: true })).toBeUndefined();
 });
 
 test.each([

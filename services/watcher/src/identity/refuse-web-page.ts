@@ -2,24 +2,21 @@ import type { IncomingHttpHeaders } from "node:http";
 import { isIP } from "node:net";
 
 /**
- * Returns why a call seems to come from a web page in a browser; undefined for other calls. Pure. The handlers of
- * `makeCallHandler` call it, because clients may have rights by where they
- * are: over loopback, or in a network whose watcher allows every client.
+ * Returns why a request to the status page seems to come from another web page in a browser; undefined for others. Pure.
  *
- * Any page can send requests to such an address. With a name of its own that resolves to it (DNS rebinding), it can
- * also read the answers. Browsers then send that name as `Host`, and for calls with JSON the page's `Origin`.
- * `isCluster` admits names that no page of the internet can have: those without a dot, and those of Services. Over TLS,
- * which browsers need for HTTP/2, the name needs a certificate, so `host` need not be checked: `isNamed` is true.
+ * Any page can send requests to loopback, whose clients have rights. With a name of its own that resolves to it (DNS
+ * rebinding), it can also read the answers. Browsers then send that name as `Host`, and the page's `Origin`.
+ * `isCluster` admits names that no page of the internet can have: those without a dot, and those of Services.
  */
 export function webPageReason(
   host: string | undefined,
   origin: string | undefined,
-  { isCluster = false, isNamed = false } = {},
+  { isCluster = false } = {},
 ): string | undefined {
   const name = (host ?? "").replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
   const isLocal =
     name === "localhost" || isIP(name) !== 0 || (isCluster && /^[^.]+$|\.(svc|local|internal)\.?$/.test(name));
-  if (host !== undefined && !isNamed && !isLocal) {
+  if (host !== undefined && !isLocal) {
     return `the host "${host}" is not an address of this machine: use localhost or an IP address`;
   }
   if (origin !== undefined && origin !== `http://${host}` && origin !== `https://${host}`) {
@@ -33,8 +30,8 @@ export function webPageReason(
  * requests. Such a page cannot read the answer, but it could make the watcher compute thousands of them.
  *
  * A link that leads to the address is harmless, because it replaces the page; not so a frame, an image or a download.
- * For an event stream, which has no end, `isStream` refuses links, too. Clients that are not browsers send none of
- * these headers. `makeCallHandler` calls it for queries, `statusPage` and `serveDashboard` for their pages. Pure.
+ * For queries and the event stream, `isStream` refuses links, too. Clients that are not browsers send none of
+ * these headers. Pure.
  */
 export function otherSiteReason(headers: IncomingHttpHeaders, isStream: boolean): string | undefined {
   const { "sec-fetch-site": site = "none", "sec-fetch-mode": mode, "sec-fetch-dest": target = "document" } = headers;

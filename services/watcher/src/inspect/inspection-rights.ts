@@ -6,8 +6,7 @@ import {
   ListNodesRequestSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { checkInspectionRight } from "../identity/rights.ts";
-import { leaveKey } from "../stream/serve/leave.ts";
-import { rightsKey } from "../stream/serve/peer.ts";
+import { leaveKey, rightsKey } from "../stream/serve/call.ts";
 
 /**
  * Checks the rights of a client before each method of the inspect API: a client with the right to one node may call the

@@ -12,7 +12,7 @@ import type { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.
 import { type Subscriber, SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
-import { leaveKey } from "../stream/serve/leave.ts";
+import { leaveKey } from "../stream/serve/call.ts";
 import { followRows, followSnapshots } from "./follow-rows.ts";
 import type { InspectContext } from "./inspect-context.ts";
 import { matchesChange, matchesNode, matchesSubscriber } from "./request-filters.ts";

@@ -1,69 +1,117 @@
 import { createHash } from "node:crypto";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
-import { reasonOf } from "@kpng/process/log.ts";
+import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import type { AnswerPage } from "@kpng/process/health/status-server.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { pageAssets } from "../gen/page-assets.ts";
-import { otherSiteReason } from "../identity/refuse-web-page.ts";
-import { checkInspectionRight } from "../identity/rights.ts";
+import { isLoopback, rightsOfConnection, type Trust } from "../identity/client-rights.ts";
+import { otherSiteReason, webPageReason } from "../identity/refuse-web-page.ts";
+import { checkInspectionRight, joinRights, type Rights } from "../identity/rights.ts";
+import type { TokenChecker } from "../identity/token-checker.ts";
 import type { InspectContext } from "../inspect/inspect-context.ts";
-import { formatPeer } from "../stream/serve/peer.ts";
-import type {
-  CallContext,
-  PageHandler,
-  PageReports,
-  ServerRequest,
-  ServerResponse,
-} from "../stream/serve/request-handler.ts";
+import { makeConnectHandler } from "../stream/serve/connect-handler.ts";
+import type { MoreService } from "../stream/serve/routes.ts";
 import { LiveFeed } from "./live/live-feed.ts";
 
+/** The inspect API that the page shows, and the clients that may see it. */
+export interface StatusPageOptions {
+  readonly api: MoreService & { readonly context: InspectContext };
+  readonly trust: Trust;
+  /** Checks the tokens of clients over loopback. Default: tokens are ignored. */
+  readonly tokens?: TokenChecker | undefined;
+  readonly log: Log;
+}
+
 /**
- * Returns the handler of the status page: `/` with its style and script, and `/live`, the event stream that keeps it
- * current. The script asks the inspect API for everything else. Every request needs the right of inspection, as for
- * the inspect API. All addresses in the page are relative, so that it works behind a path prefix.
+ * Returns the handler of the status page, for the port of health and metrics: `/` with its style and script, `/live`,
+ * the event stream that keeps it current, and the queries of its script, as GET with JSON (Connect).
  *
- * The sink `to-api` makes it unless `--inspect-api=false`, and the handler of `makeCallHandler` calls it for each
- * request other than a Watch. Separate from that handler, which knows only the gRPC services.
+ * Each request needs the right of inspection, as for the inspect API: that of the connection, or that of a token, which
+ * the browser asks its user for as a password. The port speaks plain HTTP, so it accepts tokens over loopback only. Any
+ * page in a browser can send requests to loopback, so `Host`, `Origin` and `Sec-Fetch-Site` are checked. All addresses in
+ * the page are relative: it works behind a path prefix.
  */
-export function statusPage(context: InspectContext): PageHandler {
-  const feed = new LiveFeed(context);
-  return (request, response, call, reports) => {
-    const path = request.url?.split("?", 1)[0] ?? "";
+export function statusPage({ api, trust, tokens, log }: StatusPageOptions): AnswerPage {
+  const feed = new LiveFeed(api.context);
+  const query = makeConnectHandler({
+    log,
+    routes: (router) => api.addTo(router),
+    readMaxBytes: 16 * 1024,
+    grpc: false,
+    grpcWeb: false,
+    acceptCompression: [],
+  });
+  return (path, response, request) => {
     const asset = assets.get(path);
-    if (asset === undefined && path !== "/live") return false;
-    // An HTTP/2 stream whose request is not read counts as idle, which would end the connection of an open page.
-    request.resume();
-    const refusal = refusalOf(request, call, asset !== undefined, reports);
-    if (refusal !== undefined) refuse(response, ...refusal);
-    else if (asset !== undefined) sendAsset(request, response, asset);
-    else sendLive(request, response, { ...call, ...reports, feed });
+    const isQuery = path.startsWith(`/${InspectService.typeName}/`);
+    if (asset === undefined && path !== "/live" && !isQuery) return false;
+    rightsOf(request, response, trust, tokens)
+      .then((rights) => {
+        const refusal = refusalOf(request, rights, asset !== undefined);
+        if (refusal !== undefined) refuse(response, ...refusal);
+        else if (asset !== undefined) sendAsset(request, response, asset);
+        else if (isQuery) query({ request, response, rights, leave: new AbortController().signal });
+        else sendLive(request, response, feed, log);
+      })
+      .catch((error: unknown) => {
+        log.error("request for the status page failed", { reason: reasonOf(error) });
+        response.destroy();
+      });
     return true;
   };
 }
 
+/** Returns the rights of a request: those of its connection, and those of its token, whose end also ends the response. */
+async function rightsOf(
+  { socket, headers: { authorization } }: IncomingMessage,
+  response: ServerResponse,
+  trust: Trust,
+  tokens: TokenChecker | undefined,
+): Promise<Rights> {
+  const rights = rightsOfConnection(socket, false, trust);
+  if (rights.hasInspection || tokens === undefined || authorization === undefined) return rights;
+  const [, basic] = /^Basic +(\S+)$/i.exec(authorization) ?? [];
+  const [, password] = /^[^:]*:(.*)$/.exec(Buffer.from(basic ?? "", "base64").toString()) ?? [];
+  const token = password ?? /^Bearer +(\S+)$/i.exec(authorization)?.[1] ?? "";
+  if (!isLoopback(socket.remoteAddress ?? "")) return rights;
+  const checked = await tokens.check(token, socket.remoteAddress);
+  if (checked.kind === "refused") return { ...rights, tokenProblem: checked.problem };
+  const known = checked.token;
+  const end = (): void => void response.destroy();
+  known.calls += 1;
+  known.ended.addEventListener("abort", end, { once: true });
+  response.once("close", () => {
+    known.calls -= 1;
+    known.ended.removeEventListener("abort", end);
+  });
+  return joinRights(rights, known.rights);
+}
+
 /** Returns the status and the reason if the request may not be answered. */
 function refusalOf(
-  { method, headers, socket }: ServerRequest,
-  { rights }: CallContext,
+  { method, headers, socket }: IncomingMessage,
+  rights: Rights,
   isAsset: boolean,
-  { refusals }: PageReports,
 ): readonly [status: number, text: string] | undefined {
   if (method !== "GET" && method !== "HEAD") return [405, "the status page is read-only"];
-  const reason = otherSiteReason(headers, !isAsset);
-  if (reason !== undefined) {
-    refusals.add("web-page", formatPeer(socket), { reason });
-    return [403, reason];
-  }
+  const isCluster = !isLoopback(socket.remoteAddress ?? "");
+  const reason = webPageReason(headers.host, headers.origin, { isCluster }) ?? otherSiteReason(headers, !isAsset);
+  if (reason !== undefined) return [403, reason];
   try {
     checkInspectionRight(rights, undefined);
     return undefined;
   } catch (error) {
     const { code, rawMessage } = ConnectError.from(error);
-    return [code === Code.Unauthenticated ? 401 : code === Code.Unavailable ? 503 : 403, `${rawMessage}\n\n${remedy}`];
+    return [code === Code.Unauthenticated ? 401 : 403, `${rawMessage}\n\n${remedy}`];
   }
 }
 
-const remedy = "Open it over loopback, for example through kubectl port-forward or ssh -L.";
+const remedy =
+  "Open the page over loopback, which kubectl port-forward or ssh -L carry to another machine. If the watcher does not " +
+  "trust loopback, the password is a ServiceAccount token: kubectl create token.";
 
-function sendAsset({ method, headers }: ServerRequest, response: ServerResponse, asset: Asset): void {
+function sendAsset({ method, headers }: IncomingMessage, response: ServerResponse, asset: Asset): void {
   // A proxy that compresses makes the tag weak: `W/"…"`.
   if (headers["if-none-match"]?.includes(asset.tag) === true) {
     response.writeHead(304, { etag: asset.tag });
@@ -81,18 +129,13 @@ function sendAsset({ method, headers }: ServerRequest, response: ServerResponse,
   response.end(method === "HEAD" ? "" : asset.body);
 }
 
-function sendLive(
-  { method, socket }: ServerRequest,
-  response: ServerResponse,
-  { leave, feed, refusals, log }: CallContext & PageReports & { readonly feed: LiveFeed },
-): void {
-  if (leave.aborted || feed.isFull) {
-    if (feed.isFull) refusals.add("pages", formatPeer(socket));
+function sendLive({ method }: IncomingMessage, response: ServerResponse, feed: LiveFeed, log: Log): void {
+  if (feed.isFull) {
     refuse(response, 503, "the watcher serves as many status pages as it may: close another one");
     return;
   }
   const page = {
-    write: (event: Buffer): boolean => response.write(event) as boolean,
+    write: (event: Buffer): boolean => response.write(event),
     onDrain: (drained: () => void): void => void response.on("drain", drained),
     fail: (error: unknown): void => {
       log.error("status page ended, and opened again by the browser: its data could not be computed", {
@@ -101,12 +144,7 @@ function sendLive(
       response.end();
     },
   };
-  const end = (): void => void response.end();
-  leave.addEventListener("abort", end, { once: true });
-  response.once("close", () => {
-    leave.removeEventListener("abort", end);
-    feed.remove(page);
-  });
+  response.once("close", () => feed.remove(page));
   response.writeHead(200, {
     ...securityHeaders,
     "content-type": "text/event-stream",
@@ -120,8 +158,9 @@ function sendLive(
 }
 
 function refuse(response: ServerResponse, status: number, text: string): void {
-  const allow = status === 405 ? { allow: "GET, HEAD" } : {};
-  response.writeHead(status, { ...securityHeaders, ...allow, "content-type": "text/plain; charset=utf-8" });
+  const more =
+    status === 405 ? { allow: "GET, HEAD" } : status === 401 ? { "www-authenticate": 'Basic realm="kpng"' } : {};
+  response.writeHead(status, { ...securityHeaders, ...more, "content-type": "text/plain; charset=utf-8" });
   response.end(`${text}\n`);
 }
 

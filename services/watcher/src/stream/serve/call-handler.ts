@@ -1,22 +1,18 @@
-import { IncomingMessage } from "node:http";
-import { type Admission, type CallClass, classOf, isAnsweredWhenRefused, nodeOf } from "../../connection/admission.ts";
-import type { Connections } from "../../connection/connections.ts";
-import { standardPingMs } from "../../connection/keepalive.ts";
-import { OneAtATime } from "../../connection/one-at-a-time.ts";
-import type { Refusals } from "../../connection/refusals.ts";
-import type { RequestMemory } from "../../connection/request-memory.ts";
+import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import { Code } from "@connectrpc/connect";
+import { type Admission, classOf, isAnsweredWhenRefused, nodeOf } from "../../connection/admission.ts";
+import { type Connections, standardPingMs } from "../../connection/connections.ts";
+import type { Refusals } from "../../connection/limits.ts";
 import type { ClientRights } from "../../identity/client-rights.ts";
-import { isLoopback } from "../../identity/client-rights.ts";
-import { otherSiteReason, webPageReason } from "../../identity/refuse-web-page.ts";
-import { admitCall, mayCheckToken } from "./admit-call.ts";
+import { joinRights, type Rights, type TokenProblem } from "../../identity/rights.ts";
+import type { CheckedToken, TokenChecker } from "../../identity/token-checker.ts";
+import { type Call, formatPeer } from "./call.ts";
+import { makeConnectHandler } from "./connect-handler.ts";
 import { makeFastWatch } from "./fast-watch.ts";
-import { formatPeer } from "./peer.ts";
-import { isMethod, refuseCall } from "./refuse-call.ts";
-import { type CallContext, makeRequestHandler, type ServerRequest, type ServerResponse } from "./request-handler.ts";
 import { makeRoutes } from "./routes.ts";
-import type { ServeOptions } from "./serve-options.ts";
+import type { ServeOptions } from "./serve.ts";
 
-/** Maximum size of a Watch request over gRPC, in bytes. The largest are reports of traffic. */
+/** Maximum size of a Watch request over gRPC, in bytes. */
 const maxRequestBytes = 64 * 1024;
 
 /**
@@ -26,104 +22,60 @@ const maxRequestBytes = 64 * 1024;
 const maxDecodedBytes = 16 * 1024;
 
 /**
- * Returns the function that handles every call, on every address and in both versions of HTTP: it finds the rights of
- * the client, refuses calls beyond a limit, and passes the others to `makeFastWatch`, the status page or the router.
- * Calls of the handler end when `stop` aborts.
- *
- * `serve` makes it once, for all its servers. Separate from `serve`, which opens and closes addresses and sees no
- * calls.
+ * Returns the function that handles every call, on every address: it finds the rights of the client, refuses calls
+ * beyond a limit, and passes the others to `makeFastWatch` or the Connect library. Calls end when `stop` aborts.
  */
 export function makeCallHandler(
   options: ServeOptions,
-  { connections, clientRights, admission, requestMemory, refusals }: Bounds,
+  { connections, clientRights, admission, refusals }: Bounds,
   stop: AbortSignal,
 ) {
-  const { hasLocalApi = true, hasGlobalApi = true, log } = options;
+  const { hasLocalApi = true, hasGlobalApi = true, log, tokens } = options;
   const pingMs = options.keepalive?.intervalMs ?? standardPingMs;
-  const watchFast = makeFastWatch(
-    { ...options, hasLocalApi, hasGlobalApi, maxRequestBytes, requestMemory, pingMs },
-    stop,
-  );
-  const route = makeRequestHandler({
+  const watchFast = makeFastWatch({ ...options, hasLocalApi, hasGlobalApi, maxRequestBytes, admission, pingMs }, stop);
+  const route = makeConnectHandler({
     log,
     routes: makeRoutes(options, stop),
     readMaxBytes: maxDecodedBytes,
     shutdownSignal: stop,
+    // Browsers use the status page.
+    grpcWeb: false,
     // With small messages and many readers, compression of each stream would cost eight times the CPU.
     acceptCompression: [],
   });
-  const refuse = (request: ServerRequest, response: ServerResponse, callClass: CallClass): void => {
-    if (isAnsweredWhenRefused(callClass) || request instanceof IncomingMessage) refuseCall(request, response);
-    else admission.refuse(request.stream);
-  };
-  const start = (request: ServerRequest, response: ServerResponse): void => {
-    // Clients that are not browsers send no Origin. Browsers speak HTTP/2 over TLS only.
-    const reason = request instanceof IncomingMessage || request.headers.origin ? pageReason(request) : undefined;
-    if (reason !== undefined) {
-      refuseWebPage(request, response, reason);
+  const start = (request: Http2ServerRequest, response: Http2ServerResponse): void => {
+    const { stream } = request;
+    const peer = formatPeer(request.socket);
+    if (peer !== "" && isFromBrowser(request)) {
+      refusals.add("web-page", peer);
+      response.writeHead(403, { "content-type": "text/plain" });
+      response.end("browsers may not use this port: they use the status page\n");
+      // Discards the request.
+      request.resume();
       return;
     }
-    const carrier = carrierOf(request);
+    const carrier = stream.session;
     const rights = clientRights.of(carrier);
-    const isUnproven = mayCheckToken(request, rights, options.tokens);
+    const isUnproven = mayCheckToken(request, rights, tokens);
     const first = isUnproven ? "unproven" : classOf(request.url, rights);
-    const slot = admission.enter(first, carrier ?? request, formatPeer(request.socket), nodeOf(rights));
+    const refuse = (callClass: typeof first): void => {
+      if (isAnsweredWhenRefused(callClass)) refuseCall(request, response);
+      else admission.refuse(stream);
+    };
+    const slot = admission.enter(first, carrier ?? request, peer, nodeOf(rights));
     if (slot === undefined) {
-      refuse(request, response, first);
+      refuse(first);
       return;
     }
-    (request instanceof IncomingMessage ? response : request.stream).once("close", slot.leave);
-    const call = { leave: connections.began(request, response), rights };
-    admitCall({ request, response, call }, options.tokens, (admitted) => {
-      const callClass = classOf(request.url, admitted.rights);
-      if (slot.move(callClass, nodeOf(admitted.rights))) begin(request, response, admitted);
-      else refuse(request, response, callClass);
+    stream.once("close", slot.leave);
+    admitCall({ request, response, rights, leave: connections.began(stream) }, tokens, (call) => {
+      const callClass = classOf(request.url, call.rights);
+      if (!slot.move(callClass, nodeOf(call.rights))) refuse(callClass);
+      else if (!watchFast(call)) route(call);
     });
   };
-  const begin = (request: ServerRequest, response: ServerResponse, call: CallContext): void => {
-    if (watchFast(request, response, call)) return;
-    // The status page decides about its own addresses.
-    const reason = isMethod(request.url) ? otherSiteReason(request.headers, false) : undefined;
-    if (reason !== undefined) {
-      refuseWebPage(request, response, reason);
-      return;
-    }
-    if (options.page?.(request, response, call, { refusals, log }) !== true) route(request, response, call);
-  };
-  const refuseWebPage = (request: ServerRequest, response: ServerResponse, reason: string): void => {
-    refusals.add("web-page", formatPeer(request.socket), { reason });
-    response.writeHead(403, { "content-type": "text/plain" });
-    response.end(`${reason}\n`);
-    // Discards the request; otherwise, an HTTP/1.1 connection could not take another one.
-    request.resume();
-  };
-  const http1Calls = new OneAtATime();
-  return (request: ServerRequest, response: ServerResponse): void => {
-    if (!(request instanceof IncomingMessage)) {
-      admission.pace(request.stream, request.rawHeaders, formatPeer(request.socket), () => start(request, response));
-      return;
-    }
-    const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));
-    const startOne = (): void => {
-      if (pageReason(request) !== undefined) response.setHeader("connection", "close");
-      start(request, response);
-    };
-    http1Calls.add(request, response, startOne, onFlood);
-  };
-}
-
-/** Returns why a call over TCP is refused, because a web page made the browser send it; undefined for others. */
-function pageReason({ socket, headers }: ServerRequest): string | undefined {
-  const { remoteAddress } = socket;
-  if (remoteAddress === undefined) return undefined;
-  const isNamed = "encrypted" in socket && socket.encrypted === true;
-  const { host = headers[":authority"], origin } = headers;
-  return webPageReason(host?.toString(), origin, { isNamed, isCluster: !isLoopback(remoteAddress) });
-}
-
-/** Returns the session of a call over HTTP/2, the socket of one over HTTP/1.1. */
-function carrierOf(request: ServerRequest): object | undefined {
-  return request instanceof IncomingMessage ? request.socket : request.stream.session;
+  return (request: Http2ServerRequest, response: Http2ServerResponse): void =>
+    admission.pace(request.stream, request.rawHeaders, formatPeer(request.socket), () => start(request, response));
 }
 
 /** Handler of all calls. */
@@ -134,6 +86,103 @@ interface Bounds {
   readonly connections: Connections;
   readonly clientRights: ClientRights;
   readonly admission: Admission;
-  readonly requestMemory: RequestMemory;
   readonly refusals: Refusals;
+}
+
+/**
+ * True for a call of a browser, which a web page made it send: with a name of its own that resolves to this address (DNS
+ * rebinding), the page could read the answers. Other clients send neither header.
+ */
+function isFromBrowser({ headers }: Http2ServerRequest): boolean {
+  return headers.origin !== undefined || headers["sec-fetch-site"] !== undefined;
+}
+
+/** Answers a call beyond a limit with RESOURCE_EXHAUSTED, without reading its request. */
+function refuseCall(request: Http2ServerRequest, response: Http2ServerResponse): void {
+  const message = "too many calls of this kind in progress; retry later";
+  const type = request.headers["content-type"] ?? "";
+  if (type.startsWith("application/grpc")) {
+    response.setHeader("content-type", type);
+    response.setHeader("grpc-status", String(Code.ResourceExhausted));
+    response.setHeader("grpc-message", encodeURI(message));
+    response.writeHead(200);
+    response.end();
+  } else {
+    response.setHeader("content-type", "application/json");
+    response.writeHead(429);
+    response.end(JSON.stringify({ code: "resource_exhausted", message }));
+  }
+  // Discards the request.
+  request.resume();
+}
+
+/**
+ * Calls `begin` with the rights of a call: those of its connection, and those of the token that it carries. Without a
+ * token, or with a known one, it does so at once; otherwise when the token has been checked, unless the client has
+ * cancelled the call by then. A refused token adds no rights; if the service needs them, its error gives the reason.
+ *
+ * While it waits, nothing reads the request, so the stream keeps its data and its end. When the token expires or is
+ * revoked, the signal `leave` of the call aborts with UNAUTHENTICATED.
+ */
+function admitCall(call: Call, tokens: TokenChecker | undefined, begin: (call: Call) => void): void {
+  const { request } = call;
+  const header = request.headers.authorization;
+  if (tokens === undefined || header === undefined || !mayCheckToken(request, call.rights, tokens)) {
+    begin(call);
+    return;
+  }
+  const withProblem = (tokenProblem: TokenProblem): Call => ({ ...call, rights: { ...call.rights, tokenProblem } });
+  const token = /^Bearer +(\S+)$/i.exec(header)?.[1];
+  const problem = token === undefined ? "the header authorization has no bearer token" : secrecyProblem(request);
+  if (token === undefined || problem !== undefined) {
+    begin(withProblem({ code: Code.Unauthenticated, message: problem ?? "" }));
+    return;
+  }
+  const admit = (result: CheckedToken): void =>
+    begin(result.kind === "refused" ? withProblem(result.problem) : withToken(call, result));
+  const result = tokens.check(token, request.socket.remoteAddress);
+  if (result instanceof Promise) {
+    result
+      .then((checked) => {
+        if (!isOver(request)) admit(checked);
+      })
+      // Without this, an error in one call would end the process.
+      .catch(() => request.stream.destroy());
+  } else admit(result);
+}
+
+/** True if a call has a token that may give it more rights than those of its connection. */
+function mayCheckToken({ headers }: Http2ServerRequest, rights: Rights, tokens: TokenChecker | undefined): boolean {
+  const hasEverything = rights.nodes === "all" && rights.hasState && rights.hasInspection;
+  return tokens !== undefined && headers.authorization !== undefined && !hasEverything;
+}
+
+/** Returns why the token of a request is not secret; undefined over TLS. Over plain TCP, others may have read it. */
+function secrecyProblem({ socket }: Http2ServerRequest): string | undefined {
+  return "encrypted" in socket && socket.encrypted ? undefined : "a token is accepted over TLS only";
+}
+
+/** Returns the call with the rights of its token, whose end is also the end of the call. */
+function withToken(call: Call, { token }: CheckedToken & { kind: "accepted" }): Call {
+  const leaving = new AbortController();
+  const removers = [token.ended, call.leave].map((signal) => {
+    const leave = (): void => leaving.abort(signal.reason);
+    if (signal.aborted) leave();
+    else signal.addEventListener("abort", leave, { once: true });
+    return () => signal.removeEventListener("abort", leave);
+  });
+  token.calls += 1;
+  call.response.once("close", () => {
+    token.calls -= 1;
+    for (const remove of removers) remove();
+  });
+  return { ...call, rights: joinRights(call.rights, token.rights), leave: leaving.signal };
+}
+
+/** Returns true if the client cancelled the call, or the connection is closed. */
+function isOver({ stream }: Http2ServerRequest): boolean {
+  if (!stream.closed && !stream.destroyed && !stream.aborted) return false;
+  // After a reset without an error, Node.js would wait for the end of the data, which is never read.
+  stream.destroy();
+  return true;
 }

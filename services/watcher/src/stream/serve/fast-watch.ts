@@ -1,4 +1,4 @@
-import { Http2ServerRequest, Http2ServerResponse, type Http2Session } from "node:http2";
+import type { Http2ServerRequest, Http2Session } from "node:http2";
 import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
@@ -8,8 +8,8 @@ import { hasMoreFields } from "@kpng/model/wire/field-count.ts";
 import { pingHeader } from "@kpng/process/connection/silence-limit.ts";
 import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { Rate } from "../../connection/rate.ts";
-import type { RequestMemory } from "../../connection/request-memory.ts";
+import type { Admission } from "../../connection/admission.ts";
+import { Rate } from "../../connection/limits.ts";
 import { Acknowledgement } from "../session/acknowledgement.ts";
 import {
   type OpenWatch,
@@ -20,28 +20,18 @@ import {
 } from "../session/open-watch.ts";
 import { refuseRequest } from "../session/requests.ts";
 import type { WatchSink, WatchStream } from "../session/watch-stream.ts";
-import { readTimeout } from "./grpc-timeout.ts";
-import { MessageSplitter } from "./message-splitter.ts";
-import { formatPeer } from "./peer.ts";
-import { readChunks } from "./read-chunks.ts";
-import type { CallContext } from "./request-handler.ts";
+import { type Call, formatPeer } from "./call.ts";
+import { readTimeout } from "./connect-handler.ts";
+import { MessageSplitter, readChunks } from "./read-messages.ts";
 
 /**
- * Returns a handler that answers Watch over gRPC on HTTP/2. It writes frames that are encoded once and shared by all
+ * Returns a handler that answers Watch over gRPC. It writes frames that are encoded once and shared by all
  * streams. It returns false for any other request, which the router then handles.
  *
  * With 500 streams and messages of 200 bytes, a message takes 8 µs of CPU here and 42 µs in connect-node, which encodes
  * and wraps each message for each stream.
- *
- * `makeCallHandler` tries this handler first for each admitted request. `watchOps` answers Watch for all other
- * protocols.
- *
- * Separate from `WatchStream`, which decides what to send and knows no HTTP.
  */
-export function makeFastWatch(
-  options: FastWatchOptions,
-  stop: AbortSignal,
-): (request: unknown, response: unknown, call: CallContext) => boolean {
+export function makeFastWatch(options: FastWatchOptions, stop: AbortSignal): (call: Call) => boolean {
   const opens = new Map<string, Open>();
   const add = <M extends DescMessage, S extends object>(
     api: string,
@@ -82,13 +72,13 @@ export function makeFastWatch(
     for (const end of openCalls) end();
   };
   stop.addEventListener("abort", endAll, { once: true });
-  return (request, response, { leave, rights }) => {
-    if (!(request instanceof Http2ServerRequest) || !(response instanceof Http2ServerResponse)) return false;
+  return (call) => {
+    const { request } = call;
     const open = isPlainGrpc(request) ? opens.get(request.url) : undefined;
     if (open === undefined) return false;
     const { session } = request.stream;
     const rate = session && getOrMake(rates, session, () => new Rate(burstBytes, bytesPerSecond));
-    answer(open, request, response, options, { stop, openCalls, leave, rights, rate });
+    answer(open, call, options, { stop, openCalls, rate });
     return true;
   };
 }
@@ -98,7 +88,7 @@ interface FastWatchOptions extends WatchContext {
   readonly hasGlobalApi: boolean;
   readonly maxRequestBytes: number;
   /** Is told what the calls hold of messages. */
-  readonly requestMemory: RequestMemory;
+  readonly admission: Admission;
   /** Time between two pings, in milliseconds; clients get it in a response header. */
   readonly pingMs: number;
   readonly log: Log;
@@ -124,8 +114,8 @@ interface Watch {
   take(message: Uint8Array): void;
 }
 
-/** The rights of a call, and the reasons for which the watcher ends it. */
-interface Endings extends CallContext {
+/** The reasons for which the watcher ends a call or reads it later. */
+interface Endings {
   readonly stop: AbortSignal;
   /** Functions that end the open calls when the watcher stops. */
   readonly openCalls: Set<() => void>;
@@ -166,10 +156,9 @@ function decode<M extends DescMessage>(schema: M, bytes: Uint8Array): MessageSha
  */
 function answer(
   open: Open,
-  request: Http2ServerRequest,
-  response: Http2ServerResponse,
-  { maxRequestBytes, requestMemory, pingMs, log, store }: FastWatchOptions,
-  { stop, openCalls, leave, rights, rate }: Endings,
+  { request, response, leave, rights }: Call,
+  { maxRequestBytes, admission, pingMs, log, store }: FastWatchOptions,
+  { stop, openCalls, rate }: Endings,
 ): void {
   const { stream } = response;
   const messages = new MessageSplitter(maxRequestBytes);
@@ -197,7 +186,6 @@ function answer(
             // It waits before it is taken, because the first message of each stream would be taken at once otherwise.
             // A copy, because the message is part of everything that was read with it.
             waiting = Uint8Array.from(message);
-            requestMemory.grew(waiting.length);
             rest = setTimeout(onRested, restMs).unref();
           }
           continue;
@@ -280,14 +268,11 @@ function answer(
   readChunks(stream, (chunk) => {
     // The call is over; discard further input.
     if (isOver) return;
-    const before = messages.heldBytes;
     messages.push(chunk);
     takeAll();
     if (messages.heldBytes > 0) messages.compact();
-    // Not the length of the chunk: the splitter takes twice as much when it runs out of room.
-    requestMemory.grew(Math.max(0, messages.heldBytes - before));
   });
-  requestMemory.replace(stream, () => stream.readableLength + messages.heldBytes + (waiting?.length ?? 0));
+  admission.hold(stream, () => messages.heldBytes + (waiting?.length ?? 0));
   stream.once("end", () => {
     isComplete = true;
     takeAll();

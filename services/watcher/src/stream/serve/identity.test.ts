@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { connect } from "node:http2";
 import { connect as connectTls, type SecureVersion } from "node:tls";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
@@ -16,7 +17,7 @@ import { inspection } from "../../inspect/inspection.ts";
 import { WatchedServer } from "../../testing/watched-server.ts";
 import { proxyNamesOf } from "../session/requests.ts";
 import { Subscribers } from "../session/subscribers.ts";
-import type { ServeOptions } from "./serve-options.ts";
+import type { ServeOptions } from "./serve.ts";
 
 // Every client of a test is on this machine, so loopback is not trusted here.
 // At the end, open connections are closed at once.
@@ -186,14 +187,22 @@ describe("a client over TCP without TLS", () => {
   });
 });
 
-test("a web page cannot use the rights of the browser's machine", async () => {
+test("a call that a browser sends for a web page is refused, also with rights", async () => {
   await serve({ trustsLoopback: true });
-  const call = (headers: Record<string, string>) =>
-    fetch(`http://${watched.address}/kpng.view.v1.NodeViewService/GetNodeView`, {
-      method: "POST",
-      headers: { "content-type": "application/json", ...headers },
-      body: JSON.stringify({ nodeName: "n1" }),
+  const call = async (more: Record<string, string>) => {
+    const session = connect(`http://${watched.address}`);
+    const stream = session.request({
+      ":method": "POST",
+      ":path": "/kpng.view.v1.NodeViewService/GetNodeView",
+      "content-type": "application/json",
+      ...more,
     });
-  expect((await call({})).status).toBe(200);
-  expect((await call({ origin: "https://evil.example" })).status).toBe(403);
+    stream.end(JSON.stringify({ nodeName: "n1" }));
+    const [headers] = await once(stream.resume(), "response");
+    session.destroy();
+    return headers[":status"];
+  };
+  expect(await call({})).toBe(200);
+  expect(await call({ origin: "https://evil.example" })).toBe(403);
+  expect(await call({ "sec-fetch-site": "cross-site" })).toBe(403);
 });

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
 import { makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
-import { readChunks } from "./read-chunks.ts";
+import { readChunks } from "./read-messages.ts";
 
 /** Sends 32-bit numbers in chunks of any size, and returns the numbers that were read until the end. */
 async function numbersRead(count: number, onStream: (stream: Http2Stream) => void): Promise<number[]> {

@@ -8,13 +8,11 @@ import {
 } from "@kpng/model/gen/grpc/reflection/v1alpha/reflection_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { scheduler } from "../session/scheduler.ts";
-import { endWhen, leaveKey } from "./leave.ts";
+import { leaveKey } from "./call.ts";
 
 /**
  * Adds grpc.reflection v1 and v1alpha, whose messages are the same, for the proto files of `services`. Tools such as
  * grpcurl call it to learn the services and messages of this watcher.
- *
- * `makeRoutes` calls this function; each service has a file of its own.
  */
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
   const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
@@ -120,4 +118,26 @@ function fileOf(symbol: string, registry: Registry): DescFile | undefined {
     if (desc.typeName.slice(0, Math.max(desc.typeName.lastIndexOf("."), 0)) === parent) return desc.file;
   }
   return undefined;
+}
+
+/**
+ * Yields the same items. When `signal` aborts, ends without waiting for the next item.
+ */
+function endWhen<T>(signal: AbortSignal, items: AsyncIterable<T>): AsyncIterable<T> {
+  const iterator = items[Symbol.asyncIterator]();
+  const done = { done: true, value: undefined } as const;
+  return {
+    [Symbol.asyncIterator]: () => ({
+      next: () =>
+        new Promise<IteratorResult<T>>((resolve, reject) => {
+          if (signal.aborted) return resolve(done);
+          const end = (): void => resolve(done);
+          signal.addEventListener("abort", end, { once: true });
+          iterator
+            .next()
+            .then(resolve, reject)
+            .finally(() => signal.removeEventListener("abort", end));
+        }),
+    }),
+  };
 }

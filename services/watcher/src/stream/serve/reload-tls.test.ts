@@ -19,7 +19,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { TokenChecker } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { WatchedServer } from "../../testing/watched-server.ts";
-import type { ServeOptions } from "./serve-options.ts";
+import type { ServeOptions } from "./serve.ts";
 
 let watched: WatchedServer;
 let folder: string;
@@ -176,7 +176,7 @@ test("a new CA ends only connections whose client presented a certificate", asyn
 test("a connection that was accepted before a new CA, with the old one, is closed before its handshake", async () => {
   await watched.stop();
   watched = new WatchedServer();
-  await serve({ firstBytesMs: 600_000 });
+  await serve();
   const raw = connectTcp(watched.socketAddress.port, "127.0.0.1").resume();
   raw.on("error", () => undefined);
   const closed = once(raw, "close");

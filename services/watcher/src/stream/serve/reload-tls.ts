@@ -1,7 +1,8 @@
+import { X509Certificate } from "node:crypto";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/tls-files.ts";
-import type { CertificateMetrics } from "../../connection/certificate-metrics.ts";
+import { Gauge, type Registry } from "prom-client";
 import type { LoopClock } from "../../connection/loop-clock.ts";
 
 /** Interval between two reads of the files, in milliseconds. A mounted Secret itself changes up to a minute late. */
@@ -13,9 +14,6 @@ export const standardReloadMs = 10_000;
  * certificate the new CA did not issue must not keep its stream.
  *
  * Files that cannot be used are logged once, and the servers keep the last ones. It ends when the clock stops.
- *
- * `serve` calls it once, if it has TLS files. Separate from `readServerTls` (package `process`), which reads the files
- * and knows no servers.
  */
 export function reloadTls(
   read: ReadTls<ServerTlsFiles>,
@@ -67,4 +65,23 @@ interface Reload {
   readonly onNewCa: () => void;
   readonly log: Log;
   readonly metrics: CertificateMetrics;
+}
+
+/** Metrics of the certificate that the listeners show. */
+export interface CertificateMetrics {
+  /** Records a certificate that the listeners begin to use, in PEM form; the first of a chain counts. */
+  use(certificate: Buffer): void;
+}
+
+/** Registers the metrics. Without a certificate there is no series. */
+export function makeCertificateMetrics(registry: Registry): CertificateMetrics {
+  const expiry = new Gauge({
+    name: "kpng_certificate_expiry_timestamp_seconds",
+    help: "When the certificate in use expires, by what it is used for; serving: the listeners show it to clients",
+    labelNames: ["use"],
+    registers: [registry],
+  });
+  return {
+    use: (certificate) => expiry.set({ use: "serving" }, new X509Certificate(certificate).validToDate.getTime() / 1000),
+  };
 }

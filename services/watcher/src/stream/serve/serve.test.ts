@@ -7,8 +7,8 @@ import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { createClient, type Transport } from "@connectrpc/connect";
-import { createConnectTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import { createClient } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-node";
 import * as grpc from "@grpc/grpc-js";
 import { NodeViewService, type WatchNodeViewResponse } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
@@ -59,53 +59,34 @@ async function firstBatch(address: string, credentials?: grpc.ChannelCredentials
 }
 
 describe("one port speaks", () => {
-  test("JSON to plain HTTP/1.1, as curl does", async () => {
+  test("Connect, also as JSON, with a watch for clients without bidirectional streams", async () => {
     await serve();
-    server.health.setReady("source");
-    const post = async (path: string, body: object) => {
-      const headers = { "content-type": "application/json" };
-      const response = await fetch(`http://${server.address}/${path}`, {
-        method: "POST",
-        headers,
-        body: JSON.stringify(body),
-      });
-      return { status: response.status, body: await response.json() };
-    };
-    expect(await post("grpc.health.v1.Health/Check", {})).toEqual({ status: 200, body: { status: "SERVING" } });
-    const view = await post("kpng.view.v1.NodeViewService/GetNodeView", { nodeName: "n1" });
-    expect(view).toMatchObject({
-      status: 200,
-      body: { node: { Name: "n1" }, items: [{ service: { Name: "web" }, endpoints: [{ IPs: { V4: ["10.1.0.1"] } }] }] },
-    });
-    expect(await post("grpc.health.v1.Health/Check", { service: "none" })).toMatchObject({ status: 404 });
+    for (const useBinaryFormat of [true, false]) {
+      const options = { baseUrl: `http://${server.address}`, httpVersion: "2" as const, useBinaryFormat };
+      const client = createClient(NodeViewService, createConnectTransport(options));
+      expect((await client.getNodeView({ nodeName: "n1" })).items[0]?.endpoints[0]?.IPs?.V4).toEqual(["10.1.0.1"]);
+      const stop = new AbortController();
+      const iterator = client.watchNodeView({ nodeName: "n1" }, { signal: stop.signal })[Symbol.asyncIterator]();
+      expect(cases(await iterator.next())).toEqual(["Reset", "Set", "Set", "Set", "Sync"]);
+      const second = iterator.next();
+      store.apply([
+        { kind: "put-service", service: service({ healthCheckNodePort: useBinaryFormat ? 30_000 : 30_001 }) },
+      ]);
+      expect(cases(await second)).toEqual(["Set", "Sync"]);
+      const subscribers = async () =>
+        (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values[0]?.value;
+      expect(await subscribers()).toBe(1);
+      stop.abort();
+      await expect.poll(subscribers).toBe(0);
+    }
   });
 
-  test.each(["1.1", "2"] as const)(
-    "Connect and gRPC-Web over HTTP/%s, with a watch for clients without bidirectional streams",
-    async (httpVersion) => {
-      await serve();
-      const options = { baseUrl: `http://${server.address}`, httpVersion };
-      const transports: Transport[] = [createConnectTransport(options), createGrpcWebTransport(options)];
-      for (const [index, transport] of transports.entries()) {
-        const stop = new AbortController();
-        const stream = createClient(NodeViewService, transport).watchNodeView(
-          { nodeName: "n1" },
-          { signal: stop.signal },
-        );
-        const iterator = stream[Symbol.asyncIterator]();
-        const first = await iterator.next();
-        expect(cases(first)).toEqual(["Reset", "Set", "Set", "Set", "Sync"]);
-        const second = iterator.next();
-        store.apply([{ kind: "put-service", service: service({ healthCheckNodePort: 30_000 + index }) }]);
-        expect(cases(await second)).toEqual(["Set", "Sync"]);
-        const subscribers = async () =>
-          (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values[0]?.value;
-        expect(await subscribers()).toBe(1);
-        stop.abort();
-        await expect.poll(subscribers).toBe(0);
-      }
-    },
-  );
+  test("no HTTP/1.1: the connection ends, and the refusal is counted", async () => {
+    await serve();
+    await expect(fetch(`http://${server.address}/`)).rejects.toThrow();
+    const refused = async () => (await server.metrics.getSingleMetric("kpng_refused_total")?.get())?.values ?? [];
+    await expect.poll(async () => (await refused()).find(({ labels }) => labels.reason === "protocol")?.value).toBe(1);
+  });
 
   test("gRPC over a unix socket that only owner and group may use", async () => {
     const path = join(folder, "api.sock");

@@ -1,39 +1,50 @@
-import { createServer as createHttp1Server } from "node:http";
-import type { Server } from "node:net";
-import { Server as TlsServer } from "node:tls";
+import { createSecureServer, createServer, type ServerHttp2Session } from "node:http2";
+import { Server, type Socket } from "node:net";
+import { type TLSSocket, Server as TlsServer } from "node:tls";
 import { Code, ConnectError } from "@connectrpc/connect";
+import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
+import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/tls-files.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
-import { AcceptLimit } from "../../connection/accept-limit.ts";
 import { Admission } from "../../connection/admission.ts";
-import { makeCertificateMetrics } from "../../connection/certificate-metrics.ts";
-import { Connections } from "../../connection/connections.ts";
-import { defaultLimits, readResources } from "../../connection/default-limits.ts";
-import { listen } from "../../connection/listen.ts";
-import { type ListenAddress, parseListenAddress } from "../../connection/listen-address.ts";
-import { Refusals } from "../../connection/refusals.ts";
-import { RequestMemory } from "../../connection/request-memory.ts";
-import { ClientRights, isLoopback } from "../../identity/client-rights.ts";
+import { Connections, type ConnectionTimes } from "../../connection/connections.ts";
+import { type ClientLimits, Refusals, readResources, resolveLimits } from "../../connection/limits.ts";
+import { type ListenAddress, listen, parseListenAddress } from "../../connection/listen.ts";
+import { ClientRights, isLoopback, type Trust } from "../../identity/client-rights.ts";
+import type { TokenChecker } from "../../identity/token-checker.ts";
 import { prepareViews } from "../session/rounds.ts";
 import { scheduler } from "../session/scheduler.ts";
 import { StartLimits } from "../session/start-limits.ts";
-import { makeCallHandler } from "./call-handler.ts";
-import { makeServer } from "./make-server.ts";
-import { reloadTls, standardReloadMs } from "./reload-tls.ts";
+import { type CallHandler, makeCallHandler } from "./call-handler.ts";
+import { makeCertificateMetrics, reloadTls, standardReloadMs } from "./reload-tls.ts";
 import type { RoutesOptions } from "./routes.ts";
-import type { ServeOptions } from "./serve-options.ts";
+
+/** Options of {@link serveTask}. */
+export interface ServeOptions extends RoutesOptions, ClientLimits, ConnectionTimes, Trust {
+  /** Listen addresses; see parseListenAddress. */
+  readonly listen: readonly string[];
+  readonly tls?: ReadTls<ServerTlsFiles> | undefined;
+  /** Checks the tokens of calls over TLS, which then need no client certificate. Default: tokens are ignored. */
+  readonly tokens?: TokenChecker | undefined;
+  /** Interval between two reads of the TLS files, in milliseconds. Default 10 000. */
+  readonly reloadMs?: number | undefined;
+  /** Maximum number of streams of each kind that wait for their first batch; 0 for no limit. Default: by the memory. */
+  readonly maxWaiting?: number | undefined;
+  /** Registry for the metrics of connections and waiting streams. Default none. */
+  readonly registry?: Registry | undefined;
+  readonly log: Log;
+  /** Called once, when all addresses are open, with addresses that clients can dial (port 0 is resolved). */
+  readonly onListening?: ((addresses: readonly string[]) => void) | undefined;
+}
 
 /**
- * Serves gRPC, gRPC-Web and Connect, over HTTP/2 and HTTP/1.1, on every address.
+ * Serves gRPC and Connect over HTTP/2 on every address.
  *
  * When the signal aborts, the task becomes not ready, accepts no more connections, and drains the open ones one after
  * the other. The store must keep running until the task has resolved.
  *
  * Errors: BAD_OPTION from this call; LISTEN_FAILED from the task, which then serves no address.
- *
- * The sinks `to-api` and `to-external` of `kpng SOURCE` run it. This file only starts and stops the parts of the
- * server: `makeServer` opens ports, and `makeCallHandler` answers calls.
  */
 export function serveTask(options: ServeOptions): Task {
   const addresses = options.listen.map(parseListenAddress);
@@ -48,52 +59,38 @@ const part = "stream";
 
 async function serve(addresses: readonly ListenAddress[], options: ServeOptions, signal: AbortSignal): Promise<void> {
   const stop = new AbortController();
-  const { health, log, registry = new Registry(), maxWaiting, drainMs } = options;
+  const { health, log, registry = new Registry(), maxWaiting, drainMs, store, tls, tokens } = options;
   const refusals = new Refusals(log, registry);
   const connections = new Connections(options, log, registry, refusals);
   const clientRights = new ClientRights(options);
-  const defaults = defaultLimits(readResources(), options.tls !== undefined);
-  const { maxConnections, maxConnectionsPerAddress = 0 } = options;
-  // Beyond the limit of open files, the system closes connections before anything could count them, also probes.
-  const maxAccepted = Math.min(maxConnections || defaults.maxConnections, defaults.maxConnectionFiles);
-  const accepts = new AcceptLimit(maxAccepted, maxConnectionsPerAddress, refusals);
-  const requestMemory = new RequestMemory(options.maxRequestMemoryBytes ?? defaults.maxRequestBytes, refusals);
-  const maxCalls = options.maxCalls || defaults.maxCalls;
-  const maxQueries = options.maxQueries || defaults.maxQueries;
-  const admission = new Admission({ maxCalls, maxQueries }, requestMemory, refusals);
-  const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, log, maxWaiting }), refusals };
-  const handle = makeCallHandler(
-    { ...options, ...context },
-    { connections, clientRights, admission, requestMemory, refusals },
-    stop.signal,
-  );
-  const http1 = createHttp1Server(handle);
+  const admission = new Admission(resolveLimits(options, readResources(), tls !== undefined), refusals);
+  const startLimits = new StartLimits({ registry, log, maxWaiting });
+  const bounds = { connections, clientRights, admission, refusals };
+  const handle = makeCallHandler({ ...options, startLimits, refusals }, bounds, stop.signal);
   connections.clock.start();
-  options.store.currency.observe(({ kind }) => {
+  admission.start();
+  store.currency.observe(({ kind }) => {
     if (kind === "stale") connections.moveAll();
     else connections.stopMoving();
   });
-  options.tokens?.start();
+  tokens?.start();
   const servers: Server[] = [];
   try {
     const dialable: string[] = [];
     for (const address of addresses) {
-      const server = makeServer(address, options, { connections, clientRights, http1, handle });
-      if (address.kind !== "unix") accepts.attach(server);
+      const server = makeServer(address, options, { connections, clientRights, handle });
+      if (address.kind !== "unix") admission.attach(server);
       server.on("connection", () => scheduler.connected());
       dialable.push(await listen(server, address, () => refusals.add("files", "")));
       servers.push(server);
     }
     const metrics = makeCertificateMetrics(registry);
-    if (options.tls !== undefined) {
-      const { clock } = connections;
-      const secure = servers.filter((server) => server instanceof TlsServer);
-      const onNewCa = (): void => connections.leaveForNewCa();
-      reloadTls(options.tls, {
-        servers: secure,
-        clock,
+    if (tls !== undefined) {
+      reloadTls(tls, {
+        servers: servers.filter((server) => server instanceof TlsServer),
+        clock: connections.clock,
         intervalMs: options.reloadMs ?? standardReloadMs,
-        onNewCa,
+        onNewCa: () => connections.leaveForNewCa(),
         log,
         metrics,
       });
@@ -101,22 +98,94 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     log.info("listening", { addresses: dialable });
     warnOfRefusal(addresses, options);
     options.onListening?.(dialable);
-    const { store, proxyNames, hasLocalApi = true } = options;
+    const { proxyNames, hasLocalApi = true } = options;
     const proxyName = proxyNames.standard;
     const preparing = hasLocalApi ? prepareViews({ store, health, proxyName }, signal) : undefined;
     await Promise.all([aborted(signal), preparing]);
     health.setWaiting(part, "the watcher stops");
-    for (const server of servers) server.close();
+    for (const server of servers) stopAccepting(server);
     if (drainMs !== 0) await connections.drain();
   } finally {
-    for (const server of servers) server.close();
+    for (const server of servers) stopAccepting(server);
     stop.abort(new ConnectError("the watcher stops", Code.Unavailable));
     connections.closeAll();
     await connections.gone(AbortSignal.timeout(stopGraceMs));
     connections.destroyAll();
     connections.clock.stop();
-    options.tokens?.stop();
+    admission.stop();
+    tokens?.stop();
   }
+}
+
+/** Closes a server, but not its connections, as `close` of an HTTP/2 server does: they are drained. */
+function stopAccepting(server: Server): void {
+  Server.prototype.close.call(server);
+}
+
+/**
+ * Maximum number of concurrent streams of one connection: the least that RFC 9113 recommends. A node or a relay needs
+ * one or two, and a query up to 32. nghttp2 refuses further ones before Node.js creates objects for them, so it also
+ * limits what one read of a hostile client can make.
+ */
+const maxStreamsPerConnection = 100;
+
+/**
+ * Calls that a client may cancel at once on a connection (CVE-2023-44487), and per second after that. Node.js ignores
+ * one without the other: it would allow 1000 at once.
+ */
+const resetLimit = { streamResetBurst: 100, streamResetRate: 33 };
+
+/**
+ * Longest time for a TLS handshake, in milliseconds. Long, because this Node.js timer also counts time in which the
+ * event loop is blocked.
+ */
+const handshakeMs = 30_000;
+
+/** Returns the server of one address, with TLS or without, not yet listening. */
+function makeServer(address: ListenAddress, options: ServeOptions, parts: ServerParts): Server {
+  const { connections, clientRights, handle } = parts;
+  const { tls, log } = options;
+  const limits = { settings: { maxConcurrentStreams: maxStreamsPerConnection }, ...resetLimit };
+  const isUnix = address.kind === "unix";
+  // File permissions protect a unix socket, and its clients do not speak TLS.
+  const files = isUnix ? undefined : tls?.();
+  const server = files
+    ? createSecureServer(
+        {
+          ...files,
+          // With tokens, a client may have no certificate; a certificate of another CA gives no rights. Without a CA of
+          // our own, Node.js would trust certificates of the public ones.
+          requestCert: files.ca !== undefined,
+          rejectUnauthorized: options.tokens === undefined,
+          minVersion: minTlsVersion,
+          handshakeTimeout: handshakeMs,
+          ...limits,
+        },
+        handle,
+      )
+    : createServer(limits, handle);
+  // The client only sees a closed connection, so the reason is logged. Port scanners cause ECONNRESET.
+  server.on("tlsClientError", (error: NodeJS.ErrnoException, socket: Socket) => {
+    const level = error.code === "ECONNRESET" ? "debug" : "info";
+    log[level]("TLS client refused", { peer: socket.remoteAddress, reason: error.message.trim() });
+  });
+  server.on("session", (session: ServerHttp2Session) => {
+    clientRights.add(session, isUnix);
+    // A client on the unix socket has no other replica to move to, so its connection has no maximum age.
+    connections.addSession(session, !isUnix);
+  });
+  if (files) {
+    server.prependListener("connection", (socket: Socket) => connections.beganHandshake(socket));
+    server.prependListener("secureConnection", (socket: TLSSocket) => connections.endedHandshake(socket));
+  }
+  return server;
+}
+
+/** Parts that all servers of a watcher share. */
+interface ServerParts {
+  readonly connections: Connections;
+  readonly clientRights: ClientRights;
+  readonly handle: CallHandler;
 }
 
 /** Logs the addresses whose clients can prove no identity, and are therefore refused. */

@@ -1,6 +1,5 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:http2";
-import { request } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
@@ -17,7 +16,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { WatchedServer } from "../../testing/watched-server.ts";
-import type { ServeOptions } from "./serve-options.ts";
+import type { ServeOptions } from "./serve.ts";
 
 let files: TestCertificates;
 beforeAll(() => {
@@ -248,17 +247,4 @@ test("a token over plain TCP is refused by the client, and by a watcher that rec
   });
   expect(issuer.reviews).toBe(0);
   session.destroy();
-});
-
-test("a call over HTTP/1.1 waits for the check of its token, too", async () => {
-  await serve();
-  const headers = { "content-type": "application/json", authorization: `Bearer ${issuer.issue()}` };
-  const path = "/kpng.view.v1.NodeViewService/GetNodeView";
-  const answer = await new Promise<number | undefined>((resolve, reject) => {
-    const options = { method: "POST", headers, ca: readFileSync(files.ca) };
-    const call = request(`https://${watched.address}${path}`, options, ({ statusCode }) => resolve(statusCode));
-    call.on("error", reject);
-    call.end('{"nodeName":"n1"}');
-  });
-  expect(answer).toBe(200);
 });

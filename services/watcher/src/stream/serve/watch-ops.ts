@@ -7,12 +7,10 @@ import type { OpenWatch, WatchClient, WatchContext } from "../session/open-watch
 import type { WatchStream } from "../session/watch-stream.ts";
 
 /**
- * Yields the operations of a Watch call, for all protocols but gRPC over HTTP/2, which `makeFastWatch` serves.
+ * Yields the operations of a Watch call, for all protocols but plain gRPC, which `makeFastWatch` serves.
  *
  * Errors: ConnectError; UNAVAILABLE when `signal` aborts.
- *
- * `makeRoutes` registers it for Watch, and the NodeViewService reads its stream. Separate from `WatchStream`, which is
- * driven by calls: this function adapts it to the async iterators of the Connect library.
+ * It adapts `WatchStream`, which is driven by calls, to the async iterators of the Connect library.
  */
 export async function* watchOps<Request>(
   open: OpenWatch<Request>,

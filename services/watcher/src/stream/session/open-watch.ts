@@ -1,6 +1,6 @@
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { Refusals } from "../../connection/refusals.ts";
+import type { Refusals } from "../../connection/limits.ts";
 import { checkNodeRight, checkStateRight, type Rights } from "../../identity/rights.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";

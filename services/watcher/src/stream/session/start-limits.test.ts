@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
-import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
@@ -111,8 +111,7 @@ test("a stream that disconnects frees its ticket", async () => {
 });
 
 test.each<{ name: string; make: (baseUrl: string) => Transport }>([
-  { name: "Connect over HTTP/1.1", make: (baseUrl) => createConnectTransport({ baseUrl, httpVersion: "1.1" }) },
-  { name: "gRPC-Web", make: (baseUrl) => createGrpcWebTransport({ baseUrl, httpVersion: "2" }) },
+  { name: "Connect", make: (baseUrl) => createConnectTransport({ baseUrl, httpVersion: "2" }) },
   { name: "gRPC", make: (baseUrl) => createGrpcTransport({ baseUrl }) },
 ])("the refusal is the same over $name", async ({ make }) => {
   await fill();

@@ -1,5 +1,5 @@
 import { ConnectError } from "@connectrpc/connect";
-import { Rate } from "../../connection/rate.ts";
+import { Rate } from "../../connection/limits.ts";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";

@@ -5,7 +5,7 @@ import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
 import { dialHttp2, RawWatch } from "../../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
-import { readTimeout } from "./grpc-timeout.ts";
+import { readTimeout } from "./connect-handler.ts";
 
 test.each([
   { header: undefined, timeout: undefined },

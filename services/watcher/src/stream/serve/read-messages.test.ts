@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { MessageSplitter } from "./message-splitter.ts";
+import { MessageSplitter } from "./read-messages.ts";
 
 /** Two gRPC messages, of 3 and of 60 000 bytes, followed by two bytes of a third. */
 const first = Uint8Array.from([1, 2, 3]);

@@ -9,7 +9,7 @@ import { Store } from "../../store/store.ts";
 import { service } from "../../testing/build.ts";
 import { proxyNamesOf } from "../session/requests.ts";
 import { Subscribers } from "../session/subscribers.ts";
-import { localTransport } from "./local-transport.ts";
+import { localTransport } from "./routes.ts";
 
 test("calls in the same process have every right, although they come from no connection", async () => {
   const store = new Store();

@@ -1,0 +1,144 @@
+import { readFileSync } from "node:fs";
+import type { Log } from "@kpng/process/log.ts";
+import { RepeatLimit } from "@kpng/process/repeat-limit.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
+import { Counter, type Registry } from "prom-client";
+
+/** Limits of what clients may use at a time; 0 or undefined for {@link defaultLimits}. */
+export interface ClientLimits {
+  /** Connections over TCP (`--max-connections`). */
+  readonly maxConnections?: number | undefined;
+  /** Connections of one address over TCP (`--max-connections-per-address`). 0 is no limit. Default 0. */
+  readonly maxConnectionsPerAddress?: number | undefined;
+  /** Calls of people in progress (`--max-queries`). See CallClass. */
+  readonly maxQueries?: number | undefined;
+  /** Calls of nodes and relays in progress. See CallClass. */
+  readonly maxCalls?: number | undefined;
+  /** Memory of requests that wait or are incomplete, in bytes. See Admission. */
+  readonly maxRequestBytes?: number | undefined;
+}
+
+/** Memory and open files available to a process. */
+export interface ProcessResources {
+  /** Memory, in bytes. */
+  readonly memoryBytes: number;
+  /** Number of files, including connections, that may be open at once. */
+  readonly openFiles: number;
+}
+
+/** Memory of a connection with one node, in bytes; measured, rounded up. With TLS, it has more buffers. */
+const connectionBytes = { plain: 50 * 1_024, tls: 220 * 1_024 };
+
+/** Memory of a query while its client does not read, in bytes: 500 rows, and their encoding. */
+const queryBytes = 1_024 * 1_024;
+
+/** Open files that connections leave to health probes, the source and state files. */
+const reservedFiles = 64;
+
+/**
+ * Returns the limits of a process: connections may take half of the memory, queries and requests an eighth each. Guide
+ * "Sizing" documents the formula. `maxConnections` also respects the open files: beyond their limit, the system closes
+ * connections before anything could count them, health probes included. Pure.
+ */
+export function resolveLimits(
+  limits: ClientLimits,
+  { memoryBytes, openFiles }: ProcessResources,
+  isTls: boolean,
+): Required<{ readonly [K in keyof ClientLimits]: number }> {
+  const byFiles = openFiles - Math.min(reservedFiles, openFiles / 2);
+  const byMemory = memoryBytes / 2 / (isTls ? connectionBytes.tls : connectionBytes.plain);
+  return {
+    maxConnections: Math.max(1, Math.floor(Math.min(limits.maxConnections || byMemory, byFiles))),
+    maxConnectionsPerAddress: limits.maxConnectionsPerAddress ?? 0,
+    maxQueries: limits.maxQueries || Math.min(1_000, Math.max(16, Math.floor(memoryBytes / 8 / queryBytes))),
+    // A node has one connection with one call, whose memory connectionBytes includes.
+    maxCalls: limits.maxCalls || Math.max(1, Math.floor(memoryBytes / 2 / connectionBytes.plain)),
+    maxRequestBytes: limits.maxRequestBytes || Math.floor(memoryBytes / 8),
+  };
+}
+
+/** Reads the resources of this process. */
+export function readResources(): ProcessResources {
+  return { memoryBytes: memoryLimitBytes(), openFiles: readOpenFiles() };
+}
+
+/** Node.js raises the soft limit to the hard limit when it starts. */
+function readOpenFiles(): number {
+  try {
+    const [, soft = ""] = /^Max open files\s+(\S+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
+    return /^\d+$/.test(soft) ? Number(soft) : Number.POSITIVE_INFINITY;
+  } catch {
+    // Not Linux.
+    return Number.POSITIVE_INFINITY;
+  }
+}
+
+/** A rate with a burst: a client may send `burst` units at once, and `perSecond` after that. */
+export class Rate {
+  readonly #burst: number;
+  readonly #perSecond: number;
+  /** When the client may send a whole burst again, in milliseconds. */
+  #restedAtMs = 0;
+
+  constructor(burst: number, perSecond: number) {
+    this.#burst = burst;
+    this.#perSecond = perSecond;
+  }
+
+  /** Counts units. Returns how long the client should rest, in milliseconds; 0 if it is within the rate. */
+  add(count: number, nowMs: number): number {
+    this.#restedAtMs = Math.max(this.#restedAtMs, nowMs) + (count * 1_000) / this.#perSecond;
+    return Math.max(0, this.#restedAtMs - nowMs - (this.#burst * 1_000) / this.#perSecond);
+  }
+}
+
+/** Why a connection or a call was refused or ended; values of the label `reason` of kpng_refused_total. */
+export type RefusalReason = keyof typeof messages;
+
+/** Log messages by reason. */
+const messages = {
+  connections: "connection refused: the watcher has as many as it may (--max-connections)",
+  address: "connection refused: its address has as many as it may (--max-connections-per-address)",
+  files: "connection refused: too many open files (ulimit -n)",
+  calls: "call refused, or its connection ended if it has many: there are as many of its class as may be",
+  "node-calls":
+    "call refused, or its connection ended if it has many: clients of its node have as many as they may (16 streams, 8 queries)",
+  "call-rate": "connection ended: it cancelled calls that waited, and began more than 100 per second",
+  headers: "connection ended: the headers of a call have more than 16 KiB",
+  queries: "query refused: the watcher answers as many as it may (--max-queries)",
+  "connection-queries": "query refused: its connection has as many as it may (32)",
+  "open-calls": "call without a right refused: the watcher has as many as it may (--max-queries)",
+  requests: "connection ended: its incomplete and waiting requests held the most memory",
+  protocol:
+    "connection ended: it does not speak HTTP/2, broke a rule of it, or sent too many frames, resets or headers",
+  unread: "call ended: the client has not read for too long",
+  pages: "status page refused: as many are open as may be",
+  "web-page": "call refused: it looks like one that a web page of another site made a browser send",
+  request: "call ended: a request has more fields or entries than the watcher reads",
+} as const;
+
+/** Counts the connections and calls that are refused, and logs one line a minute for each reason. */
+export class Refusals {
+  readonly #log: Log;
+  readonly #counter: Counter<"reason">;
+  readonly #repeats = new RepeatLimit({ burst: 1 });
+
+  constructor(log: Log, registry: Registry) {
+    this.#log = log;
+    this.#counter = new Counter({
+      name: "kpng_refused_total",
+      help: "Connections and calls that were refused or ended because of a limit, or because a web page of another site sent them",
+      labelNames: ["reason"],
+      registers: [registry],
+    });
+    for (const reason of Object.keys(messages)) this.#counter.inc({ reason }, 0);
+  }
+
+  /** `peer` is the address of the client; "" if unknown. `fields` are more fields of the log line. */
+  add(reason: RefusalReason, peer: string, fields: Readonly<Record<string, string>> = {}): void {
+    this.#counter.inc({ reason });
+    this.#repeats.add(reason, (heldBack) =>
+      this.#log.info(messages[reason], { peer, ...fields, ...(heldBack === 0 ? {} : { repeated: heldBack }) }),
+    );
+  }
+}
