@@ -17,8 +17,7 @@ export interface Running {
   end(): Promise<Ended>;
 }
 
-const endless =
-  /\bto-api\b|^kpng record\b|^kpng replay .* to-local|^kpng-iptables .*--api (https|unix)|backend\.py\b/;
+const endless = /\bto-api\b|^kpng record\b|^kpng replay .* to-local|^kpng-iptables .*--api (https|unix)|backend\.py\b/;
 
 /** True for a command that serves or follows until it is interrupted. */
 export function isEndless(command: string): boolean {
