@@ -1,7 +1,6 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { formatVersion } from "@kpng/process/run/version.ts";
 import { Command } from "commander";
-<<<<<<< HEAD
 import packageJson from "../package.json" with { type: "json" };
 import { loadBackends } from "./commands/backends.ts";
 import { refuseHabits } from "./commands/refusals.ts";
@@ -39,21 +38,6 @@ function source(
     },
   };
 }
-=======
-import { builtInBackends } from "./commands/backends.ts";
-import { makeCertificates } from "./commands/certificates.ts";
-import { makeCompletion } from "./commands/completion.ts";
-import { makeDemo } from "./commands/demo.ts";
-import { makeDiff } from "./commands/diff.ts";
-import { makeInspect } from "./commands/inspect.ts";
-import { makeLocal } from "./commands/local.ts";
-import { makeSource } from "./commands/source.ts";
-import { makeVersion, versionText } from "./commands/version.ts";
-import { apiCommand } from "./source/api.ts";
-import { fileCommand } from "./source/file.ts";
-import { kubeCommand } from "./source/kube.ts";
-import { replayCommand } from "./source/replay.ts";
->>>>>>> 8d608367 (watcher: serve HTTP/2 to nodes, and browsers on the status port)
 
 /** In the order of the help. */
 const entries: readonly Entry[] = [
@@ -118,7 +102,6 @@ const versionText = formatVersion("kpng", packageJson.version);
  * makes the command tree from them. In the tree, the other commands have only a name and a description, for the help. A
  * running command stops when `signal` aborts. Without `words`, loads everything.
  */
-<<<<<<< HEAD
 export async function loadKpng(words?: readonly string[]): Promise<(signal: AbortSignal) => Command> {
   const [first = ""] = words ?? [];
   const named = first === "help" || first === "__complete" ? words : [first];
@@ -140,35 +123,4 @@ export async function loadKpng(words?: readonly string[]): Promise<(signal: Abor
     const help = new Command("help").argument("[command]").helpOption(false).helpGroup("Administer:");
     return refuseHabits(kpng.addHelpCommand(help.description("print the help of a command")));
   };
-=======
-export function makeKpng(signal: AbortSignal): Command {
-  const kpng = new Command("kpng")
-    .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")
-    .version(versionText, "-V, --version", "print the version")
-    .addHelpText(
-      "after",
-      `
-Every option can also be set by an environment variable. Data goes to standard output, logs go to standard error.
-
-Examples:
-  kpng kube to-api
-  kpng file -i manifests/ to-api
-  kpng local to-json --node-name n1
-  kpng file -i manifests/ to-local to-callout --callout ./rules.sh
-  kpng status
-  kpng get nodes --state behind,failing
-  kpng explain --node n1 default/web
-`,
-    );
-  for (const source of sources) kpng.addCommand(makeSource(source, builtInBackends, signal));
-  kpng.addCommand(makeLocal(builtInBackends, signal));
-  for (const command of makeInspect(signal)) kpng.addCommand(command);
-  kpng.addCommand(makeDiff(builtInBackends, signal));
-  kpng.addCommand(makeCertificates(signal));
-  kpng.addCommand(makeDemo(signal));
-  kpng.addCommand(makeVersion(signal));
-  const { completion, answer } = makeCompletion(kpng);
-  kpng.addCommand(completion).addCommand(answer, { hidden: true });
-  return kpng;
->>>>>>> 8d608367 (watcher: serve HTTP/2 to nodes, and browsers on the status port)
 }

@@ -1,14 +1,9 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
-<<<<<<< HEAD
 import { watcherTimeoutOption } from "@kpng/backend-kit/backend/backend-options.ts";
 import type { Health } from "@kpng/process/health/health.ts";
-import { statusServerTasks } from "@kpng/process/health/status-server.ts";
+import { type AnswerPage, statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { addOptions, logLevelOption, type OptionSpec, statusServerOptions } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-=======
-import { type AnswerPage, statusServerTasks } from "@kpng/process/health/status-server.ts";
-import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
->>>>>>> 8d608367 (watcher: serve HTTP/2 to nodes, and browsers on the status port)
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -17,7 +12,7 @@ import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
 import { observeCurrency } from "@kpng/watcher/store/observe-currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
-import { localTransport } from "@kpng/watcher/stream/serve/local-transport.ts";
+import { localTransport } from "@kpng/watcher/stream/serve/routes.ts";
 import { traceRevisions } from "@kpng/watcher/trace/traces.ts";
 import { Command } from "commander";
 import { type Options, withContext } from "../context/command-context.ts";

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend/backend-options.ts";
+import type { AnswerPage } from "@kpng/process/health/status-server.ts";
 import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
@@ -11,8 +12,8 @@ import type { Task } from "@kpng/process/task.ts";
 import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
-import { localTransport } from "@kpng/watcher/stream/serve/local-transport.ts";
 import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";
+import { localTransport } from "@kpng/watcher/stream/serve/routes.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
@@ -41,6 +42,8 @@ export interface SinkCommand {
 export interface SinkContext extends CommandContext {
   /** Makes a connection to the API server; undefined if the source has no options for it. */
   readonly connect?: (() => Promise<KubeConnection>) | undefined;
+  /** Adds pages to the port of health and metrics; undefined where no such port is served. */
+  readonly addPages?: ((pages: AnswerPage) => void) | undefined;
 }
 
 /**

@@ -191,7 +191,7 @@ const hints: readonly (readonly [RegExp, string])[] = [
 
 /**
  * Returns advice for a failed request, by the text of its error; undefined if there is none. `withRequestErrors`,
- * `withPlainErrors` and the dashboard call it.
+ * `withPlainErrors` call it.
  */
 export function requestHint(message: string): string | undefined {
   return hints.find(([pattern]) => pattern.test(message))?.[1];
