@@ -23,8 +23,8 @@ export { type StateFileOptions, stateFileSink } from "./state-file/state-file-si
 export { emptySnapshot, type Snapshot } from "./store/snapshot.ts";
 export { Store } from "./store/store.ts";
 export { observeStore } from "./store/store-metrics.ts";
+export type { ServeOptions } from "./stream/serve/call-handler.ts";
 export { type MoreService, makeRoutes, type RoutesOptions } from "./stream/serve/routes.ts";
-export type { ServeOptions } from "./stream/serve/serve.ts";
 export { serveTask } from "./stream/serve/serve.ts";
 export { observeConvergence } from "./stream/session/convergence.ts";
 export { type ProxyNames, proxyNamesOf } from "./stream/session/requests.ts";

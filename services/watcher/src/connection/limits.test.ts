@@ -9,7 +9,7 @@ import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { inspection } from "../inspect/inspection.ts";
 import { Store } from "../store/store.ts";
-import type { ServeOptions } from "../stream/serve/serve.ts";
+import type { ServeOptions } from "../stream/serve/call-handler.ts";
 import { proxyNamesOf } from "../stream/session/requests.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../testing/build.ts";

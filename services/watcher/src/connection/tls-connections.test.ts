@@ -5,7 +5,7 @@ import { connect as connectTls, type SecureContextOptions } from "node:tls";
 import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import type { ServeOptions } from "../stream/serve/serve.ts";
+import type { ServeOptions } from "../stream/serve/call-handler.ts";
 import { WatchedServer } from "../testing/watched-server.ts";
 
 let watched: WatchedServer;

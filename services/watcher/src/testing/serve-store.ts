@@ -2,7 +2,7 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import type { Store } from "../store/store.ts";
-import type { ServeOptions } from "../stream/serve/serve.ts";
+import type { ServeOptions } from "../stream/serve/call-handler.ts";
 import { serveTask } from "../stream/serve/serve.ts";
 import { proxyNamesOf } from "../stream/session/requests.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";

@@ -1,5 +1,5 @@
 import { Store } from "../store/store.ts";
-import type { ServeOptions } from "../stream/serve/serve.ts";
+import type { ServeOptions } from "../stream/serve/call-handler.ts";
 import { node, service } from "./build.ts";
 import { dialHttp2, RawWatch } from "./raw-watch.ts";
 import { serveStore, type TestServer } from "./serve-store.ts";

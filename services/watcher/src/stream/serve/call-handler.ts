@@ -1,16 +1,36 @@
 import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import { Code } from "@connectrpc/connect";
+import type { Log } from "@kpng/process/log.ts";
+import type { ReadTls, ServerTlsFiles } from "@kpng/process/tls-files.ts";
+import type { Registry } from "prom-client";
 import { type Admission, classOf, isAnsweredWhenRefused, nodeOf } from "../../connection/admission.ts";
-import { type Connections, standardPingMs } from "../../connection/connections.ts";
-import type { Refusals } from "../../connection/limits.ts";
-import type { ClientRights } from "../../identity/client-rights.ts";
+import { type Connections, type ConnectionTimes, standardPingMs } from "../../connection/connections.ts";
+import type { ClientLimits, Refusals } from "../../connection/limits.ts";
+import type { ClientRights, Trust } from "../../identity/client-rights.ts";
 import { joinRights, type Rights, type TokenProblem } from "../../identity/rights.ts";
 import type { CheckedToken, TokenChecker } from "../../identity/token-checker.ts";
 import { type Call, formatPeer } from "./call.ts";
 import { makeConnectHandler } from "./connect-handler.ts";
 import { makeFastWatch } from "./fast-watch.ts";
-import { makeRoutes } from "./routes.ts";
-import type { ServeOptions } from "./serve.ts";
+import { makeRoutes, type RoutesOptions } from "./routes.ts";
+
+/** Options of `serveTask`. */
+export interface ServeOptions extends RoutesOptions, ClientLimits, ConnectionTimes, Trust {
+  /** Listen addresses; see parseListenAddress. */
+  readonly listen: readonly string[];
+  readonly tls?: ReadTls<ServerTlsFiles> | undefined;
+  /** Checks the tokens of calls over TLS, which then need no client certificate. Default: tokens are ignored. */
+  readonly tokens?: TokenChecker | undefined;
+  /** Interval between two reads of the TLS files, in milliseconds. Default 10 000. */
+  readonly reloadMs?: number | undefined;
+  /** Maximum number of streams of each kind that wait for their first batch; 0 for no limit. Default: by the memory. */
+  readonly maxWaiting?: number | undefined;
+  /** Registry for the metrics of connections and waiting streams. Default none. */
+  readonly registry?: Registry | undefined;
+  readonly log: Log;
+  /** Called once, when all addresses are open, with addresses that clients can dial (port 0 is resolved). */
+  readonly onListening?: ((addresses: readonly string[]) => void) | undefined;
+}
 
 /** Maximum size of a Watch request over gRPC, in bytes. */
 const maxRequestBytes = 64 * 1024;

@@ -17,7 +17,7 @@ import { inspection } from "../../inspect/inspection.ts";
 import { WatchedServer } from "../../testing/watched-server.ts";
 import { proxyNamesOf } from "../session/requests.ts";
 import { Subscribers } from "../session/subscribers.ts";
-import type { ServeOptions } from "./serve.ts";
+import type { ServeOptions } from "./call-handler.ts";
 
 // Every client of a test is on this machine, so loopback is not trusted here.
 // At the end, open connections are closed at once.

@@ -19,7 +19,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { TokenChecker } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { WatchedServer } from "../../testing/watched-server.ts";
-import type { ServeOptions } from "./serve.ts";
+import type { ServeOptions } from "./call-handler.ts";
 
 let watched: WatchedServer;
 let folder: string;

@@ -2,41 +2,20 @@ import { createSecureServer, createServer, type ServerHttp2Session } from "node:
 import { Server, type Socket } from "node:net";
 import { type TLSSocket, Server as TlsServer } from "node:tls";
 import { Code, ConnectError } from "@connectrpc/connect";
-import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/tls-files.ts";
+import { minTlsVersion } from "@kpng/process/tls-files.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { Admission } from "../../connection/admission.ts";
-import { Connections, type ConnectionTimes } from "../../connection/connections.ts";
-import { type ClientLimits, Refusals, readResources, resolveLimits } from "../../connection/limits.ts";
+import { Connections } from "../../connection/connections.ts";
+import { Refusals, readResources, resolveLimits } from "../../connection/limits.ts";
 import { type ListenAddress, listen, parseListenAddress } from "../../connection/listen.ts";
-import { ClientRights, isLoopback, type Trust } from "../../identity/client-rights.ts";
-import type { TokenChecker } from "../../identity/token-checker.ts";
+import { ClientRights, isLoopback } from "../../identity/client-rights.ts";
 import { prepareViews } from "../session/rounds.ts";
 import { scheduler } from "../session/scheduler.ts";
 import { StartLimits } from "../session/start-limits.ts";
-import { type CallHandler, makeCallHandler } from "./call-handler.ts";
+import { type CallHandler, makeCallHandler, type ServeOptions } from "./call-handler.ts";
 import { makeCertificateMetrics, reloadTls, standardReloadMs } from "./reload-tls.ts";
-import type { RoutesOptions } from "./routes.ts";
-
-/** Options of {@link serveTask}. */
-export interface ServeOptions extends RoutesOptions, ClientLimits, ConnectionTimes, Trust {
-  /** Listen addresses; see parseListenAddress. */
-  readonly listen: readonly string[];
-  readonly tls?: ReadTls<ServerTlsFiles> | undefined;
-  /** Checks the tokens of calls over TLS, which then need no client certificate. Default: tokens are ignored. */
-  readonly tokens?: TokenChecker | undefined;
-  /** Interval between two reads of the TLS files, in milliseconds. Default 10 000. */
-  readonly reloadMs?: number | undefined;
-  /** Maximum number of streams of each kind that wait for their first batch; 0 for no limit. Default: by the memory. */
-  readonly maxWaiting?: number | undefined;
-  /** Registry for the metrics of connections and waiting streams. Default none. */
-  readonly registry?: Registry | undefined;
-  readonly log: Log;
-  /** Called once, when all addresses are open, with addresses that clients can dial (port 0 is resolved). */
-  readonly onListening?: ((addresses: readonly string[]) => void) | undefined;
-}
 
 /**
  * Serves gRPC and Connect over HTTP/2 on every address.

@@ -16,7 +16,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { WatchedServer } from "../../testing/watched-server.ts";
-import type { ServeOptions } from "./serve.ts";
+import type { ServeOptions } from "./call-handler.ts";
 
 let files: TestCertificates;
 beforeAll(() => {
