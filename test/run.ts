@@ -9,8 +9,8 @@ import type { RunResults } from "./results-reporter.ts";
 /**
  * Runs the tests, in one of three sizes:
  *
- * - `--check`, `npm run check`: static checks and unit tests, four minutes.
- * - `npm test`: also real packets, a real API server, processes and containers, a quarter of an hour.
+ * - `--check`, `npm run check`: static checks and fast unit tests, a minute.
+ * - `npm test`: also real packets, a real API server, processes and containers, eight minutes.
  * - `--all`, `npm run test:all`: everything, with `KPNG_TESTS=all` in the environment: files named `*.nightly.test.ts`,
  *   and all cases of tests that otherwise have a selection.
  *
@@ -56,8 +56,12 @@ const checks: readonly Check[] = [
 
 const nightlyTests = "**/*.nightly.test.ts";
 
-/** Globs of the tests that need a kernel, a cluster, a registry, containers, or many processes. */
+/**
+ * Globs of the tests that need a kernel, a cluster, a registry, containers, or many processes, or that wait: unit tests
+ * whose file takes over a second are in `*.slow.test.ts`.
+ */
 const standardTests = [
+  "**/*.slow.test.ts",
   ...["kernel", "cluster", "scale", "deploy", "process", "monitoring", "e2e", "manifests", "page"].map(
     (folder) => `test/${folder}/**`,
   ),

@@ -26,7 +26,7 @@ if (name === "ipvs") {
 if (name === "replicas") {
   const { status } = spawnSync(
     "vitest",
-    ["run", "services/watcher/src/store/never-backwards.test.ts", "--testTimeout", "0"],
+    ["run", "services/watcher/src/store/never-backwards.slow.test.ts", "--testTimeout", "0"],
     { stdio: "inherit", env: { SEEDS: "1000", ...process.env } },
   );
   process.exit(status ?? 1);

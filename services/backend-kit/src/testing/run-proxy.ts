@@ -39,7 +39,7 @@ export interface RunProxyOptions {
 }
 
 /**
- * Runs `proxyBackend` with rule sets of the test, following a watcher of the test (`playWatcher`). `serve-task.test.ts`
+ * Runs `proxyBackend` with rule sets of the test, following a watcher of the test (`playWatcher`). `serve-task.slow.test.ts`
  * calls it in nearly every test.
  */
 export async function runProxy(

@@ -6,7 +6,7 @@ import type { RandomState } from "./random-views.ts";
 /**
  * Returns packets to each frontend of a random state, from every kind of sender: the node by two of its addresses, pods
  * of this node and another, outside clients in and outside of source ranges, and the frontend's own endpoints.
- * `outcomes.test.ts` of backend-iptables follows each through plans and rules.
+ * `outcomes.slow.test.ts` of backend-iptables follows each through plans and rules.
  */
 export function* packetsTo(planned: PlannedNode, { localAddresses }: RandomState): Generator<FirstPacket> {
   const { family } = planned.node;

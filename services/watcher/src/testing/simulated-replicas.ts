@@ -5,7 +5,7 @@ import { Store } from "../store/store.ts";
 import { node, service, slice } from "./build.ts";
 
 /**
- * When each kind last changed, and in which life of etcd: a restore begins another one. `store/never-backwards.test.ts`
+ * When each kind last changed, and in which life of etcd: a restore begins another one. `store/never-backwards.slow.test.ts`
  * compares the moments that a node saw; this file simulates the cluster and its watchers for that test.
  */
 export interface Moments {

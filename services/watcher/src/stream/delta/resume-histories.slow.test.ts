@@ -15,7 +15,7 @@ import { nodeProjection } from "./node-projection.ts";
 
 /**
  * Resumes after random histories in which all items share four buckets, so that each bucket has many items and many
- * past changes. Separate from the histories of `node-projection.test.ts`, whose few items have a bucket each.
+ * past changes. Separate from the histories of `node-projection.slow.test.ts`, whose few items have a bucket each.
  */
 
 /** One for all tests: buckets remember the changes of the store with the highest revision. */
