@@ -7,7 +7,7 @@ import { bundleOptions } from "../images/bundle.ts";
  * Writes `kpng` as one file that needs only Node.js 24: `node kpng.mjs get nodes`. A release has it beside the images.
  *
  * Usage: `npm run bundle -- [FILE]`; FILE defaults to `dist/kpng.mjs`. The file lacks what cannot be bundled: the
- * native module of kpng-nft, which then calls nft(8).
+ * native module of kpng-nft and kpng-ebpf.
  */
 const [file = "dist/kpng.mjs"] = process.argv.slice(2);
 const { splitting: _splitting, chunkNames: _chunks, outExtension: _extension, ...options } = bundleOptions;

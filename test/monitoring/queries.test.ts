@@ -1,4 +1,3 @@
-import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { beforeAll, describe, expect, test } from "vitest";
 import { describeScrapes } from "./describe-scrapes.ts";
@@ -85,11 +84,6 @@ describe("the alert rules", () => {
 });
 
 describe("the dashboard", () => {
-  test("is the output of deploy/monitoring/dashboard", () => {
-    const { status, stderr } = spawnSync(process.execPath, ["deploy/monitoring/dashboard/make.ts", "--check"]);
-    expect({ status, said: String(stderr) }).toEqual({ status: 0, said: "" });
-  });
-
   test("has panels that do not overlap and stay within the grid", () => {
     const taken = new Set<string>();
     for (const { title, gridPos } of readDashboard().panels) {
