@@ -40,12 +40,17 @@ export function unpackDebian(folder: string, names: readonly string[]): void {
 }
 
 /** Makes an image of one layer from a folder. `changes` are instructions of a Dockerfile. */
-export function importImage(docker: DockerDaemon, folder: string, name: string, changes: readonly string[]): void {
+export async function importImage(
+  docker: DockerDaemon,
+  folder: string,
+  name: string,
+  changes: readonly string[],
+): Promise<void> {
   const tar = join(folder, "..", `${createHash("sha256").update(name).digest("hex")}.tar`);
   execFileSync("tar", ["--create", `--file=${tar}`, "--directory", folder, "--owner=0", "--group=0", "."]);
   const options = changes.flatMap((change) => ["--change", change]);
   try {
-    execFileSync("docker", ["import", ...options, tar, name], { env: docker.env, stdio: ["ignore", "ignore", "pipe"] });
+    await docker.docker("import", ...options, tar, name);
   } finally {
     rmSync(tar);
   }
@@ -79,7 +84,7 @@ async function makeBaseImage(docker: DockerDaemon): Promise<string> {
       cpSync(certificates, join(files, certificates), { dereference: true });
       changes.push(`ENV NODE_EXTRA_CA_CERTS=${certificates}`);
     }
-    importImage(docker, files, name, changes);
+    await importImage(docker, files, name, changes);
   } finally {
     rmSync(work, { recursive: true });
   }

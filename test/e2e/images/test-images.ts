@@ -104,7 +104,7 @@ async function makeImage(
   const root = join(work, "root");
   mkdirSync(root);
   await fill(root);
-  importImage(docker, root, first, [
+  await importImage(docker, root, first, [
     "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     `ENTRYPOINT ${JSON.stringify(entrypoint)}`,
     ...(command === undefined ? [] : [`CMD ${JSON.stringify(command)}`]),
