@@ -112,7 +112,6 @@ const messages = {
   protocol:
     "connection ended: it does not speak HTTP/2, broke a rule of it, or sent too many frames, resets or headers",
   unread: "call ended: the client has not read for too long",
-  pages: "status page refused: as many are open as may be",
   "web-page": "call refused: it looks like one that a web page of another site made a browser send",
   request: "call ended: a request has more fields or entries than the watcher reads",
 } as const;
