@@ -141,7 +141,7 @@ export const routeKinds = { balance: 1, refuse: 2, leave: 3 } as const;
  * kind, the upper ones the run.
  */
 export interface RouteParts {
-  /** One of {@link routeKinds}, in maps that nobody damaged. */
+  /** One of {@link routeKinds}, unless another program has changed the map. */
   readonly kind: number;
   /** First element of its run; 0 for none. */
   readonly run: number;

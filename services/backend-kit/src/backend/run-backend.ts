@@ -62,10 +62,7 @@ export function runBackend(options: RunBackendOptions): Promise<never> {
   return runBackendCommand(command, options.argv, version);
 }
 
-/**
- * Runs a backend as a program of its own, with its options and the shared ones; ends the process like `runBackend`. The
- * `main.ts` of each backend calls it.
- */
+/** Runs a backend as a program of its own, with its options and the shared ones; ends the process like `runBackend`. */
 export function runBackendCommand(
   backend: BackendCommand,
   argv?: readonly string[],

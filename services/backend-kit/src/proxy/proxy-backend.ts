@@ -17,10 +17,9 @@ import { RuleSets } from "./rule-sets.ts";
 import { serveTask } from "./serve-task.ts";
 
 /**
- * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The `backend.ts` of each service
- * proxy (iptables, nft, ipvs, userspace, ebpf) calls it. The command installs and repairs rules for the view of the
- * node; with options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`) them. Everything that
- * service proxies share is in this folder; a backend only describes its rules.
+ * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The command installs and
+ * repairs rules for the view of the node; with options it prints (`--dry-run`), compares (`--diff`) or removes
+ * (`--cleanup`) them. Everything that service proxies share is in this folder; a backend only describes its rules.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
   const { name, aliases, description, examples, proxyMode, canDiff = true } = spec;

@@ -33,8 +33,7 @@ export interface FamilyPlan {
 }
 
 /**
- * The rules of one IP family in one kernel mechanism, e.g. nftables. Each service proxy implements it, and
- * `FamilyRules` calls it; this file is separate from both, because it is all that the kit knows of the mechanism.
+ * The rules of one IP family in one kernel mechanism, e.g. nftables: all that the kit knows of the mechanism.
  *
  * Calls of `sync` and `repair` never overlap; `isInstalled` may be called meanwhile. After a call that rejected, the
  * next one is a sync of all Services.

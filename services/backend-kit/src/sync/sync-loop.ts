@@ -271,7 +271,7 @@ export class PendingUpdate {
     return this.#newest !== undefined;
   }
 
-  /** Merges an update into the one that waits. Returns true if it changes the view. */
+  /** Merges an update into the pending one. Returns true if it changes the view. */
   add(update: ViewUpdate): boolean {
     const before = this.#newest ?? this.#delivered;
     this.#newest = this.#newest === undefined ? update : merge(this.#newest, update);

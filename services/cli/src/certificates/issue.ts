@@ -123,8 +123,7 @@ function pairOf(key: webcrypto.CryptoKey, certificate: X509Certificate): PemPair
 const maxFileBytes = 64 * 1024;
 
 /**
- * Reads the CA in a folder (`ca.key`, `ca.crt`), or makes one there if there is none. `kpng certificates` calls it and
- * issues certificates with the result.
+ * Reads the CA in a folder (`ca.key`, `ca.crt`), or makes one there if there is none.
  *
  * Errors: TLS_FILES if the CA is incomplete, has expired, or is not one that kpng made; OUTPUT_FAILED if it cannot be
  * written. An existing file is never replaced.

@@ -193,10 +193,7 @@ const dnsName = /^(?:\*\.)?(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?\.)*[A-Za-
 /**
  * Returns the name of a watcher as it is in the certificate. *Shape:* `10.0.0.11`, `fd00::11`, `watcher.example`.
  *
- * `kpng certificates serving` calls it for `--name`. The functions of this file are separate from `issue.ts`, which
- * trusts its arguments: they check what the user or the API server gave.
- *
- * Errors: BAD_OPTION.
+ * Checks the text: `issue.ts` trusts its arguments. Errors: BAD_OPTION.
  */
 export function subjectNameOf(text: string): SubjectName {
   if (isIP(text) !== 0) return { type: "ip", value: text };

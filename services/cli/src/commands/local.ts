@@ -58,7 +58,7 @@ function aliasesOf({ aliases = [] }: BackendCommand): string[] {
   return aliases.map((alias) => `to-${alias}`);
 }
 
-/** Runs a backend with the parsed values of its own options and of the common ones. `kpng diff` calls it too. */
+/** Runs a backend with the parsed values of its own options and of the common ones. */
 export async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
   const client = readApiClient(options);
   await withContext(options, `kpng-${backend.name}`, async (context) => {

@@ -272,7 +272,7 @@ const maxPendingLength = 1 << 20;
 
 /**
  * Creates or empties a file that only its owner may read, also if it existed with other rights. Returns its descriptor.
- * `kpng bug-report` calls it too. Errors: REQUEST_FAILED.
+ * Errors: REQUEST_FAILED.
  */
 export function openPrivateFile(path: string): number {
   try {

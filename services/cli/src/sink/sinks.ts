@@ -46,10 +46,7 @@ export interface SinkContext extends CommandContext {
   readonly addPages?: ((pages: AnswerPage) => void) | undefined;
 }
 
-/**
- * Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. Every sink with
- * subscribers calls it: `toApi`, `toLocal` and `toExternal`; so does `makeInspectSource` for queries.
- */
+/** Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(context.metrics);
   observeConvergence(store, subscribers, context.metrics);

@@ -35,7 +35,7 @@ describePackets("the table in the kernel", () => {
       expect(seen.shrunk).toEqual({ elements: 6, chains: [] });
       expect(seen.noDrift).toEqual({ elements: 0, chains: [] });
       expect(seen.ownChange).toEqual({ elements: 0, chains: [] });
-      // The generation of the ruleset tells that nobody else has changed anything.
+      // An unchanged generation of the ruleset proves that no program has changed it.
       expect(seen.readsAfterOwnChange).toBe(0);
       expect(seen.lostElements).toEqual({ elements: 4, chains: [] });
       expect(seen.putBack[0]).toContain('comment "ns/web-1:p443"');

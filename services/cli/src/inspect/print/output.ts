@@ -7,9 +7,7 @@ import { plainMessage } from "./plain-message.ts";
 import { type Column, formatTable, type TableSpec } from "./table.ts";
 import { hasUnsafe, oneLine, terminalJson, terminalText } from "./text.ts";
 
-// Prints what a watcher or a backend answers, in the format that the user chose. The commands of `inspect/` that list
-// messages call `readOutputOptions`, `printRows` and `printMessages`. Separate from them, because all have these
-// formats.
+// Prints what a watcher or a backend answers, in the format that the user chose.
 
 /** Values of `--output`: tables for people, JSON and YAML for programs. */
 const formats = ["table", "wide", "json", "yaml", "name"] as const;

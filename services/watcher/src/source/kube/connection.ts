@@ -13,7 +13,7 @@ export interface KubeResponse {
   readonly body: AsyncIterable<Buffer>;
 }
 
-/** Connection to an API server. `connectKube` makes it; separate from it, because it imports the Kubernetes client. */
+/** Connection to an API server. `connectKube`, which imports the Kubernetes client, is in `connect.ts`: loading it is slow. */
 export interface KubeConnection {
   /** URL for logs, e.g. "https://10.96.0.1:443". */
   readonly server: string;
