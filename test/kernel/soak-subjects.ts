@@ -1,5 +1,5 @@
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { compareText } from "@kpng/model/text-order.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { IptablesVariant } from "./laboratory/legacy-tools.ts";
 import { comparableTable } from "./rules.ts";
 

@@ -1,4 +1,4 @@
-import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
+import type { PacketOutcome } from "@kpng/service-plan/outcomes.ts";
 import { describe, expect, test } from "vitest";
 import { parseRuleset } from "./parse-ruleset.ts";
 import { type TracedNode, type TracedPacket, trace } from "./trace.ts";

@@ -1,10 +1,10 @@
 import { type Family, families } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { isExternallyAccessible, type Service, type ServicePort } from "@kpng/model/service.ts";
-import { slicesOf } from "../../../services/watcher/src/store/snapshot.ts";
-import type { ChoosingNode } from "../../../services/watcher/src/view/choose-endpoints.ts";
-import { mergeSlices, type PortEndpoint, portGroup } from "../../../services/watcher/src/view/merge-slices.ts";
-import { choosingNode } from "../../../services/watcher/src/view/node.ts";
+import { slicesOf } from "@kpng/watcher/store/snapshot.ts";
+import type { ChoosingNode } from "@kpng/watcher/view/choose-endpoints.ts";
+import { mergeSlices, type PortEndpoint, portGroup } from "@kpng/watcher/view/merge-slices.ts";
+import { choosingNode } from "@kpng/watcher/view/node.ts";
 import type { KubeObject } from "../../cluster/api-client.ts";
 import type { RawEndpoint } from "./generate-pods.ts";
 import type { GeneratedState } from "./generate-state.ts";

@@ -1,4 +1,4 @@
-import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import { ForwardGate } from "@kpng/model/forward.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import type { Task } from "@kpng/process/task.ts";

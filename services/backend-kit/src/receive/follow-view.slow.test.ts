@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import { ForwardGate } from "@kpng/model/forward.ts";
 import { Feature, type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";

@@ -2,7 +2,7 @@ import { toBinary } from "@bufbuild/protobuf";
 import { ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { FamilyFlags } from "@kpng/model/node-view.ts";
 import { type Service, serviceKey } from "@kpng/model/service.ts";
-import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
+import { endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
 import { type Uses, viewEndpoints } from "../view/view-endpoints.ts";

@@ -1,5 +1,5 @@
 import { create, toBinary } from "@bufbuild/protobuf";
-import type { Position } from "@kpng/model/forward/position.ts";
+import type { Position } from "@kpng/model/forward.ts";
 import {
   BatchOpSchema,
   EmptyOpSchema,
@@ -11,10 +11,8 @@ import {
   type Set as SetName,
   ValueSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import { tagsOf } from "@kpng/model/wire/field-tags.ts";
-import { MessageReader } from "@kpng/model/wire/message-reader.ts";
-import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
-import { encodePosition } from "@kpng/model/wire/position-message.ts";
+import { encodePosition } from "@kpng/model/wire/local-message.ts";
+import { MessageReader, MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
 
 /**
  * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber. `makeItem` makes

@@ -1,4 +1,4 @@
-import { type ItemDigest, itemDigest } from "@kpng/model/wire/item-digest.ts";
+import { type ItemDigest, itemDigest } from "@kpng/model/wire/digest.ts";
 import { valueIn } from "./frames.ts";
 import type { Item } from "./item.ts";
 import { nodeViewOrder } from "./node-view-items.ts";

@@ -1,5 +1,5 @@
 import type { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { ItemDigest } from "@kpng/model/wire/item-digest.ts";
+import type { ItemDigest } from "@kpng/model/wire/digest.ts";
 import type { Frame } from "./frames.ts";
 
 /**

@@ -1,6 +1,6 @@
 import { toBinary } from "@bufbuild/protobuf";
 import { NodeSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { encodeNode } from "@kpng/model/wire/node-message.ts";
+import { encodeNode } from "@kpng/model/wire/local-message.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { makeViewNode } from "../view/node.ts";
 import { setFrame } from "./frames.ts";

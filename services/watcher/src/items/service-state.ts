@@ -1,5 +1,5 @@
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { changedServices, derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";

@@ -1,5 +1,5 @@
 import type { EndpointSlice, SliceKey } from "@kpng/model/endpoint.ts";
-import type { Position, PositionKind } from "@kpng/model/forward/position.ts";
+import type { Position, PositionKind } from "@kpng/model/forward.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";

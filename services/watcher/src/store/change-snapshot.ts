@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
-import { assertNever } from "@kpng/model/assert-never.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import { type EndpointSlice, type SliceKey, serviceKeyOfSlice, sliceKey } from "@kpng/model/endpoint.ts";
+import { assertNever } from "@kpng/model/narrowing.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { reuseSlice, reuseValue } from "../source/reuse-objects.ts";
 import type { ClusterObjects, ObjectChange } from "../source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";

@@ -1,4 +1,4 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /**

@@ -1,4 +1,4 @@
-import { kubeSource, type Position, type PositionKind, positionKinds } from "@kpng/model/forward/position.ts";
+import { kubeSource, type Position, type PositionKind, positionKinds } from "@kpng/model/forward.ts";
 import type { Origin, Versions } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 

@@ -1,5 +1,5 @@
-import { assertNever } from "@kpng/model/assert-never.ts";
 import type { Endpoint } from "@kpng/model/endpoint.ts";
+import { assertNever } from "@kpng/model/narrowing.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 
 /**

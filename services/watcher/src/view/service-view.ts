@@ -1,8 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { EndpointUse, FamilyFlags, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { Service, ServicePort } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { type Choice, type ChoosingNode, chooseEndpoints, isOnNode } from "./choose-endpoints.ts";
 import { type MergedSlices, mergeSlices, type PortEndpoint, type PortGroup } from "./merge-slices.ts";
 import { neededSets, useInNoSet } from "./port-endpoint-use.ts";

@@ -1,11 +1,10 @@
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
-import { type Admission, ForwardGate } from "@kpng/model/forward/forward-gate.ts";
-import type { Position } from "@kpng/model/forward/position.ts";
+import { type Admission, ForwardGate, type Position } from "@kpng/model/forward.ts";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
-import { decodeMark, type SyncMark } from "@kpng/model/wire/decode-local.ts";
+import { decodeMark, type SyncMark } from "@kpng/model/wire/local-message.ts";
 import type { BackoffOptions } from "@kpng/process/backoff.ts";
 import { Reconnect } from "@kpng/process/connection/reconnect.ts";
 import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";

@@ -1,7 +1,7 @@
 import { noAddresses } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { z } from "zod";
 import { headlessLabel, proxyNameLabel } from "./decode-service.ts";
 import { bad, type Decoded, type FieldProblem, ok, parseParts, show } from "./decoded.ts";

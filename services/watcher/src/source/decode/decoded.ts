@@ -1,4 +1,4 @@
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import type { z } from "zod";
 
 /** Result of decoding an object from the API server or a file. */

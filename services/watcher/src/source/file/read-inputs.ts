@@ -1,5 +1,5 @@
 import { sliceKey } from "@kpng/model/endpoint.ts";
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import { type FieldPath, showPath } from "../decode/decoded.ts";
 import type { ClusterObjects } from "../source.ts";

@@ -1,5 +1,5 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { decodeNode } from "../decode/decode-node.ts";

@@ -1,5 +1,5 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { BucketDigests, bucketCount } from "@kpng/model/wire/item-digest.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
+import { BucketDigests, bucketCount } from "@kpng/model/wire/digest.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
 import { digestOf } from "../../items/item-digests.ts";

@@ -1,4 +1,4 @@
-import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests } from "@kpng/model/wire/digest.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { beforeEach, describe, expect, test } from "vitest";
 import { digestOf } from "../../items/item-digests.ts";

@@ -1,5 +1,5 @@
 import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { BucketDigests, itemBucket } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests, itemBucket } from "@kpng/model/wire/digest.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { digestOf } from "../../items/item-digests.ts";

@@ -1,4 +1,4 @@
-import { BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/digest.ts";
 import { keepFrame } from "../../items/frames.ts";
 import { digestOf, uncachedDigestOf } from "../../items/item-digests.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";

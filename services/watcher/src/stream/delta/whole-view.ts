@@ -1,6 +1,4 @@
-import { lowerBound } from "@kpng/model/binary-search.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { compareText } from "@kpng/model/text-order.ts";
+import { compareText, getOrMake, lowerBound } from "@kpng/model/collections.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
 import { anonymousSection, nodeSection, podSection, serviceSection } from "../../items/node-view-items.ts";

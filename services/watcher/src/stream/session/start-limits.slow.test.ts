@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
-import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests } from "@kpng/model/wire/digest.ts";
 import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";

@@ -1,8 +1,7 @@
 import { create, fromBinary, type Message, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { Feature, WatchReqSchema } from "../gen/localv1/api_pb.ts";
-import { hasMoreFields } from "./field-count.ts";
-import { WireError } from "./wire-error.ts";
+import { hasMoreFields, WireError } from "./protobuf.ts";
 
 const request = toBinary(
   WatchReqSchema,

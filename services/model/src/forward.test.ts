@@ -1,6 +1,13 @@
 import { expect, test } from "vitest";
-import { type ForwardState, forwardState, judgeOffer, type Offer, untilAcceptedMs } from "./judge-offer.ts";
-import { type Position, positionKinds } from "./position.ts";
+import {
+  type ForwardState,
+  forwardState,
+  judgeOffer,
+  type Offer,
+  type Position,
+  positionKinds,
+  untilAcceptedMs,
+} from "./forward.ts";
 
 const acceptAfterMs = 60_000;
 

@@ -1,5 +1,31 @@
+import createHasher from "xxhash-wasm";
 import type { Set as SetName } from "../gen/localv1/api_pb.ts";
-import { hashBytes } from "./hash.ts";
+
+const { h64Raw } = await createHasher();
+
+/**
+ * Returns the XXH64 hash, with seed 0, of some bytes.
+ *
+ * KPNG puts it into the paths of endpoints and the fields Hash of its messages (ServiceInfo, EndpointInfo, NodeInfo).
+ * Watcher and backends also use it as a fast hash, for example to compare their views when a stream resumes.
+ *
+ * Source: KPNG `serde.go`, cespare/xxhash.
+ */
+export function hashBytes(bytes: Uint8Array): bigint {
+  return h64Raw(bytes);
+}
+
+/** Formats a hash in lower-case hex without leading zeros, as Go's `strconv.FormatUint(hash, 16)`. */
+export function formatHash(hash: bigint): string {
+  return hash.toString(16);
+}
+
+const encoder = new TextEncoder();
+
+/** Returns the hash of a text in UTF-8; see {@link hashBytes}. */
+export function hashText(text: string): bigint {
+  return hashBytes(encoder.encode(text));
+}
 
 /**
  * Number of buckets that the items of a view are spread over; see WatchReq.HeldDigests in the proto file. When a stream
@@ -18,16 +44,14 @@ export interface ItemDigest {
   readonly hash: bigint;
 }
 
-const encoder = new TextEncoder();
-
 /**
  * Buffer for the bytes to be hashed, reused because there are very many items. It keeps the size of the longest item.
  */
 let scratch = new Uint8Array(4_096);
 
 /**
- * Returns the digest of an item; see WatchReq.HeldDigests in the proto file. The watcher calls it for the items that it
- * encodes, and `HeldItems` of backend-kit for those that arrive: both ends share this file, because they must agree.
+ * Returns the digest of an item; see WatchReq.HeldDigests in the proto file. The watcher computes it for the items that
+ * it encodes, a backend for those that arrive.
  */
 export function itemDigest(set: SetName, path: string, bytes: Uint8Array): ItemDigest {
   const keyLength = writeKey(set, path, bytes.length + 1);

@@ -1,8 +1,8 @@
 import { create, type DescField, type DescMessage, fromBinary, ScalarType, toBinary } from "@bufbuild/protobuf";
 import { type ReflectMessage, reflect } from "@bufbuild/protobuf/reflect";
 import { BinaryReader } from "@bufbuild/protobuf/wire";
+import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
-import { makeRandom, makeRandomBelow } from "../../../process/src/testing/random.ts";
 import { file_globalv1_api } from "../gen/globalv1/api_pb.ts";
 import {
   type Ack,
@@ -17,10 +17,7 @@ import {
   ValueSchema,
 } from "../gen/localv1/api_pb.ts";
 import { randomMessage } from "../testing/random-message.ts";
-import { tagsOf } from "./field-tags.ts";
-import { MessageReader } from "./message-reader.ts";
-import { MessageWriter } from "./message-writer.ts";
-import { WireError } from "./wire-error.ts";
+import { MessageReader, MessageWriter, tagsOf, WireError } from "./protobuf.ts";
 
 const schemas = [...file_localv1_api.messages, ...file_globalv1_api.messages];
 const seeds = Array.from({ length: 300 }, (_, index) => index + 1);

@@ -1,27 +1,26 @@
-import { fromBinary } from "@bufbuild/protobuf";
-import { assertNever } from "../assert-never.ts";
-import type { Position } from "../forward/position.ts";
+import { create, fromBinary, type MessageInitShape } from "@bufbuild/protobuf";
+import { parseAddress, parseCidr } from "../address.ts";
+import type { Position } from "../forward.ts";
 import {
   type EmptyOp,
   EndpointSchema,
+  type Node as NodeMessage,
   NodeSchema,
   type OpItem,
+  type Position as PositionMessage,
+  type PositionSchema,
   type Ref,
   ServiceSchema,
   Set as SetName,
 } from "../gen/localv1/api_pb.ts";
-import type { ViewChange } from "../node-view.ts";
+import { assertNever } from "../narrowing.ts";
+import type { ViewChange, ViewNode } from "../node-view.ts";
 import { type ServiceKey, serviceKey } from "../service.ts";
 import { decodeEndpoint } from "./endpoint-message.ts";
-import { decodeNode } from "./node-message.ts";
-import { decodePosition } from "./position-message.ts";
+import { WireError } from "./protobuf.ts";
 import { decodePortHasEndpoints, decodeService } from "./service-message.ts";
-import { WireError } from "./wire-error.ts";
 
-/**
- * A decoded operation of a node's stream. A backend receives these operations from its watcher and applies them to its
- * view.
- */
+/** A decoded operation of a node's stream. */
 export type LocalOp =
   | { readonly kind: "reset" }
   /** Instead of reset, for a subscriber that sent digests of what it holds; see KeepOp. */
@@ -58,11 +57,7 @@ export interface SyncMark {
 /** Fields of newer watchers are never used, and the protobuf library needs 50 times their size for them. */
 const readOptions = { readUnknownFields: false };
 
-/**
- * Decodes an operation. Errors: WireError for an invalid path or item. Backends call it for each operation of their
- * stream and of their saved view. Separate from the other files of this folder, which decode single items, and from
- * `applyGlobalOp`, which decodes the stream of a relay.
- */
+/** Decodes an operation of a node's stream, or of a saved view. Errors: WireError for an invalid path or item. */
 export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   switch (op.case) {
     case "Reset":
@@ -84,7 +79,7 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   }
 }
 
-/** Decodes the body of Sync. `apiSource` calls it too: a relay's stream has the same markers. */
+/** Decodes the body of Sync, in the stream of a node or a relay. */
 export function decodeMark(op: EmptyOp): SyncMark {
   return {
     revision: op.Revision,
@@ -161,4 +156,66 @@ function parseEndpointPath(path: string): { readonly service: ServiceKey; readon
     throw new WireError("the path of an endpoint must be namespace/name/key");
   }
   return { service: `${namespace}/${name}`, key };
+}
+
+/** Returns the message of a node. */
+export function encodeNode(node: ViewNode): NodeMessage {
+  return create(NodeSchema, {
+    Name: node.name,
+    Zone: node.zone,
+    Addresses: [...node.addresses],
+    PodCIDRs: [...node.podCIDRs],
+    Eligible: node.isEligible,
+    ServiceCIDRs: [...node.serviceCIDRs],
+  });
+}
+
+/** Returns the node in a message of a node view or of a NodeInfo. Errors: WireError. */
+export function decodeNode(message: NodeMessage): ViewNode {
+  return {
+    name: message.Name,
+    zone: message.Zone,
+    addresses: message.Addresses.map((text) => parseAddress(text)?.address ?? fail(text, "an IP address")),
+    podCIDRs: message.PodCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "a CIDR")),
+    isEligible: message.Eligible,
+    serviceCIDRs: message.ServiceCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "a CIDR")),
+  };
+}
+
+function fail(text: string, kind: string): never {
+  throw new WireError(`"${text}" is not ${kind}`);
+}
+
+/** Encodes the position in a sync marker of `instance`. A source equal to the instance is left out. */
+export function encodePosition(position: Position, instance: string): MessageInitShape<typeof PositionSchema> {
+  const { source, services, slices, nodes, current } = position;
+  return {
+    Source: source === instance ? "" : source,
+    Services: services,
+    Slices: slices,
+    Nodes: nodes,
+    CurrentServices: current.services,
+    CurrentSlices: current.slices,
+    CurrentNodes: current.nodes,
+  };
+}
+
+/** Decodes the position in a sync marker of `instance`; undefined if there is none, or it names no source. */
+export function decodePosition(message: PositionMessage | undefined, instance: string): Position | undefined {
+  if (message === undefined) return undefined;
+  const source = message.Source || instance;
+  if (source === "") return undefined;
+  const { Services: services, Slices: slices, Nodes: nodes } = message;
+  const atLeast = (version: bigint, current: bigint): bigint => (current > version ? current : version);
+  return {
+    source,
+    services,
+    slices,
+    nodes,
+    current: {
+      services: atLeast(services, message.CurrentServices),
+      slices: atLeast(slices, message.CurrentSlices),
+      nodes: atLeast(nodes, message.CurrentNodes),
+    },
+  };
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { lowerBound } from "./binary-search.ts";
+import { lowerBound } from "./collections.ts";
 
 test.each([
   { values: [], wanted: 5, index: 0 },
