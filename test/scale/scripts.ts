@@ -1,5 +1,5 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
-import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
+import type { ObjectChange } from "@kpng/watcher/source/source.ts";
 import {
   makeEndpoint,
   makeEndpoints,

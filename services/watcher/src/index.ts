@@ -13,7 +13,7 @@ export { openTracing } from "@kpng/process/trace/open-tracing.ts";
 export type { TracedProcess, Tracing } from "@kpng/process/trace/tracing.ts";
 export { inspection } from "./inspect/inspection.ts";
 export { type ApiSourceOptions, apiSource } from "./source/api/api-source.ts";
-export { type DecodeGlobs, type DecodeOptions, makeDecodeOptions } from "./source/decode/decode-options.ts";
+export { type DecodeGlobs, type DecodeOptions, makeDecodeOptions } from "./source/decode/decoded.ts";
 export { type FileSourceOptions, fileSource } from "./source/file/file-source.ts";
 export { connectKube } from "./source/kube/connect.ts";
 export { type KubeSourceOptions, kubeSource } from "./source/kube/kube-source.ts";

@@ -4,7 +4,7 @@ import { isExternallyAccessible, type Service, type ServicePort } from "@kpng/mo
 import { slicesOf } from "@kpng/watcher/store/snapshot.ts";
 import type { ChoosingNode } from "@kpng/watcher/view/choose-endpoints.ts";
 import { mergeSlices, type PortEndpoint, portGroup } from "@kpng/watcher/view/merge-slices.ts";
-import { choosingNode } from "@kpng/watcher/view/node.ts";
+import { choosingNode } from "@kpng/watcher/view/service-view.ts";
 import type { KubeObject } from "../../cluster/api-client.ts";
 import type { RawEndpoint } from "./generate-pods.ts";
 import type { GeneratedState } from "./generate-state.ts";

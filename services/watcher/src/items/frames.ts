@@ -15,9 +15,7 @@ import { encodePosition } from "@kpng/model/wire/local-message.ts";
 import { MessageReader, MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
 
 /**
- * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber. `makeItem` makes
- * those of items, and `stream/` the others; backends and relays receive them. Separate, because the folders
- * `items` and `stream` share the format.
+ * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber.
  *
  * *Shape:* a zero byte (not compressed), the length of the message in 4 bytes, big-endian, and the message (an OpItem).
  */

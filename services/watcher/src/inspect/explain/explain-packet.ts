@@ -5,7 +5,7 @@ import { isAllowed, meetsVerdict } from "@kpng/service-plan/outcomes.ts";
 import { nodeAddress } from "@kpng/service-plan/plan-node.ts";
 import type { AllowedSources } from "@kpng/service-plan/service-plan.ts";
 import { type Snapshot, slicesOf } from "../../store/snapshot.ts";
-import { choosingNode } from "../../view/node.ts";
+import { choosingNode } from "../../view/service-view.ts";
 import { answersFor, type Decision, explainService } from "./explain-service.ts";
 import { describeProgram, type ExplainedFrontend, findFrontend } from "./find-frontend.ts";
 import type { Packet, ProxySettings } from "./packet.ts";

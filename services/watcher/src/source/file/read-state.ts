@@ -6,20 +6,22 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { z } from "zod";
-import { type FieldProblem, problemsOf, show } from "../decode/decoded.ts";
 import {
   addressField,
   affinitySecondsField,
   cidrField,
+  type FieldProblem,
   nameField,
   nameOrEmptyField,
   numberField,
   portField,
   portOrZeroField,
+  problemsOf,
+  show,
   stringMapField,
   toSet,
   wordField,
-} from "../decode/fields.ts";
+} from "../decode/decoded.ts";
 import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObject } from "./read-manifests.ts";
 
 /**

@@ -13,7 +13,7 @@ import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { serveStore } from "../../testing/serve-store.ts";
-import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { makeDecodeOptions } from "../decode/decoded.ts";
 import { kubeSource } from "./kube-source.ts";
 import { type Answer, FakeServer, nodeList, watchEvent } from "./testing/fake-server.ts";
 

@@ -3,8 +3,7 @@ import { compareText, lowerBound } from "@kpng/model/collections.ts";
 import { OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
 import { batchFrame, deleteFrame, type Frame, messageIn } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import { nodeViewOrder } from "../../items/node-view-items.ts";
+import { type Item, nodeViewOrder } from "../../items/item.ts";
 
 /** The operation that puts or deletes the item at a path. */
 export interface Op {

@@ -5,9 +5,8 @@ import { MessageReader, MessageWriter } from "@kpng/model/wire/protobuf.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { type Frame, frameHeaderBytes, frameOf, syncFrame } from "../../items/frames.ts";
 import { between } from "../../store/derived.ts";
-import { emptySnapshot } from "../../store/snapshot.ts";
+import { emptySnapshot, triggerTimes } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import { triggerTimes } from "../../store/trigger-times.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
 import type { Batch } from "./subscribers.ts";
 
