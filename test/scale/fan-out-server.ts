@@ -6,8 +6,8 @@ import { EndpointSchema, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts
 import { serviceKey } from "@kpng/model/service.ts";
 import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/testing/endpoint-messages.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
-import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
-import { readServerTls } from "@kpng/process/tls-files.ts";
+import { readServerTls } from "@kpng/process/credential-files.ts";
+import { growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
 import { viewTargetIn } from "@kpng/watcher/items/view-target.ts";
 import type { ObjectChange } from "@kpng/watcher/source/source.ts";
 import { type Snapshot, slicesOf } from "@kpng/watcher/store/snapshot.ts";

@@ -12,8 +12,7 @@ import { countRepairs, driftCheck } from "@kpng/backend-kit/proxy/serve-task.ts"
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { Health } from "@kpng/process/health/health.ts";
-import { makeClosedCounter } from "@kpng/process/health/probe-server.ts";
-import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
+import { registerProcessMetrics } from "@kpng/process/health/status-server.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makeConnectionMetrics } from "@kpng/watcher/connection/connections.ts";
 import { Refusals } from "@kpng/watcher/connection/limits.ts";
@@ -37,10 +36,7 @@ const log = createLog("error");
 type Register = (registry: Registry) => void | Promise<void>;
 
 const groups: Readonly<Record<string, Register>> = {
-  process: (registry) => {
-    registerProcessMetrics(registry, new Health());
-    makeClosedCounter(registry);
-  },
+  process: (registry) => registerProcessMetrics(registry, new Health()),
   watcher: (registry) => {
     const store = new Store();
     observeStore(store, registry);

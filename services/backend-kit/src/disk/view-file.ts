@@ -18,7 +18,7 @@ import { decodeLocalOp, encodeNode } from "@kpng/model/wire/local-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { createOwnFile, openOwnFile } from "@kpng/process/regular-file.ts";
-import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { ViewState } from "../state/view-state.ts";
 import { nextTurn } from "../sync/next-turn.ts";
 import { BackendError } from "../types/backend-error.ts";

@@ -6,7 +6,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { ForwardGate } from "@kpng/model/forward.ts";
 import { Feature, type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
+import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { describe, expect, test } from "vitest";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
 import { put, putEndpoint, putNode, putService, readCapture, reset, sync, syncAt } from "../testing/ops.ts";

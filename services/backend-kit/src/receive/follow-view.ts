@@ -15,8 +15,7 @@ import {
 import { assertNever } from "@kpng/model/narrowing.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/local-message.ts";
-import { Reconnect } from "@kpng/process/connection/reconnect.ts";
-import { staleHeader } from "@kpng/process/connection/stale-header.ts";
+import { Reconnect, staleHeader } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";

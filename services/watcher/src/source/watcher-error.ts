@@ -1,4 +1,4 @@
-import { CodedError } from "@kpng/process/coded-error.ts";
+import { CodedError } from "@kpng/process/process-error.ts";
 
 /** Codes of the errors of this package; each has a row in docs/errors.md. */
 export type WatcherErrorCode = "BAD_INPUT" | "STATE_TOO_LARGE" | "WRITE_FAILED";

@@ -1,6 +1,6 @@
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { withoutCredentials } from "@kpng/process/redact.ts";
+import { withoutCredentials } from "@kpng/process/log.ts";
 import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";

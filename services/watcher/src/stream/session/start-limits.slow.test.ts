@@ -3,7 +3,7 @@ import { Code, ConnectError, createClient, type Transport } from "@connectrpc/co
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/digest.ts";
-import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
+import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";

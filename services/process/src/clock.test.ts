@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Alarm } from "./alarm.ts";
+import { Alarm } from "./clock.ts";
 import { ManualClock } from "./testing/manual-clock.ts";
 import { Wakeup } from "./wait.ts";
 

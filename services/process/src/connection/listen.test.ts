@@ -4,7 +4,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { listenOnSocket } from "./listen-on-socket.ts";
+import { listenOnSocket } from "./listen.ts";
 
 async function socketPath(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "kpng-socket-"));

@@ -1,15 +1,35 @@
 import { existsSync, rmSync, statSync } from "node:fs";
 import { connect, type Server } from "node:net";
 import { dirname } from "node:path";
+import { withoutCredentials } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
+
+/**
+ * Splits `host:port`, the value of the named option. An undefined host stands for all addresses.
+ *
+ * Errors: BAD_OPTION if the text is not in this format.
+ */
+export function parseHostPort(
+  address: string,
+  option?: string,
+): { readonly host: string | undefined; readonly port: number } {
+  const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([^[\]:]*)):(\d{1,5})$/.exec(address);
+  const port = Number(match?.[3]);
+  if (match === null || port > 65_535) {
+    throw new ProcessError(
+      "BAD_OPTION",
+      `${option === undefined ? "" : `${option} `}"${withoutCredentials(address)}" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535`,
+    );
+  }
+  const host = match[1] ?? match[2];
+  return { host: host === "" ? undefined : host, port };
+}
 
 /**
  * Lets a server listen on a unix socket to which only its owner and its group may connect, as in KPNG. A socket that a
  * killed process left behind is removed; one that another process serves is kept, and so is any other kind of file.
  *
  * Errors: LISTEN_FAILED if the process cannot listen on the path.
- *
- * `listen` of a watcher and the inspection server of a backend call it; it is here because they share it.
  */
 export async function listenOnSocket(server: Server, path: string): Promise<void> {
   await removeStaleSocket(path);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { isWorthCollecting } from "./idle-collection.ts";
+import { isWorthCollecting } from "./memory.ts";
 
 const mebibyte = 1_024 * 1_024;
 
