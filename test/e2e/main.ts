@@ -1,21 +1,18 @@
 import { setPriority } from "node:os";
 import { reasonOf } from "@kpng/process/log.ts";
+import { startCluster } from "./cluster/cluster.ts";
 import { makeTestImages } from "./images/test-images.ts";
-import { installKubeProxyPods, moveAll } from "./move/move.ts";
-import { backendOf, help, type Options, type ProxyName, parseOptions } from "./options.ts";
+import { help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
-import { archivesFor } from "./proxy/install.ts";
-import { type Measurement, recover } from "./recovery/recovery.ts";
+import { archivesFor, installProxy } from "./proxy/install.ts";
 import { findPrograms, whyNoCluster, whyNoProxy } from "./requirements.ts";
-import { type ProxyRun, runProxy, withCluster } from "./run-proxy.ts";
-import { keepResults, keptResults } from "./suite/kept-results.ts";
 import type { TestResult } from "./suite/report.ts";
-import { formatTable, summarize } from "./suite/table.ts";
+import { runTests } from "./suite/run-tests.ts";
+import { type Column, formatTable, summarize } from "./suite/table.ts";
 
 /**
- * `npm run e2e`: runs Kubernetes' own tests with one proxy after the other, each on a new cluster, and prints a table;
- * or measurements instead. `help` in options.ts describes the command line. The exit status is 1 if a test failed, and
- * 2 if they could not run.
+ * `npm run e2e`: runs Kubernetes' own tests with one proxy after the other, each on a new cluster, and prints a table.
+ * `help` in options.ts describes the command line. The exit status is 1 if a test failed, and 2 if they could not run.
  */
 async function main(): Promise<void> {
   const options = parseOptions(process.argv.slice(2));
@@ -26,36 +23,42 @@ async function main(): Promise<void> {
   setPriority(5);
   const programs = await findPrograms();
   if (programs.kind === "missing") throw new Error(programs.reason);
-  const { paths } = programs;
-  if (options.instead !== "nothing") {
-    for (const proxy of options.proxies) {
-      const run = await prepare(proxy, paths, options);
-      if (options.instead === "move")
-        await withCluster(run, (cluster) => print(moveAll(cluster)), installKubeProxyPods);
-      else await withCluster(run, (cluster) => print(recover(cluster, backendOf(proxy), options.withoutWatchersMs)));
-    }
-    return;
-  }
-  const family = options.families.join(",");
-  const results = new Map<ProxyName, readonly TestResult[]>();
+  const columns: Column[] = [];
   for (const proxy of options.proxies) {
-    const run = await prepare(proxy, paths, options);
-    const own = await runProxy(run);
-    process.stderr.write(`e2e: ${proxy}: ${summarize(own)}\n`);
-    if (options.isComplete) keepResults(family, proxy, own);
-    results.set(proxy, own);
+    const results = await runProxy(proxy, programs.paths, options);
+    process.stderr.write(`e2e: ${proxy}: ${summarize(results)}\n`);
+    columns.push({ title: proxy.startsWith("kube-proxy") ? proxy : `kpng-${proxy}`, results });
   }
-  process.stdout.write(formatTable(keptResults(family, results)));
-  const hasFailed = [...results.values()].flat().some(({ outcome }) => outcome.kind === "failed");
+  process.stdout.write(formatTable(columns));
+  const hasFailed = columns.some(({ results }) => results.some(({ outcome }) => outcome.kind === "failed"));
   if (hasFailed) process.exitCode = 1;
 }
 
-async function prepare(proxy: ProxyName, paths: ProgramPaths, options: Options): Promise<ProxyRun> {
-  return { proxy, paths, options, images: { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) } };
+/** Runs Kubernetes' tests with one proxy on a new cluster. */
+async function runProxy(
+  proxy: ProxyName,
+  paths: ProgramPaths,
+  { families, nodeCount, keep, selection }: Options,
+): Promise<readonly TestResult[]> {
+  const images = { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) };
+  const startedMs = performance.now();
+  const cluster = await startCluster({ paths, images, families, nodeCount, keepsLogs: keep });
+  try {
+    const startMs = performance.now() - startedMs;
+    process.stderr.write(
+      `e2e: ${proxy}: ${nodeCount} nodes are ready after ${inSeconds(startMs)}; files in ${cluster.folder}\n`,
+    );
+    const { nodesMs, dnsMs } = await installProxy(proxy, cluster, paths);
+    const times = `Services ${inSeconds(nodesMs)}, DNS ${inSeconds(dnsMs)}`;
+    process.stderr.write(`e2e: ${proxy}: from the beginning of the installation until they worked: ${times}\n`);
+    return await runTests(cluster, paths, selection);
+  } finally {
+    await cluster.stop();
+  }
 }
 
-async function print(measurements: AsyncGenerator<Measurement>): Promise<void> {
-  for await (const { step, measured } of measurements) process.stdout.write(`${step}: ${measured}\n`);
+function inSeconds(durationMs: number): string {
+  return `${(durationMs / 1000).toFixed(1)} s`;
 }
 
 try {

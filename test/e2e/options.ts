@@ -1,6 +1,6 @@
 import { parseArgs } from "node:util";
 import type { Families } from "./cluster/network.ts";
-import { type Backend, backends } from "./proxy/images.ts";
+import { backends } from "./proxy/images.ts";
 import type { Selection } from "./suite/report.ts";
 import { selectTests } from "./suite/selection.ts";
 
@@ -14,12 +14,6 @@ export interface Options {
   readonly families: Families;
   readonly nodeCount: number;
   readonly keep: boolean;
-  /** A run in place of Kubernetes' tests: the recovery test, or moves from kube-proxy and back. */
-  readonly instead: "nothing" | "recovery" | "move";
-  /** How long the recovery test runs without a watcher, in milliseconds. */
-  readonly withoutWatchersMs: number;
-  /** Whether all tests were selected, so that the results are comparable with those of other proxies. */
-  readonly isComplete: boolean;
 }
 
 const familiesByName: Readonly<Record<string, Families>> = {
@@ -31,20 +25,13 @@ const familiesByName: Readonly<Record<string, Families>> = {
 export const help = `Usage: npm run e2e -- --backend NAME[,NAME…] [OPTION…]
 
 Runs Kubernetes' own tests of Services on a cluster that it starts on this machine. kpng is installed from the manifests
-and images of this repository. Prints a table in Markdown; the results of a complete run are kept, and later tables show
-them beside the new ones. Needs root on Debian, and Go 1.26; ten minutes for each backend, and half an hour more the
-first time.
+and images of this repository. Prints a table in Markdown. Needs root on Debian, and Go 1.26; ten minutes for each
+backend, and half an hour more the first time.
 
   --backend NAME   ${proxyNames.join(", ")};
-                   those with ipvs need IPVS in the kernel of this machine or, in KPNG_GUEST_KERNEL, a kernel for a
-                   guest; ebpf needs cgroup version 2
+                   those with ipvs need IPVS in the kernel of this machine; ebpf needs cgroup version 2
   --focus REGEXP   only the tests whose full name matches
   --quick          only a few tests, as \`npm run test:all\` does
-  --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work
-  --move           instead of these tests, with ipvs: move all nodes from kube-proxy's ipvs mode to kpng-ipvs and back,
-                   with the commands of docs/install.md, and check that all connections succeed
-  --without-watchers SECONDS
-                   duration of the first step of --recovery, in which no watcher runs (default 30)
   --family NAME    addresses of the cluster: ipv4, ipv6 or dual (default ipv4)
   --nodes NUMBER   nodes, 2 to 9 (default 3)
   --keep           keep the logs of the cluster, and print their folder
@@ -59,9 +46,6 @@ export function parseOptions(args: readonly string[]): Options | undefined {
       backend: { type: "string", multiple: true, default: [] },
       focus: { type: "string" },
       quick: { type: "boolean", default: false },
-      recovery: { type: "boolean", default: false },
-      move: { type: "boolean", default: false },
-      "without-watchers": { type: "string", default: "30" },
       family: { type: "string", default: "ipv4" },
       nodes: { type: "string", default: "3" },
       keep: { type: "boolean", default: false },
@@ -71,20 +55,11 @@ export function parseOptions(args: readonly string[]): Options | undefined {
   if (values.help) return undefined;
   const proxies = values.backend.flatMap((text) => text.split(",")).map(parseProxyName);
   if (proxies.length === 0) throw new Error(`--backend is needed: ${proxyNames.join(", ")}`);
-  if (values.recovery && proxies.some((name) => name.startsWith("kube-proxy"))) {
-    throw new Error("--recovery is for the backends of kpng");
-  }
-  if (values.move && proxies.some((name) => name !== "ipvs")) throw new Error("--move is for ipvs");
-  if (values.move && values.recovery) throw new Error("--move and --recovery need a cluster each");
   const families = familiesByName[values.family];
   if (families === undefined) throw new Error(`--family ${values.family}: expected ipv4, ipv6 or dual`);
   const nodeCount = Number(values.nodes);
   if (!(Number.isInteger(nodeCount) && nodeCount >= 2 && nodeCount <= 9)) {
     throw new Error(`--nodes ${values.nodes}: expected a number from 2 to 9`);
-  }
-  const withoutWatchersMs = Number(values["without-watchers"]) * 1000;
-  if (!(withoutWatchersMs > 0)) {
-    throw new Error(`--without-watchers ${values["without-watchers"]}: expected a number of seconds`);
   }
   return {
     proxies,
@@ -92,17 +67,7 @@ export function parseOptions(args: readonly string[]): Options | undefined {
     families,
     nodeCount,
     keep: values.keep,
-    instead: values.move ? "move" : values.recovery ? "recovery" : "nothing",
-    withoutWatchersMs,
-    isComplete: values.focus === undefined && !values.quick,
   };
-}
-
-/** Returns the backend of kpng that a proxy is. Errors: it is kube-proxy. */
-export function backendOf(proxy: ProxyName): Backend {
-  const backend = backends.find((name) => name === proxy);
-  if (backend === undefined) throw new Error(`--recovery is for ${backends.join(", ")}, not for ${proxy}`);
-  return backend;
 }
 
 function parseProxyName(text: string): ProxyName {

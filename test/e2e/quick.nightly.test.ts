@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import { readBlocks, whereElse } from "../documents/blocks.ts";
-import { type Cluster, startCluster } from "./cluster/cluster.ts";
+import { startCluster } from "./cluster/cluster.ts";
 import { makeTestImages } from "./images/test-images.ts";
 import { archivesFor, installProxy } from "./proxy/install.ts";
 import { findPrograms, isCached, whyNoCluster } from "./requirements.ts";
@@ -38,8 +37,7 @@ if (reason !== undefined) {
     const cluster = await startCluster({ paths, images, families: ["ipv4"], nodeCount: 2 });
     try {
       await installProxy("iptables", cluster, paths);
-      await typeGuideCommands(cluster);
-      const results = await runTests(cluster, paths, { selection: selectTests(undefined, "quick"), testsPerCore: 4 });
+      const results = await runTests(cluster, paths, selectTests(undefined, "quick"));
       const table = formatTable([{ title: "kpng-iptables", results }]);
       expect(results.filter(({ outcome }) => outcome.kind === "passed").length, table).toBe(6);
       expect(
@@ -50,23 +48,4 @@ if (reason !== undefined) {
       await cluster.stop();
     }
   });
-}
-
-/**
- * Types the commands of the guides that look into pods of kpng. They must print something; the guides are about
- * kpng-nft and a pod of their own.
- */
-async function typeGuideCommands({ kubectl }: Cluster): Promise<void> {
-  const selector = "app.kubernetes.io/component=iptables";
-  const find = ["--namespace", "kube-system", "get", "pods", "--selector", selector, "--output", "name"];
-  const [pod = ""] = (await kubectl.run(find)).split("\n");
-  const all = readBlocks().flatMap(({ path, commands }) =>
-    commands.filter((command) => whereElse(path, command)?.test === "test/e2e/quick.nightly.test.ts"),
-  );
-  const typed = all.filter((command) => command.startsWith("kubectl "));
-  expect(typed.length).toBeGreaterThan(3);
-  for (const command of typed) {
-    const own = command.replace(/\bkpng-nft-\w+/, pod.replace("pod/", "")).replace("diff nft", "diff iptables");
-    expect(await kubectl.run(own.split(" ").slice(1)), own).not.toBe("");
-  }
 }

@@ -1,4 +1,4 @@
-import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, statfsSync } from "node:fs";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -18,7 +18,7 @@ const packageByFile: Readonly<Record<string, string>> = {
 };
 
 /** Returns what is not installed; undefined if QEMU can be tried. */
-export function whyNoQemu(): string | undefined {
+function whyNoQemu(): string | undefined {
   const missing = Object.entries(packageByFile).filter(([path]) => !existsSync(path));
   if (missing.length === 0) return undefined;
   const packages = missing.map(([, name]) => name).join(" ");
@@ -29,9 +29,8 @@ export function whyNoQemu(): string | undefined {
  * Boots Debian's own kernel in QEMU's software emulation, on a copy-on-write view of this machine's files. It is slower
  * than user-mode Linux by an order of magnitude, and boots on every CPU.
  */
-export async function bootQemu(options: GuestOptions): Promise<MachineEnd> {
+async function bootQemu(options: GuestOptions): Promise<MachineEnd> {
   const { folder, memoryMiB = 1_024 } = options;
-  if (options.network !== undefined) return { kind: "not-booted", reason: "QEMU: guests have no network" };
   const kernel = await findKernel().catch((error: unknown) => ({ reason: reasonOf(error) }));
   if (typeof kernel !== "string") return { kind: "not-booted", reason: `no kernel for QEMU: ${kernel.reason}` };
   const version = readFileSync(join(kernel, "version"), "utf8").trim();
@@ -74,11 +73,10 @@ const ownKernel = process.env.KPNG_GUEST_KERNEL;
 const program = ownKernel ?? "/usr/bin/linux.uml";
 
 /** Returns what is not installed; undefined if user-mode Linux can be tried. */
-export function whyNoUml(): string | undefined {
+function whyNoUml(): string | undefined {
   const needed = ownKernel === undefined ? [program, modulesFolder, "/usr/sbin/modprobe"] : [program];
   const missing = needed.filter((path) => !existsSync(path));
   if (missing.length === 0) return undefined;
-  if (ownKernel !== undefined) return `KPNG_GUEST_KERNEL not found: ${ownKernel}`;
   return `not found: ${missing.join(", ")} (Debian: apt-get install user-mode-linux kmod)`;
 }
 
@@ -88,8 +86,8 @@ export function whyNoUml(): string | undefined {
  *
  * The commands `iptables` are those of iptables-legacy there: the kernel's nf_tables has no NAT.
  */
-export async function bootUml(options: GuestOptions): Promise<MachineEnd> {
-  const { folder, memoryMiB = 1_024, network } = options;
+async function bootUml(options: GuestOptions): Promise<MachineEnd> {
+  const { folder, memoryMiB = 1_024 } = options;
   // A clone in /tmp would be hidden by the guest's own file system there.
   const hiddenFolders = ["/run/", "/tmp/", "/dev/shm/"].some((at) => process.cwd().startsWith(at))
     ? [process.cwd()]
@@ -113,7 +111,6 @@ mount --bind /run/alternatives /etc/alternatives`,
     ...["con=null", "con0=fd:0,fd:1"],
     // System calls without ptrace, since Linux 6.16; older kernels ignore it.
     "seccomp=auto",
-    ...(network === undefined ? [] : [`vec0:transport=tap,ifname=${network.tap}`]),
   ];
   const environment = { TMPDIR: memoryFolder(folder, memoryMiB) };
   return bootMachine({ name: "user-mode Linux", command: [program, ...args], environment }, options);
@@ -133,7 +130,7 @@ function memoryFolder(fallback: string, memoryMiB: number): string {
 }
 
 /** Kernel modules of a guest, loaded at its start. */
-export const guestModules = [
+const guestModules = [
   ...["ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_lc", "ip_vs_wlc", "ip_vs_sh", "ip_vs_mh", "dummy", "veth", "bridge"],
   ...["br_netfilter", "iptable_filter", "iptable_nat", "iptable_mangle"],
   ...["ip6table_filter", "ip6table_nat", "ip6table_mangle", "nf_conntrack_netlink"],
@@ -156,15 +153,6 @@ export interface GuestOptions {
   /** Memory of the guest. Default 1024. */
   readonly memoryMiB?: number | undefined;
   readonly timeoutMs: number;
-  /** A network that the guest is connected to. Default: none. */
-  readonly network?: GuestNetwork | undefined;
-}
-
-/** A TAP device in another network namespace, which becomes `vec0` of user-mode Linux. QEMU has none. */
-export interface GuestNetwork {
-  readonly tap: string;
-  /** Starts a command in that namespace. */
-  readonly start: (command: readonly string[], environment: Readonly<Record<string, string>>) => ChildProcess;
 }
 
 /** How a run in a guest ended. */
@@ -192,9 +180,10 @@ interface Machine {
  * Runs a machine until it powers off. Its process 1 executes the file `init` of the shared folder, whose text
  * `initScript` makes. Both kinds of guests use it.
  */
-export async function bootMachine(machine: Machine, options: GuestOptions): Promise<MachineEnd> {
-  const { folder, timeoutMs, network } = options;
-  const child = (network?.start ?? start)(machine.command, machine.environment ?? {});
+async function bootMachine(machine: Machine, options: GuestOptions): Promise<MachineEnd> {
+  const { folder, timeoutMs } = options;
+  const [program = "", ...args] = machine.command;
+  const child = spawn(program, args, { env: { ...process.env, ...machine.environment }, detached: true });
   child.stdin?.end();
   let console = "";
   for (const stream of [child.stdout, child.stderr]) {
@@ -230,18 +219,11 @@ export async function bootMachine(machine: Machine, options: GuestOptions): Prom
   return { kind: "not-booted", reason: `${machine.name} does not boot on this machine: ${words}` };
 }
 
-function start(
-  [program = "", ...args]: readonly string[],
-  environment: Readonly<Record<string, string>>,
-): ChildProcess {
-  return spawn(program, args, { env: { ...process.env, ...environment }, detached: true });
-}
-
 /**
  * Writes the file `init`: mounts, then `prepare`, then the command with its output in `out.txt` and its exit status in
  * `status`, then power off. The file `booted` says that it began.
  */
-export async function writeInit(options: GuestOptions, prepare: string): Promise<string> {
+async function writeInit(options: GuestOptions, prepare: string): Promise<string> {
   const { folder, command, environment = {} } = options;
   const variables = Object.entries({ HOME: "/root", ...environment }).map(
     ([name, value]) => `export ${name}=${quote(value)}`,
@@ -267,7 +249,7 @@ sync; echo o > /proc/sysrq-trigger; sleep 60
 }
 
 /** Returns a word of a shell command. */
-export function quote(text: string): string {
+function quote(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 

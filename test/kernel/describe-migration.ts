@@ -2,6 +2,7 @@ import { afterEach, expect, test } from "vitest";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
 import { checkPackets } from "./check-packets.ts";
+import type { IptablesVariant } from "./laboratory/legacy-tools.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
@@ -18,6 +19,8 @@ export interface OtherProxy {
 export interface NewProxy {
   readonly name: string;
   readonly start: (world: TwoNodes) => Promise<RunningBackend>;
+  /** Default "nft". */
+  readonly variant?: IptablesVariant;
   /** Returns true if something of it is installed on n1. */
   readonly isInstalled: (world: TwoNodes) => Promise<boolean>;
   /** Flows that may move to another endpoint, once, by their lines in a report of `Traffic`. Default: none. */
@@ -53,7 +56,7 @@ export function testMigrations(ours: NewProxy, others: readonly OtherProxy[]): v
       continue;
     }
     test(`from ${name}: no packet is lost, rejected or sent to another endpoint at any step`, async () => {
-      const lab = await buildTwoNodes();
+      const lab = await buildTwoNodes(ours.variant);
       world = lab;
       const theirs = await start(lab);
       running = [theirs];

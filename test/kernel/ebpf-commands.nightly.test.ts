@@ -12,17 +12,16 @@ import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
+import { killPoints, killSeed } from "./kill-points.ts";
 import { cgroupMount, descendants, mountBpf, whyNoBpf } from "./laboratory/bpf.ts";
-import { ForeignPrograms } from "./laboratory/foreign-programs.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
 const main = programFile("cli");
 const testing = new URL("../../services/backend-ebpf/src/testing/", import.meta.url);
 const [damage, dump] = ["damage.ts", "dump.ts"].map((file) => fileURLToPath(new URL(file, testing)));
 const linkModule = new URL("../../services/backend-ebpf/src/bpf/link.ts", import.meta.url).href;
-const seed = Number(process.env.KPNG_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));
-/** Number of kills. KPNG_KILL_POINTS=100 sets another number. */
-const points = Number(process.env.KPNG_KILL_POINTS ?? 3);
+const seed = killSeed;
+const points = killPoints(3);
 /** So many that a change of the maps takes longer than it takes to kill a process. */
 const serviceCount = 500;
 
@@ -116,35 +115,6 @@ describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${
     expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: "v4 no program is attached at connect4\n" });
     expect(await kpng()).toMatchObject({ exitCode: 0 });
     expect(await isAttached()).toBe("true");
-  });
-
-  test("a program that tolerates no other at the cgroup is named as the reason, and ours follows when it has gone", async () => {
-    const foreign = await ForeignPrograms.open(laboratory, "node");
-    const other = join(cgroup, "exclusive");
-    mkdirSync(other);
-    try {
-      const program = { does: "deny", hook: "connect6", address: "fd00::1" } as const;
-      const pin = await foreign.attach(program, { cgroup: other, how: "exclusive" });
-      const instance = ["--instance-name", "kpng-exclusive", "--cgroup", other];
-      const child = laboratory.start("node", command("--once", ...instance));
-      const closed = once(child, "close");
-      let said = "";
-      for (const stream of [child.stdout, child.stderr]) {
-        stream?.on("data", (text) => {
-          said += text;
-        });
-      }
-      const reason = /BPF_FAILED.*program connect6 cannot be attached to .*: errno 1 .*without BPF_F_ALLOW_MULTI/;
-      await expect.poll(() => said, { timeout: 60_000 }).toMatch(reason);
-      expect(await foreign.atCgroup(other, "connect6")).toEqual(["foreign"]);
-      await foreign.detach(pin, "connect6", other);
-      const [exitCode] = await closed;
-      expect(exitCode, said).toBe(0);
-      expect(await foreign.atCgroup(other, "connect6")).toEqual(["connect6"]);
-      expect(await kpng(...instance, "--cleanup")).toMatchObject({ exitCode: 0 });
-    } finally {
-      rmdirSync(other);
-    }
   });
 
   /** Lines for all that programs read in the maps of an instance. */

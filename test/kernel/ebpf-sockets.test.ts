@@ -1,7 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { named, together, web } from "../scenario/build.ts";
-import { addressOf, clusterIP, n1, pod, type Sender } from "../scenario/packet.ts";
+import { named, publicAddress, together, web } from "../scenario/build.ts";
+import { addressOf, clusterIP, loadBalancerIP, n1, nodeAddress, pod, type Sender } from "../scenario/packet.ts";
 import { boundAddress, families } from "../scenario/places.ts";
 import { type KpngEbpf, kpngEbpf } from "./backend/kpng-proxy.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";
@@ -20,6 +20,15 @@ const socket = require("node:net").connect({ host, port: Number(port) }, () => {
   console.log(socket.remoteAddress + " " + socket.remotePort);
   socket.destroy();
 });`;
+
+/** Sends from one port to several places, again until each has answered; prints how many have after 30 s at most. */
+const severalPlaces = `const places = process.argv.slice(1).map((text) => text.split(" "));
+const answered = new Set();
+const socket = require("node:dgram").createSocket(places[0][0].includes(":") ? "udp6" : "udp4");
+const end = () => { console.log(answered.size); process.exit(); };
+socket.on("message", (_text, { address, port }) => answered.add(address + port).size === places.length && end());
+socket.bind(33_333, () => setInterval(() => places.forEach(([address, port]) => socket.send("?", port, address)), 200));
+setTimeout(end, 30_000);`;
 
 describe.skipIf(whyNot !== undefined)(`sockets that kpng-ebpf serves${note}`, () => {
   vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
@@ -84,5 +93,17 @@ describe.skipIf(whyNot !== undefined)(`sockets that kpng-ebpf serves${note}`, ()
         return installed();
       })
       .toMatch(/^balance /);
+  });
+
+  test.each(families)("one source port of a client reaches an endpoint through two frontends (%s)", async (family) => {
+    const ports = [{ port: 80, nodePort: 30_080 }];
+    const state = web({ ports, loadBalancerIPs: [publicAddress(10)], external: "Local" }, ["a"]);
+    await backend.apply(state);
+    const places = [
+      `${addressOf(state, loadBalancerIP("web"), family)} 80`,
+      `${addressOf(state, nodeAddress, family)} 30080`,
+    ];
+    const command = [process.execPath, "-e", severalPlaces, ...places];
+    expect((await world.laboratory.run("client", command)).trim(), backend.log()).toBe("2");
   });
 });

@@ -1,12 +1,11 @@
 import { test } from "vitest";
 import { describePackets, describeVariants } from "./describe-packets.ts";
-import { killRepeatedly, type Victim } from "./kill-points.ts";
+import { killPoints, killRepeatedly, killSeed, type Victim } from "./kill-points.ts";
 import { useLegacyTools } from "./laboratory/legacy-tools.ts";
 import { comparableRules, comparableTable } from "./rules.ts";
 
-/** Number of kills. KPNG_KILL_POINTS=100 sets another number, KPNG_KILL_SEED repeats a failed run. */
-const points = Number(process.env.KPNG_KILL_POINTS ?? 8);
-const seed = Number(process.env.KPNG_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const points = killPoints(8);
+const seed = killSeed;
 
 describeVariants("kpng-iptables, killed at random moments", undefined, (variant) =>
   testKills({

@@ -12,6 +12,14 @@ import { manyServices } from "./laboratory/many-services.ts";
 /** Longest time from a start to the rules of its state, in milliseconds; an emulated machine needs more. */
 const patienceMs = Number(process.env.KPNG_PATIENCE_MS ?? 30_000);
 
+/** KPNG_KILL_SEED repeats a failed run. */
+export const killSeed = Number(process.env.KPNG_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));
+
+/** Returns the number of kills: KPNG_KILL_POINTS=100 sets another one. */
+export function killPoints(usual: number): number {
+  return Number(process.env.KPNG_KILL_POINTS ?? usual);
+}
+
 /** Progress of the change at the time of a kill: not started, partly done, or done. */
 type Met = "before" | "between" | "after";
 

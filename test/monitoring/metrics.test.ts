@@ -1,8 +1,22 @@
-import { describe, expect, test } from "vitest";
-import { describeScrapes } from "./describe-scrapes.ts";
-import { type Metric, parseExposition } from "./exposition.ts";
-import { lintMetrics } from "./lint-metrics.ts";
-import { findPromtool } from "./promtool.ts";
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { beforeAll, describe, expect, test } from "vitest";
+import { findBinaries } from "../cluster/binaries.ts";
+import { describePackets } from "../kernel/describe-packets.ts";
+import { labelNames, parseExposition, type Sample } from "./exposition.ts";
+import { queriesOfDashboard, queriesOfRules, readPromql, readRules } from "./queries.ts";
+import { type Scrapes, scrapePrograms } from "./scrape-programs.ts";
+
+const queries = [...queriesOfRules(), ...queriesOfDashboard()];
+
+/** Labels that Prometheus adds to each series, and the label of a histogram's buckets. */
+const always = ["job", "instance", "le"];
+
+/** Metrics of backends that are not scraped: many kernels of test machines have no IPVS, or no right to use BPF. */
+const notScraped = [
+  ...["ipvs", "ebpf"].flatMap((name) => [`kpng_${name}_repairs_total`, `kpng_${name}_drift_checks_total`]),
+  "kpng_ipvs_refused_objects",
+];
 
 /** Names of kube-proxy, which existing dashboards query. */
 const asInKubeProxy = [
@@ -10,30 +24,83 @@ const asInKubeProxy = [
   "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
 ];
 
-const promtool = await findPromtool();
+const promtool = await findBinaries(["promtool"]);
+const whyNoPromtool = promtool.kind === "missing" ? promtool.reason : undefined;
+const note = whyNoPromtool === undefined ? "" : ` (skipped: ${whyNoPromtool})`;
 
-await describeScrapes("the metrics of all programs", (scrapes) => {
-  test("follow Prometheus's rules for names, types, units, help and series", () => {
-    const problems = [...scrapes()].flatMap(([program, text]) =>
-      lintMetrics(parseExposition(text).values()).map((problem) => `${program}: ${problem}`),
-    );
-    expect(problems.filter((problem) => !asInKubeProxy.some((name) => problem.includes(name)))).toEqual([]);
+/** Runs promtool, and returns its exit status and what it prints. */
+function runPromtool(args: readonly string[], input = "") {
+  const program = promtool.kind === "missing" ? "" : (promtool.paths.promtool ?? "");
+  const { status, stdout, stderr } = spawnSync(program, args, { input, encoding: "utf8" });
+  return { status, output: `${stdout}${stderr}`.trim() };
+}
+
+describePackets("the metrics of all programs", () => {
+  let scrapes: Scrapes = new Map();
+  /** Samples by the name in a query. */
+  const samples = new Map<string, Sample[]>();
+  /** Metrics without series at the start. */
+  const empty = new Set<string>();
+  beforeAll(async () => {
+    scrapes = await scrapePrograms();
+    for (const text of scrapes.values()) {
+      for (const metric of parseExposition(text).values()) {
+        const suffixes = metric.type === "histogram" ? ["_bucket", "_sum", "_count"] : [""];
+        for (const suffix of suffixes) {
+          const name = `${metric.name}${suffix}`;
+          const found = metric.samples.filter((sample) => sample.name === name);
+          samples.set(name, [...(samples.get(name) ?? []), ...found]);
+        }
+      }
+    }
+    for (const [name, found] of samples) if (found.length === 0) empty.add(name);
+  }, 180_000);
+
+  test.each(queries)("are what is queried at $place: $expr", ({ expr, namedLabels }) => {
+    const { selectors, groupings } = readPromql(expr);
+    const known = new Set(always);
+    if (selectors.some(({ metric }) => notScraped.includes(metric))) return;
+    for (const { metric, matchers } of selectors) {
+      const found = samples.get(metric);
+      expect(found, `${metric} is exposed by no program`).toBeDefined();
+      if (found === undefined || empty.has(metric)) continue;
+      const labels = labelNames({ name: metric, type: "untyped", help: "", samples: found });
+      for (const label of labels) known.add(label);
+      for (const { label, operator, value } of matchers) {
+        if (always.includes(label)) continue;
+        expect(labels, `${metric} has no label ${label}`).toContain(label);
+        const values = found.map((sample) => sample.labels[label]);
+        if (operator === "=" || operator === "!=") expect(values, `${metric}{${label}}`).toContain(value);
+      }
+    }
+    if (selectors.some(({ metric }) => empty.has(metric))) return;
+    expect([...groupings, ...namedLabels].filter((label) => !known.has(label))).toEqual([]);
   });
 
-  if ("whyNot" in promtool) test.skip(`satisfies promtool (skipped: ${promtool.whyNot})`, () => undefined);
-  else {
-    test("pass promtool", () => {
-      const problems = [...scrapes()].flatMap(([program, text]) => {
-        const { output } = promtool.run(["check", "metrics"], text);
-        return output.split("\n").map((line) => `${program}: ${line}`);
-      });
-      const others = problems.filter((problem) => !asInKubeProxy.some((name) => problem.includes(`: ${name} `)));
-      expect(others.filter((problem) => !problem.endsWith(": "))).toEqual([]);
+  test("of the dashboard and the rules exist from the start, except those that need kube-proxy, TLS, an overload or a carried connection", () => {
+    const asked = new Set(queries.flatMap(({ expr }) => readPromql(expr).selectors.map(({ metric }) => metric)));
+    expect([...asked].filter((metric) => empty.has(metric)).toSorted()).toEqual([
+      "kpng_certificate_expiry_timestamp_seconds",
+      "kpng_userspace_connect_retries_total",
+      "kpng_userspace_connections_ended_total",
+      "kpng_userspace_connections_total",
+      "kpng_userspace_received_bytes_total",
+      "kpng_userspace_sent_bytes_total",
+      "kpng_userspace_service_connections",
+    ]);
+  });
+
+  test.skipIf(whyNoPromtool !== undefined)(`pass promtool${note}`, () => {
+    const problems = [...scrapes].flatMap(([program, text]) => {
+      const { output } = runPromtool(["check", "metrics"], text);
+      return output.split("\n").map((line) => `${program}: ${line}`);
     });
-  }
+    const others = problems.filter((problem) => !asInKubeProxy.some((name) => problem.includes(`: ${name} `)));
+    expect(others.filter((problem) => !problem.endsWith(": "))).toEqual([]);
+  });
 
   test("start each series that counts failures with 0", () => {
-    const failures = [...scrapes().values()].flatMap((text) =>
+    const failures = [...scrapes.values()].flatMap((text) =>
       [...parseExposition(text).values()].filter(({ name }) => /(failures|errors|refused|repairs)_total$/.test(name)),
     );
     expect(failures.length).toBeGreaterThan(8);
@@ -42,7 +109,7 @@ await describeScrapes("the metrics of all programs", (scrapes) => {
 
   test("with the same name have the same type and help in each program", () => {
     const meanings = new Map<string, Set<string>>();
-    for (const text of scrapes().values()) {
+    for (const text of scrapes.values()) {
       for (const { name, type, help } of parseExposition(text).values()) {
         const known = meanings.get(name) ?? new Set();
         meanings.set(name, known.add(`${type}: ${help}`));
@@ -52,37 +119,42 @@ await describeScrapes("the metrics of all programs", (scrapes) => {
   });
 });
 
-describe("the lint of metrics", () => {
-  const gauge = (parts: Partial<Metric>): Metric => ({
-    name: "a_bytes",
-    type: "gauge",
-    help: "A.",
-    samples: [],
-    ...parts,
-  });
+describe("the alert rules", () => {
+  const rules = readRules();
 
-  test.each<[string, Partial<Metric>]>([
-    ["no help", { help: "" }],
-    ["a counter, and nothing else, ends in _total", { type: "counter" }],
-    ["a counter, and nothing else, ends in _total", { name: "a_total" }],
-    ["not in a base unit", { name: "wait_ms" }],
-    ["lower case", { name: "aBytes" }],
-    ["lower case", { name: "a:bytes" }],
-    ["a histogram ends in its unit", { name: "waits", type: "histogram" }],
-    ["has the suffix of a histogram's series", { name: "objects_count" }],
-    ["its type is in its name", { name: "a_gauge_bytes" }],
-    ["a time ends in _timestamp_seconds", { name: "last_timestamp" }],
-    ["label __x", { samples: [{ name: "a_bytes", labels: { __x: "1" }, value: 1 }] }],
-    ["empty label", { samples: [{ name: "a_bytes", labels: { x: "" }, value: 1 }] }],
-    ["comes twice", { samples: Array.from({ length: 2 }, () => ({ name: "a_bytes", labels: { x: "1" }, value: 1 })) }],
-  ])("says: %s", (wanted, parts) => {
-    expect(lintMetrics([gauge({})])).toEqual([]);
-    expect(lintMetrics([gauge(parts)]).join("\n")).toContain(wanted);
-  });
-
-  test("rejects text that is not an exposition", () => {
-    for (const text of ["a 1", "# TYPE a gauge\na{b=c} 1", '# TYPE a gauge\na{b="c",b="d"} 1', "# TYPE a gauge\na"]) {
-      expect(() => parseExposition(text), text).toThrow();
+  test("have a name, a severity, and an existing section in docs/alerts.md", () => {
+    const headings = [...readFileSync("docs/alerts.md", "utf8").matchAll(/^### (\w+)$/gm)].map(([, name]) => name);
+    expect(rules.map(({ alert }) => alert).toSorted()).toEqual(headings.toSorted());
+    for (const { alert, labels, annotations } of rules) {
+      expect(["critical", "warning", "info"], alert).toContain(labels.severity);
+      expect(annotations.runbook).toBe(`docs/alerts.md#${alert.toLowerCase()}`);
     }
+  });
+});
+
+describe.skipIf(whyNoPromtool !== undefined)(`promtool accepts${note}`, () => {
+  test("the scrape configuration and the rules", () => {
+    const { status, output } = runPromtool(["check", "config", "deploy/monitoring/prometheus.yaml"]);
+    expect(status, output).toBe(0);
+    expect(output).toMatch(/SUCCESS: [1-9]\d* rules found/);
+  });
+
+  test("each query of the dashboard", () => {
+    const rules = queriesOfDashboard().map(({ expr }, index) => ({ record: `query_${index}`, expr }));
+    expect(rules.length).toBeGreaterThan(60);
+    // JSON is YAML.
+    const { status, output } = runPromtool(["check", "rules"], JSON.stringify({ groups: [{ name: "a", rules }] }));
+    expect(status, output).toBe(0);
+  });
+});
+
+describe("the dashboard", () => {
+  test("queries each of our metrics", () => {
+    const metrics = queriesOfDashboard().flatMap(({ expr }) => readPromql(expr).selectors.map(({ metric }) => metric));
+    const asked = new Set(metrics.flatMap((name) => [name, name.replace(/_(bucket|sum|count)$/, "")]));
+    const reference = readFileSync("docs/reference/metrics.md", "utf8");
+    const documented = [...reference.matchAll(/^\| `((?:kpng|kubeproxy)_[a-z_]+)` \|/gm)].map(([, name = ""]) => name);
+    expect(documented.length).toBeGreaterThan(50);
+    expect(documented.filter((name) => !asked.has(name))).toEqual([]);
   });
 });

@@ -1,16 +1,7 @@
-import { isIn } from "@kpng/model/address.ts";
-import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/outcomes.ts";
+import { isIn } from "@kpng/model/cidr.ts";
+import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import type { Ruleset } from "./parse-ruleset.ts";
 import { type Branch, type Traced, walk } from "./walk.ts";
-
-/**
- * A packet to trace: the first of a connection unless `state` says something else. Tests trace packets through
- * our rules and kube-proxy's, to compare where they go.
- */
-export interface TracedPacket extends FirstPacket {
-  /** Conntrack state. Default NEW. INVALID is a packet of no known connection; table nat does not see such packets. */
-  readonly state?: "NEW" | "INVALID" | undefined;
-}
 
 /** The properties of a node that a trace depends on besides the rules. */
 export interface TracedNode {
@@ -21,7 +12,8 @@ export interface TracedNode {
 }
 
 /**
- * Returns every possible outcome of a packet, each once.
+ * Returns every possible outcome of the first packet of a connection, each once: tests compare our rules and kube-proxy's
+ * by it.
  *
  * The packet passes the kernel's hooks: nat PREROUTING or OUTPUT, then by its new destination filter INPUT or FORWARD
  * (or OUTPUT), then nat POSTROUTING if it leaves the node. A packet of the node to itself passes OUTPUT, POSTROUTING
@@ -29,12 +21,11 @@ export interface TracedNode {
  *
  * Errors: a chain that does not exist, a loop, a rule on the path that the tracer does not understand.
  */
-export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket): readonly PacketOutcome[] {
+export function trace(ruleset: Ruleset, node: TracedNode, packet: FirstPacket): readonly PacketOutcome[] {
   const isLocal = (address: string): boolean => node.localCIDRs.some((cidr) => isIn(address, cidr));
   const start: Traced = {
     ...packet,
     outInterface: undefined,
-    state: packet.state ?? "NEW",
     mark: 0,
     original: { address: packet.destination, port: packet.port },
     isTranslated: false,
@@ -44,9 +35,7 @@ export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket):
     isLocal,
   };
   const hook = (table: string, chain: string) => (branch: Branch) =>
-    branch.verdict !== "accept" || (table === "nat" && branch.packet.state === "INVALID")
-      ? [branch]
-      : walk(ruleset, table, chain, branch.packet);
+    branch.verdict === "accept" ? walk(ruleset, table, chain, branch.packet) : [branch];
   const leave = (branch: Branch): Branch => ({
     ...branch,
     packet: { ...branch.packet, outInterface: node.outInterface(branch.packet.destination) },

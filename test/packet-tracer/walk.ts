@@ -1,4 +1,4 @@
-import { isIn } from "@kpng/model/address.ts";
+import { isIn } from "@kpng/model/cidr.ts";
 import type { Match, Rule, Ruleset } from "./parse-ruleset.ts";
 
 /** A packet on its path through a node. */
@@ -9,7 +9,6 @@ export interface Traced {
   readonly port: number;
   readonly inInterface: string | undefined;
   readonly outInterface: string | undefined;
-  readonly state: "NEW" | "INVALID";
   readonly mark: number;
   /** The destination before any rule changed it. */
   readonly original: { readonly address: string; readonly port: number };
@@ -204,7 +203,7 @@ function holds(match: Exclude<Match, { kind: "maybe" | "notUnderstood" }>, packe
       return (packet.mark & match.mask) >>> 0 === match.value;
     case "state":
       // A packet whose destination a rule has changed is in state DNAT too.
-      return match.states.includes(packet.state) || (packet.isTranslated && match.states.includes("DNAT"));
+      return match.states.includes("NEW") || (packet.isTranslated && match.states.includes("DNAT"));
     case "originalAddress":
       return isIn(packet.original.address, match.cidr);
     case "originalPort":

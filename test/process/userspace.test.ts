@@ -15,7 +15,7 @@ const withoutRights = process.getuid?.() === 0 ? ["setpriv", "--bounding-set", "
 
 /** Starts `kpng file to-local to-userspace` on a state with one endpoint, and collects what it prints. */
 function startUserspace(target: AddressInfo, protocols: readonly Protocol[], args: readonly string[] = []) {
-  return serve(oneService(target.port, { protocols }), ["--map", "127.0.0.1", ...args]);
+  return serve(oneService(target.port, protocols), ["--map", "127.0.0.1", ...args]);
 }
 
 /** The same with any state. */

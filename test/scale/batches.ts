@@ -52,8 +52,7 @@ export class BatchLog {
   /**
    * Returns the age of each batch, in milliseconds: from its oldest change until the whole batch was received.
    *
-   * `sinceRevision` is the revision of all streams when the log was cleared. If the server sends no revisions, it must
-   * send one batch per change, and the batches of each stream are counted.
+   * `sinceRevision` is the revision of all streams when the log was cleared.
    */
   latencies(changes: readonly MadeChange[], sinceRevision: number): Latencies {
     const ages: number[] = [];
@@ -64,8 +63,7 @@ export class BatchLog {
       const revision = this.#revisions[entry] ?? 0;
       const first = nextChange.get(stream) ?? 0;
       let next = first;
-      if (revision === 0) next = first + 1;
-      else if (revision > sinceRevision) {
+      if (revision > sinceRevision) {
         while (next < changes.length && (changes[next]?.revision ?? 0) <= revision) next += 1;
       }
       nextChange.set(stream, next);
@@ -78,11 +76,6 @@ export class BatchLog {
     }
     const sorted = ages.sort((a, b) => a - b);
     return { ...summarize(sorted), lastByChange };
-  }
-
-  /** Time at which the last batch of any stream was received. */
-  get lastAtMs(): number {
-    return this.#length === 0 ? Number.NaN : (this.#times[this.#length - 1] ?? Number.NaN);
   }
 
   #grow(): void {

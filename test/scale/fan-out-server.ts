@@ -1,29 +1,28 @@
 import { writeFileSync } from "node:fs";
-import { monitorEventLoopDelay } from "node:perf_hooks";
-import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import { toBinary } from "@bufbuild/protobuf";
 import { EndpointSchema, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { serviceKey } from "@kpng/model/service.ts";
-import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/testing/endpoint-messages.ts";
+import { encodeExtendedEndpoint } from "@kpng/model/testing/endpoint-messages.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
-import { readServerTls } from "@kpng/process/credential-files.ts";
-import { growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
-import { viewTargetIn } from "@kpng/watcher/items/view-target.ts";
-import type { ObjectChange } from "@kpng/watcher/source/source.ts";
-import { type Snapshot, slicesOf } from "@kpng/watcher/store/snapshot.ts";
-import { Store } from "@kpng/watcher/store/store.ts";
-import { viewBuckets } from "@kpng/watcher/stream/delta/resume-view.ts";
-import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
-import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
-import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
-import { choosingNode, makeServiceView } from "@kpng/watcher/view/service-view.ts";
+import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
+import { readServerTls } from "@kpng/process/tls-files.ts";
 import { Registry } from "prom-client";
+import { viewTargetIn } from "../../services/watcher/src/items/view-target.ts";
+import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
+import { type Snapshot, slicesOf } from "../../services/watcher/src/store/snapshot.ts";
+import { Store } from "../../services/watcher/src/store/store.ts";
+import { viewBuckets } from "../../services/watcher/src/stream/delta/resume-view.ts";
+import { observeConvergence } from "../../services/watcher/src/stream/session/convergence.ts";
+import { Subscribers } from "../../services/watcher/src/stream/session/subscribers.ts";
+import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
+import { choosingNode } from "../../services/watcher/src/view/node.ts";
+import { makeServiceView } from "../../services/watcher/src/view/service-view.ts";
 import type { MadeChange } from "./batches.ts";
 import { answerCalls } from "./calls.ts";
 import { digestView, type ViewDigest } from "./held-view.ts";
 import { monotonicMs, usageOf } from "./proc.ts";
-import { endpointChange, makeScript, type ScriptName } from "./scripts.ts";
-import { makeCluster, makeService, type SyntheticShape } from "./synthetic.ts";
+import { endpointChange, makeCluster, type SyntheticShape } from "./synthetic.ts";
 
 /**
  * Process with the server under test: a store with a synthetic cluster, served by the watcher's own serveTask.
@@ -35,10 +34,8 @@ const subscribers = new Subscribers(registry);
 observeConvergence(store, subscribers, registry);
 let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
-let markersMade = 0;
 /** The changes in progress; see `churn`. */
 let churn: Churn | undefined;
-let delay: ReturnType<typeof monitorEventLoopDelay> | undefined;
 
 interface Churn {
   readonly timer: NodeJS.Timeout;
@@ -51,14 +48,6 @@ export interface StartOptions {
   readonly tls?: Parameters<typeof readServerTls>[1];
 }
 
-export interface ScriptResult {
-  readonly changes: readonly MadeChange[];
-  /** Revision of the store before the first change. */
-  readonly sinceRevision: number;
-  /** CPU time at the first step. */
-  readonly cpuMs: number;
-}
-
 interface WriteDigests {
   readonly path: string;
   readonly firstNode: number;
@@ -69,16 +58,6 @@ function apply(changes: readonly ObjectChange[]): MadeChange {
   const atMs = monotonicMs();
   store.apply(changes);
   return { revision: store.snapshot.revision, atMs };
-}
-
-/**
- * Returns a change that every stream receives. Changes that cancel each other while a stream is busy are never sent, so
- * a test would wait for their revisions without end.
- */
-function nextMarker(): ObjectChange {
-  markersMade += 1;
-  const labels = { marker: String(markersMade) };
-  return { kind: "put-service", service: { ...makeService(0), name: "marker", labels } };
 }
 
 const handlers = {
@@ -125,44 +104,6 @@ const handlers = {
     changesMade += 2 * changes;
   },
 
-  /** Returns the revision after the change. */
-  prepare({ script }: { readonly script: ScriptName }): number {
-    const { before } = makeScript(script, shape);
-    return apply([...before, nextMarker()]).revision;
-  },
-
-  /**
-   * Runs the steps of a script at its pace. Steps later than `timeoutMs` are skipped. A marker follows the last step.
-   */
-  async play({
-    script,
-    timeoutMs,
-  }: {
-    readonly script: ScriptName;
-    readonly timeoutMs: number;
-  }): Promise<ScriptResult> {
-    const { steps, stepsPerSecond } = makeScript(script, shape);
-    const sinceRevision = store.snapshot.revision;
-    const changes: MadeChange[] = [];
-    const beganCpuMs = cpuMs();
-    const startedAtMs = monotonicMs();
-    const dueAtMs = (index: number): number => startedAtMs + (index * 1000) / stepsPerSecond;
-    for (const [index, step] of steps.entries()) {
-      const early = dueAtMs(index) - monotonicMs();
-      // A busy server is late; it still needs the event loop between two steps.
-      await (early > 0 ? sleep(early) : turn());
-      if (monotonicMs() > startedAtMs + timeoutMs) break;
-      changes.push(apply(step));
-    }
-    changes.push(apply([nextMarker()]));
-    return { changes, sinceRevision, cpuMs: beganCpuMs };
-  },
-
-  restore({ script }: { readonly script: ScriptName }): number {
-    const { after } = makeScript(script, shape);
-    return apply([...after, nextMarker()]).revision;
-  },
-
   /** Writes the digests of the views of some nodes to a file; see FleetOptions.heldDigests. */
   writeDigests({ path, firstNode, nodes }: WriteDigests): void {
     const request = { proxyName: "", isExtended: true, wantsNode: false };
@@ -180,19 +121,8 @@ const handlers = {
     return serverUsage(settle);
   },
 
-  watchDelay(_: Record<never, never>): void {
-    delay = monitorEventLoopDelay({ resolution: 5 });
-    delay.enable();
-  },
-
-  /** Maximum and 99th percentile of the event loop delay since `watchDelay`, in milliseconds. */
-  delay(_: Record<never, never>): { readonly p99: number; readonly max: number } {
-    delay?.disable();
-    return { p99: (delay?.percentile(99) ?? 0) / 1e6, max: (delay?.max ?? 0) / 1e6 };
-  },
-
-  digest({ nodeName, isExtended }: { readonly nodeName: string; readonly isExtended: boolean }) {
-    return expectedView(store.snapshot, nodeName, isExtended);
+  digest({ nodeName }: { readonly nodeName: string }) {
+    return expectedView(store.snapshot, nodeName);
   },
 };
 
@@ -202,8 +132,6 @@ export interface ServerUsage {
   readonly cpuMs: number;
   readonly rssBytes: number;
   readonly peakRssBytes: number;
-  /** JavaScript memory: heap in use and external buffers. */
-  readonly heapBytes: number;
 }
 
 /** CPU time of this process so far, all threads, in milliseconds. */
@@ -218,26 +146,23 @@ async function serverUsage(settle: boolean): Promise<ServerUsage> {
     await globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "async" });
     await sleep(100);
   }
-  const { heapUsed, external, rss } = process.memoryUsage();
-  const { peakRssBytes } = usageOf(process.pid);
-  return { cpuMs: cpuMs(), rssBytes: rss, peakRssBytes, heapBytes: heapUsed + external };
+  const { rssBytes, peakRssBytes } = usageOf(process.pid);
+  return { cpuMs: cpuMs(), rssBytes, peakRssBytes };
 }
 
 /**
  * Returns what a subscriber must hold after receiving a whole snapshot. Each Service is computed separately, without
  * the data that streams share or cache.
  */
-function expectedView(snapshot: Snapshot, nodeName: string, isExtended: boolean): ViewDigest {
+function expectedView(snapshot: Snapshot, nodeName: string): ViewDigest {
   const items: (readonly [string, Uint8Array])[] = [];
   const node = choosingNode(snapshot, nodeName);
   for (const service of snapshot.services.values()) {
     const view = makeServiceView(service, slicesOf(snapshot, serviceKey(service)), node);
     const path = serviceKey(service);
-    items.push([path, toBinary(ServiceSchema, encodeService(service, isExtended ? view : undefined))]);
+    items.push([path, toBinary(ServiceSchema, encodeService(service, view))]);
     for (const endpoint of view.endpoints) {
-      // A reader that ignores Scopes uses every endpoint for cluster IPs, so the others must be omitted.
-      if (!isExtended && !endpoint.scopes.internal) continue;
-      const message = isExtended ? encodeExtendedEndpoint(endpoint, service) : encodeKpngEndpoint(endpoint, service);
+      const message = encodeExtendedEndpoint(endpoint, service);
       items.push([`${path}/${endpoint.key}`, toBinary(EndpointSchema, message)]);
     }
   }

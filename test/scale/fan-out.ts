@@ -1,15 +1,13 @@
 import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
 import { parseArgs } from "node:util";
-import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
-import { measureRow, type RowOptions, type RowResult } from "./measure-row.ts";
+import { makeCertificates } from "@kpng/process/testing/certificates.ts";
+import { measureRow, type RowResult } from "./measure-row.ts";
 import { mebibytes } from "./proc.ts";
-import { startKpng, startOwnServer } from "./servers.ts";
 
 /**
  * The fan-out benchmark: one watcher, many hollow nodes, on one machine.
  *
- * Without options it measures the rows of `docs/performance.md`. With `--streams`, `--services` or `--endpoints` it
- * measures one row of that size; the other options change that row.
+ * Without options it measures the rows of `docs/performance.md`; with an option, one row of that size.
  */
 const usage = `node test/scale/fan-out.ts [options]
 
@@ -17,30 +15,26 @@ const usage = `node test/scale/fan-out.ts [options]
   --services <n>      Services (1000)
   --endpoints <n>     endpoints of each Service (10)
   --changes <n>       single changes that are measured (50)
-  --cold              count the first changes after the start, without a warm-up
-  --plain             requests of a Go client, without our features
   --tls               use TLS with client certificates
-  --rolling           also a rolling update of 1 000 pods
   --limit <seconds>   time limit for all streams to sync, and for one change to reach all of them (60)
 
-KPNG_BIN           the Go original or a program with its options, also measured on the first row
 KPNG_BENCH_PROFILE folder for CPU profiles of server and load
 KPNG_BENCH_NO_PIN  do not pin server and load to cores
 `;
 
-/** One row; its size is `[streams, services, endpoints]`. */
-interface Row extends Partial<Omit<RowOptions, "shape" | "streams" | "tls">> {
+/** One row. */
+interface Row {
   readonly size: readonly [streams: number, services: number, endpoints: number];
+  /** Default 50. */
+  readonly changes?: number;
   readonly hasTls?: boolean;
-  /** The Go original at this path is measured instead of the watcher. */
-  readonly program?: string;
+  /** Default 60 000. */
+  readonly limitMs?: number;
 }
 
 const standardRows: readonly Row[] = [
-  { size: [100, 1_000, 10], hasRolling: true },
-  { size: [1_000, 5_000, 10], hasRolling: true },
-  { size: [100, 1_000, 10], isExtended: false, isCold: true, changes: 20 },
-  { size: [1_000, 5_000, 10], isExtended: false, isCold: true, changes: 20 },
+  { size: [100, 1_000, 10] },
+  { size: [1_000, 5_000, 10] },
   { size: [1_000, 5_000, 10], hasTls: true, changes: 30 },
   { size: [5_000, 5_000, 10], changes: 20, limitMs: 90_000 },
 ];
@@ -60,12 +54,9 @@ function readRows(): readonly Row[] {
       streams: { type: "string" },
       services: { type: "string" },
       endpoints: { type: "string" },
-      changes: { type: "string", default: "50" },
-      cold: { type: "boolean", default: false },
-      plain: { type: "boolean", default: false },
-      tls: { type: "boolean", default: false },
-      rolling: { type: "boolean", default: false },
-      limit: { type: "string", default: "60" },
+      changes: { type: "string" },
+      tls: { type: "boolean" },
+      limit: { type: "string" },
       help: { type: "boolean" },
     },
   });
@@ -73,29 +64,14 @@ function readRows(): readonly Row[] {
     say(usage);
     process.exit();
   }
-  const { streams, services, endpoints } = values;
-  if ([streams, services, endpoints].every((value) => value === undefined)) return standardRows;
-  return [
-    {
-      size: [Number(streams ?? 100), Number(services ?? 1_000), Number(endpoints ?? 10)],
-      changes: Number(values.changes),
-      isCold: values.cold,
-      isExtended: !values.plain,
-      hasTls: values.tls,
-      hasRolling: values.rolling,
-      limitMs: Number(values.limit) * 1_000,
-    },
-  ];
+  if (Object.keys(values).length === 0) return standardRows;
+  const { streams = 100, services = 1_000, endpoints = 10, changes = 50, limit = 60, tls = false } = values;
+  const size = [Number(streams), Number(services), Number(endpoints)] as const;
+  return [{ size, changes: Number(changes), hasTls: tls, limitMs: Number(limit) * 1_000 }];
 }
 
 async function main(): Promise<void> {
-  const rows = [...readRows()];
-  const { KPNG_BIN: program } = process.env;
-  const [first] = rows;
-  if (program !== undefined && first !== undefined) {
-    const alike: Row = { ...first, hasRolling: false, hasTls: false, isExtended: false };
-    rows.push(alike, { ...alike, program });
-  }
+  const rows = readRows();
   const [cpu] = cpus();
   const [load = 0] = loadavg();
   const machine = `${availableParallelism()} cores (${cpu?.model}), ${mebibytes(totalmem())}`;
@@ -104,11 +80,14 @@ async function main(): Promise<void> {
   const results: (readonly [name: string, result: RowResult])[] = [];
   const certificates = makeCertificates();
   try {
-    for (const row of rows) {
-      const name = nameOf(row);
+    for (const { size, hasTls = false, changes = 50, limitMs = 60_000 } of rows) {
+      const name = `${size.join(" × ")}${hasTls ? ", TLS" : ""}`;
       note(name);
+      const [streams, services, endpoints] = size;
+      const shape = { services, endpoints, nodes: streams };
+      const tls = hasTls ? certificates : undefined;
       try {
-        results.push([name, await measure(row, certificates)]);
+        results.push([name, await measureRow({ shape, streams, tls, changes, isWarm: true, limitMs }, note)]);
       } catch (error) {
         // A row that fails is reported, and the other rows still run.
         process.exitCode = 1;
@@ -119,41 +98,6 @@ async function main(): Promise<void> {
     certificates.remove();
   }
   printTables(results);
-}
-
-/** *Shape:* `100 × 1000 × 10, plain, TLS`. */
-function nameOf({ size, isExtended, isCold, hasTls, program }: Row): string {
-  const words = [
-    size.join(" × "),
-    ...(isExtended === false ? ["plain"] : []),
-    ...(isCold ? ["first changes"] : []),
-    ...(hasTls ? ["TLS"] : []),
-    ...(program === undefined ? [] : ["KPNG_BIN"]),
-  ];
-  return words.join(", ");
-}
-
-async function measure(row: Row, certificates: TestCertificates): Promise<RowResult> {
-  const { size, hasTls, program, ...given } = row;
-  const [streams, services, endpoints] = size;
-  const options: RowOptions = {
-    isExtended: true,
-    isCold: false,
-    hasRolling: false,
-    changes: 50,
-    limitMs: 60_000,
-    ...given,
-    streams,
-    shape: { services, endpoints, nodes: streams },
-    tls: hasTls ? certificates : undefined,
-  };
-  const { shape, tls } = options;
-  const server = program === undefined ? await startOwnServer(shape, tls) : await startKpng(program, shape);
-  try {
-    return await measureRow(server, options, note);
-  } finally {
-    await server.stop();
-  }
 }
 
 /** Returns the first lines of an error and of its causes. */
@@ -168,7 +112,7 @@ function printTables(results: readonly (readonly [name: string, result: RowResul
     "One endpoint changed (streams × Services × endpoints)",
     [
       ...["row", "p50", "p99", "last node, median", "last node, worst", "watcher CPU per change"],
-      ...["load's CPU per change", "bytes per stream and change", "RSS", "RSS per idle stream", "heap per idle stream"],
+      ...["load's CPU per change", "bytes per stream and change", "RSS", "RSS per idle stream"],
     ],
     results.map(([name, { single, ...result }]) => [
       name,
@@ -181,16 +125,12 @@ function printTables(results: readonly (readonly [name: string, result: RowResul
       single.bytes.toFixed(0),
       mebibytes(result.rssAfterBytes),
       kibibytes(result.rssPerStreamBytes),
-      kibibytes(result.heapPerStreamBytes),
     ]),
   );
   printTable(
-    "All connect and sync from cold; a rolling update of 1 000 pods",
-    [
-      ...["row", "all synced", "p50", "p99", "received", "retries", "watcher CPU", "load's CPU", "RSS peak"],
-      ...["RSS idle", "rolling update, watcher CPU"],
-    ],
-    results.map(([name, { opened, rssIdleBytes, rollingCpuMs }]) => [
+    "All connect and sync from cold",
+    ["row", "all synced", "p50", "p99", "received", "retries", "watcher CPU", "load's CPU", "RSS peak", "RSS idle"],
+    results.map(([name, { opened, rssIdleBytes }]) => [
       name,
       seconds(opened.elapsedMs),
       seconds(opened.each.p50),
@@ -201,7 +141,6 @@ function printTables(results: readonly (readonly [name: string, result: RowResul
       seconds(opened.loadCpuMs),
       mebibytes(opened.peakRssBytes),
       mebibytes(rssIdleBytes),
-      seconds(rollingCpuMs ?? Number.NaN),
     ]),
   );
 }
@@ -213,15 +152,15 @@ function printTable(title: string, columns: readonly string[], rows: readonly (r
 }
 
 function milliseconds(ms: number): string {
-  return Number.isNaN(ms) ? "–" : `${ms.toFixed(ms < 10 ? 2 : 0)} ms`;
+  return `${ms.toFixed(ms < 10 ? 2 : 0)} ms`;
 }
 
 function seconds(ms: number): string {
-  return Number.isNaN(ms) ? "–" : `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+  return `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
 }
 
 function kibibytes(bytes: number): string {
-  return Number.isNaN(bytes) ? "–" : `${(bytes / 1024).toFixed(bytes < 10_240 ? 1 : 0)} KiB`;
+  return `${(bytes / 1024).toFixed(bytes < 10_240 ? 1 : 0)} KiB`;
 }
 
 await main();

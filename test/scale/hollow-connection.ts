@@ -28,14 +28,12 @@ export interface HollowConnectionOptions {
   readonly host: string;
   readonly port: number;
   readonly tls?: HollowTls | undefined;
-  /** Encoded request of each stream; the index is the number of the stream. */
-  readonly requests: readonly Uint8Array[];
-  /** Number of requests that each stream sends at the start. */
-  readonly requestsAhead: number;
+  /** The first request, encoded. */
+  readonly request: Uint8Array;
   readonly onConnected: () => void;
-  /** Called with a chunk that a stream received, which is valid only during the call. */
-  readonly onData: (stream: number, chunk: Buffer, start: number, end: number) => void;
-  /** Called once, when the connection or one of its streams ends for a reason other than `close`. */
+  /** Called with a chunk that the stream received, which is valid only during the call. */
+  readonly onData: (chunk: Buffer, start: number, end: number) => void;
+  /** Called once, when the connection or its stream ends for a reason other than `close`. */
   readonly onLost: (reason: string) => void;
 }
 
@@ -51,12 +49,12 @@ const requestHeaders = {
   https: encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "https"),
 };
 
-/** Connection of a hollow node, with one or several Watch streams. */
+const streamId = 1;
+
+/** Connection of a hollow node, with one Watch stream. */
 export class HollowConnection {
   readonly #socket: Socket;
   readonly #options: HollowConnectionOptions;
-  /** DATA frame with the request of each stream. */
-  readonly #requests: readonly Buffer[];
   readonly #reader: FrameReader;
   #receivedBytes = 0;
   /** Bytes received since the last WINDOW_UPDATE. */
@@ -65,10 +63,9 @@ export class HollowConnection {
 
   constructor(options: HollowConnectionOptions) {
     this.#options = options;
-    this.#requests = options.requests.map((request, index) => encodeMessage(streamIdOf(index), request));
     this.#reader = new FrameReader({
-      onData: (streamId, chunk, start, end) => options.onData((streamId - 1) / 2, chunk, start, end),
-      onFrame: (type, flags, streamId, payload) => this.#onFrame(type, flags, streamId, payload),
+      onData: options.onData,
+      onFrame: (type, flags, payload) => this.#onFrame(type, flags, payload),
     });
     const { host, port, tls } = options;
     const target: TcpNetConnectOpts = {
@@ -92,19 +89,13 @@ export class HollowConnection {
     return this.#receivedBytes;
   }
 
-  /** Requests the next batch of a stream with the same request as at the start. */
-  request(stream: number): void {
-    const frame = this.#requests[stream];
-    if (frame !== undefined && !this.#isOver) this.#socket.write(frame);
+  /** Sends another request, encoded. */
+  send(message: Uint8Array): void {
+    if (!this.#isOver) this.#socket.write(encodeMessage(streamId, message));
   }
 
-  /** Sends another request of a stream, encoded. */
-  send(stream: number, message: Uint8Array): void {
-    if (!this.#isOver) this.#socket.write(encodeMessage(streamIdOf(stream), message));
-  }
-
-  /** Acknowledges applied revisions of a stream, the oldest first, each with its age in milliseconds. */
-  acknowledge(stream: number, applied: readonly { readonly revision: number; readonly ageMs: number }[]): void {
+  /** Acknowledges applied revisions, the oldest first, each with its age in milliseconds. */
+  acknowledge(applied: readonly { readonly revision: number; readonly ageMs: number }[]): void {
     const Timings = { WaitMicros: 200n, RenderMicros: 1_100n, CommitMicros: 24_000n };
     // An acknowledgement has at most 32 earlier revisions.
     const Earlier = applied.slice(-33).map(({ revision, ageMs }) => ({
@@ -113,12 +104,7 @@ export class HollowConnection {
     }));
     const { Applied = 0n, AgeMicros = 0n } = Earlier.pop() ?? {};
     const Ack = { Applied, Timings, AgeMicros, Earlier };
-    this.send(stream, toBinary(WatchReqSchema, create(WatchReqSchema, { Ack })));
-  }
-
-  /** Stops reading, so that the server's socket fills up. */
-  stall(): void {
-    this.#socket.pause();
+    this.send(toBinary(WatchReqSchema, create(WatchReqSchema, { Ack })));
   }
 
   /** Closes the connection like a killed process, without GOAWAY. */
@@ -129,13 +115,8 @@ export class HollowConnection {
 
   #start(): void {
     const scheme = this.#options.tls === undefined ? "http" : "https";
-    const headers = this.#requests.map((_, index) =>
-      encodeFrame(frameType.headers, flagEndHeaders, streamIdOf(index), requestHeaders[scheme]),
-    );
-    const requests = this.#requests.flatMap((request) =>
-      Array.from({ length: this.#options.requestsAhead }, () => request),
-    );
-    this.#socket.write(Buffer.concat([connectionStart, ...headers, ...requests]));
+    const headers = encodeFrame(frameType.headers, flagEndHeaders, streamId, requestHeaders[scheme]);
+    this.#socket.write(Buffer.concat([connectionStart, headers, encodeMessage(streamId, this.#options.request)]));
     this.#options.onConnected();
   }
 
@@ -151,7 +132,7 @@ export class HollowConnection {
     return true;
   }
 
-  #onFrame(type: number, flags: number, streamId: number, payload: Buffer): void {
+  #onFrame(type: number, flags: number, payload: Buffer): void {
     switch (type) {
       case frameType.settings:
         if ((flags & flagAck) === 0) this.#socket.write(settingsAck);
@@ -160,14 +141,14 @@ export class HollowConnection {
         if ((flags & flagAck) === 0) this.#socket.write(encodeFrame(frameType.ping, flagAck, 0, payload));
         return;
       case frameType.rstStream:
-        this.#lose(`the server reset stream ${streamId} (code ${payload.readUInt32BE(0)})`);
+        this.#lose(`the server reset the stream (code ${payload.readUInt32BE(0)})`);
         return;
       case frameType.goaway:
         this.#lose(`the server said GOAWAY (code ${payload.readUInt32BE(4)}) ${payload.subarray(8)}`);
         return;
       default:
         if ((flags & flagEndStream) !== 0 && (type === frameType.headers || type === frameType.data)) {
-          this.#lose(`the server ended stream ${streamId}: ${payload.toString("latin1")}`);
+          this.#lose(`the server ended the stream: ${payload.toString("latin1")}`);
         }
     }
   }
@@ -179,15 +160,11 @@ export class HollowConnection {
   }
 }
 
-function streamIdOf(index: number): number {
-  return 2 * index + 1;
-}
-
 interface FrameListener {
-  /** Called with a chunk of a stream's DATA, which is valid only during the call. */
-  onData(streamId: number, chunk: Buffer, start: number, end: number): void;
+  /** Called with a chunk of DATA, which is valid only during the call. */
+  onData(chunk: Buffer, start: number, end: number): void;
   /** Called with a complete frame of any other type. */
-  onFrame(type: number, flags: number, streamId: number, payload: Buffer): void;
+  onFrame(type: number, flags: number, payload: Buffer): void;
 }
 
 /** Splits the bytes of one HTTP/2 connection into frames, without copying DATA. */
@@ -223,21 +200,20 @@ class FrameReader {
   #take(chunk: Buffer, start: number, end: number): void {
     const type = this.#header[3] ?? 0;
     const flags = this.#header[4] ?? 0;
-    const streamId = this.#header.readUInt32BE(5) & 0x7fff_ffff;
     const isEnd = this.#left === 0;
     // The callback may read the next header before this call returns, so the state must be complete here.
     if (isEnd) this.#headerLength = 0;
     if (type === frameType.data) {
       if ((flags & flagPadded) !== 0)
         throw new Error("padded DATA frames are not supported: no server under test sends them");
-      if (end > start) this.#listener.onData(streamId, chunk, start, end);
-      if (isEnd && (flags & 0x1) !== 0) this.#listener.onFrame(type, flags, streamId, Buffer.alloc(0));
+      if (end > start) this.#listener.onData(chunk, start, end);
+      if (isEnd && (flags & 0x1) !== 0) this.#listener.onFrame(type, flags, Buffer.alloc(0));
       return;
     }
     if (end > start) this.#payload.push(Buffer.from(chunk.subarray(start, end)));
     if (!isEnd) return;
     const payload = Buffer.concat(this.#payload);
     this.#payload = [];
-    this.#listener.onFrame(type, flags, streamId, payload);
+    this.#listener.onFrame(type, flags, payload);
   }
 }

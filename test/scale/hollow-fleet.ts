@@ -16,8 +16,6 @@ export interface FleetOptions {
   readonly streams: number;
   /** Number of the node of the first stream: `node-7` for 7. */
   readonly firstNode: number;
-  /** Default 1, as for real nodes. */
-  readonly streamsPerConnection?: number | undefined;
   /** Request our own fields, as the kit does. False makes the request of a Go client. */
   readonly isExtended: boolean;
   /**
@@ -27,10 +25,6 @@ export interface FleetOptions {
   readonly heldDigests?: string | undefined;
   /** Number of streams that keep the received items, for `digests`. */
   readonly sampled?: number | undefined;
-  /**
-   * Number of batches after which a reader stalls; 0 stalls before the first byte. Undefined for readers that read on.
-   */
-  readonly stallAfterBatches?: number | undefined;
 }
 
 export interface OpenResult {
@@ -43,17 +37,24 @@ export interface OpenResult {
   readonly retries: number;
 }
 
-interface Slot {
-  readonly firstStream: number;
-  readonly requests: readonly Uint8Array[];
+/** One subscriber. */
+interface Stream {
+  readonly index: number;
+  readonly request: WatchReq;
+  /** The first request, encoded. */
+  readonly first: Uint8Array;
+  readonly acks: HollowAcks;
   connection: HollowConnection | undefined;
   dialledAtMs: number;
+  /** When it had received its first batch, since it was dialled. */
+  firstSyncMs: number;
+  /** The revision of its last batch, -1 before its first one. */
+  revision: number;
+  /** Outstanding requests, of which it sends several at once. */
+  ahead: number;
 }
 
-/** Batches requested by a reader that stalls: the server may send that many. */
-const askedByStalled = 1_000;
-
-/** Batches requested ahead by other readers, as in the kit; they refill when half of them have arrived. */
+/** Batches requested ahead, as in the kit; they refill when half of them have arrived. */
 const askedAhead = 32;
 
 /** Length of WatchReq.HeldDigests, in bytes. */
@@ -70,46 +71,30 @@ export class HollowFleet {
   readonly log = new BatchLog();
   readonly #options: FleetOptions;
   readonly #tls: HollowTls | undefined;
-  readonly #slots: readonly Slot[];
+  readonly #streams: readonly Stream[];
   readonly #held = new Map<number, HeldView>();
-  /** By stream: batches since it was opened, and the revision of the last one. */
-  readonly #batches: Uint32Array;
-  readonly #revisions: Float64Array;
-  /** Outstanding requests of streams that request several batches at once. */
-  readonly #ahead: Uint16Array;
-  readonly #requests: readonly WatchReq[];
-  readonly #acks: readonly HollowAcks[];
-  readonly #firstSyncMs: Float64Array;
   #due: { ask(): void; acknowledge(): void }[] = [];
   #isOpening = false;
   #retries = 0;
   #lost: string | undefined;
   #receivedBefore = 0;
-  #wait: { isMet(stream: number): boolean; left: number; done(error?: Error): void } | undefined;
+  #wait: { readonly revision: number; left: number; done(error?: Error): void } | undefined;
 
   constructor(options: FleetOptions) {
     this.#options = options;
-    const { streams, firstNode, streamsPerConnection = 1, isExtended, sampled = 0, tls } = options;
+    const { streams, firstNode, isExtended, sampled = 0, tls } = options;
     this.#tls = tls && { ca: readFileSync(tls.ca), key: readFileSync(tls.key), cert: readFileSync(tls.crt) };
-    this.#batches = new Uint32Array(streams);
-    this.#revisions = new Float64Array(streams);
-    this.#firstSyncMs = new Float64Array(streams);
     const Features = isExtended ? [Feature.Extended, Feature.Batches] : [];
-    this.#ahead = new Uint16Array(streams);
-    this.#acks = Array.from({ length: streams }, () => new HollowAcks(ackIntervalFor(streams)));
-    this.#requests = Array.from({ length: streams }, (_, stream) =>
-      create(WatchReqSchema, { NodeName: `node-${firstNode + stream}`, Features }),
-    );
-    const Count = !isExtended ? 0 : options.stallAfterBatches === undefined ? askedAhead : askedByStalled;
+    const Count = isExtended ? askedAhead : 0;
     const held = options.heldDigests === undefined ? undefined : readFileSync(options.heldDigests);
-    const requests = this.#requests.map((request, stream) => {
-      const HeldDigests = held?.subarray(stream * heldBytes, (stream + 1) * heldBytes) ?? request.HeldDigests;
-      return toBinary(WatchReqSchema, { ...request, Count, HeldDigests });
-    });
-    this.#slots = Array.from({ length: Math.ceil(streams / streamsPerConnection) }, (_, index) => {
-      const firstStream = index * streamsPerConnection;
-      const own = requests.slice(firstStream, firstStream + streamsPerConnection);
-      return { firstStream, requests: own, connection: undefined, dialledAtMs: 0 };
+    this.#streams = Array.from({ length: streams }, (_, index) => {
+      const request = create(WatchReqSchema, { NodeName: `node-${firstNode + index}`, Features });
+      const HeldDigests = held?.subarray(index * heldBytes, (index + 1) * heldBytes) ?? request.HeldDigests;
+      return {
+        ...{ index, request, first: toBinary(WatchReqSchema, { ...request, Count, HeldDigests }) },
+        acks: new HollowAcks(ackIntervalFor(streams)),
+        ...{ connection: undefined, dialledAtMs: 0, firstSyncMs: Number.NaN, revision: -1, ahead: askedAhead },
+      };
     });
     // Samples are spread over all streams, to include every zone and both ends.
     for (let index = 0; index < Math.min(sampled, streams); index += 1) {
@@ -118,7 +103,7 @@ export class HollowFleet {
   }
 
   get receivedBytes(): number {
-    return this.#slots.reduce((sum, slot) => sum + (slot.connection?.receivedBytes ?? 0), this.#receivedBefore);
+    return this.#streams.reduce((sum, { connection }) => sum + (connection?.receivedBytes ?? 0), this.#receivedBefore);
   }
 
   /** Reason of the first unexpected loss of a stream; undefined if there was none. */
@@ -127,31 +112,22 @@ export class HollowFleet {
   }
 
   /**
-   * Opens all streams, and resolves when each of them has its first batch, or when stalled readers are connected.
+   * Opens all streams, and resolves when each of them has its first batch.
    *
    * Rejects after `timeoutMs`, with the number of waiting streams.
    */
   async open(timeoutMs: number): Promise<OpenResult> {
-    this.#batches.fill(0);
-    this.#revisions.fill(0);
-    this.#firstSyncMs.fill(Number.NaN);
-    this.#ahead.fill(askedAhead);
-    this.#retries = 0;
     this.#isOpening = true;
-    this.log.clear();
-    const receivedBefore = this.receivedBytes;
     const startedAtMs = monotonicMs();
-    const isStalled = this.#options.stallAfterBatches !== undefined;
-    const synced = isStalled ? undefined : this.#until((stream) => (this.#batches[stream] ?? 0) > 0, timeoutMs);
-    synced?.catch(() => undefined);
+    const synced = this.reachedRevision(0, timeoutMs);
+    synced.catch(() => undefined);
     await this.#dialAll();
     await synced;
-    const elapsedMs = monotonicMs() - startedAtMs;
     this.#isOpening = false;
     return {
-      elapsedMs,
-      each: summarize(isStalled ? [] : [...this.#firstSyncMs].sort((a, b) => a - b)),
-      receivedBytes: this.receivedBytes - receivedBefore,
+      elapsedMs: monotonicMs() - startedAtMs,
+      each: summarize(this.#streams.map(({ firstSyncMs }) => firstSyncMs).sort((a, b) => a - b)),
+      receivedBytes: this.receivedBytes,
       retries: this.#retries,
     };
   }
@@ -159,26 +135,34 @@ export class HollowFleet {
   /** Drops all connections at once. */
   drop(): void {
     this.#receivedBefore = this.receivedBytes;
-    for (const slot of this.#slots) {
-      slot.connection?.close();
-      slot.connection = undefined;
+    for (const stream of this.#streams) {
+      stream.connection?.close();
+      stream.connection = undefined;
     }
     this.#due = [];
   }
 
-  /** Resolves when all streams have received `revision`. Only for servers that send revisions. */
+  /** Resolves when all streams have received `revision`; plain streams receive no revisions but 0. */
   reachedRevision(revision: number, timeoutMs: number): Promise<void> {
-    return this.#until((stream) => (this.#revisions[stream] ?? 0) >= revision, timeoutMs);
-  }
-
-  /** Resolves when all streams have received `count` batches since they were opened, including the first one. */
-  reachedBatches(count: number, timeoutMs: number): Promise<void> {
-    return this.#until((stream) => (this.#batches[stream] ?? 0) >= count, timeoutMs);
-  }
-
-  /** Smallest number of batches that a stream has received since it was opened. */
-  get batches(): number {
-    return this.#batches.reduce((least, count) => Math.min(least, count), Number.POSITIVE_INFINITY);
+    const left = this.#streams.filter((stream) => stream.revision < revision).length;
+    if (this.#lost !== undefined) return Promise.reject(new Error(`a stream was lost: ${this.#lost}`));
+    if (left === 0) return Promise.resolve();
+    return new Promise((resolve, reject) => {
+      const timeout = setTimeout(() => {
+        wait.done(new Error(`after ${timeoutMs} ms ${wait.left} of ${this.#streams.length} streams still wait`));
+      }, timeoutMs);
+      const wait = {
+        revision,
+        left,
+        done: (error?: Error) => {
+          clearTimeout(timeout);
+          if (this.#wait === wait) this.#wait = undefined;
+          if (error === undefined) resolve();
+          else reject(error);
+        },
+      };
+      this.#wait = wait;
+    });
   }
 
   /** Resolves when no batch has arrived for `quietMs`; rejects if that does not happen within `timeoutMs`. */
@@ -203,73 +187,58 @@ export class HollowFleet {
   async #dialAll(): Promise<void> {
     let dialling = 0;
     let room = Promise.withResolvers<void>();
-    const dial = (slot: Slot): Promise<void> => {
+    const dial = (stream: Stream): Promise<void> => {
       dialling += 1;
-      return this.#dial(slot).finally(() => {
+      return this.#dial(stream).finally(() => {
         dialling -= 1;
         room.resolve();
       });
     };
     const dials: Promise<void>[] = [];
-    for (const slot of this.#slots) {
+    for (const stream of this.#streams) {
       while (dialling >= maxDialling) {
         room = Promise.withResolvers();
         await room.promise;
       }
-      dials.push(dial(slot));
+      dials.push(dial(stream));
     }
     await Promise.all(dials);
   }
 
   /** Resolves when the connection is first open. */
-  #dial(slot: Slot): Promise<void> {
-    const { address, stallAfterBatches, isExtended } = this.#options;
+  #dial(stream: Stream): Promise<void> {
+    const { address } = this.#options;
     const at = address.lastIndexOf(":");
     const connected = Promise.withResolvers<void>();
-    const readers = slot.requests.map((_, index) => this.#makeReader(slot, slot.firstStream + index));
-    for (const index of slot.requests.keys()) {
-      const stream = slot.firstStream + index;
-      this.#ahead[stream] = askedAhead;
-      if (this.#held.has(stream)) this.#held.set(stream, new HeldView());
-    }
-    slot.dialledAtMs = monotonicMs();
-    const connection = new HollowConnection({
+    const reader = this.#makeReader(stream);
+    stream.ahead = askedAhead;
+    if (this.#held.has(stream.index)) this.#held.set(stream.index, new HeldView());
+    stream.dialledAtMs = monotonicMs();
+    stream.connection = new HollowConnection({
       host: address.slice(0, at),
       port: Number(address.slice(at + 1)),
       tls: this.#tls,
-      requests: slot.requests,
-      requestsAhead: stallAfterBatches === undefined || isExtended ? 1 : askedByStalled,
-      onConnected: () => {
-        connected.resolve();
-        if (stallAfterBatches === 0) connection.stall();
+      request: stream.first,
+      onConnected: connected.resolve,
+      onData: (chunk, start, end) => {
+        this.#held.get(stream.index)?.read(chunk, start, end);
+        reader.read(chunk, start, end);
       },
-      onData: (index, chunk, start, end) => {
-        this.#held.get(slot.firstStream + index)?.read(chunk, start, end);
-        readers[index]?.read(chunk, start, end);
-      },
-      onLost: (reason) => this.#onLost(slot, reason).then(connected.resolve),
+      onLost: (reason) => this.#onLost(stream, reason).then(connected.resolve),
     });
-    slot.connection = connection;
     return connected.promise;
   }
 
-  #makeReader(slot: Slot, stream: number): BatchReader {
-    const { stallAfterBatches } = this.#options;
+  #makeReader(stream: Stream): BatchReader {
     return new BatchReader((revision) => {
       const atMs = monotonicMs();
       const wait = this.#wait;
-      const wasMet = wait === undefined || wait.isMet(stream);
-      const batches = (this.#batches[stream] ?? 0) + 1;
-      this.#batches[stream] = batches;
-      this.#revisions[stream] = revision;
-      if (batches === 1) this.#firstSyncMs[stream] = atMs - slot.dialledAtMs;
-      this.log.add(stream, revision, atMs);
-      if (stallAfterBatches !== undefined) {
-        if (batches >= stallAfterBatches) slot.connection?.stall();
-        return;
-      }
-      this.#askNext(slot, stream, revision);
-      if (wait === undefined || wasMet || !wait.isMet(stream)) return;
+      const wasMet = wait === undefined || stream.revision >= wait.revision;
+      if (stream.revision < 0) stream.firstSyncMs = atMs - stream.dialledAtMs;
+      stream.revision = revision;
+      this.log.add(stream.index, revision, atMs);
+      this.#askNext(stream, revision);
+      if (wait === undefined || wasMet || revision < wait.revision) return;
       wait.left -= 1;
       if (wait.left === 0) wait.done();
     });
@@ -279,8 +248,8 @@ export class HollowFleet {
    * Sends a stream's next request after all received bytes are read. Real nodes send theirs in parallel; here the
    * request of one stream must not delay the time log of another.
    */
-  #askNext(slot: Slot, stream: number, revision: number): void {
-    const { connection } = slot;
+  #askNext(stream: Stream, revision: number): void {
+    const { connection } = stream;
     const { isExtended } = this.#options;
     if (this.#due.length === 0) {
       setImmediate(() => {
@@ -294,33 +263,24 @@ export class HollowFleet {
           });
       });
     }
-    const index = stream - slot.firstStream;
     this.#due.push({
-      ask: () => this.#ask(connection, stream, index, revision),
+      ask: () => (isExtended ? this.#askAhead(stream, revision) : connection?.send(stream.first)),
       acknowledge: () => {
-        if (revision > 0) this.#acks[stream]?.applied(revision, (all) => connection?.acknowledge(index, all));
+        if (revision > 0) stream.acks.applied(revision, (all) => connection?.acknowledge(all));
       },
     });
   }
 
-  #ask(connection: HollowConnection | undefined, stream: number, index: number, revision: number): void {
-    if (!this.#options.isExtended) {
-      connection?.request(index);
-      return;
-    }
-    const ahead = (this.#ahead[stream] ?? 0) - 1;
-    const isDue = ahead <= askedAhead / 2;
-    this.#ahead[stream] = isDue ? askedAhead : ahead;
-    const request = this.#requests[stream];
-    if (!isDue || request === undefined) return;
-    const more = { ...request, Count: askedAhead - ahead, Received: BigInt(revision) };
-    connection?.send(index, toBinary(WatchReqSchema, more));
+  #askAhead(stream: Stream, revision: number): void {
+    stream.ahead -= 1;
+    if (stream.ahead > askedAhead / 2) return;
+    const more = { ...stream.request, Count: askedAhead - stream.ahead, Received: BigInt(revision) };
+    stream.ahead = askedAhead;
+    stream.connection?.send(toBinary(WatchReqSchema, more));
   }
 
-  async #onLost(slot: Slot, reason: string): Promise<void> {
+  async #onLost(stream: Stream, reason: string): Promise<void> {
     if (!this.#isOpening) {
-      // The server may disconnect a stalled reader.
-      if (this.#options.stallAfterBatches !== undefined) return;
       this.#lost ??= reason;
       this.#wait?.done(new Error(`a stream was lost: ${reason}`));
       return;
@@ -328,30 +288,7 @@ export class HollowFleet {
     this.#retries += 1;
     if (this.#retries <= 3) process.stderr.write(`hollow nodes: reconnecting: ${reason}\n`);
     await sleep(Math.random() * retryMs);
-    if (this.#isOpening) await this.#dial(slot);
-  }
-
-  #until(isMet: (stream: number) => boolean, timeoutMs: number): Promise<void> {
-    let left = 0;
-    for (let stream = 0; stream < this.#batches.length; stream += 1) if (!isMet(stream)) left += 1;
-    if (this.#lost !== undefined) return Promise.reject(new Error(`a stream was lost: ${this.#lost}`));
-    if (left === 0) return Promise.resolve();
-    return new Promise((resolve, reject) => {
-      const timeout = setTimeout(() => {
-        wait.done(new Error(`after ${timeoutMs} ms ${wait.left} of ${this.#batches.length} streams still wait`));
-      }, timeoutMs);
-      const wait = {
-        isMet,
-        left,
-        done: (error?: Error) => {
-          clearTimeout(timeout);
-          if (this.#wait === wait) this.#wait = undefined;
-          if (error === undefined) resolve();
-          else reject(error);
-        },
-      };
-      this.#wait = wait;
-    });
+    if (this.#isOpening) await this.#dial(stream);
   }
 }
 

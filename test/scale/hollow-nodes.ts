@@ -5,8 +5,7 @@ import { type FleetOptions, HollowFleet } from "./hollow-fleet.ts";
 /**
  * Load generator: a process with thousands of Watch streams, controlled by its parent process.
  *
- * A fleet is a group of streams that are opened, dropped and measured together: usually one that reads, and one that
- * stalls.
+ * A fleet is a group of streams that are opened, dropped and measured together.
  */
 const fleets = new Map<string, HollowFleet>();
 
@@ -32,15 +31,11 @@ const handlers = {
   mark({ fleet }: { readonly fleet: string }) {
     const marked = fleetOf(fleet);
     marked.log.clear();
-    return { receivedBytes: marked.receivedBytes, batches: marked.batches };
+    return { receivedBytes: marked.receivedBytes };
   },
 
   reachedRevision({ fleet, revision, timeoutMs }: ReachedRevision) {
     return fleetOf(fleet).reachedRevision(revision, timeoutMs);
-  },
-
-  reachedBatches({ fleet, count, timeoutMs }: ReachedBatches) {
-    return fleetOf(fleet).reachedBatches(count, timeoutMs);
   },
 
   quiet({ fleet, quietMs, timeoutMs }: Quiet) {
@@ -52,8 +47,6 @@ const handlers = {
     if (collected.lost !== undefined) throw new Error(`a stream was lost: ${collected.lost}`);
     return {
       latencies: collected.latencies(changes, sinceRevision),
-      batches: collected.log.length,
-      lastAtMs: collected.log.lastAtMs,
       receivedBytes: collected.receivedBytes,
     };
   },
@@ -84,12 +77,6 @@ interface Quiet {
 interface ReachedRevision {
   readonly fleet: string;
   readonly revision: number;
-  readonly timeoutMs: number;
-}
-
-interface ReachedBatches {
-  readonly fleet: string;
-  readonly count: number;
   readonly timeoutMs: number;
 }
 

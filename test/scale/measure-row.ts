@@ -2,24 +2,27 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
 import type { Latencies, MadeChange } from "./batches.ts";
 import type { Caller } from "./calls.ts";
+import type { FanOutServerHandlers } from "./fan-out-server.ts";
 import type { FleetOptions, OpenResult } from "./hollow-fleet.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
 import { mebibytes } from "./proc.ts";
-import { startCalled } from "./processes.ts";
-import type { OwnServer, ServerUnderTest, TlsFilePaths } from "./servers.ts";
+import { startCalled, startServer } from "./processes.ts";
 import type { SyntheticShape } from "./synthetic.ts";
+
+/** Paths of the PEM files of both sides. */
+export interface TlsFilePaths {
+  readonly ca: string;
+  readonly server: { readonly key: string; readonly crt: string };
+  readonly client: { readonly key: string; readonly crt: string };
+}
 
 export interface RowOptions {
   readonly shape: SyntheticShape;
   readonly streams: number;
-  /** Whether the nodes request our own fields, as the kit does. False makes the requests of a Go client. */
-  readonly isExtended: boolean;
   readonly tls: TlsFilePaths | undefined;
   readonly changes: number;
-  /** Counts the first changes after the start, without a warm-up: real clusters restart their watchers. */
-  readonly isCold: boolean;
-  /** Whether a rolling update of 1 000 pods is measured, too. */
-  readonly hasRolling: boolean;
+  /** Whether changes before the measurement let the code be compiled, as in watchers that run for long. */
+  readonly isWarm: boolean;
   /** Time limit for all streams to get their first batch, and for one change to reach all streams, in milliseconds. */
   readonly limitMs: number;
 }
@@ -44,13 +47,10 @@ export interface RowResult {
   /** RSS of the server when all streams are idle, after a garbage collection. */
   readonly rssIdleBytes: number;
   readonly rssPerStreamBytes: number;
-  readonly heapPerStreamBytes: number;
   readonly single: ChangeFigures;
   readonly rssAfterBytes: number;
-  /** The server's CPU time for the rolling update. */
-  readonly rollingCpuMs: number | undefined;
-  /** Number of sampled streams whose items were verified; undefined for servers whose store is not accessible. */
-  readonly checkedStreams: number | undefined;
+  /** Number of sampled streams whose items were verified. */
+  readonly checkedStreams: number;
 }
 
 const fleet = "readers";
@@ -64,80 +64,81 @@ const warmUp = { changes: 400, ms: 15_000 };
 /** Number of streams that keep the received items, which are verified at the end. */
 const sampledStreams = 3;
 
-/** Measures one row. The caller starts and stops the server. Rejects if a stream is lost, late, or holds wrong items. */
-export async function measureRow(
-  server: ServerUnderTest,
-  options: RowOptions,
-  say: (line: string) => void,
-): Promise<RowResult> {
+/** Measures one row. Rejects if a stream is lost, late, or holds wrong items. */
+export async function measureRow(options: RowOptions, say: (line: string) => void): Promise<RowResult> {
+  const server = startServer<FanOutServerHandlers>("fan-out-server");
   const load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
   try {
-    return await new Row(server, load, options, say).measure();
+    const { shape, tls } = options;
+    const paths = tls === undefined ? {} : { tls: { ...tls.server, ca: tls.ca } };
+    const { address } = await server.call("start", { shape, ...paths });
+    return await new Row(server, address, load, options, say).measure();
   } finally {
     await load.stop();
+    await server.stop();
   }
 }
 
 class Row {
-  readonly #server: ServerUnderTest;
+  readonly #server: Caller<FanOutServerHandlers>;
+  readonly #address: string;
   readonly #load: Caller<HollowNodesHandlers>;
   readonly #options: RowOptions;
   readonly #say: (line: string) => void;
 
   constructor(
-    server: ServerUnderTest,
+    server: Caller<FanOutServerHandlers>,
+    address: string,
     load: Caller<HollowNodesHandlers>,
     options: RowOptions,
     say: (line: string) => void,
   ) {
     this.#server = server;
+    this.#address = address;
     this.#load = load;
     this.#options = options;
     this.#say = say;
   }
 
   async measure(): Promise<RowResult> {
-    const { streams, changes, isCold, hasRolling, limitMs: timeoutMs } = this.#options;
+    const { streams, changes, isWarm, limitMs: timeoutMs } = this.#options;
     await this.#load.call("open", { fleet: "first", options: this.#fleet({ streams: 1 }), timeoutMs });
-    const alone = await this.#server.usage(true);
+    const alone = await this.#server.call("usage", { settle: true });
     const loadBefore = await this.#load.call("cpu", {});
     const options = this.#fleet({ streams, sampled: sampledStreams });
     const open = await this.#load.call("open", { fleet, options, timeoutMs }).catch(async (error: unknown) => {
-      const used = await this.#server.usage(false);
+      const used = await this.#server.call("usage", { settle: false });
       const cpu = `${((used.cpuMs - alone.cpuMs) / 1000).toFixed(1)} s of CPU, RSS ${mebibytes(used.rssBytes)}`;
       throw new Error(`not all synced, and ${cpu}`, { cause: error });
     });
     const loadCpuMs = (await this.#load.call("cpu", {})) - loadBefore;
-    const after = await this.#server.usage(false);
+    const after = await this.#server.call("usage", { settle: false });
     const opened = { ...open, serverCpuMs: after.cpuMs - alone.cpuMs, loadCpuMs, peakRssBytes: after.peakRssBytes };
     this.#say(`all synced after ${(open.elapsedMs / 1000).toFixed(1)} s`);
     await this.#load.call("drop", { fleet: "first" });
     await this.#settle();
-    const idle = await this.#server.usage(true);
-    if (!isCold) await this.#single(warmUp.changes, warmUp.ms);
+    const idle = await this.#server.call("usage", { settle: true });
+    if (isWarm) await this.#single(warmUp.changes, warmUp.ms);
     const single = await this.#single(changes, timeoutMs);
-    const rssAfterBytes = (await this.#server.usage(false)).rssBytes;
+    const rssAfterBytes = (await this.#server.call("usage", { settle: false })).rssBytes;
     this.#say(`single changes: last node ${single.lastMs.median.toFixed(1)} ms`);
-    const rollingCpuMs = hasRolling ? await this.#rolling() : undefined;
     return {
       opened,
       rssIdleBytes: idle.rssBytes,
       rssPerStreamBytes: (idle.rssBytes - alone.rssBytes) / streams,
-      heapPerStreamBytes: (idle.heapBytes - alone.heapBytes) / streams,
       single,
       rssAfterBytes,
-      rollingCpuMs,
       checkedStreams: await this.#check(),
     };
   }
 
   #fleet(fields: Pick<FleetOptions, "streams" | "sampled">): FleetOptions {
-    const { tls, isExtended } = this.#options;
+    const { tls } = this.#options;
     return {
-      address: this.#server.address,
+      address: this.#address,
       tls: tls === undefined ? undefined : { ca: tls.ca, ...tls.client },
       firstNode: 0,
-      isExtended,
+      isExtended: true,
       ...fields,
     };
   }
@@ -149,7 +150,7 @@ class Row {
 
   /** Makes single changes; stops early after `limitMs`. */
   async #single(count: number, limitMs: number): Promise<ChangeFigures> {
-    const { streams } = this.#options;
+    const { streams, limitMs: timeoutMs } = this.#options;
     const mark = await this.#load.call("mark", { fleet });
     const loadBefore = await this.#load.call("cpu", {});
     const changes: MadeChange[] = [];
@@ -157,15 +158,15 @@ class Row {
     const stopAtMs = Date.now() + limitMs;
     // An even number, so that each endpoint is ready again at the end.
     while (changes.length < count && (Date.now() < stopAtMs || changes.length % 2 === 1)) {
-      const { cpuMs, ...change } = await this.#server.change();
+      const { cpuMs, ...change } = await this.#server.call("change", {});
       firstCpuMs ??= cpuMs;
       changes.push(change);
-      await this.#reached(change.revision, mark.batches + changes.length);
+      await this.#load.call("reachedRevision", { fleet, revision: change.revision, timeoutMs });
       await this.#settle();
     }
     // The last acknowledgements are part of the cost.
     await sleep(2 * ackIntervalFor(streams));
-    const serverCpuMs = (await this.#server.cpu()) - (firstCpuMs ?? 0);
+    const serverCpuMs = (await this.#server.call("cpu", {})) - (firstCpuMs ?? 0);
     const loadCpuMs = (await this.#load.call("cpu", {})) - loadBefore;
     const sinceRevision = (changes[0]?.revision ?? 1) - 1;
     const { latencies, receivedBytes } = await this.#load.call("collect", { fleet, changes, sinceRevision });
@@ -179,38 +180,11 @@ class Row {
     };
   }
 
-  async #reached(revision: number, batches: number): Promise<void> {
-    const { isExtended, limitMs: timeoutMs } = this.#options;
-    if (isExtended && revision > 0) await this.#load.call("reachedRevision", { fleet, revision, timeoutMs });
-    else await this.#load.call("reachedBatches", { fleet, count: batches, timeoutMs });
-  }
-
-  /** Resolves when all streams have received the changes up to a revision. */
-  async #told(revision: number): Promise<void> {
-    const { isExtended, limitMs: timeoutMs } = this.#options;
-    if (isExtended) await this.#load.call("reachedRevision", { fleet, revision, timeoutMs });
-    await this.#load.call("quiet", { fleet, quietMs: 300, timeoutMs });
-  }
-
-  /** Returns the server's CPU time for a rolling update, in milliseconds. */
-  async #rolling(): Promise<number> {
-    const { calls } = this.#own();
-    const script = "rolling";
-    await this.#told(await calls.call("prepare", { script }));
-    const { changes, cpuMs } = await calls.call("play", { script, timeoutMs: this.#options.limitMs });
-    await this.#told(changes.at(-1)?.revision ?? 0);
-    const rollingCpuMs = (await this.#server.cpu()) - cpuMs;
-    await this.#told(await calls.call("restore", { script }));
-    return rollingCpuMs;
-  }
-
-  /** Compares the items of sampled streams with the views of the store. */
-  async #check(): Promise<number | undefined> {
+  /** Compares the items of sampled streams with the views of the store, and returns their number. */
+  async #check(): Promise<number> {
     const held = Object.entries(await this.#load.call("digests", { fleet }));
-    if (!("calls" in this.#server)) return undefined;
-    const { calls } = this.#own();
     for (const [nodeName, got] of held) {
-      const expected = await calls.call("digest", { nodeName, isExtended: this.#options.isExtended });
+      const expected = await this.#server.call("digest", { nodeName });
       if (got.digest !== expected.digest) {
         throw new Error(
           `${nodeName} holds ${got.items} items (${got.digest}) and should hold ${expected.items} (${expected.digest})`,
@@ -218,10 +192,5 @@ class Row {
       }
     }
     return held.length;
-  }
-
-  #own(): OwnServer {
-    if (!("calls" in this.#server)) throw new Error("only our own server runs scripts");
-    return this.#server as OwnServer;
   }
 }

@@ -1,7 +1,6 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
 import type { Caller } from "./calls.ts";
 import type { FanOutServerHandlers } from "./fan-out-server.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
@@ -10,23 +9,11 @@ import { startCalled, startServer } from "./processes.ts";
 /**
  * Measures how soon clients that connect at once get their first batch, beside settled streams and under changes. The
  * clients are plain: they send the requests of a Go client, without our features. Or they are our own and resume: they
- * hold the view of some changes ago.
+ * hold the view of some changes ago. The rows are those of `docs/performance.md`.
  *
  * Server and load share all cores: V8 marks the heap on threads of its own, which would take most of a core that the
  * server is pinned to.
- *
- * Without options it measures the rows of `docs/performance.md`; with any option, one table of that size.
  */
-const usage = `node test/scale/newcomers.ts [options]
-
-  --settled <n>    streams of our own clients that have their views before (0)
-  --newcomers <n>  clients that connect at once (600)
-  --missed <n>     the clients resume, and have missed this many changes (they are plain and hold nothing)
-  --services <n>   Services with 10 endpoints each (1000)
-  --rates <n,n>    changes per second; one row each (0,30)
-  --limit <s>      time limit for all newcomers (30)
-`;
-
 interface Size {
   readonly settled: number;
   readonly newcomers: number;
@@ -37,7 +24,7 @@ interface Size {
   readonly limitMs: number;
 }
 
-const standardSizes: readonly Size[] = [
+const sizes: readonly Size[] = [
   { settled: 0, newcomers: 600, services: 1_000, rates: [0, 30], limitMs: 30_000 },
   { settled: 1_000, newcomers: 300, services: 1_000, rates: [5, 12, 50], limitMs: 30_000 },
   { settled: 1_000, newcomers: 1_000, missed: 100, services: 5_000, rates: [0, 12, 50], limitMs: 60_000 },
@@ -49,40 +36,17 @@ function say(line: string): void {
 }
 
 async function main(): Promise<void> {
-  const { values } = parseArgs({
-    options: {
-      settled: { type: "string" },
-      newcomers: { type: "string" },
-      missed: { type: "string" },
-      services: { type: "string" },
-      rates: { type: "string" },
-      limit: { type: "string" },
-      help: { type: "boolean" },
-    },
-  });
-  if (values.help) {
-    say(usage);
-    return;
-  }
-  const size: Size = {
-    settled: Number(values.settled ?? 0),
-    newcomers: Number(values.newcomers ?? 600),
-    missed: values.missed === undefined ? undefined : Number(values.missed),
-    services: Number(values.services ?? 1_000),
-    rates: (values.rates ?? "0,30").split(",").map(Number),
-    limitMs: Number(values.limit ?? 30) * 1_000,
-  };
   const folder = mkdtempSync(join(tmpdir(), "kpng-digests-"));
   try {
-    for (const one of Object.keys(values).length === 0 ? standardSizes : [size]) {
-      const { settled, newcomers, missed, services } = one;
+    for (const size of sizes) {
+      const { settled, newcomers, missed, services, rates } = size;
       const kind = missed === undefined ? "newcomers" : `clients that resume after ${missed} changes`;
       say(`${settled} settled streams, ${newcomers} ${kind}, ${services} Services × 10 endpoints\n`);
       say(
-        "| changes/s | last one served | p50 | p99 | KiB each | retries | watcher CPU | loop delay, p99 | max | settled batches' age, p50 | p99 |",
+        "| changes/s | last one served | p50 | p99 | KiB each | retries | watcher CPU | settled batches' age, p50 | p99 |",
       );
-      say(`|${" --: |".repeat(11)}`);
-      for (const rate of one.rates) say(await measure(one, rate, join(folder, "digests")));
+      say(`|${" --: |".repeat(9)}`);
+      for (const rate of rates) say(await measure(size, rate, join(folder, "digests")));
       say("");
     }
   } finally {
@@ -111,7 +75,6 @@ async function measure(size: Size, changesPerSecond: number, path: string): Prom
     }
     if (settled > 0) await settledNodes.call("mark", { fleet: "settled" });
     await server.call("churn", { changesPerSecond });
-    await server.call("watchDelay", {});
     const cpuBeforeMs = await server.call("cpu", {});
     const isResuming = missed !== undefined;
     const held = isResuming ? { heldDigests: path } : {};
@@ -120,7 +83,6 @@ async function measure(size: Size, changesPerSecond: number, path: string): Prom
       .call("open", { fleet: "newcomers", options, timeoutMs: limitMs })
       .catch((error: unknown) => String(error).split("\n")[0]);
     const cpuMs = (await server.call("cpu", {})) - cpuBeforeMs;
-    const delay = await server.call("delay", {});
     const { changes, sinceRevision } = await server.call("endChurn", {});
     const hasAges = settled > 0 && changes.length > 0;
     const ages = hasAges ? await settledNodes.call("collect", { fleet: "settled", changes, sinceRevision }) : undefined;
@@ -133,7 +95,7 @@ async function measure(size: Size, changesPerSecond: number, path: string): Prom
           ]
         : [opened, "", "", "", ""];
     const settledAges = ages === undefined ? ["", ""] : [ages.latencies.p50, ages.latencies.p99].map(inMs);
-    return `| ${[changesPerSecond, ...first, inMs(cpuMs), inMs(delay.p99), inMs(delay.max), ...settledAges].join(" | ")} |`;
+    return `| ${[changesPerSecond, ...first, inMs(cpuMs), ...settledAges].join(" | ")} |`;
   } finally {
     await settledNodes.stop();
     await newNodes.stop();

@@ -1,4 +1,4 @@
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -8,7 +8,7 @@ import { Caller, type Handlers } from "./calls.ts";
 import { watcherEnvironment } from "./watcher-environment.ts";
 
 /** Half of the cores that a process runs on, so that server and load do not share a core; or all cores, shared. */
-export type Place = "server" | "load" | "all";
+type Place = "server" | "load" | "all";
 
 /**
  * Entry files of what is measured. They are bundled as in the images; otherwise the TypeScript compiler dominates the
@@ -16,7 +16,6 @@ export type Place = "server" | "load" | "all";
  */
 const servers = {
   "fan-out-server": "test/scale/fan-out-server.ts",
-  kpng: "services/cli/src/main.ts",
   "kpng-iptables": "services/backend-iptables/src/main.ts",
   "kpng-nft": "services/backend-nft/src/main.ts",
 };
@@ -60,14 +59,8 @@ function startFile<H extends Handlers>(file: string, place: Place, env?: NodeJS.
   return new Caller<H>(child, basename(file));
 }
 
-/** Starts any program at the given place. */
-export function startProgram(program: string, programArgs: readonly string[], place: Place): ChildProcess {
-  const [command, ...args] = [...pinTo(place), program, ...programArgs];
-  return spawn(command ?? "", args, { stdio: ["ignore", "ignore", "pipe"] });
-}
-
 /** Returns the prefix of a command that runs at the given place; empty with one core or without taskset. */
-export function pinTo(place: Place): readonly string[] {
+function pinTo(place: Place): readonly string[] {
   const cores = availableParallelism();
   if (place === "all" || cores < 2 || process.env.KPNG_BENCH_NO_PIN !== undefined || !hasTaskset()) return [];
   const half = Math.ceil(cores / 2);

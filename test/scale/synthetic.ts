@@ -3,6 +3,7 @@ import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
+import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
 
 /** Synthetic cluster without API server: Services of equal size, pods spread evenly over nodes, three zones. */
 export interface SyntheticShape {
@@ -17,9 +18,9 @@ const zones = 3;
 /** Default of the EndpointSlice controller. */
 const endpointsPerSlice = 100;
 
-export const namespace = "scale";
+const namespace = "scale";
 
-export interface SyntheticCluster {
+interface SyntheticCluster {
   readonly services: readonly Service[];
   readonly slices: readonly EndpointSlice[];
   readonly nodes: readonly Node[];
@@ -34,7 +35,7 @@ export function makeCluster(shape: SyntheticShape): SyntheticCluster {
   };
 }
 
-export function makeNode(index: number): Node {
+function makeNode(index: number): Node {
   return {
     name: `node-${index}`,
     zone: `zone-${index % zones}`,
@@ -46,7 +47,7 @@ export function makeNode(index: number): Node {
   };
 }
 
-export function makeService(index: number): Service {
+function makeService(index: number): Service {
   return {
     namespace,
     name: `service-${index}`,
@@ -68,7 +69,7 @@ export function makeService(index: number): Service {
 }
 
 /** Returns all endpoints of a Service, in order. */
-export function makeEndpoints(service: number, shape: SyntheticShape): Endpoint[] {
+function makeEndpoints(service: number, shape: SyntheticShape): Endpoint[] {
   return Array.from({ length: shape.endpoints }, (_, index) =>
     makeEndpoint(`service-${service}-6f7c9b8d4`, service * shape.endpoints + index, shape),
   );
@@ -79,7 +80,7 @@ const ports = [{ name: "http", port: 8080, protocol: "TCP" }] as const;
 const none: readonly string[] = [];
 
 /** Returns the endpoint of one pod. `number` is unique in the cluster and determines address and node. */
-export function makeEndpoint(replicaSet: string, number: number, shape: SyntheticShape): Endpoint {
+function makeEndpoint(replicaSet: string, number: number, shape: SyntheticShape): Endpoint {
   const node = number % shape.nodes;
   const zone = shareText(`zone-${node % zones}`);
   return {
@@ -96,7 +97,7 @@ export function makeEndpoint(replicaSet: string, number: number, shape: Syntheti
 }
 
 /** Splits a Service's endpoints into slices. */
-export function makeSlices(serviceName: string, endpoints: readonly Endpoint[]): EndpointSlice[] {
+function makeSlices(serviceName: string, endpoints: readonly Endpoint[]): EndpointSlice[] {
   return Array.from({ length: Math.ceil(endpoints.length / endpointsPerSlice) }, (_, index) => ({
     namespace,
     name: `${serviceName}-${index}`,
@@ -106,10 +107,17 @@ export function makeSlices(serviceName: string, endpoints: readonly Endpoint[]):
   }));
 }
 
-/** Returns the slice with the readiness of one endpoint changed. */
-export function withReadiness(slice: EndpointSlice, index: number, ready: boolean): EndpointSlice {
-  const endpoints = slice.endpoints.map((endpoint, other) =>
-    other === index ? { ...endpoint, conditions: shareConditions(ready, ready, false) } : endpoint,
-  );
-  return { ...slice, endpoints };
+/** Distance between the Services of consecutive changes; a prime, so that every Service is reached. */
+const stride = 7_919;
+
+/** Returns change number `index`: an even one makes an endpoint unready, and the next one makes it ready again. */
+export function endpointChange(index: number, shape: SyntheticShape): ObjectChange {
+  const pair = Math.floor(index / 2);
+  const service = (pair * stride) % shape.services;
+  const [slice] = makeSlices(`service-${service}`, makeEndpoints(service, shape));
+  if (slice === undefined) throw new Error("the cluster has no endpoints");
+  const [changed, isReady] = [pair % slice.endpoints.length, index % 2 === 1];
+  const conditions = shareConditions(isReady, isReady, false);
+  const endpoints = slice.endpoints.map((endpoint, at) => (at === changed ? { ...endpoint, conditions } : endpoint));
+  return { kind: "put-slice", slice: { ...slice, endpoints } };
 }

@@ -7,17 +7,19 @@ import { keepUsed } from "../cache.ts";
 import { makeContainerdConfig } from "./node-files.ts";
 
 /**
- * Images that containerd has from the start; no image can be pulled. Either archives, of which the proxy's change with
- * the sources and are not kept in the cache, or the path of a store that has all of them.
+ * Archives of the images that containerd has from the start; no image can be pulled. The proxy's change with the sources
+ * and are not kept in the cache.
  */
-export type ImageSource = { readonly tests: readonly string[]; readonly proxy: readonly string[] } | string;
+export interface ImageSource {
+  readonly tests: readonly string[];
+  readonly proxy: readonly string[];
+}
 
 /** Longest duration of an import on a busy machine; usually it takes some seconds for each archive. */
 const importTimeoutMs = 300_000;
 
 /** Makes a store with all images at `to`, a folder in the cache of test/e2e. */
 export async function makeImageStore(images: ImageSource, to: string): Promise<void> {
-  if (typeof images === "string") return copyImageStore(images, to);
   await copyImageStore(await keepImageStore(images.tests), to);
   if (images.proxy.length > 0) await importArchives(to, images.proxy);
 }

@@ -1,8 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { type CommandResult, runCommand } from "@kpng/laboratory/run-command.ts";
-import { isAlive } from "../../cluster/child.ts";
+import { runCommand } from "@kpng/laboratory/run-command.ts";
 import { until } from "../../cluster/until.ts";
 import { makeControlGroups } from "./control-groups.ts";
 import { Daemon } from "./daemon.ts";
@@ -24,22 +23,6 @@ export interface NodeOptions {
   readonly kubeconfig: string;
 }
 
-/** Node of a cluster, on this machine (`LocalNode`) or in a guest (`guest-nodes.ts`). */
-export interface ClusterNode {
-  readonly name: string;
-  readonly addresses: readonly string[];
-  /** Folder with the node's files, as the node sees it; `static-pods` in it has the manifests of its static pods. */
-  readonly folder: string;
-  /** Starts the node in a new network namespace, without rules. The API server notices it later. */
-  start(): Promise<void>;
-  /** Ends all processes of the node at once, as a power failure does. Its files stay. */
-  kill(): Promise<void>;
-  /** Runs a command as a process of the node, also of its cgroup, and returns its output and exit status. */
-  run(command: readonly string[], timeoutMs?: number): Promise<CommandResult>;
-  /** Returns the last lines of its logs, for the message of a failure. */
-  tail(): Promise<string>;
-}
-
 /** Script that runs its arguments in the node's cgroup of version 2, if `node.sh` has made one. */
 const inCgroup =
   '[ ! -e /sys/fs/cgroup/unified/cgroup.procs ] || echo 0 >/sys/fs/cgroup/unified/cgroup.procs; exec "$@"';
@@ -48,21 +31,19 @@ const inCgroup =
  * Node on this machine: containerd and kubelet in namespaces of their own, with the machine's file system except for
  * the folders that they write to. `node.sh` is its process 1.
  */
-export class LocalNode implements ClusterNode {
+export class ClusterNode {
   readonly name: string;
-  readonly addresses: readonly string[];
   readonly #options: NodeOptions;
   readonly #daemon: Daemon;
 
   private constructor(options: NodeOptions, daemon: Daemon) {
     this.name = options.node.name;
-    this.addresses = options.node.addresses;
     this.#options = options;
     this.#daemon = daemon;
   }
 
   /** Writes the files of a node. It does not run yet. */
-  static async make(options: NodeOptions): Promise<LocalNode> {
+  static async make(options: NodeOptions): Promise<ClusterNode> {
     const { laboratory, addresses, node, folder, imageStore } = options;
     mkdirSync(folder);
     const store = join(folder, "containerd");
@@ -78,9 +59,13 @@ export class LocalNode implements ClusterNode {
     const isolated = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"];
     const command = [...isolated, ...script];
     const logFile = join(folder, "node.log");
-    return new LocalNode(options, new Daemon({ name: node.name, laboratory, namespace: node.name, command, logFile }));
+    return new ClusterNode(
+      options,
+      new Daemon({ name: node.name, laboratory, namespace: node.name, command, logFile }),
+    );
   }
 
+  /** Starts the node in a new network namespace, without rules. The API server notices it later. */
   async start(): Promise<void> {
     const { laboratory, addresses, node } = this.#options;
     await addNode(laboratory, addresses, node);
@@ -94,22 +79,15 @@ export class LocalNode implements ClusterNode {
     );
   }
 
-  async kill(): Promise<void> {
-    const pid = this.#processId();
-    // With process 1 of a namespace, the kernel ends all others.
-    process.kill(pid, "SIGKILL");
-    await until(`${this.name} has ended`, () => !isAlive(pid) && !this.#daemon.isRunning, 30_000);
-  }
-
-  get folder(): string {
-    return this.#options.folder;
-  }
-
-  async run(command: readonly string[], timeoutMs?: number): Promise<CommandResult> {
+  /** Runs a command as a process of the node, also of its cgroup. Errors: an exit status other than 0. */
+  async run(command: readonly string[]): Promise<string> {
     const inNamespaces = ["nsenter", "--target", String(this.#processId()), "--all", "--"];
-    return runCommand([...inNamespaces, "sh", "-c", inCgroup, "sh", ...command], "", timeoutMs);
+    const { exitCode, stdout, stderr } = await runCommand([...inNamespaces, "sh", "-c", inCgroup, "sh", ...command]);
+    if (exitCode !== 0) throw new Error(`${command.join(" ")} on ${this.name}: exit status ${exitCode}: ${stderr}`);
+    return stdout;
   }
 
+  /** Returns the last lines of its logs, for the message of a failure. */
   async tail(): Promise<string> {
     const logs = ["kubelet.log", "containerd.log"].map((name) => join(this.#options.folder, "log", name));
     const lines = logs.filter((path) => existsSync(path)).map((path) => readFileSync(path, "utf8").slice(-2_000));
@@ -127,11 +105,11 @@ export class LocalNode implements ClusterNode {
 }
 
 /** Makes nodes on this machine, each with a folder in `folder`. They do not run yet. */
-export async function makeLocalNodes(
+export async function makeNodes(
   options: Omit<NodeOptions, "node" | "folder">,
   folder: string,
-): Promise<readonly LocalNode[]> {
+): Promise<readonly ClusterNode[]> {
   const { nodes } = options.addresses;
   makeControlGroups(nodes.length);
-  return Promise.all(nodes.map((node) => LocalNode.make({ ...options, node, folder: join(folder, node.name) })));
+  return Promise.all(nodes.map((node) => ClusterNode.make({ ...options, node, folder: join(folder, node.name) })));
 }

@@ -1,5 +1,5 @@
 import { mkdirSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { testCache } from "../../cluster/test-cache.ts";
 import { needDocker } from "../../deploy/docker-daemon.ts";
 import { buildImage } from "../../deploy/docker-images.ts";
@@ -8,28 +8,19 @@ import { buildImage } from "../../deploy/docker-images.ts";
 export const backends = ["iptables", "nft", "ipvs", "userspace", "ebpf"] as const;
 export type Backend = (typeof backends)[number];
 
-/** Which sources images are built from, and their tag. */
-export interface ImageVersion {
-  readonly repository: string;
-  /** As in the manifests, or `previous`. */
-  readonly tag: string;
-}
-
-const thisVersion: ImageVersion = { repository: resolve(import.meta.dirname, "../../.."), tag: "0.1.0" };
-
 /**
  * Builds the images of the watcher and of a backend with Docker, and returns the paths of the archives.
  *
  * *Cost:* a minute or two the first time; then what has changed.
  */
-export async function buildImages(backend: Backend, { repository, tag } = thisVersion): Promise<readonly string[]> {
-  const folder = join(testCache("e2e"), `kpng-images${tag === thisVersion.tag ? "" : `-${tag}`}`);
+export async function buildImages(backend: Backend): Promise<readonly string[]> {
+  const folder = join(testCache("e2e"), "kpng-images");
   mkdirSync(folder, { recursive: true });
   await using docker = await needDocker("machine");
   const archives: string[] = [];
   for (const target of ["watcher", backend]) {
-    const name = `kpng-${target}:${tag}`;
-    await buildImage(docker, target, name, repository);
+    const name = `kpng-${target}:0.1.0`;
+    await buildImage(docker, target, name);
     const archive = join(folder, `kpng-${target}.tar`);
     await docker.docker("save", "--output", archive, name);
     archives.push(archive);

@@ -7,29 +7,28 @@ import { hostAndPort } from "../cluster/network.ts";
 import type { ProxyName } from "../options.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { type Backend, buildImages } from "./images.ts";
-import { runOn } from "./processes.ts";
 
 /** Folder of the manifests. */
-export const manifests = resolve(import.meta.dirname, "../../../deploy/kubernetes");
+const manifests = resolve(import.meta.dirname, "../../../deploy/kubernetes");
 
 /** Port of the watchers on their nodes. */
-export const watcherPort = 12090;
+const watcherPort = 12090;
 
 /** Number of nodes that run watchers. */
-export const watcherCount = 2;
+const watcherCount = 2;
 
 /**
  * Applies kpng's manifests to a cluster, in the steps of docs/install.md, without changes to any of them.
  *
  * Returns when everything is applied; the pods start then.
  */
-export async function applyKpng(cluster: Cluster, backend: Backend): Promise<void> {
+async function applyKpng(cluster: Cluster, backend: Backend): Promise<void> {
   await prepareCluster(cluster);
   await cluster.kubectl.run(["apply", "--kustomize", join(manifests, "overlays/replace-kube-proxy", backend)]);
 }
 
 /** Applies what a cluster's administrator decides: which nodes run watchers, the addresses, and the certificate. */
-export async function prepareCluster(cluster: Cluster): Promise<void> {
+async function prepareCluster(cluster: Cluster): Promise<void> {
   const { kubectl, addresses, controlPlane } = cluster;
   const watchers = addresses.nodes.slice(0, watcherCount);
   for (const { name } of watchers) await kubectl.run(["label", "node", name, "node-role.kubernetes.io/kpng-watcher="]);
@@ -57,49 +56,40 @@ async function makeCertificate(folder: string, names: readonly string[]): Promis
   return (await promisify(execFile)(process.execPath, [program, "certificates", "serving", ...options])).stdout;
 }
 
-export type KubeProxyMode = "iptables" | "nftables" | "ipvs";
+type KubeProxyMode = "iptables" | "nftables" | "ipvs";
 
 /** Port of kube-proxy's health check, which a test of Kubernetes knows. */
 const healthPort = 10256;
 
 /** Starts kube-proxy on every node of a cluster, for comparison. */
-export async function startKubeProxy(cluster: Cluster, path: string, mode: KubeProxyMode): Promise<void> {
+async function startKubeProxy(cluster: Cluster, path: string, mode: KubeProxyMode): Promise<void> {
+  const { addresses, controlPlane } = cluster;
+  const any = addresses.families[0] === "ipv4" ? "0.0.0.0" : "::";
   for (const node of cluster.nodes) {
-    const command = kubeProxyCommand(cluster, path, mode, node.name);
-    await runOn(node, ["sh", "-c", '"$0" "$@" >/var/log/kube-proxy.log 2>&1 </dev/null &', ...command]);
+    const command = [
+      path,
+      `--kubeconfig=${controlPlane.kubeconfig}`,
+      `--hostname-override=${node.name}`,
+      `--cluster-cidr=${addresses.podCIDRs.join(",")}`,
+      `--proxy-mode=${mode}`,
+      // The size of the conntrack table belongs to the machine.
+      "--conntrack-max-per-core=0",
+      `--healthz-bind-address=${hostAndPort(any, healthPort)}`,
+      `--metrics-bind-address=${hostAndPort(any, 10249)}`,
+    ];
+    await node.run(["sh", "-c", '"$0" "$@" >/var/log/kube-proxy.log 2>&1 </dev/null &', ...command]);
   }
 }
 
-/** Returns the command line of kube-proxy on a node. */
-export function kubeProxyCommand(
-  { addresses, controlPlane }: Cluster,
-  path: string,
-  mode: KubeProxyMode,
-  nodeName: string,
-): readonly string[] {
-  const any = addresses.families[0] === "ipv4" ? "0.0.0.0" : "::";
-  return [
-    path,
-    `--kubeconfig=${controlPlane.kubeconfig}`,
-    `--hostname-override=${nodeName}`,
-    `--cluster-cidr=${addresses.podCIDRs.join(",")}`,
-    `--proxy-mode=${mode}`,
-    // The size of the conntrack table belongs to the machine.
-    "--conntrack-max-per-core=0",
-    `--healthz-bind-address=${hostAndPort(any, healthPort)}`,
-    `--metrics-bind-address=${hostAndPort(any, 10249)}`,
-  ];
-}
-
-/** Limit for each wait. Usually it takes seconds, and minutes in a guest on a busy machine. */
+/** Limit for each wait. Usually it takes seconds, and minutes on a busy machine. */
 const limitMs = 300_000;
 
 /** Waits until every node reaches the API server at its Service IP. Errors: after 5 minutes, with the state of pods. */
-export async function untilNodesReachServices(cluster: Cluster): Promise<void> {
+async function untilNodesReachServices(cluster: Cluster): Promise<void> {
   const url = `https://${hostAndPort(cluster.addresses.kubernetes, 443)}/livez`;
   const ask = ["curl", "--silent", "--show-error", "--fail", "--insecure", "--max-time", "2", url];
   await untilOrReport(cluster, "every node reaches the API server at its Service IP", async () => {
-    for (const node of cluster.nodes) await runOn(node, ask);
+    for (const node of cluster.nodes) await node.run(ask);
     return true;
   });
 }
@@ -108,7 +98,7 @@ export async function untilNodesReachServices(cluster: Cluster): Promise<void> {
  * Waits until DNS is ready. Its pod reaches the API server at the Service IP, and retries with growing delays, so this
  * takes longer than the Services themselves. Errors: after 5 minutes, with the state of pods.
  */
-export async function untilDnsIsReady(cluster: Cluster): Promise<void> {
+async function untilDnsIsReady(cluster: Cluster): Promise<void> {
   const command = [
     "wait",
     "--for=condition=Available",
@@ -136,7 +126,7 @@ interface Pod {
 }
 
 /** Returns the pods of kube-system that are not ready, why, and the end of their logs: for the message of a failure. */
-export async function podReport({ kubectl }: Cluster): Promise<string> {
+async function podReport({ kubectl }: Cluster): Promise<string> {
   const namespace = "--namespace=kube-system";
   const list = JSON.parse(await kubectl.run(["get", "pods", namespace, "--output=json"])) as { readonly items: Pod[] };
   const unready = list.items.filter(({ status }) => status.containerStatuses?.every(({ ready }) => ready) !== true);
@@ -181,11 +171,6 @@ export async function installProxy(
   const startedMs = performance.now();
   if (isKubeProxy(proxy)) await startKubeProxy(cluster, pathOf(paths, "kube-proxy"), kubeProxyModes[proxy]);
   else await applyKpng(cluster, proxy);
-  return untilServicesWork(cluster, startedMs);
-}
-
-/** Waits until Services work, and returns how long that took since `startedMs`. */
-export async function untilServicesWork(cluster: Cluster, startedMs: number): Promise<InstallationTimes> {
   await untilNodesReachServices(cluster);
   const nodesMs = performance.now() - startedMs;
   await untilDnsIsReady(cluster);

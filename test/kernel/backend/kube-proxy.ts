@@ -98,7 +98,7 @@ export async function kubeProxy(
     log: () => proxy.log(),
     close: async () => {
       await proxy.stop();
-      await detach();
+      detach();
       await cluster.stop();
     },
   };

@@ -1,12 +1,11 @@
 import { fileURLToPath } from "node:url";
 import { ebpfBackend } from "@kpng/backend-ebpf/backend.ts";
 import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
-import { ipvsBackend } from "@kpng/backend-ipvs/backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { nftBackend } from "@kpng/backend-nft/backend.ts";
 import { userspaceBackend } from "@kpng/backend-userspace/backend.ts";
-import type { FaultCell } from "./fault-cell.ts";
+import type { FaultCell } from "./describe-faults.ts";
 
 /** A backend of the fault matrix, and shell commands that change its rules as other programs would. */
 export interface FaultSubject {
@@ -29,8 +28,6 @@ export interface FaultSubject {
    * Rows of the matrix that cannot exist for this backend, or are not tested with it, with the reason. Default: none.
    */
   readonly leftOut?: Partial<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], string>>>>;
-  /** Faults of the watcher that are tested. Default: all. */
-  readonly watchers?: readonly FaultCell["watcher"][];
   /** Whether the rules end with the process: /healthz fails until they are installed again. Default false. */
   readonly endsWithProcess?: boolean;
 }
@@ -46,13 +43,6 @@ const damageMaps = `'${process.execPath}' '${damageProgram}' /sys/fs/bpf fronten
 const removeMaps = "rm -rf /sys/fs/bpf/kpng-ebpf; nft flush ruleset";
 
 const ended = "the rules of an earlier run ended with it";
-
-const removeIpvs = `ipvsadm -C
-ip link delete kube-ipvs0 2>/dev/null || true
-for c in iptables ip6tables; do for t in mangle nat filter; do $c -t $t -F; $c -t $t -X; done; done
-for s in $(ipset list -n); do ipset destroy $s; done`;
-const firstStart = "all scenarios of kpng-ipvs.test.ts begin without rules";
-const asRestart = "the kit decides what happens, as other backends test";
 
 /** Repeated, because a backend that runs may repair its rules between the two commands. */
 const flushIptables =
@@ -129,32 +119,6 @@ rmdir "$cgroup"`,
       damaged: `${damageMaps}; nft flush map ip kpng-ebpf slots`,
       // A chain of another program in our table, too.
       foreign: `${addOtherTable}; nft add chain ip kpng-ebpf other 2>/dev/null || true`,
-    },
-  },
-  // In a guest, where a cell takes 15 s.
-  ipvs: {
-    backend: ipvsBackend,
-    options: { ipvsMinSyncPeriod: 0 },
-    removeRules: removeIpvs,
-    removeRecord: "ipset flush KPNGIPVS-RECORD; ipset flush KPNGIPVS-6-RECORD",
-    make: {
-      installed: "true",
-      absent: removeIpvs,
-      damaged: "ipvsadm -C",
-      foreign: "ipvsadm -A -t 203.0.113.9:80 -s lc",
-    },
-    // A cell takes 25 s in a guest, and the kit treats the other faults of a watcher in the same way for all backends.
-    watchers: ["away"],
-    leftOut: {
-      start: { absent: firstStart, foreign: firstStart },
-      running: { installed: asRestart, absent: asRestart, foreign: asRestart },
-      restart: { foreign: "a check of kpng-ipvs.test.ts has foreign virtual servers" },
-      reboot: { damaged: "old rules are replaced as a whole, damaged or not" },
-      upgrade: {
-        installed: asRestart,
-        absent: asRestart,
-        foreign: asRestart,
-      },
     },
   },
 } as const satisfies Readonly<Record<string, FaultSubject>>;

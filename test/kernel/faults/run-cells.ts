@@ -17,7 +17,7 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
-import type { CellRun, FaultCell, FaultResult } from "./fault-cell.ts";
+import type { CellRun, FaultCell, FaultResult } from "./describe-faults.ts";
 import { type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault-subject.ts";
 
 const [, , name = "iptables", cellsText = "[]"] = process.argv;
@@ -117,8 +117,8 @@ async function startBackend(api: string, state: string): Promise<Backend> {
   };
 }
 
-/** How long to wait for an event on a busy machine, in milliseconds; a guest is slower than that. */
-const patienceMs = Number(process.env.KPNG_PATIENCE_MS ?? 30_000);
+/** How long to wait for an event on a busy machine, in milliseconds. */
+const patienceMs = 30_000;
 
 const pause = (): Promise<void> => waitMs(20, new AbortController().signal);
 

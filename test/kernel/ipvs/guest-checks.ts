@@ -1,10 +1,7 @@
 import { addressChecks } from "./checks/address-checks.ts";
 import type { Checks } from "./checks/check.ts";
 import { drainingChecks } from "./checks/draining-checks.ts";
-import { felixChecks } from "./checks/felix-checks.ts";
-import { ownPortChecks } from "./checks/own-port-checks.ts";
 import { repairChecks } from "./checks/repair-checks.ts";
-import { settingChecks } from "./checks/setting-checks.ts";
 
 /**
  * Checks beyond the scenarios, by name, in the order in which a guest runs them. Checks that leave closed connections
@@ -12,10 +9,7 @@ import { settingChecks } from "./checks/setting-checks.ts";
  */
 export const guestChecks: Checks = {
   ...repairChecks,
-  ...settingChecks,
-  ...ownPortChecks,
   ...addressChecks,
-  ...felixChecks,
   ...drainingChecks,
 };
 

@@ -6,12 +6,15 @@ import { named, together } from "../../scenario/build.ts";
 import { kpngIptables, kpngIpvs } from "../backend/kpng-proxy.ts";
 import { kubeProxy, proxyOptions } from "../backend/kube-proxy.ts";
 import { NodeProcess } from "../backend/node-process.ts";
+import { killPoints, killRepeatedly, killSeed } from "../kill-points.ts";
 import { buildTwoNodes } from "../laboratory/two-nodes.ts";
 import { GuestResults } from "./guest-results.ts";
+import { installedObjects } from "./installed-objects.ts";
 import { migrationChecks } from "./migration-checks.ts";
 import { foreignCIDR, MovingNode, movingState } from "./moving-node.ts";
 
-// A node moves to kpng-ipvs and back, inside the guest, by the steps of docs/guides/migrate-from-kube-proxy.md.
+// A node moves to kpng-ipvs and back, inside the guest, by the steps of docs/guides/migrate-from-kube-proxy.md; and
+// kpng-ipvs is killed.
 
 const results = new GuestResults(process.argv);
 
@@ -143,5 +146,20 @@ await results.report(migrationChecks.handOver, async () => {
     ...(hasAddresses ? [] : [`addresses that kube-proxy owns now: ${addresses}`]),
     ...(after.join() === kept.join() ? [] : [`virtual servers were ${before}, are ${after}`]),
   ];
+});
+
+await results.report(migrationChecks.kills, async () => {
+  // Node ports need an address of the node.
+  const link = "ip link add eth0 type dummy && ip address add 192.0.2.1/24 dev eth0 && ip link set eth0 up";
+  const said = await killRepeatedly(
+    {
+      sink: ["to-ipvs", "--ipvs-min-sync-period", "0s"],
+      prepare: (laboratory, name) => laboratory.run(name, ["sh", "-c", link]),
+      rulesOf: installedObjects,
+    },
+    { points: killPoints(3), seed: killSeed, serviceCount: 20, stateCount: 2 },
+  );
+  process.stdout.write(`${said}\n`);
+  return [];
 });
 process.exit(0);

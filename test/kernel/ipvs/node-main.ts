@@ -35,8 +35,6 @@ export type NodeRequest =
   | { readonly kind: "settings"; readonly timeouts: KernelSettings["timeouts"] }
   /** Checks what the kernel has, as a start does; `output` names what is missing. */
   | { readonly kind: "check" }
-  /** Puts a folder before the others of PATH; without one, PATH is as at the beginning. */
-  | { readonly kind: "tools"; readonly folder?: string | undefined }
   /** Looks for damage that can be seen without a view; `output` has a line for each family that has any. */
   | { readonly kind: "damage" }
   /** Runs a shell command on the node, and returns its output. */
@@ -60,7 +58,6 @@ const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 const requests = new SyncRequests();
 const { read: localAddresses, forget: forgetAddresses } = new RecentAddresses();
 const kernel = { sysctls: new Sysctls(), runTool, log: silent };
-const ownPath = process.env.PATH;
 let ruleSets: readonly IpvsRuleSet[] = [];
 let rules: RuleSets | undefined;
 /** Services of the last state. */
@@ -104,9 +101,6 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
         return await rules?.repair();
       case "settings":
         await setKernel({ isStrictArp: true, timeouts: request.timeouts }, kernel);
-        return undefined;
-      case "tools":
-        process.env.PATH = [request.folder, ownPath].filter((part) => part !== undefined).join(":");
         return undefined;
       case "check":
       case "damage":

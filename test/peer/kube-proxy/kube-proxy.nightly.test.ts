@@ -1,16 +1,15 @@
 import assert from "node:assert/strict";
 import { randomInt } from "node:crypto";
 import { join } from "node:path";
-import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, test } from "vitest";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
+import { relay } from "../../cluster/relay.ts";
 import { compare, describeDifferences, describePeer } from "./compare.ts";
-import { coverageOf, describeCoverage } from "./features.ts";
 import { generateState, maxStates } from "./generate-state.ts";
 import { runKubeProxy, type SavedRules } from "./kube-proxy.ts";
 import { kubeProxyAnswers } from "./kube-proxy-answers.ts";
 import { type OurSide, readViews } from "./read-views.ts";
-import { relay } from "./relay.ts";
 import { knowsZone, writeSentinel } from "./sentinel.ts";
 import { viewAnswers } from "./view-answers.ts";
 import { watchedNodes } from "./world.ts";
@@ -20,7 +19,7 @@ const seed = Number(process.env.KPNG_PEER_SEED ?? randomInt(1, 1_000_000));
 const count = Number(process.env.KPNG_PEER_STATES ?? 300);
 const again = `KPNG_PEER_SEED=${seed} KPNG_PEER_STATES=${count} npx vitest run test/peer/kube-proxy`;
 
-await describePeer("our view and the rules of kube-proxy", ({ paths, openLaboratory }) => {
+await describePeer("our view and the rules of kube-proxy", ({ paths }) => {
   const states = Array.from({ length: Math.min(count, maxStates) }, (_, number) => generateState(seed, number));
   let cluster: Cluster;
   let laboratory: Laboratory;
@@ -30,7 +29,7 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
   beforeAll(async () => {
     say(`${states.length} states; again: ${again}`);
     cluster = await startCluster({ paths, hasControllers: false });
-    laboratory = await openLaboratory();
+    laboratory = await Laboratory.open();
     await timed("writing the objects", async () => {
       await writeNodes(cluster.api);
       await writeSentinel(cluster.api);
@@ -73,14 +72,6 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
     assert.equal(differences.size, 0, `${describeDifferences(differences, seed, states)}\n\nagain: ${again}`);
     // A fault of the test could make both sides empty.
     for (const [kind, number] of Object.entries(counts)) assert.ok(number > 0, `no question was answered ${kind}`);
-  });
-
-  test("cover every feature that our view depends on", () => {
-    const coverage = coverageOf(states, ours);
-    say(`seen with seed ${seed}:\n${describeCoverage(coverage)}`);
-    const unseen = [...coverage].flatMap(([name, seen]) => (seen === 0 ? [name] : []));
-    // A few states cannot show all features.
-    if (states.length >= 300) assert.deepEqual(unseen, [], `not seen in ${states.length} states; ${again}`);
   });
 });
 

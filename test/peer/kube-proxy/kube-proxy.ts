@@ -2,6 +2,7 @@ import { request } from "node:http";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Family } from "@kpng/model/address.ts";
+import { relayIn } from "../../cluster/relay.ts";
 import { until } from "../../cluster/until.ts";
 import { nodeAddress, podCidrs } from "./world.ts";
 
@@ -42,12 +43,10 @@ export async function runKubeProxy(
     await laboratory.run(namespace, ["ip", "address", "add", address, "dev", "lo"]);
   }
   const metricsSocket = join(laboratory.folder, `${namespace}.metrics`);
-  const relayProgram = join(import.meta.dirname, "relay-main.ts");
-  const places = [apiPort, apiSocket, metricsSocket, metricsPort].map(String);
-  const relay = laboratory.start(namespace, [process.execPath, relayProgram, ...places]);
+  await relayIn(laboratory, namespace, [apiPort, apiSocket], [metricsSocket, metricsPort]);
   const proxy = laboratory.start(namespace, [options.program, ...proxyArguments(options)]);
   let log = "";
-  for (const stream of [relay.stderr, proxy.stdout, proxy.stderr]) {
+  for (const stream of [proxy.stdout, proxy.stderr]) {
     stream?.on("data", (data) => {
       log = (log + String(data)).slice(-5000);
     });
@@ -71,7 +70,6 @@ export async function runKubeProxy(
     });
   } finally {
     proxy.kill();
-    relay.kill();
   }
 
   function save(family: Family): Promise<string> {

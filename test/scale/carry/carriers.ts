@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, renameSync, writeFileSync } from "node:fs";
+import { mkdtempSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -14,10 +14,7 @@ export interface Carrier {
   readonly port: number;
   /** Undefined for a direct connection. */
   readonly pid: number | undefined;
-  /** Default SIGKILL. */
-  stop(signal?: NodeJS.Signals): Promise<void>;
-  /** Adds an endpoint at the same port and another address to its Service, or removes it again; of kpng alone. */
-  update?(): void;
+  stop(): Promise<void>;
 }
 
 /** Starts the endpoint. */
@@ -29,31 +26,13 @@ export async function startEndpoint(): Promise<Carrier> {
 /** Starts kpng-userspace with a watcher in the same process, at a local port. */
 export async function startKpng(target: number): Promise<Carrier> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-carry-"));
-  let hasSecond = false;
-  const write = (): void => {
-    const addresses = hasSecond ? ["127.0.0.1", "127.0.0.2"] : ["127.0.0.1"];
-    // The watcher reads the whole old file or the whole new one.
-    writeFileSync(join(folder, ".next"), JSON.stringify(oneService(target, { addresses })));
-    renameSync(join(folder, ".next"), join(folder, "state.json"));
-  };
-  write();
+  writeFileSync(join(folder, "state.json"), JSON.stringify(oneService(target)));
   const main = join(import.meta.dirname, "../../../services/cli/src/main.ts");
   const sink = ["to-local", "to-userspace", "--node-name", "n1", "--state-dir", "none", "--map", "127.0.0.1"];
-  const limits = [
-    "--max-connections",
-    String(maxConnections()),
-    "--max-connections-per-service",
-    String(maxConnections()),
-  ];
+  const most = String(maxConnections());
+  const limits = ["--max-connections", most, "--max-connections-per-service", most];
   const child = start([process.execPath, main, "file", "-i", folder, ...sink, ...limits]);
-  const port = Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/));
-  return {
-    ...carrier("kpng-userspace", child, port, false),
-    update: () => {
-      hasSecond = !hasSecond;
-      write();
-    },
-  };
+  return carrier("kpng-userspace", child, Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/)), false);
 }
 
 /** Starts HAProxy with one thread, as a TCP proxy with default buffers. */
@@ -93,9 +72,9 @@ function carrier(name: string, child: ChildProcess, port: number, isDirect: bool
     name,
     port,
     pid: isDirect ? undefined : child.pid,
-    stop: async (signal = "SIGKILL") => {
+    stop: async () => {
       const ended = once(child, "close");
-      child.kill(signal);
+      child.kill("SIGKILL");
       await ended;
     },
   };

@@ -1,7 +1,7 @@
 import { loadavg } from "node:os";
 import { parseArgs } from "node:util";
 import { onClusters, startWatcher } from "./bench-cluster.ts";
-import { describeShape, printRow, proxyColumns, ratiosOf } from "./measure-proxy.ts";
+import { describeShape, printRow, proxyColumns } from "./measure-proxy.ts";
 import { type ProxyVariant, startKpng, startKubeProxy } from "./proxy-under-test.ts";
 
 /**
@@ -33,11 +33,9 @@ await onClusters(values.services, {}, async ({ cluster, shape, socket, kubeProxy
     for (const variant of variants) {
       const mode = variant === "nftables" ? variant : `iptables-${variant}`;
       print(`${describeShape(shape)}, ${mode} (load ${loadavg()[0]?.toFixed(0)})\n\n${proxyColumns}`);
-      const ours = await startKpng(socket, variant);
-      const own = await printRow("kpng", ours, cluster, options).finally(() => ours.close());
-      const theirs = await startKubeProxy(cluster, kubeProxy, variant);
-      const result = await printRow("kube-proxy 1.36", theirs, cluster, options).finally(() => theirs.close());
-      print(`${ratiosOf(result, own, limitMs)}\n`);
+      await printRow("kpng", await startKpng(socket, variant), cluster, options);
+      await printRow("kube-proxy 1.36", await startKubeProxy(cluster, kubeProxy, variant), cluster, options);
+      print("\n");
     }
   } finally {
     watcher.kill();

@@ -5,7 +5,7 @@ import { type ClusterShape, setEndpoints } from "./bench-cluster.ts";
 import type { ProxyUnderTest } from "./proxy-under-test.ts";
 
 /** Limits of {@link measureProxy}. */
-export interface MeasureOptions {
+interface MeasureOptions {
   readonly shape: ClusterShape;
   /** Number of changed endpoints. */
   readonly changes: number;
@@ -14,7 +14,7 @@ export interface MeasureOptions {
 }
 
 /** Start and changes of one proxy. */
-export interface ProxyResult {
+interface ProxyResult {
   /** Undefined if the sync took longer than the limit. */
   readonly fullMs: number | undefined;
   readonly startMs: number;
@@ -107,16 +107,15 @@ async function proveComplete(proxy: ProxyUnderTest, { services, ports, endpoints
   if (made < services * ports * endpoints) throw new Error(`only ${made} rules for endpoints are installed`);
 }
 
-/** Measures a proxy with {@link measureProxy}, and prints its row. */
+/** Measures a proxy with {@link measureProxy}, prints its row, and closes it. */
 export async function printRow(
   name: string,
   proxy: ProxyUnderTest,
   cluster: Cluster,
   options: MeasureOptions,
-): Promise<ProxyResult> {
-  const result = await measureProxy(proxy, cluster, options);
+): Promise<void> {
+  const result = await measureProxy(proxy, cluster, options).finally(() => proxy.close());
   process.stdout.write(rowOf(name, result, options.limitMs));
-  return result;
 }
 
 /** *Shape:* `1000 Services × 2 ports × 10 endpoints`. */
@@ -137,22 +136,4 @@ function rowOf(name: string, result: ProxyResult, limitMs: number): string {
     mebibytes(usage.peakRssBytes),
   ];
   return `| ${[name, ...cells].join(" | ")} |\n`;
-}
-
-/** Returns the row that divides kube-proxy's figures by ours. */
-export function ratiosOf(theirs: ProxyResult, own: ProxyResult, limitMs: number): string {
-  const times = (one: number | undefined, other: number | undefined): string =>
-    one === undefined || other === undefined || Number.isNaN(one / other) ? "?" : `${(one / other).toFixed(1)} ×`;
-  const cells = [
-    theirs.fullMs === undefined
-      ? `> ${(limitMs / (own.fullMs ?? limitMs)).toFixed(0)} ×`
-      : times(theirs.fullMs, own.fullMs),
-    times(theirs.startMs, own.startMs),
-    times(theirs.fullCpuMs, own.fullCpuMs),
-    times(theirs.changeMs, own.changeMs),
-    times(theirs.changeCpuMs, own.changeCpuMs),
-    times(theirs.usage.rssBytes, own.usage.rssBytes),
-    times(theirs.usage.peakRssBytes, own.usage.peakRssBytes),
-  ];
-  return `| kube-proxy : kpng | ${cells.join(" | ")} |\n`;
 }

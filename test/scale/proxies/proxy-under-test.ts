@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
+import { relay, relayIn } from "../../cluster/relay.ts";
 import { type IptablesVariant, useLegacyTools } from "../../kernel/laboratory/legacy-tools.ts";
-import { relay } from "../../peer/kube-proxy/relay.ts";
 import { childrenOf, type ProcessUsage, usageOf } from "../proc.ts";
 import { bundled } from "../processes.ts";
 
@@ -14,7 +14,6 @@ import { bundled } from "../processes.ts";
 export type ProxyVariant = IptablesVariant | "nftables";
 
 const metricsPort = 10_249;
-const relayProgram = join(import.meta.dirname, "../../peer/kube-proxy/relay-main.ts");
 
 /** Service proxy in its own network namespace, observed through unix sockets. */
 export class ProxyUnderTest {
@@ -51,8 +50,7 @@ export class ProxyUnderTest {
     await laboratory.add("node");
     if (variant === "legacy") await useLegacyTools(laboratory, "node");
     const metricsSocket = join(laboratory.folder, "metrics.sock");
-    const places = [...relays.flat(), metricsSocket, metricsPort].map(String);
-    laboratory.start("node", [process.execPath, relayProgram, ...places]);
+    await relayIn(laboratory, "node", ...relays, [metricsSocket, metricsPort]);
     return new ProxyUnderTest(laboratory, laboratory.start("node", command), metricsSocket, variant === "nftables");
   }
 

@@ -1,4 +1,3 @@
-import { clientOptions } from "@kpng/process/credential-files.ts";
 import {
   logLevelOption,
   nodeNameOption,
@@ -8,7 +7,8 @@ import {
   parseProxyName,
   statusServerOptions,
 } from "@kpng/process/options.ts";
-import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
+import { clientOptions } from "@kpng/process/token-file.ts";
 import { defaultMessageBytes, defaultViewBytes } from "../receive/item-limits.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendContext } from "./backend-command.ts";

@@ -1,7 +1,8 @@
 import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
 import { type ApiAddress, parseApiAddress } from "@kpng/process/connection/dial.ts";
-import { reasonOf, withoutCredentials } from "@kpng/process/log.ts";
+import { reasonOf } from "@kpng/process/log.ts";
+import { withoutCredentials } from "@kpng/process/redact.ts";
 
 /** One address of a watcher, after names were resolved. */
 export interface WatcherAddress {

@@ -1,4 +1,5 @@
-import { compareText, lowerBound } from "@kpng/model/collections.ts";
+import { lowerBound } from "@kpng/model/binary-search.ts";
+import { compareText } from "@kpng/model/text-order.ts";
 
 /** Entries per chunk. A change copies one chunk and the list of chunks; both are short, even with 10 000 keys. */
 const chunkSize = 128;

@@ -3,7 +3,8 @@ import { type AddressInfo, connect, createServer, type NetConnectOpts } from "no
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Reconnect, retryLaterError } from "./reconnect.ts";
+import { Reconnect } from "./reconnect.ts";
+import { retryLaterError } from "./retry-pushback.ts";
 
 let folder = "";
 beforeAll(() => {

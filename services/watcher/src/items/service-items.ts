@@ -1,4 +1,5 @@
-import { compareText, lowerBound } from "@kpng/model/collections.ts";
+import { lowerBound } from "@kpng/model/binary-search.ts";
+import { compareText } from "@kpng/model/text-order.ts";
 import type { Item } from "./item.ts";
 
 /** The items of one Service as a sorted list, from which overlays and differences are computed. */

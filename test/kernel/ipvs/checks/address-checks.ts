@@ -1,10 +1,37 @@
+import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import { named, publicAddress, together, web } from "../../../scenario/build.ts";
-import { addressOf, loadBalancerIP, outside } from "../../../scenario/packet.ts";
+import { addressOf, loadBalancerIP, outside, pod } from "../../../scenario/packet.ts";
 import { type Family, hosts } from "../../../scenario/places.ts";
 import { both, type Checks, expectTrue, options } from "./check.ts";
 
+/** Port of a program of the node, which listens at all its addresses. */
+const ownPort = 8444;
+
 /** Addresses of the node and of Services: what answers at them, and those that are left out. */
 export const addressChecks: Checks = {
+  "the node's own ports cannot be reached through service addresses": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: both });
+    // An agent of the network listens at the addresses of its host alone.
+    await AgentClient.start(world.laboratory, "n1", [ownPort], ["::"]);
+    const wrong: string[] = [];
+    for (const [sender, name] of [
+      [outside, "outside"],
+      [pod("a"), "pod a"],
+    ] as const) {
+      for (const [address, expected] of [
+        [hosts.n1.v4, "answer"],
+        ["10.96.0.11", "refused"],
+        ["198.51.100.10", "refused"],
+        ["fd00:10:96::11", "refused"],
+      ] as const) {
+        const target = { protocol: "tcp", address, port: ownPort, timeoutMs: 30_000 } as const;
+        const answer = await world.agentOf(sender).askOnce(target);
+        if (answer.kind !== expected) wrong.push(`${name} → ${address} port ${ownPort}: ${JSON.stringify(answer)}`);
+      }
+    }
+    return wrong;
+  },
+
   "node ports answer at an address that the node gains, after the next check, and not at one it loses": async (
     _world,
     node,

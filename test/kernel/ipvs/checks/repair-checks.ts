@@ -1,10 +1,13 @@
+import { wantedSysctls } from "@kpng/backend-ipvs/commit/kernel-support.ts";
 import { programFile } from "../../../process/program-file.ts";
-import { web } from "../../../scenario/build.ts";
+import { publicAddress, web } from "../../../scenario/build.ts";
+import { addressOf, loadBalancerIP, pod } from "../../../scenario/packet.ts";
+import { hosts } from "../../../scenario/places.ts";
 import { both, type Checks, expectTrue, options } from "./check.ts";
 
 const program = programFile("backend-ipvs");
 
-/** Repairs of what other programs did, and what `--cleanup` removes. */
+/** What a start needs and sets in the kernel, repairs of what other programs did, and what `--cleanup` removes. */
 export const repairChecks: Checks = {
   "a second sync changes nothing, and a restart changes nothing": async (_world, node) => {
     await node.ask({ kind: "start", settings: {}, state: both });
@@ -83,6 +86,62 @@ export const repairChecks: Checks = {
       ...expectTrue(second[0]?.includes("exit status 0") === true, `without: ${second[0]}`),
       ...left(second[1]),
       ...expectTrue(servers.trim() === "-A -f 1795162113 -s lc", `virtual servers are ${servers}`),
+    ];
+  },
+
+  "a mark of another program is the same after IPVS": async (world, node) => {
+    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
+    const rules = (verb: "A" | "D") => `set -e
+iptables -t mangle -${verb === "A" ? "I" : "D"} PREROUTING -s ${hosts.a.v4} -d ${publicAddress(10).v4} -j MARK --set-xmark 0x8000300/0xffffffff
+iptables -t mangle -${verb} POSTROUTING -p tcp --syn --dport 8080 -m mark --mark 0x8000300
+`;
+    const state = web({ ...options, external: "Local" }, ["b", "c"]);
+    await node.ask({ kind: "start", settings: {}, state });
+    await shell(rules("A"));
+    const address = addressOf(state, loadBalancerIP("web"), "v4");
+    const answer = await world.agentOf(pod("a")).askOnce({ protocol: "tcp", address, port: 80, timeoutMs: 5_000 });
+    const listed = await shell("iptables -t mangle -nvxL POSTROUTING | grep 0x8000300");
+    await shell(rules("D"));
+    return [
+      ...expectTrue(answer.kind === "answer" && answer.name === "b", `a packet with a mark: ${JSON.stringify(answer)}`),
+      ...expectTrue(/^ *[1-9]/.test(listed), `the mark is lost: ${listed}`),
+    ];
+  },
+
+  "a start finds everything that it needs in the kernel, and changes nothing to find it": async (_world, node) => {
+    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
+    // Without empty tables: the kernel makes one when a tool first asks for it.
+    const rules = ["iptables-save", "ip6tables-save"].map((tool) => `${tool} | sed -n '/^-/p'`);
+    const state = ["ip link", "ipvsadm -S -n", "ipset save", ...rules].join("; ");
+    const before = await shell(state);
+    const first = (await node.ask({ kind: "check" })).output;
+    const after = await shell(state);
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const second = (await node.ask({ kind: "check" })).output;
+    return [
+      ...expectTrue(first === "", `before the first sync: ${first}`),
+      ...expectTrue(after === before, `changed: ${before} → ${after}`),
+      ...expectTrue(second === "", `after a sync: ${second}`),
+    ];
+  },
+
+  "strict ARP, timeouts and the other settings of the kernel are set, and --cleanup leaves them": async (_w, node) => {
+    const shell = async (command: string): Promise<string> =>
+      (await node.ask({ kind: "shell", command })).output.trim();
+    const settings = wantedSysctls({ isStrictArp: true });
+    const read = `cd /proc/sys && cat ${settings.map(([name]) => name).join(" ")}`;
+    const timeouts = await shell("ipvsadm -L --timeout");
+    await node.ask({ kind: "settings", timeouts: { tcpMs: 901_000, tcpFinMs: 121_000, udpMs: 301_000 } });
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const [before, set] = [await shell(read), await shell("ipvsadm -L --timeout")];
+    await shell(`'${process.execPath}' '${program}' --cleanup 2>&1`);
+    const after = await shell(read);
+    await shell(`ipvsadm --set ${timeouts.replace(/^.*: /, "")}`);
+    const wanted = settings.map(([, value]) => value).join("\n");
+    return [
+      ...expectTrue(before === wanted, `sysctls are ${before}`),
+      ...expectTrue(set.endsWith("901 121 301"), `timeouts are ${set}`),
+      ...expectTrue(after === wanted, `after --cleanup, sysctls are ${after}`),
     ];
   },
 };

@@ -1,7 +1,9 @@
 import { parseAddress } from "@kpng/model/address.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { z } from "zod";
-import { bad, cidrField, type Decoded, type DecodeOptions, keep, metadataShape, ok, show } from "./decoded.ts";
+import type { DecodeOptions } from "./decode-options.ts";
+import { bad, type Decoded, ok, show } from "./decoded.ts";
+import { cidrField, keep, metadataShape } from "./fields.ts";
 
 /**
  * Decodes a core/v1 Node from the API server or a manifest.

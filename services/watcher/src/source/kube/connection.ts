@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { assertNever, isRecord } from "@kpng/model/narrowing.ts";
+import { assertNever } from "@kpng/model/assert-never.ts";
+import { isRecord } from "@kpng/model/is-record.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { Kind } from "../source.ts";
 

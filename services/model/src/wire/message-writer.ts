@@ -1,0 +1,125 @@
+/** Longest encoding of an unsigned 32-bit number, in bytes. */
+const maxUint32Bytes = 5;
+
+/** Longest encoding of a tag, and of a negative number after it, in bytes. */
+const maxNumberBytes = maxUint32Bytes + 10;
+
+/**
+ * Encodes protobuf messages one after the other, in a buffer that is reused. The encoders of endpoints and frames use
+ * it, because the protobuf library takes several times as long.
+ *
+ * Each field is named by its tag (see `tagsOf`). The result equals the library's if fields are written in ascending
+ * order of their numbers; as in proto3, a field with its default value is left out. Rare messages are encoded with the
+ * library, in the other files of this folder.
+ *
+ * *Bound:* the buffer stays twice as long as the longest message so far.
+ *
+ * Source: https://protobuf.dev/programming-guides/encoding/
+ */
+export class MessageWriter {
+  #bytes: Buffer;
+  #end = 0;
+
+  constructor(capacityBytes = 4_096) {
+    this.#bytes = Buffer.allocUnsafeSlow(capacityBytes);
+  }
+
+  /** Begins a message and discards the previous one, finished or not. */
+  begin(): void {
+    this.#end = 0;
+  }
+
+  string(tag: number, text: string): void {
+    if (text !== "") this.element(tag, text);
+  }
+
+  /** Writes an element of a repeated string, even if it is empty. */
+  element(tag: number, text: string): void {
+    // A UTF-16 code unit takes three bytes at most.
+    const most = text.length * 3;
+    this.#reserve(most + 2 * maxUint32Bytes);
+    this.#varint(tag);
+    this.#varint(most < 0x80 ? 0 : Buffer.byteLength(text));
+    const start = this.#end;
+    this.#end += this.#bytes.write(text, start);
+    if (most < 0x80) this.#bytes[start - 1] = this.#end - start;
+  }
+
+  bytes(tag: number, content: Uint8Array): void {
+    if (content.length > 0) this.message(tag, content);
+  }
+
+  /** Writes an embedded message that is encoded already, even if it is empty. */
+  message(tag: number, content: Uint8Array): void {
+    this.#reserve(content.length + 2 * maxUint32Bytes);
+    this.#varint(tag);
+    this.#varint(content.length);
+    this.#bytes.set(content, this.#end);
+    this.#end += content.length;
+  }
+
+  bool(tag: number, value: boolean): void {
+    if (value) this.number(tag, 1);
+  }
+
+  /** Writes an int32, a uint32 or an enum. */
+  number(tag: number, value: number): void {
+    if (value === 0) return;
+    this.#reserve(maxNumberBytes);
+    this.#varint(tag);
+    if (value > 0) this.#varint(value);
+    else this.#negative(value);
+  }
+
+  /** Begins an embedded message. The result is for {@link close}. */
+  open(tag: number): number {
+    this.#reserve(2 * maxUint32Bytes);
+    this.#varint(tag);
+    this.#end += 1;
+    return this.#end;
+  }
+
+  /** Ends the embedded message that {@link open} began. */
+  close(start: number): void {
+    const length = this.#end - start;
+    // `open` left one byte for the length; a longer length moves the content.
+    const shift = lengthOfVarint(length) - 1;
+    if (shift > 0) {
+      this.#reserve(shift);
+      this.#bytes.copyWithin(start + shift, start, this.#end);
+    }
+    this.#end = start - 1;
+    this.#varint(length);
+    this.#end += length;
+  }
+
+  /** Returns the message: a view of the buffer, valid until the next message begins. */
+  finish(): Uint8Array {
+    return this.#bytes.subarray(0, this.#end);
+  }
+
+  /** Writes a number from 0 to 2^32 − 1. */
+  #varint(value: number): void {
+    let rest = value;
+    for (; rest >= 0x80; rest >>>= 7) this.#bytes[this.#end++] = (rest & 0x7f) | 0x80;
+    this.#bytes[this.#end++] = rest;
+  }
+
+  /** Writes a negative number as its 64-bit two's complement. */
+  #negative(value: number): void {
+    for (let rest = BigInt.asUintN(64, BigInt(value)); rest > 0n; rest >>= 7n) {
+      this.#bytes[this.#end++] = Number(rest & 0x7fn) | (rest > 0x7fn ? 0x80 : 0);
+    }
+  }
+
+  #reserve(count: number): void {
+    if (this.#end + count <= this.#bytes.length) return;
+    const longer = Buffer.allocUnsafeSlow((this.#end + count) * 2);
+    this.#bytes.copy(longer, 0, 0, this.#end);
+    this.#bytes = longer;
+  }
+}
+
+function lengthOfVarint(value: number): number {
+  return value < 0x80 ? 1 : value < 0x4000 ? 2 : value < 0x20_0000 ? 3 : value < 0x1000_0000 ? 4 : 5;
+}

@@ -1,0 +1,50 @@
+import { once } from "node:events";
+import { connect, createServer, type Server, type Socket } from "node:net";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+
+/** Address to listen on or to connect to: a port of the loopback address, or the path of a unix socket. */
+export type Place = number | string;
+
+/** Accepts connections at `from` and forwards them to `to`, in both directions. Closing it ends its connections. */
+export function relay(from: Place, to: Place): Server {
+  const sockets = new Set<Socket>();
+  const server = createServer((near) => {
+    const far = typeof to === "number" ? connect(to, "127.0.0.1") : connect(to);
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      sockets.add(one);
+      // An error on either side closes both.
+      one.on("error", () => other.destroy()).pipe(other);
+      one.on("close", () => {
+        sockets.delete(one);
+        other.destroy();
+      });
+    }
+  });
+  const close = server.close.bind(server);
+  server.close = (done) => {
+    for (const socket of sockets) socket.destroy();
+    return close(done);
+  };
+  return typeof from === "number" ? server.listen(from, "127.0.0.1") : server.listen(from);
+}
+
+/** Relays in a namespace of a laboratory, from each first place to the second; ends with the laboratory. */
+export async function relayIn(
+  laboratory: Laboratory,
+  namespace: string,
+  ...pairs: readonly (readonly [from: Place, to: Place])[]
+): Promise<void> {
+  const child = laboratory.start(namespace, [process.execPath, import.meta.filename, ...pairs.flat().map(String)]);
+  if (child.stdout !== null) await once(child.stdout, "data");
+}
+
+// `node relay.ts FROM TO [FROM TO]…` prints a line when it listens. A number is a port, other texts are paths.
+if (import.meta.main) {
+  const places = process.argv.slice(2).map((text): Place => (/^\d+$/.test(text) ? Number(text) : text));
+  for (let at = 0; at + 1 < places.length; at += 2)
+    await once(relay(places[at] ?? 0, places[at + 1] ?? 0), "listening");
+  process.stdout.write("ready\n");
+}
