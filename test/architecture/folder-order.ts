@@ -10,7 +10,7 @@ import { type Import, isProduction } from "./source-files.ts";
  * types and functions that everything else builds on.
  */
 export const folderOrder: Readonly<Record<string, readonly string[]>> = {
-  model: [".", "forward", "wire"],
+  model: [".", "wire"],
   process: [".", "connection", "health", "run", "trace"],
   watcher: [
     ...["source/decode", "source", "source/file", "source/api", "source/replay"],

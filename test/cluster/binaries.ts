@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { globSync, mkdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { assertNever } from "@kpng/model/assert-never.ts";
+import { assertNever } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { isExecutable } from "./child.ts";
 import { testCache, withLock } from "./test-cache.ts";

@@ -3,21 +3,15 @@ import { sliceKey } from "@kpng/model/endpoint.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { makeDecodeOptions } from "@kpng/watcher/source/decode/decoded.ts";
+import { connectKube } from "@kpng/watcher/source/kube/connect.ts";
+import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
+import { kubeSource } from "@kpng/watcher/source/kube/kube-source.ts";
+import type { ReflectorTiming } from "@kpng/watcher/source/kube/reflector.ts";
+import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Origin } from "@kpng/watcher/source/source.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
 import { Registry } from "prom-client";
 import { afterEach } from "vitest";
-import { makeDecodeOptions } from "../../services/watcher/src/source/decode/decode-options.ts";
-import { connectKube } from "../../services/watcher/src/source/kube/connect.ts";
-import type { KubeConnection } from "../../services/watcher/src/source/kube/connection.ts";
-import { kubeSource } from "../../services/watcher/src/source/kube/kube-source.ts";
-import type { ReflectorTiming } from "../../services/watcher/src/source/kube/reflector.ts";
-import type {
-  ClusterObjects,
-  ClusterSink,
-  Kind,
-  ObjectChange,
-  Origin,
-} from "../../services/watcher/src/source/source.ts";
-import { Store } from "../../services/watcher/src/store/store.ts";
 import { until } from "./until.ts";
 
 /** Summary of one call of a sink. */

@@ -1,10 +1,9 @@
 import { type ExplainedPacket, explainPacket } from "@kpng/watcher/inspect/explain/explain-packet.ts";
 import type { ProxySettings } from "@kpng/watcher/inspect/explain/packet.ts";
 import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
-import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
 import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
 import { decodeSlice } from "@kpng/watcher/source/decode/decode-slice.ts";
-import { type Decoded, showPath } from "@kpng/watcher/source/decode/decoded.ts";
+import { type Decoded, makeDecodeOptions, showPath } from "@kpng/watcher/source/decode/decoded.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { describe, expect, test } from "vitest";
 import { nodes } from "../scenario/build.ts";

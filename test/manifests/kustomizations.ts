@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { globSync } from "node:fs";
 import { dirname } from "node:path";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import { parseAllDocuments } from "yaml";
 import type { KubeObject } from "../cluster/api-client.ts";
 import type { Container, PodSpec } from "./pod-spec.ts";

@@ -1,4 +1,4 @@
-import { isIn } from "@kpng/model/cidr.ts";
+import { isIn } from "@kpng/model/address.ts";
 import type { Match, Rule, Ruleset } from "./parse-ruleset.ts";
 
 /** A packet on its path through a node. */

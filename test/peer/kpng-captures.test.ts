@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { toJson } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
+import { makeDecodeOptions } from "@kpng/watcher/source/decode/decoded.ts";
 import { loadInput } from "@kpng/watcher/source/file/read-inputs.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";

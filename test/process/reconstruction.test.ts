@@ -7,7 +7,7 @@ import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { ViewState } from "@kpng/backend-kit/state/view-state.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
-import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";

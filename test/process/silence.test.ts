@@ -3,9 +3,9 @@ import { type ConnectionState, followView } from "@kpng/backend-kit/receive/foll
 import { reset, sync } from "@kpng/backend-kit/testing/ops.ts";
 import { playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
+import { readClientTls, readServerTls } from "@kpng/process/credential-files.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
-import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { node, service } from "@kpng/watcher/testing/build.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";

@@ -1,6 +1,6 @@
 import { dialWatchers, findFreshWatcher } from "@kpng/backend-kit/discovery/dial-watchers.ts";
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
-import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import { ForwardGate } from "@kpng/model/forward.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Store } from "@kpng/watcher/store/store.ts";

@@ -183,15 +183,13 @@ test("headers and names come from OpenTelemetry's variables, and the last spans 
   expect(span?.resource).toMatchObject({ "service.name": "proxy-control", "k8s.cluster.name": "test" });
 });
 
-test("the error for an invalid header has its name and not its value", async () => {
-  const watcher = await watch({ OTEL_EXPORTER_OTLP_HEADERS: "x=y,secret" });
-  watcher.stop();
-  expect(await watcher.ended).toBe(0);
-  expect(watcher.stderr()).toContain("OTEL_EXPORTER_OTLP_HEADERS: entry 2 of 2 is not name=value");
+test("the error for an invalid header does not contain its value", async () => {
   const refused = kpng(["file", "-i", at("input.yaml"), "to-api"], { OTEL_EXPORTER_OTLP_HEADERS: "a=secr\u00e9t" });
   expect(await refused.ended).toBe(1);
-  expect(refused.stderr()).toContain("[BAD_OPTION] OTEL_EXPORTER_OTLP_HEADERS: entry 1 of 1");
-  for (const program of [watcher, refused]) expect(program.stderr()).not.toContain("secr");
+  expect(refused.stderr()).toContain(
+    "[BAD_OPTION] OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_HEADERS is invalid",
+  );
+  expect(refused.stderr()).not.toContain("secr");
 });
 
 test.each([

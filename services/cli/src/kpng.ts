@@ -1,5 +1,5 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
-import { formatVersion } from "@kpng/process/run/version.ts";
+import { formatVersion } from "@kpng/process/run/run-process.ts";
 import { Command } from "commander";
 import packageJson from "../package.json" with { type: "json" };
 import { loadBackends } from "./commands/backends.ts";

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { parseAddress, parseCidr, withoutDottedIPv6 } from "./address.ts";
 import { IPSetSchema } from "./gen/localv1/api_pb.ts";
-import { decodeAddresses } from "./wire/addresses.ts";
+import { decodeAddresses } from "./wire/service-message.ts";
 
 test.each([
   ["::10.96.0.1", undefined],

@@ -1,9 +1,9 @@
-import { isIP } from "node:net";
+import { BlockList, isIP } from "node:net";
 import ipaddr from "ipaddr.js";
 
 /**
  * Address family, IPv4 or IPv6. Most of kpng works once per family: a Service may have other endpoints for IPv4 than
- * for IPv6. All packages use the types and parsers of this file.
+ * for IPv6.
  */
 export type Family = "v4" | "v6";
 
@@ -14,8 +14,6 @@ export const families: readonly Family[] = ["v4", "v6"];
  * Addresses of both families, each in the order of the Kubernetes object.
  *
  * *Shape:* canonical text, no zone, no port: `{ v4: ["10.0.1.7"], v6: ["fd00::7"] }`.
- *
- * Endpoints and Services contain it. Whether an address is in a CIDR is answered by `isIn` of `cidr.ts`.
  */
 export interface AddressSet {
   readonly v4: readonly string[];
@@ -103,4 +101,28 @@ export function toAddressSet(texts: readonly string[]): {
 /** Formats an address with a port: `10.0.0.1:80`, `[fd00::1]:80`. */
 export function addressAndPort(address: string, port: number | string): string {
   return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+}
+
+const known = new Map<string, BlockList>();
+
+/** Bound of `known`: more than a cluster has ranges. Single addresses, which come and go with pods, are not in it. */
+const maxKnown = 10_000;
+
+/**
+ * True if an address is in a CIDR of the same family; `cidr` may also be a single address. Used for the source ranges
+ * of Services, for node-port addresses, and to recognize pods.
+ */
+export function isIn(address: string, cidr: string): boolean {
+  if (!cidr.includes("/")) return address === cidr;
+  let list = known.get(cidr);
+  if (list === undefined) {
+    const [network = "", size = ""] = cidr.split("/");
+    const isV6 = cidr.includes(":");
+    if (size === (isV6 ? "128" : "32")) return address === network;
+    list = new BlockList();
+    list.addSubnet(network, Number(size), isV6 ? "ipv6" : "ipv4");
+    if (known.size >= maxKnown) known.clear();
+    known.set(cidr, list);
+  }
+  return list.check(address, address.includes(":") ? "ipv6" : "ipv4");
 }

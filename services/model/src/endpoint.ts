@@ -2,8 +2,7 @@ import type { AddressSet } from "./address.ts";
 import type { Protocol, ServiceKey } from "./service.ts";
 
 /**
- * A port of an endpoint. Sources decode EndpointSlices to the types in this file, of which the store consists; they are
- * separate from the types in `node-view.ts`, which describe what one node sees.
+ * A port of an endpoint.
  *
  * Source: EndpointSlice.ports[].
  */

@@ -5,7 +5,7 @@ import type { Service, ServiceKey } from "./service.ts";
 
 /**
  * A boolean for each address family. The types in this file are what a watcher sends to one node, and what a backend
- * puts into effect; they are separate from `service.ts`, `endpoint.ts` and `node.ts`, which describe the cluster.
+ * puts into effect; `service.ts`, `endpoint.ts` and `node.ts` describe the cluster.
  */
 export interface FamilyFlags {
   readonly v4: boolean;

@@ -1,6 +1,6 @@
 /**
  * A Node reduced to what a proxy uses. Sources decode Nodes to this type; the view of a node contains the node itself.
- * Source: core/v1 Node. Separate from `node-view.ts`, whose `ViewNode` is the part that a node sees of itself.
+ * Source: core/v1 Node.
  */
 export interface Node {
   readonly name: string;

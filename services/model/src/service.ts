@@ -1,9 +1,6 @@
 import type { AddressSet } from "./address.ts";
 
-/**
- * Protocols that Services can have. The types in this file are the Services of the store and the views; sources decode
- * core/v1 Services to them.
- */
+/** Protocols that Services can have. */
 export type Protocol = "TCP" | "UDP" | "SCTP";
 
 /** `Cluster` uses all usable endpoints, `Local` only endpoints on the node. */

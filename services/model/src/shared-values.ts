@@ -26,9 +26,8 @@ const texts = new SharedValues<string>();
 /**
  * Returns an equal text: the same object for all calls with this text.
  *
- * The decoders of EndpointSlices, state files and messages call the functions of this file. Most values of an endpoint
- * recur in many others: the name of a node, a list of ports, a few flags. With one object for equal values, a view
- * takes a third of the memory.
+ * Most values of an endpoint recur in many others: the name of a node, a list of ports, a few flags. With one object
+ * for equal values, a view takes a third of the memory.
  */
 export function shareText(text: string): string {
   return texts.get(text, text);

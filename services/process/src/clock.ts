@@ -1,10 +1,6 @@
-import { waitMs } from "./wait.ts";
+import { type Wakeup, waitMs } from "./wait.ts";
 
-/**
- * Injectable clock. Code that waits takes it as a parameter, so that a test can pass a {@link ManualClock} and need not
- * wait: the sync loop of backends, for example, and the watcher when it drains connections. Separate from
- * `wallClockMs`, which is for times that travel between processes.
- */
+/** A clock as a parameter, so that a test can pass a {@link ManualClock} and need not wait. */
 export interface Clock {
   /** Monotonic time in milliseconds, from an arbitrary start. */
   readonly nowMs: () => number;
@@ -14,3 +10,73 @@ export interface Clock {
 
 /** The real clock: `performance.now` and timers of Node.js. */
 export const realClock: Clock = { nowMs: () => performance.now(), wait: waitMs };
+
+/**
+ * Wakes a {@link Wakeup} at a given time, for loops that wait for events or for the time of their next work.
+ *
+ * It keeps the timer of the earliest time until it rings, instead of a timer for each wait: most waits end with an
+ * event, and a timer that is cancelled each time costs more than one that rings in vain. So a loop may be woken when
+ * nothing is due.
+ *
+ * *Bound:* one timer for each call with a time before that of the next alarm, until the latest of these times.
+ */
+export class Alarm {
+  readonly #wakeup: Wakeup;
+  readonly #clock: Clock;
+  #atMs = Number.POSITIVE_INFINITY;
+
+  constructor(wakeup: Wakeup, clock: Clock) {
+    this.#wakeup = wakeup;
+    this.#clock = clock;
+  }
+
+  /** Wakes at `atMs` of the clock or before; never for an infinite time. Wakes at once when `signal` aborts. */
+  set(atMs: number, signal: AbortSignal): void {
+    if (atMs >= this.#atMs) return;
+    this.#atMs = atMs;
+    void this.#clock.wait(Math.max(0, atMs - this.#clock.nowMs()), signal).then(() => {
+      // An earlier alarm may have replaced this one.
+      if (this.#atMs === atMs) this.#atMs = Number.POSITIVE_INFINITY;
+      this.#wakeup.wake();
+    });
+  }
+}
+
+/** Length and randomness of the delays between retries. */
+export interface BackoffOptions {
+  /** First delay, in milliseconds. Default 800; at least 1, because doubling 0 gives 0. */
+  readonly minMs?: number | undefined;
+  /** Longest delay, in milliseconds. Default 30 000. */
+  readonly maxMs?: number | undefined;
+  /** Random share of each delay, 0 to 1. Default 0.5: a delay lasts between half and all of its nominal length. */
+  readonly jitter?: number | undefined;
+  /** Returns a number from 0 up to but not including 1. Default Math.random. */
+  readonly random?: (() => number) | undefined;
+}
+
+/**
+ * Delays between retries: they double from `minMs` to `maxMs`. Each is shortened at random, so that thousands of nodes
+ * that lost the same peer do not reconnect at the same moment. It only computes delays; the caller waits.
+ */
+export class Backoff {
+  readonly #options: Required<{ [K in keyof BackoffOptions]: NonNullable<BackoffOptions[K]> }>;
+  #stepMs: number;
+
+  constructor({ minMs = 800, maxMs = 30_000, jitter = 0.5, random = Math.random }: BackoffOptions = {}) {
+    this.#options = { minMs: Math.max(1, minMs), maxMs, jitter, random };
+    this.#stepMs = this.#options.minMs;
+  }
+
+  /** Returns the delay before the next attempt, in milliseconds. */
+  nextMs(): number {
+    const { maxMs, jitter, random } = this.#options;
+    const stepMs = this.#stepMs;
+    this.#stepMs = Math.min(stepMs * 2, maxMs);
+    return Math.round(stepMs * (1 - jitter * random()));
+  }
+
+  /** Starts again at `minMs`. Call it when an attempt has made progress, not when it has only connected. */
+  reset(): void {
+    this.#stepMs = this.#options.minMs;
+  }
+}

@@ -1,5 +1,4 @@
 import { pino } from "pino";
-import { RepeatLimit } from "./repeat-limit.ts";
 
 /** Lowest severity that is logged; "off" for nothing. */
 export type LogLevel = "off" | "error" | "info" | "debug";
@@ -23,8 +22,7 @@ export interface Log {
 
 /**
  * Returns a log that writes to standard error, or to `write` in tests. Repeated lines are held back (see {@link
- * RepeatLimit}), except lines of level "debug". Each program calls it once. `RepeatLimit` decides which repetitions are
- * held back; this file formats and writes.
+ * RepeatLimit}), except lines of level "debug".
  */
 export function createLog(
   level: LogLevel = "info",
@@ -85,4 +83,90 @@ export function reasonOf(error: unknown): string {
   if (error.cause === undefined) return message;
   const cause = reasonOf(error.cause);
   return message.includes(cause) ? message : `${message}: ${cause}`;
+}
+
+/**
+ * Returns an address, or a list of addresses, in a form that may be printed: everything before the last `@` is hidden,
+ * because it may contain a password.
+ *
+ * *Example:* `http://user:secret@host:80` is `http://***@host:80`.
+ */
+export function withoutCredentials(address: string): string {
+  // Up to the last @: a password may contain characters that are not allowed in one, such as slashes and commas.
+  return address.replace(/^([a-z0-9+.-]+:\/\/)?.*@/is, "$1***@");
+}
+
+/** Options of a {@link RepeatLimit}. */
+export interface RepeatLimitOptions {
+  /** Events with the same key that pass within a window. Default 5. */
+  readonly burst?: number | undefined;
+  /** Windows that may be open at the same time. Default 1 000. */
+  readonly maxKeys?: number | undefined;
+  /** Calls `callback` once after `ms` milliseconds. Default: a timer that does not keep the process alive. */
+  readonly schedule?: ((callback: () => void, ms: number) => void) | undefined;
+}
+
+/** Length of a window, which begins with the first event of a key, in milliseconds. */
+const windowMs = 60_000;
+
+interface Window {
+  passed: number;
+  heldBack: number;
+  /** Reports the newest event that was held back, with the number of those held back. */
+  report: (heldBackCount: number) => void;
+}
+
+/**
+ * Limits repeated events, such as log lines: within a window the first few events of a key pass, and at its end the
+ * newest of the others is reported with their number, so that a recurring fault does not fill the disk.
+ *
+ * *Bound:* `maxKeys` windows; beyond that, the oldest window ends early.
+ */
+export class RepeatLimit {
+  readonly #burst: number;
+  readonly #maxKeys: number;
+  readonly #schedule: (callback: () => void, ms: number) => void;
+  readonly #windows = new Map<string, Window>();
+
+  constructor({ burst = 5, maxKeys = 1_000, schedule = later }: RepeatLimitOptions = {}) {
+    this.#burst = burst;
+    this.#maxKeys = maxKeys;
+    this.#schedule = schedule;
+  }
+
+  /**
+   * Calls `report` with 0 at once, or, if it is the newest event of its key that is held back, at the end of the window
+   * with the number of events held back.
+   */
+  add(key: string, report: (heldBackCount: number) => void): void {
+    const window = this.#windows.get(key) ?? this.#open(key, report);
+    if (window.passed < this.#burst) {
+      window.passed += 1;
+      report(0);
+      return;
+    }
+    window.heldBack += 1;
+    window.report = report;
+  }
+
+  #open(key: string, report: Window["report"]): Window {
+    for (const oldest of this.#windows.keys()) {
+      if (this.#windows.size < this.#maxKeys) break;
+      this.#end(oldest, this.#windows.get(oldest));
+    }
+    const window: Window = { passed: 0, heldBack: 0, report };
+    this.#windows.set(key, window);
+    this.#schedule(() => this.#end(key, window), windowMs);
+    return window;
+  }
+
+  #end(key: string, window: Window | undefined): void {
+    if (window === undefined || this.#windows.get(key) !== window) return;
+    this.#windows.delete(key);
+    if (window.heldBack > 0) window.report(window.heldBack);
+  }
+}
+
+function later(callback: () => void, ms: number): void {
+  setTimeout(callback, ms).unref();
 }

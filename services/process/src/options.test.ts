@@ -1,6 +1,6 @@
 import { Command } from "commander";
 import { expect, test, vi } from "vitest";
-import { Backoff } from "./backoff.ts";
+import { Backoff } from "./clock.ts";
 import { addOptions, nodeNameOption, parseDurationMs, parseMemory, parsePositiveDurationMs } from "./options.ts";
 
 test.each([

@@ -1,4 +1,16 @@
-import { CodedError } from "./coded-error.ts";
+/**
+ * An error with a code that has a row in docs/errors.md. Nearly every package has a subclass with a closed set of codes.
+ *
+ * *Shape of the message:* `[CODE] what happened to what: the tool's own words`.
+ */
+export abstract class CodedError<Code extends string> extends Error {
+  readonly code: Code;
+
+  constructor(code: Code, message: string, options?: ErrorOptions) {
+    super(`[${code}] ${message}`, options);
+    this.code = code;
+  }
+}
 
 /** Codes of {@link ProcessError}. */
 export type ProcessErrorCode =
@@ -10,10 +22,7 @@ export type ProcessErrorCode =
   | "REQUEST_FAILED"
   | "OUTPUT_FAILED";
 
-/**
- * An error of a process as a whole: an option, a listener, a file that an option names, or a command that failed. This
- * package, the backends and `kpng` throw it. For their other errors, packages have classes and codes of their own.
- */
+/** An error of a process as a whole: an option, a listener, a file that an option names, or a command that failed. */
 export class ProcessError extends CodedError<ProcessErrorCode> {
   override readonly name = "ProcessError";
 }

@@ -6,7 +6,7 @@ const readFlags = constants.O_RDONLY | constants.O_NONBLOCK;
 
 /**
  * Reads a file that an operator names, such as a certificate. Symbolic links are followed: files of mounted Secrets and
- * ConfigMaps are links. The readers of TLS files and tokens call it.
+ * ConfigMaps are links.
  *
  * The functions of this file are for files whose folder another user may be able to write: a FIFO in their place would
  * block the process, a device would never end, and a symbolic link would redirect what a privileged process writes.
@@ -27,8 +27,6 @@ export function readRegularFile(path: string, maxBytes: number): Buffer {
  * Opens a file that an earlier run of this program created, for reading. The last part of `path` must not be a link.
  *
  * Errors: as for {@link readRegularFile}.
- *
- * Backends open their saved view and their list of known watchers with it.
  */
 export async function openOwnFile(path: string, maxBytes: number): Promise<FileHandle> {
   const file = await open(path, readFlags | constants.O_NOFOLLOW);
@@ -45,8 +43,6 @@ export async function openOwnFile(path: string, maxBytes: number): Promise<FileH
  * Creates a file with mode 0600 for writing. Whatever has its name is deleted first, except a folder.
  *
  * Errors: those of the file system, for example if another process creates the file at the same time.
- *
- * Backends save the same files with it.
  */
 export async function createOwnFile(path: string): Promise<FileHandle> {
   await rm(path, { force: true });

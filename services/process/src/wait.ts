@@ -1,9 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
-/**
- * Resolves after `ms` milliseconds, or as soon as `signal` aborts; never rejects. Sources, servers, the sync loop and
- * queries share the functions of this file; code that tests run with a `ManualClock` gets this one as a parameter.
- */
+/** Resolves after `ms` milliseconds, or as soon as `signal` aborts; never rejects. */
 export async function waitMs(ms: number, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return;
   await sleep(ms, undefined, { signal }).catch(() => undefined);
@@ -16,8 +13,8 @@ export function aborted(signal: AbortSignal): Promise<void> {
 }
 
 /**
- * A repeatable event: each call of `wake` wakes everything that waits at that time. Stores, sources, connections and
- * the sync loop of backends wait with it. Unlike with an EventEmitter, a caller has no listener to remove.
+ * A repeatable event: each call of `wake` wakes everything that waits at that time. Unlike with an EventEmitter, a
+ * caller has no listener to remove.
  */
 export class Wakeup {
   #waiting = new Set<() => void>();

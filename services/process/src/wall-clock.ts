@@ -39,10 +39,7 @@ export class WallClock {
 
 const clock = new WallClock();
 
-/**
- * Milliseconds since 1970, with fractions; see {@link WallClock}. The store, the sources and the backends call it.
- * Separate from `Clock`, which is for delays and time limits and never jumps.
- */
+/** Milliseconds since 1970, with fractions; see {@link WallClock}. For delays and time limits, use `Clock`: it never jumps. */
 export function wallClockMs(): number {
   return clock.now();
 }

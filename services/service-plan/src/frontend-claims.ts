@@ -1,7 +1,6 @@
 import { addressAndPort } from "@kpng/model/address.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import type { Frontend, ServicePlan } from "./service-plan.ts";
 
 /**

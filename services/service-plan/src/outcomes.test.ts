@@ -1,5 +1,5 @@
-import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import { endpoint, port, service } from "@kpng/model/testing/views.ts";
+import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/outcomes.ts";
 import { expect, test } from "vitest";
 import { outcomes } from "./outcomes.ts";
 import { indexPlans } from "./plan-node.ts";

@@ -1,10 +1,39 @@
-import { isIn } from "@kpng/model/cidr.ts";
-import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
+import { isIn } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { frontendId } from "./frontend-claims.ts";
-import type { PlannedFrontend, PlannedNode } from "./plan-node.ts";
-import { isLoopback } from "./plan-node.ts";
+import { isLoopback, type PlannedFrontend, type PlannedNode } from "./plan-node.ts";
 import type { AllowedSources, Frontend, NodePlan, PodTraffic, Route, Sender } from "./service-plan.ts";
+
+/**
+ * The first packet of a connection, as it arrives at a node or leaves a process on it.
+ *
+ * Two packages compute the possible {@link PacketOutcome}s of a packet: `service-plan` from the Services of a node, and
+ * `packet-tracer` from the text of its rules. Tests compare the two, so they share these types.
+ */
+export interface FirstPacket {
+  /** *Shape:* as in rules: `tcp`, `udp`, `sctp`. */
+  readonly protocol: string;
+  readonly source: string;
+  readonly destination: string;
+  readonly port: number;
+  /** The interface that it arrives on; undefined if the node itself sends it. */
+  readonly inInterface: string | undefined;
+}
+
+/** A possible fate of the first packet of a connection. */
+export type PacketOutcome =
+  | {
+      readonly kind: "to";
+      readonly address: string;
+      readonly port: number;
+      readonly isMasqueraded: boolean;
+      /** How long the client stays with this endpoint, if affinity led here; absent if chance did. *Unit:* seconds. */
+      readonly affinitySeconds?: number;
+    }
+  | { readonly kind: "refused" }
+  | { readonly kind: "dropped" }
+  /** No rule changed its destination or stopped it; `isAccepted` if a rule let it pass. */
+  | { readonly kind: "untouched"; readonly isAccepted?: true };
 
 /**
  * A mode of kube-proxy. The modes differ for packets that no plan is about: nftables mode refuses unknown ports of

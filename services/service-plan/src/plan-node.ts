@@ -1,5 +1,4 @@
-import { type AddressSet, type Family, parseAddress, parseCidr } from "@kpng/model/address.ts";
-import { isIn } from "@kpng/model/cidr.ts";
+import { type AddressSet, type Family, isIn, parseAddress, parseCidr } from "@kpng/model/address.ts";
 import type { ViewNode } from "@kpng/model/node-view.ts";
 import { FrontendClaims, type FrontendId, frontendId } from "./frontend-claims.ts";
 import type { Frontend, NodePlan, PodTraffic, ServicePlan, ServicePortPlan } from "./service-plan.ts";

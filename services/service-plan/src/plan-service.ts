@@ -1,9 +1,8 @@
 import { isIPv4, isIPv6 } from "node:net";
-import { type AddressSet, addressAndPort, type Family, parseCidr } from "@kpng/model/address.ts";
-import { isIn } from "@kpng/model/cidr.ts";
+import { type AddressSet, addressAndPort, type Family, isIn, parseCidr } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import type {
   AllowedSources,
   EndpointAddress,

@@ -7,13 +7,13 @@ export type { IPFilter, Service, ServiceKey, ServicePort } from "@kpng/model/ser
 export { type DialOptions, dial } from "@kpng/process/connection/dial.ts";
 export { Health, type PartHealth } from "@kpng/process/health/health.ts";
 export { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
-export { runTasks, runWithMain } from "@kpng/process/run/run-tasks.ts";
 export type { Task } from "@kpng/process/task.ts";
+export { runTasks, runWithMain } from "@kpng/process/task.ts";
 export { openTracing } from "@kpng/process/trace/open-tracing.ts";
 export type { TracedProcess, Tracing } from "@kpng/process/trace/tracing.ts";
 export { inspection } from "./inspect/inspection.ts";
 export { type ApiSourceOptions, apiSource } from "./source/api/api-source.ts";
-export { type DecodeGlobs, type DecodeOptions, makeDecodeOptions } from "./source/decode/decode-options.ts";
+export { type DecodeGlobs, type DecodeOptions, makeDecodeOptions } from "./source/decode/decoded.ts";
 export { type FileSourceOptions, fileSource } from "./source/file/file-source.ts";
 export { connectKube } from "./source/kube/connect.ts";
 export { type KubeSourceOptions, kubeSource } from "./source/kube/kube-source.ts";

@@ -12,17 +12,16 @@ import { countRepairs, driftCheck } from "@kpng/backend-kit/proxy/serve-task.ts"
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { Health } from "@kpng/process/health/health.ts";
-import { makeClosedCounter } from "@kpng/process/health/probe-server.ts";
-import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
+import { registerProcessMetrics } from "@kpng/process/health/status-server.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makeConnectionMetrics } from "@kpng/watcher/connection/connections.ts";
 import { Refusals } from "@kpng/watcher/connection/limits.ts";
 import { makeReviewCounter } from "@kpng/watcher/identity/token-checker.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
-import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
+import { makeDecodeOptions } from "@kpng/watcher/source/decode/decoded.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
 import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/observe-reflector.ts";
-import { observeCurrency } from "@kpng/watcher/store/observe-currency.ts";
+import { observeCurrency } from "@kpng/watcher/store/currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { makeCertificateMetrics } from "@kpng/watcher/stream/serve/reload-tls.ts";
@@ -37,10 +36,7 @@ const log = createLog("error");
 type Register = (registry: Registry) => void | Promise<void>;
 
 const groups: Readonly<Record<string, Register>> = {
-  process: (registry) => {
-    registerProcessMetrics(registry, new Health());
-    makeClosedCounter(registry);
-  },
+  process: (registry) => registerProcessMetrics(registry, new Health()),
   watcher: (registry) => {
     const store = new Store();
     observeStore(store, registry);

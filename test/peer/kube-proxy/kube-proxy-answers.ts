@@ -1,5 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
+import type { PacketOutcome } from "@kpng/service-plan/outcomes.ts";
 import { parseRuleset, type Rule, type Ruleset } from "../../packet-tracer/parse-ruleset.ts";
 import { type TracedNode, trace } from "../../packet-tracer/trace.ts";
 import { onlyDestination, onlyPort } from "../../packet-tracer/walk.ts";

@@ -1,9 +1,9 @@
+import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
+import type { Snapshot } from "@kpng/watcher/store/snapshot.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
-import { followView } from "../../../services/backend-kit/src/receive/follow-view.ts";
-import type { Snapshot } from "../../../services/watcher/src/store/snapshot.ts";
 import { RunningSource } from "../../cluster/run-source.ts";
 
 /** Results of our side for the cluster. */

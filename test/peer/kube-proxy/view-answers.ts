@@ -1,5 +1,4 @@
-import { type Family, families } from "@kpng/model/address.ts";
-import { isIn } from "@kpng/model/cidr.ts";
+import { type Family, families, isIn } from "@kpng/model/address.ts";
 import type { ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { ServicePort } from "@kpng/model/service.ts";
 import type { Answers } from "./kube-proxy-answers.ts";

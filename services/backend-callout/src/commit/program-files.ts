@@ -4,7 +4,7 @@ import { type FileHandle, open, unlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import { CodedError } from "@kpng/process/coded-error.ts";
+import { CodedError } from "@kpng/process/process-error.ts";
 
 /** Failures of a run of the program; each code has a row in docs/errors.md. */
 type CalloutErrorCode = "INPUT_FAILED" | "PROGRAM_MISSING" | "PROGRAM_FAILED" | "PROGRAM_KILLED" | "PROGRAM_TIMEOUT";

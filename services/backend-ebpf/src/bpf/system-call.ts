@@ -1,6 +1,6 @@
 import { createRequire } from "node:module";
 import { getSystemErrorMessage } from "node:util";
-import { CodedError } from "@kpng/process/coded-error.ts";
+import { CodedError } from "@kpng/process/process-error.ts";
 
 /** Codes of errors of kpng-ebpf. `docs/errors.md` explains each. */
 export type BackendEbpfErrorCode = "BPF_UNSUPPORTED" | "BPF_FAILED" | "PROGRAM_REJECTED" | "CGROUP_UNKNOWN";

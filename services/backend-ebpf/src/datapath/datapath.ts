@@ -2,8 +2,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync } 
 import { release } from "node:os";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
-import type { Family } from "@kpng/model/address.ts";
-import { isIn } from "@kpng/model/cidr.ts";
+import { type Family, isIn } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";

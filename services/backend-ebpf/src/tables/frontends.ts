@@ -1,5 +1,4 @@
-import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { transactionStart } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { type RuleChange, type RuleDifference, transactionStart } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type {

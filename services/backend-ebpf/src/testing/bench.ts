@@ -1,6 +1,6 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
+import { keepYoungGenerationSmall } from "@kpng/process/run/memory.ts";
 import type { Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { readEbpfSettings } from "../backend.ts";

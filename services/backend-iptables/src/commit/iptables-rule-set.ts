@@ -1,17 +1,17 @@
-import type {
-  FamilyPlan,
-  InstalledState,
-  RuleChange,
-  RuleDifference,
-  RuleList,
-  RuleSet,
+import {
+  type FamilyPlan,
+  type InstalledState,
+  type RuleChange,
+  type RuleDifference,
+  type RuleList,
+  type RuleSet,
+  transactionStart,
 } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { transactionStart } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { GuardedSysctl } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { DesiredChains, putPlan } from "../diff/desired-chains.ts";

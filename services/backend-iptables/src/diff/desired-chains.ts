@@ -1,7 +1,7 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import type { RuleList } from "../render/chains.ts";
 import { type FixedRules, recordChain, renderRecord } from "../render/fixed-chains.ts";
 import type { RenderOptions } from "../render/render-options.ts";

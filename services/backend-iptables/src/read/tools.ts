@@ -1,8 +1,8 @@
 import { existsSync } from "node:fs";
 import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { type Family, families } from "@kpng/model/address.ts";
-import { CodedError } from "@kpng/process/coded-error.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { CodedError } from "@kpng/process/process-error.ts";
 
 /** `docs/errors.md` explains each code. */
 type BackendIptablesErrorCode =

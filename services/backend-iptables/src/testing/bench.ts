@@ -7,7 +7,7 @@ import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
-import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
+import { keepYoungGenerationSmall } from "@kpng/process/run/memory.ts";
 import { type IptablesChange, IptablesRuleSet } from "../commit/iptables-rule-set.ts";
 import { restoreRules } from "../commit/open-rule-sets.ts";
 import { scanRules } from "../read/read-rules.ts";

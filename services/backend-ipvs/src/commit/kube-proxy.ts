@@ -1,6 +1,5 @@
 import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
-import { type AddressSet, type Family, families, withoutDottedIPv6 } from "@kpng/model/address.ts";
-import { isIn } from "@kpng/model/cidr.ts";
+import { type AddressSet, type Family, families, isIn, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { addressesOn, isRecorded, parseSets, readServers } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";

@@ -1,4 +1,4 @@
-import { isIn } from "@kpng/model/cidr.ts";
+import { isIn } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type ObjectKind, type ObjectMap, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { CodedError } from "@kpng/process/coded-error.ts";
+import { CodedError } from "@kpng/process/process-error.ts";
 import { isUdpMark, type MarkRange, markRange } from "./firewall-marks.ts";
 
 /**

@@ -1,3 +1,4 @@
+import { clientOptions } from "@kpng/process/credential-files.ts";
 import {
   logLevelOption,
   nodeNameOption,
@@ -7,8 +8,7 @@ import {
   parseProxyName,
   statusServerOptions,
 } from "@kpng/process/options.ts";
-import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
-import { clientOptions } from "@kpng/process/token-file.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { defaultMessageBytes, defaultViewBytes } from "../receive/item-limits.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendContext } from "./backend-command.ts";

@@ -1,6 +1,6 @@
-import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import { ForwardGate } from "@kpng/model/forward.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import packageJson from "../../package.json" with { type: "json" };

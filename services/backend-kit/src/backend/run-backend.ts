@@ -1,16 +1,13 @@
 import { families } from "@kpng/model/address.ts";
+import { type ReadTls, type ReadToken, readClientTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
-import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
-import { runProcess } from "@kpng/process/run/run-process.ts";
-import { runWithMain } from "@kpng/process/run/run-tasks.ts";
-import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
-import { formatVersion } from "@kpng/process/run/version.ts";
+import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process/run/memory.ts";
+import { answersByExitCode, formatVersion, runProcess } from "@kpng/process/run/run-process.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { type ReadTls, readClientTls } from "@kpng/process/tls-files.ts";
-import { type ReadToken, readTokenFile } from "@kpng/process/token-file.ts";
+import { runWithMain } from "@kpng/process/task.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Command } from "commander";
@@ -129,7 +126,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const { keepsState = false } = backend;
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
   const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
-  const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics, log });
+  const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
   const isQuestion = backend.isQuestion?.(options) === true;
   const api = String(options.api);
   const follow = readFollowOptions(options);
@@ -172,14 +169,14 @@ export interface ObservedBackend {
 export function observeBackend(
   { proxyMode }: Pick<BackendCommand, "proxyMode">,
   options: ParsedOptions,
-  { health, metrics, log }: { readonly health: Health; readonly metrics: Registry; readonly log?: Log | undefined },
+  { health, metrics }: { readonly health: Health; readonly metrics: Registry },
 ): ObservedBackend {
   const addresses = {
     healthzBindAddress: textOption(options, "healthzBindAddress"),
     metricsBindAddress: textOption(options, "metricsBindAddress"),
   };
   if (proxyMode === undefined)
-    return { proxyHealth: undefined, tasks: statusServerTasks(addresses, health, metrics, log) };
+    return { proxyHealth: undefined, tasks: statusServerTasks(addresses, { health, metrics }) };
   const proxyHealth = new ProxyHealth({ families });
-  return { proxyHealth, tasks: proxyObserveTasks(addresses, { proxyHealth, health, metrics, log, mode: proxyMode }) };
+  return { proxyHealth, tasks: proxyObserveTasks(addresses, { proxyHealth, health, metrics, mode: proxyMode }) };
 }

@@ -1,5 +1,5 @@
 import { createReadStream } from "node:fs";
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
 import type { Command, Option } from "commander";

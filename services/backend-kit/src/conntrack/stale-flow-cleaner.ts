@@ -1,7 +1,7 @@
 import { type Family, families } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { Backoff } from "@kpng/process/backoff.ts";
+import { Backoff } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";

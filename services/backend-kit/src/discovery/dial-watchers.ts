@@ -1,14 +1,12 @@
 import { connect } from "node:net";
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { getOrMake } from "@kpng/model/collections.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { type ApiAddress, checkSecrecy, type DialOptions, dial } from "@kpng/process/connection/dial.ts";
-import { pushbackOf, retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
-import { staleHeader } from "@kpng/process/connection/stale-header.ts";
+import { pushbackOf, retryLaterError, staleHeader } from "@kpng/process/connection/reconnect.ts";
+import type { ReadTls, ReadToken, TlsFiles } from "@kpng/process/credential-files.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import type { ReadTls, TlsFiles } from "@kpng/process/tls-files.ts";
-import type { ReadToken } from "@kpng/process/token-file.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { BackendError } from "../types/backend-error.ts";
 import {

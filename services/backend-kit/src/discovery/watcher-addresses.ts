@@ -1,8 +1,7 @@
 import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
 import { type ApiAddress, parseApiAddress } from "@kpng/process/connection/dial.ts";
-import { reasonOf } from "@kpng/process/log.ts";
-import { withoutCredentials } from "@kpng/process/redact.ts";
+import { reasonOf, withoutCredentials } from "@kpng/process/log.ts";
 
 /** One address of a watcher, after names were resolved. */
 export interface WatcherAddress {

@@ -4,7 +4,7 @@ import { type FileHandle, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import type { Position } from "@kpng/model/forward/position.ts";
+import type { Position } from "@kpng/model/forward.ts";
 import {
   NodeSchema,
   type OpItem,
@@ -13,13 +13,12 @@ import {
   Set as WireSet,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { NodeView, ServiceItem, ViewChange } from "@kpng/model/node-view.ts";
-import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
-import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
-import { encodeNode } from "@kpng/model/wire/node-message.ts";
+import { endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
+import { decodeLocalOp, encodeNode } from "@kpng/model/wire/local-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { createOwnFile, openOwnFile } from "@kpng/process/regular-file.ts";
-import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { ViewState } from "../state/view-state.ts";
 import { nextTurn } from "../sync/next-turn.ts";
 import { BackendError } from "../types/backend-error.ts";

@@ -1,7 +1,7 @@
 import { accessSync, constants, mkdirSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import type { Position } from "@kpng/model/forward/position.ts";
+import type { Position } from "@kpng/model/forward.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";

@@ -13,7 +13,7 @@ import {
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
-import { listenOnSocket } from "@kpng/process/connection/listen-on-socket.ts";
+import { listenOnSocket } from "@kpng/process/connection/listen.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";

@@ -8,7 +8,7 @@ import {
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { view } from "@kpng/model/testing/views.ts";
-import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";

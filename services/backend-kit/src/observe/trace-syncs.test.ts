@@ -1,6 +1,6 @@
 import { view } from "@kpng/model/testing/views.ts";
 import { InMemoryTracing } from "@kpng/process/testing/in-memory-tracing.ts";
-import { formatTraceparent } from "@kpng/process/trace/traceparent.ts";
+import { formatTraceparent } from "@kpng/process/trace/tracing.ts";
 import { expect, test } from "vitest";
 import type { SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import { type Arrival, mergeArrivals } from "../types/sync-update.ts";

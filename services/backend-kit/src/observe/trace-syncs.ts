@@ -1,6 +1,11 @@
-import { hashText } from "@kpng/model/wire/hash.ts";
-import { parseTraceparent } from "@kpng/process/trace/traceparent.ts";
-import { recordSpan, type SpanAttributes, type Traceparent, type Tracing } from "@kpng/process/trace/tracing.ts";
+import { hashText } from "@kpng/model/wire/digest.ts";
+import {
+  parseTraceparent,
+  recordSpan,
+  type SpanAttributes,
+  type Traceparent,
+  type Tracing,
+} from "@kpng/process/trace/tracing.ts";
 import type { Arrival, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link TraceSyncs}. */

@@ -1,6 +1,6 @@
 import type { Health } from "@kpng/process/health/health.ts";
-import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
+import { runWithMain } from "@kpng/process/task.ts";
 import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
 import { HealthCheckServers, listenAddresses } from "../health-check/health-check-servers.ts";

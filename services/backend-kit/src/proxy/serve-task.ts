@@ -1,11 +1,10 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { Backoff } from "@kpng/process/backoff.ts";
-import { realClock } from "@kpng/process/clock.ts";
+import { Backoff, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
+import { runWithMain } from "@kpng/process/task.ts";
 import { Counter, type Registry } from "prom-client";
 import type { BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";

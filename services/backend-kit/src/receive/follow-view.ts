@@ -2,9 +2,7 @@ import { constants, zstdDecompressSync } from "node:zlib";
 import { create, fromBinary } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import { type CallOptions, Code, ConnectError, createClient } from "@connectrpc/connect";
-import { assertNever } from "@kpng/model/assert-never.ts";
-import type { Admission } from "@kpng/model/forward/forward-gate.ts";
-import type { Position } from "@kpng/model/forward/position.ts";
+import type { Admission, Position } from "@kpng/model/forward.ts";
 import {
   type BatchOp,
   Encoding,
@@ -14,10 +12,10 @@ import {
   type Ref,
   Sets,
 } from "@kpng/model/gen/localv1/api_pb.ts";
+import { assertNever } from "@kpng/model/narrowing.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
-import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/decode-local.ts";
-import { Reconnect } from "@kpng/process/connection/reconnect.ts";
-import { staleHeader } from "@kpng/process/connection/stale-header.ts";
+import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/local-message.ts";
+import { Reconnect, staleHeader } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";

@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { encodeBuckets, itemDigest } from "@kpng/model/wire/item-digest.ts";
+import { encodeBuckets, itemDigest } from "@kpng/model/wire/digest.ts";
 import { expect, test } from "vitest";
 import { HeldItems } from "./held-items.ts";
 

@@ -1,7 +1,7 @@
-import { assertNever } from "@kpng/model/assert-never.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
+import { assertNever } from "@kpng/model/narrowing.ts";
+import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wire/digest.ts";
 
 /** Effect of an operation of the stream on the digests; the item itself is not kept. */
 type StagedOp =

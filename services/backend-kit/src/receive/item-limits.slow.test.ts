@@ -11,7 +11,7 @@ import {
   ServiceSchema,
   Set as WireSet,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
 import { deleteEndpoint, pack, put, putEndpoint, putService, reset, sync } from "../testing/ops.ts";

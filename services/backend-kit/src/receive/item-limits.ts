@@ -3,7 +3,7 @@ import type { AddressSet } from "@kpng/model/address.ts";
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
-import type { LocalOp } from "@kpng/model/wire/decode-local.ts";
+import type { LocalOp } from "@kpng/model/wire/local-message.ts";
 import { BackendError } from "../types/backend-error.ts";
 
 /**

@@ -1,5 +1,5 @@
 import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
+import type { SyncMark } from "@kpng/model/wire/local-message.ts";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Acknowledgements, maxOutstanding, WatchRequests } from "./watch-requests.ts";
 

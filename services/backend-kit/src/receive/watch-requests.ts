@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import type { Transport } from "@connectrpc/connect";
-import type { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import type { ForwardGate } from "@kpng/model/forward.ts";
 import {
   type Ack,
   AckSchema,
@@ -12,7 +12,7 @@ import {
   type WatchReq,
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
+import type { SyncMark } from "@kpng/model/wire/local-message.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 import type { HeldItems } from "./held-items.ts";

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { noAddresses } from "@kpng/model/address.ts";
 import type { ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
-import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
 import { expect, test } from "vitest";
 import { readCapture } from "../testing/ops.ts";
 import { formatServiceLine, formatViewLines } from "./kpng-json.ts";

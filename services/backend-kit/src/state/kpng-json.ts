@@ -1,7 +1,7 @@
 import type { AddressSet } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { NodeView, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { IPFilter, Protocol, Service, ServicePort, UnknownPort } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 
 /** Numbers of KPNG's enum, which the JSON contains. */
 const protocolNumbers: Readonly<Record<Protocol, number>> = { TCP: 1, UDP: 2, SCTP: 3 };

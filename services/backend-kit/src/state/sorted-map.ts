@@ -1,5 +1,4 @@
-import { lowerBound } from "@kpng/model/binary-search.ts";
-import { compareText } from "@kpng/model/text-order.ts";
+import { compareText, lowerBound } from "@kpng/model/collections.ts";
 
 /** Entries per chunk. A change copies one chunk and the list of chunks; both are short, even with 10 000 keys. */
 const chunkSize = 128;

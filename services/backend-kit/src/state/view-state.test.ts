@@ -1,5 +1,5 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
-import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { deleteEndpoint, deleteService, putEndpoint, putNode, putService } from "../testing/ops.ts";

@@ -1,7 +1,7 @@
-import { assertNever } from "@kpng/model/assert-never.ts";
+import { compareText } from "@kpng/model/collections.ts";
+import { assertNever } from "@kpng/model/narrowing.ts";
 import type { NodeView, ServiceItem, ServiceView, ViewChange, ViewEndpoint, ViewNode } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Batch, ViewUpdate } from "../types/sync-update.ts";
 import { SortedMap } from "./sorted-map.ts";

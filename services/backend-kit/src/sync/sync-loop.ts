@@ -1,9 +1,7 @@
-import { Alarm } from "@kpng/process/alarm.ts";
-import { Backoff } from "@kpng/process/backoff.ts";
-import { type Clock, realClock } from "@kpng/process/clock.ts";
+import { Alarm, Backoff, type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { traceFields } from "@kpng/process/trace/traceparent.ts";
+import { traceFields } from "@kpng/process/trace/tracing.ts";
 import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import {

@@ -1,6 +1,6 @@
 import type { Family } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { type Clash, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { FamilyPlan, InstalledState, RuleChange, RuleDifference, RuleList, RuleSet } from "../proxy/rule-set.ts";

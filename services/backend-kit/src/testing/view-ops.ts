@@ -2,7 +2,7 @@ import { toBinary } from "@bufbuild/protobuf";
 import { type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
-import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
+import { endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { put } from "./ops.ts";
 

@@ -1,4 +1,4 @@
-import { CodedError } from "@kpng/process/coded-error.ts";
+import { CodedError } from "@kpng/process/process-error.ts";
 
 /** Error codes of the parts that all backends share; docs/errors.md has a row for each. */
 export type BackendErrorCode =

@@ -1,6 +1,6 @@
 import { addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { CodedError } from "@kpng/process/coded-error.ts";
+import { CodedError } from "@kpng/process/process-error.ts";
 import type { EndpointAddress, Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
 
 /** Codes of errors of kpng-userspace. `docs/errors.md` explains each. */

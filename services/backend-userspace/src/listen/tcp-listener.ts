@@ -1,7 +1,6 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
-import { parseCidr } from "@kpng/model/address.ts";
-import { isIn } from "@kpng/model/cidr.ts";
+import { isIn, parseCidr } from "@kpng/model/address.ts";
 import type { EndpointSetName, Frontend, NodePlan, Sender } from "@kpng/service-plan/service-plan.ts";
 import type { Balancer } from "../balance/balancer.ts";
 import { type Admitted, Connection, type RelayContext } from "../relay/connection.ts";

@@ -1,6 +1,11 @@
 import { type FrontendKey, ipFrontend, nodePortFrontend } from "@kpng/backend-kit/conntrack/udp-flows.ts";
-import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { transactionStart } from "@kpng/backend-kit/proxy/rule-set.ts";
+import {
+  type FamilyPlan,
+  type RuleChange,
+  type RuleList,
+  type RuleSet,
+  transactionStart,
+} from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import { type AddressSet, addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";

@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect, createServer, type TLSSocket, type TlsOptions } from "node:tls";
-import { minTlsVersion } from "@kpng/process/tls-files.ts";
+import { minTlsVersion } from "@kpng/process/credential-files.ts";
 import { rightsOfCertificate } from "@kpng/watcher/identity/client-rights.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";

@@ -1,11 +1,11 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import { prepareBackend } from "@kpng/backend-kit/backend/run-backend.ts";
+import { clientOptions } from "@kpng/process/credential-files.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
-import { runWithMain } from "@kpng/process/run/run-tasks.ts";
-import { clientOptions } from "@kpng/process/token-file.ts";
+import { answersByExitCode } from "@kpng/process/run/run-process.ts";
+import { runWithMain } from "@kpng/process/task.ts";
 import { Command } from "commander";
 import { readApiClient } from "../context/api-client.ts";
 import { type Options, withContext } from "../context/command-context.ts";

@@ -4,12 +4,12 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { type AnswerPage, statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { addOptions, logLevelOption, type OptionSpec, statusServerOptions } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
-import { runWithMain } from "@kpng/process/run/run-tasks.ts";
+import { answersByExitCode } from "@kpng/process/run/run-process.ts";
 import type { Task } from "@kpng/process/task.ts";
+import { runWithMain } from "@kpng/process/task.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
-import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
-import { observeCurrency } from "@kpng/watcher/store/observe-currency.ts";
+import { filterProxyNames } from "@kpng/watcher/source/source.ts";
+import { observeCurrency } from "@kpng/watcher/store/currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { localTransport } from "@kpng/watcher/stream/serve/routes.ts";
@@ -82,7 +82,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     const sourceSink = filterProxyNames(store, readProxyNames(options));
     const beside = [
       source.make(options, sourceSink, context),
-      ...statusServerTasks(options, health, metrics, context.log, pages),
+      ...statusServerTasks(options, { health, metrics, pages }),
     ];
     await runWithMain(main, beside, signal);
   });

@@ -1,5 +1,5 @@
 import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
-import { formatVersion } from "@kpng/process/run/version.ts";
+import { formatVersion } from "@kpng/process/run/run-process.ts";
 import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import { dialRemote, remoteOptions } from "../context/api-client.ts";

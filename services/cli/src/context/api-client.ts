@@ -1,8 +1,7 @@
 import type { Transport } from "@connectrpc/connect";
 import { type DialOptions, dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
+import { clientOptions, readClientTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
-import { readClientTls } from "@kpng/process/tls-files.ts";
-import { clientOptions, readTokenFile } from "@kpng/process/token-file.ts";
 import type { Options } from "./command-context.ts";
 
 /**

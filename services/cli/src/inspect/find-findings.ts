@@ -1,7 +1,7 @@
+import { getOrMake } from "@kpng/model/collections.ts";
 import { type Endpoint, type Node, ProtocolSchema, type Service } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import type { GetStatusResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { type Claimant, compareClaimants } from "@kpng/service-plan/frontend-claims.ts";
 import { formatAge, formatEnum, timestampMs } from "./print/text.ts";

@@ -1,7 +1,6 @@
+import { readServerTls, tlsOptions } from "@kpng/process/credential-files.ts";
 import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatableNonEmpty } from "@kpng/process/options.ts";
-import { collectWhenIdle } from "@kpng/process/run/idle-collection.ts";
-import { growOldGenerationByHalf } from "@kpng/process/run/v8-heap.ts";
-import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { collectWhenIdle, growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { statusPage } from "@kpng/watcher/page/status-page.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";

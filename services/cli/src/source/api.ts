@@ -1,9 +1,9 @@
 import { maxMessageOption } from "@kpng/backend-kit/backend/backend-options.ts";
 import { defaultMessageBytes } from "@kpng/backend-kit/receive/item-limits.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
+import { clientOptions } from "@kpng/process/credential-files.ts";
 import { parseDurationMs, parseMemory } from "@kpng/process/options.ts";
-import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
-import { clientOptions } from "@kpng/process/token-file.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { readApiClient } from "../context/api-client.ts";
 import { connect, kubeOptions } from "./kube.ts";

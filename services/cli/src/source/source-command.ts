@@ -1,9 +1,5 @@
 import { type OptionSpec, parseDurationMs, parseProxyName, repeatable } from "@kpng/process/options.ts";
-import {
-  type DecodeOptions,
-  defaultNodeLabels,
-  makeDecodeOptions,
-} from "@kpng/watcher/source/decode/decode-options.ts";
+import { type DecodeOptions, defaultNodeLabels, makeDecodeOptions } from "@kpng/watcher/source/decode/decoded.ts";
 import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import { standardStaleAfterMs } from "@kpng/watcher/source/probe-server.ts";
 import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";

@@ -8,12 +8,10 @@ import {
 } from "../gen/localv1/api_pb.ts";
 import type { ViewEndpoint } from "../node-view.ts";
 import type { Service } from "../service.ts";
-import { encodeAddresses } from "../wire/addresses.ts";
-import type { KpngEndpoint } from "../wire/endpoint-bytes.ts";
-import { setFirstAddresses } from "../wire/endpoint-message.ts";
-import { encodeProtocol } from "../wire/service-message.ts";
+import { type KpngEndpoint, setFirstAddresses } from "../wire/endpoint-message.ts";
+import { encodeAddresses, encodeProtocol } from "../wire/service-message.ts";
 
-// Encodes endpoints with the protobuf library. Tests of the watcher compare the bytes of `wire/endpoint-bytes.ts`,
+// Encodes endpoints with the protobuf library. Tests of the watcher compare the bytes of `wire/endpoint-message.ts`,
 // which encodes by hand, with these messages.
 
 /** Returns the message of `endpointBytes` for KPNG's clients. */

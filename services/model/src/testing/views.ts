@@ -1,7 +1,7 @@
 import { type AddressSet, toAddressSet } from "../address.ts";
+import { compareText } from "../collections.ts";
 import type { FamilyFlags, NodeView, ServiceView, ViewEndpoint, ViewNode } from "../node-view.ts";
 import { type Protocol, type Service, type ServiceKey, type ServicePort, serviceKey } from "../service.ts";
-import { compareText } from "../text-order.ts";
 
 /** Builders of views, with only the fields that a test is about. */
 

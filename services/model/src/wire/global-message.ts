@@ -13,26 +13,24 @@ import { type Endpoint as EndpointMessage, EndpointUseSchema } from "../gen/loca
 import type { Node } from "../node.ts";
 import type { Service } from "../service.ts";
 import { shareConditions, sharePorts, shareText } from "../shared-values.ts";
-import { decodeAddresses, encodeAddresses } from "./addresses.ts";
+import { hashBytes } from "./digest.ts";
 import { decodeEndpointPort, firstToFront, setFirstAddresses } from "./endpoint-message.ts";
-import { hashBytes } from "./hash.ts";
-import { decodeNode, encodeNode } from "./node-message.ts";
+import { decodeNode, encodeNode } from "./local-message.ts";
+import { WireError } from "./protobuf.ts";
 import {
+  decodeAddresses,
   decodeCidr,
   decodeService,
+  encodeAddresses,
   encodeProtocol,
   encodeService,
   setIfDefined,
   sortedByKey,
 } from "./service-message.ts";
-import { WireError } from "./wire-error.ts";
 
 /**
  * Returns the bytes of a ServiceInfo; with `isExtended` including the fields that KPNG does not have. Global messages
- * carry the whole cluster state, from a watcher to a relay and in recordings. Separate from the other files, which have
- * the messages of a node view.
- *
- * `globalProjection` calls the encoders of this file, and `applyGlobalOp` its decoders.
+ * carry the whole cluster state, from a watcher to a relay and in recordings.
  */
 export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8Array {
   const message = create(ServiceInfoSchema, { Service: encodeService(service, isExtended ? {} : undefined) });

@@ -1,7 +1,11 @@
+import { isIP } from "node:net";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { noAddresses, parseCidr, withoutDottedIPv6 } from "../address.ts";
+import { type AddressSet, noAddresses, parseCidr, toAddressSet, withoutDottedIPv6 } from "../address.ts";
+import { compareText } from "../collections.ts";
 import {
   type FamilyFlags as FamilyFlagsMessage,
+  type IPSet,
+  IPSetSchema,
   type PortMapping,
   type PortMappingSchema,
   type Service as ServiceMessage,
@@ -18,22 +22,16 @@ import {
   type ServiceType,
   type UnknownPort,
 } from "../service.ts";
-import { compareText } from "../text-order.ts";
-import { decodeAddresses, encodeAddresses } from "./addresses.ts";
-import { WireError } from "./wire-error.ts";
+import { WireError } from "./protobuf.ts";
 
 /**
- * Fields that KPNG does not have, sent only to subscribers with Feature Extended. This file converts Services to KPNG's
- * message and back, for node views and for the global stream. Endpoints and nodes have files of their own.
+ * Fields that KPNG does not have, sent only to subscribers with Feature Extended.
  */
 export interface ServiceExtension {
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }
 
-/**
- * Returns the message of a Service; exactly KPNG's without `extension`. The watcher calls it for node views and for
- * relays, and a backend for its saved view.
- */
+/** Returns the message of a Service; exactly KPNG's without `extension`. */
 export function encodeService(service: Service, extension?: ServiceExtension): ServiceMessage {
   return create(ServiceSchema, {
     Namespace: service.namespace,
@@ -210,4 +208,24 @@ export function sortedByKey(map: Readonly<Record<string, string>>): Record<strin
  */
 export function setIfDefined<K extends string, V>(name: K, value: V | undefined): { readonly [N in K]?: V } {
   return value === undefined ? {} : ({ [name]: value } as { readonly [N in K]?: V });
+}
+
+/** Encodes a set of addresses, sorted bytewise as KPNG does. Returns undefined for undefined. */
+export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined {
+  if (set === undefined) return undefined;
+  return create(IPSetSchema, { V4: [...set.v4].sort(compareText), V6: [...set.v6].sort(compareText) });
+}
+
+/**
+ * Decodes a set of addresses to its canonical form. Returns undefined for undefined. IPv6 that `parseAddress` rejects is
+ * left out: the API server may accept it and KPNG's watcher pass it on, and an error would end the stream. Errors:
+ * WireError.
+ */
+export function decodeAddresses(set: IPSet | undefined): AddressSet | undefined {
+  if (set === undefined) return undefined;
+  if (set.V4.length + set.V6.length === 0) return noAddresses;
+  const decoded = toAddressSet([...set.V4, ...set.V6]);
+  const invalid = decoded.invalid.filter((text) => isIP(text) === 0);
+  if (invalid.length > 0) throw new WireError(`"${invalid.join('", "')}" is not an IP address`);
+  return decoded.set;
 }

@@ -2,9 +2,8 @@ import { create } from "@bufbuild/protobuf";
 import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 
 /**
- * Returns the message of a time, given in milliseconds since 1970; precise to the microsecond. The inspection APIs of
- * watcher and backend share this file, for every time that they report. Streams of nodes and relays carry times as
- * plain numbers instead.
+ * Returns the message of a time, given in milliseconds since 1970; precise to the microsecond. Only inspection uses it:
+ * streams of nodes and relays carry times as plain numbers.
  */
 export function timestampOf(ms: number): Timestamp {
   return create(TimestampSchema, split(ms));

@@ -1,16 +1,16 @@
-import type {
-  FamilyPlan,
-  InstalledState,
-  RuleChange,
-  RuleDifference,
-  RuleList,
-  RuleSet,
+import {
+  type FamilyPlan,
+  type InstalledState,
+  maxTransactionLength,
+  type RuleChange,
+  type RuleDifference,
+  type RuleList,
+  type RuleSet,
 } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { maxTransactionLength } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { dataOf, type SharedSet, sharedSets } from "../layout/elements.ts";
 import { describeFrontend, formatElement } from "../layout/format-element.ts";
 import type { SetElement } from "../netlink/transaction.ts";

@@ -1,5 +1,5 @@
 import { createRequire } from "node:module";
-import { CodedError } from "@kpng/process/coded-error.ts";
+import { CodedError } from "@kpng/process/process-error.ts";
 
 /** Codes of errors of kpng-nft. `docs/errors.md` explains each. */
 export type BackendNftErrorCode =

@@ -1,7 +1,6 @@
-import { isIn } from "@kpng/model/cidr.ts";
-import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
+import { isIn } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { outcomes, servesNodePorts } from "@kpng/service-plan/outcomes.ts";
+import { type FirstPacket, outcomes, type PacketOutcome, servesNodePorts } from "@kpng/service-plan/outcomes.ts";
 import { indexPlans, isLoopback, type PlannedNode, planNode } from "@kpng/service-plan/plan-node.ts";
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
 import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";

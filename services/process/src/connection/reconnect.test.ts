@@ -3,8 +3,7 @@ import { type AddressInfo, connect, createServer, type NetConnectOpts } from "no
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Reconnect } from "./reconnect.ts";
-import { retryLaterError } from "./retry-pushback.ts";
+import { Reconnect, retryLaterError } from "./reconnect.ts";
 
 let folder = "";
 beforeAll(() => {

@@ -14,9 +14,6 @@ export interface PartHealth {
  * - live: the event loop runs. Independent of the parts; a process that is not live must be restarted.
  * - healthy: no part keeps failing.
  * - ready: every part can serve.
- *
- * Each process has one. Its parts set their health, and the status server and the gRPC health service report it.
- * Separate from these servers, so that parts need not know them.
  */
 export class Health {
   readonly #parts = new Map<string, PartHealth>();

@@ -1,30 +1,24 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Registry } from "prom-client";
-import type { Log } from "../log.ts";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import { collectDefaultMetrics, Gauge, type Registry } from "prom-client";
+import packageJson from "../../package.json" with { type: "json" };
+import { parseHostPort } from "../connection/listen.ts";
+import { ProcessError } from "../process-error.ts";
 import type { Task } from "../task.ts";
+import { aborted } from "../wait.ts";
 import type { Health } from "./health.ts";
-import { type AnswerProbe, type ProbeServerOptions, probeServerTask } from "./probe-server.ts";
-import { registerProcessMetrics } from "./process-metrics.ts";
-import { makeRenderer } from "./render-metrics.ts";
 
-/** Address and content of a status server, which Kubernetes probes and Prometheus ask. */
-export interface StatusServerOptions extends ProbeServerOptions {
-  readonly health: Health;
-  /** Answers requests for other paths; false for those that it does not know. Default none. */
-  readonly pages?: AnswerPage | undefined;
-}
-
-/** Answers a request for a page; false for an unknown path, whose response it leaves untouched. */
+/** Answers a request; returns false for a path that it does not know, and then leaves the response untouched. */
 export type AnswerPage = (path: string, response: ServerResponse, request: IncomingMessage) => boolean;
 
-/**
- * Returns a task that serves /livez (always status 200), /healthz and /readyz (200 or 503), all with the health of each
- * part as JSON, and /metrics (Prometheus text).
- *
- * Errors: BAD_OPTION; LISTEN_FAILED from the running task if it cannot listen on the address.
- */
-export function statusServerTask(options: StatusServerOptions): Task {
-  return probeServerTask("status server", options, makeAnswer(options));
+/** Address and content of a status server, which Kubernetes probes and Prometheus ask. */
+export interface StatusServerOptions {
+  /** *Shape:* `host:port`, `:port` for all addresses, `[::1]:port`. */
+  readonly address: string;
+  readonly health: Health;
+  readonly metrics: Registry;
+  /** Answers requests before the status server does, which answers those for other paths. */
+  readonly pages?: AnswerPage | undefined;
 }
 
 /** Values of the options `statusServerOptions`, as the command line parses them. */
@@ -35,46 +29,140 @@ export interface StatusAddresses {
 
 /**
  * Returns the task of a status server for each address in the options: none, one for both, or two. If there is one,
- * registers the metrics of the process too. `kpng SOURCE`, and backends that are not service proxies, run the result;
- * service proxies have `proxyObserveTasks` of backend-kit, which answers like kube-proxy.
+ * registers the metrics of the process too.
  */
 export function statusServerTasks(
-  addresses: StatusAddresses,
-  health: Health,
-  metrics: Registry,
-  log?: Log,
-  pages?: AnswerPage,
+  { healthzBindAddress, metricsBindAddress }: StatusAddresses,
+  options: Omit<StatusServerOptions, "address">,
 ): readonly Task[] {
-  const distinct = new Set(
-    [addresses.healthzBindAddress, addresses.metricsBindAddress].filter((address) => address !== undefined),
-  );
-  if (distinct.size > 0) registerProcessMetrics(metrics, health);
-  return [...distinct].map((address) => statusServerTask({ address, health, metrics, log, pages }));
+  const distinct = new Set([healthzBindAddress, metricsBindAddress].filter((address) => address !== undefined));
+  if (distinct.size > 0) registerProcessMetrics(options.metrics, options.health);
+  return [...distinct].map((address) => statusServerTask({ ...options, address }));
 }
 
-function makeAnswer({ health, metrics, pages }: StatusServerOptions): AnswerProbe {
-  const render = makeRenderer(metrics);
-  return async (path, response, request) => {
-    switch (path) {
-      case "/livez":
-        return answer(response, true, health);
-      case "/healthz":
-        return answer(response, health.isHealthy, health);
-      case "/readyz":
-        return answer(response, health.isReady, health);
-      case "/metrics": {
-        response.writeHead(200, { "content-type": metrics.contentType }).end(await render());
-        return;
-      }
-      default:
-        if (pages?.(path, response, request) === true) return;
-        response.writeHead(404, { "content-type": "text/plain" }).end("/livez /healthz /readyz /metrics\n");
-    }
+/**
+ * Returns a task that serves /livez (always status 200), /healthz and /readyz (200 or 503), all with the health of each
+ * part as JSON, and /metrics (Prometheus text).
+ *
+ * It answers also a probe that competes with a flood of connections: each connection gets one answer, and when 32 are
+ * open, a further one takes the place of the oldest. If it were refused instead, 32 clients could keep all probes out,
+ * and the kubelet would restart the process.
+ *
+ * *Bound:* 32 connections with one request each.
+ *
+ * Errors: BAD_OPTION; LISTEN_FAILED from the running task if it cannot listen on the address.
+ */
+export function statusServerTask(options: StatusServerOptions): Task {
+  const target = parseHostPort(options.address, "--healthz-bind-address or --metrics-bind-address");
+  return { name: "status server", run: (signal) => serve(target, options, signal) };
+}
+
+async function serve(
+  { host, port }: ReturnType<typeof parseHostPort>,
+  options: StatusServerOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  const server = createServer(silenceLimits, (request: IncomingMessage, response: ServerResponse) => {
+    response.shouldKeepAlive = false;
+    answer(request, response, options).catch((error: unknown) => {
+      if (!response.headersSent) response.writeHead(500).end(String(error));
+    });
+  });
+  // Node.js calls the listener for all requests of a chunk at once: 64 KiB have room for 2 000 requests of the metrics.
+  server.maxRequestsPerSocket = 1;
+  server.on("dropRequest", (_request: IncomingMessage, socket: Socket) => socket.destroy());
+  closeOldest(server);
+  await new Promise<void>((resolve, reject) => {
+    // The listener stays after the start, when the promise is settled and `reject` has no effect. An error then means
+    // that the process has too many open files to accept a connection; without a listener, it would end the process.
+    server.on("error", (cause) =>
+      reject(new ProcessError("LISTEN_FAILED", `cannot serve health and metrics on ${options.address}`, { cause })),
+    );
+    server.listen(port, host, resolve);
+  });
+  await aborted(signal);
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+}
+
+async function answer(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { health, metrics, pages }: StatusServerOptions,
+): Promise<void> {
+  // Not parsed by URL: it throws for paths that port scanners send, such as "//", and would end the process.
+  const path = request.url?.split("?", 1)[0] ?? "/";
+  if (pages?.(path, response, request) === true) return;
+  const answerHealth = (isOk: boolean): void => {
+    const body = { status: isOk ? "ok" : "failing", parts: Object.fromEntries(health.parts) };
+    response.writeHead(isOk ? 200 : 503, { "content-type": "application/json" }).end(`${JSON.stringify(body)}\n`);
   };
+  switch (path) {
+    case "/livez":
+      return answerHealth(true);
+    case "/healthz":
+      return answerHealth(health.isHealthy);
+    case "/readyz":
+      return answerHealth(health.isReady);
+    case "/metrics": {
+      const text = await metrics.metrics();
+      response.writeHead(200, { "content-type": metrics.contentType }).end(text);
+      return;
+    }
+    default:
+      response.writeHead(404, { "content-type": "text/plain" }).end("/livez /healthz /readyz /metrics\n");
+  }
 }
 
-function answer(response: ServerResponse, isOk: boolean, health: Health): void {
-  const parts = Object.fromEntries(health.parts);
-  response.writeHead(isOk ? 200 : 503, { "content-type": "application/json" });
-  response.end(`${JSON.stringify({ status: isOk ? "ok" : "failing", parts })}\n`);
+/** Clients that connect and send no request; in milliseconds. */
+const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
+
+/** Half of the 64 open files that a watcher reserves; its source and its state files need the rest. */
+const maxConnections = 32;
+
+/** Closes the oldest connection of a server whenever there are more than `maxConnections`. */
+function closeOldest(server: Server): void {
+  const open = new Set<Socket>();
+  server.on("connection", (socket) => {
+    open.add(socket);
+    socket.once("close", () => open.delete(socket));
+    const [oldest] = open;
+    if (open.size <= maxConnections || oldest === undefined) return;
+    open.delete(oldest);
+    oldest.destroy();
+  });
+}
+
+/**
+ * Metrics that prom-client keeps for old dashboards. They are gauges named like counters, which promtool rejects, and
+ * only sum up other gauges.
+ */
+const misnamed = ["nodejs_active_resources_total", "nodejs_active_handles_total", "nodejs_active_requests_total"];
+
+/**
+ * Registers the metrics that every process has: CPU, memory, event loop, version, and the health of its parts. Must be
+ * called once per registry.
+ */
+export function registerProcessMetrics(registry: Registry, health: Health): void {
+  const registers = [registry];
+  collectDefaultMetrics({ register: registry });
+  for (const name of misnamed) registry.removeSingleMetric(name);
+  new Gauge({
+    name: "kpng_build_info",
+    help: "1, with the version of kpng and of Node.js",
+    labelNames: ["version", "nodejs"],
+    registers,
+  }).set({ version: packageJson.version, nodejs: process.version }, 1);
+  const gauge = (name: string, help: string, holds: (part: { isHealthy: boolean; isReady: boolean }) => boolean) =>
+    new Gauge({
+      name,
+      help,
+      labelNames: ["part"] as const,
+      registers,
+      collect() {
+        for (const [part, state] of health.parts) this.set({ part }, holds(state) ? 1 : 0);
+      },
+    });
+  gauge("kpng_part_healthy", "1 unless this part of the process keeps failing at its work", (part) => part.isHealthy);
+  gauge("kpng_part_ready", "1 once this part of the process has what it needs to serve", (part) => part.isReady);
 }

@@ -1,10 +1,9 @@
 import { type Command, CommanderError } from "commander";
 import { createLog, type Log, reasonOf } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
-import { failureExitCode } from "./exit-code.ts";
 
 /**
- * Parses the command line, runs the action, and exits. The `main.ts` of every program calls it.
+ * Parses the command line, runs the action, and exits.
  *
  * | exit code | |
  * |---|---|
@@ -12,15 +11,10 @@ import { failureExitCode } from "./exit-code.ts";
  * | 1 | failure, including a failed write to standard output; 2 if the exit code is an answer (`answersByExitCode`) |
  * | 2 | invalid command line or environment |
  * | 130 | a second SIGTERM, SIGINT or SIGHUP; the first one aborts `signal`. See {@link sameInterruptMs} |
- *
- * `arrange` may change the words of the command line before they are parsed.
- *
- * It is separate from `runTasks` because short commands such as `kpng get` run no tasks.
  */
 export async function runProcess(
   makeCommand: (signal: AbortSignal) => Command,
   argv: readonly string[] = process.argv,
-  arrange: (args: readonly string[], program: Command) => readonly string[] = (args) => args,
 ): Promise<never> {
   const stop = new AbortController();
   let stoppedAtMs = 0;
@@ -40,7 +34,7 @@ export async function runProcess(
   process.stderr.on("error", () => undefined);
   const command = prepareOrEnd(() => makeCommand(stop.signal));
   try {
-    await command.parseAsync([...arrange(argv.slice(2), command)], { from: "user" });
+    await command.parseAsync(argv.slice(2), { from: "user" });
   } catch (error) {
     // Commander has already written its own message.
     if (!(error instanceof CommanderError)) fail(createLog(), error);
@@ -92,4 +86,36 @@ function fail(log: Log, error: unknown, exitCode = failureExitCode()): never {
 /** True for an error with one of our codes. Any other error is a bug, and is logged with its stack. */
 function isExpected(error: unknown): boolean {
   return error instanceof Error && /^\[[A-Z_]+\] /.test(error.message);
+}
+
+/**
+ * Exit code of a query that failed. 0 and 1 are its answers, as with diff(1), cmp(1) and kubectl diff, so that a script
+ * does not take a failure for an answer.
+ */
+const failedQueryExitCode = 2;
+
+/**
+ * Makes the exit code of a command its answer, if `isQuery` returns true for the options: the action sets
+ * process.exitCode to 0 or 1 when it has the answer. Without an answer, after a failure or an early stop, the exit code
+ * is 2.
+ *
+ * Must be called before other hooks are added to the command, so that their errors count as failures too.
+ */
+export function answersByExitCode(
+  command: Command,
+  isQuery: (options: Readonly<Record<string, unknown>>) => boolean,
+): Command {
+  return command.hook("preAction", (_command, acting) => {
+    if (isQuery(acting.optsWithGlobals())) process.exitCode = failedQueryExitCode;
+  });
+}
+
+/** Exit code of a failure: 1, or 2 if the exit code of this run is an answer. */
+export function failureExitCode(): number {
+  return process.exitCode === undefined ? 1 : failedQueryExitCode;
+}
+
+/** Returns the version text of a program, e.g. "kpng 0.1.0 (Node.js v24.21.0, linux/x64)". */
+export function formatVersion(program: string, version: string): string {
+  return `${program} ${version} (Node.js ${process.version}, ${process.platform}/${process.arch})`;
 }

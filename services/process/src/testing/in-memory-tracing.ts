@@ -1,5 +1,5 @@
-import { formatTraceparent, parseTraceparent } from "../trace/traceparent.ts";
 import type { SpanEnd, SpanStart, Tracing } from "../trace/tracing.ts";
+import { formatTraceparent, parseTraceparent } from "../trace/tracing.ts";
 
 /** A span that has ended. */
 export interface RecordedSpan extends SpanStart, SpanEnd {

@@ -23,9 +23,9 @@ import {
 import type { Log } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
 import { waitMs } from "../wait.ts";
-import type { TraceSettings } from "./trace-settings.ts";
-import { formatTraceparent, parseTraceparent } from "./traceparent.ts";
+import type { TraceSettings } from "./open-tracing.ts";
 import type { OpenSpan, SpanEnd, SpanStart, TracedProcess, Traceparent, Tracing } from "./tracing.ts";
+import { formatTraceparent, parseTraceparent } from "./tracing.ts";
 
 /** How long ended spans are collected before they are exported, in milliseconds. */
 const exportDelayMs = 1_000;
@@ -34,11 +34,7 @@ const exportDelayMs = 1_000;
 const closeLimitMs = 2_000;
 
 /**
- * Returns the {@link Tracing} that exports spans over OTLP. `openTracing` calls it at start, if the environment
- * configures an export.
- *
- * Only this file depends on OpenTelemetry's SDK. `openTracing` imports it dynamically, so that programs that export no
- * traces do not load the SDK.
+ * Returns the {@link Tracing} that exports spans over OTLP. Only this file depends on OpenTelemetry's SDK.
  *
  * *Bound:* 2 048 spans wait for export. While the collector is unreachable or slow, further spans are dropped, and the
  * log says so.
@@ -73,8 +69,9 @@ export function exportTraces({ name, version }: TracedProcess, settings: TraceSe
 function makeExporter(): OTLPTraceExporter {
   try {
     return new OTLPTraceExporter();
-  } catch (cause) {
-    throw new ProcessError("BAD_OPTION", "OTEL_EXPORTER_OTLP_ENDPOINT cannot be used", { cause });
+  } catch {
+    // Without the cause: it may contain the value of a header, which is a secret.
+    throw new ProcessError("BAD_OPTION", "OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_HEADERS is invalid");
   }
 }
 

@@ -1,6 +1,6 @@
 /**
  * Identity of a recorded span, in the format of W3C Trace Context: `00-TRACE-SPAN-01`, with 32 and 16 hexadecimal
- * digits. Watcher and backends record spans through the types in this file, which do not depend on OpenTelemetry's SDK.
+ * digits. The types and functions in this file do not depend on OpenTelemetry's SDK.
  */
 export type Traceparent = string;
 
@@ -40,8 +40,6 @@ export interface OpenSpan {
  * Records spans. Exists only in a process that exports traces, so that tracing costs nothing in others.
  *
  * The caller passes all times, because a span is often recorded only after its operation is over.
- *
- * `exportTraces` implements it. Code that records spans imports no other file of this folder.
  */
 export interface Tracing {
   /** Begins a span. Returns undefined if it is not sampled; then no child of it may be recorded either. */
@@ -62,4 +60,35 @@ export interface TracedProcess {
   /** For example "kpng-watcher". */
   readonly name: string;
   readonly version: string;
+}
+
+/** The parts of a traceparent. */
+export interface SpanIdentity {
+  /** 32 hexadecimal digits, lower case. */
+  readonly traceId: string;
+  /** 16 hexadecimal digits, lower case. */
+  readonly spanId: string;
+}
+
+const shape = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f][13579bdf]$/;
+
+/** Returns the parts of a traceparent; undefined if it is invalid or its span is not sampled. */
+export function parseTraceparent(text: string): SpanIdentity | undefined {
+  const [, traceId, spanId] = shape.exec(text) ?? [];
+  return traceId === undefined || spanId === undefined ? undefined : { traceId, spanId };
+}
+
+/** Returns the traceparent of a sampled span. */
+export function formatTraceparent({ traceId, spanId }: SpanIdentity): Traceparent {
+  return `00-${traceId}-${spanId}-01`;
+}
+
+/**
+ * Returns the fields of a log line that belongs to a span.
+ *
+ * Source: OpenTelemetry, "Trace Context in non-OTLP Log Formats".
+ */
+export function traceFields(traceparent: Traceparent | undefined): Readonly<Record<string, string>> {
+  const identity = traceparent === undefined ? undefined : parseTraceparent(traceparent);
+  return identity === undefined ? {} : { trace_id: identity.traceId, span_id: identity.spanId };
 }

@@ -1,6 +1,5 @@
-import type { FirstPacket } from "@kpng/model/packet-outcome.ts";
-import type { PlannedFrontend, PlannedNode } from "../plan-node.ts";
-import { isLoopback } from "../plan-node.ts";
+import type { FirstPacket } from "@kpng/service-plan/outcomes.ts";
+import { isLoopback, type PlannedFrontend, type PlannedNode } from "../plan-node.ts";
 import type { RandomState } from "./random-views.ts";
 
 /**

@@ -10,8 +10,7 @@ import {
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { FrontendClaims } from "../frontend-claims.ts";
-import type { ProxySettings } from "../plan-node.ts";
-import { planNode } from "../plan-node.ts";
+import { type ProxySettings, planNode } from "../plan-node.ts";
 import { makeEndpointSets, planService } from "../plan-service.ts";
 import type { NodePlan, ServicePlan } from "../service-plan.ts";
 

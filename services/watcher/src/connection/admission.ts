@@ -1,6 +1,6 @@
 import { constants, type Http2Session, type ServerHttp2Stream } from "node:http2";
 import type { DropArgument, Server, Socket } from "node:net";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { Rights } from "../identity/rights.ts";
 import { Rate, type RefusalReason, type Refusals, type resolveLimits } from "./limits.ts";
 

@@ -9,7 +9,7 @@ import type { StatusObject } from "@grpc/grpc-js";
 import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { ServerReflection } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
-import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
+import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../test/peer/grpc-js-client.ts";

@@ -2,7 +2,7 @@ import { constants, type ServerHttp2Session, type ServerHttp2Stream } from "node
 import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { type Clock, realClock } from "@kpng/process/clock.ts";
-import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
+import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { Counter, Gauge, type Registry } from "prom-client";

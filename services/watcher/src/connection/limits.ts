@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import type { Log } from "@kpng/process/log.ts";
-import { RepeatLimit } from "@kpng/process/repeat-limit.ts";
-import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
+import { RepeatLimit } from "@kpng/process/log.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { Counter, type Registry } from "prom-client";
 
 /** Limits of what clients may use at a time; 0 or undefined for {@link defaultLimits}. */

@@ -1,8 +1,7 @@
 import type { Server } from "node:net";
-import { parseHostPort } from "@kpng/process/connection/host-port.ts";
-import { listenOnSocket } from "@kpng/process/connection/listen-on-socket.ts";
+import { listenOnSocket, parseHostPort } from "@kpng/process/connection/listen.ts";
+import { withoutCredentials } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { withoutCredentials } from "@kpng/process/redact.ts";
 
 /** Address on which a watcher serves its clients. The option `--listen` sets it. */
 export type ListenAddress =

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { Log } from "@kpng/process/log.ts";
-import { RepeatLimit } from "@kpng/process/repeat-limit.ts";
+import { RepeatLimit } from "@kpng/process/log.ts";
 import { LRUCache } from "lru-cache";
 import { Counter, Registry } from "prom-client";
 import type { Rights, TokenProblem } from "./rights.ts";

@@ -1,4 +1,4 @@
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { KubeConnection, KubeResponse } from "../source/kube/connection.ts";
 import type { Rights } from "./rights.ts";

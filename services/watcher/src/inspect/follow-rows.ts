@@ -1,6 +1,6 @@
 import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { hashBytes } from "@kpng/model/wire/hash.ts";
+import { hashBytes } from "@kpng/model/wire/digest.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { changedServices } from "../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../store/snapshot.ts";

@@ -12,11 +12,10 @@ import type {
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
-import { countObjects } from "../store/count-objects.ts";
-import { slicesOf } from "../store/snapshot.ts";
+import { countObjects, slicesOf } from "../store/snapshot.ts";
 import { readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
 import type { Subscriber } from "../stream/session/subscribers.ts";
-import { choosingNode } from "../view/node.ts";
+import { choosingNode } from "../view/service-view.ts";
 import type { ChangeRecord } from "./changes/change-record.ts";
 import { collectGroups, collectRows } from "./collect-page.ts";
 import { explainService } from "./explain/explain-service.ts";

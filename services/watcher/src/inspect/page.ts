@@ -1,5 +1,5 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import { formatHash, hashText } from "@kpng/model/wire/hash.ts";
+import { formatHash, hashText } from "@kpng/model/wire/digest.ts";
 
 /**
  * Requested page of a list, decoded from the page_size and page_token of a request. The list methods call `readPage`;

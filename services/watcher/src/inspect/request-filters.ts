@@ -1,5 +1,5 @@
+import { compareText } from "@kpng/model/collections.ts";
 import { type ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import type { ShardedMap } from "../store/sharded-map.ts";
 import type { Subscriber } from "../stream/session/subscribers.ts";
 import type { ChangeRecord } from "./changes/change-record.ts";

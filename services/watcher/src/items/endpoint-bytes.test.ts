@@ -7,7 +7,7 @@ import {
   encodeExtendedEndpoint,
   encodeKpngEndpoint,
 } from "@kpng/model/testing/endpoint-messages.ts";
-import { distinctEndpointBytes, endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
+import { distinctEndpointBytes, endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { service } from "../testing/build.ts";

@@ -1,5 +1,5 @@
 import { create, toBinary } from "@bufbuild/protobuf";
-import type { Position } from "@kpng/model/forward/position.ts";
+import type { Position } from "@kpng/model/forward.ts";
 import {
   BatchOpSchema,
   EmptyOpSchema,
@@ -11,15 +11,11 @@ import {
   type Set as SetName,
   ValueSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import { tagsOf } from "@kpng/model/wire/field-tags.ts";
-import { MessageReader } from "@kpng/model/wire/message-reader.ts";
-import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
-import { encodePosition } from "@kpng/model/wire/position-message.ts";
+import { encodePosition } from "@kpng/model/wire/local-message.ts";
+import { MessageReader, MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
 
 /**
- * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber. `makeItem` makes
- * those of items, and `stream/` the others; backends and relays receive them. Separate, because the folders
- * `items` and `stream` share the format.
+ * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber.
  *
  * *Shape:* a zero byte (not compressed), the length of the message in 4 bytes, big-endian, and the message (an OpItem).
  */

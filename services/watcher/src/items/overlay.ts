@@ -1,12 +1,11 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import { changedServices, derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { isOnNode } from "../view/choose-endpoints.ts";
 import { namedGroupsFor } from "../view/class-choice.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
-import type { Item } from "./item.ts";
-import { nodeItems } from "./node-view-items.ts";
+import { type Item, nodeItems } from "./item.ts";
 import {
   diffItems,
   findItem,
@@ -130,7 +129,7 @@ export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<s
 }
 
 /** The keys of the Services by node. *Cost:* the nodes with endpoints of the Services that changed. */
-const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
+export const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
   const next = new Map<string, Set<string>>();
   const edit = (name: string): Set<string> => getOrMake(next, name, () => new Set(byNode.get(name)));
   for (const key of changedServices(before, snapshot)) {

@@ -1,5 +1,4 @@
-import { lowerBound } from "@kpng/model/binary-search.ts";
-import { compareText } from "@kpng/model/text-order.ts";
+import { compareText, lowerBound } from "@kpng/model/collections.ts";
 import type { Item } from "./item.ts";
 
 /** The items of one Service as a sorted list, from which overlays and differences are computed. */

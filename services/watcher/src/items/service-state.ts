@@ -1,5 +1,5 @@
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { changedServices, derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
@@ -25,9 +25,6 @@ import type { ViewClass } from "./view-target.ts";
  *
  * *Bound:* one list of items for each class that was requested: for each zone that hints name and all others, and
  * for each set of port groups, if endpoints are hinted to nodes.
- *
- * `serviceStates` makes them for each snapshot; `stream/delta` and `serviceOverlay` ask for the items of a view class.
- * Separate from `ItemCache`, which encodes single items: this class decides which items a view class shares.
  */
 export class ServiceState {
   readonly service: Service;

@@ -1,13 +1,11 @@
 import { derived } from "../store/derived.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
-import { choosingNode } from "../view/node.ts";
+import { choosingNode } from "../view/service-view.ts";
 
 /**
  * The node and the class for which a view is computed: all that a view depends on besides the snapshot. A class is a
- * set of nodes with the same zone, features and proxy name, which share most of their view. `nodeProjection` tracks the
- * target of each subscriber with `ViewTargetTracker`. Separate from `ServiceState`, because a target is the same for
- * all Services.
+ * set of nodes with the same zone, features and proxy name, which share most of their view.
  */
 export interface ViewTarget {
   readonly request: NodeViewRequest;

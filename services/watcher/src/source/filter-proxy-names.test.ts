@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { service } from "../testing/build.ts";
-import { filterProxyNames } from "./filter-proxy-names.ts";
 import { serviceSelector, sliceSelector } from "./kube/object-kinds.ts";
+import { filterProxyNames } from "./source.ts";
 
 test("only Services with a selected proxy name pass, in lists and in changes", () => {
   const store = new Store();

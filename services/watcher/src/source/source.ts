@@ -1,7 +1,7 @@
 import type { EndpointSlice, SliceKey } from "@kpng/model/endpoint.ts";
-import type { Position, PositionKind } from "@kpng/model/forward/position.ts";
+import type { Position, PositionKind } from "@kpng/model/forward.ts";
 import type { Node } from "@kpng/model/node.ts";
-import type { Service, ServiceKey } from "@kpng/model/service.ts";
+import { type Service, type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
 
 /**
@@ -87,4 +87,31 @@ interface UpstreamTraces {
   readonly tracedNodes: number;
   /** By the upstream watcher's clock, in milliseconds since 1970; 0 if unknown. */
   readonly storedAtMs: number;
+}
+
+/**
+ * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`). Without names, it
+ * is `sink` itself.
+ *
+ * A Service that gets another proxy name is deleted. EndpointSlices pass: no view contains those without a Service. The
+ * source `kube` also selects in the API server, but not every selection can be expressed there.
+ */
+export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
+  if (proxyNames.length === 0) return sink;
+  const names = new Set(proxyNames);
+  return {
+    currency: sink.currency,
+    apply: (changes, origin) => {
+      const passed = changes.map((change) =>
+        change.kind === "put-service" && !names.has(change.service.proxyName)
+          ? ({ kind: "delete-service", key: serviceKey(change.service) } as const)
+          : change,
+      );
+      sink.apply(passed, origin);
+    },
+    replace: (objects, origin) => {
+      const services = objects.services?.filter(({ proxyName }) => names.has(proxyName));
+      sink.replace({ ...objects, services }, origin);
+    },
+  };
 }

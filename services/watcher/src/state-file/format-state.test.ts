@@ -6,7 +6,7 @@ import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { load, YAML11_SCHEMA } from "js-yaml";
 import { test } from "vitest";
-import { makeDecodeOptions } from "../source/decode/decode-options.ts";
+import { makeDecodeOptions } from "../source/decode/decoded.ts";
 import { readTexts } from "../source/file/read-inputs.ts";
 import type { ClusterObjects } from "../source/source.ts";
 import { addresses, endpoint, service, slice } from "../testing/build.ts";

@@ -1,8 +1,8 @@
 import { type AddressSet, noAddresses } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { type Protocol, type Service, type ServiceKey, serviceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import type { ClusterObjects } from "../source/source.ts";
 
 /**

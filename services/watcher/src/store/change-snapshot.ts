@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
-import { assertNever } from "@kpng/model/assert-never.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import { type EndpointSlice, type SliceKey, serviceKeyOfSlice, sliceKey } from "@kpng/model/endpoint.ts";
+import { assertNever } from "@kpng/model/narrowing.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { reuseSlice, reuseValue } from "../source/reuse-objects.ts";
 import type { ClusterObjects, ObjectChange } from "../source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
@@ -11,11 +11,7 @@ import type { Snapshot } from "./snapshot.ts";
 // Pure functions from snapshot to snapshot, for the store. Unchanged values stay the same objects: all comparisons of
 // snapshots rely on it.
 
-/**
- * Returns the snapshot after one change, or `snapshot` itself if no value changed. The store calls it for each change
- * of a source. Separate from `Store` because this file is pure; the store holds the newest snapshot and wakes its
- * readers.
- */
+/** Returns the snapshot after one change, or `snapshot` itself if no value changed. */
 export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot {
   switch (change.kind) {
     case "put-service":
@@ -37,10 +33,7 @@ export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot 
   }
 }
 
-/**
- * Returns the snapshot with complete lists in place of the objects of their kinds, or `snapshot` itself if equal. The
- * store calls it when a source delivers a list.
- */
+/** Returns the snapshot with complete lists in place of the objects of their kinds, or `snapshot` itself if equal. */
 export function replaceObjects(snapshot: Snapshot, objects: ClusterObjects): Snapshot {
   const { services, slices, nodes, serviceCIDRs } = objects;
   let next = snapshot;

@@ -1,14 +1,26 @@
-import type { CurrencySink, Versions } from "../source/source.ts";
+import { kubeSource, type Position, type PositionKind, positionKinds } from "@kpng/model/forward.ts";
+import type { Health } from "@kpng/process/health/health.ts";
+import type { Log } from "@kpng/process/log.ts";
+import { Gauge, type Registry } from "prom-client";
+import type { CurrencySink, Origin, Versions } from "../source/source.ts";
+import type { Snapshot } from "./snapshot.ts";
 
-/** Whether the state of a store is known to be that of its source's server. The source reports it. */
+/**
+ * How new the state of a store is: the position of each snapshot, and whether the newest one is known to be that of the
+ * source's server. The source reports both.
+ */
 export class Currency implements CurrencySink {
-  /** Passes on the versions up to which the state is current. */
-  readonly known: (versions: Versions) => void;
+  readonly #instance: string;
   readonly #listeners = new Set<(event: CurrencyEvent) => void>();
+  /** Versions up to which the state is that of the source. */
+  readonly #current = new Map<PositionKind, bigint>();
+  /** Versions of the list or event that last changed each kind. */
+  readonly #changed = new Map<PositionKind, bigint>();
   #staleReason: string | undefined;
 
-  constructor(known: (versions: Versions) => void) {
-    this.known = known;
+  /** `instance`: source of positions whose versions are revisions of the store. */
+  constructor(instance: string) {
+    this.#instance = instance;
   }
 
   /** Why it is unknown whether the state is current; undefined while it is known. */
@@ -24,19 +36,74 @@ export class Currency implements CurrencySink {
   stale(reason: string): void {
     const wasStale = this.#staleReason !== undefined;
     this.#staleReason = reason;
-    if (!wasStale) this.#tell({ kind: "stale", reason });
+    if (!wasStale) for (const listener of this.#listeners) listener({ kind: "stale", reason });
   }
 
   fresh(): void {
     if (this.#staleReason === undefined) return;
     this.#staleReason = undefined;
-    this.#tell({ kind: "fresh" });
+    for (const listener of this.#listeners) listener({ kind: "fresh" });
   }
 
-  #tell(event: CurrencyEvent): void {
-    for (const listener of this.#listeners) listener(event);
+  known(versions: Versions): void {
+    for (const kind of positionKinds) {
+      const version = versions[kind];
+      // Not the maximum: an etcd that lost data counts from a lower version.
+      if (version !== undefined) this.#current.set(kind, version);
+    }
+  }
+
+  /** Returns the position of the snapshot `next`; `before` is the one before. Call it for each update, in order. */
+  positionOf(before: Snapshot, next: Snapshot, revision: number, origin: Origin | undefined): Position {
+    if (origin?.position !== undefined) return origin.position;
+    const { versions = {}, clusterId } = origin ?? {};
+    this.known(versions);
+    for (const kind of positionKinds) {
+      const version = versions[kind];
+      const changed = this.#changed.get(kind);
+      if (version === undefined) continue;
+      if (changed === undefined || version < changed || isChanged(before, next, kind)) this.#changed.set(kind, version);
+    }
+    const isVersioned = this.#current.size > 0;
+    const versionsOf = (known: ReadonlyMap<PositionKind, bigint>): Record<PositionKind, bigint> => {
+      const version = (kind: PositionKind): bigint => (isVersioned ? (known.get(kind) ?? 0n) : BigInt(revision));
+      return { services: version("services"), slices: version("slices"), nodes: version("nodes") };
+    };
+    const source = isVersioned ? kubeSource(clusterId) : this.#instance;
+    return { source, ...versionsOf(this.#changed), current: versionsOf(this.#current) };
   }
 }
 
 /** A store became stale or fresh. */
-export type CurrencyEvent = { readonly kind: "stale"; readonly reason: string } | { readonly kind: "fresh" };
+type CurrencyEvent = { readonly kind: "stale"; readonly reason: string } | { readonly kind: "fresh" };
+
+function isChanged(before: Snapshot, next: Snapshot, kind: PositionKind): boolean {
+  const field = kind === "slices" ? "slicesByService" : kind;
+  return next[field] !== before[field];
+}
+
+/** Reports as log lines, health and a metric whether the state of a store is known to be current. */
+export function observeCurrency(
+  { currency }: { readonly currency: Currency },
+  { log, health, metrics }: { readonly log: Log; readonly health: Health; readonly metrics: Registry },
+): void {
+  new Gauge({
+    name: "kpng_source_stale",
+    help: "1 while the state may be out of date: the server of the source does not answer, or is listed again",
+    registers: [metrics],
+    collect() {
+      this.set(currency.staleReason === undefined ? 0 : 1);
+    },
+  });
+  const part = "source/current";
+  currency.observe((event) => {
+    if (event.kind === "stale") {
+      // Nodes prefer other watchers, and still need this one if all are stale.
+      health.set(part, { isHealthy: false, isReady: true, reason: `the state may be out of date: ${event.reason}` });
+      log.error("the state may be out of date", { reason: event.reason });
+    } else {
+      health.setReady(part);
+      log.info("the state is current again");
+    }
+  });
+}

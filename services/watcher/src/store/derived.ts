@@ -1,10 +1,9 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /**
- * Returns a function that derives a value from a snapshot incrementally, and remembers it with the snapshot. Folders
- * `items/` and `stream/` derive items, digests and changes in this way, so that a revision costs only what it changed.
- * Separate from the store, so that the store need not know what its readers derive.
+ * Returns a function that derives a value from a snapshot incrementally, and remembers it with the snapshot. Items,
+ * digests and changes are derived in this way, so that a revision costs only what it changed.
  *
  * `evolve` returns the value of `snapshot`, given the value of an earlier one, which it must not change. It may keep a
  * reference to the snapshot with the highest revision, as this function does, and to no other. If the snapshots are not
@@ -17,7 +16,7 @@ export function derived<T>(
   evolve: (value: T, before: Snapshot, snapshot: Snapshot) => T,
 ): (snapshot: Snapshot) => T {
   let last: { readonly snapshot: Snapshot; readonly value: T } = { snapshot: emptySnapshot, value: empty };
-  const derive = (snapshot: Snapshot): T => {
+  return (snapshot) => {
     if (snapshot === last.snapshot) return last.value;
     if (snapshot === emptySnapshot) return empty;
     const values = valuesOf(snapshot) as Map<typeof evolve, T>;
@@ -26,21 +25,6 @@ export function derived<T>(
     if (snapshot.revision >= last.snapshot.revision) last = { snapshot, value };
     return value;
   };
-  allDerived.push(derive);
-  return derive;
-}
-
-const allDerived: ((snapshot: Snapshot) => unknown)[] = [];
-
-/**
- * Derives all values of a snapshot, and yields after each. `Rounds` calls it before views are computed, so
- * that the values are then known.
- */
-export function* deriveAll(snapshot: Snapshot): Iterable<undefined> {
-  for (const derive of allDerived) {
-    derive(snapshot);
-    yield undefined;
-  }
 }
 
 // Derived values are properties of their snapshot and not in a WeakMap: V8 frees entries of a WeakMap only in a full

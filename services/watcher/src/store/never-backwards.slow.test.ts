@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
-import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
-import { positionKinds } from "@kpng/model/forward/position.ts";
+import { ForwardGate, positionKinds } from "@kpng/model/forward.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { type Moments, SimulatedCluster, SimulatedReplica } from "../testing/simulated-replicas.ts";

@@ -7,8 +7,6 @@ export const shardCount = 512;
  *
  * *Cost:* a put copies 512 pointers and 1/512 of the entries: microseconds at 100 000 entries, where copying a Map
  * takes milliseconds. The order of iteration is undefined.
- *
- * A file of its own, because it knows nothing about the cluster.
  */
 export class ShardedMap<V> {
   static #empty = new ShardedMap<never>(

@@ -1,14 +1,12 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
-import type { Position } from "@kpng/model/forward/position.ts";
+import type { Position } from "@kpng/model/forward.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
+import type { Origin } from "../source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
 
 /**
  * The whole cluster state at one revision. Immutable; unchanged parts of two snapshots are the same objects.
- *
- * The store makes one for each revision, with the functions of `change-snapshot.ts`; views, streams and queries read
- * it. Separate from the store, because readers need only this type.
  */
 export interface Snapshot {
   /** Number of the state, counted from 1; 0 for the empty initial state. */
@@ -58,4 +56,45 @@ export const emptySnapshot: Snapshot = {
 /** Returns the slices of a Service; an empty list if it has none. */
 export function slicesOf(snapshot: Snapshot, key: ServiceKey): readonly EndpointSlice[] {
   return snapshot.slicesByService.get(key) ?? [];
+}
+
+/** A new revision, as observers of the store see it: the change and its cause. */
+export interface Update extends Cause {
+  readonly before: Snapshot;
+  /** The new snapshot, before it is published. Its `traces` are still those of `before`. */
+  readonly next: Snapshot;
+  /** {@link Store.instance}. */
+  readonly instance: string;
+}
+
+/** Origin and start of an update of the store. */
+export interface Cause {
+  readonly origin: Origin | undefined;
+  /** When the store began to apply it, in milliseconds since 1970, with fractions. */
+  readonly beganAtMs: number;
+}
+
+/**
+ * Returns the trigger times of the slices that changed between two snapshots, in milliseconds since 1970. The
+ * annotation `endpoints.kubernetes.io/last-change-trigger-time` of a slice holds the time of the event that
+ * caused the change, e.g. a change of a pod.
+ */
+export function* triggerTimes(before: Snapshot, snapshot: Snapshot): Iterable<number> {
+  for (const key of snapshot.slicesByService.changedKeys(before.slicesByService)) {
+    const old = new Set<EndpointSlice>(before.slicesByService.get(key));
+    for (const slice of snapshot.slicesByService.get(key) ?? []) {
+      if (slice.triggeredAtMs !== undefined && !old.has(slice)) yield slice.triggeredAtMs;
+    }
+  }
+}
+
+/** Returns the numbers of objects in a snapshot. *Cost:* a walk over all slices. */
+export function countObjects({ services, slicesByService, nodes }: Snapshot) {
+  let sliceCount = 0;
+  let endpointCount = 0;
+  for (const slices of slicesByService.values()) {
+    sliceCount += slices.length;
+    for (const { endpoints } of slices) endpointCount += endpoints.length;
+  }
+  return { serviceCount: services.size, sliceCount, endpointCount, nodeCount: nodes.size };
 }

@@ -1,16 +1,12 @@
 import { Counter, Gauge, type Registry } from "prom-client";
-import { countObjects } from "./count-objects.ts";
 import type { ShardedMap } from "./sharded-map.ts";
-import type { Snapshot } from "./snapshot.ts";
+import { countObjects, type Snapshot, type Update } from "./snapshot.ts";
 import type { Store } from "./store.ts";
-import type { Update } from "./update.ts";
 
 /**
  * Registers the metrics of a store: its size, computed at each scrape, and counters of the changes of each revision.
  *
  * *Cost:* per revision, 1 500 pointer comparisons and the changed shards; per scrape, a walk over all slices.
- *
- * `kpng SOURCE` calls it once at start. Separate from `Store`, which has no metrics of its own.
  */
 export function observeStore(store: Store, registry: Registry): void {
   const registers = [registry];

@@ -1,41 +1,33 @@
 import { randomUUID } from "node:crypto";
-import type { Position } from "@kpng/model/forward/position.ts";
+import type { Position } from "@kpng/model/forward.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Origin } from "../source/source.ts";
 import { applyChange, replaceObjects } from "./change-snapshot.ts";
 import { Currency } from "./currency.ts";
-import { PositionTracker } from "./position-tracker.ts";
-import { emptySnapshot, maxTraces, type Snapshot, type TracedRevision } from "./snapshot.ts";
-import type { Cause, Update } from "./update.ts";
+import { type Cause, emptySnapshot, maxTraces, type Snapshot, type TracedRevision, type Update } from "./snapshot.ts";
 
 /**
- * Holds the cluster state of a watcher. `kpng SOURCE` creates it; a source writes to it, and everything else reads its
- * snapshots.
+ * Holds the cluster state of a watcher. A source writes to it, and everything else reads its snapshots.
  *
  * Each call of `apply` or `replace` that changes a value makes one new snapshot. Readers may keep a snapshot as long as
  * they need it. A reader that waits for the next state ({@link next}) gets only the newest one. Observers are called
  * for every revision ({@link observe}).
- *
- * It only keeps the newest snapshot and informs readers: `change-snapshot.ts` computes snapshots, and `PositionTracker`
- * says how new they are.
  */
 export class Store implements ClusterSink {
   /** Random identity of this store: revisions of different processes must not be compared. */
   readonly instance = randomUUID();
-  /** Whether the state is known to be current. */
-  readonly currency: Currency;
+  /** How new the state is, and whether it is known to be current. */
+  readonly currency = new Currency(this.instance);
   readonly #changed = new Wakeup();
   readonly #missingKinds = new Set<Kind>(kinds);
   readonly #trace: StoreOptions["trace"];
   readonly #observers = new Set<(update: Update) => void>();
-  readonly #positions = new PositionTracker(this.instance);
   #snapshot: Snapshot = emptySnapshot;
   #isWaking = false;
 
   constructor({ trace }: StoreOptions = {}) {
     this.#trace = trace;
-    this.currency = new Currency((versions) => this.#positions.known(versions));
   }
 
   get snapshot(): Snapshot {
@@ -95,7 +87,7 @@ export class Store implements ClusterSink {
   #publish(state: Snapshot, update: Cause): void {
     const before = this.#snapshot;
     const revision = before.revision + 1;
-    const position = this.#positions.update(before, state, revision, update.origin);
+    const position = this.currency.positionOf(before, state, revision, update.origin);
     if (state === before) return;
     const next = { ...state, revision, position, storedAtMs: wallClockMs() };
     const published = { ...update, before, next, instance: this.instance };

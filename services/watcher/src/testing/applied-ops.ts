@@ -1,8 +1,8 @@
 import { zstdDecompressSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
+import { compareText } from "@kpng/model/collections.ts";
 import { Encoding, type OpItem, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { compareText } from "@kpng/model/text-order.ts";
-import { hasBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
+import { hasBucket, itemDigest } from "@kpng/model/wire/digest.ts";
 import { deleteFrame } from "../items/frames.ts";
 import type { Item, Order } from "../items/item.ts";
 import type { Changes } from "../stream/delta/projection.ts";

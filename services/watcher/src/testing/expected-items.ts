@@ -4,12 +4,10 @@ import { serviceKey } from "@kpng/model/service.ts";
 import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/testing/endpoint-messages.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { setFrame } from "../items/frames.ts";
-import type { Item } from "../items/item.ts";
-import { nodeItems } from "../items/node-view-items.ts";
+import { type Item, nodeItems } from "../items/item.ts";
 import type { NodeViewRequest } from "../items/view-target.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
-import { choosingNode } from "../view/node.ts";
-import { makeServiceView } from "../view/service-view.ts";
+import { choosingNode, makeServiceView } from "../view/service-view.ts";
 
 /**
  * Computes the items of a node from scratch, without caches. The tests of `nodeProjection` and `Subscription` and

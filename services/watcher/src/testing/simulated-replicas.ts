@@ -1,4 +1,4 @@
-import { type PositionKind, positionKinds } from "@kpng/model/forward/position.ts";
+import { type PositionKind, positionKinds } from "@kpng/model/forward.ts";
 import type { ClusterObjects } from "../source/source.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { Store } from "../store/store.ts";

@@ -1,9 +1,7 @@
 import { recordSpan, type SpanAttributes, type Tracing } from "@kpng/process/trace/tracing.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { TracedRevision } from "../store/snapshot.ts";
+import { type TracedRevision, triggerTimes, type Update } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
-import { triggerTimes } from "../store/trigger-times.ts";
-import type { Update } from "../store/update.ts";
 import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/subscribers.ts";
 
 /**

@@ -1,10 +1,10 @@
-import { assertNever } from "@kpng/model/assert-never.ts";
 import type { Endpoint } from "@kpng/model/endpoint.ts";
+import { assertNever } from "@kpng/model/narrowing.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 
 /**
- * Chooses the endpoints of one service port and family that a node uses. `makeServiceView` calls it for
- * one node, and `kpng explain` through `explainService`; `chooseForClass` uses the same rules for a class of nodes.
+ * Chooses the endpoints of one service port and family that a node uses. `chooseForClass` uses the same rules for a
+ * class of nodes.
  *
  * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
  *   and still serve, regardless of hints.
@@ -127,3 +127,57 @@ export function isOnNode(candidate: Pick<Candidate, "nodeName">, node: Pick<Choo
 export function isDraining({ conditions }: Pick<Candidate, "conditions">): boolean {
   return !conditions.ready && conditions.serving && conditions.terminating;
 }
+
+/**
+ * Returns why an endpoint is, or is not, in a node's set "cluster" or "local": the endpoints for traffic with that
+ * policy. Pure; O(1).
+ */
+export function explainChoice<C extends Candidate>(
+  candidate: C,
+  set: keyof EndpointUse,
+  choice: Choice<C>,
+  node: ChoosingNode,
+): ChoiceReason {
+  const rule = choice.rules[set];
+  if (choice.uses.get(candidate)?.[set] === true) {
+    if (rule === "node-hints") return "hinted-to-node";
+    if (rule === "zone-hints") return "hinted-to-zone";
+    return rule === "draining" ? "last-resort" : "ready";
+  }
+  const { conditions } = candidate;
+  if (rule === "not-needed") return "set-not-needed";
+  if (!conditions.ready && !isDraining(candidate)) return conditions.terminating ? "terminated" : "not-ready";
+  if (set === "local" && !isOnNode(candidate, node)) return "not-on-node";
+  if (!conditions.ready) return "terminating";
+  return rule === "node-hints" ? "hinted-to-other-nodes" : "hinted-to-other-zones";
+}
+
+/**
+ * The reason why an endpoint is in a set, or is not.
+ *
+ * | reason | in the set | because |
+ * |---|---|---|
+ * | `ready` | yes | it is ready and, in set "local", on the node |
+ * | `hinted-to-node` | yes | its hints name this node |
+ * | `hinted-to-zone` | yes | its hints name this node's zone |
+ * | `last-resort` | yes | it terminates and still serves, and no endpoint is ready |
+ * | `set-not-needed` | no | the Service's policies do not need the set |
+ * | `not-ready` | no | it is not ready |
+ * | `terminated` | no | it terminates and no longer serves |
+ * | `not-on-node` | no | the set is "local" and it runs on another node |
+ * | `terminating` | no | it terminates, and other endpoints are ready |
+ * | `hinted-to-other-nodes` | no | its hints name other nodes, and other endpoints name this node |
+ * | `hinted-to-other-zones` | no | its hints name other zones, and other endpoints name this node's zone |
+ */
+export type ChoiceReason =
+  | "ready"
+  | "hinted-to-node"
+  | "hinted-to-zone"
+  | "last-resort"
+  | "set-not-needed"
+  | "not-ready"
+  | "terminated"
+  | "not-on-node"
+  | "terminating"
+  | "hinted-to-other-nodes"
+  | "hinted-to-other-zones";

@@ -3,9 +3,7 @@ import type { Service } from "@kpng/model/service.ts";
 import { shareUse } from "@kpng/model/shared-values.ts";
 import { clusterRule, isChosen, isDraining, isOnNode, type NeededSets, type SetRule } from "./choose-endpoints.ts";
 import type { MergedEndpoint, MergedSlices, PortEndpoint, PortGroup } from "./merge-slices.ts";
-import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
-import { portFlags } from "./service-view.ts";
-import type { Uses } from "./view-endpoints.ts";
+import { neededSets, portFlags, type Uses, useInNoSet } from "./service-view.ts";
 
 /**
  * How the nodes of a class use the endpoints of a Service. Nodes that differ only in their own endpoints form a class,
@@ -18,7 +16,6 @@ import type { Uses } from "./view-endpoints.ts";
  *   nodes: there, it contains only own endpoints.
  * - Set "local" contains only own endpoints.
  *
- * `ServiceState` computes from it the items that the class shares, and `serviceOverlay` those of one node.
  * `makeServiceView` computes the same result for one node, without classes; both must agree.
  */
 export class ClassChoice {
@@ -96,8 +93,8 @@ export interface NodeClass {
 }
 
 /**
- * Chooses the endpoints of a Service for the nodes of a class; `ServiceState` calls it. Pure; O(endpoints of the
- * Service × ports), and quick: it looks for one ready endpoint in each group, unless endpoints have hints.
+ * Chooses the endpoints of a Service for the nodes of a class. Pure; O(endpoints of the Service × ports), and quick: it
+ * looks for one ready endpoint in each group, unless endpoints have hints.
  */
 export function chooseForClass(service: Service, { groups }: MergedSlices, nodeClass: NodeClass): ClassChoice {
   const node = { name: "", zone: nodeClass.zone };
@@ -127,7 +124,7 @@ export interface OwnEndpoints {
   readonly hintedGroups: ReadonlySet<PortGroup>;
 }
 
-/** Finds each node's own endpoints; `ServiceState` calls it. Pure; O(endpoints × ports). */
+/** Finds each node's own endpoints. Pure; O(endpoints × ports). */
 export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
   const byNode = new Map<string, MergedEndpoint[]>();
   const hintedZones = new Set<string>();

@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type Candidate, chooseEndpoints } from "./choose-endpoints.ts";
-import { type ChoiceReason, explainChoice } from "./explain-choice.ts";
+import { type Candidate, type ChoiceReason, chooseEndpoints, explainChoice } from "./choose-endpoints.ts";
 
 type Set = "cluster" | "local";
 const yes: readonly ChoiceReason[] = ["ready", "hinted-to-node", "hinted-to-zone", "last-resort"];

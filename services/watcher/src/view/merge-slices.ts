@@ -1,7 +1,6 @@
 import type { Family } from "@kpng/model/address.ts";
+import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import type { Candidate } from "./choose-endpoints.ts";
 
 /**

@@ -1,12 +1,18 @@
-import type { Family } from "@kpng/model/address.ts";
-import type { EndpointSlice } from "@kpng/model/endpoint.ts";
-import type { EndpointUse, FamilyFlags, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
-import type { Service, ServicePort } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
-import { type Choice, type ChoosingNode, chooseEndpoints, isOnNode } from "./choose-endpoints.ts";
-import { type MergedSlices, mergeSlices, type PortEndpoint, type PortGroup } from "./merge-slices.ts";
-import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
-import { viewEndpoints } from "./view-endpoints.ts";
+import type { AddressSet, Family } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
+import type { EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
+import type { EndpointUse, FamilyFlags, ServiceView, ViewEndpoint, ViewNode } from "@kpng/model/node-view.ts";
+import { isExternallyAccessible, type Service, type ServicePort } from "@kpng/model/service.ts";
+import { endpointKey } from "@kpng/model/wire/endpoint-message.ts";
+import type { Snapshot } from "../store/snapshot.ts";
+import { type Choice, type ChoosingNode, chooseEndpoints, isOnNode, type NeededSets } from "./choose-endpoints.ts";
+import {
+  type MergedEndpoint,
+  type MergedSlices,
+  mergeSlices,
+  type PortEndpoint,
+  type PortGroup,
+} from "./merge-slices.ts";
 
 /**
  * Returns one Service as the view of a node contains it.
@@ -18,9 +24,8 @@ import { viewEndpoints } from "./view-endpoints.ts";
  *
  * Pure; O(endpoints of the Service × ports).
  *
- * Outside tests, only `kpng explain` calls this function, in `findFrontend`. Separate, because it is the readable
- * definition of a view: streams compute the same result for many nodes at once, from view classes and overlays
- * (`items/overlay.ts`), and tests compare both.
+ * This is the readable definition of a view. Streams compute the same result for many nodes at once, from view classes
+ * and overlays (`items/overlay.ts`); tests compare both. Apart from them, only `kpng explain` needs it.
  */
 export function makeServiceView(
   service: Service,
@@ -58,9 +63,7 @@ interface ChosenPortEndpoints {
   useOf(portEndpoint: PortEndpoint): EndpointUse | undefined;
 }
 
-/**
- * Chooses among the port endpoints of a Service, for `makeServiceView` and, with reasons, for `explainService`. Pure.
- */
+/** Chooses among the port endpoints of a Service. Pure. */
 export function* choosePortEndpoints(
   service: Service,
   { groups }: MergedSlices,
@@ -75,9 +78,7 @@ export function* choosePortEndpoints(
   }
 }
 
-/**
- * Returns for each port of a Service whether one of the usable port groups belongs to it. Also called by `ClassChoice`.
- */
+/** Returns for each port of a Service whether one of the usable port groups belongs to it. */
 export function portFlags(service: Service, usable: ReadonlySet<PortGroup>): readonly FamilyFlags[] {
   return service.ports.map((port) => ({
     v4: hasEndpoints(usable, "v4", port),
@@ -92,4 +93,110 @@ function hasEndpoints(usable: ReadonlySet<PortGroup>, family: Family, port: Serv
     // An endpoint without ports serves the target port, to which only an unnamed service port leads.
     (port.name === "" && usable.has(family))
   );
+}
+
+/**
+ * Returns the endpoint sets that a Service needs: "cluster" has the endpoints that any node uses, "local" those on the
+ * node itself.
+ *
+ * Pods and the node itself may address a Service by an external address; they use set "cluster" whatever the external
+ * policy is. A headless Service has no traffic policy, and its view contains all endpoints.
+ */
+export function neededSets(service: Service): NeededSets {
+  return {
+    cluster: service.internalTrafficPolicy === "Cluster" || isExternallyAccessible(service) || service.isHeadless,
+    local: service.internalTrafficPolicy === "Local" || service.externalTrafficPolicy === "Local",
+  };
+}
+
+/** In neither set: new connections do not go there. */
+const forOldFlows: EndpointUse = { cluster: false, local: false };
+
+/**
+ * Returns the use of a port endpoint that is in neither set; undefined if no view contains it.
+ *
+ * A UDP endpoint may still serve existing flows although it is in neither set: it drains while others are ready, or
+ * hints lead to others. Views contain it so that the node deletes only the conntrack entries of endpoints that are
+ * gone.
+ *
+ * Source: kube-proxy `conntrack/cleanup.go`, which keeps the flows of all serving endpoints.
+ */
+export function useInNoSet(service: Service, { conditions, port }: PortEndpoint): EndpointUse | undefined {
+  const protocol = port?.protocol ?? service.ports.find(({ name }) => name === (port?.name ?? ""))?.protocol;
+  return protocol === "UDP" && conditions.serving ? forOldFlows : undefined;
+}
+
+/**
+ * Returns an endpoint as the view of a node contains it. The use of an endpoint says whether traffic with policy
+ * Cluster, and traffic with policy Local, may go to it on this node; it can differ by port and address family. The
+ * result is one endpoint if all ports and families have the same use, otherwise one for each use and family, with its
+ * ports and addresses. Ports without a use are left out. Pure; O(ports × families).
+ */
+export function viewEndpoints(
+  service: Service,
+  { endpoint, slice, portEndpoints }: MergedEndpoint,
+  uses: Uses,
+  isOnNode: boolean,
+): ViewEndpoint[] {
+  const used = portEndpoints.flatMap((portEndpoint, index): Used[] => {
+    const use = uses[index];
+    return portEndpoint === undefined || use === undefined ? [] : [{ portEndpoint, use }];
+  });
+  const isWhole = used.length === portEndpoints.length && used.every(({ use }) => isSameUse(use, used[0]?.use));
+  const parts = isWhole
+    ? [used]
+    : [...Map.groupBy(used, ({ portEndpoint, use }) => `${portEndpoint.family} ${use.cluster} ${use.local}`).values()];
+  return parts.flatMap((part) => {
+    const sample = part[0];
+    if (sample === undefined) return [];
+    const item = {
+      addresses: isWhole ? endpoint.addresses : onlyFamily(endpoint.addresses, sample.portEndpoint.family),
+      ports: isWhole
+        ? endpoint.ports
+        : part.flatMap(({ portEndpoint }): EndpointPort[] =>
+            portEndpoint.port === undefined ? [] : [portEndpoint.port],
+          ),
+      hostname: endpoint.hostname,
+      podName: endpoint.podName,
+      nodeName: endpoint.nodeName,
+      isOnNode,
+      use: sample.use,
+      conditions: endpoint.conditions,
+      scopes: {
+        internal: service.internalTrafficPolicy === "Local" ? sample.use.local : sample.use.cluster,
+        external: service.externalTrafficPolicy === "Local" ? sample.use.local : sample.use.cluster,
+      },
+    };
+    const identity = { podName: endpoint.podName, sliceName: slice.name, hasPodKey: slice.hasPodKeys, isWhole };
+    return [{ ...item, key: endpointKey(item, service, identity) }];
+  });
+}
+
+/** The use of each port endpoint (one port in one family), in the order of `portEndpoints`; undefined if unused. */
+export type Uses = readonly (EndpointUse | undefined)[];
+
+interface Used {
+  readonly portEndpoint: PortEndpoint;
+  readonly use: EndpointUse;
+}
+
+function isSameUse(a: EndpointUse, b: EndpointUse | undefined): boolean {
+  return a.cluster === b?.cluster && a.local === b.local;
+}
+
+function onlyFamily(addresses: AddressSet, family: Family): AddressSet {
+  return family === "v4" ? { v4: addresses.v4, v6: [] } : { v4: [], v6: addresses.v6 };
+}
+
+/** Returns what the view of a node says about the node itself; undefined if the node is not in the cluster. */
+export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | undefined {
+  const node = snapshot.nodes.get(nodeName);
+  if (node === undefined) return undefined;
+  const { name, zone, addresses, podCIDRs, isEligible } = node;
+  return { name, zone, addresses, podCIDRs, isEligible, serviceCIDRs: snapshot.serviceCIDRs };
+}
+
+/** Returns the fields of a node on which the choice of endpoints depends. A node that is not in the cluster has no zone. */
+export function choosingNode(snapshot: Snapshot, nodeName: string): ChoosingNode {
+  return { name: nodeName, zone: snapshot.nodes.get(nodeName)?.zone ?? "" };
 }

@@ -1,5 +1,5 @@
 import type { DescMessage, JsonObject, JsonValue, MessageShape } from "@bufbuild/protobuf";
-import { compareText } from "@kpng/model/text-order.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";

@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { createSecureServer, createServer, type Http2Server } from "node:http2";
 import type { AddressInfo } from "node:net";
 import { dial } from "@kpng/process/connection/dial.ts";
+import { readClientTls } from "@kpng/process/credential-files.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
-import { readClientTls } from "@kpng/process/tls-files.ts";
 import { afterAll, expect, onTestFinished, test } from "vitest";
 import { inspectClient, requestHint, withRequestErrors } from "./client.ts";
 

@@ -1,5 +1,4 @@
-import { triggerTimes } from "../../store/trigger-times.ts";
-import type { Update } from "../../store/update.ts";
+import { triggerTimes, type Update } from "../../store/snapshot.ts";
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
 import type { Delivery, DeliveryFollower, PendingBatch, Recipient } from "../../stream/session/subscribers.ts";
 import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";

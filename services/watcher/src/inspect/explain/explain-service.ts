@@ -3,8 +3,7 @@ import type { EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 import type { Protocol, Service, ServicePort } from "@kpng/model/service.ts";
 import { isServed } from "@kpng/service-plan/plan-service.ts";
-import type { ChoosingNode } from "../../view/choose-endpoints.ts";
-import { type ChoiceReason, explainChoice } from "../../view/explain-choice.ts";
+import { type ChoiceReason, type ChoosingNode, explainChoice } from "../../view/choose-endpoints.ts";
 import { type MergedEndpoint, mergeSlices } from "../../view/merge-slices.ts";
 import { choosePortEndpoints } from "../../view/service-view.ts";
 

@@ -6,8 +6,7 @@ import { isLoopback, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { type Snapshot, slicesOf } from "../../store/snapshot.ts";
-import { choosingNode, makeViewNode } from "../../view/node.ts";
-import { makeServiceView } from "../../view/service-view.ts";
+import { choosingNode, makeServiceView, makeViewNode } from "../../view/service-view.ts";
 import { isForProgram } from "./explain-service.ts";
 import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
 

@@ -1,5 +1,4 @@
-import type { Family } from "@kpng/model/address.ts";
-import { isIn } from "@kpng/model/cidr.ts";
+import { type Family, isIn } from "@kpng/model/address.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { isLoopback } from "@kpng/service-plan/plan-node.ts";

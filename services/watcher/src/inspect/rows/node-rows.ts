@@ -1,8 +1,8 @@
 import { create } from "@bufbuild/protobuf";
+import { compareText } from "@kpng/model/collections.ts";
 import { type Node as NodeMessage, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { Snapshot } from "../../store/snapshot.ts";

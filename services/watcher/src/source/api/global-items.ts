@@ -1,16 +1,16 @@
-import { assertNever } from "@kpng/model/assert-never.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import { type Endpoint, type EndpointSlice, sliceKey } from "@kpng/model/endpoint.ts";
 import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { assertNever } from "@kpng/model/narrowing.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { type Service, serviceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import {
   decodeClusterInfo,
   decodeEndpointInfo,
   decodeNodeInfo,
   decodeServiceInfo,
 } from "@kpng/model/wire/global-message.ts";
-import { WireError } from "@kpng/model/wire/wire-error.ts";
+import { WireError } from "@kpng/model/wire/protobuf.ts";
 import type { ClusterObjects, ClusterSink, ObjectChange, Origin } from "../source.ts";
 
 type SliceHead = Omit<EndpointSlice, "endpoints">;

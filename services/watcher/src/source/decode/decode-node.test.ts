@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import type { Node } from "@kpng/model/node.ts";
 import { test } from "vitest";
 import { decodeNode } from "./decode-node.ts";
-import { makeDecodeOptions } from "./decode-options.ts";
-import { showPath } from "./decoded.ts";
+import { makeDecodeOptions, showPath } from "./decoded.ts";
 
 const options = makeDecodeOptions();
 

@@ -1,9 +1,7 @@
 import { parseAddress } from "@kpng/model/address.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { z } from "zod";
-import type { DecodeOptions } from "./decode-options.ts";
-import { bad, type Decoded, ok, show } from "./decoded.ts";
-import { cidrField, keep, metadataShape } from "./fields.ts";
+import { bad, cidrField, type Decoded, type DecodeOptions, keep, metadataShape, ok, show } from "./decoded.ts";
 
 /**
  * Decodes a core/v1 Node from the API server or a manifest.

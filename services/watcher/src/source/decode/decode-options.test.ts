@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { expect, test } from "vitest";
-import { makeDecodeOptions } from "./decode-options.ts";
+import { makeDecodeOptions } from "./decoded.ts";
 
 const table: readonly { glob: string; yes: readonly string[]; no: readonly string[] }[] = [
   { glob: "app", yes: ["app"], no: ["apps", "my-app", ""] },

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import type { Service } from "@kpng/model/service.ts";
 import { test } from "vitest";
-import { makeDecodeOptions } from "./decode-options.ts";
 import { decodeService } from "./decode-service.ts";
-import { showPath } from "./decoded.ts";
+import { makeDecodeOptions, showPath } from "./decoded.ts";
 
 const options = makeDecodeOptions({ serviceLabels: ["app*"], serviceAnnotations: ["note"] });
 

@@ -1,22 +1,26 @@
 import type { AddressSet } from "@kpng/model/address.ts";
 import type { Service, ServicePort } from "@kpng/model/service.ts";
 import { z } from "zod";
-import type { DecodeOptions } from "./decode-options.ts";
-import { type Decoded, type FieldProblem, ok, parseParts, show } from "./decoded.ts";
 import {
   addressField,
   affinitySecondsField,
   cidrField,
+  type Decoded,
+  type DecodeOptions,
+  type FieldProblem,
   isName,
   keep,
   metadataShape,
   nameOrEmptyField,
+  ok,
+  parseParts,
   portField,
   portOrZeroField,
+  show,
   timeField,
   toSet,
   wordField,
-} from "./fields.ts";
+} from "./decoded.ts";
 
 /**
  * Decodes a core/v1 Service from the API server or a manifest. Absent fields get the API server's defaults.

@@ -1,11 +1,23 @@
 import { noAddresses } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { z } from "zod";
 import { headlessLabel, proxyNameLabel } from "./decode-service.ts";
-import { bad, type Decoded, type FieldProblem, ok, parseParts, show } from "./decoded.ts";
-import { addressField, metadataShape, nameOrEmptyField, portOrZeroField, toSet, wordField } from "./fields.ts";
+import {
+  addressField,
+  bad,
+  type Decoded,
+  type FieldProblem,
+  metadataShape,
+  nameOrEmptyField,
+  ok,
+  parseParts,
+  portOrZeroField,
+  show,
+  toSet,
+  wordField,
+} from "./decoded.ts";
 
 /**
  * Decodes a discovery.k8s.io/v1 EndpointSlice from the API server or a manifest. Absent conditions get kube-proxy's

@@ -7,7 +7,7 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, test } from "vitest";
-import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { makeDecodeOptions } from "../decode/decoded.ts";
 import type { ClusterObjects, ClusterSink } from "../source.ts";
 import { type FileSourceOptions, fileSource } from "./file-source.ts";
 

@@ -3,7 +3,7 @@ import type { Log } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
-import type { DecodeOptions } from "../decode/decode-options.ts";
+import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
 import { type InputFilesOptions, InputWatch, type WatchFolder } from "./input-files.ts";

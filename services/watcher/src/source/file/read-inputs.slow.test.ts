@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { PassThrough, Readable } from "node:stream";
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { afterEach, beforeEach, test } from "vitest";
-import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { makeDecodeOptions } from "../decode/decoded.ts";
 import { formatLocation, loadInput } from "./read-inputs.ts";
 import { input, manifests, read, readGood, state, toFile } from "./testing/texts.ts";
 

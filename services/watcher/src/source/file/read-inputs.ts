@@ -1,7 +1,6 @@
 import { sliceKey } from "@kpng/model/endpoint.ts";
-import { isRecord } from "@kpng/model/is-record.ts";
-import type { DecodeOptions } from "../decode/decode-options.ts";
-import { type FieldPath, showPath } from "../decode/decoded.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
+import { type DecodeOptions, type FieldPath, showPath } from "../decode/decoded.ts";
 import type { ClusterObjects } from "../source.ts";
 import { type InputFilesOptions, type InputText, listInputFiles, readInputFiles } from "./input-files.ts";
 import { type ParsedDocument, parseDocuments, type TextPosition } from "./parse-documents.ts";

@@ -1,12 +1,11 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { decodeNode } from "../decode/decode-node.ts";
-import type { DecodeOptions } from "../decode/decode-options.ts";
 import { decodeService } from "../decode/decode-service.ts";
 import { decodeSlice } from "../decode/decode-slice.ts";
-import { type Decoded, type FieldPath, type FieldProblem, show } from "../decode/decoded.ts";
+import { type Decoded, type DecodeOptions, type FieldPath, type FieldProblem, show } from "../decode/decoded.ts";
 
 /** Decoded content of one document. If there are problems, the rest is used only with --skip-bad. */
 export interface DocumentContent {

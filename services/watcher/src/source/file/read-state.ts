@@ -1,25 +1,27 @@
 import { type AddressSet, noAddresses } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { z } from "zod";
-import { type FieldProblem, problemsOf, show } from "../decode/decoded.ts";
 import {
   addressField,
   affinitySecondsField,
   cidrField,
+  type FieldProblem,
   nameField,
   nameOrEmptyField,
   numberField,
   portField,
   portOrZeroField,
+  problemsOf,
+  show,
   stringMapField,
   toSet,
   wordField,
-} from "../decode/fields.ts";
+} from "../decode/decoded.ts";
 import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObject } from "./read-manifests.ts";
 
 /**

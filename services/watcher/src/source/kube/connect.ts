@@ -4,10 +4,9 @@ import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } fro
 import { homedir } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { addAbortSignal } from "node:stream";
-import { isRecord } from "@kpng/model/is-record.ts";
-import { reasonOf } from "@kpng/process/log.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
+import { reasonOf, withoutCredentials } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { withoutCredentials } from "@kpng/process/redact.ts";
 import { KubeConfig } from "@kubernetes/client-node";
 import { load } from "js-yaml";
 import type { KubeConnection, KubeResponse } from "./connection.ts";

@@ -1,6 +1,5 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { assertNever } from "@kpng/model/assert-never.ts";
-import { isRecord } from "@kpng/model/is-record.ts";
+import { assertNever, isRecord } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { Kind } from "../source.ts";
 

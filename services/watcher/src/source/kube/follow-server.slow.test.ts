@@ -2,7 +2,7 @@ import { EventEmitter, on } from "node:events";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { WireType } from "@bufbuild/protobuf/wire";
 import { createClient } from "@connectrpc/connect";
-import type { Position } from "@kpng/model/forward/position.ts";
+import type { Position } from "@kpng/model/forward.ts";
 import { CheckRequestSchema, PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
@@ -13,7 +13,7 @@ import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { serveStore } from "../../testing/serve-store.ts";
-import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { makeDecodeOptions } from "../decode/decoded.ts";
 import { kubeSource } from "./kube-source.ts";
 import { type Answer, FakeServer, nodeList, watchEvent } from "./testing/fake-server.ts";
 

@@ -1,12 +1,16 @@
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import { type ProbeAnswer, probeServer } from "../probe-server.ts";
 import type { CurrencySink } from "../source.ts";
 import type { ChangeQueue } from "./change-queue.ts";
-import type { KubeConnection } from "./connection.ts";
-import { describeFailure, openResponse, type RequestFailure, type Resource } from "./connection.ts";
+import {
+  describeFailure,
+  type KubeConnection,
+  openResponse,
+  type RequestFailure,
+  type Resource,
+} from "./connection.ts";
 import { currentResourceVersion } from "./list.ts";
-import type { Reflector } from "./reflector.ts";
-import { isOlder } from "./reflector.ts";
+import { isOlder, type Reflector } from "./reflector.ts";
 
 interface FollowServerOptions {
   readonly connection: KubeConnection;

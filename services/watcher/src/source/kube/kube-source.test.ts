@@ -3,7 +3,7 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { test } from "vitest";
-import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { makeDecodeOptions } from "../decode/decoded.ts";
 import type { ObjectChange } from "../source.ts";
 import { ChangeQueue } from "./change-queue.ts";
 import { kubeSource } from "./kube-source.ts";

@@ -1,18 +1,16 @@
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { withoutCredentials } from "@kpng/process/redact.ts";
+import { withoutCredentials } from "@kpng/process/log.ts";
 import type { Registry } from "prom-client";
-import type { DecodeOptions } from "../decode/decode-options.ts";
+import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { ChangeQueue } from "./change-queue.ts";
-import type { KubeConnection } from "./connection.ts";
-import { describeFailure, type RequestFailure, type Resource } from "./connection.ts";
+import { describeFailure, type KubeConnection, type RequestFailure, type Resource } from "./connection.ts";
 import { followServer, identify } from "./follow-server.ts";
 import { ObjectCache, ServiceCIDRCache } from "./object-cache.ts";
 import { nodeKind, type ObjectKind, serviceCIDRResource, serviceKind, sliceKind } from "./object-kinds.ts";
 import { makeSourceMetrics, observeReflector } from "./observe-reflector.ts";
-import type { ReflectorTiming } from "./reflector.ts";
-import { type CollectionHandler, Reflector, type ReflectorObserver } from "./reflector.ts";
+import { type CollectionHandler, Reflector, type ReflectorObserver, type ReflectorTiming } from "./reflector.ts";
 
 /** Options of {@link kubeSource}. */
 export interface KubeSourceOptions {

@@ -1,4 +1,4 @@
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { type KubeConnection, openResponse, type RequestFailure, type Resource, readTurn } from "./connection.ts";
 import { type WatchEvent, watchOnce } from "./watch.ts";

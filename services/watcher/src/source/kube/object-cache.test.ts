@@ -4,7 +4,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { test } from "vitest";
 import { Store } from "../../store/store.ts";
-import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { makeDecodeOptions } from "../decode/decoded.ts";
 import { ChangeQueue } from "./change-queue.ts";
 import { ObjectCache } from "./object-cache.ts";
 import { type ObjectKind, serviceKind, sliceKind } from "./object-kinds.ts";

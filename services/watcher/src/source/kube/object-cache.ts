@@ -1,5 +1,5 @@
 import { isIP } from "node:net";
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { type FieldProblem, showPath } from "../decode/decoded.ts";
 import type { ObjectChange } from "../source.ts";

@@ -1,7 +1,7 @@
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import { type ConnectedGauge, makeConnectedGauge } from "../connected-gauge.ts";
+import { type ConnectedGauge, makeConnectedGauge } from "../probe-server.ts";
 import { describeFailure, type KubeKind, type RequestFailure } from "./connection.ts";
 import { type ReflectorObserver, relistReasons } from "./reflector.ts";
 

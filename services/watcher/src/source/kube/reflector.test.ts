@@ -4,13 +4,12 @@ import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { test } from "vitest";
 import { Store } from "../../store/store.ts";
-import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { makeDecodeOptions } from "../decode/decoded.ts";
 import { ChangeQueue } from "./change-queue.ts";
 import { ObjectCache } from "./object-cache.ts";
 import { nodeKind } from "./object-kinds.ts";
 import { makeSourceMetrics, observeReflector } from "./observe-reflector.ts";
-import type { ReflectorTiming } from "./reflector.ts";
-import { Reflector } from "./reflector.ts";
+import { Reflector, type ReflectorTiming } from "./reflector.ts";
 import { type Answer, FakeServer, nodeList, rawNode, watchEvent } from "./testing/fake-server.ts";
 
 const names = Array.from({ length: 20 }, (_, index) => `node-${index}`);

@@ -1,4 +1,4 @@
-import { Backoff, type BackoffOptions } from "@kpng/process/backoff.ts";
+import { Backoff, type BackoffOptions } from "@kpng/process/clock.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { KubeConnection, RequestFailure, Resource } from "./connection.ts";
 import { currentResourceVersion, isWatchListRefusal, listPages, streamList } from "./list.ts";

@@ -1,4 +1,4 @@
-import { isRecord } from "@kpng/model/is-record.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import {
   type ApiRequest,

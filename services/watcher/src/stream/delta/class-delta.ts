@@ -1,7 +1,6 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { Frame } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import { nodeViewOrder } from "../../items/node-view-items.ts";
+import { type Item, nodeViewOrder } from "../../items/item.ts";
 import { deletedItems, diffItems, type ItemsDiff } from "../../items/service-items.ts";
 import { changedOwners, serviceAt, serviceStates, sharedItemsAt } from "../../items/service-state.ts";
 import { type ViewClass, viewClassOf } from "../../items/view-target.ts";

@@ -1,4 +1,4 @@
-import { bucketCount } from "@kpng/model/wire/item-digest.ts";
+import { bucketCount } from "@kpng/model/wire/digest.ts";
 import { describe, expect, test } from "vitest";
 import { serviceStates } from "../../items/service-state.ts";
 import { viewTargetIn } from "../../items/view-target.ts";

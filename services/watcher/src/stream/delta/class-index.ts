@@ -1,9 +1,7 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { BucketDigests, bucketCount } from "@kpng/model/wire/item-digest.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
+import { BucketDigests, bucketCount } from "@kpng/model/wire/digest.ts";
 import type { Frame } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import { digestOf } from "../../items/item-digests.ts";
-import { serviceSection } from "../../items/node-view-items.ts";
+import { digestOf, type Item, serviceSection } from "../../items/item.ts";
 import { diffItems } from "../../items/service-items.ts";
 import { type ServiceState, serviceAt, serviceStates } from "../../items/service-state.ts";
 import { proxyNamesIn, type ViewClass, viewClassOf } from "../../items/view-target.ts";
@@ -197,7 +195,7 @@ let newest = emptySnapshot;
  * The indexes of a snapshot, by the key of their part. Every part that was ever requested follows the snapshots, as long
  * as Services have its proxy name and nodes have its zone.
  */
-const indexesIn = derived(
+export const indexesIn = derived(
   new Map<string, { readonly part: Part; readonly index: BucketIndex }>(),
   (all, before, snapshot) => {
     if (snapshot.revision >= newest.revision) newest = snapshot;
@@ -246,7 +244,7 @@ const zonesIn = derived<ReadonlySet<string>>(new Set([""]), (zones, before, { no
 );
 
 /** Number of Services that have endpoints with hints for zones. */
-const zoneHintedCount = derived(0, (count, before, snapshot) =>
+export const zoneHintedCount = derived(0, (count, before, snapshot) =>
   changedServices(before, snapshot).reduce((sum, key) => {
     const [old, now] = [before, snapshot].map((one) => serviceStates(one).get(key)?.own.hasZoneHints === true);
     return sum + Number(now) - Number(old);

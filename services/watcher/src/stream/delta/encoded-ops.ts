@@ -1,12 +1,9 @@
 import { constants, zstdCompressSync } from "node:zlib";
-import { lowerBound } from "@kpng/model/binary-search.ts";
+import { compareText, lowerBound } from "@kpng/model/collections.ts";
 import { OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { compareText } from "@kpng/model/text-order.ts";
-import { tagsOf } from "@kpng/model/wire/field-tags.ts";
-import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
+import { MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
 import { batchFrame, deleteFrame, type Frame, messageIn } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import { nodeViewOrder } from "../../items/node-view-items.ts";
+import { type Item, nodeViewOrder } from "../../items/item.ts";
 
 /** The operation that puts or deletes the item at a path. */
 export interface Op {

@@ -1,5 +1,6 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { formatHash } from "@kpng/model/wire/digest.ts";
 import {
   encodeClusterInfo,
   encodeEndpointInfo,
@@ -7,7 +8,6 @@ import {
   encodeServiceInfo,
   endpointInfoHash,
 } from "@kpng/model/wire/global-message.ts";
-import { formatHash } from "@kpng/model/wire/hash.ts";
 import { setFrame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
 import { sortByPath } from "../../items/service-items.ts";

@@ -1,8 +1,7 @@
-import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests } from "@kpng/model/wire/digest.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { beforeEach, describe, expect, test } from "vitest";
-import { digestOf } from "../../items/item-digests.ts";
-import { nodeViewOrder } from "../../items/node-view-items.ts";
+import { digestOf, nodeViewOrder } from "../../items/item.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { ObjectChange } from "../../source/source.ts";
 import type { Snapshot } from "../../store/snapshot.ts";

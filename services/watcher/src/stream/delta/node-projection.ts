@@ -1,7 +1,13 @@
 import type { Frame } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import { toggleDigests, uncachedDigestOf } from "../../items/item-digests.ts";
-import { nodeItems, nodeSection, nodeViewOrder, serviceSection } from "../../items/node-view-items.ts";
+import {
+  type Item,
+  nodeItems,
+  nodeSection,
+  nodeViewOrder,
+  serviceSection,
+  toggleDigests,
+  uncachedDigestOf,
+} from "../../items/item.ts";
 import { itemAt, nodeOverlay, type Overlay, overlaysOf, serviceOverlay } from "../../items/overlay.ts";
 import { diffItems, findItem, isSameItem, sortByPath } from "../../items/service-items.ts";
 import { serviceStates } from "../../items/service-state.ts";

@@ -1,5 +1,5 @@
-import { compareText } from "@kpng/model/text-order.ts";
-import type { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { compareText } from "@kpng/model/collections.ts";
+import type { BucketDigests } from "@kpng/model/wire/digest.ts";
 import { deleteFrame, type Frame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
 import { deletedItems, diffItems } from "../../items/service-items.ts";

@@ -1,9 +1,8 @@
 import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { BucketDigests, itemBucket } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests, itemBucket } from "@kpng/model/wire/digest.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
-import { digestOf } from "../../items/item-digests.ts";
-import { nodeViewOrder } from "../../items/node-view-items.ts";
+import { digestOf, nodeViewOrder } from "../../items/item.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { ObjectChange } from "../../source/source.ts";
 import type { Snapshot } from "../../store/snapshot.ts";

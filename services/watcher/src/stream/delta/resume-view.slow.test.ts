@@ -1,5 +1,5 @@
 import { Feature, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
-import { BucketDigests, hasBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests, hasBucket, itemDigest } from "@kpng/model/wire/digest.ts";
 import { afterEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
 import { Store } from "../../store/store.ts";

@@ -1,6 +1,6 @@
-import { BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/digest.ts";
 import { keepFrame } from "../../items/frames.ts";
-import { digestOf, uncachedDigestOf } from "../../items/item-digests.ts";
+import { digestOf, uncachedDigestOf } from "../../items/item.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";

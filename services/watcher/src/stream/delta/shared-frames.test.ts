@@ -1,6 +1,6 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests } from "@kpng/model/wire/digest.ts";
 import { describe, expect, test } from "vitest";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";

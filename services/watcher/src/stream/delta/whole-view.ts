@@ -1,9 +1,6 @@
-import { lowerBound } from "@kpng/model/binary-search.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { compareText } from "@kpng/model/text-order.ts";
+import { compareText, getOrMake, lowerBound } from "@kpng/model/collections.ts";
 import type { Frame } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import { anonymousSection, nodeSection, podSection, serviceSection } from "../../items/node-view-items.ts";
+import { anonymousSection, type Item, nodeSection, podSection, serviceSection } from "../../items/item.ts";
 import { type Overlay, overlaysOf, ownServices } from "../../items/overlay.ts";
 import { deletedItems } from "../../items/service-items.ts";
 import { type ServiceState, serviceStates } from "../../items/service-state.ts";
@@ -116,10 +113,10 @@ interface ChunkService {
 const servicesPerChunk = 64;
 
 /** The Services in the order of their own paths. *Cost:* the chunks with Services that changed. */
-const chunksByService = makeChunks((key) => key);
+export const chunksByService = makeChunks((key) => key);
 
 /** The Services in the order of their endpoints' paths: "a-b" comes after "a", but "a-b/pod" before "a/pod". */
-const chunksByEndpoint = makeChunks((key) => `${key}/`);
+export const chunksByEndpoint = makeChunks((key) => `${key}/`);
 
 function makeChunks(startOf: (key: string) => string): (snapshot: Snapshot) => readonly ServiceChunk[] {
   return derived<readonly ServiceChunk[]>([], (chunks, before, snapshot) => {

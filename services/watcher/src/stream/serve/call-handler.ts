@@ -1,7 +1,7 @@
 import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import { Code } from "@connectrpc/connect";
+import type { ReadTls, ServerTlsFiles } from "@kpng/process/credential-files.ts";
 import type { Log } from "@kpng/process/log.ts";
-import type { ReadTls, ServerTlsFiles } from "@kpng/process/tls-files.ts";
 import type { Registry } from "prom-client";
 import { type Admission, classOf, isAnsweredWhenRefused, nodeOf } from "../../connection/admission.ts";
 import { type Connections, type ConnectionTimes, standardPingMs } from "../../connection/connections.ts";

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { pingHeader } from "@kpng/process/connection/silence-limit.ts";
+import { pingHeader } from "@kpng/process/connection/dial.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";

@@ -1,12 +1,12 @@
 import type { Http2ServerRequest, Http2Session } from "node:http2";
 import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
+import { getOrMake } from "@kpng/model/collections.ts";
 import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { hasMoreFields } from "@kpng/model/wire/field-count.ts";
-import { pingHeader } from "@kpng/process/connection/silence-limit.ts";
-import { staleHeader } from "@kpng/process/connection/stale-header.ts";
+import { hasMoreFields } from "@kpng/model/wire/protobuf.ts";
+import { pingHeader } from "@kpng/process/connection/dial.ts";
+import { staleHeader } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Admission } from "../../connection/admission.ts";
 import { Rate } from "../../connection/limits.ts";

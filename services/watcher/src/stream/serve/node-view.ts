@@ -2,6 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import { create, fromBinary } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import { compareText } from "@kpng/model/collections.ts";
 import {
   GetNodeViewResponseSchema,
   type NodeViewService,
@@ -16,7 +17,6 @@ import {
   type WatchReq,
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { checkNodeRight } from "../../identity/rights.ts";
 import type { Frame } from "../../items/frames.ts";

@@ -1,12 +1,12 @@
 import { createRegistry, type DescFile, type DescService, type Registry, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { Code, type ConnectRouter, type HandlerContext } from "@connectrpc/connect";
+import { compareText } from "@kpng/model/collections.ts";
 import { ServerReflection, type ServerReflectionRequest } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
 import {
   ServerReflection as ServerReflectionAlpha,
   type ServerReflectionRequest as ServerReflectionAlphaRequest,
 } from "@kpng/model/gen/grpc/reflection/v1alpha/reflection_pb.ts";
-import { compareText } from "@kpng/model/text-order.ts";
 import { scheduler } from "../session/scheduler.ts";
 import { leaveKey } from "./call.ts";
 

@@ -10,10 +10,9 @@ import { Code, ConnectError, createClient, type Transport } from "@connectrpc/co
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
+import { readClientTls, readServerTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { createLog, type Log } from "@kpng/process/log.ts";
 import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
-import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";
-import { readTokenFile } from "@kpng/process/token-file.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { TokenChecker } from "../../identity/token-checker.ts";

@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
+import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/credential-files.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/tls-files.ts";
 import { Gauge, type Registry } from "prom-client";
 import type { LoopClock } from "../../connection/loop-clock.ts";
 

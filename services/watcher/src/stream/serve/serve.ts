@@ -2,8 +2,8 @@ import { createSecureServer, createServer, type ServerHttp2Session } from "node:
 import { Server, type Socket } from "node:net";
 import { type TLSSocket, Server as TlsServer } from "node:tls";
 import { Code, ConnectError } from "@connectrpc/connect";
+import { minTlsVersion } from "@kpng/process/credential-files.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { minTlsVersion } from "@kpng/process/tls-files.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { Admission } from "../../connection/admission.ts";

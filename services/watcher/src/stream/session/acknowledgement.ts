@@ -5,9 +5,7 @@ import {
   EarlierAckSchema,
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import { tagsOf } from "@kpng/model/wire/field-tags.ts";
-import { MessageReader } from "@kpng/model/wire/message-reader.ts";
-import { WireError } from "@kpng/model/wire/wire-error.ts";
+import { MessageReader, tagsOf, WireError } from "@kpng/model/wire/protobuf.ts";
 
 /**
  * The report of a subscriber about the revisions that it was sent: applied or failed, and how long that took; see Ack.

@@ -1,7 +1,7 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Gauge, Histogram, type Registry } from "prom-client";
+import type { Update } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import type { Update } from "../../store/update.ts";
 import type { DeliveryFollower, PendingBatch, Recipient, Subscriber, Subscribers } from "./subscribers.ts";
 
 /**

@@ -1,14 +1,12 @@
 import { create, toBinary } from "@bufbuild/protobuf";
+import { getOrMake } from "@kpng/model/collections.ts";
 import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { MessageReader } from "@kpng/model/wire/message-reader.ts";
-import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
+import { MessageReader, MessageWriter } from "@kpng/model/wire/protobuf.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { type Frame, frameHeaderBytes, frameOf, syncFrame } from "../../items/frames.ts";
 import { between } from "../../store/derived.ts";
-import { emptySnapshot } from "../../store/snapshot.ts";
+import { emptySnapshot, triggerTimes } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import { triggerTimes } from "../../store/trigger-times.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
 import type { Batch } from "./subscribers.ts";
 

@@ -1,8 +1,7 @@
-import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests } from "@kpng/model/wire/digest.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { expect, onTestFinished, test } from "vitest";
-import type { NodeViewRequest } from "../../items/view-target.ts";
-import { viewTargetIn } from "../../items/view-target.ts";
+import { type NodeViewRequest, viewTargetIn } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";

@@ -1,7 +1,7 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
-import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests } from "@kpng/model/wire/digest.ts";
 import type { Refusals } from "../../connection/limits.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";

@@ -1,13 +1,15 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
-import { viewClassOf } from "../../items/view-target.ts";
-import { changedServices, deriveAll } from "../../store/derived.ts";
+import { keysByNode } from "../../items/overlay.ts";
+import { serviceStates } from "../../items/service-state.ts";
+import { proxyNamesIn, viewClassOf } from "../../items/view-target.ts";
+import { changedServices } from "../../store/derived.ts";
 import { ShardedMap, shardCount } from "../../store/sharded-map.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import { zonesOfViews } from "../delta/class-index.ts";
-import { prepareClass } from "../delta/whole-view.ts";
+import { indexesIn, zoneHintedCount, zonesOfViews } from "../delta/class-index.ts";
+import { chunksByEndpoint, chunksByService, prepareClass } from "../delta/whole-view.ts";
 import { scheduledItems, scheduler } from "./scheduler.ts";
 
 /**
@@ -151,6 +153,19 @@ function* preparation(before: Snapshot, snapshot: Snapshot): Iterable<undefined>
   }
   yield* deriveAll(snapshot);
 }
+
+/** Derives everything that views take from a snapshot, and yields after each value. */
+function* deriveAll(snapshot: Snapshot): Iterable<undefined> {
+  for (const derive of derivations) {
+    derive(snapshot);
+    yield undefined;
+  }
+}
+
+const derivations: readonly ((snapshot: Snapshot) => unknown)[] = [
+  ...[serviceStates, keysByNode, proxyNamesIn],
+  ...[zoneHintedCount, indexesIn, chunksByService, chunksByEndpoint],
+];
 
 const roundsByStore = new WeakMap<Store, Rounds>();
 

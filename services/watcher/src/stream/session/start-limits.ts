@@ -1,7 +1,7 @@
 import { totalmem } from "node:os";
-import { maxPushbackMs, retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
+import { maxPushbackMs, retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { RepeatLimit } from "@kpng/process/repeat-limit.ts";
+import { RepeatLimit } from "@kpng/process/log.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 
 /** A ticket expires when its reader has read nothing for this time, in milliseconds. */

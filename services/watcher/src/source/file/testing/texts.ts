@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { makeDecodeOptions } from "../../decode/decode-options.ts";
+import { makeDecodeOptions } from "../../decode/decoded.ts";
 import { readTexts } from "../read-inputs.ts";
 
 const options = makeDecodeOptions();

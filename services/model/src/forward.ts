@@ -1,0 +1,236 @@
+/**
+ * How new a state of the cluster is. A watcher attaches it to every state that it sends, and a node or relay compares
+ * it with that of the state that it holds (`judgeOffer`), so that it never goes back. docs/design/never-backwards.md
+ * describes the whole.
+ *
+ * Each kind has two versions, because a replica does not know when a kind changed, only when it saw it: `services` is a
+ * version at which the state was that of the source, and `current.services` is the highest one. A state whose
+ * `current` version has reached the version of another one is not older than it:
+ *
+ * ```text
+ * Services change at 100, and not again
+ * A listed them at 90, saw the event at 100, and a bookmark at 180:   services 100, current 180
+ * B listed them at 150:                                                services 150, current 150
+ * A → B: 150 ≥ 100, not older.  B → A: 180 ≥ 150, not older.  Before the bookmark, B → A would be in doubt.
+ * ```
+ */
+export interface Position {
+  /**
+   * Counter of the versions: "kube:" and the UID of the namespace kube-system for an API server, "kube" if the watcher
+   * may not read the UID, or the instance of the watcher for files and recordings.
+   */
+  readonly source: string;
+  /** Version of the event or list that last changed the kind: a resourceVersion, or a revision of the store. */
+  readonly services: bigint;
+  readonly slices: bigint;
+  readonly nodes: bigint;
+  /** Versions up to which the state is known to be that of the source, by events, lists and bookmarks. */
+  readonly current: Readonly<Record<PositionKind, bigint>>;
+}
+
+/** Kinds that a position has versions of. */
+export const positionKinds = ["services", "slices", "nodes"] as const;
+
+/** Kind that a position has versions of. */
+export type PositionKind = (typeof positionKinds)[number];
+
+/** Returns the source of the positions of an API server. `clusterId` is undefined if the cluster is not identified. */
+export function kubeSource(clusterId: string | undefined): string {
+  return clusterId === undefined ? "kube" : `kube:${clusterId}`;
+}
+
+/**
+ * How an offered state relates to a held one.
+ *
+ * - covers: it is not older.
+ * - behind: it may be older in at least one kind.
+ * - foreign: it comes from another cluster. An API server on an empty etcd is one.
+ * - unrelated: nothing can be said, because a position is unknown or counts revisions of one watcher.
+ */
+export type Relation = "covers" | "behind" | "foreign" | "unrelated";
+
+/** Compares the position of an offered state with that of a held state. Pure. */
+export function relate(offered: Position | undefined, held: Position | undefined): Relation {
+  if (offered === undefined || held === undefined) return "unrelated";
+  const isKube = [offered.source, held.source].map((source) => source === "kube" || source.startsWith("kube:"));
+  const isSame = offered.source === held.source;
+  if (!isSame && !(isKube[0] && isKube[1])) return "unrelated";
+  // A watcher that may not read the UID is taken to serve the cluster of the others.
+  if (!isSame && offered.source !== "kube" && held.source !== "kube") return "foreign";
+  return positionKinds.every((kind) => offered.current[kind] >= held[kind]) ? "covers" : "behind";
+}
+
+/** Memory of a node or relay, with which it never goes back to an older state. `ForwardGate` keeps it. */
+export interface ForwardState {
+  /** Position of the held state; undefined if it is unknown or nothing is held. */
+  readonly held: Position | undefined;
+  /** True if the held state is only known from the disk: this process has applied none yet. */
+  readonly isSaved: boolean;
+  /**
+   * When the first and the last of a series of offers were refused, in milliseconds; undefined if none was since a state
+   * was last applied. A series ends when nothing is offered for twice `acceptAfterMs`, because a watcher with a newer
+   * state had no chance to offer it either.
+   */
+  readonly refusals: { readonly firstMs: number; readonly lastMs: number } | undefined;
+  /** Best refused offer, and when it was made. */
+  readonly best: { readonly offer: Offer; readonly atMs: number } | undefined;
+}
+
+/** State of a node that holds `held`. */
+export function forwardState(held?: Position, isSaved = false): ForwardState {
+  return { held, isSaved, refusals: undefined, best: undefined };
+}
+
+/**
+ * Decision about an offered state.
+ *
+ * - apply: it is not older, or nothing is known.
+ * - refuse: it is in doubt; another watcher may have a newer one.
+ * - accept: it is in doubt, but no watcher has offered a better one for some time.
+ */
+export interface Judgement {
+  readonly verdict: "apply" | "refuse" | "accept";
+  readonly state: ForwardState;
+}
+
+/**
+ * Judges a state that a watcher offers. `acceptAfterMs`: for how long states in doubt are refused. Pure; `nowMs` is
+ * monotonic, in milliseconds.
+ */
+export function judgeOffer(state: ForwardState, offer: Offer, times: Times): Judgement {
+  const { held, isSaved } = state;
+  const { position, isStale = false, isUnchanged = false } = offer;
+  const relation = relate(position, held);
+  const isInDoubt =
+    relation === "behind" || (!isSaved && (relation === "foreign" || (relation === "covers" && isStale)));
+  if (!isInDoubt) return { verdict: "apply", state: forwardState(position) };
+  // The node has this state already. It keeps the higher position, so that a later, older state is still recognized.
+  if (isUnchanged) return { verdict: "apply", state: forwardState(held) };
+  const { nowMs, acceptAfterMs } = times;
+  const { refusals } = state;
+  const firstMs = refusals !== undefined && isRecent(refusals.lastMs, times) ? refusals.firstMs : nowMs;
+  const rival = recentOffer(state, times);
+  const isBest = rival === undefined || isAtLeastAsGood(offer, rival.offer, held);
+  if (nowMs - firstMs >= acceptAfterMs && isBest) return { verdict: "accept", state: forwardState(position) };
+  const best = isBest ? { offer, atMs: nowMs } : rival;
+  return { verdict: "refuse", state: { held, isSaved, refusals: { firstMs, lastMs: nowMs }, best } };
+}
+
+/**
+ * Returns the time until the next offer can be accepted although it is in doubt, in milliseconds: 0 from then on,
+ * undefined if no offer was refused recently. Pure. `ForwardGate` shortens delays between streams to it.
+ */
+export function untilAcceptedMs(state: ForwardState, times: Times): number | undefined {
+  if (state.refusals === undefined || recentOffer(state, times) === undefined) return undefined;
+  return Math.max(0, state.refusals.firstMs + times.acceptAfterMs - times.nowMs);
+}
+
+/** Best refused offer, unless it was made long ago: its watcher may be gone. */
+function recentOffer({ best }: ForwardState, times: Times): ForwardState["best"] {
+  return best !== undefined && isRecent(best.atMs, times) ? best : undefined;
+}
+
+/** Twice the time, because delays between offers vary. */
+function isRecent(atMs: number, { nowMs, acceptAfterMs }: Times): boolean {
+  return nowMs - atMs <= 2 * acceptAfterMs;
+}
+
+/**
+ * Orders offers that are all in doubt. A watcher that is current comes first: after a restore of etcd, it has lower
+ * versions than one that was cut off before. Then the cluster of the held state, then the higher versions.
+ */
+function isAtLeastAsGood(a: Offer, b: Offer, held: Position | undefined): boolean {
+  const rank = ({ position, isStale = false }: Offer): readonly bigint[] => [
+    BigInt(!isStale),
+    BigInt(relate(position, held) !== "foreign"),
+    positionKinds.reduce((sum, kind) => sum + (position?.current[kind] ?? 0n), 0n),
+  ];
+  const [ofA, ofB] = [rank(a), rank(b)];
+  const index = ofA.findIndex((part, at) => part !== ofB[at]);
+  return index === -1 || (ofA[index] ?? 0n) > (ofB[index] ?? 0n);
+}
+
+/** Monotonic time, and for how long states in doubt are refused, in milliseconds. */
+interface Times {
+  readonly nowMs: number;
+  readonly acceptAfterMs: number;
+}
+
+/** State that a watcher offers. */
+export interface Offer {
+  readonly position: Position | undefined;
+  /** The watcher does not know whether the state is current, because its own server does not answer. Default false. */
+  readonly isStale?: boolean | undefined;
+  /** The state is known to be the held one. Default false. */
+  readonly isUnchanged?: boolean | undefined;
+}
+
+/**
+ * Lets through only states that are not older than the one before. A backend passes each batch of its watcher through
+ * it, and a relay each batch of its upstream; one gate lives as long as the process, over all streams. It keeps the
+ * state of {@link judgeOffer}, which decides.
+ */
+export class ForwardGate {
+  readonly #acceptAfterMs: number;
+  readonly #nowMs: () => number;
+  #state: ForwardState;
+
+  constructor({ acceptAfterMs = 60_000, nowMs = () => performance.now() }: ForwardGateOptions = {}) {
+    this.#acceptAfterMs = acceptAfterMs;
+    this.#nowMs = nowMs;
+    this.#state = forwardState();
+  }
+
+  /** Sets the position of a saved view. */
+  hold(position: Position | undefined): void {
+    this.#state = forwardState(position, true);
+  }
+
+  /** Position of the state that was last applied; undefined if it is unknown. */
+  get held(): Position | undefined {
+    return this.#state.held;
+  }
+
+  /**
+   * Decides about a state that a watcher offers. Unless the verdict is "refuse", the caller applies the state and then
+   * calls `applied`. If it cannot apply the state, the gate keeps the position that it had.
+   */
+  admit(offer: Offer): Admission {
+    const times = { nowMs: this.#nowMs(), acceptAfterMs: this.#acceptAfterMs };
+    const { verdict, state } = judgeOffer(this.#state, offer, times);
+    if (verdict === "refuse") this.#state = state;
+    return {
+      verdict,
+      applied: () => {
+        this.#state = state;
+      },
+    };
+  }
+
+  /**
+   * Shortens the delay before the next stream while offers are refused, so that one is accepted soon after
+   * `acceptAfterMs`, whatever the backoff. Up to a tenth of `acceptAfterMs` is added at random, because after a restore
+   * of etcd all nodes wait for the same moment. `random` returns a number from 0 up to but not including 1.
+   */
+  retryDelayMs(delayMs: number, random: () => number = Math.random): number {
+    const acceptAfterMs = this.#acceptAfterMs;
+    const remainingMs = untilAcceptedMs(this.#state, { nowMs: this.#nowMs(), acceptAfterMs });
+    if (remainingMs === undefined) return delayMs;
+    return Math.min(delayMs, Math.ceil(remainingMs + (random() * acceptAfterMs) / 10));
+  }
+}
+
+/** Decision of a {@link ForwardGate} about an offered state. */
+export interface Admission {
+  readonly verdict: Judgement["verdict"];
+  /** Must be called when the state was applied; does nothing if it was refused. */
+  readonly applied: () => void;
+}
+
+/** Options of a {@link ForwardGate}. */
+export interface ForwardGateOptions {
+  /** How long all offers must be in doubt before the best one is accepted, in milliseconds. Default 60 000. */
+  readonly acceptAfterMs?: number | undefined;
+  /** Monotonic clock, in milliseconds. */
+  readonly nowMs?: (() => number) | undefined;
+}

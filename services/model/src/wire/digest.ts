@@ -1,0 +1,159 @@
+import createHasher from "xxhash-wasm";
+import type { Set as SetName } from "../gen/localv1/api_pb.ts";
+
+const { h64Raw } = await createHasher();
+
+/**
+ * Returns the XXH64 hash, with seed 0, of some bytes.
+ *
+ * KPNG puts it into the paths of endpoints and the fields Hash of its messages (ServiceInfo, EndpointInfo, NodeInfo).
+ * Watcher and backends also use it as a fast hash, for example to compare their views when a stream resumes.
+ *
+ * Source: KPNG `serde.go`, cespare/xxhash.
+ */
+export function hashBytes(bytes: Uint8Array): bigint {
+  return h64Raw(bytes);
+}
+
+/** Formats a hash in lower-case hex without leading zeros, as Go's `strconv.FormatUint(hash, 16)`. */
+export function formatHash(hash: bigint): string {
+  return hash.toString(16);
+}
+
+const encoder = new TextEncoder();
+
+/** Returns the hash of a text in UTF-8; see {@link hashBytes}. */
+export function hashText(text: string): bigint {
+  return hashBytes(encoder.encode(text));
+}
+
+/**
+ * Number of buckets that the items of a view are spread over; see WatchReq.HeldDigests in the proto file. When a stream
+ * resumes, the subscriber sends one digest per bucket, and the watcher sends only the buckets that differ.
+ */
+export const bucketCount = 1024;
+
+const bucketMask = BigInt(bucketCount - 1);
+
+const bytesPerDigest = 8;
+
+/** Hash of an item, and the bucket whose digest it is part of. */
+export interface ItemDigest {
+  /** 0 to bucketCount − 1; depends only on the item's Set and path. */
+  readonly bucket: number;
+  readonly hash: bigint;
+}
+
+/**
+ * Buffer for the bytes to be hashed, reused because there are very many items. It keeps the size of the longest item.
+ */
+let scratch = new Uint8Array(4_096);
+
+/**
+ * Returns the digest of an item; see WatchReq.HeldDigests in the proto file. The watcher computes it for the items that
+ * it encodes, a backend for those that arrive.
+ */
+export function itemDigest(set: SetName, path: string, bytes: Uint8Array): ItemDigest {
+  const keyLength = writeKey(set, path, bytes.length + 1);
+  const bucket = bucketOfBytes(keyLength);
+  scratch[keyLength] = 0;
+  scratch.set(bytes, keyLength + 1);
+  return { bucket, hash: hashBytes(scratch.subarray(0, keyLength + 1 + bytes.length)) };
+}
+
+/** Returns the bucket of an item. */
+export function itemBucket(set: SetName, path: string): number {
+  return bucketOfBytes(writeKey(set, path, 0));
+}
+
+/** Writes the key of an item to the buffer, with space for `room` bytes after it. Returns the length of the key. */
+function writeKey(set: SetName, path: string, room: number): number {
+  const key = `${set} ${path}`;
+  // A UTF-16 code unit takes three bytes at most.
+  const most = key.length * 3 + room;
+  if (scratch.length < most) scratch = new Uint8Array(most * 2);
+  return encoder.encodeInto(key, scratch).written;
+}
+
+function bucketOfBytes(keyLength: number): number {
+  return Number(hashBytes(scratch.subarray(0, keyLength)) & bucketMask);
+}
+
+/**
+ * Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. A backend
+ * sends those of its view (`HeldItems`), and `resumeView` of the watcher compares them.
+ */
+export class BucketDigests {
+  readonly #digests: BigUint64Array;
+  /** The same memory in halves: reading these makes no bigint. */
+  readonly #halves: Uint32Array;
+
+  constructor(digests: BigUint64Array = new BigUint64Array(bucketCount)) {
+    this.#digests = digests;
+    this.#halves = new Uint32Array(digests.buffer, digests.byteOffset, 2 * bucketCount);
+  }
+
+  /** Reads the format of WatchReq.HeldDigests; undefined if the length is wrong. */
+  static fromBytes(bytes: Uint8Array): BucketDigests | undefined {
+    if (bytes.length !== bucketCount * bytesPerDigest) return undefined;
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    const digests = new BucketDigests();
+    for (let bucket = 0; bucket < bucketCount; bucket += 1) {
+      digests.#digests[bucket] = view.getBigUint64(bucket * bytesPerDigest, true);
+    }
+    return digests;
+  }
+
+  /** Returns the format of WatchReq.HeldDigests. */
+  toBytes(): Uint8Array {
+    const bytes = new Uint8Array(bucketCount * bytesPerDigest);
+    const view = new DataView(bytes.buffer);
+    for (const [bucket, digest] of this.#digests.entries()) view.setBigUint64(bucket * bytesPerDigest, digest, true);
+    return bytes;
+  }
+
+  /** The digest of one bucket. */
+  at(bucket: number): bigint {
+    return this.#digests[bucket] ?? 0n;
+  }
+
+  copy(): BucketDigests {
+    return new BucketDigests(this.#digests.slice());
+  }
+
+  /** Adds an item that is not in the set, or removes one that is. */
+  toggle({ bucket, hash }: ItemDigest): void {
+    this.#digests[bucket] = (this.#digests[bucket] ?? 0n) ^ hash;
+  }
+
+  /** Adds the items of a set that has none in common with this one. */
+  toggleAll(other: BucketDigests): void {
+    for (let index = 0; index < 2 * bucketCount; index += 1) {
+      this.#halves[index] = (this.#halves[index] ?? 0) ^ (other.#halves[index] ?? 0);
+    }
+  }
+
+  /** Returns the buckets in which the sets have different items, in ascending order. */
+  differing(other: BucketDigests): readonly number[] {
+    const buckets: number[] = [];
+    for (let bucket = 0; bucket < bucketCount; bucket += 1) {
+      const [low, high] = [2 * bucket, 2 * bucket + 1];
+      if (this.#halves[low] !== other.#halves[low] || this.#halves[high] !== other.#halves[high]) buckets.push(bucket);
+    }
+    return buckets;
+  }
+}
+
+/** Returns a set of buckets in the format of KeepOp.Buckets. */
+export function encodeBuckets(has: (bucket: number) => boolean): Uint8Array {
+  const bits = new Uint8Array(bucketCount / 8);
+  for (let bucket = 0; bucket < bucketCount; bucket += 1) {
+    if (has(bucket)) bits[bucket >> 3] = (bits[bucket >> 3] ?? 0) | (1 << (bucket & 7));
+  }
+  return bits;
+}
+
+/** True if a bucket is in a set in the format of KeepOp.Buckets. Missing bits are 0. */
+export function hasBucket(bits: Uint8Array, bucket: number): boolean {
+  return ((bits[bucket >> 3] ?? 0) & (1 << (bucket & 7))) !== 0;
+}

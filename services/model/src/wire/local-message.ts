@@ -1,0 +1,221 @@
+import { create, fromBinary, type MessageInitShape } from "@bufbuild/protobuf";
+import { parseAddress, parseCidr } from "../address.ts";
+import type { Position } from "../forward.ts";
+import {
+  type EmptyOp,
+  EndpointSchema,
+  type Node as NodeMessage,
+  NodeSchema,
+  type OpItem,
+  type Position as PositionMessage,
+  type PositionSchema,
+  type Ref,
+  ServiceSchema,
+  Set as SetName,
+} from "../gen/localv1/api_pb.ts";
+import { assertNever } from "../narrowing.ts";
+import type { ViewChange, ViewNode } from "../node-view.ts";
+import { type ServiceKey, serviceKey } from "../service.ts";
+import { decodeEndpoint } from "./endpoint-message.ts";
+import { WireError } from "./protobuf.ts";
+import { decodePortHasEndpoints, decodeService } from "./service-message.ts";
+
+/** A decoded operation of a node's stream. */
+export type LocalOp =
+  | { readonly kind: "reset" }
+  /** Instead of reset, for a subscriber that sent digests of what it holds; see KeepOp. */
+  | { readonly kind: "keep" }
+  | { readonly kind: "sync"; readonly mark: SyncMark }
+  | { readonly kind: "change"; readonly change: ViewChange }
+  /** From a newer watcher: an unknown operation, or an item of an unknown Set. */
+  | { readonly kind: "ignored" };
+
+/** The sync marker that closes a batch; see EmptyOp. From KPNG's watcher all fields are 0, empty or undefined. */
+export interface SyncMark {
+  readonly revision: bigint;
+  readonly instance: string;
+  /** The watcher accepts acknowledgements. */
+  readonly takesAcks: boolean;
+  /** Minimum interval between two acknowledgements, in milliseconds; 0 if unspecified. */
+  readonly ackIntervalMs: number;
+  /** The watcher reads the number of batches in a request. */
+  readonly takesCounts: boolean;
+  /** Digest of the whole view; undefined if the watcher does not send it. */
+  readonly digest: bigint | undefined;
+  /** W3C traceparents of the sampled changes in the batch, newest first. */
+  readonly traceparents: readonly string[];
+  /** Number of nodes behind this subscriber that should record their part of each trace; see EmptyOp. */
+  readonly tracedNodes: number;
+  /** Trigger times of the EndpointSlices in the batch, in milliseconds since 1970. */
+  readonly triggeredAtMs: readonly number[];
+  /** When the revision was stored, in milliseconds since 1970 by the watcher's clock, with fractions; 0 if unknown. */
+  readonly storedAtMs: number;
+  /** Position of the state; undefined if the watcher does not know it. */
+  readonly position: Position | undefined;
+}
+
+/** Fields of newer watchers are never used, and the protobuf library needs 50 times their size for them. */
+const readOptions = { readUnknownFields: false };
+
+/** Decodes an operation of a node's stream, or of a saved view. Errors: WireError for an invalid path or item. */
+export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
+  switch (op.case) {
+    case "Reset":
+      return { kind: "reset" };
+    case "Keep":
+      return { kind: "keep" };
+    case "Sync":
+      return { kind: "sync", mark: decodeMark(op.value) };
+    case "Set":
+      return decodeAt(op.value.Ref, (ref) => decodePut(ref, op.value.Bytes));
+    case "Delete":
+      return decodeAt(op.value, decodeDelete);
+    case "Batch":
+      throw new WireError("packed operations that were not requested");
+    case undefined:
+      return { kind: "ignored" };
+    default:
+      return assertNever(op);
+  }
+}
+
+/** Decodes the body of Sync, in the stream of a node or a relay. */
+export function decodeMark(op: EmptyOp): SyncMark {
+  return {
+    revision: op.Revision,
+    instance: op.Instance,
+    takesAcks: op.TakesAcks,
+    ackIntervalMs: op.AckIntervalMs,
+    takesCounts: op.TakesCounts,
+    digest: op.Digest,
+    traceparents: op.Traceparents,
+    tracedNodes: op.TracedNodes,
+    triggeredAtMs: op.TriggeredAtMs.map(Number),
+    storedAtMs: Number(op.StoredAtMicros) / 1_000,
+    position: decodePosition(op.Position, op.Instance),
+  };
+}
+
+function decodeAt(ref: Ref | undefined, decode: (ref: Ref) => ViewChange | undefined): LocalOp {
+  if (ref === undefined) throw new WireError("an operation has no path");
+  try {
+    const change = decode(ref);
+    return change === undefined ? { kind: "ignored" } : { kind: "change", change };
+  } catch (cause) {
+    throw new WireError(`the item at "${ref.Path}" cannot be decoded`, { cause });
+  }
+}
+
+function decodePut(ref: Ref, bytes: Uint8Array): ViewChange | undefined {
+  switch (ref.Set) {
+    case SetName.ServicesSet: {
+      const message = fromBinary(ServiceSchema, bytes, readOptions);
+      const service = decodeService(message);
+      const key = parseServicePath(ref.Path);
+      if (key !== serviceKey(service))
+        throw new WireError(`the Service at this path is named "${serviceKey(service)}"`);
+      return { kind: "put-service", key, item: { service, portHasEndpoints: decodePortHasEndpoints(message) } };
+    }
+    case SetName.EndpointsSet: {
+      const { service, key } = parseEndpointPath(ref.Path);
+      return {
+        kind: "put-endpoint",
+        service,
+        endpoint: decodeEndpoint(key, fromBinary(EndpointSchema, bytes, readOptions)),
+      };
+    }
+    case SetName.NodesSet:
+      return { kind: "put-node", node: decodeNode(fromBinary(NodeSchema, bytes, readOptions)) };
+    default:
+      return undefined;
+  }
+}
+
+function decodeDelete(ref: Ref): ViewChange | undefined {
+  switch (ref.Set) {
+    case SetName.ServicesSet:
+      return { kind: "delete-service", key: parseServicePath(ref.Path) };
+    case SetName.EndpointsSet:
+      return { kind: "delete-endpoint", ...parseEndpointPath(ref.Path) };
+    case SetName.NodesSet:
+      return { kind: "delete-node" };
+    default:
+      return undefined;
+  }
+}
+
+function parseServicePath(path: string): ServiceKey {
+  const [namespace, name, ...rest] = path.split("/");
+  if (!namespace || !name || rest.length > 0) throw new WireError("the path of a Service must be namespace/name");
+  return `${namespace}/${name}`;
+}
+
+function parseEndpointPath(path: string): { readonly service: ServiceKey; readonly key: string } {
+  const [namespace, name, key, ...rest] = path.split("/");
+  if (!namespace || !name || !key || rest.length > 0) {
+    throw new WireError("the path of an endpoint must be namespace/name/key");
+  }
+  return { service: `${namespace}/${name}`, key };
+}
+
+/** Returns the message of a node. */
+export function encodeNode(node: ViewNode): NodeMessage {
+  return create(NodeSchema, {
+    Name: node.name,
+    Zone: node.zone,
+    Addresses: [...node.addresses],
+    PodCIDRs: [...node.podCIDRs],
+    Eligible: node.isEligible,
+    ServiceCIDRs: [...node.serviceCIDRs],
+  });
+}
+
+/** Returns the node in a message of a node view or of a NodeInfo. Errors: WireError. */
+export function decodeNode(message: NodeMessage): ViewNode {
+  return {
+    name: message.Name,
+    zone: message.Zone,
+    addresses: message.Addresses.map((text) => parseAddress(text)?.address ?? fail(text, "an IP address")),
+    podCIDRs: message.PodCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "a CIDR")),
+    isEligible: message.Eligible,
+    serviceCIDRs: message.ServiceCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "a CIDR")),
+  };
+}
+
+function fail(text: string, kind: string): never {
+  throw new WireError(`"${text}" is not ${kind}`);
+}
+
+/** Encodes the position in a sync marker of `instance`. A source equal to the instance is left out. */
+export function encodePosition(position: Position, instance: string): MessageInitShape<typeof PositionSchema> {
+  const { source, services, slices, nodes, current } = position;
+  return {
+    Source: source === instance ? "" : source,
+    Services: services,
+    Slices: slices,
+    Nodes: nodes,
+    CurrentServices: current.services,
+    CurrentSlices: current.slices,
+    CurrentNodes: current.nodes,
+  };
+}
+
+/** Decodes the position in a sync marker of `instance`; undefined if there is none, or it names no source. */
+export function decodePosition(message: PositionMessage | undefined, instance: string): Position | undefined {
+  if (message === undefined) return undefined;
+  const source = message.Source || instance;
+  if (source === "") return undefined;
+  const { Services: services, Slices: slices, Nodes: nodes } = message;
+  const atLeast = (version: bigint, current: bigint): bigint => (current > version ? current : version);
+  return {
+    source,
+    services,
+    slices,
+    nodes,
+    current: {
+      services: atLeast(services, message.CurrentServices),
+      slices: atLeast(slices, message.CurrentSlices),
+      nodes: atLeast(nodes, message.CurrentNodes),
+    },
+  };
+}

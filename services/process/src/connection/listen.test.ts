@@ -1,0 +1,42 @@
+import { statSync } from "node:fs";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { listenOnSocket } from "./listen.ts";
+
+async function socketPath(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "kpng-socket-"));
+  onTestFinished(() => rm(folder, { recursive: true }));
+  return join(folder, "api.sock");
+}
+
+test("others may not connect at any time, also just after the socket was made", async () => {
+  const path = await socketPath();
+  const server = createServer();
+  onTestFinished(() => void server.close());
+  const modes: number[] = [];
+  const { listen } = server;
+  server.listen = ((...args: Parameters<typeof listen>) => {
+    const result = listen.apply(server, args);
+    modes.push(statSync(path).mode & 0o777);
+    return result;
+  }) as typeof listen;
+  await listenOnSocket(server, path);
+  expect([...modes, statSync(path).mode & 0o777]).toEqual([0o660, 0o660]);
+});
+
+test("a file that is not a socket stays", async () => {
+  const path = await socketPath();
+  await writeFile(path, "data");
+  await expect(listenOnSocket(createServer(), path)).rejects.toThrow("the path is a file that is not a socket");
+});
+
+test("a socket that another server serves stays", async () => {
+  const path = await socketPath();
+  const first = createServer();
+  onTestFinished(() => void first.close());
+  await listenOnSocket(first, path);
+  await expect(listenOnSocket(createServer(), path)).rejects.toThrow("another process listens on it");
+});

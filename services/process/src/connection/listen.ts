@@ -1,0 +1,68 @@
+import { existsSync, rmSync, statSync } from "node:fs";
+import { connect, type Server } from "node:net";
+import { dirname } from "node:path";
+import { withoutCredentials } from "../log.ts";
+import { ProcessError } from "../process-error.ts";
+
+/**
+ * Splits `host:port`, the value of the named option. An undefined host stands for all addresses.
+ *
+ * Errors: BAD_OPTION if the text is not in this format.
+ */
+export function parseHostPort(
+  address: string,
+  option?: string,
+): { readonly host: string | undefined; readonly port: number } {
+  const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([^[\]:]*)):(\d{1,5})$/.exec(address);
+  const port = Number(match?.[3]);
+  if (match === null || port > 65_535) {
+    throw new ProcessError(
+      "BAD_OPTION",
+      `${option === undefined ? "" : `${option} `}"${withoutCredentials(address)}" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535`,
+    );
+  }
+  const host = match[1] ?? match[2];
+  return { host: host === "" ? undefined : host, port };
+}
+
+/**
+ * Lets a server listen on a unix socket to which only its owner and its group may connect, as in KPNG. A socket that a
+ * killed process left behind is removed; one that another process serves is kept, and so is any other kind of file.
+ *
+ * Errors: LISTEN_FAILED if the process cannot listen on the path.
+ */
+export async function listenOnSocket(server: Server, path: string): Promise<void> {
+  await removeStaleSocket(path);
+  await new Promise<void>((resolve, reject) => {
+    const fail = (cause: Error): void =>
+      reject(new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}`, { cause }));
+    server.once("error", fail);
+    // `listen` makes the socket before it returns. A later chmod would let everyone connect for a moment.
+    const umask = process.umask(0o117);
+    server.listen(path, () => {
+      server.off("error", fail);
+      resolve();
+    });
+    process.umask(umask);
+  });
+}
+
+async function removeStaleSocket(path: string): Promise<void> {
+  // listen() would report EACCES, "permission denied".
+  if (!existsSync(dirname(path)))
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: folder ${dirname(path)} does not exist`);
+  const stat = statSync(path, { throwIfNoEntry: false });
+  if (stat === undefined) return;
+  if (!stat.isSocket())
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: the path is a file that is not a socket`);
+  const isServed = await new Promise<boolean>((resolve) => {
+    const probe = connect(path, () => {
+      probe.destroy();
+      resolve(true);
+    });
+    probe.once("error", () => resolve(false));
+  });
+  if (isServed)
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: another process listens on it`);
+  rmSync(path);
+}
