@@ -13,7 +13,7 @@ const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
 describe.skipIf(whyNot !== undefined)(`traffic through kpng-ebpf continues${note}`, () => {
   let world: TwoNodes;
   let backend: KpngProxy;
-  const args: string[] = ["--ebpf-sync-period", "1s"];
+  const args: string[] = ["--nftables-sync-period", "1s"];
   const both = web(everywhere, ["b", "c"]);
   const ways = [inside, nodePort, balancer, { from: n1, to: clusterIP("web"), port: 80 }];
 

@@ -18,7 +18,7 @@ describe("kpng as one file", () => {
   afterAll(() => rmSync(folder, { recursive: true }));
 
   test.each([
-    [["version", "--client"], /^kpng \d/],
+    [["--version"], /^kpng \d/],
     [["file", "-i", input, "get", "services", "-o", "name"], new RegExp(`^${services}$`)],
     [["file", "-i", input, "get", "svc", "web", "-o", "yaml"], /^---\nnamespace: default\nname: web\n/],
     [["file", "-i", input, "to-local", "to-json", "--node-name", "n1", "--once"], /^\{"Service":/],

@@ -48,7 +48,7 @@ test("a state that grows without end does not end a relay, which serves what is 
   const upstream = await startUpstream();
   const [port = 0] = await freePorts(1);
   // An eighth of the heap, so that the load of the machine does not decide when garbage is collected.
-  const limits = ["--max-state-size", String(16 * 1024 * 1024), "--max-batch-size", String(16 * 1024 * 1024)];
+  const limits = ["--max-view-size", String(16 * 1024 * 1024)];
   const args = ["api", "--api", upstream.address, ...limits, "to-api", "--listen", `tcp://127.0.0.1:${port}`];
   const program = programs.start(kpngMain, args, { NODE_OPTIONS: "--max-old-space-size=128" });
   const refusals = (): number => program.stderr().split("[STATE_TOO_LARGE]").length - 1;

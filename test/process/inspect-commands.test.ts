@@ -55,7 +55,7 @@ describe("a running watcher", () => {
     );
     expect(await output("status")).toMatch(/^watcher +revision 2,[^\n]*\n[\s\S]*\nnodes +1 current, 1 absent\n/);
     expect(await output("describe", "node", "n1")).toMatch(/^Name: +n1\n[\s\S]*\nState: +current\n[\s\S]*kpng-json/);
-    const top = await output("top", "--count", "1");
+    const top = await output("top");
     expect(top).toMatch(/^revision +2 +synced[\s\S]*Not up to date:\nNAME[^\n]*\nn2 +absent[\s\S]*Latest changes:\n/);
   });
 
@@ -152,7 +152,7 @@ describe("commands read files without a watcher", () => {
     expect(await output("file", "-i", input(), "get", "svc", "default/web", "--no-headers")).toMatch(
       /^default +web +LoadBalancer/,
     );
-    const view = await output("file", "-i", input(), "get", "view", "n1", "--endpoint", "web-2");
+    const view = await output("file", "-i", input(), "get", "view", "n1", "--service", "default/web");
     expect(view).toMatch(/10\.1\.0\.2:8080 +web-2 +n2 +used, but not with policy Local: it is ready/);
     const explained = await output(
       "file",
@@ -201,10 +201,6 @@ describe("commands read files without a watcher", () => {
 describe("a missing or ambiguous name is rejected before a request is sent", () => {
   test.each([
     [["get", "view", ""], "value '' is invalid for argument 'node'. a node name must not be empty"],
-    [
-      ["get", "view", "n1", "--endpoint", ""],
-      "'--endpoint <pod-or-address>' argument '' is invalid. the value is empty",
-    ],
     [["get", "nodes", ""], "value '' is invalid for argument 'name'. the value is empty; omit it to select all"],
     [["get", "nodes", "--state", ""], "'--state <state>' argument '' is invalid. the value is empty"],
     [["get", "services", " "], "value ' ' is invalid for argument 'name'. the value is empty"],

@@ -105,20 +105,9 @@ test("standard error is a pipe, and the log has its end and the number of bytes 
 });
 
 test("the program inherits the environment except credentials of kpng", async () => {
-  const environment = await inheritedBy("inherits-all", []);
+  const environment = await inheritedBy("inherits-all");
   expect(environment).toMatchObject({ SOME_SETTING: "1", KUBECONFIG: "/k", PATH: process.env.PATH });
   for (const name of Object.keys(credentials)) expect(environment).not.toHaveProperty(name);
-});
-
-test("with --callout-env the program inherits the named variables, PATH and HOME", async () => {
-  const environment = await inheritedBy("inherits-named", ["--callout-env", "SOME_SETTING", "--callout-env", "NONE"]);
-  expect(environment).toEqual({
-    PATH: process.env.PATH,
-    HOME: "/h",
-    SOME_SETTING: "1",
-    KPNG_NODE_NAME: "n1",
-    KPNG_REVISION: "0",
-  });
 });
 
 const credentials = {
@@ -130,14 +119,15 @@ const credentials = {
 };
 
 /** Runs kpng-callout with credentials and settings in its environment; returns the environment of its program. */
-async function inheritedBy(name: string, args: readonly string[]): Promise<Record<string, string>> {
+async function inheritedBy(name: string): Promise<Record<string, string>> {
   await using watcher = await playWatcher(inTurn([reset, sync()]));
   const path = script(name, "cat /proc/$$/environ");
-  const program = startProgram(
-    main,
-    ["--api", watcher.address, "--once", "--node-name", "n1", "--callout", path, ...args],
-    { ...credentials, HOME: "/h", SOME_SETTING: "1", KUBECONFIG: "/k" },
-  );
+  const program = startProgram(main, ["--api", watcher.address, "--once", "--node-name", "n1", "--callout", path], {
+    ...credentials,
+    HOME: "/h",
+    SOME_SETTING: "1",
+    KUBECONFIG: "/k",
+  });
   if ((await program.ended) !== 0) throw new Error(program.stderr());
   const variables = program
     .stdout()

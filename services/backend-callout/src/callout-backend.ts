@@ -29,14 +29,8 @@ export const calloutBackend: BackendCommand = {
       parse: (text, previous) => [...(Array.isArray(previous) ? previous : []), text],
     },
     {
-      flags: "--callout-env <name>",
-      description:
-        "variable that the program inherits, besides PATH and HOME; repeatable. Without it: all except kpng's credentials",
-      default: [],
-      parse: (text, previous) => [...(Array.isArray(previous) ? previous : []), parseNonEmptyText(text)],
-    },
-    {
       flags: "--timeout <duration>",
+      isExpert: true,
       description: "time limit of one run; then the program and its process group are killed",
       default: 30_000,
       parse: parsePositiveDurationMs,
@@ -56,7 +50,7 @@ input. After any other status the program is run again with the newest view, wit
   makeTask: (options, context) => {
     const program = String(options.callout);
     const args = (options.calloutArg as readonly string[] | undefined) ?? [];
-    const inherited = inheritedEnvironment(process.env, (options.calloutEnv as readonly string[] | undefined) ?? []);
+    const inherited = inheritedEnvironment(process.env);
     const timeoutMs = Number(options.timeout);
     let isCgroupReported = false;
     const onChanges = async ({ view, revision }: ViewUpdate): Promise<void> => {

@@ -38,30 +38,34 @@ export const ebpfOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--bpf-folder <folder>",
+    isExpert: true,
     description: "where a BPF file system is mounted: programs and maps stay there when the program ends",
     default: defaults.bpfFolder,
     parse: parseNonEmptyText,
   },
   {
     flags: "--instance-name <name>",
+    isExpert: true,
     description:
       "name of the folder with programs and maps, and of the nftables tables (default: kpng-ebpf, with a hash under --service-proxy-name)",
     parse: instanceName,
   },
   {
-    flags: "--localhost-nodeports <true|false>",
+    flags: "--iptables-localhost-nodeports <true|false>",
     description: "serve node ports on 127.0.0.0/8 to processes of the node",
     default: "true",
-    parse: oneOf("--localhost-nodeports", ["true", "false"]),
+    parse: oneOf("--iptables-localhost-nodeports", ["true", "false"]),
   },
   {
     flags: "--nftables-masquerade-bit <bit>",
+    isExpert: true,
     description: "bit of the packet mark that requests masquerade, 0 to 31",
     default: defaults.nftablesMasqueradeBit,
     parse: parseWholeNumber("--nftables-masquerade-bit", 0, 31),
   },
   {
     flags: "--max-frontends <count>",
+    isExpert: true,
     description:
       "most TCP frontends (address and port) per family; 112 bytes of kernel memory each, and what is in use",
     default: defaults.maxFrontends,
@@ -69,12 +73,14 @@ export const ebpfOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--max-endpoints <count>",
+    isExpert: true,
     description: "most endpoints of all TCP Service ports per family; 48 bytes of kernel memory each",
     default: defaults.maxEndpoints,
     parse: parseWholeNumber("--max-endpoints", 2, 16_000_000),
   },
   {
     flags: "--max-affinity-clients <count>",
+    isExpert: true,
     description: "most clients that are remembered for a Service port with affinity",
     default: defaults.maxAffinityClients,
     parse: parseWholeNumber("--max-affinity-clients", 1, 16_000_000),
@@ -105,7 +111,7 @@ export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string)
       ...{ table: name, masqueradeBit: Number(options.nftablesMasqueradeBit) },
       maxClients: Number(options.maxAffinityClients),
     },
-    isLoopbackWanted: options.localhostNodeports !== "false",
+    isLoopbackWanted: options.iptablesLocalhostNodeports !== "false",
     mapSizes: {
       maxFrontends: Number(options.maxFrontends),
       maxEndpoints: Number(options.maxEndpoints),

@@ -7,12 +7,13 @@ import { InvalidArgumentError } from "commander";
 import type { IptablesChange } from "./commit/iptables-rule-set.ts";
 import { openRuleSets } from "./commit/open-rule-sets.ts";
 import { removeRules } from "./commit/remove-rules.ts";
-import { chainNames, isChainPrefix, maxPrefixLength, prefixOf } from "./render/chains.ts";
+import { chainNames, prefixOf } from "./render/chains.ts";
 
 /** Options of this backend only. Options that kube-proxy also has carry its names. */
 const iptablesOptions: readonly OptionSpec[] = [
   {
     flags: "--iptables-masquerade-bit <bit>",
+    isExpert: true,
     description: "bit of the packet mark for packets that get the node's address as source; may be kube-proxy's",
     default: 14,
     parse: parseWholeNumber("--iptables-masquerade-bit", 0, 31),
@@ -29,17 +30,6 @@ const iptablesOptions: readonly OptionSpec[] = [
       "variant of iptables: nft, legacy, or auto: that of kubelet, else the one with more rules, else `iptables`",
     default: "auto",
     parse: oneOf("--iptables-variant", ["auto", "nft", "legacy"]),
-  },
-  {
-    flags: "--chain-prefix <prefix>",
-    description:
-      "prefix of the names of all chains of this instance (default: KPNG-, or KPNGxxx- with --service-proxy-name)",
-    parse: (text) => {
-      if (isChainPrefix(text)) return text;
-      throw new InvalidArgumentError(
-        `a chain prefix consists of capital letters and digits, ends in one dash, has at most ${maxPrefixLength} characters, and is not that of kube-proxy or another well-known program`,
-      );
-    },
   },
 ];
 
@@ -72,7 +62,7 @@ Rules stay when the program ends, so traffic goes on. The next start changes onl
 });
 
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IptablesChange> {
-  const prefix = typeof options.chainPrefix === "string" ? options.chainPrefix : prefixOf(serviceProxyName);
+  const prefix = prefixOf(serviceProxyName);
   const settings = { names: chainNames(prefix), masqueradeBit: Number(options.iptablesMasqueradeBit ?? 14) };
   const { iptablesVariant } = options;
   const variant = iptablesVariant === "nft" || iptablesVariant === "legacy" ? iptablesVariant : "auto";

@@ -165,7 +165,7 @@ describePackets("kpng-iptables as a program", () => {
   });
 
   test("without iptables, the program ends with IPTABLES_MISSING", async () => {
-    const { exitCode, stderr } = await once("--iptables-variant", "nft", "--chain-prefix", "X-");
+    const { exitCode, stderr } = await once("--iptables-variant", "nft");
     expect({ exitCode, stderr: stderr.includes("IPTABLES_MISSING") }).toEqual({ exitCode: 0, stderr: false });
     const masked = `mount -t tmpfs none /usr/sbin && exec "$@"`;
     const missing = await laboratory.tryRun("node", [
@@ -178,7 +178,6 @@ describePackets("kpng-iptables as a program", () => {
   test.each([
     { options: ["--detect-local-mode", "BridgeInterface"], reason: "needs --pod-bridge-interface" },
     { options: ["--cluster-cidr", "10.0.0.0"], reason: "is not a CIDR" },
-    { options: ["--chain-prefix", "kube-"], reason: "a chain prefix consists of capital letters" },
     { options: ["--iptables-masquerade-bit", "32"], reason: "whole number from 0 to 31" },
   ])("$options is rejected", async ({ options, reason }) => {
     const { exitCode, stderr } = await once(...options);

@@ -27,16 +27,11 @@ export const ipvsOptions: readonly OptionSpec[] = [
   },
   repeatable("--ipvs-exclude-cidrs <cidrs>", "addresses at which virtual servers of other programs are not taken over"),
   {
-    flags: "--ipvs-masquerade-bit <bit>",
+    flags: "--iptables-masquerade-bit <bit>",
+    isExpert: true,
     description: "bit of the packet mark that requests masquerade, 0 to 23; may be kube-proxy's",
     default: 14,
-    parse: parseWholeNumber("--ipvs-masquerade-bit", 0, 23),
-  },
-  {
-    flags: "--ipvs-drain-timeout <duration>",
-    description: "longest time that a removed endpoint keeps its connections; 0 for no limit",
-    default: 0,
-    parse: parseDurationMs,
+    parse: parseWholeNumber("--iptables-masquerade-bit", 0, 23),
   },
   {
     flags: "--ipvs-strict-arp",
@@ -44,18 +39,21 @@ export const ipvsOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--ipvs-tcp-timeout <duration>",
+    isExpert: true,
     description: "timeout of idle TCP connections; 0 keeps the kernel's",
     default: 0,
     parse: parseDurationMs,
   },
   {
     flags: "--ipvs-tcpfin-timeout <duration>",
+    isExpert: true,
     description: "timeout of TCP connections after a FIN; 0 keeps the kernel's",
     default: 0,
     parse: parseDurationMs,
   },
   {
     flags: "--ipvs-udp-timeout <duration>",
+    isExpert: true,
     description: "timeout of UDP flows; 0 keeps the kernel's",
     default: 0,
     parse: parseDurationMs,
@@ -67,7 +65,6 @@ interface IpvsSettings extends KernelSettings {
   /** In canonical form. */
   readonly excludedCIDRs: readonly string[];
   readonly masqueradeBit: number;
-  readonly drainMs: number;
 }
 
 /** Returns the settings from parsed options. Errors: BAD_OPTION. */
@@ -75,8 +72,7 @@ export function readIpvsSettings(options: ParsedOptions): IpvsSettings {
   return {
     scheduler: String(options.ipvsScheduler ?? "rr"),
     excludedCIDRs: parseExcludedCIDRs(options.ipvsExcludeCidrs),
-    masqueradeBit: Number(options.ipvsMasqueradeBit ?? 14),
-    drainMs: Number(options.ipvsDrainTimeout ?? 0),
+    masqueradeBit: Number(options.iptablesMasqueradeBit ?? 14),
     isStrictArp: options.ipvsStrictArp === true,
     timeouts: {
       tcpMs: Number(options.ipvsTcpTimeout ?? 0),
@@ -186,8 +182,8 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const names = objectNames(serviceProxyName);
   const runTool = new RunTool();
   const openOne = (family: Family, { destination, requests, localAddresses, log }: ProxyHost): IpvsRuleSet => {
-    const { scheduler, excludedCIDRs, masqueradeBit, drainMs } = settings;
-    const own = { family, names, runTool, scheduler, excludedCIDRs, masqueradeBit, drainMs };
+    const { scheduler, excludedCIDRs, masqueradeBit } = settings;
+    const own = { family, names, runTool, scheduler, excludedCIDRs, masqueradeBit };
     const common = { ...own, requests, localAddresses, log };
     if (destination.kind === "kernel") return new IpvsRuleSet(common);
     return new IpvsRuleSet({ ...common, print: destination.kind === "print" ? destination.print : () => undefined });

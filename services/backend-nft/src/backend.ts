@@ -10,18 +10,15 @@ import { InvalidArgumentError } from "commander";
 /** Options of this backend alone. */
 export const nftOptions: readonly OptionSpec[] = [
   {
-    flags: "--table-name <name>",
-    description: "name of the tables, one per family (default: kpng, with a hash under --service-proxy-name)",
-    parse: tableName,
-  },
-  {
     flags: "--nftables-masquerade-bit <bit>",
+    isExpert: true,
     description: "bit of the packet mark that requests masquerade, 0 to 31",
     default: 14,
     parse: integer("--nftables-masquerade-bit", 0, 31),
   },
   {
     flags: "--max-affinity-clients <count>",
+    isExpert: true,
     description: "most clients that are remembered for one Service port with affinity",
     default: 1_000_000,
     parse: integer("--max-affinity-clients", 1, 100_000_000),
@@ -74,18 +71,11 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
  */
 export function readNftSettings(options: ParsedOptions, serviceProxyName: string): TableSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
-  const standard = serviceProxyName === "" ? "kpng" : `kpng-${hash}`;
   return {
-    table: typeof options.tableName === "string" ? options.tableName : standard,
+    table: serviceProxyName === "" ? "kpng" : `kpng-${hash}`,
     masqueradeBit: Number(options.nftablesMasqueradeBit ?? 14),
     maxClients: Number(options.maxAffinityClients ?? 1_000_000),
   };
-}
-
-/** Parses the name of a table. Errors: InvalidArgumentError. */
-function tableName(text: string): string {
-  if (/^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(text)) return text;
-  throw new InvalidArgumentError("a table name begins with a letter and contains letters, digits, - and _ only");
 }
 
 /** Returns a parser of whole numbers from `least` to `most`. */

@@ -4,13 +4,7 @@ import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, parseAddress } from "@kpng/model/address.ts";
-import {
-  type OptionSpec,
-  parseDurationMs,
-  parsePositiveDurationMs,
-  parseWholeNumber,
-  repeatable,
-} from "@kpng/process/options.ts";
+import { type OptionSpec, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import { type PortRange, parsePortRange } from "./entry/entry.ts";
@@ -26,46 +20,17 @@ export const userspaceOptions: readonly OptionSpec[] = [
   ),
   {
     flags: "--local-ports <first-last>",
+    isExpert: true,
     description: "range of the local ports, one for each frontend of a protocol and family (default: 20000-29999)",
     parse: portRange,
   },
   {
-    flags: "--tcp-idle-timeout <duration>",
-    description: "time without data after which a TCP connection is reset; 0 for no limit",
-    default: 86_400_000,
-    parse: parseDurationMs,
-  },
-  {
-    flags: "--drain-timeout <duration>",
-    description: "how long TCP connections to a removed endpoint may go on; 0 for no limit",
-    default: 3_600_000,
-    parse: parseDurationMs,
-  },
-  {
-    flags: "--udp-idle-timeout <duration>",
-    description: "time without a datagram after which a UDP flow ends (a quarter of it before the first answer)",
-    default: 120_000,
-    parse: parsePositiveDurationMs,
-  },
-  {
     flags: "--max-connections <count>",
+    isExpert: true,
     description:
       "maximum number of open TCP connections (0: by open files, two each, and memory, 48 KiB each; at most 100 000)",
     default: 0,
     parse: parseWholeNumber("--max-connections", 0, 10_000_000),
-  },
-  {
-    flags: "--max-udp-flows <count>",
-    description: "maximum number of open UDP flows (0: by open files and memory; at most 10 000)",
-    default: 0,
-    parse: parseWholeNumber("--max-udp-flows", 0, 10_000_000),
-  },
-  {
-    flags: "--max-connections-per-service <count>",
-    description:
-      "maximum number of open TCP connections, and of UDP flows, of one Service, of which one client address may take half (0: half of all)",
-    default: 0,
-    parse: parseWholeNumber("--max-connections-per-service", 0, 10_000_000),
   },
 ];
 
@@ -88,8 +53,6 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
   if (options.once === true && options.dryRun !== true) {
     throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process: use it with --dry-run");
   }
-  const number = (name: string): number => Number(options[name]);
-  const udpIdleMs = number("udpIdleTimeout");
   const localPorts = (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 };
   return {
     mapAddresses: given.length === 0 ? undefined : mapAddresses(given),
@@ -97,15 +60,16 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
     tableName: serviceProxyName === "" ? "kpng-user" : `kpng-${hash}`,
     traffic: {
       tcp: {
-        idleMs: number("tcpIdleTimeout"),
+        // conntrack's timeout of idle connections in kube-proxy.
+        idleMs: 86_400_000,
         halfClosedMs: 3_600_000,
-        drainMs: number("drainTimeout"),
+        drainMs: 3_600_000,
       },
-      udpIdleMs,
-      udpUnansweredMs: Math.ceil(udpIdleMs / 4),
-      maxConnections: number("maxConnections"),
-      maxFlows: number("maxUdpFlows"),
-      maxPerService: number("maxConnectionsPerService"),
+      udpIdleMs: 120_000,
+      udpUnansweredMs: 30_000,
+      maxConnections: Number(options.maxConnections),
+      maxFlows: 0,
+      maxPerService: 0,
       maxListenersPerService: Math.max(100, Math.floor((localPorts.last - localPorts.first + 1) / 8)),
     },
   };

@@ -12,17 +12,20 @@ export interface OptionSpec {
   readonly env?: string | undefined;
   /** Other names of the option, which help does not show: `--api-client-tls-ca`. Each has its environment variable. */
   readonly aliases?: readonly string[] | undefined;
+  /** True if few users need it: only `--help-all` lists it, below the others. Default false. */
+  readonly isExpert?: boolean | undefined;
   /** Converts the text to the value. Errors: InvalidArgumentError. */
   readonly parse?: ((text: string, previous: unknown) => unknown) | undefined;
 }
 
-/**
- * Adds options to a command. Each can also be set by its environment variable; the flag takes precedence. Every program
- * builds its command line with it, from the option tables of its packages.
- */
+/** Heading in help of the options that `isExpert` marks. */
+export const expertGroup = "Options for experts:";
+
+/** Adds options to a command. Each can also be set by its environment variable; the flag takes precedence. */
 export function addOptions(command: Command, specs: readonly OptionSpec[]): Command {
   for (const spec of specs) {
     const option = new Option(spec.flags, spec.description);
+    if (spec.isExpert === true) option.helpGroup(expertGroup);
     const isDuration = spec.flags.includes("<duration>");
     if (spec.default !== undefined)
       option.default(spec.default, isDuration ? formatDurationMs(spec.default) : undefined);
@@ -43,16 +46,38 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
 
 /** Returns the variable of an option: that of an alias if only that one is set. */
 function envName({ env, aliases = [] }: OptionSpec, option: Option): string {
-  const variableOf = (name: string): string => `KPNG_${name.replaceAll("-", "_").toUpperCase()}`;
   const name = env ?? variableOf(option.name().replace(/^no-/, ""));
   const others = aliases.map((alias) => variableOf(alias.slice(2)));
   return [name, ...others].find((one) => process.env[one] !== undefined) ?? name;
 }
 
+/** Returns the environment variable of an option without one of its own. *Shape:* `KPNG_NODE_NAME` for `node-name`. */
+function variableOf(name: string): string {
+  return `KPNG_${name.replaceAll("-", "_").toUpperCase()}`;
+}
+
+/**
+ * Returns the description of an option for help: with its default, if it has one that tells something, and with its
+ * variable, if that does not follow from its name.
+ */
+export function describeOption(option: Option): string {
+  const { description, defaultValue: value, defaultValueDescription, envVar } = option;
+  const isTold = option.isBoolean() || value === undefined || value === "" || String(value) === "";
+  const notes = [
+    isTold ? undefined : `default: ${defaultValueDescription ?? String(value)}`,
+    envVar === undefined || envVar === variableOf(option.name().replace(/^no-/, "")) ? undefined : `env: ${envVar}`,
+  ].filter((note) => note !== undefined);
+  return notes.length === 0 ? description : `${description} (${notes.join(", ")})`;
+}
+
 function addAlias(command: Command, option: Option, alias: string): void {
   command.addOption(new Option(option.flags.replace(option.long ?? "", alias)).hideHelp());
   command.on(`option:${alias.slice(2)}`, (text: string) => {
-    command.setOptionValueWithSource(option.attributeName(), option.parseArg?.(text, undefined) ?? text, "cli");
+    command.setOptionValueWithSource(
+      option.attributeName(),
+      option.parseArg?.(text, command.getOptionValue(option.attributeName())) ?? text,
+      "cli",
+    );
   });
 }
 

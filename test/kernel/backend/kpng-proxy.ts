@@ -186,7 +186,7 @@ export function kpngUserspace(world: TwoNodes, instance: InstanceOptions = {}): 
   const proxy: ProxyProgram = {
     proxy: "userspace",
     program: programFile("backend-userspace"),
-    minSyncPeriod: "--userspace-min-sync-period",
+    minSyncPeriod: "--nftables-min-sync-period",
     loseRules: async () => {
       await world.laboratory.run("n1", ["nft", "delete", "table", "ip", "kpng-user"]);
     },
@@ -217,14 +217,14 @@ export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}):
     proxy: args.includes("all") ? "ebpf-all" : "ebpf",
     program,
     hasSockets: true,
-    minSyncPeriod: "--ebpf-min-sync-period",
+    minSyncPeriod: "--nftables-min-sync-period",
     loseRules: async () => {
       await laboratory.run("n1", ["rm", "-r", join(bpfFolder, "kpng-ebpf")]);
     },
     settingsOptions: ({ localhostNodePorts = true, ...settings }) => [
       ...["--bpf-folder", bpfFolder, "--cgroup", cgroup.folder],
       ...proxyOptions(settings),
-      ...(localhostNodePorts ? [] : ["--localhost-nodeports=false"]),
+      ...(localhostNodePorts ? [] : ["--iptables-localhost-nodeports=false"]),
     ],
   };
   const running = await kpngProxy(world, proxy, instance);

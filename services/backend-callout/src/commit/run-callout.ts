@@ -92,15 +92,7 @@ function describeFailure({ program, timeoutMs }: CalloutOptions, end: ProgramEnd
  */
 const credentials = /^(OTEL_EXPORTER_OTLP_(\w+_)?(HEADERS|CERTIFICATE|CLIENT_KEY)|KPNG_(\w+_)?(TLS_\w+|TOKEN))$/;
 
-/** Variables that a program gets also with --callout-env: without them few scripts work. */
-const alwaysPassed = ["PATH", "HOME"];
-
-/**
- * Returns the variables of `own`, our environment, that the program inherits: all except credentials of kpng, or if
- * `names` is not empty (--callout-env), these variables, PATH and HOME. A credential that is named is passed. Pure.
- */
-export function inheritedEnvironment(own: NodeJS.ProcessEnv, names: readonly string[]): NodeJS.ProcessEnv {
-  const isPassed = (name: string): boolean =>
-    names.length === 0 ? !credentials.test(name) : names.includes(name) || alwaysPassed.includes(name);
-  return Object.fromEntries(Object.entries(own).filter(([name]) => isPassed(name)));
+/** Returns the variables of `own`, our environment, that the program inherits: all except credentials of kpng. Pure. */
+export function inheritedEnvironment(own: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(own).filter(([name]) => !credentials.test(name)));
 }

@@ -6,9 +6,6 @@ import { type ChainId, chainId, rule } from "./rule.ts";
 /** The longest chain name that the kernel accepts: XT_EXTENSION_MAXNAMELEN without the zero at its end. */
 export const maxChainNameLength = 28;
 
-/** A prefix longer than this leaves no room for a kind and 16 digits of a hash. */
-export const maxPrefixLength = 8;
-
 const defaultPrefix = "KPNG-";
 
 /**
@@ -59,15 +56,6 @@ export type FixedChain =
  */
 export function prefixOf(serviceProxyName: string): string {
   return serviceProxyName === "" ? defaultPrefix : `KPNG${digest(serviceProxyName).slice(0, 3)}-`;
-}
-
-/** Prefixes that are not allowed: with one, a cleanup would remove the chains of kube-proxy, Docker, CNI or flannel. */
-const prefixesOfOthers: readonly string[] = ["KUBE-", "DOCKER-", "CNI-", "FLANNEL-"];
-
-/** True for 1 to 7 capital letters or digits and a dash, unless chains of a well-known program begin like that. */
-export function isChainPrefix(text: string): boolean {
-  if (prefixesOfOthers.includes(text)) return false;
-  return text.length <= maxPrefixLength && /^[A-Z][A-Z0-9]*-$/.test(text);
 }
 
 /** Returns the names of all chains of the instance with this prefix. */

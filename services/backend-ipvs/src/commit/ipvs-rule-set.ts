@@ -53,8 +53,6 @@ interface IpvsRuleSetOptions {
   /** Addresses at which virtual servers of other programs are not taken over. */
   readonly excludedCIDRs: readonly string[];
   readonly masqueradeBit: number;
-  /** Longest time that removed endpoints keep their connections, in milliseconds; 0 for no limit. */
-  readonly drainMs: number;
   readonly requests: SyncRequests;
   /** The node's addresses, without those of our interface. */
   readonly localAddresses: () => AddressSet;
@@ -118,7 +116,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     this.#options = options;
     this.#frame = new NodeFrame(options);
     this.#writer = new ChangeWriter({ ...options, ownersOf: (kind, key) => this.#objects.ownersOf(kind, key) });
-    this.#draining = new Draining({ limitMs: options.drainMs });
+    this.#draining = new Draining();
     this.#nowMs = options.nowMs ?? realClock.nowMs;
     this.#marks = new FirewallMarks(options.names.markRange);
   }
@@ -349,7 +347,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const connections = await readConnections(runTool, this.#draining.reals);
     const endMs = this.#nowMs();
     this.#nextLookMs = endMs + lookPause * (endMs - startMs);
-    for (const real of this.#draining.finish(connections, endMs)) {
+    for (const real of this.#draining.finish(connections)) {
       const server = serverOfReal(real);
       this.#objects.touch("real", real);
       this.#objects.touch("server", server);

@@ -23,7 +23,7 @@ function objects(...hosts: readonly number[]) {
 function batches(
   installed: ReadonlyMap<ObjectKind, Map<string, string>>,
   wanted: ReadonlyMap<ObjectKind, Map<string, string>> | undefined,
-  draining = new Draining({ limitMs: 0 }),
+  draining = new Draining(),
   nowMs = 0,
 ): string {
   const desired = new ServiceObjects();
@@ -119,19 +119,19 @@ test("a new endpoint is one line, and equal objects are none", () => {
 });
 
 test("a removed endpoint keeps weight 0 until its last connection has ended", () => {
-  const draining = new Draining({ limitMs: 0 });
+  const draining = new Draining();
   expect(batches(objects(1, 2), objects(2), draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
   const installed = objects(1, 2);
   installed.get("real")?.set(real(1), "-w 0");
-  expect(draining.finish(new Map([[real(1), 3]]), 10_000)).toEqual([]);
-  expect(draining.finish(new Map(), 10_000)).toEqual([]);
+  expect(draining.finish(new Map([[real(1), 3]]))).toEqual([]);
+  expect(draining.finish(new Map())).toEqual([]);
   expect(batches(installed, objects(2), draining, 10_000)).toBe("");
-  expect(draining.finish(new Map([[real(1), 0]]), 20_000)).toEqual([real(1)]);
+  expect(draining.finish(new Map([[real(1), 0]]))).toEqual([real(1)]);
   expect(batches(installed, objects(2), draining, 20_000)).toBe(`# ipvsadm -R\n-d ${real(1)}\n`);
 });
 
 test("an endpoint that returns gets its weight back", () => {
-  const draining = new Draining({ limitMs: 0 });
+  const draining = new Draining();
   const installed = objects(1);
   expect(batches(installed, objects(), draining)).toContain("-w 0");
   installed.get("real")?.set(real(1), "-w 0");
@@ -140,12 +140,11 @@ test("an endpoint that returns gets its weight back", () => {
 });
 
 test("a deleted Service keeps virtual server and address while connections end, and then loses the address first", () => {
-  const draining = new Draining({ limitMs: 60_000 });
+  const draining = new Draining();
   const installed = objects(1);
   expect(batches(installed, undefined, draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
   installed.get("real")?.set(real(1), "-w 0");
-  expect(draining.finish(new Map([[real(1), 1]]), 59_999)).toEqual([]);
-  expect(draining.finish(new Map([[real(1), 1]]), 60_000)).toEqual([real(1)]);
+  expect(draining.finish(new Map([[real(1), 0]]))).toEqual([real(1)]);
   expect(batches(installed, undefined, draining, 60_000)).toBe(`# ip -force -batch -
 address delete 10.96.0.1/32 dev kube-ipvs0
 # ipvsadm -R
@@ -193,7 +192,7 @@ test("an object that moves from one Service to another has the value of its new 
 });
 
 test("looks at connections become rarer with the age of the youngest removal", () => {
-  const draining = new Draining({ limitMs: 0 });
+  const draining = new Draining();
   expect(draining.nextLookMs(0)).toBeUndefined();
   draining.keeps(real(1), 0);
   expect([0, 10_000, 1_000_000].map((nowMs) => (draining.nextLookMs(nowMs) ?? 0) - nowMs)).toEqual([
@@ -202,7 +201,7 @@ test("looks at connections become rarer with the age of the youngest removal", (
 });
 
 test("the next look at the connections is known for as many endpoints as can drain", () => {
-  const draining = new Draining({ limitMs: 0 });
+  const draining = new Draining();
   for (let at = 0; at < 200_000; at++) draining.keeps(`${server} -r 10.1.1.1:${at}`, at);
   expect(draining.nextLookMs(200_000)).toBe(201_000);
 });
@@ -214,12 +213,12 @@ test("the record of a firewall mark stays while its virtual server drains", () =
       ["real", new Map(value === undefined ? [] : [["-f 1795162113 -r 10.1.1.1:8080", value]])],
       ["MARKS", new Map([["107.0.0.1", ""]])],
     ]);
-  const draining = new Draining({ limitMs: 0 });
+  const draining = new Draining();
   expect(batches(marked("-w 1"), undefined, draining)).toBe(
     "# ipvsadm -R\n-e -f 1795162113 -r 10.1.1.1:8080 -m -w 0\n",
   );
   const reals = marked("-w 0").get("real")?.keys() ?? [];
-  draining.finish(new Map([...reals].map((key) => [key, 0])), 0);
+  draining.finish(new Map([...reals].map((key) => [key, 0])));
   expect(batches(marked("-w 0"), undefined, draining)).toBe(
     "# ipvsadm -R\n-D -f 1795162113\n# ipset -exist restore\ndel KPNGIPVS-MARKS 107.0.0.1\n",
   );

@@ -1,28 +1,18 @@
 import { isDrainable, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 import type { ObjectId } from "./service-objects.ts";
 
-interface DrainingOptions {
-  /** Longest time that a removed real server is kept for its connections, in milliseconds; 0 for no limit. */
-  readonly limitMs: number;
-}
-
 /** The shortest and the longest time between two looks at the connections, in milliseconds. */
 const [shortestMs, longestMs] = [1_000, 15_000];
 
 /**
  * Real servers that no Service needs any more and that still have connections. They keep weight 0, so they get no new
- * ones, and are deleted when the last connection has ended or the time limit is over.
+ * ones, and are deleted when the last connection has ended.
  *
  * A restart finds the same real servers in the kernel, so nothing is stored. Pure; times are parameters.
  */
 export class Draining {
-  readonly #limitMs: number;
   readonly #sinceMs = new Map<string, number>();
   readonly #done = new Set<string>();
-
-  constructor({ limitMs }: DrainingOptions) {
-    this.#limitMs = limitMs;
-  }
 
   get size(): number {
     return this.#sinceMs.size;
@@ -54,11 +44,8 @@ export class Draining {
    * Returns the real servers that may be deleted now. `connections` has the number of connections of each real server
    * in the kernel, closing ones included. Real servers that it lacks stay: the kernel may have skipped them.
    */
-  finish(connections: ReadonlyMap<string, number>, nowMs: number): readonly string[] {
-    const finished = [...this.#sinceMs].flatMap(([real, sinceMs]) => {
-      const isOver = this.#limitMs > 0 && nowMs - sinceMs >= this.#limitMs;
-      return isOver || connections.get(real) === 0 ? [real] : [];
-    });
+  finish(connections: ReadonlyMap<string, number>): readonly string[] {
+    const finished = [...this.#sinceMs.keys()].filter((real) => connections.get(real) === 0);
     for (const real of finished) {
       this.#sinceMs.delete(real);
       this.#done.add(real);

@@ -33,7 +33,7 @@ export function openRuleSet(parts: Partial<Parts> = {}): IpvsRuleSet {
   const log = createLog("error", (line) => void logLines.push(line));
   const runTool = new RunTool();
   return new IpvsRuleSet({
-    ...{ family, names: objectNames(""), runTool, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
+    ...{ family, names: objectNames(""), runTool, excludedCIDRs, masqueradeBit: 14 },
     scheduler: "rr",
     ...{ localAddresses, log, nowMs, mostAlone, readConnections, requests },
   });

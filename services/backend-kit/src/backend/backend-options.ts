@@ -18,6 +18,7 @@ const standardApi = "127.0.0.1:12090";
 /** Option for the size of a message; relays (`kpng api`) have it, too. */
 export const maxMessageOption: OptionSpec = {
   flags: "--max-msg-size <bytes>",
+  isExpert: true,
   description:
     "maximum size of a message from the watcher (default: 64 MiB, at most a 128th of the memory limit, at least 2 MiB)",
   parse: parseMemory("--max-msg-size", 0xffff_ffff),
@@ -42,6 +43,7 @@ export const connectionOptions: readonly OptionSpec[] = [
   maxMessageOption,
   {
     flags: "--max-view-size <bytes>",
+    isExpert: true,
     description:
       "maximum memory that the node's view may take, and each batch of changes (default: a third of the memory limit)",
     parse: parseMemory("--max-view-size"),
@@ -54,6 +56,7 @@ export const connectionOptions: readonly OptionSpec[] = [
  */
 export const watcherTimeoutOption: OptionSpec = {
   flags: "--watcher-timeout <duration>",
+  isExpert: true,
   description:
     "with --once, --diff and other runs that end by themselves: maximum wait for a first view, and then for a sync that succeeds; 0 for no limit",
   default: 30_000,
@@ -71,6 +74,7 @@ export const followOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--error-delay <duration>",
+    isExpert: true,
     description:
       "delay after a lost stream or a failed sync; doubles up to 30s, or up to 1s for a unix socket without a listener",
     default: 1_000,
@@ -78,6 +82,7 @@ export const followOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--accept-older-after <duration>",
+    isExpert: true,
     description: "how long to refuse states that are older than the last one, if no watcher offers a newer one",
     default: 60_000,
     parse: parseDurationMs,

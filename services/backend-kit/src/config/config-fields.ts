@@ -64,10 +64,7 @@ export const configFields: FieldRules = {
     mode: "iptables",
     fields: {
       // kube-proxy's ipvs mode has no fields of its own for these two.
-      masqueradeBit: {
-        ...meantOption("number", "--iptables-masquerade-bit", "--ipvs-masquerade-bit"),
-        alsoIn: "ipvs",
-      },
+      masqueradeBit: { ...meantOption("number", "--iptables-masquerade-bit"), alsoIn: "ipvs" },
       masqueradeAll: { ...option("boolean", "--masquerade-all"), alsoIn: "ipvs" },
       localhostNodePorts: meantOption("boolean", "--iptables-localhost-nodeports"),
       syncPeriod: option("duration", "--iptables-sync-period"),

@@ -10,7 +10,7 @@ import { nodePortAddressesOption, RecentAddresses } from "../node-addresses/loca
 import { SyncRequests } from "../sync/sync-requests.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
-import { oneOf, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
+import { oneOf, optionPrefix, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
 import type { Destination, ProxyAlternative, ProxyHost, ProxySpec, ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange, RuleDifference } from "./rule-set.ts";
 import { RuleSets } from "./rule-sets.ts";
@@ -65,6 +65,7 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
     ...paceOptions(proxyMode),
     {
       flags: "--proc-sys <folder>",
+      isExpert: true,
       description: "writable folder of sysctls, e.g. the host's /proc/sys mounted into a container",
       default: "/proc/sys",
     },
@@ -133,8 +134,8 @@ function makeTask<Change extends RuleChange>(
     host: host(isDry ? { kind: "print", print } : { kind: "kernel" }),
     context,
     options,
-    checkMs: isDry ? 0 : period(`${proxyMode}SyncPeriod`, 30_000),
-    minIntervalMs: period(`${proxyMode}MinSyncPeriod`, 100),
+    checkMs: isDry ? 0 : period(`${optionPrefix(proxyMode)}SyncPeriod`, 30_000),
+    minIntervalMs: period(`${optionPrefix(proxyMode)}MinSyncPeriod`, 100),
     // A process with several backends does not parse the state options of each.
     state: isDry ? undefined : (context.state ?? readStateOptions(name, options, log)),
   });

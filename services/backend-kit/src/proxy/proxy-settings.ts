@@ -16,11 +16,14 @@ import type { ParsedOptions } from "../types/parsed-options.ts";
  * proxy the options of this file.
  */
 export const planOptions: readonly OptionSpec[] = [
-  repeatable(
-    "--cluster-cidr <cidrs>",
-    "addresses of all pods, one CIDR per family, for --detect-local-mode ClusterCIDR",
-  ),
-  repeatable("--cluster-cidrs <cidrs>", "the same under KPNG's name"),
+  {
+    ...repeatable(
+      "--cluster-cidr <cidrs>",
+      "addresses of all pods, one CIDR per family, for --detect-local-mode ClusterCIDR",
+    ),
+    // KPNG's name.
+    aliases: ["--cluster-cidrs"],
+  },
   {
     flags: "--detect-local-mode <mode>",
     description: `how to recognize traffic from pods of this node: ${detectLocalModes.join(", ")}`,
@@ -44,19 +47,27 @@ export const planOptions: readonly OptionSpec[] = [
 ];
 
 /**
- * Returns the options that set when syncs and checks run. `proxy` is kube-proxy's name of the mode, with which their
- * names begin: "iptables", "nftables", "ipvs".
+ * Returns the first word of the names of a mode's options: that of kube-proxy's mode whose rules the proxy has.
+ * kpng-ebpf and kpng-userspace have rules of nftables.
  */
-export function paceOptions(proxy: string): readonly OptionSpec[] {
+export function optionPrefix(proxyMode: string): "iptables" | "ipvs" | "nftables" {
+  return proxyMode === "iptables" || proxyMode === "ipvs" ? proxyMode : "nftables";
+}
+
+/** Returns the options that set when syncs and checks run. */
+export function paceOptions(proxyMode: string): readonly OptionSpec[] {
+  const prefix = optionPrefix(proxyMode);
   return [
     {
-      flags: `--${proxy}-sync-period <duration>`,
+      flags: `--${prefix}-sync-period <duration>`,
+      isExpert: true,
       description: "interval of checks that repair changes of the rules by other programs; 0 for no checks",
       default: 30_000,
       parse: parseDurationMs,
     },
     {
-      flags: `--${proxy}-min-sync-period <duration>`,
+      flags: `--${prefix}-min-sync-period <duration>`,
+      isExpert: true,
       description: "minimum time between two syncs; changes in between are combined",
       default: 100,
       parse: parseDurationMs,
@@ -82,7 +93,7 @@ export function readProxySettings(options: ParsedOptions, wantsLoopbackNodePorts
   return {
     isMasqueradeAll: options.masqueradeAll === true,
     detectLocalMode,
-    clusterCIDRs: clusterCidrs([...texts(options.clusterCidr), ...texts(options.clusterCidrs)]),
+    clusterCIDRs: clusterCidrs(texts(options.clusterCidr)),
     podBridgeInterface,
     podInterfaceNamePrefix,
     isLoopbackNodePorts: wantsLoopbackNodePorts && hasLoopback,

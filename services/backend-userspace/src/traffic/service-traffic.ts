@@ -10,8 +10,8 @@ import { Counter, Gauge, type Registry } from "prom-client";
  * - client-reset, endpoint-reset: one side reset it, and the other side was reset too.
  * - connect-failed: no endpoint accepted the connection within all attempts.
  * - loop: each endpoint is a frontend of this process, so a connection would come back without end.
- * - idle: no byte within `--tcp-idle-timeout`.
- * - drained: its endpoint was removed longer than `--drain-timeout` ago.
+ * - idle: no byte for a day.
+ * - drained: its endpoint was removed more than an hour ago.
  * - limit: a limit of connections or flows was reached.
  * - source: the client is outside the source ranges.
  * - policy: the traffic policies give this client no endpoint on this node.

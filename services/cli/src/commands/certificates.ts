@@ -1,9 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
-import { isRecord } from "@kpng/model/narrowing.ts";
 import { addOptions, type OptionSpec, parseNonEmptyText, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import { Command, InvalidArgumentError } from "commander";
 import { stringify } from "yaml";
 import type { CertificateRequest, PemPair, SubjectName } from "../certificates/issue.ts";
@@ -26,22 +24,10 @@ const issueOptions: readonly OptionSpec[] = [
 ];
 
 const servingOptions: readonly OptionSpec[] = [
-  repeatable("--name <name>", "address or DNS name under which nodes reach a watcher, as in their --api"),
-  {
-    flags: "--node-selector <label>",
-    description: "also the internal addresses of the Nodes with this label, from the API server (default: no Nodes)",
-    parse: parseNonEmptyText,
-  },
-  {
-    flags: "--kubeconfig <file>",
-    description:
-      "kubeconfig file for --node-selector (default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config)",
-  },
-  {
-    flags: "--server <url>",
-    description: "URL of the API server, instead of the one in the kubeconfig",
-    parse: parseNonEmptyText,
-  },
+  repeatable(
+    "--name <name>",
+    "address or DNS name under which nodes reach a watcher, as in their --api; several separated by commas or spaces",
+  ),
   {
     flags: "--namespace <name>",
     description: "namespace of the objects in the manifest",
@@ -65,7 +51,7 @@ const servingOptions: readonly OptionSpec[] = [
  * `kpng certificates`: makes a CA, and certificates for watchers and their clients, before anything runs in the
  * cluster.
  */
-export function makeCertificates(signal: AbortSignal): Command {
+export function makeCertificates(): Command {
   const serving = addOptions(new Command("serving"), [...servingOptions, ...issueOptions])
     .description("issue the certificate with which watchers serve TLS")
     .addHelpText(
@@ -73,14 +59,15 @@ export function makeCertificates(signal: AbortSignal): Command {
       `
 Examples:
   # for deploy/kubernetes, with the addresses of the nodes that run watchers
-  kpng certificates serving --node-selector node-role.kubernetes.io/kpng-watcher -o manifest |
-    kubectl apply --server-side -f -
+  nodes=$(kubectl get nodes -l node-role.kubernetes.io/kpng-watcher -o \\
+    jsonpath='{.items[*].status.addresses[?(@.type=="InternalIP")].address}')
+  kpng certificates serving --name "$nodes" -o manifest | kubectl apply --server-side -f -
 
   # as files
   kpng certificates serving --name 10.0.0.11 --name watcher.example
 `,
     )
-    .action((options: Options) => withPlainErrors(() => issueServing(options, signal)));
+    .action((options: Options) => withPlainErrors(() => issueServing(options)));
   const client = addOptions(new Command("client"), [
     repeatable(
       "--right <uri>",
@@ -102,12 +89,10 @@ Examples:
   return new Command("certificates").addCommand(serving).addCommand(client);
 }
 
-async function issueServing(options: Options, signal: AbortSignal): Promise<void> {
-  const given = (options.name as readonly string[]).map(subjectNameOf);
-  const names = [...given, ...(await askNodes(options, signal))];
-  if (names.length === 0) {
-    throw new ProcessError("BAD_OPTION", "a serving certificate needs a name: give --name or --node-selector");
-  }
+async function issueServing(options: Options): Promise<void> {
+  const texts = (options.name as readonly string[]).flatMap((text) => text.split(/\s+/).filter((word) => word !== ""));
+  if (texts.length === 0) throw new ProcessError("BAD_OPTION", "a serving certificate needs a name: give --name");
+  const names = [...new Set(texts)].map(subjectNameOf);
   const { pair, authority } = await issue(options, { commonName: "kpng-watcher", names, usage: "server" });
   if (options.output === "manifest") {
     process.stdout.write(servingManifest(String(options.namespace), pair, authority.certificate));
@@ -127,22 +112,12 @@ async function issueClient(name: string, options: Options): Promise<void> {
   await writeFiles(options, name, pair);
 }
 
-async function askNodes(options: Options, signal: AbortSignal): Promise<readonly SubjectName[]> {
-  const { nodeSelector, kubeconfig, server } = options as Record<string, string | undefined>;
-  if (nodeSelector === undefined) return [];
-  const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
-  return namesOfNodes(connectKube({ kubeconfig, server }), nodeSelector, signal);
-}
-
 async function issue(
   options: Options,
   request: Omit<CertificateRequest, "days">,
 ): Promise<{ readonly pair: PemPair; readonly authority: PemPair }> {
   // Loaded on demand: the X.509 library takes a tenth of a second.
-  const [{ issueCertificate }, { openAuthority }] = await Promise.all([
-    import("../certificates/issue.ts"),
-    import("../certificates/issue.ts"),
-  ]);
+  const { issueCertificate, openAuthority } = await import("../certificates/issue.ts");
   const [now, folder] = [new Date(), String(options.folder)];
   const authority = await openAuthority(folder, now);
   if (authority.isNew) say(`new CA: ${folder}/ca.crt; keep ${folder}/ca.key secret, and for the next certificate`);
@@ -214,54 +189,4 @@ export function rightNameOf(text: string): SubjectName {
     return { type: "url", value: text };
   const known = "kpng://node/NAME, kpng://node/*, kpng://state, kpng://inspection";
   throw new ProcessError("BAD_OPTION", `--right "${text}" is not a right: use ${known}`);
-}
-
-/** Kinds of node addresses that other nodes reach. */
-const usedTypes = new Set(["InternalIP", "InternalDNS", "Hostname"]);
-
-const limitMs = 20_000;
-
-/**
- * Returns the internal addresses and names of the Nodes with a label, which the API server knows. For the option
- * `--node-selector`. *Shape of `selector`:* as for `kubectl get nodes --selector`.
- *
- * Errors: REQUEST_FAILED, also if no Node matches.
- */
-export async function namesOfNodes(
-  connection: KubeConnection,
-  selector: string,
-  signal: AbortSignal,
-): Promise<readonly SubjectName[]> {
-  const nodes = await list(connection, `/api/v1/nodes?labelSelector=${encodeURIComponent(selector)}`, signal);
-  if (nodes.length === 0) throw new ProcessError("REQUEST_FAILED", `no Node matches --node-selector "${selector}"`);
-  const addresses = nodes.flatMap((node) => {
-    const status = isRecord(node) && isRecord(node.status) ? node.status : {};
-    return Array.isArray(status.addresses) ? (status.addresses as readonly unknown[]) : [];
-  });
-  const texts = addresses.flatMap((one) =>
-    isRecord(one) && usedTypes.has(String(one.type)) && typeof one.address === "string" ? [one.address] : [],
-  );
-  return [...new Set(texts)].toSorted().map(subjectNameOf);
-}
-
-async function list(connection: KubeConnection, path: string, signal: AbortSignal): Promise<readonly unknown[]> {
-  let text = "";
-  let status: number;
-  try {
-    const response = await connection.get(path, AbortSignal.any([signal, AbortSignal.timeout(limitMs)]));
-    ({ status } = response);
-    for await (const chunk of response.body) text += chunk.toString("utf8");
-  } catch (cause) {
-    throw new ProcessError("REQUEST_FAILED", `${connection.server} cannot be asked for its Nodes`, { cause });
-  } finally {
-    connection.close();
-  }
-  if (status !== 200) {
-    throw new ProcessError(
-      "REQUEST_FAILED",
-      `${connection.server} does not list its Nodes (${status}): ${text.slice(0, 300)}`,
-    );
-  }
-  const body: unknown = JSON.parse(text);
-  return isRecord(body) && Array.isArray(body.items) ? body.items : [];
 }

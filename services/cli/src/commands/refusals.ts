@@ -60,6 +60,11 @@ const refusals: readonly Refusal[] = [
     instead: "`--api ADDRESS` with `--tls-ca` or `--token-file`; or `kpng kube --kubeconfig FILE get services`",
   },
   {
+    words: ["--client"],
+    reason: "it asks for the version of the watcher, too",
+    instead: "`kpng --version` asks no watcher",
+  },
+  {
     words: ["--show-labels", "-L", "--field-selector", "--template"],
     reason: "tables have fixed columns",
     instead: "`-o wide`, or `-o json` and jq; `-l` selects by labels",

@@ -21,7 +21,6 @@ const versionOptions: readonly OptionSpec[] = [
       return text;
     },
   },
-  { flags: "--client", description: "only the version of this program; ask no watcher" },
 ];
 
 /** Longest time that the command waits for a watcher, in milliseconds: its own version needs none. */
@@ -34,7 +33,7 @@ const limitMs = 3_000;
 export function makeVersion(signal: AbortSignal): Command {
   return addOptions(new Command("version"), [...versionOptions, ...remoteOptions]).action(async (options: Options) => {
     const version = packageJson.version;
-    const watcher = options.client === true ? undefined : await askVersion(options, signal);
+    const watcher = await askVersion(options, signal);
     const program = { version, nodejs: process.version, platform: `${process.platform}/${process.arch}` };
     if (options.output === "json") {
       const more = watcher?.version === undefined ? {} : { watcherVersion: watcher.version };

@@ -73,10 +73,10 @@ export const backendCommand: InspectCommand = {
   },
 };
 
-/** `kpng get rules`: prints the rules that a backend wants or has, one per line. */
+/** `kpng get rules`: prints the rules that a backend wants, one per line. */
 export const rulesCommand: InspectCommand = {
   name: "rules",
-  description: "rules that a backend of this node wants, or has in the kernel",
+  description: "rules that a backend of this node wants; with -o json, also those in the kernel",
   argument: "[rule-set]",
   parseArgument: parseFilter,
   options: [
@@ -86,7 +86,6 @@ export const rulesCommand: InspectCommand = {
       default: "",
       parse: parseServiceKey,
     },
-    { flags: "--actual", description: "print the rules in the kernel, not the desired ones" },
     ...outputOptions,
   ],
   examples: backendExamples,
@@ -100,9 +99,9 @@ export const rulesCommand: InspectCommand = {
       throw new ProcessError("REQUEST_FAILED", `rule set "${ruleSet}" not found; omit the name to print all`);
     }
     if (!isTable(output)) return printMessages(RuleLinesSchema, ruleSets, output);
-    for (const { name, desired, actual } of ruleSets) {
+    for (const { name, desired } of ruleSets) {
       if (output.hasHeaders) output.write(`# ${name}\n`);
-      for (const line of options.actual === true ? actual : desired) output.write(`${oneLine(line)}\n`);
+      for (const line of desired) output.write(`${oneLine(line)}\n`);
     }
   },
 };

@@ -203,28 +203,19 @@ export const viewCommand: InspectCommand = {
   description: "every endpoint as a node uses it, with the reason",
   argument: "<node>",
   parseArgument: parseNodeName,
-  options: [
-    namespaceOption,
-    allNamespacesOption,
-    serviceFilterOption,
-    { flags: "--endpoint <pod-or-address>", description: "only this endpoint", default: "", parse: parseFilter },
-    { flags: "--unused", description: "only endpoints that the node does not use" },
-    ...outputOptions,
-  ],
+  options: [namespaceOption, allNamespacesOption, serviceFilterOption, ...outputOptions],
   examples: `
 Examples:
-  # why does n1 not use pod web-2?
-  COMMAND n1 --endpoint web-2
+  COMMAND n1 -n default
 
-  COMMAND n1 --unused -n default
+  # why does n1 not use pod web-2?
+  kpng describe endpoint web-2 --node n1
 `,
   run: async (transport, [nodeName = ""], options) => {
     const rows = await readNodeEndpoints(inspectClient(transport), {
       ...splitService(options),
       nodeName,
       serviceProxyName: readProxyName(options),
-      endpoint: String(options.endpoint),
-      onlyUnused: options.unused === true,
     });
     printRows(decisionTable, rows, await readOutputOptions(options));
     if (rows.length === 0) warnEmpty("endpoint");

@@ -7,7 +7,6 @@ import {
   SubscriberKind,
   SubscriberKindSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { type OptionSpec, parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { changeTable } from "./changes.ts";
 import { nodeTable } from "./nodes.ts";
@@ -15,48 +14,29 @@ import { formatTable } from "./print/table.ts";
 import { formatAge, formatCount, formatEnum, terminalText, timestampMs } from "./print/text.ts";
 import { type InspectCommand, inspectClient, keepAsking } from "./query/client.ts";
 
-/** When to update, and how often. */
-const updateOptions: readonly OptionSpec[] = [
-  {
-    flags: "--interval <duration>",
-    description: "time between two updates",
-    default: 2_000,
-    parse: parsePositiveDurationMs,
-  },
-  {
-    flags: "--count <count>",
-    description: "number of updates; 0 for no limit",
-    default: 0,
-    parse: parseWholeNumber("--count", 0, 1_000_000_000),
-  },
-];
+const intervalMs = 2_000;
 
 /**
- * `kpng top`: prints the state of a watcher every few seconds. It shows the totals, the newest changes and the nodes
- * that are behind, like top(1) for processes.
+ * `kpng top`: prints the totals, the nodes that are behind and the newest changes of a watcher; on a terminal every two
+ * seconds, like top(1), elsewhere once.
  */
 export const topCommand: InspectCommand = {
   name: "top",
   description: "live view of a watcher: its streams, the nodes that are not up to date, and the latest changes",
-  options: updateOptions,
+  options: [],
   examples: `
-On a terminal an update replaces the previous one; elsewhere it is appended.
+Updates every 2 s on a terminal; elsewhere it prints one update and ends.
 
 Examples:
   COMMAND
-  COMMAND --interval 10s
-  COMMAND --count 1
 `,
-  run: async (transport, _words, options, signal) => {
+  run: async (transport, _words, _options, signal) => {
     const client = inspectClient(transport);
-    const count = Number(options.count);
     let previous: GetStatusResponse | undefined;
-    let updates = 0;
     await keepAsking(signal, async (answered) => {
-      for (; !signal.aborted; await waitMs(Number(options.interval), signal)) {
+      for (; !signal.aborted; await waitMs(intervalMs, signal)) {
         const status = await client.getStatus({});
         answered();
-        updates += 1;
         const states = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
         const [nodes, changes] = status.isSynced
           ? await Promise.all([
@@ -64,9 +44,9 @@ Examples:
               client.listChanges({ pageSize: rowCount }).then((page) => page.changes),
             ])
           : [[], []];
-        printScreen(formatTop(status, previous, nodes, changes), updates === 1);
+        printScreen(formatTop(status, previous, nodes, changes));
         previous = status;
-        if (updates === count) return true;
+        if (!process.stdout.isTTY) return true;
       }
       return true;
     });
@@ -124,23 +104,16 @@ function formatRate(status: GetStatusResponse, previous: GetStatusResponse | und
   return `  ${seconds <= 0 ? "0" : (revisions / seconds).toFixed(1)} revisions/s`;
 }
 
-/**
- * Prints one update of `kpng top`: on a terminal it replaces the previous one, elsewhere it is appended after an empty
- * line. `isFirst` is true for the first update.
- */
-export function printScreen(text: string, isFirst: boolean): void {
+/** Prints one update. On a terminal it replaces the previous one, and is cut to the height of the screen. */
+function printScreen(text: string): void {
   const { isTTY = false, rows: height } = process.stdout;
   const safe = terminalText(text);
+  if (!isTTY) {
+    process.stdout.write(safe);
+    return;
+  }
+  const lines = safe.trimEnd().split("\n");
+  const shown = lines.slice(0, height ? Math.max(1, height - 1) : lines.length);
   // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
-  if (isTTY) process.stdout.write(`\u001b[H${toScreen(safe, height)}\u001b[J`);
-  else process.stdout.write(`${isFirst ? "" : "\n"}${safe}`);
-}
-
-/** Returns the lines that fit on the terminal, each with a code that clears the rest of the line. */
-function toScreen(text: string, height: number | undefined): string {
-  const lines = text.trimEnd().split("\n");
-  return lines
-    .slice(0, height ? Math.max(1, height - 1) : lines.length)
-    .map((line) => `${line}\u001b[K\n`)
-    .join("");
+  process.stdout.write(`\u001b[H${shown.map((line) => `${line}\u001b[K\n`).join("")}\u001b[J`);
 }

@@ -6,7 +6,7 @@ import {
   type Distribution,
   ObjectKind,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
-import { parseNonEmptyText, parseWholeNumber } from "@kpng/process/options.ts";
+import { parseNonEmptyText } from "@kpng/process/options.ts";
 import { readRecording } from "@kpng/watcher/source/replay/recording.ts";
 import { formatObjects } from "./changes.ts";
 import { warnEmpty } from "./list.ts";
@@ -28,12 +28,6 @@ export const traceCommand: InspectCommand = {
   options: [
     namespaceOption,
     { ...limitOption, default: 3 },
-    {
-      flags: "--since <revision>",
-      description: "only changes from this revision on",
-      default: 0,
-      parse: parseWholeNumber("--since", 0, Number.MAX_SAFE_INTEGER),
-    },
     { flags: "-w, --watch", description: "print further changes when their last node has applied them" },
     {
       flags: "--recording <file>",
@@ -61,7 +55,7 @@ Examples:
     const client = inspectClient(transport);
     const output = await readOutputOptions(options);
     const { namespace, name: service } = splitName(argument, options);
-    const filter = { namespace, service, sinceRevision: BigInt(Number(options.since)) };
+    const filter = { namespace, service };
     const print = (change: Change): void => {
       if (isTable(output)) output.write(`${formatWaterfall(change, output.hasHeaders)}\n`);
       else printMessages(ChangeSchema, [change], output);
@@ -85,19 +79,16 @@ Examples:
 interface ChangeFilter {
   readonly namespace: string;
   readonly service: string;
-  readonly sinceRevision: bigint;
 }
 
-/**
- * Passes each change to `print` when its last node has applied it. With `sinceRevision` 0, only changes from now on.
- */
+/** Passes each change from now on to `print` when its last node has applied it. */
 async function watchApplied(
   client: InspectClient,
   filter: ChangeFilter,
   print: (change: Change) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  let isOld = filter.sinceRevision === 0n;
+  let isOld = true;
   const finished = new Set<bigint>();
   for await (const { changes, isComplete } of client.watchChanges(filter, { signal })) {
     for (const change of changes) {
@@ -121,7 +112,6 @@ function recordedChanges(path: string, filter: ChangeFilter): readonly Change[] 
   const rows = lines.flatMap((line) => (line.kind === "rows" ? line.rows : []));
   return rows
     .map((row) => fromJson(ChangeSchema, row))
-    .filter(({ revision }) => revision >= filter.sinceRevision)
     .filter(({ objects }) => objects.some((object) => matches(object, filter)) || matchesAll(filter));
 }
 

@@ -13,36 +13,42 @@ import { makeTokenChecker, tokenOptions } from "./token-options.ts";
 const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--max-waiting-streams <count>",
+    isExpert: true,
     description:
       "streams that may wait for their first batch, per kind; further ones are told to retry (default: an eighth of the memory; 0: no limit)",
     parse: parseWholeNumber("--max-waiting-streams", 0, 1_000_000),
   },
   {
     flags: "--max-connection-age <duration>",
+    isExpert: true,
     description: "age at which a client is asked to reconnect, so that nodes spread over replicas (0: never)",
     parse: parseDurationMs,
     default: 1_800_000,
   },
   {
     flags: "--drain-time <duration>",
+    isExpert: true,
     description: "time over which clients are asked to reconnect elsewhere when the watcher stops (0: at once)",
     parse: parseDurationMs,
     default: 10_000,
   },
   {
     flags: "--max-connections <count>",
+    isExpert: true,
     description: "maximum number of connections over TCP, fewer than open files (0: half of the memory limit)",
     parse: parseWholeNumber("--max-connections", 0, 1_000_000),
     default: 0,
   },
   {
     flags: "--max-connections-per-address <count>",
+    isExpert: true,
     description: "maximum number of connections of one client address over TCP (0: no limit)",
     parse: parseWholeNumber("--max-connections-per-address", 0, 1_000_000),
     default: 0,
   },
   {
     flags: "--max-queries <count>",
+    isExpert: true,
     description: "maximum number of queries over TCP, and of calls without a right (0: an eighth of the memory limit)",
     parse: parseWholeNumber("--max-queries", 0, 1_000_000),
     default: 0,

@@ -24,20 +24,16 @@ export const apiCommand: SourceCommand = {
     },
     maxMessageOption,
     {
-      flags: "--max-batch-size <bytes>",
+      flags: "--max-view-size <bytes>",
+      isExpert: true,
       description:
-        "maximum memory that a batch from the upstream watcher may take; the first is the whole state (default: a third of the memory limit)",
-      parse: parseMemory("--max-batch-size"),
-    },
-    {
-      flags: "--max-state-size <bytes>",
-      description:
-        "maximum memory that the state of the upstream watcher may take (default: three eighths of the memory limit)",
-      parse: parseMemory("--max-state-size"),
+        "maximum memory that the state of the upstream watcher may take, and each batch of changes (default: three eighths of the memory limit)",
+      parse: parseMemory("--max-view-size"),
     },
     staleOption,
     {
       flags: "--accept-older-after <duration>",
+      isExpert: true,
       description: "how long to refuse states that are older than the last one, if the watcher offers nothing newer",
       default: 60_000,
       parse: parseDurationMs,
@@ -60,17 +56,12 @@ Examples:
     const client = readApiClient(options);
     const maxMessageBytes = Number(options.maxMsgSize ?? defaultMessageBytes(memoryLimitBytes()));
     const redial = () => dial({ api, ...client, maxMessageBytes });
-    const maxBatchBytes = options.maxBatchSize as number | undefined;
-    const maxStateBytes = options.maxStateSize as number | undefined;
-    const acceptOlderAfterMs = options.acceptOlderAfter as number;
-    const staleAfterMs = options.staleAfter as number;
     return apiSource({
       transport: redial(),
       redial,
-      acceptOlderAfterMs,
-      staleAfterMs,
-      maxBatchBytes,
-      maxStateBytes,
+      acceptOlderAfterMs: options.acceptOlderAfter as number,
+      staleAfterMs: options.staleAfter as number,
+      maxStateBytes: options.maxViewSize as number | undefined,
       sink,
       ...context,
     });

@@ -14,11 +14,6 @@ export const fileCommand: SourceCommand = {
       "globalv1-state.yaml",
     ]),
     ...keepOptions,
-    {
-      flags: "--skip-bad",
-      description:
-        "leave out invalid objects, and invalid parts of objects; without it, one invalidates the whole input",
-    },
   ],
   examples: `
 Examples:
@@ -35,7 +30,7 @@ Examples:
       sink,
       decode: decodeOptionsOf(options),
       // A query may show the valid objects of an invalid input: it changes nothing on a node.
-      skipsBad: options.skipBad === true || options.isQuery === true,
+      skipsBad: options.isQuery === true,
       ...(options.isQuery === true ? { warn: printWarning } : {}),
       ...context,
     }),

@@ -76,6 +76,7 @@ export function decodeOptionsOf(options: Options): DecodeOptions {
  */
 export const staleOption: OptionSpec = {
   flags: "--stale-after <duration>",
+  isExpert: true,
   description: "time without an answer of the server after which the state counts as out of date",
   parse: parseDurationMs,
   default: standardStaleAfterMs,

@@ -37,10 +37,7 @@ export async function readOwnObjects(connection: NftablesConnection, id: TableId
   if (objects === undefined) return undefined;
   if (!objects.chains.includes(layoutChain)) {
     const table = `${ipOf(id.family)} ${id.name}`;
-    throw new BackendNftError(
-      "TABLE_NOT_OURS",
-      `table ${table} exists without the chain ${layoutChain}: choose another --table-name, or delete it`,
-    );
+    throw new BackendNftError("TABLE_NOT_OURS", `table ${table} exists without the chain ${layoutChain}: delete it`);
   }
   return {
     chains: objects.chains,

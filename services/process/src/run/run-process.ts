@@ -1,5 +1,6 @@
-import { type Command, CommanderError } from "commander";
+import { type Command, CommanderError, Help } from "commander";
 import { createLog, type Log, reasonOf } from "../log.ts";
+import { describeOption, expertGroup } from "../options.ts";
 import { ProcessError } from "../process-error.ts";
 
 /**
@@ -32,9 +33,16 @@ export async function runProcess(
   });
   // As for the log: text that cannot be written to standard error is lost, and the process continues.
   process.stderr.on("error", () => undefined);
-  const command = prepareOrEnd(() => makeCommand(stop.signal));
+  const words = argv.slice(2);
+  const command = prepare(
+    makeOrEnd(() => makeCommand(stop.signal)),
+    words.includes(allFlag),
+  );
   try {
-    await command.parseAsync(argv.slice(2), { from: "user" });
+    await command.parseAsync(
+      words.map((word) => (word === allFlag ? "--help" : word)),
+      { from: "user" },
+    );
   } catch (error) {
     // Commander has already written its own message.
     if (!(error instanceof CommanderError)) fail(createLog(), error);
@@ -44,6 +52,9 @@ export async function runProcess(
   await outputWritten();
   process.exit();
 }
+
+/** Prints the help of a command with the options for experts. */
+const allFlag = "--help-all";
 
 /**
  * Time after a signal in which further ones count as the same, in milliseconds. A terminal sends Ctrl-C to all
@@ -57,21 +68,33 @@ function outputWritten(): Promise<void> {
 }
 
 /** Errors before the command line is parsed come from option values in the environment: exit code 2. */
-function prepareOrEnd(makeCommand: () => Command): Command {
+function makeOrEnd(makeCommand: () => Command): Command {
   try {
-    return prepare(makeCommand());
+    return makeCommand();
   } catch (error) {
     fail(createLog(), error, 2);
   }
 }
 
-function prepare(command: Command): Command {
+function prepare(command: Command, showsExperts: boolean): Command {
   command.exitOverride().showHelpAfterError("(add --help for the options and examples)");
-  // Names of options are long: with the standard minimum, commander would not wrap their descriptions at all.
+  const experts = command.options.filter(({ helpGroupHeading: group, hidden }) => group === expertGroup && !hidden);
   command
-    .configureHelp({ minWidthToWrap: 20 })
+    .configureHelp({
+      // Names of options are long: with the standard minimum, commander would not wrap their descriptions at all.
+      minWidthToWrap: 20,
+      optionDescription: describeOption,
+      visibleOptions(one) {
+        const options = Help.prototype.visibleOptions.call(this, one);
+        return showsExperts ? options : options.filter((option) => !experts.includes(option));
+      },
+    })
     .configureOutput({ getOutHelpWidth: () => process.stdout.columns ?? 100 });
-  for (const child of command.commands) prepare(child);
+  if (command.options.some(({ envVar }) => envVar !== undefined)) {
+    const more = showsExperts || experts.length === 0 ? "" : `--help-all lists ${experts.length} more options. `;
+    command.addHelpText("after", `${more}Each option has an environment variable: KPNG_NODE_NAME for --node-name.`);
+  }
+  for (const child of command.commands) prepare(child, showsExperts);
   return command;
 }
 

@@ -23,9 +23,8 @@ import {
 import type { Log } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
 import { waitMs } from "../wait.ts";
-import type { TraceSettings } from "./open-tracing.ts";
 import type { OpenSpan, SpanEnd, SpanStart, TracedProcess, Traceparent, Tracing } from "./tracing.ts";
-import { formatTraceparent, parseTraceparent } from "./tracing.ts";
+import { formatTraceparent, parseTraceparent, type TraceSettings } from "./tracing.ts";
 
 /** How long ended spans are collected before they are exported, in milliseconds. */
 const exportDelayMs = 1_000;

@@ -1,6 +1,6 @@
 import type { Log } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
-import type { TracedProcess, Tracing } from "./tracing.ts";
+import type { TracedProcess, TraceSettings, Tracing } from "./tracing.ts";
 
 /**
  * Returns the tracing of this process; undefined if the environment does not configure an export (see
@@ -30,14 +30,6 @@ export async function withTracing(
   } finally {
     await tracing?.close();
   }
-}
-
-/** Sampling of traces. */
-export interface TraceSettings {
-  /** Share of the traces that are recorded, 0 to 1. */
-  readonly ratio: number;
-  /** If true, a trace that another process began is always recorded. */
-  readonly isParentBased: boolean;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;

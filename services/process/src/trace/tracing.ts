@@ -92,3 +92,11 @@ export function traceFields(traceparent: Traceparent | undefined): Readonly<Reco
   const identity = traceparent === undefined ? undefined : parseTraceparent(traceparent);
   return identity === undefined ? {} : { trace_id: identity.traceId, span_id: identity.spanId };
 }
+
+/** Sampling of traces. */
+export interface TraceSettings {
+  /** Share of the traces that are recorded, 0 to 1. */
+  readonly ratio: number;
+  /** If true, a trace that another process began is always recorded. */
+  readonly isParentBased: boolean;
+}

@@ -160,8 +160,8 @@ describe("a relay", () => {
   });
 
   test.each([
-    { what: "a batch of its upstream has no end", hasSyncs: false, limit: "--max-batch-size" },
-    { what: "the state of its upstream grows without end", hasSyncs: true, limit: "--max-state-size" },
+    { what: "a batch of its upstream has no end", hasSyncs: false, limit: "sent a batch" },
+    { what: "the state of its upstream grows without end", hasSyncs: true, limit: "the state of the upstream watcher" },
   ])("keeps a state within its limits and reconnects when $what", { timeout: 60_000 }, async ({ hasSyncs, limit }) => {
     let streams = 0;
     const put = (name: string) => {
@@ -197,8 +197,7 @@ describe("a relay", () => {
       health: new Health(),
       metrics,
       backoff: { minMs: 10, maxMs: 20 },
-      maxBatchBytes: 1_000_000,
-      maxStateBytes: hasSyncs ? 1_000_000 : 10_000_000,
+      maxStateBytes: 1_000_000,
     }).run(ended.signal);
     await expect.poll(() => streams, { timeout: 30_000 }).toBeGreaterThanOrEqual(4);
     ended.abort();

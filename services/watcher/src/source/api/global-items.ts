@@ -257,14 +257,6 @@ function at(ref: Ref | undefined, apply: (ref: Ref) => void): void {
   }
 }
 
-/**
- * Default limit of a relay for a batch, in bytes: a third of the memory limit, like that of a node's view. The state
- * that the relay serves stays in memory while the next one arrives. Pure.
- */
-export function defaultBatchBytes(memoryBytes: number): number {
-  return Math.floor(memoryBytes / 3);
-}
-
 /** Memory of an operation and of its path, besides its text. */
 const opBytes = 512;
 
@@ -290,7 +282,7 @@ export function estimateOpBytes({ Op: op }: OpItem): number {
 }
 
 /**
- * Default limit of a relay for its whole state, in bytes: three eighths of the memory limit, what the guide "Sizing"
+ * Default limit of a relay for its whole state and for a batch, in bytes: three eighths of the memory limit, what the guide "Sizing"
  * leaves for the cluster state. Pure.
  */
 export function defaultStateBytes(memoryBytes: number): number {

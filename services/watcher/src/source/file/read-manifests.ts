@@ -7,7 +7,7 @@ import { decodeService } from "../decode/decode-service.ts";
 import { decodeSlice } from "../decode/decode-slice.ts";
 import { type Decoded, type DecodeOptions, type FieldPath, type FieldProblem, show } from "../decode/decoded.ts";
 
-/** Decoded content of one document. If there are problems, the rest is used only with --skip-bad. */
+/** Decoded content of one document. If there are problems, only queries use the rest. */
 export interface DocumentContent {
   readonly services: readonly LocatedObject<Service>[];
   readonly slices: readonly LocatedObject<EndpointSlice>[];
