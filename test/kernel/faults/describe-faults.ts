@@ -3,21 +3,7 @@ import { fileURLToPath } from "node:url";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, test, vi } from "vitest";
 import { describePackets } from "../describe-packets.ts";
-import { type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault-subject.ts";
-
-/** One cell of the fault matrix: a fault of the watcher, its moment, and the rules in the kernel. */
-export interface FaultCell {
-  /** Moment of the fault; "upgrade": a restart on rules of a release that stored no record with them. */
-  readonly phase: "start" | "running" | "restart" | "reboot" | "upgrade";
-  /** The watcher from then on: none, a new one, one with an old state, or one that sends an invalid stream. */
-  readonly watcher: "away" | "restarted" | "stale" | "hostile";
-  /** Rules in the kernel: after a reboot, "installed" ones are old and were restored by another program. */
-  readonly rules: "installed" | "absent" | "damaged" | "foreign";
-  /** Endpoint that must answer at the cluster IP in the end; "" for none. */
-  readonly wanted: string;
-  /** Whether /healthz must answer 200 in the end. */
-  readonly isHealthy: boolean;
-}
+import { type FaultCell, type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault-subject.ts";
 
 /** The cell at the end of a run. */
 export interface FaultResult {

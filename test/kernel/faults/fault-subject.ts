@@ -5,7 +5,20 @@ import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.t
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { nftBackend } from "@kpng/backend-nft/backend.ts";
 import { userspaceBackend } from "@kpng/backend-userspace/backend.ts";
-import type { FaultCell } from "./describe-faults.ts";
+
+/** One cell of the fault matrix: a fault of the watcher, its moment, and the rules in the kernel. */
+export interface FaultCell {
+  /** Moment of the fault; "upgrade": a restart on rules of a release that stored no record with them. */
+  readonly phase: "start" | "running" | "restart" | "reboot" | "upgrade";
+  /** The watcher from then on: none, a new one, one with an old state, or one that sends an invalid stream. */
+  readonly watcher: "away" | "restarted" | "stale" | "hostile";
+  /** Rules in the kernel: after a reboot, "installed" ones are old and were restored by another program. */
+  readonly rules: "installed" | "absent" | "damaged" | "foreign";
+  /** Endpoint that must answer at the cluster IP in the end; "" for none. */
+  readonly wanted: string;
+  /** Whether /healthz must answer 200 in the end. */
+  readonly isHealthy: boolean;
+}
 
 /** A backend of the fault matrix, and shell commands that change its rules as other programs would. */
 export interface FaultSubject {
@@ -78,7 +91,7 @@ export const faultSubjects = {
   },
   userspace: {
     backend: userspaceBackend,
-    options: { userspaceMinSyncPeriod: 0, entry: "redirect" },
+    options: { nftablesMinSyncPeriod: 0, entry: "redirect" },
     removeRules: "nft flush ruleset",
     removeRecord: "true",
     make: {
@@ -101,7 +114,7 @@ export const faultSubjects = {
   },
   ebpf: {
     backend: ebpfBackend,
-    options: { ebpfMinSyncPeriod: 0, cgroup: "/mnt", ...smallMaps },
+    options: { nftablesMinSyncPeriod: 0, cgroup: "/mnt", ...smallMaps },
     // Sockets of this process are served, and not those of the machine.
     prepare: `mount -t bpf bpf /sys/fs/bpf
 cgroup=$(mktemp -d "$(sed -n 's/^[^ ]* \\([^ ]*\\) cgroup2 .*/\\1/p' /proc/self/mounts | head -n 1)/kpng-faults-XXXXXX")

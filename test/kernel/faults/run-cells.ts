@@ -17,8 +17,8 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
-import type { CellRun, FaultCell, FaultResult } from "./describe-faults.ts";
-import { type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault-subject.ts";
+import type { CellRun, FaultResult } from "./describe-faults.ts";
+import { type FaultCell, type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault-subject.ts";
 
 const [, , name = "iptables", cellsText = "[]"] = process.argv;
 const subject: FaultSubject = faultSubjects[name as FaultSubjectName];
