@@ -29,14 +29,12 @@ describeVariants("traffic through kpng-iptables continues", undefined, (variant)
   });
 
   /**
-   * Returns our rules without those of the marker, which is a new Service each time, and without the record, which has
-   * a digest of all Services.
+   * Returns our rules without those of the marker, which is a new Service each time.
    */
   async function ourRules(): Promise<readonly string[]> {
     const rules = await ownRules(world, "KPNG-");
     const chains = rules.flatMap((line) => (line.includes("default/marker") ? (/KPNG-SVC-\w+/.exec(line) ?? []) : []));
-    const isOther = (line: string): boolean => line.includes("marker") || line.includes("-A KPNG-RECORD ");
-    return rules.filter((line) => !isOther(line) && !chains.some((chain) => line.includes(chain)));
+    return rules.filter((line) => !line.includes("marker") && !chains.some((chain) => line.includes(chain)));
   }
 
   /** Runs `act` during traffic, and checks that no packet is lost and that the rules are the same afterwards. */

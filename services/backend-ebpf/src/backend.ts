@@ -156,9 +156,8 @@ Programs and rules stay when the process ends: Services are served, and the next
 /** Returns the proxy for parsed options. Errors: BAD_OPTION. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy {
   const settings = readEbpfSettings(options, serviceProxyName);
-  const { name, tables } = settings;
+  const { tables } = settings;
   return {
-    rulesName: `ebpf ${name}`,
     wantsLoopbackNodePorts: settings.isLoopbackWanted,
     openRuleSets: async (host) => {
       const packets = await openRuleSets(tables, host);

@@ -67,7 +67,6 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const { iptablesVariant } = options;
   const variant = iptablesVariant === "nft" || iptablesVariant === "legacy" ? iptablesVariant : "auto";
   return {
-    rulesName: prefix,
     wantsLoopbackNodePorts: options.iptablesLocalhostNodeports !== false,
     openRuleSets: (host) => openRuleSets({ settings, variant }, host),
     cleanUp: ({ sysctls, log }) => removeRules({ prefix, sysctls, log }),

@@ -1,7 +1,6 @@
 import { nodeFamilies, readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ProxyAlternative, ProxyHost, ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
-import { lockRules } from "@kpng/backend-kit/proxy/rules-lock.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, parseCidr } from "@kpng/model/address.ts";
 import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
@@ -130,14 +129,9 @@ export const kubeProxyMoves: readonly ProxyAlternative[] = [
           "before kube-proxy starts in ipvs mode: give it the interface and virtual servers of Services, and exit",
       },
     ],
-    makeTask: (_options, _settings, context) => ({
+    makeTask: (_options, _settings, { log }) => ({
       name: "backend/ipvs/hand-over",
-      run: async (signal) => {
-        // A kpng-ipvs that still runs would take the addresses back.
-        await using lock = await lockRules({ ...context, name: `ipvs ${names.prefix}` }, signal);
-        const runTool = new RunTool();
-        if (lock !== undefined) await handOver({ names, runTool, log: context.log });
-      },
+      run: () => handOver({ names, runTool: new RunTool(), log }),
     }),
   },
 ];
@@ -189,7 +183,6 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     return new IpvsRuleSet({ ...common, print: destination.kind === "print" ? destination.print : () => undefined });
   };
   return {
-    rulesName: names.prefix,
     // IPVS cannot forward what comes from 127.0.0.0/8.
     wantsLoopbackNodePorts: false,
     openRuleSets: async (host) => {

@@ -65,7 +65,7 @@ export type {
   ProxySpec,
   ServiceProxy,
 } from "./proxy/proxy-spec.ts";
-export type { FamilyPlan, InstalledState, RuleChange, RuleDifference, RuleList, RuleSet } from "./proxy/rule-set.ts";
+export type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "./proxy/rule-set.ts";
 export type { FamilyOutcome } from "./proxy/rule-sets.ts";
 export { type ConnectionState, type FollowOptions, followView, watchBatches } from "./receive/follow-view.ts";
 export type { WatchOptions } from "./receive/watch-requests.ts";

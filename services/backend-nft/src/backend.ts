@@ -58,7 +58,6 @@ Rules stay when the program ends: traffic goes on, and the next start changes on
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<NftChange> {
   const settings = readNftSettings(options, serviceProxyName);
   return {
-    rulesName: settings.table,
     wantsLoopbackNodePorts: false,
     openRuleSets: async (host) => ({ ruleSets: await openRuleSets(settings, host) }),
     cleanUp: ({ log }) => deleteTables(settings.table, log),

@@ -129,8 +129,6 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const settings = readUserspaceSettings(options, serviceProxyName);
   const { tableName } = settings;
   return {
-    // With --map, several instances may run beside each other.
-    rulesName: settings.mapAddresses !== undefined ? undefined : tableName,
     wantsLoopbackNodePorts: false,
     carriesTraffic: true,
     openRuleSets: async ({ destination, localAddresses, log, metrics }) => {

@@ -27,9 +27,8 @@ const [none, older, newer] = ["", "10.0.1.1", "10.0.1.2"];
  * - start, installed or damaged: nothing was installed before; otherwise it is a restart.
  * - reboot, foreign: the kernel is empty, or another program has restored all rules ("installed").
  *
- * A stale watcher is believed if nothing newer is known of it: its view is complete and valid. After an upgrade,
- * damaged rules without a record stay so until a watcher answers, because nothing says which view they belong to;
- * health is bad until then.
+ * A stale watcher is believed if nothing newer is known of it: its view is complete and valid. After a restart, rules
+ * that packets reach stay as they are until a watcher answers, because they may be newer than the saved view.
  */
 const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], readonly string[]>>>> = {
   start: { absent: [none, newer, older, none], foreign: [none, newer, older, none] },
@@ -42,19 +41,13 @@ const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rule
   restart: {
     installed: [newer, newer, older, newer],
     absent: [newer, newer, older, newer],
-    damaged: [newer, newer, older, newer],
+    damaged: [none, newer, older, none],
     foreign: [newer, newer, older, newer],
   },
   reboot: {
     installed: [newer, newer, older, newer],
     absent: [newer, newer, older, newer],
     damaged: [newer, newer, older, newer],
-  },
-  upgrade: {
-    installed: [newer, newer, older, newer],
-    absent: [newer, newer, older, newer],
-    damaged: [none, newer, older, none],
-    foreign: [newer, newer, older, newer],
   },
 };
 
@@ -68,8 +61,8 @@ function faultRows(name: FaultSubjectName) {
       .filter((rules) => make[rules] !== undefined && leftOut[phase]?.[rules] === undefined)
       .map((rules) => {
         const cells = (matrix[phase][rules] ?? []).map((wanted, at): FaultCell => {
-          // Nothing to serve is no fault; rules that serve nothing, or that a process took with it, are one.
-          const isHealthy = wanted !== none || !(rules === "damaged" || endsWithProcess);
+          // Nothing to serve is no fault; rules that a process took with it are one.
+          const isHealthy = wanted !== none || !endsWithProcess;
           return { phase, rules, watcher: watchers[at] ?? "away", wanted, isHealthy };
         });
         return { phase, rules, cells };

@@ -8,8 +8,8 @@ import { userspaceBackend } from "@kpng/backend-userspace/backend.ts";
 
 /** One cell of the fault matrix: a fault of the watcher, its moment, and the rules in the kernel. */
 export interface FaultCell {
-  /** Moment of the fault; "upgrade": a restart on rules of a release that stored no record with them. */
-  readonly phase: "start" | "running" | "restart" | "reboot" | "upgrade";
+  /** Moment of the fault. */
+  readonly phase: "start" | "running" | "restart" | "reboot";
   /** The watcher from then on: none, a new one, one with an old state, or one that sends an invalid stream. */
   readonly watcher: "away" | "restarted" | "stale" | "hostile";
   /** Rules in the kernel: after a reboot, "installed" ones are old and were restored by another program. */
@@ -30,8 +30,6 @@ export interface FaultSubject {
   readonly finish?: string;
   /** Removes all rules of the node. */
   readonly removeRules: string;
-  /** Removes the record of our rules, which releases before it did not have. */
-  readonly removeRecord: string;
   /**
    * Brings the rules of an earlier run into the state of a cell. Rows of a state that it lacks are left out: the jumps
    * of rules are tested as they are repaired, in `continuity.test.ts`.
@@ -67,7 +65,6 @@ export const faultSubjects = {
     backend: iptablesBackend,
     options: { iptablesMinSyncPeriod: 0 },
     removeRules: flushIptables,
-    removeRecord: "iptables -t nat -F KPNG-RECORD; iptables -t nat -X KPNG-RECORD",
     make: {
       installed: "true",
       absent: flushIptables,
@@ -80,7 +77,6 @@ export const faultSubjects = {
     backend: nftBackend,
     options: { nftablesMinSyncPeriod: 0 },
     removeRules: "nft flush ruleset",
-    removeRecord: "nft delete set ip kpng record; nft delete set ip6 kpng record",
     make: {
       installed: "true",
       absent: "nft flush ruleset",
@@ -93,7 +89,6 @@ export const faultSubjects = {
     backend: userspaceBackend,
     options: { nftablesMinSyncPeriod: 0, entry: "redirect" },
     removeRules: "nft flush ruleset",
-    removeRecord: "true",
     make: {
       installed: "true",
       absent: "nft flush ruleset",
@@ -103,12 +98,6 @@ export const faultSubjects = {
     leftOut: {
       restart: { installed: ended, damaged: ended },
       reboot: { installed: ended, damaged: ended },
-      upgrade: {
-        installed: ended,
-        absent: "nothing is recorded with the rules: it is a restart",
-        damaged: ended,
-        foreign: ended,
-      },
     },
     endsWithProcess: true,
   },
@@ -125,7 +114,6 @@ echo $PPID >/mnt/cgroup.procs`,
 for id in $PPID $$; do echo $id >"$(dirname "$cgroup")/cgroup.procs"; done
 rmdir "$cgroup"`,
     removeRules: removeMaps,
-    removeRecord: "nft delete set ip kpng-ebpf record; nft delete set ip6 kpng-ebpf record",
     make: {
       installed: "true",
       absent: removeMaps,

@@ -151,7 +151,7 @@ async function runCell(cell: FaultCell): Promise<FaultResult> {
   const { phase, watcher, rules, wanted, isHealthy } = cell;
   const state = mkdtempSync(join(folder, "state-"));
   sh(subject.removeRules);
-  if (phase === "restart" || phase === "upgrade" || phase === "reboot") await runBefore(newer, state);
+  if (phase === "restart" || phase === "reboot") await runBefore(newer, state);
   if (phase === "reboot") {
     reboot();
     sh(subject.removeRules);
@@ -159,7 +159,6 @@ async function runCell(cell: FaultCell): Promise<FaultResult> {
     if (rules !== "absent") await runBefore(older, mkdtempSync(join(folder, "state-")));
     reboot();
   }
-  if (phase === "upgrade") sh(subject.removeRecord);
   let answer: Answer = phase === "running" ? sends(newer, "before") : (watchers[watcher] ?? silence);
   await using played = await playWatcher((asked) => answer(asked));
   if (phase !== "running") sh(subject.make[rules] ?? "true");

@@ -35,8 +35,6 @@ export type NodeRequest =
   | { readonly kind: "settings"; readonly timeouts: KernelSettings["timeouts"] }
   /** Checks what the kernel has, as a start does; `output` names what is missing. */
   | { readonly kind: "check" }
-  /** Looks for damage that can be seen without a view; `output` has a line for each family that has any. */
-  | { readonly kind: "damage" }
   /** Runs a shell command on the node, and returns its output. */
   | { readonly kind: "shell"; readonly command: string };
 
@@ -103,7 +101,6 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
         await setKernel({ isStrictArp: true, timeouts: request.timeouts }, kernel);
         return undefined;
       case "check":
-      case "damage":
       case "shell":
         return undefined;
     }
@@ -115,9 +112,7 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
 async function outputOf(request: NodeRequest): Promise<string> {
   if (request.kind === "shell") return execFileSync("sh", ["-c", request.command], { encoding: "utf8", stdio: "pipe" });
   if (request.kind === "check") return await checkKernel(runTool).then(() => "", String);
-  if (request.kind !== "damage") return "";
-  const signs = await Promise.all(ruleSets.map((each) => each.findDamage()));
-  return signs.filter((sign) => sign !== undefined).join("\n");
+  return "";
 }
 
 await setKernel({ isStrictArp: false, timeouts: { tcpMs: 0, tcpFinMs: 0, udpMs: 0 } }, kernel);

@@ -121,7 +121,7 @@ export class FrontendSlots {
     return slot;
   }
 
-  /** Gives a slot back that no program reads any more. A free slot has no routes: see `findDamage`. */
+  /** Gives a slot back that no program reads any more. */
   give(slot: number): void {
     this.#words.fill(0n, slot * wordsPerSlot, (slot + 1) * wordsPerSlot);
     this.#free.give(slot, 1);

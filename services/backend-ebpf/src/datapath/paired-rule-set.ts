@@ -1,4 +1,4 @@
-import type { FamilyPlan, InstalledState, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -7,9 +7,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
  * The rules of one family for packets, and the frontends of the same Services for sockets. `FamilyRules` of backend-kit
  * sees one rule set.
  *
- * Packets come first: a socket may leave any destination to its packets, so what sockets do must never be ahead. For
- * the same reason the record of the rules tells what is installed. Sockets serve the plan that it names, or an older
- * one until the next sync.
+ * Packets come first: a socket may leave any destination to its packets, so what sockets do must never be ahead.
  */
 export class PairedRuleSet implements RuleSet {
   readonly #packets: RuleSet;
@@ -47,27 +45,10 @@ export class PairedRuleSet implements RuleSet {
     return this.#packets.isInstalled();
   }
 
-  async readInstalled(): Promise<InstalledState> {
-    return (await this.#packets.readInstalled?.()) ?? { kind: (await this.isInstalled()) ? "unmarked" : "absent" };
-  }
-
-  async repairFrame(plan: FamilyPlan, stages?: SyncStages): Promise<RuleChange> {
-    const packets = await this.#packets.repairFrame?.(plan, stages);
-    const sockets = await this.#sockets.repairFrame?.(plan, stages);
-    return joinChanges(packets ?? noChange, sockets ?? noChange);
-  }
-
-  /** Sockets lose nothing: where their maps are damaged, the rules serve. */
-  async findDamage(): Promise<string | undefined> {
-    return this.#packets.findDamage?.();
-  }
-
   async close(): Promise<void> {
     await this.#packets.close?.();
   }
 }
-
-const noChange: RuleChange = { mode: "none", fields: {}, transaction: "", differences: () => [] };
 
 /** A plan hands out each touched Service once, and both halves need it. */
 function planOnce(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>): FamilyPlan {

@@ -108,15 +108,6 @@ export class SocketRuleSet implements RuleSet {
     return this.#options.datapath.isAttached;
   }
 
-  /** Restores what does not depend on Services: settings of the node, and programs. */
-  async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<RuleChange> {
-    const { datapath, localAddresses } = this.#options;
-    const settings = datapath.useNode(node, localAddresses()[this.family]);
-    const attached = datapath.attach(this.family, () => stages?.committing());
-    const counts = { written: 0, deleted: 0 };
-    return makeEbpfChange(this.family, "full", { frontends: [], counts, shared: [...settings, ...attached] });
-  }
-
   async #syncAll(plan: FamilyPlan, committing: () => void): Promise<RuleChange> {
     const { datapath, localAddresses } = this.#options;
     // First: frontends that are published must not meet the settings of an earlier run.

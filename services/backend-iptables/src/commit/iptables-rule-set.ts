@@ -1,6 +1,5 @@
 import {
   type FamilyPlan,
-  type InstalledState,
   type RuleChange,
   type RuleDifference,
   type RuleList,
@@ -18,7 +17,6 @@ import { DesiredChains, putPlan } from "../diff/desired-chains.ts";
 import {
   countRules,
   diffChains,
-  diffFrame,
   diffJumps,
   isEmptyChange,
   type RulesetChange,
@@ -27,7 +25,7 @@ import {
 } from "../diff/diff-chains.ts";
 import { listDifferences } from "../diff/list-differences.ts";
 import { adoptChains } from "../read/canonical-rule.ts";
-import { findDamage, findInstalledState, type InstalledRules, InstalledRulesReader } from "../read/installed-rules.ts";
+import { type InstalledRules, InstalledRulesReader, isReached } from "../read/installed-rules.ts";
 import { BackendIptablesError } from "../read/tools.ts";
 import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
 import { makeRenderOptions, type RenderOptions, type RuleSettings } from "../render/render-options.ts";
@@ -73,7 +71,7 @@ export interface IptablesRuleSetOptions {
  * - Each table is one transaction: all of its chains change, or none. Packets that nat leaves without an endpoint are
  *   refused or dropped in filter, which is committed in the same run.
  * - A large first load is divided; only its last part has jumps, so packets meet all of it or nothing.
- * - The chain RECORD says which plans are installed. After a failure, the next sync reads everything.
+ * - After a failure, the next sync reads everything.
  */
 export class IptablesRuleSet implements RuleSet<IptablesChange> {
   readonly #options: IptablesRuleSetOptions;
@@ -143,29 +141,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   async isInstalled(): Promise<boolean> {
-    return (await this.readInstalled()).kind !== "absent";
-  }
-
-  async readInstalled(): Promise<InstalledState> {
-    return findInstalledState(await this.#read(), this.#options.settings.names);
-  }
-
-  async findDamage(): Promise<string | undefined> {
-    return findDamage(await this.#read(), this.#options.settings.names.prefix);
-  }
-
-  async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<IptablesChange> {
-    const options = await this.#makeRenderOptions(node);
-    const installed = await this.#read();
-    // Since the caller decided for this repair, another program may have removed the rules. New jumps to the remaining
-    // chains would then be taken for rules of an older release, which the backend leaves alone. The next check decides
-    // again.
-    const isMarked = findInstalledState(installed, this.#options.settings.names).kind === "marked";
-    const change = isMarked ? diffFrame(installed, options) : diffChains(installed.chains, installed.chains, []);
-    const result = await this.#commit(new Map(installed.chains), change, "full", stages);
-    // The frame alone was committed. The next sync must read and compare all rules.
-    this.#committed = undefined;
-    return result;
+    return isReached(await this.#read(), this.#options.settings.names);
   }
 
   async #makeRenderOptions(node: NodePlan): Promise<RenderOptions> {

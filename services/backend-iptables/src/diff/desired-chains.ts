@@ -3,7 +3,7 @@ import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { RuleList } from "../render/chains.ts";
-import { type FixedRules, recordChain, renderRecord } from "../render/fixed-chains.ts";
+import type { FixedRules } from "../render/fixed-chains.ts";
 import type { RenderOptions } from "../render/render-options.ts";
 import { type RenderedService, renderService } from "../render/render-service.ts";
 import { type ChainBody, type ChainId, splitChainId } from "../render/rule.ts";
@@ -148,14 +148,8 @@ function sameRules(a: readonly string[], b: readonly string[]): boolean {
 const servicesPerTurn = 100;
 
 /**
- * Key of the chain that stores the record of the rules. {@link DesiredChains} keeps chains by Service, and this chain
- * belongs to none. No Service has this key, because names are not empty.
- */
-const recordKey: ServiceKey = "/";
-
-/**
- * Renders the touched Services of a plan into `wanted`, and the record by which the backend recognizes its own rules
- * after a restart. "all" also removes the Services that the plan no longer has. Returns the chains that changed.
+ * Renders the touched Services of a plan into `wanted`. "all" also removes the Services that the plan no longer has.
+ * Returns the chains that changed.
  */
 export async function putPlan(
   plan: FamilyPlan,
@@ -171,8 +165,5 @@ export async function putPlan(
     wanted.put(key, service === undefined ? undefined : renderService(service, options));
     if (++count % servicesPerTurn === 0) await nextTurn();
   }
-  const { record } = plan;
-  const chains = new Map(record === undefined ? [] : [[recordChain(options.names), [renderRecord(record)]] as const]);
-  wanted.put(recordKey, { chains, listed: [] });
   return wanted.takeTouched();
 }

@@ -1,9 +1,5 @@
-import { adoptChains, isSameRule } from "../read/canonical-rule.ts";
-import type { InstalledRules } from "../read/installed-rules.ts";
-import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
-import type { RenderOptions } from "../render/render-options.ts";
+import { isSameRule } from "../read/canonical-rule.ts";
 import { type ChainBody, type ChainId, chainId, splitChainId, type Table, tables } from "../render/rule.ts";
-import { DesiredChains } from "./desired-chains.ts";
 
 /** Changes of one table. All lists are empty if nothing changes. */
 export interface TableChange {
@@ -81,22 +77,6 @@ export function diffJumps(
     lines[table].push(...want.toReversed().map((rule) => `-I ${chain} 1 ${rule}`));
   }
   return lines;
-}
-
-/**
- * Returns the change that restores the frame of our rules: the jumps, and the chains that do not depend on Services. A
- * chain with rules of Services is only created if it is missing, because jumps lead to it. Pure.
- */
-export function diffFrame({ chains, jumps }: InstalledRules, options: RenderOptions): RulesetChange {
-  const { names } = options;
-  const frame = new DesiredChains(renderFixedChains(options));
-  frame.takeTouched();
-  const own = new Set([
-    ...(["FORWARD", "LOCALNET"] as const).map((name) => chainId("filter", names.fixed(name))),
-    ...(["MARK-MASQ", "POSTROUTING"] as const).map((name) => chainId("nat", names.fixed(name))),
-  ]);
-  const ids = [...frame.bodies.keys()].filter((id) => !chains.has(id) || own.has(id));
-  return diffChains(adoptChains(chains, frame.bodies), frame.bodies, ids, diffJumps(jumps, renderJumps(options)));
 }
 
 const nothing: TableChange = { puts: [], deletes: [], jumps: [] };

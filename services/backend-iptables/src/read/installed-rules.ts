@@ -1,7 +1,5 @@
-import type { InstalledState } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ChainNames } from "../render/chains.ts";
-import { readRecord, recordChain } from "../render/fixed-chains.ts";
-import { type ChainBody, type ChainId, chainId, splitChainId, type Table } from "../render/rule.ts";
+import { type ChainBody, type ChainId, chainId, type Table } from "../render/rule.ts";
 
 /** Our chains and jumps that are installed in the kernel, in one family. */
 export interface InstalledRules {
@@ -153,40 +151,9 @@ function diverge(open: OpenChain): void {
 }
 
 /**
- * Decides from the installed chains and jumps whether an earlier run left rules: "marked" with the record of these
- * rules, "unmarked" without one, or "absent". Rules with a record count even if jumps to them are missing, because
- * jumps can be restored. Rules without a record count as absent if the chain SERVICES is empty: another program has
- * flushed all chains, or the rules serve nothing. Pure.
+ * True if an earlier run left rules that packets reach. False if another program has flushed the chains or the jumps, or
+ * if the rules serve nothing. Pure.
  */
-export function findInstalledState(
-  { chains, jumps }: Pick<InstalledRules, "chains" | "jumps">,
-  names: ChainNames,
-): InstalledState {
-  const services = chains.get(chainId("nat", names.fixed("SERVICES")));
-  const record = readRecord(chains.get(recordChain(names)) ?? "");
-  if (services !== undefined && record !== undefined) return { kind: "marked", record };
-  const isReached = services !== undefined && services !== "" && jumps.has(chainId("nat", "PREROUTING"));
-  return { kind: isReached ? "unmarked" : "absent" };
-}
-
-/** Chains of single Services, and buckets of their rules. Every release gives them rules and leads to them. */
-const serviceChain = /^(?:SVC|SVL|EXT|FW|IP|NP)-/;
-
-/**
- * Returns a sign that packets to Services get lost: a chain of a Service that our rules jump to although it has no
- * rules, or a chain with rules that no rule jumps to. Undefined if there is no such sign. Pure; O(rules).
- */
-export function findDamage({ chains }: Pick<InstalledRules, "chains">, prefix: string): string | undefined {
-  const reached = new Set<ChainId>();
-  for (const [id, body] of chains) {
-    const { table } = splitChainId(id);
-    for (const [, target = ""] of body.matchAll(/ -[jg] (\S+)/g)) reached.add(chainId(table, target));
-  }
-  for (const [id, body] of chains) {
-    const { chain } = splitChainId(id);
-    // A chain without rules that is not reached may wait for another program's jump to go before it is deleted.
-    if (!serviceChain.test(chain.slice(prefix.length)) || (body !== "") === reached.has(id)) continue;
-    return body === "" ? `chain ${chain} has no rules` : `no rule leads to chain ${chain}`;
-  }
-  return undefined;
+export function isReached({ chains, jumps }: Pick<InstalledRules, "chains" | "jumps">, names: ChainNames): boolean {
+  return (chains.get(chainId("nat", names.fixed("SERVICES"))) ?? "") !== "" && jumps.has(chainId("nat", "PREROUTING"));
 }

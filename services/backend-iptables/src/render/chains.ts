@@ -47,8 +47,7 @@ export type FixedChain =
   | "EXTERNAL-SERVICES"
   | "PROXY-FIREWALL"
   | "FORWARD"
-  | "LOCALNET"
-  | "RECORD";
+  | "LOCALNET";
 
 /**
  * The prefix of the instance that serves `serviceProxyName`: `KPNG-` for the default one, else four letters and three

@@ -52,7 +52,7 @@ function plain(text: string): string {
 
 /**
  * Returns all rules of one family as iptables-save would print them. The tests of outcomes trace packets through this
- * text, and those of `findDamage` read it back.
+ * text.
  */
 export function rulesText(plans: Iterable<ServicePlan>, options: RenderOptions): string {
   const chains = new DesiredChains(renderFixedChains(options));

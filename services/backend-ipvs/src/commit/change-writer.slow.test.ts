@@ -34,31 +34,6 @@ test("an address that the kernel refuses keeps no other change from being made",
   expect(logLines).toHaveLength(1);
 });
 
-test("an address that the kernel refuses is no damage to a later run that knows no view", async () => {
-  const { readInputs } = useKernel("add ff05::1/");
-  const open = () => openRuleSet({ family: "v6", localAddresses: () => ({ v4: [], v6: [] }) });
-  const plan = planOfServices("v6", [serviceAt("a", "ff05::1", ["fd01::7"]), serviceAt("b", "fd00::1", ["fd01::7"])]);
-  const first = open();
-  await expect(first.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
-  // It was killed before it knew what the kernel refuses.
-  const second = open();
-  await expect(second.repairFrame(plan, stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
-  await second.repairFrame(plan, stages);
-  expect(await second.findDamage()).toBeUndefined();
-
-  await second.sync(plan, "all", stages);
-  const before = readInputs().length;
-  expect(await second.repair()).toMatchObject({ mode: "none" });
-  expect(
-    readInputs()
-      .slice(before)
-      .filter((line) => line.includes("ADDRESSES")),
-  ).toEqual([]);
-  const third = open();
-  expect(await third.repairFrame(plan, stages)).toMatchObject({ puts: 0, deletes: 0 });
-  expect(await third.findDamage()).toBeUndefined();
-});
-
 test("each Service that needs a refused address is logged once, also if it comes later or is created again", async () => {
   useKernel("add ff05::1/");
   const logLines: string[] = [];
@@ -93,15 +68,8 @@ async function syncWithRefusedEndpoint() {
   const plan = planOfServices("v4", [serviceAt("a", "10.96.0.1", ["192.0.2.255", "10.1.1.7"])]);
   await expect(rules.sync(plan, "all", stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
   await rules.sync(plan, "all", stages);
-  return { rules, plan, logLines };
+  return { rules, logLines };
 }
-
-test("a repair of the frame does not forget which endpoints the kernel refuses", async () => {
-  const { rules, plan, logLines } = await syncWithRefusedEndpoint();
-  await rules.repairFrame(plan, stages);
-  await rules.sync(plan, "all", stages);
-  expect(logLines).toHaveLength(1);
-});
 
 test("the objects that the kernel refuses are counted, and marked in the list of desired ones, until none needs them", async () => {
   const { rules, logLines } = await syncWithRefusedEndpoint();

@@ -1,6 +1,7 @@
 import { type RuleChange, type RuleDifference, transactionStart } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import {
   type Batch,
@@ -9,7 +10,7 @@ import {
   makeBatches,
   type ObjectChange,
 } from "../diff/diff-objects.ts";
-import type { ObjectId, ObjectOwner } from "../diff/service-objects.ts";
+import type { ObjectId } from "../diff/service-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError, type ObjectNames } from "../render/kernel-objects.ts";
 
@@ -59,7 +60,7 @@ interface ChangeWriterOptions {
   readonly runTool: RunTool;
   readonly log: Log;
   /** Services that need an object, for the log. */
-  readonly ownersOf: (...id: ObjectId) => readonly ObjectOwner[];
+  readonly ownersOf: (...id: ObjectId) => readonly ServiceKey[];
   /** Receives the batches in place of the kernel. */
   readonly print?: ((text: string) => void) | undefined;
   /**
@@ -92,7 +93,7 @@ interface Written {
 interface Refusal {
   readonly id: ObjectId;
   /** Owners that the log has named. */
-  readonly logged: ReadonlySet<ObjectOwner>;
+  readonly logged: ReadonlySet<ServiceKey>;
 }
 
 /**
@@ -103,8 +104,7 @@ interface Refusal {
  * name the line of a virtual server that failed, but they go on after it. So the sync after a failure, which reads the
  * kernel, finds little more than the refused additions, and tries the first ones alone. Additions that are refused
  * again are logged and left out. Every later sync that still needs them tries some of them again, also alone. The ipset
- * ADDRESSES does not keep a refused address: its rules would refuse and drop packets of others to that address, and a
- * restart would take the missing address for damage.
+ * ADDRESSES does not keep a refused address: its rules would refuse and drop packets of others to that address.
  */
 export class ChangeWriter {
   readonly #options: ChangeWriterOptions;
@@ -225,7 +225,7 @@ export class ChangeWriter {
   }
 
   /** Logs owners of a refused object that the log has not named yet. Returns all owners. */
-  #logRefusal(addition: ObjectChange, known: Refusal | undefined, error: unknown): ReadonlySet<ObjectOwner> {
+  #logRefusal(addition: ObjectChange, known: Refusal | undefined, error: unknown): ReadonlySet<ServiceKey> {
     const { family, log, ownersOf } = this.#options;
     const owners = new Set(ownersOf(addition.kind, addition.key));
     const services = [...owners].filter((owner) => known?.logged.has(owner) !== true);

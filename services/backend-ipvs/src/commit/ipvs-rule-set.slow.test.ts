@@ -215,20 +215,6 @@ test("the constant rules are written at a start and where they differ", async ()
   expect(countWrites()).toBe(3);
 });
 
-test("without a known view, recorded addresses that are missing are restored, and nothing else", async () => {
-  const { readInputs } = useTools({
-    ...allWork,
-    ip: 'case "$*" in *link*) echo "4: kube-ipvs0: <NOARP,UP>" ;; *show) echo "4: kube-ipvs0    inet 10.96.0.1/32" ;; esac',
-    ipset: `[ "$1" = save ] && echo "create KPNGIPVS-ADDRESSES hash:ip
-add KPNGIPVS-ADDRESSES 10.96.0.1
-add KPNGIPVS-ADDRESSES 10.96.0.2"; exit 0`,
-  });
-  await openRuleSet().repairFrame(planOf(0, {}), stages);
-  expect(readInputs().filter((line) => line.includes("10.96.0."))).toEqual([
-    "address add 10.96.0.2/32 dev kube-ipvs0 scope host",
-  ]);
-});
-
 test("a virtual server of another program goes at the address and port of a Service, also without endpoints", async () => {
   const ipvsadm = 'if [ "$1" = -S ]; then echo "-A -t 10.96.0.42:80 -s rr\n-A -t 203.0.113.9:80 -s lc"; fi';
   const tools = useTools({ ip: "", ipset: "", ipvsadm, "iptables-save": "", "iptables-restore": "" });

@@ -1,5 +1,5 @@
 import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
-import type { FamilyPlan, InstalledState, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
@@ -22,7 +22,7 @@ import {
 import { companionsOf, Draining } from "../diff/draining.ts";
 import { ForeignServers, ServiceObjects } from "../diff/service-objects.ts";
 import { readConnectionCounts } from "../read/connection-counts.ts";
-import { findDamage, type ReadObjects, readObjects } from "../read/read-objects.ts";
+import { parseLink, type ReadObjects, readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { FirewallMarks } from "../render/firewall-marks.ts";
 import {
@@ -30,8 +30,6 @@ import {
   type ObjectKind,
   type ObjectNames,
   parseServer,
-  recordIn,
-  recordObjects,
   type ServerId,
   serverOfReal,
   setCreation,
@@ -175,32 +173,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   async isInstalled(): Promise<boolean> {
     const { runTool, names } = this.#options;
     const { rules } = await readFrame(runTool, names, this.family);
-    return rules.length > 0;
-  }
-
-  /** A record counts even where other objects are missing: a sync restores them. */
-  async readInstalled(): Promise<InstalledState> {
-    const { runTool, names } = this.#options;
-    const record = recordIn((await readObjects(runTool, names, this.family)).objects);
-    if (record !== undefined) return { kind: "marked", record };
-    return { kind: (await this.isInstalled()) ? "unmarked" : "absent" };
-  }
-
-  /** Restores the interface with the addresses that are recorded, the ipsets and the constant rules. */
-  async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<IpvsChange> {
-    const { names, runTool } = this.#options;
-    this.#installed = undefined;
-    const read = await readObjects(runTool, names, this.family);
-    const present = read.objects.get("address");
-    const lost = [...(read.objects.get("ADDRESSES")?.keys() ?? [])]
-      .filter((key) => present?.has(key) !== true)
-      .map((key) => ({ kind: "address", key, before: undefined, after: "" }) as const);
-    return (await this.#writeAll(node, read, lost, { isAll: false, stages })).change;
-  }
-
-  async findDamage(): Promise<string | undefined> {
-    const { runTool, names } = this.#options;
-    return findDamage(await readObjects(runTool, names, this.family), names);
+    const isUp = parseLink(await runTool.read(["ip", "-o", "link", "show"]), names.interfaceName) === "up";
+    return isUp && rules.length > 0;
   }
 
   /**
@@ -244,7 +218,6 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
         if (++count % servicesPerTurn === 0) await nextTurn();
       }
     }
-    this.#objects.put("record", plan.record === undefined ? undefined : recordObjects(plan.record));
   }
 
   async #syncAll({ node }: FamilyPlan, stages?: SyncStages): Promise<IpvsChange> {

@@ -5,9 +5,6 @@ import { type ObjectKind, type ObjectMap, parseServer, type ServerId, serverOfRe
 /** Identifies an object in the kernel. */
 export type ObjectId = readonly [kind: ObjectKind, key: string];
 
-/** Owner of an object: a Service, or the rule set itself for its record. */
-export type ObjectOwner = ServiceKey | "record";
-
 interface Entry {
   value: string;
   /** Number of owners that need the object. */
@@ -21,12 +18,12 @@ interface Entry {
  * Pure. *Cost:* a put takes time proportional to the objects of the Service.
  */
 export class ServiceObjects {
-  readonly #byOwner = new Map<ObjectOwner, ObjectMap>();
+  readonly #byOwner = new Map<ServiceKey, ObjectMap>();
   readonly #entries = new Map<ObjectKind, Map<string, Entry>>();
   #touched = new Map<ObjectKind, Set<string>>();
 
   /** Replaces the objects of an owner; undefined for a deleted Service. */
-  put(owner: ObjectOwner, objects: ObjectMap | undefined): void {
+  put(owner: ServiceKey, objects: ObjectMap | undefined): void {
     const before = this.#byOwner.get(owner);
     for (const [kind, key, value] of flat(objects)) {
       const ofKind = this.#ofKind(kind);
@@ -66,7 +63,7 @@ export class ServiceObjects {
   }
 
   /** Owners of an object. *Cost:* O(owners): for rare cases. */
-  ownersOf(kind: ObjectKind, key: string): readonly ObjectOwner[] {
+  ownersOf(kind: ObjectKind, key: string): readonly ServiceKey[] {
     return [...this.#byOwner].flatMap(([owner, objects]) => (objects.get(kind)?.has(key) === true ? [owner] : []));
   }
 

@@ -111,7 +111,7 @@ export function isDrainable(id: ServerId): boolean {
  * - POD-MARKS, NODE-MARKS: frontends with policy Local, and the firewall mark of packets that a pod or the node sends.
  * - HAIRPIN: endpoints that may reach themselves.
  * - HEALTH: ports of health checks.
- * - RECORD: one element, whose comment is the record of the plans; no rule matches it.
+ * - RECORD: one element after `--hand-over-to-kube-proxy`, whose comment says so; no rule matches it.
  */
 const setTypes = {
   ADDRESSES: "hash:ip",
@@ -198,11 +198,6 @@ const element = "0.0.0.1";
 
 /** Record after `--hand-over-to-kube-proxy`: virtual servers at addresses belong to kube-proxy. */
 export const handedOver = "handed-over";
-
-/** Returns the element that stores the record of a plan (`FamilyPlan.record`) in the kernel. Pure. */
-export function recordObjects(record: string): ObjectMap {
-  return new Map([["RECORD", new Map([[element, comment(record)]])]]);
-}
 
 /** Returns the element with a record as `ipset restore` reads it. */
 export function recordElement(record: string): string {

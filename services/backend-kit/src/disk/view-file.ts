@@ -286,7 +286,7 @@ export async function loadView(options: LoadOptions): Promise<LoadedView> {
     const update = new ViewState(nodeName).apply({ isReset: true, changes, revision: 0n, instance: "" });
     return {
       kind: "view",
-      update: { ...update, isFromDisk: true },
+      update: { ...update, isFromDisk: true, isAfterReboot },
       currentAtMs: saved.header.currentAtMs,
       isAfterReboot,
     };
@@ -328,7 +328,7 @@ export async function readSavedPosition(
  * Returns the identifier of the current boot of this machine; "" if it is unknown.
  *
  * `ViewKeeper` writes it into the saved view, so that `loadView` notices a reboot, after which the pods of this node
- * are gone. `RuleSets` reads it for the `RuleRecord` that is stored with the rules in the kernel.
+ * are gone.
  */
 export function readBootId(): string {
   try {

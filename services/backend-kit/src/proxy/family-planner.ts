@@ -1,4 +1,3 @@
-import { hash } from "node:crypto";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -31,7 +30,6 @@ export class FamilyPlanner {
   readonly #settings: ProxySettings;
   readonly #family: Family;
   #claims = new FrontendClaims();
-  readonly #digest = new PlanDigest();
   readonly #omitted = new Map<ServiceKey, number>();
   /** The last node plan as text. */
   #nodeText = "";
@@ -49,11 +47,6 @@ export class FamilyPlanner {
   /** Services with too many external IPs, and the number of those that are not served. */
   get omitted(): ReadonlyMap<ServiceKey, number> {
     return this.#omitted;
-  }
-
-  /** Digest of all plans of the last view; frontends that several Services claim are in each of their plans. */
-  get digest(): string {
-    return this.#digest.text;
   }
 
   /**
@@ -78,7 +71,6 @@ export class FamilyPlanner {
     };
     const claim = (key: ServiceKey): ReadonlySet<FrontendId> => {
       const plan = make(key);
-      this.#digest.put(key, plan);
       if (plan?.omittedExternalIPs === undefined) this.#omitted.delete(key);
       else this.#omitted.set(key, plan.omittedExternalIPs);
       if (plan === undefined) return this.#claims.delete(key);
@@ -105,7 +97,6 @@ export class FamilyPlanner {
       return { plan, touched: all };
     }
     this.#claims = new FrontendClaims();
-    this.#digest.clear();
     this.#omitted.clear();
     let count = 0;
     for (const key of view.services.keys()) {
@@ -116,47 +107,12 @@ export class FamilyPlanner {
   }
 }
 
-/**
- * A digest of the plans of all Services of one family, updated Service by Service. Equal plans have the same digest, in
- * every run of the program; the order of the updates does not matter. After a restart, an equal digest shows that the
- * installed rules are those of the saved view.
- *
- * *Bound:* 8 bytes for each Service, in about 100 bytes of memory. *Cost:* a put takes 10 µs for 20 endpoints.
- */
-export class PlanDigest {
-  readonly #byService = new Map<ServiceKey, bigint>();
-  #digest = 0n;
-
-  /** Replaces the plan of a Service; undefined for a deleted Service. */
-  put(key: ServiceKey, plan: ServicePlan | undefined): void {
-    this.#digest ^= this.#byService.get(key) ?? 0n;
-    if (plan === undefined) {
-      this.#byService.delete(key);
-      return;
-    }
-    const digest = hash("sha1", JSON.stringify(plan), "buffer").readBigUInt64BE();
-    this.#byService.set(key, digest);
-    this.#digest ^= digest;
-  }
-
-  clear(): void {
-    this.#byService.clear();
-    this.#digest = 0n;
-  }
-
-  /** *Shape:* 16 hexadecimal digits. */
-  get text(): string {
-    return this.#digest.toString(16).padStart(16, "0");
-  }
-}
-
 /** Services with a series of their own: users who may create Services decide how many there are. */
 const maxServices = 20;
 
 /**
  * Reports Services that claim a frontend (address, port and protocol) of another one: each pair of Services is logged
- * once, and again if it returns after it was resolved; the gauge has what is claimed in vain now. `RuleSets` reports
- * all clashes after each sync.
+ * once, and again if it returns after it was resolved; the gauge has what is claimed in vain now.
  */
 export class ClashReport {
   readonly #log: Log;

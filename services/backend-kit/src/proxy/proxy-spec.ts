@@ -43,11 +43,6 @@ export interface ProxySpec<Change extends RuleChange = RuleChange> {
 
 /** A configured service proxy: opens its rules on this node, or removes them. */
 export interface ServiceProxy<Change extends RuleChange = RuleChange> {
-  /**
-   * Name that the rules of this instance share, e.g. the chain prefix: only one process of a node may manage them.
-   * Default: several may.
-   */
-  readonly rulesName?: string | undefined;
   /** True if node ports should answer on 127.0.0.0/8, provided that the node-port addresses include it. */
   readonly wantsLoopbackNodePorts: boolean;
   /**

@@ -9,9 +9,7 @@ import { RecentAddresses } from "../node-addresses/local-addresses.ts";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
-import { FamilyPlanner } from "./family-planner.ts";
 import { readProxySettings } from "./proxy-settings.ts";
-import { chooseUse, formatRecord, type InstalledState, parseRecord, type SavedViewUse } from "./rule-set.ts";
 import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 
 const ready = { endpoints: [endpoint("10.0.1.1", { ports: [{ name: "", port: 80 }] })] };
@@ -77,18 +75,6 @@ test("a clash is logged again if it returns after it was resolved", async () => 
   expect(await sync(at("a/web"), at("b/web"))).toHaveLength(1);
   await rules.sync(view([at("b/web")]), new Set(["a/web"]), stages);
   expect(await sync(at("a/web"), at("b/web"))).toHaveLength(1);
-});
-
-test("a clash that only the rule set knows is logged once, and again if it returns", async () => {
-  const { sync, v4 } = start();
-  const clash = { frontend: "192.168.0.2:30080/TCP", served: "a/web", shadowed: "b/web" } as const;
-  v4.clashes = [clash];
-  expect(await sync(at("a/web"))).toEqual([["error", ...Object.values(clash)]]);
-  expect(await sync(at("a/web"))).toEqual([]);
-  v4.clashes = [];
-  expect(await sync(at("a/web"))).toEqual([]);
-  v4.clashes = [clash];
-  expect(await sync(at("a/web"))).toHaveLength(1);
 });
 
 test("a Service with many claims to another's addresses is logged once, and the metric has their number", async () => {
@@ -170,7 +156,7 @@ test("a full sync and a repair read the node's addresses, and a partial sync use
   const works = [
     () => rules.sync(state, "all", stages),
     () => rules.repair(),
-    () => rules.useSaved(state, stages),
+    () => rules.useSaved(state, false, stages),
     () => rules.repair(),
   ];
   const counts: number[] = [];
@@ -234,45 +220,4 @@ test("a sync plans each touched Service once", async () => {
   planned = 0;
   await rules.sync(view(services), new Set(["a/web", "b/web"]), stages);
   expect(planned).toBe(once);
-});
-
-const saved = { bootId: "36c8f5e2-7d0e", digest: "0123456789abcdef" };
-const marked = (parts: Partial<typeof saved>): InstalledState => ({
-  kind: "marked",
-  record: formatRecord({ ...saved, ...parts }),
-});
-
-test.each<{ readonly name: string; readonly installed: InstalledState; readonly use: SavedViewUse }>([
-  { name: "no rules", installed: { kind: "absent" }, use: "install" },
-  { name: "rules that another program restored after a reboot", installed: marked({ bootId: "9a" }), use: "install" },
-  { name: "the rules of the saved view", installed: marked({}), use: "repair" },
-  { name: "rules that may be newer", installed: marked({ digest: "fedcba9876543210" }), use: "frame" },
-  { name: "rules of an older release", installed: { kind: "unmarked" }, use: "keep" },
-  { name: "rules with a record of another program", installed: { kind: "marked", record: "hello" }, use: "keep" },
-])("with $name installed, a saved view is used to $use", ({ installed, use }) => {
-  expect(chooseUse(installed, saved)).toBe(use);
-});
-
-test("a record without a boot is a record", () => {
-  expect(parseRecord(formatRecord({ ...saved, bootId: "" }))).toEqual({ ...saved, bootId: "" });
-});
-
-test("the digest of the plans depends on the last view alone, and is that of no plans at the end", async () => {
-  const settings = readProxySettings({}, true);
-  const none = { v4: [], v6: [] };
-  const [web, fewer] = [["10.0.0.1", "10.0.0.2"], ["10.0.0.1"]].map((addresses) =>
-    service("a/web", { endpoints: addresses.map((address) => endpoint(address, { ports: [{ name: "", port: 80 }] })) }),
-  ) as [ReturnType<typeof service>, ReturnType<typeof service>];
-  const dns = service("a/dns", { ips: ["10.96.0.53"] });
-  const [planner, other] = [new FamilyPlanner(settings, "v4"), new FamilyPlanner(settings, "v4")];
-  await planner.plan(view([]), "all", none);
-  const empty = planner.digest;
-  await planner.plan(view([fewer, dns]), "all", none);
-  const before = planner.digest;
-  await planner.plan(view([web, dns]), new Set(["a/web"]), none);
-  await other.plan(view([dns, web]), "all", none);
-  expect(planner.digest).toBe(other.digest);
-  expect(planner.digest).not.toBe(before);
-  await planner.plan(view([]), new Set(["a/web", "a/dns"]), none);
-  expect(planner.digest).toBe(empty);
 });

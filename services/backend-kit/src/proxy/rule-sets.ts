@@ -5,21 +5,11 @@ import type { Log } from "@kpng/process/log.ts";
 import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { Registry } from "prom-client";
-import { readBootId } from "../disk/view-file.ts";
 import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
-import { BackendError } from "../types/backend-error.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 import { ClashReport, FamilyPlanner, type PlanUpdate } from "./family-planner.ts";
-import {
-  chooseUse,
-  formatRecord,
-  type InstalledState,
-  type RuleChange,
-  type RuleList,
-  type RuleSet,
-  type SavedViewUse,
-} from "./rule-set.ts";
+import type { RuleChange, RuleList, RuleSet } from "./rule-set.ts";
 
 /** Outcome of a sync or repair of all families. */
 interface RulesOutcomes {
@@ -41,8 +31,6 @@ interface RuleSetsOptions<Change extends RuleChange> {
   readonly localAddresses?: (() => AddressSet) | undefined;
   /** Called before each repair and each sync except one of given Services: they must not use an earlier reading. */
   readonly forgetAddresses?: (() => void) | undefined;
-  /** Default: that of this machine. */
-  readonly bootId?: string | undefined;
 }
 
 /**
@@ -57,15 +45,13 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #forgetAddresses: () => void;
   /** The newest view. */
   #view: NodeView | undefined;
-  /** Whether `#view` is a saved view, because no watcher has answered yet. */
-  #isSaved = false;
 
   constructor(options: RuleSetsOptions<Change>) {
-    const { ruleSets, localAddresses = readLocalAddresses, bootId = readBootId() } = options;
+    const { ruleSets, localAddresses = readLocalAddresses } = options;
     this.#ruleSets = ruleSets;
     this.#forgetAddresses = options.forgetAddresses ?? (() => undefined);
     this.#clashes = new ClashReport(options.log, options.metrics);
-    this.#members = ruleSets.map((ruleSet) => new FamilyRules({ ...options, ruleSet, localAddresses, bootId }));
+    this.#members = ruleSets.map((ruleSet) => new FamilyRules({ ...options, ruleSet, localAddresses }));
   }
 
   /**
@@ -74,22 +60,19 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
-    this.#isSaved = false;
     if (touched === "all") this.#forgetAddresses();
     return this.#each((member) => member.sync(view, touched, progress));
   }
 
-  /** Uses a saved view as far as the installed rules of each family allow; see `FamilyRules.useSaved`. */
-  useSaved(view: NodeView, progress: SyncStages): Promise<RulesOutcomes> {
+  /**
+   * Uses a saved view until a watcher answers: installs it in families without rules in force, and in all families after
+   * a reboot, because other programs may have restored rules of an earlier boot. Other rules stay: they are at least as
+   * new as the saved view.
+   */
+  useSaved(view: NodeView, isAfterReboot: boolean, progress: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
-    this.#isSaved = true;
     this.#forgetAddresses();
-    return this.#each((member) => member.useSaved(view, "sync", progress));
-  }
-
-  /** Families in which the rules of the saved view had been committed in this boot when it was loaded. */
-  get savedInForce(): readonly Family[] {
-    return this.#members.filter(({ savedUse }) => savedUse === "repair").map(({ family }) => family);
+    return this.#each((member) => member.useSaved(view, isAfterReboot, progress));
   }
 
   /**
@@ -99,9 +82,8 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   async repair(): Promise<RulesOutcomes | undefined> {
     const view = this.#view;
     if (view === undefined) return undefined;
-    const isSaved = this.#isSaved;
     this.#forgetAddresses();
-    return this.#each((member) => (isSaved ? member.useSaved(view, "repair") : member.repair(view)));
+    return this.#each((member) => member.repair(view));
   }
 
   /** Returns the state of each rule set for inspection. */
@@ -134,7 +116,7 @@ export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
   readonly elapsedMs: number;
   readonly result:
     | { readonly kind: "done"; readonly change: Change }
-    /** The installed rules were left alone, and no damage was found. */
+    /** Rules of an earlier run were left in force, because no watcher has answered yet. */
     | { readonly kind: "kept" }
     /**
      * `mode` is how much was compared. `isDamaged`: the installed rules are known to be wrong and could not be
@@ -150,8 +132,6 @@ interface FamilyRulesOptions<Change extends RuleChange> {
   readonly onOutcome: (outcome: FamilyOutcome<Change>) => void;
   readonly log: Log;
   readonly localAddresses: () => AddressSet;
-  /** Identifier of the current boot; see `readBootId`. */
-  readonly bootId: string;
 }
 
 /** The error of a call that failed; undefined if it did not. */
@@ -173,7 +153,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   #reportedOmitted: ReadonlyMap<ServiceKey, number> = new Map();
   /** Why the installed rules are unknown: at the start, and after a failure; undefined while they are known. */
   #doubt: "start" | Cause | undefined = "start";
-  #savedUse: SavedViewUse | undefined;
+  /** Whether rules of an earlier run stay in force, because no watcher has answered yet. */
+  #isKeeping = false;
 
   constructor(options: FamilyRulesOptions<Change>) {
     this.#options = options;
@@ -186,12 +167,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   get clashes(): readonly Clash[] {
-    return [...this.#planner.clashes, ...(this.#options.ruleSet.clashes ?? [])];
-  }
-
-  /** How the saved view was used at first; undefined if none was. */
-  get savedUse(): SavedViewUse | undefined {
-    return this.#savedUse;
+    return this.#planner.clashes;
   }
 
   inspect(): InspectedRules {
@@ -203,44 +179,31 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
    * and the installed rules are compared as well.
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<Failure> {
+    this.#isKeeping = false;
     return this.#attempt("sync", progress, (stages) => this.#sync(view, touched, stages));
+  }
+
+  /** See `RuleSets.useSaved`. The next sync is a full one unless the saved view is installed. */
+  useSaved(view: NodeView, isAfterReboot: boolean, progress: SyncStages): Promise<Failure> {
+    const { ruleSet, log } = this.#options;
+    return this.#attempt("sync", progress, async (stages) => {
+      this.#isKeeping = !isAfterReboot && (await ruleSet.isInstalled());
+      log.info(this.#isKeeping ? "rules of an earlier run stay until a watcher answers" : "installing the saved view", {
+        family: this.family,
+      });
+      return this.#isKeeping ? undefined : this.#sync(view, "all", stages);
+    });
   }
 
   /** Undoes changes that other programs made to the rules. `view` is that of the last sync. */
   repair(view: NodeView): Promise<Failure> {
     return this.#attempt("repair", undefined, async (stages) => {
+      if (this.#isKeeping && (await this.#options.ruleSet.isInstalled())) return undefined;
       const change = await this.#sync(view, new Set(), stages);
       if (this.#mode === "full" || change.mode !== "none") return change;
       this.#mode = "full";
       return this.#options.ruleSet.repair(stages);
     });
-  }
-
-  /**
-   * Uses the view that the previous run saved on disk, as far as the installed rules allow; {@link chooseUse} decides.
-   * Unless its rules are in force afterwards, the next sync compares everything. Damage that must not be repaired is
-   * reported as RULES_DAMAGED. It is a failure of a repair but not of a sync: after a failed sync, the sync loop would
-   * wait before it takes the view of a watcher, and that view is what ends the damage.
-   */
-  async useSaved(view: NodeView, cause: Cause, progress?: SyncStages): Promise<Failure> {
-    let use: SavedViewUse = "keep";
-    const failure = await this.#attempt(cause, progress, async (stages) => {
-      const { ruleSet, log, bootId } = this.#options;
-      const { plan } = await this.#plan(view, "all");
-      const installed = await readInstalled(ruleSet);
-      use = chooseUse(installed, { bootId, digest: this.#planner.digest });
-      if (this.#savedUse === undefined)
-        log.info("saved view compared with the installed rules", { family: this.family, use });
-      this.#savedUse ??= use;
-      this.#mode = "full";
-      if (use === "install" || use === "repair") return ruleSet.sync(plan, "all", stages);
-      const change = use === "frame" ? await ruleSet.repairFrame?.(plan, stages) : undefined;
-      const damage = await ruleSet.findDamage?.();
-      if (damage !== undefined) throw rulesDamaged(damage);
-      return change;
-    });
-    if (failure === undefined && (use === "keep" || use === "frame")) this.#doubt = "start";
-    return cause === "sync" && isDamage(failure?.cause) ? undefined : failure;
   }
 
   async #sync(view: NodeView, services: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change> {
@@ -250,19 +213,19 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   async #plan(view: NodeView, services: ReadonlySet<ServiceKey> | "all"): Promise<PlanUpdate> {
-    const { localAddresses, bootId, log } = this.#options;
-    const { plan, touched } = await this.#planner.plan(view, services, localAddresses());
+    const { localAddresses, log } = this.#options;
+    const update = await this.#planner.plan(view, services, localAddresses());
     for (const [service, omitted] of this.#planner.omitted) {
       if (this.#reportedOmitted.get(service) === omitted) continue;
       log.error("a Service has too many external IPs: some are not served", { family: this.family, service, omitted });
     }
     this.#reportedOmitted = new Map(this.#planner.omitted);
-    return { plan: { ...plan, record: formatRecord({ bootId, digest: this.#planner.digest }) }, touched };
+    return update;
   }
 
   async #attempt(cause: Cause, progress: SyncStages | undefined, work: Work<Change>): Promise<Failure> {
-    const { ruleSet, onOutcome } = this.#options;
-    const { family } = ruleSet;
+    const { onOutcome } = this.#options;
+    const { family } = this;
     const startMs = performance.now();
     const report = (result: FamilyOutcome<Change>["result"]): void =>
       onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
@@ -273,39 +236,23 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     };
     try {
       const change = await work({ committing });
-      this.#doubt = undefined;
       if (change === undefined) {
         report({ kind: "kept" });
         return undefined;
       }
-      // The sysctl is safe only with the rules installed.
-      await ruleSet.guardedSysctl?.afterCommit();
+      this.#doubt = undefined;
+      this.#isKeeping = false;
       this.#history.add(cause, this.#mode, change);
       report({ kind: "done", change });
       return undefined;
     } catch (error) {
       // After a sync that failed, a difference may be the change that it could not write.
-      const isUnrepaired = cause === "repair" && hasFoundDifference && this.#doubt !== "sync";
-      const isDamaged = isUnrepaired || isDamage(error);
+      const isDamaged = cause === "repair" && hasFoundDifference && this.#doubt !== "sync";
       if (this.#doubt !== "sync") this.#doubt = cause;
       report({ kind: "failed", error, mode: this.#mode, isDamaged });
       return { cause: error };
     }
   }
-}
-
-function rulesDamaged(damage: string): BackendError {
-  const text = `the installed rules are damaged (${damage}), and the saved view may be older than they are: waiting for a watcher`;
-  return new BackendError("RULES_DAMAGED", text);
-}
-
-function isDamage(error: unknown): boolean {
-  return error instanceof BackendError && error.code === "RULES_DAMAGED";
-}
-
-async function readInstalled(ruleSet: RuleSet): Promise<InstalledState> {
-  if (ruleSet.readInstalled !== undefined) return ruleSet.readInstalled();
-  return { kind: (await ruleSet.isInstalled()) ? "unmarked" : "absent" };
 }
 
 /** Records the changes of a rule set, which `kpng get rules` shows (`--inspect-socket`). */

@@ -6,6 +6,8 @@ import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { afterAll, beforeAll, describe, type ExpectStatic, expect, test } from "vitest";
+import { readViewFile, viewPath, writeViewFile } from "../disk/view-file.ts";
+import { ViewState } from "../state/view-state.ts";
 import { SyncRequests } from "../sync/sync-requests.ts";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { runProxy } from "../testing/run-proxy.ts";
@@ -180,40 +182,14 @@ test("--once gives up when its syncs have failed for --watcher-timeout", async (
   await expect(proxy.ended).rejects.toThrow("not permitted");
 });
 
-test("of two instances with the same rules, the second one waits until the first has ended", async () => {
-  const rulesName = `test-${process.pid}-`;
-  const [older, newer] = [new MemoryRuleSet("v4"), new MemoryRuleSet("v4")];
-  const first = await runProxy([older], { rulesName });
-  first.send(service("a/web"));
-  await expect.poll(() => older.lines.size, poll).toBe(1);
-  await using second = await runProxy([newer], { rulesName });
-  second.send(service("a/web"));
-  const reason = `another process of this node manages the rules test ${rulesName}`;
-  await expect.poll(() => second.health.parts.get("rules-lock"), poll).toMatchObject({ isReady: false, reason });
-  // Instances with other rules do not wait.
-  const other = new MemoryRuleSet("v4");
-  await using third = await runProxy([other], { rulesName: `other-${process.pid}-` });
-  third.send(service("a/web"));
-  await expect.poll(() => other.lines.size, poll).toBe(1);
-  expect(newer.touched).toEqual([]);
-  await first[Symbol.asyncDispose]();
-  await expect.poll(() => newer.lines.size, poll).toBe(1);
-  expect(second.health.parts.get("rules-lock")?.isReady).toBe(true);
-});
-
-test("an instance that has the lock of its rules is not ready before its first sync", async () => {
-  const v4 = new MemoryRuleSet("v4");
-  await using proxy = await runProxy([v4], { rulesName: `early-${process.pid}-` });
-  const { health } = proxy;
-  const linesWhenReady: number[] = [];
-  health.onChange(() => {
-    if (health.isReady) linesWhenReady.push(v4.lines.size);
-  }, new AbortController().signal);
-  await expect.poll(() => health.parts.get("rules-lock")?.isReady, poll).toBe(true);
-  proxy.send(service("a/web"));
-  await expect.poll(() => health.isReady, poll).toBe(true);
-  expect(new Set(linesWhenReady)).toEqual(new Set([1]));
-});
+/** Replaces the saved view of a folder by one that was saved before a reboot. */
+async function saveAsOfEarlierBoot(stateFolder: string): Promise<void> {
+  const path = viewPath(stateFolder, "");
+  const saved = await readViewFile(path);
+  if (saved === undefined) throw new Error("no saved view");
+  const { view: whole } = new ViewState("n1").apply({ ...saved, isReset: true, revision: 0n, instance: "" });
+  await writeViewFile(path, { ...saved.header, bootId: "earlier" }, whole);
+}
 
 describe("after a restart without a watcher", () => {
   beforeAll(() => useConntrack("exit 0"));
@@ -233,104 +209,38 @@ describe("after a restart without a watcher", () => {
   test.concurrent.for<{
     readonly name: string;
     readonly meddle: (ruleSet: MemoryRuleSet) => void;
+    readonly isRebooted?: boolean;
     readonly left: readonly string[];
-    readonly frameRepairs: boolean;
-    readonly conntrack: boolean;
   }>([
-    {
-      name: "damaged rules of the saved view are repaired",
-      meddle: ({ lines }) => lines.delete("a/web"),
-      left: ["a/dns", "a/web"],
-      frameRepairs: false,
-      conntrack: true,
-    },
-    {
-      name: "rules that may be newer keep their Services, and only the frame is restored",
-      meddle: (ruleSet) => {
-        ruleSet.lines.delete("a/web");
-        ruleSet.record = ruleSet.record?.replace(/.{16}$/, "0123456789abcdef");
-      },
-      left: ["a/dns"],
-      frameRepairs: true,
-      conntrack: false,
-    },
-    {
-      name: "rules of an older release stay as they are",
-      meddle: (ruleSet) => {
-        ruleSet.lines.delete("a/web");
-        ruleSet.record = undefined;
-      },
-      left: ["a/dns"],
-      frameRepairs: false,
-      conntrack: false,
-    },
+    { name: "rules of this boot stay as they are", meddle: ({ lines }) => lines.delete("a/web"), left: ["a/dns"] },
     {
       name: "rules of another boot are replaced",
-      meddle: (ruleSet) => {
-        ruleSet.lines.set("x/old", "x/old");
-        ruleSet.record = ruleSet.record?.replace(/^boot=[0-9a-f-]*/, "boot=0");
-      },
+      meddle: ({ lines }) => lines.set("x/old", "x/old"),
+      isRebooted: true,
       left: ["a/dns", "a/web"],
-      frameRepairs: false,
-      conntrack: false,
     },
     {
       name: "the saved view is installed if nothing is",
-      meddle: (ruleSet) => {
-        ruleSet.lines.clear();
-        ruleSet.record = undefined;
-      },
+      meddle: ({ lines }) => lines.clear(),
       left: ["a/dns", "a/web"],
-      frameRepairs: false,
-      conntrack: false,
     },
   ])("$name; health checks are answered, and the watcher's view is synced in full", async (row, { expect }) => {
     const [ruleSet, number] = [new MemoryRuleSet("v4"), await unusedPort()];
     const stateFolder = mkdtempSync(join(tmpdir(), "kpng-state-"));
     await saveView(ruleSet, stateFolder, number, expect);
     row.meddle(ruleSet);
+    if (row.isRebooted === true) await saveAsOfEarlierBoot(stateFolder);
     await using proxy = await runProxy([ruleSet], { stateFolder });
-    await expect.poll(() => statusAt(number), poll).toBe(200);
+    // After a reboot, the pods of this node are gone.
+    await expect.poll(() => statusAt(number), poll).toBe(row.isRebooted === true ? 503 : 200);
     expect([...ruleSet.lines.keys()].sort()).toEqual(row.left);
-    expect(ruleSet.frameRepairs > 0).toBe(row.frameRepairs);
-    // The decision is made again at each drift period.
-    if (row.left.includes("a/web")) {
-      ruleSet.lines.delete("a/web");
-      await expect.poll(() => ruleSet.lines.has("a/web"), poll).toBe(true);
-    }
-    const checks = /drift_checks_total\{result="ok"\} [1-9]/;
-    await expect.poll(() => proxy.metrics.metrics(), poll).toMatch(checks);
-    const hasSearched = async () => (await proxy.metrics.metrics()).includes("kpng_backend_conntrack_working 1\n");
-    if (row.conntrack) await expect.poll(hasSearched, poll).toBe(true);
-    else expect(await hasSearched()).toBe(false);
+    // Rules that are gone later are installed from the saved view.
+    ruleSet.lines.clear();
+    await expect.poll(() => ruleSet.lines.has("a/web"), poll).toBe(true);
+    expect(await proxy.metrics.metrics()).toContain("kpng_backend_conntrack_working 0\n");
     ruleSet.lines.delete("a/dns");
     proxy.send(checked(number), dns);
     await expect.poll(() => [...ruleSet.lines.keys()].sort(), poll).toEqual(["a/dns", "a/web"]);
-    rmSync(stateFolder, { recursive: true });
-  });
-
-  test("damage that it must not repair fails /healthz within a drift period, until it is gone", async () => {
-    const [ruleSet, number] = [new MemoryRuleSet("v4"), await unusedPort()];
-    const stateFolder = mkdtempSync(join(tmpdir(), "kpng-state-"));
-    await saveView(ruleSet, stateFolder, number, expect);
-    ruleSet.record = undefined;
-    ruleSet.damage = "chain X has no rules";
-    const before = ruleSet.touched.length;
-    let nowMs = 1e12;
-    await using proxy = await runProxy([ruleSet], { stateFolder, now: () => nowMs });
-    await expect.poll(() => proxy.health.parts.get("rules/IPv4")?.reason, poll).toContain("[RULES_DAMAGED]");
-    nowMs += 20;
-    expect(proxy.proxyHealth.healthz()).toMatchObject({
-      isOk: false,
-      body: { reason: "IPv4: the rules are damaged and cannot be repaired" },
-    });
-    const checks = /drift_checks_total\{result="failed"\} [1-9]/;
-    await expect.poll(() => proxy.metrics.metrics(), poll).toMatch(checks);
-    ruleSet.damage = undefined;
-    await expect.poll(() => proxy.proxyHealth.healthz().isOk, poll).toBe(true);
-    expect(ruleSet.touched).toHaveLength(before);
-    // The view of a watcher would wait for the retry.
-    expect(proxy.lines.filter(({ msg }) => msg === "sync failed")).toEqual([]);
     rmSync(stateFolder, { recursive: true });
   });
 });

@@ -18,7 +18,6 @@ import { AfterCommit } from "./after-commit.ts";
 import type { ProxyHost, ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange } from "./rule-set.ts";
 import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
-import { lockRules } from "./rules-lock.ts";
 
 /** Options of {@link serveTask}. */
 export interface ServeOptions<Change extends RuleChange> {
@@ -47,23 +46,13 @@ export function serveTask<Change extends RuleChange>(serve: ServeOptions<Change>
   return { name: `backend/${name}`, run: (signal) => run(serve, signal) };
 }
 
-/** Waits for the lock of the rules if they need one, and then serves. */
-async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
-  const { name, proxy, host, context } = serve;
-  // First, because the lock reports ready once it is held. If it were the only part of health, the process would count
-  // as ready without rules.
-  context.health.setWaiting(name, "not yet synced");
-  const isLocked = proxy.rulesName !== undefined && host.destination.kind === "kernel" && !context.isOnce;
-  if (!isLocked) return serveRules(serve, signal);
-  await using lock = await lockRules({ ...context, name: `${name} ${proxy.rulesName}` }, signal);
-  if (lock !== undefined) await serveRules(serve, signal);
-}
-
 /** Opens the rules, connects all parts, and follows the view until `signal` aborts. */
-async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
+async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
   const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
   const { log, metrics, proxyHealth } = context;
   const { requests } = host;
+  // First: with parts that are ready, and without this one, the process would count as ready before its rules are open.
+  context.health.setWaiting(name, "not yet synced");
   const { ruleSets, onOutcome, udpListeners } = await proxy.openRuleSets(host);
   const families = ruleSets.map(({ family }) => family);
   const repairs = countRepairs(name, metrics, ruleSets);
@@ -90,14 +79,13 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
   await after.seed();
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);
-    const { view, isFromDisk = false } = update;
+    const { view, isFromDisk = false, isAfterReboot = false } = update;
     const { inForce, failure } = await (isFromDisk
-      ? rules.useSaved(view, stages)
+      ? rules.useSaved(view, isAfterReboot, stages)
       : rules.sync(view, servicesOf(update), stages));
     // Rule sets that had nothing to commit have not reported this stage; a second report has no effect.
     stages.committing();
-    const isSaved = (family: Family): boolean => rules.savedInForce.includes(family);
-    if (isCommitted) await after.run(update, inForce, isFromDisk ? inForce.filter(isSaved) : inForce);
+    if (isCommitted) await after.run(update, inForce);
     if (failure !== undefined) throw failure.cause;
   };
   const following = backendTask({

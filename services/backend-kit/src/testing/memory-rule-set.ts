@@ -1,9 +1,9 @@
 import type { Family } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { type Clash, frontendId } from "@kpng/service-plan/frontend-claims.ts";
+import { frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
-import type { FamilyPlan, InstalledState, RuleChange, RuleDifference, RuleList, RuleSet } from "../proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "../proxy/rule-set.ts";
 import type { SyncStages } from "../types/sync-update.ts";
 
 /**
@@ -20,14 +20,6 @@ export class MemoryRuleSet implements RuleSet {
   failure: Error | undefined;
   /** Set by a test: the next calls find a difference and fail to write it. */
   writeFailure: Error | undefined;
-  /** The record beside the lines; undefined for none. */
-  record: string | undefined;
-  /** Set by a test: the damage that is visible without a plan. */
-  damage: string | undefined;
-  /** Set by a test: clashes that only this rule set knows. */
-  clashes: readonly Clash[] = [];
-  /** Number of calls of `repairFrame`. */
-  frameRepairs = 0;
   #wanted = new Map<ServiceKey, string>();
 
   constructor(family: Family = "v4") {
@@ -50,24 +42,7 @@ export class MemoryRuleSet implements RuleSet {
       if (service === undefined) this.#wanted.delete(key);
       else this.#wanted.set(key, lineOf(service));
     }
-    const change = this.#write(touched, stages);
-    this.record = plan.record;
-    return change;
-  }
-
-  async readInstalled(): Promise<InstalledState> {
-    if (this.failure !== undefined) throw this.failure;
-    if (this.record !== undefined) return { kind: "marked", record: this.record };
-    return { kind: this.lines.size > 0 ? "unmarked" : "absent" };
-  }
-
-  async repairFrame(): Promise<RuleChange> {
-    this.frameRepairs++;
-    return { mode: "none", fields: {}, transaction: "", differences: () => [] };
-  }
-
-  async findDamage(): Promise<string | undefined> {
-    return this.damage;
+    return this.#write(touched, stages);
   }
 
   async repair(stages?: SyncStages): Promise<RuleChange> {

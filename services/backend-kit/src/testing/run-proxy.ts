@@ -35,7 +35,6 @@ export interface RunProxyOptions {
   readonly nodeName?: string | undefined;
   readonly stateFolder?: string | undefined;
   readonly firstViewLimitMs?: number | undefined;
-  readonly rulesName?: string | undefined;
 }
 
 /**
@@ -51,7 +50,6 @@ export async function runProxy(
     nodeName = "n1",
     stateFolder,
     firstViewLimitMs,
-    rulesName,
   }: RunProxyOptions = {},
 ): Promise<RunningProxy> {
   const batches = new Mailbox<readonly OpItem[]>();
@@ -70,7 +68,6 @@ export async function runProxy(
     examples: "",
     options: [],
     makeProxy: () => ({
-      rulesName,
       wantsLoopbackNodePorts: false,
       openRuleSets: async () => ({ ruleSets }),
       cleanUp: async () => undefined,

@@ -11,7 +11,6 @@ export type BackendErrorCode =
   | "CONNTRACK_MISSING"
   | "CONNTRACK_FAILED"
   | "SYSCTL_FAILED"
-  | "RULES_DAMAGED"
   | "STATE_FILE"
   | "BAD_CONFIG"
   | "NO_WATCHER_ADDRESS";

@@ -84,6 +84,8 @@ export interface ViewUpdate {
    * this view.
    */
   readonly isFromDisk?: boolean | undefined;
+  /** True for a saved view of an earlier boot: rules that are installed may be even older. */
+  readonly isAfterReboot?: boolean | undefined;
   /** Undefined if nothing was received: a view from disk, a full sync of the current view. */
   readonly arrival?: Arrival | undefined;
 }

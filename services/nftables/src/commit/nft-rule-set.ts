@@ -1,6 +1,5 @@
 import {
   type FamilyPlan,
-  type InstalledState,
   maxTransactionLength,
   type RuleChange,
   type RuleDifference,
@@ -11,12 +10,12 @@ import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { dataOf, type SharedSet, sharedSets } from "../layout/elements.ts";
+import { type SharedSet, sharedSets } from "../layout/elements.ts";
 import { describeFrontend, formatElement } from "../layout/format-element.ts";
 import type { SetElement } from "../netlink/transaction.ts";
-import { findDamage, readElements, readInstalledState, readOwnObjects, readRules } from "../read/read-table.ts";
+import { readOwnObjects, readRules } from "../read/read-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
-import { ipOf } from "../render/skeleton.ts";
+import { firstHook, ipOf } from "../render/skeleton.ts";
 import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts";
 
 /**
@@ -66,26 +65,12 @@ export class NftRuleSet implements RuleSet<NftChange> {
     );
   }
 
+  /** Whether packets reach the table: its base chains come last in a first load. */
   async isInstalled(): Promise<boolean> {
-    return (await this.readInstalled()).kind !== "absent";
-  }
-
-  readInstalled(): Promise<InstalledState> {
-    const { connection, table } = this.#options;
-    return readInstalledState(connection, { family: this.family, name: table });
-  }
-
-  async findDamage(): Promise<string | undefined> {
     const { connection, table } = this.#options;
     const id = { family: this.family, name: table };
-    const objects = await readOwnObjects(connection, id);
-    if (objects === undefined) return `table ${table} does not exist`;
-    return findDamage(await readRules(connection, id), await readElements(connection, id, objects.shared));
-  }
-
-  async repairFrame(plan: FamilyPlan, stages?: SyncStages): Promise<NftChange> {
-    const change = await this.#table.repairFrame(plan, () => stages?.committing());
-    return makeNftChange(this.family, "full", change, this.#options.table);
+    if ((await readOwnObjects(connection, id)) === undefined) return false;
+    return (await readRules(connection, id)).has(firstHook);
   }
 
   async close(): Promise<void> {
@@ -136,9 +121,8 @@ export function formatTransaction(
   return lines.length === 0 ? "" : `${lines.join("\n")}\n`;
 }
 
-function formatOne(family: Family, set: SharedSet, { key, data, comment }: SetElement): string {
-  const stored = dataOf[set] === "comment" ? comment : undefined;
-  const value = data === undefined ? stored : data.kind === "value" ? data.bytes : data.chain;
+function formatOne(family: Family, set: SharedSet, { key, data }: SetElement): string {
+  const value = data?.kind === "value" ? data.bytes : data?.chain;
   return formatElement(family, set, key, value);
 }
 
@@ -189,7 +173,7 @@ export function listRules(family: Family, current: () => ServiceElements | undef
 
 function countRules(elements: ServiceElements | undefined): number {
   if (elements === undefined) return 0;
-  const ofServices = sharedSets.filter((set) => set !== "picks" && set !== "record");
+  const ofServices = sharedSets.filter((set) => set !== "picks");
   const ofSets = ofServices.reduce((sum, set) => sum + elements.table.elements(set).size, 0);
   return [...elements.chains.wanted()].reduce((sum, { rules }) => sum + rules.length, ofSets);
 }

@@ -57,27 +57,6 @@ describePackets("the table in the kernel", () => {
     },
   );
 
-  test("the record is committed with the elements, and only the frame is repaired without its view", async () => {
-    await laboratory.add("record");
-    const record = fileURLToPath(new URL("../testing/drive-record.ts", import.meta.url));
-    const seen = JSON.parse(await laboratory.run("record", [process.execPath, record]));
-    const nothing = { sets: [], chains: [], isAnnounced: false };
-    expect(seen).toEqual({
-      before: "absent",
-      installed: "boot=1,plans=a",
-      sync: { sets: ["delete record", "put record"], chains: [], isAnnounced: true },
-      synced: "boot=1,plans=b",
-      again: nothing,
-      frame: { sets: [], chains: ["pick_3", "services"], isAnnounced: true },
-      frameAgain: nothing,
-      afterFrame: "boot=1,plans=b",
-      full: { sets: ["put slots"], chains: [], isAnnounced: true },
-      unmarked: "unmarked",
-      repair: { sets: ["put record"], chains: ["masquerade_marked"], isAnnounced: true },
-      repaired: "boot=1,plans=b",
-    });
-  });
-
   test("a table is read and compared while another program changes its own without a pause", async () => {
     await laboratory.add("nft-beside");
     const reader = fileURLToPath(new URL("../testing/read-beside-changes.ts", import.meta.url));

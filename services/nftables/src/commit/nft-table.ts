@@ -22,7 +22,6 @@ import {
   planChange,
   planInstall,
   putAll,
-  putRecord,
 } from "./plan-table.ts";
 import { applyNft } from "./run-nft.ts";
 
@@ -84,7 +83,6 @@ const transactionOverhead = 1024;
  * - One element holds set and number of endpoints, so that no packet meets the id of one transaction and the count of
  *   another. Lookups that a concurrent replacement can hide are repeated.
  * - The hooks are installed last: a first load may take several transactions, and no packet sees them.
- * - The record of the plan is in the same transaction as its elements, so that a restart knows what is installed.
  * - After a failure `#installed` is undefined, and the next call reads and compares the whole table.
  */
 export class NftTable {
@@ -93,8 +91,6 @@ export class NftTable {
   #elements: ServiceElements;
   /** The installed state, while it is known; else the next call reads the table and writes all rules again. */
   #installed: InstalledTable | undefined;
-  /** The fixed rules that the last {@link repairFrame} wrote, and all rules after it. */
-  #lastFrame: { readonly text: string; readonly rules: RulesByChain } | undefined;
   /** Result of `NftablesConnection.generation` at the last comparison that found no difference. */
   #checkedGeneration: number | undefined;
 
@@ -117,7 +113,6 @@ export class NftTable {
   /** Puts plans of changed Services into effect, after a {@link syncAll} that succeeded. */
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>, committing: () => void): Promise<TableChange> {
     for (const key of touched) this.#elements.put(key, plan.service(key));
-    putRecord(this.#elements, plan);
     return await this.#commitInUse(committing);
   }
 
@@ -140,7 +135,7 @@ export class NftTable {
     this.#elements = new ServiceElements(this.#id, maxClients);
     await fillElements(this.#elements, plan, actual);
     committing();
-    return await this.#install(plan, frame, { objects: found ?? noObjects, elements: actual }, before);
+    return await this.#install(frame, { objects: found ?? noObjects, elements: actual }, before);
   }
 
   /** Compares the table with what it should contain, and repairs it; calls `committing` before the first change. */
@@ -162,47 +157,16 @@ export class NftTable {
     return change;
   }
 
-  /**
-   * Repairs the rules that do not depend on Services, in a table that exists. Elements and the chains of Services stay
-   * as they are. The next call must be this one or {@link syncAll}.
-   */
-  async repairFrame(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
-    const { connection } = this.#options;
-    const frame = this.#renderFrame(plan);
-    const found = await readOwnObjects(connection, this.#id);
-    if (found === undefined) return nothing;
-    const before = await readRules(connection, this.#id);
-    const last = this.#lastFrame;
-    if (last?.text === frame.text && compareRules(last.rules, before).length === 0) return nothing;
-    committing();
-    this.#installed = undefined;
-    this.#lastFrame = undefined;
-    await applyNft(frame.skeleton);
-    const picks = new Set(found.chains.filter((name) => countOfPick(name) !== undefined));
-    await this.#installChains(picks, "");
-    await this.#send(this.#pickChains(picks), false);
-    await applyNft(frame.hooks);
-    const rules = await readRules(connection, this.#id);
-    this.#lastFrame = { text: frame.text, rules };
-    return { elements: [], chains: compareRules(before, rules) };
-  }
-
   /** Whether the installed rules are those that the last successful call has left. */
   #hasRules(rules: RulesByChain): boolean {
     return this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
   }
 
   /** Writes all fixed rules, and the elements that differ from those found. */
-  async #install(
-    plan: FamilyPlan,
-    frame: RenderedFrame,
-    found: FoundTable,
-    before: RulesByChain,
-  ): Promise<TableChange> {
+  async #install(frame: RenderedFrame, found: FoundTable, before: RulesByChain): Promise<TableChange> {
     const { connection } = this.#options;
     this.#installed = undefined;
     await applyNft(frame.skeleton);
-    putRecord(this.#elements, plan);
     const { picks, additions, elements, last } = await planInstall(this.#elements, found, frame);
     await this.#installChains(picks, additions);
     // The hooks are installed last: without them nothing leads to the sets, also after a first load that was

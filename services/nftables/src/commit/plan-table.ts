@@ -1,15 +1,7 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
-import {
-  dataOf,
-  type ElementValue,
-  numberBytes,
-  readNumber,
-  recordKey,
-  type SharedSet,
-  unpackSet,
-} from "../layout/elements.ts";
+import { dataOf, type ElementValue, numberBytes, readNumber, type SharedSet, unpackSet } from "../layout/elements.ts";
 import {
   type BatchStep,
   type ElementChange,
@@ -112,7 +104,7 @@ export async function fillElements(elements: ServiceElements, plan: FamilyPlan, 
   elements.table.put("picks", numberBytes(0), "sticky");
 }
 
-/** Puts all Services of a plan into `elements`, which have the Services of an earlier plan, and the record. */
+/** Puts all Services of a plan into `elements`, which have the Services of an earlier plan. */
 export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promise<void> {
   const keys = new Set(plan.keys());
   let count = 0;
@@ -120,7 +112,6 @@ export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promi
     elements.put(key, keys.has(key) ? plan.service(key) : undefined);
     if (++count % servicesPerTurn === 0) await nextTurn();
   }
-  putRecord(elements, plan);
 }
 
 /**
@@ -130,15 +121,6 @@ export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promi
 export function putPick({ table }: ServiceElements, name: string): void {
   const count = countOfPick(name);
   if (count !== undefined && !name.startsWith("sticky_")) table.put("picks", numberBytes(count), name);
-}
-
-/**
- * Puts the element that stores the record of a plan. It is committed with the elements of the Services, in the same
- * transaction or, in a first load, after them. `readInstalledState` reads it after a restart.
- */
-export function putRecord({ table }: ServiceElements, { record }: FamilyPlan): void {
-  if (record === undefined) table.delete("record", recordKey);
-  else table.put("record", recordKey, record);
 }
 
 const frontendMaps: ReadonlySet<SharedSet> = new Set(["frontends", "local_frontends", "nodeports", "local_nodeports"]);
@@ -171,11 +153,9 @@ export function countOfPick(name: string): number | undefined {
  * namespace that is `net.core.wmem_max`, about 2 000 elements by default; a larger change would fail again and again.
  * So it is made in parts, in an order in which each frontend leads to old or new endpoints of its old or new set:
  *
- * 1. The record of the installed plan goes: no restart takes a half of the change for the whole.
- * 2. What is new is added, and what has another value is replaced, each element in one transaction: pick chains, slots
+ * 1. What is new is added, and what has another value is replaced, each element in one transaction: pick chains, slots
  *    and so on, and then the frontends that count slots.
- * 3. What the new plan lacks is deleted, frontends first.
- * 4. The record of the new plan is added.
+ * 2. What the new plan lacks is deleted, frontends first.
  *
  * If a part fails, the next full sync compares everything and makes the rest of the change.
  */
@@ -200,8 +180,8 @@ export function* divideSteps(steps: readonly BatchStep[], limit: number): Genera
 /** Yields steps that belong together, each time about `unitBytes`. */
 function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<readonly BatchStep[], void, void> {
   const changes = steps.filter((step) => step.kind !== "chain");
-  const [records, others] = [changes.filter(isOfRecord), changes.filter((step) => !isOfRecord(step))];
-  const [deletes, puts] = [others.filter(({ kind }) => kind === "delete"), others.filter(({ kind }) => kind === "put")];
+  const deletes = changes.filter(({ kind }) => kind === "delete");
+  const puts = changes.filter(({ kind }) => kind === "put");
   const deleted = new Map(deletes.map(({ set, elements }) => [set, keysOf(elements)]));
   // Of sets without deletes, which have no replaced elements, the keys are not needed: a first load has many.
   const put = new Map(puts.filter(({ set }) => deleted.has(set)).map(({ set, elements }) => [set, keysOf(elements)]));
@@ -209,7 +189,6 @@ function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<rea
     deleted.get(set)?.has(key) === true && put.get(set)?.has(key) === true;
   const parts = ({ set, elements }: ElementChange, replaced: boolean) =>
     splitElements(deleted.has(set) ? elements.filter((one) => isReplaced(set, one) === replaced) : elements, unitBytes);
-  for (const step of records) if (step.kind === "delete") yield [step];
   for (const step of steps) if (step.kind === "chain") yield [step];
   for (const step of puts.toSorted((a, b) => rankOf(a) - rankOf(b))) {
     for (const elements of parts(step, false)) yield [{ ...step, elements }];
@@ -222,11 +201,6 @@ function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<rea
     }
   }
   for (const step of deletes) for (const elements of parts(step, false)) yield [{ ...step, elements }];
-  for (const step of records) if (step.kind === "put") yield [step];
-}
-
-function isOfRecord({ set }: ElementChange): boolean {
-  return set === "record";
 }
 
 /** Frontends come after what they lead to, which other sets have. */

@@ -7,15 +7,7 @@ import { ServiceElements } from "../render/service-elements.ts";
 import { renderHooks, renderPickChain, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
 import { formatTransaction, makeNftChange, type NftChange } from "./nft-rule-set.ts";
 import type { NftTableOptions, TableChange } from "./nft-table.ts";
-import {
-  countOfPick,
-  type Frame,
-  fillElements,
-  planChange,
-  planInstall,
-  putRecord,
-  type TablePlan,
-} from "./plan-table.ts";
+import { countOfPick, type Frame, fillElements, planChange, planInstall, type TablePlan } from "./plan-table.ts";
 
 /** Options of {@link PrintedRuleSet}. */
 export interface PrintedRuleSetOptions extends NftTableOptions {
@@ -53,7 +45,6 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     if (touched === "all" || this.#planned === undefined) return await this.#syncAll(plan, stages);
     const { elements, picks } = this.#planned;
     for (const key of touched) elements.put(key, plan.service(key));
-    putRecord(elements, plan);
     const change = planChange(elements, picks);
     for (const name of change.picks) picks.add(name);
     return this.#print(stages, "partial", elements, change);
@@ -79,7 +70,6 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const found = await readOwnObjects(connection, id);
     const actual = await readElements(connection, id, found?.shared ?? new Set());
     await fillElements(elements, plan, actual);
-    putRecord(elements, plan);
     const options = { node: plan.node, table, masqueradeBit };
     const frame = { skeleton: renderSkeleton(options), hooks: renderHooks(options) };
     const objects = found ?? { chains: [], sets: [] };

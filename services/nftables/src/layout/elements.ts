@@ -5,8 +5,6 @@ import ipaddr from "ipaddr.js";
 /**
  * Names of the sets and maps of nftables that all Services share. `renderSkeleton` declares them, `ServiceElements`
  * fills them, and `read/` reads them.
- *
- * `record` is last: its one element is written after all others if they need several transactions.
  */
 export const sharedSets = [
   "frontends",
@@ -26,17 +24,13 @@ export const sharedSets = [
   "sticky_counts",
   "sticky_slots",
   "sticky_endpoints",
-  "record",
 ] as const;
 
 /** The name of one of these sets. */
 export type SharedSet = (typeof sharedSets)[number];
 
-/**
- * Data of the elements of a set: nothing, a value, or a chain that evaluation goes to or jumps to. "comment": elements
- * without data whose comment is stored for the next run of the program.
- */
-export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jump" | "comment">> = {
+/** Data of the elements of a set: nothing, a value, or a chain that evaluation goes to or jumps to. */
+export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jump">> = {
   frontends: "value",
   local_frontends: "value",
   nodeports: "value",
@@ -54,7 +48,6 @@ export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jum
   sticky_counts: "jump",
   sticky_slots: "value",
   sticky_endpoints: "value",
-  record: "comment",
 };
 
 /**
@@ -68,8 +61,8 @@ export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jum
 export type ElementBytes = string;
 
 /**
- * The data of an element: bytes, the name of a chain, or "" in a set without data. `dataOf` in `set-names.ts` says
- * which of them a set has.
+ * The data of an element: bytes, the name of a chain, or "" in a set without data. `dataOf` says which
+ * of them a set has.
  */
 export type ElementValue = ElementBytes;
 
@@ -106,9 +99,6 @@ export function protocolBytes(protocol: Protocol): ElementBytes {
 export function numberBytes(value: number): ElementBytes {
   return String.fromCharCode(value & 0xff, (value >>> 8) & 0xff, (value >>> 16) & 0xff, value >>> 24);
 }
-
-/** Key of the one element of the set `record`, whose comment is the record. */
-export const recordKey: ElementBytes = numberBytes(1);
 
 /** The inverse of {@link numberBytes}, of the 4 bytes at `at`. */
 export function readNumber(bytes: ElementBytes, at = 0): number {

@@ -35,7 +35,6 @@ export const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
   sticky_counts: ["number"],
   sticky_slots: ["number", "index"],
   sticky_endpoints: ["number"],
-  record: ["index"],
 };
 
 /** Fields of the value of a map whose elements have one. */
@@ -67,8 +66,6 @@ export function formatElement(
     case "goto":
     case "jump":
       return `${set} { ${left} : ${dataOf[set]} ${value} }`;
-    case "comment":
-      return `${set} { ${left} comment "${value}" }`;
     case "value":
       return `${set} { ${left} : ${formatFields(family, valueFields[set] ?? ["number"], value)} }`;
   }

@@ -133,23 +133,19 @@ export class NftablesConnection {
   }
 
   /**
-   * Returns the elements of a set or map: for each key its data, "" in a set, or else its comment. Between two
-   * datagrams of the kernel (about 300 elements) the event loop gets a turn.
+   * Returns the elements of a set or map: for each key its data, "" in a set. Between two datagrams of the kernel (about
+   * 300 elements) the event loop gets a turn.
    *
    * Errors: READ_FAILED, e.g. if the table or set does not exist, or its elements changed during each attempt.
    */
-  readElements(
-    table: TableId,
-    set: string,
-    part: "data" | "comment" = "data",
-  ): Promise<Map<ElementBytes, ElementValue>> {
+  readElements(table: TableId, set: string): Promise<Map<ElementBytes, ElementValue>> {
     const request = (writer: NetlinkWriter): void => {
       writer.text(elementList.table, table.name);
       writer.text(elementList.set, set);
     };
     return this.#dump(table, `set ${set}`, nftables.getElement, request, () => {
       const result = new Map<ElementBytes, ElementValue>();
-      return { result, take: (bytes) => readElementList(bytes, part, (key, value) => void result.set(key, value)) };
+      return { result, take: (bytes) => readElementList(bytes, (key, value) => void result.set(key, value)) };
     });
   }
 

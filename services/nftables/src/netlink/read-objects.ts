@@ -1,7 +1,6 @@
 import type { ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
   chain as chainAttribute,
-  commentRecord,
   data,
   element,
   elementList,
@@ -43,14 +42,10 @@ export function readSet(bytes: Buffer): TableObjects["sets"][number] & { readonl
 }
 
 /**
- * Calls `take` with each element of a message. `value` is its data (a value, or the name of the chain that a verdict
- * leads to; "" for none) or its comment ("" for none), as `part` says.
+ * Calls `take` with each element of a message. `value` is its data: a value, or the name of the chain that a verdict
+ * leads to; "" for none.
  */
-export function readElementList(
-  bytes: Buffer,
-  part: "data" | "comment",
-  take: (key: ElementBytes, value: ElementValue) => void,
-): void {
+export function readElementList(bytes: Buffer, take: (key: ElementBytes, value: ElementValue) => void): void {
   forEachAttribute(bytes, (type, list) => {
     if (type !== elementList.elements) return;
     forEachAttribute(list, (itemType, item) => {
@@ -58,8 +53,7 @@ export function readElementList(
       let [key, value] = ["", ""];
       forEachAttribute(item, (attribute, content) => {
         if (attribute === element.key) key = readData(content);
-        else if (attribute === element.data && part === "data") value = readData(content);
-        else if (attribute === element.userData && part === "comment") value = readComment(content);
+        else if (attribute === element.data) value = readData(content);
       });
       take(key, value);
     });
@@ -78,15 +72,6 @@ function readData(bytes: Buffer): ElementValue {
     }
   });
   return value;
-}
-
-/** Finds the comment among the records of libnftnl's user data, each with u8 type, u8 length and that many bytes. */
-function readComment(bytes: Buffer): string {
-  for (let at = 0; at + 2 <= bytes.length; at += 2 + bytes.readUInt8(at + 1)) {
-    if (bytes.readUInt8(at) === commentRecord)
-      return readText(bytes.subarray(at + 2, at + 2 + bytes.readUInt8(at + 1)));
-  }
-  return "";
 }
 
 /**

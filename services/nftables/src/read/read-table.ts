@@ -1,12 +1,7 @@
-import type { InstalledState } from "@kpng/backend-kit/proxy/rule-set.ts";
 import {
-  dataOf,
   type ElementBytes,
   type ElementValue,
-  numberBytes,
-  packed,
   readNumber,
-  recordKey,
   type SharedSet,
   sharedSets,
   unpackSet,
@@ -16,7 +11,7 @@ import type { NftablesConnection } from "../netlink/nftables-connection.ts";
 import type { TableObjects } from "../netlink/read-objects.ts";
 import type { TableId } from "../netlink/transaction.ts";
 import { rangesPattern } from "../render/service-chains.ts";
-import { firstHook, ipOf, layoutChain } from "../render/skeleton.ts";
+import { ipOf, layoutChain } from "../render/skeleton.ts";
 
 /** Objects of our table, those that other programs have added included; without anonymous sets. */
 export interface OwnObjects extends TableObjects {
@@ -69,7 +64,7 @@ export async function readElements(
 ): Promise<ActualElements> {
   const read: Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>> = { ...noElements };
   for (const set of existing) {
-    read[set] = await connection.readElements(table, set, dataOf[set] === "comment" ? "comment" : "data");
+    read[set] = await connection.readElements(table, set);
   }
   return read;
 }
@@ -123,54 +118,4 @@ export async function readRules(connection: NftablesConnection, id: TableId): Pr
     rules.set(chain, [...texts, Buffer.from(elements.sort().join(" "), "latin1").toString("hex")]);
   }
   return rules;
-}
-
-/**
- * Reads which rules an earlier run has left in our table: "marked" with the record of these rules, "unmarked" without
- * one, or "absent". A table with a record counts even if its hooks are missing, because these can be restored.
- *
- * The layout of the table is not part of the record: a table of another layout is refused.
- *
- * Errors: READ_FAILED, TABLE_NOT_OURS.
- */
-export async function readInstalledState(connection: NftablesConnection, id: TableId): Promise<InstalledState> {
-  const objects = await readOwnObjects(connection, id);
-  if (objects === undefined) return { kind: "absent" };
-  const hasRecords = objects.shared.has("record");
-  const record = hasRecords ? (await connection.readElements(id, "record", "comment")).get(recordKey) : undefined;
-  if (record !== undefined) return { kind: "marked", record };
-  return { kind: (await readRules(connection, id)).has(firstHook) ? "unmarked" : "absent" };
-}
-
-/** Chains on the way of every packet to a Service. Every release gives them rules. */
-const essentialChains = [firstHook, "nat_output", "services", "balance_frontends", "pick"];
-
-const frontendMaps: readonly SharedSet[] = ["frontends", "local_frontends", "nodeports", "local_nodeports"];
-
-/**
- * Returns a sign that packets to Services get lost, whichever Services the table is for: a chain without rules on the
- * way of every packet, a frontend that leads to no endpoint, or endpoints without any frontend. Undefined if there is
- * no such sign. Pure; O(elements).
- *
- * Other damage is found only by a comparison with a view.
- */
-export function findDamage(rules: RulesByChain, elements: ActualElements): string | undefined {
-  const empty = essentialChains.find((name) => (rules.get(name)?.length ?? 0) === 0);
-  if (empty !== undefined) return `chain ${empty} has no rules`;
-  const { slots, sticky_slots, sticky_sets, picks } = elements;
-  const hasFrontends = frontendMaps.some((map) => elements[map].size > 0);
-  if (!hasFrontends && slots.size + sticky_slots.size > 0) return "there are endpoints and no frontends";
-  for (const map of frontendMaps) {
-    for (const value of elements[map].values()) {
-      const { id, count } = unpackSet(readNumber(value));
-      const key = numberBytes(id * packed.firstId);
-      // With affinity, a chain of the set chooses among the slots.
-      const isComplete =
-        count === 0
-          ? sticky_sets.has(key) && sticky_slots.has(key + numberBytes(0))
-          : picks.has(numberBytes(count)) && slots.has(key + numberBytes(0)) && slots.has(key + numberBytes(count - 1));
-      if (!isComplete) return `map ${map} leads to set ${id}, which has no endpoint`;
-    }
-  }
-  return undefined;
 }

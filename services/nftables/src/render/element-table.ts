@@ -137,14 +137,13 @@ function bySet<Value>(make: () => Value): Record<SharedSet, Value> {
 }
 
 function toElement(set: SharedSet, key: ElementBytes, value: ElementValue, comment: string | undefined): SetElement {
-  return { key, data: toData(set, value), comment: dataOf[set] === "comment" ? value : comment };
+  return { key, data: toData(set, value), comment };
 }
 
 function toData(set: SharedSet, value: ElementValue): ElementData | undefined {
   const kind = dataOf[set];
   switch (kind) {
     case "none":
-    case "comment":
       return undefined;
     case "value":
       return { kind: "value", bytes: value };

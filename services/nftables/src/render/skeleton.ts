@@ -141,8 +141,6 @@ function renderSets(family: Family): readonly string[] {
     "map sticky_counts { type classid : verdict; }",
     "map sticky_slots { typeof meta priority . numgen random mod 65536 : meta priority; }",
     `map sticky_endpoints { type classid : ${address} . inet_service; }`,
-    // No rule looks it up: its one element stores the record of the installed plan, for the next start.
-    "set record { type mark; }",
   ];
 }
 

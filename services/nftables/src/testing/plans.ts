@@ -7,7 +7,6 @@ import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 /** A plan of Services whose number of endpoints a test changes. */
 export class ChangingPlan implements FamilyPlan {
   readonly node: FamilyPlan["node"];
-  record: string | undefined;
   readonly #family: Family;
   readonly #endpoints = new Map<ServiceKey, number>();
 

@@ -40,13 +40,9 @@ export const repairChecks: Checks = {
     return [...wrong, ...expectTrue(output.includes("203.0.113.9:80 -s lc"), "the foreign virtual server is gone")];
   },
 
-  "damage is seen without a view; links are set up, and replaced rules written at a start": async (_world, node) => {
-    const damage = async (command: string): Promise<string> => {
-      await node.ask({ kind: "shell", command });
-      return (await node.ask({ kind: "damage" })).output;
-    };
+  "links are set up, and replaced rules written at a start": async (_world, node) => {
     await node.ask({ kind: "start", settings: {}, state: both });
-    const signs = [await damage("true"), await damage("ipvsadm -C"), await damage("ip link set kube-ipvs0 down")];
+    await node.ask({ kind: "shell", command: "ipvsadm -C; ip link set kube-ipvs0 down" });
     await node.ask({ kind: "repair" });
     const { output: link } = await node.ask({ kind: "shell", command: "ip -o address show dev kube-ipvs0 up" });
     const again = await node.ask({ kind: "repair" });
@@ -56,9 +52,6 @@ export const repairChecks: Checks = {
     await node.ask({ kind: "start", settings: {}, state: both });
     const { output: after } = await node.ask({ kind: "shell", command: rules });
     return [
-      ...expectTrue(signs[0] === "", `damage: ${signs[0]}`),
-      ...expectTrue(signs[1]?.includes("no virtual server") === true, `after ipvsadm -C: ${signs[1]}`),
-      ...expectTrue(signs[2]?.includes("missing or down") === true, `with a link that is down: ${signs[2]}`),
       ...expectTrue(link.includes("10.96.0.11/32") && link.includes("fd00:10:96::11/128"), `not up: ${link}`),
       ...again.changes.map((change) => `the second repair changes ${change}`),
       ...expectTrue(after === before, `the rules are ${after}`),
