@@ -3,7 +3,6 @@ import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import { parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
-import { createProgramCgroup } from "./commit/program-cgroup.ts";
 import { inheritedEnvironment, runCallout } from "./commit/run-callout.ts";
 
 /**
@@ -52,21 +51,9 @@ input. After any other status the program is run again with the newest view, wit
     const args = (options.calloutArg as readonly string[] | undefined) ?? [];
     const inherited = inheritedEnvironment(process.env);
     const timeoutMs = Number(options.timeout);
-    let isCgroupReported = false;
     const onChanges = async ({ view, revision }: ViewUpdate): Promise<void> => {
       const env = { ...inherited, KPNG_NODE_NAME: view.nodeName, KPNG_REVISION: String(revision) };
-      const created = createProgramCgroup();
-      if (created instanceof Error && !isCgroupReported) {
-        isCgroupReported = true;
-        context.log.info("no cgroup for the program: a process that leaves its session survives --timeout", {
-          reason: created.message,
-        });
-      }
-      using cgroup = created instanceof Error ? undefined : created;
-      const run = { program, args, env, input: formatViewLines(view), timeoutMs, cgroup };
-      const { tail: stderr, droppedBytes } = await runCallout(run);
-      if (stderr === "" && droppedBytes === 0) return;
-      context.log.info("program wrote to standard error", { program, stderr, droppedBytes });
+      await runCallout({ program, args, env, input: formatViewLines(view), timeoutMs });
     };
     return backendTask({ ...context, name: "callout", onChanges });
   },

@@ -1,7 +1,15 @@
-import { existsSync } from "node:fs";
-import type { ProgramCgroup } from "@kpng/backend-kit/exec/run-program.ts";
-import { type ProgramEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import { CalloutError, type ErrorOutput, fill, openErrorPipe, openUnlinkedFile } from "./program-files.ts";
+import { randomUUID } from "node:crypto";
+import { constants } from "node:fs";
+import { type FileHandle, open, unlink } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
+import { CodedError } from "@kpng/process/coded-error.ts";
+
+/** A failed run of the callout backend's program. Each code has a row in docs/errors.md. */
+export class CalloutError extends CodedError<"INPUT_FAILED" | "PROGRAM_FAILED"> {
+  override readonly name = "CalloutError";
+}
 
 /** One run of the program of kpng-callout. */
 export interface CalloutOptions {
@@ -14,74 +22,85 @@ export interface CalloutOptions {
   readonly input: Iterable<string>;
   /** Time limit of the run, in milliseconds. */
   readonly timeoutMs: number;
-  /** Cgroup of the run. Default: none, and a process that leaves the program's session survives the time limit. */
-  readonly cgroup?: ProgramCgroup | undefined;
   /** File descriptor of the program's standard output. Default 1, that of this process. */
   readonly outputFd?: number | undefined;
 }
 
-/** Time between SIGTERM and SIGKILL after the time limit. */
+/** Time between SIGTERM and SIGKILL after the time limit, in milliseconds. */
 const killDelayMs = 2_000;
 
 /**
- * Runs a program to its end and returns the last 4 KiB of its standard error, and how much came before.
+ * Runs a program to its end. Its standard error is that of this process.
  *
  * The run succeeds if the program exits with status 0 in time, whether or not it read its input; processes that it left
- * in the background keep running. At the time limit, its process group gets SIGTERM; group and cgroup get SIGKILL 2 s
- * later or as soon as the program itself has ended.
+ * in the background keep running. At the time limit, its process group gets SIGTERM, and SIGKILL 2 s later or as soon as
+ * the program itself has ended.
  *
- * Errors: CalloutError with INPUT_FAILED, PROGRAM_MISSING, PROGRAM_FAILED, PROGRAM_KILLED or PROGRAM_TIMEOUT. After
- * PROGRAM_FAILED and PROGRAM_KILLED, processes that the program left in the background may still run.
+ * Errors: PROGRAM_FAILED, after which processes that the program left in the background may still run; INPUT_FAILED.
  */
-export async function runCallout(options: CalloutOptions): Promise<ErrorOutput> {
+export async function runCallout(options: CalloutOptions): Promise<void> {
+  const { program, args, env, timeoutMs, outputFd = 1 } = options;
   await using input = await openUnlinkedFile();
   await fill(input, options.input);
-  const { program, args, env, timeoutMs, cgroup, outputFd = 1 } = options;
-  const errors = await openErrorPipe();
-  const end = await runProgram([program, ...args], {
-    timeoutMs,
-    graceMs: killDelayMs,
-    stdin: input.fd,
-    stdout: outputFd,
-    stderr: errors.fd,
-    env,
-    cgroup,
-  });
-  const stderr = errors.finish();
-  const failure = describeFailure(options, end, stderr);
-  if (failure !== undefined) throw failure;
-  return stderr;
+  const streams = { stdin: input.fd, stdout: outputFd, stderr: 2 };
+  const end = await runProgram([program, ...args], { timeoutMs, graceMs: killDelayMs, env, ...streams });
+  if (end.kind === "exited" && end.exitCode === 0) return;
+  const cause = end.kind === "not-started" ? end.cause : undefined;
+  const text = `${program} failed (${describeEnd(end, timeoutMs)})`;
+  throw new CalloutError("PROGRAM_FAILED", text, { cause });
 }
 
-/** Returns a hint at the cause of a program that does not start; "" if the system's error says enough. */
-function startHint(program: string, { code }: NodeJS.ErrnoException): string {
-  if (code === "EACCES") return " (it is a folder or not executable)";
-  // For a script that exists, the kernel reports ENOENT if its interpreter does not exist.
-  const exists = program.includes("/") && existsSync(program);
-  return code === "ENOENT" && exists
-    ? " (its first line names an interpreter that does not exist; check for a CR at the end of that line)"
-    : "";
-}
-
-function describeFailure({ program, timeoutMs }: CalloutOptions, end: ProgramEnd, stderr: ErrorOutput) {
-  const dropped =
-    stderr.droppedBytes === 0 ? "" : ` (${stderr.droppedBytes} bytes of standard error before that dropped)`;
-  const details = stderr.tail === "" ? "standard error is empty" : `${stderr.tail}${dropped}`;
-  switch (end.kind) {
-    case "not-started": {
-      const { cause } = end;
-      return new CalloutError("PROGRAM_MISSING", `${program} cannot be started${startHint(program, cause)}`, { cause });
+/**
+ * Opens a file without a name, for reading and appending. It disappears when the last process closes it.
+ *
+ * The program's standard input is such a file, not a pipe: Node.js makes its pipes from sockets, and a script that
+ * opens /dev/stdin fails on a socket ("No such device or address"). A file also never blocks, whether the program
+ * ignores 50 MB of input or writes before it reads.
+ *
+ * Errors: INPUT_FAILED.
+ */
+async function openUnlinkedFile(): Promise<FileHandle> {
+  // /dev/shm is usually writable in a container whose root is read-only.
+  const folders = [tmpdir(), "/dev/shm"];
+  const failures: unknown[] = [];
+  for (const folder of folders) {
+    const path = join(folder, `kpng-callout-${randomUUID()}`);
+    try {
+      const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | constants.O_APPEND;
+      const file = await open(path, flags, 0o600);
+      await unlink(path);
+      return file;
+    } catch (cause) {
+      failures.push(cause);
     }
-    case "stopped":
-      return new CalloutError(
-        "PROGRAM_TIMEOUT",
-        `${program} exceeded the limit of ${timeoutMs} ms (--timeout) and was killed: ${details}`,
-      );
-    case "killed":
-      return new CalloutError("PROGRAM_KILLED", `${program} was killed by ${end.signal}: ${details}`);
-    case "exited":
-      if (end.exitCode === 0) return undefined;
-      return new CalloutError("PROGRAM_FAILED", `${program} failed with exit status ${end.exitCode}: ${details}`);
+  }
+  const text = `cannot create a file for the program's standard input in ${folders.join(" or ")}`;
+  throw new CalloutError("INPUT_FAILED", text, { cause: failures[0] });
+}
+
+/** Writes text to an empty file and leaves its offset at 0, where the program starts to read. Errors: INPUT_FAILED. */
+async function fill(file: FileHandle, chunks: Iterable<string>): Promise<void> {
+  const blockLength = 1024 * 1024;
+  let position = 0;
+  let block = "";
+  // A write with a position does not move the offset.
+  const flush = async (): Promise<void> => {
+    const bytes = Buffer.from(block);
+    block = "";
+    for (let done = 0; done < bytes.length; ) {
+      const { bytesWritten } = await file.write(bytes, done, bytes.length - done, position);
+      done += bytesWritten;
+      position += bytesWritten;
+    }
+  };
+  try {
+    for (const chunk of chunks) {
+      block += chunk;
+      if (block.length >= blockLength) await flush();
+    }
+    await flush();
+  } catch (cause) {
+    throw new CalloutError("INPUT_FAILED", "cannot write the program's input", { cause });
   }
 }
 

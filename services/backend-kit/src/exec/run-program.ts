@@ -1,17 +1,6 @@
 import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process";
 import { Readable } from "node:stream";
 
-/**
- * A cgroup for one run of a program. Killing it reaches every descendant of the program, also one that has left the
- * process group with setsid.
- */
-export interface ProgramCgroup {
-  /** Calls `spawn` with this process in the cgroup, so that the child starts there. */
-  start<T>(spawn: () => T): T;
-  /** Sends SIGKILL to every process in the cgroup. Never throws. */
-  kill(): void;
-}
-
 /** Options of {@link runProgram}. */
 export interface ProgramOptions {
   /** Time after which the program is killed, in milliseconds. */
@@ -31,8 +20,6 @@ export interface ProgramOptions {
   readonly maxOutputBytes?: number | undefined;
   /** Time between SIGTERM and SIGKILL when the program is stopped, in milliseconds. Default 0: SIGKILL at once. */
   readonly graceMs?: number | undefined;
-  /** The program starts in this cgroup, which is killed when the process group is. Default: in our own cgroup. */
-  readonly cgroup?: ProgramCgroup | undefined;
   /** Stops the program. Default: only its time limit does. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -56,25 +43,23 @@ const defaultOutputBytes = 256 * 1024 * 1024;
 const maxErrorLength = 4 * 1024;
 
 /**
- * Runs a program to its end. The kit and all backends that run programs (conntrack, iptables, nft, the user's program
- * of `callout`) call it, so that limits, cancellation and cleanup are the same everywhere.
+ * Runs a program to its end. Limits, cancellation and cleanup are the same for tools and for users' programs.
  *
  * The program gets a process group of its own, which is killed as a whole when the program is stopped, and when our
  * process exits meanwhile; Ctrl-C in a terminal does not reach it. Processes that a program leaves behind when it exits
- * by itself are left alone. A process that has left the group is reached only through `cgroup`.
+ * by itself are left alone, and so are processes that have left the group.
  *
  * Never rejects. *Bound:* `maxOutputBytes` of output, 4 KiB of standard error.
  */
 export function runProgram(command: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
-  const { timeoutMs, env, stdin = "", stdout, stderr, graceMs = 0, cgroup, signal } = options;
+  const { timeoutMs, env, stdin = "", stdout, stderr, graceMs = 0, signal } = options;
   const [program = "", ...args] = command;
   if (signal?.aborted === true) return Promise.resolve({ kind: "stopped", reason: "aborted", stderr: "" });
   const spawned: SpawnOptions = { env, detached: true, stdio: [pipeOr(stdin), pipeOr(stdout), stderr ?? "pipe"] };
   return new Promise((resolve) => {
-    const start = (): ChildProcess => spawn(program, args, spawned);
     let child: ChildProcess;
     try {
-      child = cgroup === undefined ? start() : cgroup.start(start);
+      child = spawn(program, args, spawned);
     } catch (cause) {
       // Node.js throws some errors instead of emitting them, for example ENOTDIR and E2BIG.
       resolve({ kind: "not-started", cause: cause as NodeJS.ErrnoException });
@@ -84,7 +69,6 @@ export function runProgram(command: readonly string[], options: ProgramOptions):
     let graceTimer: NodeJS.Timeout | undefined;
     const kill = (): void => {
       killGroup(child, "SIGKILL");
-      cgroup?.kill();
       // A process outside the group may hold the other ends of the pipes, and "close" would wait for it.
       child.stdout?.destroy();
       child.stderr?.destroy();
@@ -160,7 +144,7 @@ function collectOutput(child: ChildProcess, options: ProgramOptions, onFlood: ()
 function writeInput({ stdin }: ChildProcess, text: string): void {
   // A program that stops early does not read the rest; its exit status says so.
   stdin?.on("error", () => undefined);
-  // Undefined if the process could not be started for lack of files.
+  // Undefined when spawn fails with EMFILE.
   if (stdin) Readable.from(blocksOf(text)).pipe(stdin);
 }
 
