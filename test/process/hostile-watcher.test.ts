@@ -23,9 +23,7 @@ test.each([
     if (asked.index > 0) return silence(asked);
     return asked.stream < 2 ? endless(hasSync) : [reset, putService("a/good"), sync(1n, "j")];
   });
-  // An eighth of the heap, so that the load of the machine does not decide when garbage is collected.
-  const limits = ["--max-view-size", String(16 * 1024 * 1024)];
-  const args = ["--api", watcher.address, "--node-name", "n1", "--error-delay", "10ms", ...limits];
+  const args = ["--api", watcher.address, "--node-name", "n1", "--error-delay", "10ms"];
   const program = programs.start("services/backend-json/src/main.ts", args, {
     NODE_OPTIONS: "--max-old-space-size=128",
   });

@@ -68,7 +68,7 @@ const groups: Readonly<Record<string, Register>> = {
     const common = { log, metrics: registry };
     new ViewKeeper({ folder: "", nodeName: "", serviceProxyName: "", isConnected: () => false, ...common });
     new HealthCheckServers({ isProxyHealthy: () => true, ...common });
-    new StaleFlowCleaner(common);
+    new StaleFlowCleaner({ ...common, health: new Health(), errorDelayMs: 1_000 });
   },
   "service-proxy": (registry) => {
     new ProxyMetrics({ registry, families: [] });

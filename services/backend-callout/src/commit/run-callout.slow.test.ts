@@ -13,10 +13,7 @@ beforeAll(() => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 /** Runs a shell script and returns its output. */
-async function runScript(
-  script: string,
-  options: Partial<CalloutOptions> = {},
-): Promise<{ readonly stdout: string }> {
+async function runScript(script: string, options: Partial<CalloutOptions> = {}): Promise<{ readonly stdout: string }> {
   const path = join(folder, `output-${Math.random()}`);
   const outputFd = openSync(path, "w+");
   const base = {

@@ -4,7 +4,7 @@ import { type FileHandle, open, unlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import { CodedError } from "@kpng/process/coded-error.ts";
+import { CodedError } from "@kpng/process/process-error.ts";
 
 /** A failed run of the callout backend's program. Each code has a row in docs/errors.md. */
 export class CalloutError extends CodedError<"INPUT_FAILED" | "PROGRAM_FAILED"> {

@@ -6,7 +6,6 @@ import {
   type RuleSet,
   transactionStart,
 } from "@kpng/backend-kit/proxy/rule-set.ts";
-import type { GuardedSysctl } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
@@ -26,7 +25,6 @@ import {
 import { listDifferences } from "../diff/list-differences.ts";
 import { adoptChains } from "../read/canonical-rule.ts";
 import { type InstalledRules, InstalledRulesReader, isReached } from "../read/installed-rules.ts";
-import { BackendIptablesError } from "../read/tools.ts";
 import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
 import { makeRenderOptions, type RenderOptions, type RuleSettings } from "../render/render-options.ts";
 import { type ChainBody, type ChainId, chainId, splitChainId, tables } from "../render/rule.ts";
@@ -46,8 +44,8 @@ export interface IptablesRuleSetOptions {
   readonly family: Family;
   readonly settings: RuleSettings;
   readonly kernel: Kernel;
-  /** The sysctl route_localnet, for IPv4. Default: it is not changed. */
-  readonly localnet?: Pick<GuardedSysctl, "guard" | "afterCommit"> | undefined;
+  /** Called after each comparison of all rules, when they are in force. Must not reject. Default: nothing is done. */
+  readonly onInstalled?: (() => Promise<void>) | undefined;
   /** Whether conntrack is liberal now; see `RenderOptions`. Default: returns false. */
   readonly isConntrackLiberal?: (() => Promise<boolean>) | undefined;
   readonly log: Log;
@@ -91,10 +89,6 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return this.#options.family;
   }
 
-  get guardedSysctl(): Pick<GuardedSysctl, "afterCommit"> | undefined {
-    return this.#options.localnet;
-  }
-
   get desired(): RuleList {
     return listRules(() => this.wanted);
   }
@@ -124,9 +118,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const isFull = held === undefined || touched === "all";
     const changed = await putPlan(plan, isFull ? "all" : touched, wanted, options);
     if (this.#committed === undefined || isFull) {
-      const result = await this.#compareAll(wanted, options, stages);
-      // Services are served although the table cannot be compared; the drift check reports why.
-      return result.kind === "compared" ? result.change : result.caughtUp;
+      return await this.#compareAll(wanted, options, stages);
     }
     const change = diffChains(this.#committed, wanted.bodies, changed);
     return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
@@ -135,9 +127,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   async repair(stages?: SyncStages): Promise<IptablesChange> {
     const [wanted, options] = [this.#wanted, this.#render?.value];
     if (wanted === undefined || options === undefined) throw new Error("repair before the first sync");
-    const result = await this.#compareAll(wanted, options, stages);
-    if (result.kind === "unreadable") throw result.error;
-    return result.change;
+    return await this.#compareAll(wanted, options, stages);
   }
 
   async isInstalled(): Promise<boolean> {
@@ -145,28 +135,13 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   async #makeRenderOptions(node: NodePlan): Promise<RenderOptions> {
-    const { settings, localnet, isConntrackLiberal } = this.#options;
-    return makeRenderOptions(settings, node, {
-      isConntrackLiberal: (await isConntrackLiberal?.()) ?? false,
-      localnetGuard: localnet?.guard,
-    });
+    const { settings, isConntrackLiberal } = this.#options;
+    return makeRenderOptions(settings, node, { isConntrackLiberal: (await isConntrackLiberal?.()) ?? false });
   }
 
-  /**
-   * Compares all installed chains with the wanted ones and commits the difference; `found` are the installed chains. If
-   * the tools cannot print a table, it compares with the chains of the last commit instead.
-   */
-  async #compareAll(wanted: DesiredChains, options: RenderOptions, stages?: SyncStages): Promise<Comparison> {
-    const committedBefore = this.#committed;
-    let installed: InstalledRules;
-    try {
-      installed = await this.#forgetOnFailure(this.#read(wanted.bodies));
-    } catch (error) {
-      const isIncompatible = error instanceof BackendIptablesError && error.code === "TABLE_INCOMPATIBLE";
-      if (!isIncompatible || committedBefore === undefined) throw error;
-      return { kind: "unreadable", caughtUp: await this.#catchUp(committedBefore, wanted, stages), error };
-    }
-    const { chains, jumps, busy } = installed;
+  /** Compares all installed chains with the wanted ones and commits the difference. */
+  async #compareAll(wanted: DesiredChains, options: RenderOptions, stages?: SyncStages): Promise<IptablesChange> {
+    const { chains, jumps, busy } = await this.#forgetOnFailure(this.#read(wanted.bodies));
     const found = adoptChains(chains, wanted.bodies);
     if (this.#options.isReadOnly === true) this.#found = found;
     const committed = new Map(found);
@@ -174,17 +149,8 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const jumpLines = diffJumps(jumps, renderJumps(options));
     const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines, busy);
     const change = await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages));
-    return { kind: "compared", change };
-  }
-
-  /** Commits the difference from the last commit without a comparison, so that Services are still served. */
-  #catchUp(
-    committed: Map<ChainId, ChainBody>,
-    wanted: DesiredChains,
-    stages: SyncStages | undefined,
-  ): Promise<IptablesChange> {
-    const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
-    return this.#forgetOnFailure(this.#commit(committed, diffChains(committed, wanted.bodies, ids), "partial", stages));
+    await this.#options.onInstalled?.();
+    return change;
   }
 
   /** If `work` fails, the installed rules are unknown. Until it ends, inspection shows the rules from before. */
@@ -229,11 +195,6 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return change;
   }
 }
-
-/** Result of a comparison: the committed change; "unreadable" if the installed rules could not be read. */
-type Comparison =
-  | { readonly kind: "compared"; readonly change: IptablesChange }
-  | { readonly kind: "unreadable"; readonly caughtUp: IptablesChange; readonly error: BackendIptablesError };
 
 /** A change of the iptables rules of one family; the result of a sync or repair. */
 export interface IptablesChange extends RuleChange {

@@ -1,5 +1,5 @@
 import type { OpenRuleSets, ProxyHost } from "@kpng/backend-kit/proxy/proxy-spec.ts";
-import { conntrackLiberal, GuardedSysctl, routeLocalnet, type Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
+import { conntrackLiberal, routeLocalnet, type Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { scanRules } from "../read/read-rules.ts";
 import {
@@ -11,7 +11,6 @@ import {
   type Tools,
   type Variant,
 } from "../read/tools.ts";
-import { localnetMarker } from "../render/fixed-chains.ts";
 import type { RuleSettings } from "../render/render-options.ts";
 import { type IptablesChange, IptablesRuleSet, type Kernel } from "./iptables-rule-set.ts";
 import { observeRules } from "./observe-rules.ts";
@@ -35,16 +34,13 @@ export async function openRuleSets(options: OpenOptions, host: ProxyHost): Promi
   for (const tools of await openTools(variant, runTool, host.log)) {
     const { family } = tools;
     const log = host.log.with({ family });
-    const kernel = openKernel(tools, host);
-    const { read } = kernel;
-    const isWanted = host.settings.isLoopbackNodePorts;
+    const needsLocalnet = family === "v4" && host.settings.isLoopbackNodePorts && !isReadOnly;
     ruleSets.push(
       new IptablesRuleSet({
         family,
         settings,
-        kernel,
-        localnet:
-          family === "v4" ? await openRouteLocalnet({ isWanted, read, isReadOnly, sysctls, log: host.log }) : undefined,
+        kernel: openKernel(tools, host),
+        onInstalled: needsLocalnet ? () => setRouteLocalnet(sysctls, log) : undefined,
         isConntrackLiberal: async () => ((await sysctls.read(conntrackLiberal)) ?? 0) !== 0,
         log,
         isReadOnly,
@@ -118,80 +114,38 @@ function describeLine(transaction: string, output: string): string {
   return line === undefined ? "" : ` at line ${number} "${line.slice(0, 400)}"`;
 }
 
-/** Passes the output of iptables-save for IPv4 to `take`, in pieces cut anywhere. */
-type ReadRules = (take: (text: string) => void) => Promise<void>;
-
-interface RouteLocalnetOptions {
-  /** Whether node ports on localhost are served. */
-  readonly isWanted: boolean;
-  readonly read: ReadRules;
-  /** Whether the sysctl must not be changed: for `--diff` and `--dry-run`. */
-  readonly isReadOnly: boolean;
-  readonly sysctls: Sysctls;
-  readonly log: Log;
-}
-
-const stays = "route_localnet stays set; keeping the rules that guard 127.0.0.1";
-
 /**
- * Returns the object that sets and resets the sysctl `route_localnet` of this node.
- *
- * Node ports on 127.0.0.1 need the sysctl. Without the guard, a rule in filter INPUT, it opens every service bound to
- * 127.0.0.1 to the node's neighbours (CVE-2020-8558). The returned object therefore sets the sysctl only after the
- * guard is committed.
+ * Sets the sysctl `route_localnet` of this node, which node ports on 127.0.0.1 need. Call it only while the chain
+ * LOCALNET guards that address. Never rejects.
  */
-export function openRouteLocalnet(options: RouteLocalnetOptions): Promise<GuardedSysctl> {
-  return GuardedSysctl.open({
-    ...options,
-    name: routeLocalnet,
-    isRecorded: () => hasMarker(options.read),
-    onNotSet: "node ports on 127.0.0.1 will not work",
-    onNotReset: stays,
-  });
-}
-
-/** Whether the installed rules say that an earlier run of kpng set the sysctl. */
-async function hasMarker(read: ReadRules): Promise<boolean> {
-  let isFound = false;
-  let rest = "";
-  const take = (text: string): void => {
-    const all = rest + text;
-    isFound ||= all.includes(localnetMarker);
-    rest = all.slice(-localnetMarker.length);
-  };
-  await read(take).catch((error: unknown) => {
-    // The sync reports it, and retries until the table can be read. The marker is most likely in the other table.
-    if (!(error instanceof BackendIptablesError && error.code === "TABLE_INCOMPATIBLE")) throw error;
-  });
-  return isFound;
+async function setRouteLocalnet(sysctls: Sysctls, log: Log): Promise<void> {
+  await sysctls
+    .ensure(routeLocalnet, 1)
+    .catch((error: unknown) => log.error("node ports on 127.0.0.1 will not work", { reason: reasonOf(error) }));
 }
 
 /**
  * Resets the sysctl before `removeRules` removes the chains with prefix `prefix`, the guard among them. Returns whether
- * the guard may be removed.
+ * the guard may be removed: not if the sysctl cannot be reset.
  *
- * The sysctl stays as it is if kpng did not set it, or if another kpng instance or kube-proxy still guards 127.0.0.1 on
- * this node. If it cannot be reset, the guard must stay.
+ * The sysctl stays as it is if another kpng instance or kube-proxy still needs it on this node.
  *
  * `saved` is the output of iptables-save for IPv4, of all variants together.
  */
 export async function resetBeforeCleanup(saved: string, prefix: string, sysctls: Sysctls, log: Log): Promise<boolean> {
-  const lines = saved.split("\n");
-  const guards = lines.filter((line) => line.includes(localnetMarker));
-  const isOurs = guards.some((line) => line.startsWith(`-A ${prefix}`));
-  const isGuardedByOthers =
-    guards.some((line) => !line.startsWith(`-A ${prefix}`)) ||
-    (saved.includes(":KUBE-NODEPORTS") &&
-      lines.some(
-        (line) => line.startsWith("-A KUBE-FIREWALL") && line.includes("block incoming localnet connections"),
-      ));
-  if (!isOurs || isGuardedByOthers || (await sysctls.read(routeLocalnet)) === 0) return true;
+  const guards = [...saved.matchAll(/^-A (\S+).*block incoming localnet connections/gm)].map(([, chain = ""]) => chain);
+  const isOurs = guards.includes(`${prefix}LOCALNET`);
+  // kubelet has the rule in KUBE-FIREWALL, too.
+  const isNeededByOthers = guards.some((chain) =>
+    chain === "KUBE-FIREWALL" ? saved.includes(":KUBE-NODEPORTS") : chain !== `${prefix}LOCALNET`,
+  );
+  if (!isOurs || isNeededByOthers || (await sysctls.read(routeLocalnet)) === 0) return true;
   try {
     await sysctls.ensure(routeLocalnet, 0);
-    log.info("route_localnet reset to 0, as before kpng set it");
+    log.info("route_localnet reset to 0");
     return true;
   } catch (error) {
-    log.error(stays, { reason: reasonOf(error) });
+    log.error("route_localnet stays set; keeping the rules that guard 127.0.0.1", { reason: reasonOf(error) });
     return false;
   }
 }

@@ -1,4 +1,3 @@
-import { builtInChains } from "../render/fixed-chains.ts";
 import { type Table, tables } from "../render/rule.ts";
 import { BackendIptablesError, type RunTool, type Tools } from "./tools.ts";
 
@@ -31,7 +30,12 @@ export async function scanRules(tools: Tools, run: RunTool, take: (text: string)
   }
   if (stdout !== "") onOutput(stdout);
   const [table] = finder.tables;
-  if (table !== undefined) throw await incompatibleError(table, tools, run);
+  if (table === undefined) return;
+  const nftTable = `${tools.family === "v4" ? "ip" : "ip6"} ${table}`;
+  throw new BackendIptablesError(
+    "TABLE_INCOMPATIBLE",
+    `${tools.save} cannot print table ${table}: a program added rules with nft. Move them to a table of their own ("nft -a list table ${nftTable}" shows them, "nft delete rule ${nftTable} CHAIN handle N" deletes one)`,
+  );
 }
 
 /**
@@ -63,25 +67,4 @@ export function findIncompatibleTables(): IncompatibleTables {
       rest = all.slice(Math.max(all.length - maxNoticeLength, all.lastIndexOf("\n") + 1));
     },
   };
-}
-
-/**
- * Returns the error for a table, with the built-in chains that have the unreadable rules, as far as these can be found.
- */
-export async function incompatibleError(
-  table: Table,
-  { family, save }: Pick<Tools, "family" | "save">,
-  run: RunTool,
-): Promise<BackendIptablesError> {
-  const chains: string[] = [];
-  for (const chain of builtInChains[table]) {
-    const { exitCode } = await run([save.replace(/-save$/, ""), "-t", table, "-S", chain]);
-    if (exitCode !== 0) chains.push(chain);
-  }
-  const where = chains.length === 0 ? "" : `, in chain ${chains.join(" and ")}`;
-  const nftTable = `${family === "v4" ? "ip" : "ip6"} ${table}`;
-  return new BackendIptablesError(
-    "TABLE_INCOMPATIBLE",
-    `${save} cannot print table ${table}: a program added rules with nft${where}. Move them to a table of their own ("nft -a list table ${nftTable}" shows them, "nft delete rule ${nftTable} CHAIN handle N" deletes one)`,
-  );
 }

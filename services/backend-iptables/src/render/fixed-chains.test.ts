@@ -44,18 +44,13 @@ test("the mark has the bit that was asked for, and is taken away before the masq
   ]);
 });
 
-test("the guard of 127.0.0.1 is rendered for IPv4 while route_localnet is set, and records whether kpng set it", () => {
+test("the guard of 127.0.0.1 is rendered for IPv4", () => {
   expect(fixed("filter KPNG-LOCALNET")).toHaveLength(1);
-  const guard = (localnetGuard: "ours" | "others") =>
-    renderFixedChains(renderOptions({ localnetGuard })).get("filter KPNG-LOCALNET")?.head[0];
-  expect(guard("others")).not.toContain("kpng set route_localnet");
-  expect(guard("ours")).toContain("kpng set route_localnet");
-  expect(fixed("filter KPNG-LOCALNET", { localnetGuard: "none" })).toBeUndefined();
   expect(fixed("filter KPNG-LOCALNET", { node: { family: "v6" } })).toBeUndefined();
 });
 
 test("every jump leads to a chain that exists", () => {
-  for (const parts of [{}, { localnetGuard: "none" as const }, { family: "v6" as const }]) {
+  for (const parts of [{}, { node: { family: "v6" as const } }]) {
     const chains = renderFixedChains(renderOptions(parts));
     for (const [id, jumps] of renderJumps(renderOptions(parts))) {
       for (const jump of jumps) {

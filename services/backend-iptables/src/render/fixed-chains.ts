@@ -1,6 +1,6 @@
 import type { ChainNames, FixedChain } from "./chains.ts";
 import type { RenderOptions } from "./render-options.ts";
-import { type ChainId, chainId, comment, host, markBits, masquerade, rule, type Table } from "./rule.ts";
+import { type ChainId, chainId, comment, host, markBits, masquerade, rule } from "./rule.ts";
 
 /** The rules of a chain that do not depend on the Services: before and after the rules of the Services. */
 export interface FixedRules {
@@ -34,7 +34,7 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
         tail: [],
       },
     ],
-    ...(options.localnetGuard === "none" ? [] : [[filter("LOCALNET"), localnet(options)] as const]),
+    ...(options.node.family === "v6" ? [] : [[filter("LOCALNET"), localnet] as const]),
     [nat("SERVICES"), { head: [], tail: nodePortJumps(options) }],
     [nat("NODEPORTS"), none],
     [nat("MARK-MASQ"), { head: [`-j MARK --set-xmark ${mark}`], tail: [] }],
@@ -55,21 +55,21 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
   ]);
 }
 
-/** Part of the comment of the guard's rule if kpng set route_localnet, so that a later cleanup resets it. */
-export const localnetMarker = "kpng set route_localnet";
-
 /**
- * Renders the chain LOCALNET, which guards 127.0.0.1. Node ports on 127.0.0.1 need the sysctl route_localnet, which
- * would let neighbours reach what listens there (CVE-2020-8558). Source: kube-proxy's and kubelet's KUBE-FIREWALL.
+ * The chain LOCALNET, which guards 127.0.0.1: node ports there need the sysctl route_localnet, which would let
+ * neighbours reach what listens at that address (CVE-2020-8558). It is always there, so that the sysctl is never set
+ * without it. Source: kube-proxy's and kubelet's KUBE-FIREWALL.
  */
-function localnet({ localnetGuard }: RenderOptions): FixedRules {
-  const drop = rule(
-    "! -s 127.0.0.0/8 -d 127.0.0.0/8",
-    comment(`block incoming localnet connections${localnetGuard === "ours" ? `; ${localnetMarker}` : ""}`),
-    "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
-  );
-  return { head: [drop], tail: [] };
-}
+const localnet: FixedRules = {
+  head: [
+    rule(
+      "! -s 127.0.0.0/8 -d 127.0.0.0/8",
+      comment("block incoming localnet connections"),
+      "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+    ),
+  ],
+  tail: [],
+};
 
 /**
  * Renders the jumps to NODEPORTS. They are the last rules of SERVICES: an address of a Service may be one of the node's
@@ -86,31 +86,24 @@ function nodePortJumps({ names, node }: RenderOptions): readonly string[] {
   return nodePortAddresses.map((address) => rule(`-d ${host(family, address)}`, note, jump));
 }
 
-/** Built-in chains that contain our jumps. */
-export const builtInChains: Readonly<Record<Table, readonly string[]>> = {
-  filter: ["INPUT", "FORWARD", "OUTPUT"],
-  nat: ["PREROUTING", "OUTPUT", "POSTROUTING"],
-};
-
 /**
  * Renders our jumps at the beginning of each built-in chain, in the order in which packets meet them. Source:
  * kube-proxy `iptables/proxier.go`, iptablesJumpChains. The README gives the reason for each.
  */
-export function renderJumps(options: RenderOptions): ReadonlyMap<ChainId, readonly string[]> {
-  const { names } = options;
+export function renderJumps({ names, node }: RenderOptions): ReadonlyMap<ChainId, readonly string[]> {
   const isNew = "-m conntrack --ctstate NEW";
   const firewall = jump(names, isNew, "kpng load balancer firewall", "PROXY-FIREWALL");
   const services = jump(names, isNew, "kpng service portals", "SERVICES");
   const external = jump(names, isNew, "kpng externally-visible service portals", "EXTERNAL-SERVICES");
   const portals = jump(names, "", "kpng service portals", "SERVICES");
-  const localnet = options.localnetGuard === "none" ? [] : [jump(names, "", "kpng localnet firewall", "LOCALNET")];
+  const guard = node.family === "v6" ? [] : [jump(names, "", "kpng localnet firewall", "LOCALNET")];
   return new Map([
     [
       chainId("filter", "INPUT"),
-      [...localnet, firewall, jump(names, "", "kpng health check service ports", "NODEPORTS"), external],
+      [...guard, firewall, jump(names, "", "kpng health check service ports", "NODEPORTS"), external],
     ],
     [chainId("filter", "FORWARD"), [firewall, jump(names, "", "kpng forwarding rules", "FORWARD"), services, external]],
-    [chainId("filter", "OUTPUT"), [...localnet, firewall, services]],
+    [chainId("filter", "OUTPUT"), [...guard, firewall, services]],
     [chainId("nat", "PREROUTING"), [portals]],
     [chainId("nat", "OUTPUT"), [portals]],
     [chainId("nat", "POSTROUTING"), [jump(names, "", "kpng postrouting rules", "POSTROUTING")]],

@@ -18,7 +18,6 @@ export function renderOptions({ node, ...parts }: OptionParts = {}): RenderOptio
     node: nodePlan(node),
     names: chainNames("KPNG-"),
     masqueradeMark: 0x4000,
-    localnetGuard: node?.family === "v6" ? "none" : "others",
     isConntrackLiberal: false,
     ...parts,
   };

@@ -1,12 +1,5 @@
 import { expect, test } from "vitest";
-import {
-  objectNames,
-  parseServer,
-  recordElement,
-  recordIn,
-  setCreation,
-  setName,
-} from "../render/kernel-objects.ts";
+import { objectNames, parseServer, recordElement, recordIn, setCreation, setName } from "../render/kernel-objects.ts";
 import { useTools } from "../testing/use-tools.ts";
 import { parseConnectionCounts, readConnectionCounts } from "./connection-counts.ts";
 import { isRecorded, parseAddresses, parseLink, parseServers, parseSets, readObjects } from "./read-objects.ts";

@@ -9,7 +9,7 @@ import {
   statusServerOptions,
 } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
-import { defaultMessageBytes, defaultViewBytes } from "../receive/item-limits.ts";
+import { defaultMessageBytes } from "../receive/item-limits.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendContext } from "./backend-command.ts";
 
@@ -41,13 +41,6 @@ export const connectionOptions: readonly OptionSpec[] = [
     parse: (text, previous) => (previous === standardApi || previous === undefined ? text : `${previous},${text}`),
   },
   maxMessageOption,
-  {
-    flags: "--max-view-size <bytes>",
-    isExpert: true,
-    description:
-      "maximum memory that the node's view may take, and each batch of changes (default: a third of the memory limit)",
-    parse: parseMemory("--max-view-size"),
-  },
 ];
 
 /**
@@ -117,18 +110,15 @@ export function readFollowOptions(
   | "serviceProxyName"
   | "acceptOlderAfterMs"
   | "maxMessageBytes"
-  | "maxViewBytes"
   | "errorDelayMs"
   | "isOnce"
   | "firstViewLimitMs"
   | "inspectSocket"
 > {
-  const memoryBytes = memoryLimitBytes();
   return {
     nodeName: String(options.nodeName),
     serviceProxyName: String(options.serviceProxyName),
-    maxMessageBytes: Number(options.maxMsgSize ?? defaultMessageBytes(memoryBytes)),
-    maxViewBytes: Number(options.maxViewSize ?? defaultViewBytes(memoryBytes)),
+    maxMessageBytes: Number(options.maxMsgSize ?? defaultMessageBytes(memoryLimitBytes())),
     errorDelayMs: Number(options.errorDelay),
     acceptOlderAfterMs: Number(options.acceptOlderAfter),
     isOnce: options.once === true,

@@ -1,4 +1,7 @@
+import { families } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { createReadableLog } from "../testing/steps.ts";
@@ -32,9 +35,11 @@ function play(table: string[]) {
   };
   const { log, lines } = createReadableLog();
   const metrics = new Registry();
-  const cleaner = new StaleFlowCleaner({ log, metrics, tool });
-  const clean = (services: readonly (typeof dns)[], changed: "all" | readonly `${string}/${string}`[]) =>
-    cleaner.clean({ view: view(services), changed, isNodePortAddress: () => false }, never);
+  const cleaner = new StaleFlowCleaner({ log, metrics, tool, health: new Health(), errorDelayMs: 10 });
+  const clean = (services: readonly (typeof dns)[], changed: "all" | readonly ServiceKey[]) => {
+    const request = { view: view(services), changed: changed === "all" ? changed : new Set(changed) } as const;
+    return cleaner.clean({ ...request, isNodePortAddress: () => false, families }, never);
+  };
   return { passes, lines, metrics, clean, cleaner, tool, fail: (error?: Error) => (failure = error) };
 }
 
@@ -59,19 +64,11 @@ test.each([
   expect(table).toEqual([]);
 });
 
-test("flows of a Service that was deleted while the program did not run are deleted", async () => {
-  const table = ["10.1.0.1"];
-  const { clean, cleaner } = play(table);
-  cleaner.seed(view([dns]));
-  await clean([], "all");
-  expect(table).toEqual([]);
-});
-
 test("a missing program is logged once, counted, and the flows are deleted when it is installed", async () => {
   const table = ["10.1.0.1"];
   const { clean, fail, lines, metrics } = play(table);
   await clean([dns], "all");
-  fail(new BackendError("CONNTRACK_MISSING", "there is none"));
+  fail(new BackendError("CONNTRACK_FAILED", "there is none"));
   for (let sync = 0; sync < 3; sync++) expect((await clean([], ["a/dns"])).kind).toBe("failed");
   expect(lines.filter((line) => line.level === "error")).toMatchObject([
     { msg: "stale udp flows not deleted: trying again" },
@@ -83,36 +80,12 @@ test("a missing program is logged once, counted, and the flows are deleted when 
   expect(await metrics.metrics()).toContain('kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 1');
 });
 
-test("flows that were deleted before a deletion failed are counted", async () => {
-  const table = Array.from({ length: 120 }, (_, at) => `10.1.0.${at + 1}`);
-  const { clean, cleaner, tool, metrics } = play(table);
-  cleaner.seed(view([dns]));
-  const deleteUdp = tool.deleteUdp;
-  tool.deleteUdp = async (groups, signal) => {
-    if (table.length < 120) throw new Error("the kernel does not answer");
-    return await deleteUdp(groups, signal);
-  };
-  expect((await clean([], "all")).kind).toBe("failed");
-  expect(await metrics.metrics()).toContain(
-    'kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 50\n',
-  );
-});
-
-test("flows that the newest view needs again are kept, also if it arrives between two deletions", async () => {
-  const sources = Array.from({ length: 120 }, (_, at) => `10.1.0.${at + 1}`);
-  const all = service("a/dns", { ports: udp, endpoints: sources.map((address) => endpoint(address)) });
-  const none = view([service("a/dns", { ports: udp })]);
-  const table = [...sources];
-  const { cleaner, tool } = play(table);
-  let newest = none;
-  const deleteUdp = tool.deleteUdp;
-  tool.deleteUdp = async (groups, signal) => {
-    const count = await deleteUdp(groups, signal);
-    newest = view([all]);
-    return count;
-  };
-  await cleaner.clean({ view: none, changed: "all", isNodePortAddress: () => false, newest: () => newest }, never);
-  expect(table).toEqual(sources.slice(50));
+test("flows that the newest view needs again are kept", async () => {
+  const table = ["10.1.0.1", "10.1.0.2"];
+  const { clean, cleaner } = play(table);
+  cleaner.expect(view([dns]));
+  expect(await clean([service("a/dns", { ports: udp })], "all")).toEqual({ kind: "cleaned", deletedCount: 1 });
+  expect(table).toEqual(["10.1.0.1"]);
 });
 
 test("a Service whose external IP is another one's cluster IP does not keep UDP flows that it got there before", async () => {

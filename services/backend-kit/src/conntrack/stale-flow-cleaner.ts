@@ -7,7 +7,6 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { familyLabels, shortBuckets } from "../observe/proxy-metrics.ts";
-import { BackendError } from "../types/backend-error.ts";
 import {
   type ConntrackTool,
   createConntrackTool,
@@ -25,39 +24,26 @@ import {
 interface StaleFlowCleanerOptions {
   readonly log: Log;
   readonly metrics: Registry;
-  /** Default {@link createConntrackTool}. */
-  readonly tool?: ConntrackTool | undefined;
+  readonly health: Health;
+  /** First delay after a failure, in milliseconds; it doubles up to 30 s. */
+  readonly errorDelayMs: number;
+  /** Called once before the first search, when rules are installed: sets the limits of the conntrack table. */
+  readonly prepare?: (() => Promise<void>) | undefined;
   /** Returns the listeners of a proxy that carries traffic, as they are now. Default: none. */
   readonly listeners?: (() => UdpListeners) | undefined;
+  /** Default {@link createConntrackTool}. */
+  readonly tool?: ConntrackTool | undefined;
 }
 
-/** Argument of `StaleFlowCleaner.clean`. */
+/** A request for a search in the conntrack table, when rules of a view are installed. */
 interface CleanRequest {
-  /** The view whose rules are installed now. */
   readonly view: NodeView;
-  /** Services that changed since the last call, including deleted ones; "all" after a start or a full sync. */
-  readonly changed: Iterable<ServiceKey> | "all";
+  /** Services that changed since the last request, including deleted ones; "all" after a start or a full sync. */
+  readonly changed: ReadonlySet<ServiceKey> | "all";
   /** True for an address of this node on which node ports are served. */
   readonly isNodePortAddress: (address: string) => boolean;
-  /** Families whose rules are installed; flows of the others wait for a later call. Default both. */
-  readonly families?: readonly Family[] | undefined;
-  /**
-   * Returns the newest view, whose rules may have been installed since the call. It is asked before each deletion, and
-   * flows that it needs are kept. Default: `view`.
-   */
-  readonly newest?: (() => NodeView) | undefined;
-}
-
-/**
- * Number of groups of stale flows in one call of `ConntrackTool.deleteUdp`. Deleting hundreds of groups takes seconds,
- * so it is checked again before each call which of them are still stale.
- */
-const groupsPerDeletion = 50;
-
-interface CleanedView {
-  readonly frontends: Frontends;
-  readonly view: NodeView;
-  readonly newest: () => NodeView;
+  /** Families whose rules are installed; flows of the others wait for a later request. */
+  readonly families: readonly Family[];
 }
 
 /** Result of `StaleFlowCleaner.clean`. */
@@ -68,19 +54,28 @@ type CleanResult =
   /** The next call tries again. */
   | { readonly kind: "failed"; readonly reason: string };
 
+const healthPart = "conntrack";
+
 /**
  * Deletes conntrack entries that send a UDP client to an endpoint that is gone. Rules apply to new flows only, and an
- * entry does not time out while its client keeps sending. Entries of TCP and SCTP are never deleted. It combines three
- * parts: `ConntrackTool` reads and deletes entries, `udpFrontends` knows where Services answer, and `isStale` decides
- * about each entry.
+ * entry does not time out while its client keeps sending. Entries of TCP and SCTP are never deleted.
  *
- * `FlowCleaning` decides when to call `clean`: after syncs. The cleaner remembers previous frontends (addresses and
- * ports at which Services answered), so that flows of deleted Services are deleted, too.
+ * It runs beside the sync loop: reading a large conntrack table takes seconds, and rules must not wait for it. It
+ * remembers previous frontends (addresses and ports at which Services answered), so that flows of deleted Services are
+ * deleted, too. A failure is reported as the reason of the health part "conntrack", which stays healthy because rules do
+ * not depend on it, and the search is repeated with backoff.
+ *
+ * *Bound:* one request; requests that arrive during a search are merged.
  */
 export class StaleFlowCleaner {
   readonly #options: StaleFlowCleanerOptions;
   readonly #tool: ConntrackTool;
   readonly #metrics: ReturnType<typeof createMetrics>;
+  readonly #arrived = new Wakeup();
+  readonly #idled = new Wakeup();
+  #pending: CleanRequest | undefined;
+  #newest: NodeView | undefined;
+  #isBusy = false;
   #present: ReadonlySet<FrontendKey> = new Set();
   #udpServices: ReadonlySet<ServiceKey> = new Set();
   /** Previous frontends whose flows have not been examined; kept after a failure. */
@@ -93,28 +88,76 @@ export class StaleFlowCleaner {
     this.#options = options;
     this.#tool = options.tool ?? createConntrackTool();
     this.#metrics = createMetrics(options.metrics);
+    options.health.setReady(healthPart);
   }
 
-  /** Sets the view of the previous run, so that flows of Services deleted since then are found. */
-  seed(view: NodeView): void {
-    this.#remember(view, udpFrontends(view).keys());
+  /** Announces a view whose rules are about to be installed, so that no flow that it needs is deleted. */
+  expect(view: NodeView): void {
+    this.#newest = view;
   }
 
-  /** Never rejects, because stale flows must not make a sync fail. Calls must not overlap. */
+  /** Requests a search. Call it when the rules of the view are installed, in the families of the request. */
+  offer(request: CleanRequest): void {
+    this.#newest ??= request.view;
+    this.#pending = this.#pending === undefined ? request : merge(this.#pending, request);
+    this.#arrived.wake();
+  }
+
+  /** Searches when it is requested, until `signal` aborts. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { health, prepare, errorDelayMs } = this.#options;
+    const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
+    let isPrepared = false;
+    while (!signal.aborted) {
+      const request = this.#pending;
+      if (request === undefined) {
+        this.#idled.wake();
+        await this.#arrived.wait(signal);
+        continue;
+      }
+      this.#pending = undefined;
+      this.#isBusy = true;
+      if (!isPrepared) await prepare?.();
+      isPrepared = true;
+      const result = await this.clean(request, signal);
+      this.#isBusy = false;
+      if (result.kind !== "failed") {
+        backoff.reset();
+        health.setReady(healthPart);
+        continue;
+      }
+      if (signal.aborted) break;
+      health.set(healthPart, { isHealthy: true, isReady: true, reason: result.reason });
+      this.#idled.wake();
+      await waitMs(backoff.nextMs(), signal);
+      // Which Services are not examined yet is remembered.
+      this.offer({ ...(this.#pending ?? request), changed: new Set() });
+    }
+    this.#isBusy = false;
+    this.#idled.wake();
+  }
+
+  /** Resolves when no search is running or requested, after one that failed, or when `signal` aborts. */
+  async settled(signal: AbortSignal): Promise<void> {
+    if (this.#isBusy || this.#pending !== undefined) await this.#idled.wait(signal);
+  }
+
+  /** Searches once. Never rejects, because stale flows must not make a sync fail. Calls must not overlap. */
   async clean(request: CleanRequest, signal: AbortSignal): Promise<CleanResult> {
-    const { view, changed, isNodePortAddress, families: inForce = families, newest = () => view } = request;
+    const { view, changed, families: inForce } = request;
     const isConcerned = this.#concernsUdp(view, changed);
     if (!isConcerned && this.#due.size === 0) return { kind: "not-needed" };
     const listeners = this.#options.listeners?.();
     const present = udpFrontends(view, listeners);
-    this.#remember(view, present.keys());
+    const now = new Set(present.keys());
+    this.#gone = this.#gone.union(this.#present).difference(now);
+    this.#present = now;
+    this.#udpServices = new Set([...view.services].filter(([, service]) => hasUdpPort(service)).map(([key]) => key));
     if (isConcerned) for (const family of families) this.#due.add(family);
     let deletedCount = 0;
     try {
       for (const family of [...this.#due].filter((one) => inForce.includes(one))) {
-        const frontends = { present, gone: this.#gone, isNodePortAddress, listeners };
-        const isNeeded = this.#hasFrontends(family);
-        if (isNeeded) deletedCount += await this.#cleanFamily(family, { frontends, view, newest }, signal);
+        if (this.#hasFrontends(family)) deletedCount += await this.#cleanFamily(family, request, present, signal);
         this.#due.delete(family);
         this.#gone = new Set([...this.#gone].filter((frontend) => familyOfFrontend(frontend) !== family));
       }
@@ -127,62 +170,51 @@ export class StaleFlowCleaner {
     return { kind: "cleaned", deletedCount };
   }
 
-  #concernsUdp(view: NodeView, changed: Iterable<ServiceKey> | "all"): boolean {
+  #concernsUdp(view: NodeView, changed: ReadonlySet<ServiceKey> | "all"): boolean {
     if (changed === "all") return this.#udpServices.size > 0 || [...view.services.values()].some(hasUdpPort);
     for (const key of changed) if (this.#udpServices.has(key) || hasUdpPort(view.services.get(key))) return true;
     return false;
-  }
-
-  #remember(view: NodeView, present: Iterable<FrontendKey>): void {
-    const now = new Set(present);
-    this.#gone = this.#gone.union(this.#present).difference(now);
-    this.#present = now;
-    this.#udpServices = new Set([...view.services].filter(([, service]) => hasUdpPort(service)).map(([key]) => key));
   }
 
   #hasFrontends(family: Family): boolean {
     return [...this.#present, ...this.#gone].some((frontend) => familyOfFrontend(frontend) === family);
   }
 
-  async #cleanFamily(family: Family, { frontends, view, newest }: CleanedView, signal: AbortSignal): Promise<number> {
-    const { log } = this.#options;
+  async #cleanFamily(
+    family: Family,
+    { view, isNodePortAddress }: CleanRequest,
+    present: Frontends["present"],
+    signal: AbortSignal,
+  ): Promise<number> {
     const startMs = performance.now();
+    const frontends = { present, gone: this.#gone, isNodePortAddress, listeners: this.#options.listeners?.() };
     const stale = new StaleGroups();
     await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.add(flow), signal);
-    const { groups } = stale;
-    const labels = { ip_family: familyLabels[family] };
-    // The series exists before the first flow is deleted.
-    this.#metrics.deleted.inc(labels, 0);
-    let deletedCount = 0;
-    let decided: CleanedView = { frontends, view, newest };
-    for (let at = 0; at < groups.length; at += groupsPerDeletion) {
-      // Rules may have been installed during the search or the last deletion, and flows that began with them must stay.
-      const latest = newest();
-      if (latest !== decided.view) {
-        const listeners = this.#options.listeners?.();
-        const present = udpFrontends(latest, listeners);
-        decided = { frontends: { ...frontends, present, listeners }, view: latest, newest };
-      }
-      const chunk = groups.slice(at, at + groupsPerDeletion);
-      const due = decided.view === view ? chunk : chunk.filter((flow) => isStale(flow, decided.frontends));
-      const count = await this.#tool.deleteUdp(due, signal);
-      // At once, because the next deletion may fail.
-      this.#metrics.deleted.inc(labels, count);
-      deletedCount += count;
-    }
+    // Rules may have been installed during the search, and flows that began with them must stay.
+    const latest = this.#newest ?? view;
+    const listeners = this.#options.listeners?.();
+    const isSame = latest === view;
+    const current = isSame ? frontends : { ...frontends, listeners, present: udpFrontends(latest, listeners) };
+    const count = await this.#tool.deleteUdp(
+      stale.groups.filter((flow) => isStale(flow, current)),
+      signal,
+    );
     const elapsedMs = performance.now() - startMs;
+    const labels = { ip_family: familyLabels[family] };
+    this.#metrics.deleted.inc(labels, count);
     this.#metrics.seconds.observe(labels, elapsedMs / 1_000);
-    if (deletedCount > 0)
-      log.info("stale udp flows deleted", { family, deletedCount, elapsedMs: Math.round(elapsedMs) });
-    return deletedCount;
+    if (count > 0) {
+      const fields = { family, deletedCount: count, elapsedMs: Math.round(elapsedMs) };
+      this.#options.log.info("stale udp flows deleted", fields);
+    }
+    return count;
   }
 
   #fail(error: unknown): CleanResult {
     const reason = reasonOf(error);
-    // A missing program stays missing; log it once, not after each sync.
-    const failure = error instanceof BackendError && error.code === "CONNTRACK_MISSING" ? error.code : reason;
-    if (failure !== this.#lastFailure) this.#options.log.error("stale udp flows not deleted: trying again", { reason });
-    this.#lastFailure = failure;
+    // A missing program stays missing; it is logged once, not after each sync.
+    if (reason !== this.#lastFailure) this.#options.log.error("stale udp flows not deleted: trying again", { reason });
+    this.#lastFailure = reason;
     this.#metrics.failures.inc();
     this.#metrics.isWorking.set(0);
     return { kind: "failed", reason };
@@ -219,94 +251,7 @@ function createMetrics(registry: Registry) {
   };
 }
 
-/** Options of {@link FlowCleaning}. */
-interface FlowCleaningOptions {
-  readonly cleaner: Pick<StaleFlowCleaner, "clean">;
-  readonly health: Health;
-  /** First delay after a failure, in milliseconds; it doubles up to 30 s. */
-  readonly errorDelayMs: number;
-  /** Called once before the first search, when rules are installed: sets the limits of the conntrack table. */
-  readonly prepare: () => Promise<void>;
-}
-
-const healthPart = "conntrack";
-
-/**
- * Runs `StaleFlowCleaner` beside the sync loop: reading a large conntrack table takes seconds, and rules must not wait
- * for it. `AfterCommit` requests a search after each commit.
- *
- * A failure is reported as the reason of the health part "conntrack", which stays healthy because rules do not depend
- * on it, and the search is repeated with backoff.
- *
- * *Bound:* one request; requests that arrive during a search are merged.
- */
-export class FlowCleaning {
-  readonly #options: FlowCleaningOptions;
-  readonly #arrived = new Wakeup();
-  readonly #idled = new Wakeup();
-  #pending: CleanRequest | undefined;
-  #newest: NodeView | undefined;
-  #isBusy = false;
-
-  constructor(options: FlowCleaningOptions) {
-    this.#options = options;
-    options.health.setReady(healthPart);
-  }
-
-  /** Announces a view whose rules are about to be installed, so that no flow that it needs is deleted. */
-  expect(view: NodeView): void {
-    this.#newest = view;
-  }
-
-  /** Requests a search. Call it when the rules of the view are installed, in the families of the request. */
-  offer(request: Omit<CleanRequest, "newest">): void {
-    this.#newest ??= request.view;
-    this.#pending = this.#pending === undefined ? request : merge(this.#pending, request);
-    this.#arrived.wake();
-  }
-
-  /** Searches when it is requested, until `signal` aborts. */
-  async run(signal: AbortSignal): Promise<void> {
-    const { cleaner, health, prepare, errorDelayMs } = this.#options;
-    const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
-    let isPrepared = false;
-    while (!signal.aborted) {
-      const request = this.#pending;
-      if (request === undefined) {
-        this.#idled.wake();
-        await this.#arrived.wait(signal);
-        continue;
-      }
-      this.#pending = undefined;
-      this.#isBusy = true;
-      if (!isPrepared) await prepare();
-      isPrepared = true;
-      const result = await cleaner.clean({ ...request, newest: () => this.#newest ?? request.view }, signal);
-      this.#isBusy = false;
-      if (result.kind !== "failed") {
-        backoff.reset();
-        health.setReady(healthPart);
-        continue;
-      }
-      if (signal.aborted) break;
-      health.set(healthPart, { isHealthy: true, isReady: true, reason: result.reason });
-      this.#idled.wake();
-      await waitMs(backoff.nextMs(), signal);
-      // The cleaner itself remembers which Services it has not examined.
-      this.offer({ ...(this.#pending ?? request), changed: [] });
-    }
-    this.#isBusy = false;
-    this.#idled.wake();
-  }
-
-  /** Resolves when no search is running or requested, after one that failed, or when `signal` aborts. */
-  async settled(signal: AbortSignal): Promise<void> {
-    if (this.#isBusy || this.#pending !== undefined) await this.#idled.wait(signal);
-  }
-}
-
 function merge(older: CleanRequest, newer: CleanRequest): CleanRequest {
-  const changed =
-    older.changed === "all" || newer.changed === "all" ? "all" : new Set([...older.changed, ...newer.changed]);
+  const changed = older.changed === "all" || newer.changed === "all" ? "all" : older.changed.union(newer.changed);
   return { ...newer, changed };
 }

@@ -20,9 +20,7 @@ export interface Frontends {
 }
 
 /**
- * Returns true if the current rules would not send a new flow of this client to the same place. `StaleFlowCleaner` asks
- * this for each entry of the conntrack table.
- *
+ * Returns true if the current rules would not send a new flow of this client to the same place. *
  * | frontend | flow | stale |
  * |---|---|---|
  * | present, with endpoints | to one of them | no |
@@ -50,8 +48,7 @@ export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): 
 
 /**
  * Groups stale flows so that one filter of the conntrack program deletes a group: all clients of one frontend that use
- * one dead endpoint. A thousand clients of a deleted DNS server are one deletion. `StaleFlowCleaner` adds each stale
- * flow, and passes the groups to `ConntrackTool`.
+ * one dead endpoint. A thousand clients of a deleted DNS server are one deletion.
  */
 export class StaleGroups {
   readonly #groups = new Map<string, UdpFlow>();
@@ -94,8 +91,7 @@ export function familyOfFrontend(key: FrontendKey): Family {
 }
 
 /**
- * Returns all UDP frontends of a view with their serving endpoints, for `StaleFlowCleaner`. A frontend without such
- * endpoints has an empty set. `isStale` compares flows with the result.
+ * Returns all UDP frontends of a view with their serving endpoints. A frontend without such endpoints has an empty set.
  *
  * If several Services claim a frontend, only endpoints of its owner answer there; see `FrontendClaims`. With those of
  * all of them, a Service with the external IP of another one would keep clients that it got before the other one was
@@ -220,18 +216,18 @@ export function parseFlow(line: string): UdpFlow | undefined {
   };
 }
 
-/** Access to the UDP entries of the kernel's conntrack table, for `StaleFlowCleaner`. */
+/** Access to the UDP entries of the kernel's conntrack table. */
 export interface ConntrackTool {
   /**
    * Calls `visit` for each UDP flow of a family, in one pass over the table.
    *
-   * Errors: CONNTRACK_MISSING, CONNTRACK_FAILED.
+   * Errors: CONNTRACK_FAILED.
    */
   visitUdp(family: Family, visit: (flow: UdpFlow) => void, signal: AbortSignal): Promise<void>;
   /**
    * Deletes all flows with one of these pairs of destination and reply source. Returns the number of deleted flows.
    *
-   * Errors: CONNTRACK_MISSING, CONNTRACK_FAILED. Some flows may be deleted already.
+   * Errors: CONNTRACK_FAILED. Some flows may be deleted already.
    */
   deleteUdp(groups: readonly UdpFlow[], signal: AbortSignal): Promise<number>;
 }
@@ -292,7 +288,7 @@ function deletionArguments(flow: UdpFlow): readonly string[] {
 
 /**
  * Runs the program and passes each line of its output on. Returns its exit status, one of `goodExits`. Errors:
- * CONNTRACK_MISSING, CONNTRACK_FAILED.
+ * CONNTRACK_FAILED.
  */
 async function run(
   program: string,
@@ -316,8 +312,7 @@ async function run(
     const text = `${program} ${args[0]} failed (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
     throw new BackendError("CONNTRACK_FAILED", text);
   }
-  const { cause } = end;
-  const isMissing = cause.code === "ENOENT";
-  const message = isMissing ? `command ${program} not found (Debian package conntrack)` : `cannot run ${program}`;
-  throw new BackendError(isMissing ? "CONNTRACK_MISSING" : "CONNTRACK_FAILED", message, { cause });
+  const isMissing = end.cause.code === "ENOENT";
+  const text = isMissing ? `command ${program} not found (Debian package conntrack)` : `cannot run ${program}`;
+  throw new BackendError("CONNTRACK_FAILED", text, { cause: end.cause });
 }

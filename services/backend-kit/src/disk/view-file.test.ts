@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { type LoadedView, loadView, type ServiceFilter, viewPath, writeViewFile } from "./view-file.ts";
+import { type LoadedView, loadView, viewPath, writeViewFile } from "./view-file.ts";
 
 const hour = 3_600_000;
 const header = { nodeName: "n1", serviceProxyName: "", currentAtMs: 100 * hour, bootId: "boot-1" };
@@ -46,7 +46,6 @@ interface Wanted {
   readonly serviceProxyName?: string;
   readonly nowMs?: number;
   readonly bootId?: string;
-  readonly only?: ServiceFilter;
 }
 
 function load(wanted: Wanted = {}): Promise<LoadedView> {
@@ -58,14 +57,6 @@ function load(wanted: Wanted = {}): Promise<LoadedView> {
 function plain({ nodeName, node, services }: NodeView): unknown {
   return JSON.parse(JSON.stringify({ nodeName, node, services: [...services] }));
 }
-
-test("selected Services of a saved view can be loaded alone, with their endpoints", async () => {
-  const other = service("b/other", { endpoints: [endpoint("10.1.0.3")] });
-  const mixed = view([...world.services.values(), other]);
-  await writeViewFile(join(folder, "view"), header, mixed);
-  const loaded = await load({ only: ({ service: { name } }) => name === "other" });
-  expect(loaded.kind === "view" && plain(loaded.update.view)).toEqual(plain(view([other])));
-});
 
 test("a loaded view has every field of the saved view", async () => {
   await writeViewFile(join(folder, "view"), header, world);

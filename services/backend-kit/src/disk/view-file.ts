@@ -5,14 +5,8 @@ import { join } from "node:path";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import type { Position } from "@kpng/model/forward.ts";
-import {
-  NodeSchema,
-  type OpItem,
-  OpItemSchema,
-  ServiceSchema,
-  Set as WireSet,
-} from "@kpng/model/gen/localv1/api_pb.ts";
-import type { NodeView, ServiceItem, ViewChange } from "@kpng/model/node-view.ts";
+import { NodeSchema, OpItemSchema, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 import { endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
 import { decodeLocalOp, encodeNode } from "@kpng/model/wire/local-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
@@ -116,12 +110,11 @@ function maxFileBytes(): number {
 }
 
 /**
- * Reads a file that {@link writeViewFile} wrote; undefined if it does not exist. Services that `only` rejects are left
- * out with their endpoints, which are not even decoded.
+ * Reads a file that {@link writeViewFile} wrote; undefined if it does not exist.
  *
  * Errors: STATE_FILE if the file cannot be read, is incomplete, or has another format.
  */
-export async function readViewFile(path: string, only?: ServiceFilter): Promise<SavedView | undefined> {
+export async function readViewFile(path: string): Promise<SavedView | undefined> {
   let bytes: Buffer;
   try {
     await using file = await openOwnFile(path, maxFileBytes());
@@ -131,16 +124,13 @@ export async function readViewFile(path: string, only?: ServiceFilter): Promise<
     throw new BackendError("STATE_FILE", `${path} cannot be read`, { cause });
   }
   try {
-    return decodeFile(bytes, only);
+    return decodeFile(bytes);
   } catch (cause) {
     throw new BackendError("STATE_FILE", `${path} (${bytes.length} bytes) is not a valid saved view`, { cause });
   }
 }
 
-/** Returns true for a Service that should be loaded. */
-export type ServiceFilter = (item: ServiceItem) => boolean;
-
-function decodeFile(bytes: Buffer, only: ServiceFilter = () => true): SavedView {
+function decodeFile(bytes: Buffer): SavedView {
   const content = bytes.subarray(0, Math.max(0, bytes.length - digestBytes));
   const digest = createHash("sha256").update(content).digest();
   if (!digest.equals(bytes.subarray(content.length)))
@@ -148,24 +138,12 @@ function decodeFile(bytes: Buffer, only: ServiceFilter = () => true): SavedView 
   const headerEnd = content.indexOf("\n");
   const header = decodeHeader(content.toString("utf8", 0, headerEnd));
   const changes: ViewChange[] = [];
-  /** Keys of the Services that `only` rejects. The file has each Service before its endpoints. */
-  const leftOut = new Set<string>();
   const reader = new BinaryReader(content.subarray(headerEnd + 1));
   while (reader.pos < reader.len) {
-    const item = fromBinary(OpItemSchema, reader.bytes());
-    if (leftOut.has(serviceOfEndpoint(item))) continue;
-    const op = decodeLocalOp(item);
-    if (op.kind !== "change") continue;
-    if (op.change.kind === "put-service" && !only(op.change.item)) leftOut.add(op.change.key);
-    else changes.push(op.change);
+    const op = decodeLocalOp(fromBinary(OpItemSchema, reader.bytes()));
+    if (op.kind === "change") changes.push(op.change);
   }
   return { header, changes };
-}
-
-/** Returns the key of the Service that an endpoint belongs to; "" if the item is not an endpoint. */
-function serviceOfEndpoint({ Op: op }: OpItem): string {
-  const ref = op.case === "Set" ? op.value.Ref : undefined;
-  return ref?.Set === WireSet.EndpointsSet ? ref.Path.slice(0, ref.Path.lastIndexOf("/")) : "";
 }
 
 /** Description of a saved view in the first line of its file (`view-file.ts`): for which node, from when. */
@@ -246,8 +224,6 @@ function refuseHeader(header: ViewHeader, expected: ExpectedHeader): string | un
 /** Options of {@link loadView}. */
 interface LoadOptions extends ExpectedHeader {
   readonly folder: string;
-  /** Selects the Services to load. Default: all. */
-  readonly only?: ServiceFilter | undefined;
   /** Default {@link readBootId}. */
   readonly bootId?: string | undefined;
 }
@@ -275,7 +251,7 @@ export type LoadedView =
 export async function loadView(options: LoadOptions): Promise<LoadedView> {
   const { folder, nodeName, serviceProxyName, bootId = readBootId() } = options;
   try {
-    const saved = await readViewFile(viewPath(folder, serviceProxyName), options.only);
+    const saved = await readViewFile(viewPath(folder, serviceProxyName));
     if (saved === undefined) return { kind: "none" };
     const reason = refuseHeader(saved.header, options);
     if (reason !== undefined) return { kind: "refused", reason };

@@ -6,10 +6,8 @@ import type { Task } from "@kpng/process/task.ts";
 import { type NodePortAddressRule, servesNodePorts } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
 import { applySettings, wantedSettings } from "../conntrack/conntrack-settings.ts";
-import { FlowCleaning, StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
-import { hasUdpPort, type UdpListeners } from "../conntrack/udp-flows.ts";
-import { loadView } from "../disk/view-file.ts";
-import type { StateOptions } from "../disk/view-keeper.ts";
+import { StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
+import type { UdpListeners } from "../conntrack/udp-flows.ts";
 import { HealthCheckServers, listenAddresses } from "../health-check/health-check-servers.ts";
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
@@ -21,7 +19,6 @@ interface AfterCommitOptions {
   readonly name: string;
   readonly nodePorts: NodePortAddressRule;
   readonly context: BackendContext;
-  readonly state: StateOptions | undefined;
   readonly sysctls: Sysctls;
   /** Reads the node's own addresses. */
   readonly localAddresses: () => AddressSet;
@@ -39,23 +36,19 @@ interface AfterCommitOptions {
  */
 export class AfterCommit {
   readonly #options: AfterCommitOptions;
-  readonly #cleaner: StaleFlowCleaner;
-  readonly #cleaning: FlowCleaning;
-  readonly #cleansFlows: boolean;
+  /** Undefined if conntrack has no flows of clients. */
+  readonly #cleaner: StaleFlowCleaner | undefined;
   readonly #servers: HealthCheckServers;
 
   constructor(options: AfterCommitOptions) {
     const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
     this.#options = options;
-    const { carriesTraffic, udpListeners } = options;
-    this.#cleansFlows = !carriesTraffic || udpListeners !== undefined;
-    this.#cleaner = new StaleFlowCleaner({ log, metrics, listeners: udpListeners });
-    this.#cleaning = new FlowCleaning({
-      cleaner: this.#cleaner,
-      health,
-      errorDelayMs,
-      prepare: () => this.#setConntrackLimits(),
-    });
+    const prepare = () => this.#setConntrackLimits();
+    const { carriesTraffic, udpListeners: listeners } = options;
+    const hasFlows = !carriesTraffic || listeners !== undefined;
+    this.#cleaner = hasFlows
+      ? new StaleFlowCleaner({ log, metrics, health, errorDelayMs, prepare, listeners })
+      : undefined;
     this.#servers = new HealthCheckServers({
       log,
       metrics,
@@ -70,44 +63,28 @@ export class AfterCommit {
   /** Answers health checks and searches for stale flows; run it beside the sync loop. */
   get tasks(): readonly Task[] {
     const { name } = this.#options;
+    const cleaner = this.#cleaner;
     return [
       { name: `backend/${name}/health-checks`, run: (signal) => this.#servers.run(signal) },
-      ...(this.#cleansFlows
-        ? [{ name: `backend/${name}/conntrack`, run: (signal: AbortSignal) => this.#cleaning.run(signal) }]
-        : []),
+      ...(cleaner === undefined
+        ? []
+        : [{ name: `backend/${name}/conntrack`, run: (signal: AbortSignal) => cleaner.run(signal) }]),
     ];
-  }
-
-  /**
-   * Reads the saved view: UDP flows of Services that were deleted while this program did not run are stale, too. Not
-   * after a reboot, because no flow is older than the kernel.
-   */
-  async seed(): Promise<void> {
-    const { state, context } = this.#options;
-    if (state?.folder === undefined || !this.#cleansFlows) return;
-    const { nodeName, serviceProxyName } = context;
-    const { folder } = state;
-    const nowMs = Date.now();
-    const loaded = await loadView({ folder, nodeName, serviceProxyName, nowMs, only: hasUdpPort });
-    if (loaded.kind === "view" && !loaded.isAfterReboot) this.#cleaner.seed(loaded.update.view);
   }
 
   /** Announces a view before its rules are installed. */
   expect({ view }: SyncUpdate): void {
-    this.#cleaning.expect(view);
+    this.#cleaner?.expect(view);
   }
 
   /** Begins the work for families whose rules are in force. Never rejects; resolves when health checks are answered. */
-  async run(
-    update: SyncUpdate,
-    families: readonly Family[],
-    cleanedFamilies: readonly Family[] = families,
-  ): Promise<void> {
+  async run(update: SyncUpdate, families: readonly Family[]): Promise<void> {
     if (families.length === 0) return;
-    const { view, mode, touched } = update;
+    const { view, mode, touched, isFromDisk = false } = update;
     const { nodePorts, localAddresses } = this.#options;
     const changed = mode === "full" ? "all" : touched;
-    if (this.#cleansFlows && cleanedFamilies.length > 0) this.#cleanFlows(view, changed, cleanedFamilies);
+    // Rules in force may be newer than a saved view.
+    if (!isFromDisk) this.#cleanFlows(view, changed, families);
     const addresses = () => listenAddresses(nodePorts, view, localAddresses());
     await this.#servers.sync({ view, addresses, families, changed });
   }
@@ -126,12 +103,12 @@ export class AfterCommit {
       const family = address.includes(":") ? "v6" : "v4";
       return servesNodePorts(address, addresses.chosen[family], addresses.local[family]);
     };
-    this.#cleaning.offer({ view, changed, isNodePortAddress, families });
+    this.#cleaner?.offer({ view, changed, isNodePortAddress, families });
   }
 
   /** Resolves when no search for stale flows is running; for a run that ends by itself. */
-  settled(signal: AbortSignal): Promise<void> {
-    return this.#cleaning.settled(signal);
+  async settled(signal: AbortSignal): Promise<void> {
+    await this.#cleaner?.settled(signal);
   }
 
   /** Sets the limits of conntrack. Only the default instance does so, because the limits apply to the whole node. */

@@ -46,8 +46,8 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
   /** True if node ports should answer on 127.0.0.0/8, provided that the node-port addresses include it. */
   readonly wantsLoopbackNodePorts: boolean;
   /**
-   * True if the process carries the traffic itself: then the limits of conntrack stay as they are, and it has no flows
-   * of clients, unless there are `OpenRuleSets.udpListeners`. Health fails until the first sync, because no rules of an
+   * True if the process carries the traffic itself: then conntrack is left alone, unless there are
+   * `OpenRuleSets.udpListeners`. Health fails until the first sync, because no rules of an
    * earlier run serve. Default false.
    */
   readonly carriesTraffic?: boolean | undefined;

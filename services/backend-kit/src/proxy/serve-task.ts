@@ -74,9 +74,7 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
   const isCommitted = host.destination.kind === "kernel";
   const nodePorts = host.settings.nodePortAddresses;
   const { carriesTraffic = false } = proxy;
-  const fromProxy = { carriesTraffic, udpListeners };
-  const after = new AfterCommit({ name, nodePorts, context, state, options, ...fromProxy, ...host });
-  await after.seed();
+  const after = new AfterCommit({ name, nodePorts, context, options, carriesTraffic, udpListeners, ...host });
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);
     const { view, isFromDisk = false, isAfterReboot = false } = update;

@@ -23,7 +23,7 @@ import { ViewState } from "../state/view-state.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Batch, ViewUpdate } from "../types/sync-update.ts";
 import { HeldItems } from "./held-items.ts";
-import { checkItemSize, checkViewBytes, estimateOpBytes } from "./item-limits.ts";
+import { checkViewBytes, estimateOpBytes } from "./item-limits.ts";
 import { type WatchOptions, WatchRequests } from "./watch-requests.ts";
 
 /** Options of {@link followView}. */
@@ -175,7 +175,7 @@ async function readBatch(
   for (let count = 0; ; count++) {
     const item = await nextOp(ops, isFirst && count === 0);
     const op = decode(item);
-    const opBytes = estimateOpBytes(item, op);
+    const opBytes = estimateOpBytes(item);
     batchBytes += opBytes;
     checkViewBytes("batch", batchBytes, maxViewBytes);
     held?.stage(item, opBytes);
@@ -277,7 +277,6 @@ function deletionOf(ref: Ref): readonly ViewChange[] {
 }
 
 function decode(item: OpItem): LocalOp {
-  checkItemSize(item);
   try {
     return decodeLocalOp(item);
   } catch (cause) {

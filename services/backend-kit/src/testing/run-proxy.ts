@@ -43,14 +43,7 @@ export interface RunProxyOptions {
  */
 export async function runProxy(
   ruleSets: readonly RuleSet[],
-  {
-    options = {},
-    now,
-    isOnce = false,
-    nodeName = "n1",
-    stateFolder,
-    firstViewLimitMs,
-  }: RunProxyOptions = {},
+  { options = {}, now, isOnce = false, nodeName = "n1", stateFolder, firstViewLimitMs }: RunProxyOptions = {},
 ): Promise<RunningProxy> {
   const batches = new Mailbox<readonly OpItem[]>();
   const watcher = await playWatcher((asked) => {

@@ -8,7 +8,6 @@ export type BackendErrorCode =
   | "VIEW_DIVERGED"
   | "VIEW_TOO_LARGE"
   | "STATE_BEHIND"
-  | "CONNTRACK_MISSING"
   | "CONNTRACK_FAILED"
   | "SYSCTL_FAILED"
   | "STATE_FILE"

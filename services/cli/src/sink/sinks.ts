@@ -97,8 +97,8 @@ export function toLocal(backend: BackendCommand): SinkCommand {
     make: (options, store, context) => {
       const names = readProxyNames(options);
       // The view comes from this process, which holds the same data anyway.
-      const unlimited = { maxViewSize: Number.POSITIVE_INFINITY };
-      const follow = readFollowOptions({ ...options, ...unlimited, serviceProxyName: names[0] ?? "" });
+      const maxViewBytes = Number.POSITIVE_INFINITY;
+      const follow = { ...readFollowOptions({ ...options, serviceProxyName: names[0] ?? "" }), maxViewBytes };
       const stop = new AbortController();
       const transport = localTransport(routesOptions(names, store, context), stop.signal);
       const task = backend.makeTask(options, { ...context, ...follow, transport });

@@ -3,7 +3,10 @@
 // only the deletion is tested.
 import { execFileSync } from "node:child_process";
 import { createSocket, type Socket } from "node:dgram";
+import { families } from "@kpng/model/address.ts";
+import type { ServiceView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { StaleFlowCleaner } from "../stale-flow-cleaner.ts";
@@ -59,12 +62,19 @@ for (const nodePort of [30_053, 30_099]) await send("10.0.0.1", nodePort);
 const before = await table();
 
 const udp = { protocol: "UDP", targetPort: 5353 } as const;
-const cleaner = new StaleFlowCleaner({ log: createLog("error"), metrics: new Registry() });
+const parts = { log: createLog("error"), metrics: new Registry(), health: new Health(), errorDelayMs: 1_000 };
+const cleaner = new StaleFlowCleaner(parts);
 const isNodePortAddress = (address: string): boolean => address === "10.0.0.1";
 const dns = { ips: ["10.96.0.10", "fd00:96::10"], ports: [port(53, { ...udp, nodePort: 30_053 })] };
 const deleted = service("a/deleted", { ips: ["10.96.0.11"], ports: [port(53, { ...udp, nodePort: 30_099 })] });
-// The endpoints 10.1.0.2 and fd00:1::2 are gone, so IPv6 has none left; the Service a/deleted existed before.
-cleaner.seed(view([deleted]));
-const now = view([service("a/dns", { ...dns, endpoints: [endpoint("10.1.0.1")] })]);
-const result = await cleaner.clean({ view: now, changed: "all", isNodePortAddress }, signal);
+const [left, gone] = [endpoint("10.1.0.1"), [endpoint("10.1.0.2"), endpoint("fd00:1::2")]];
+const clean = (...services: readonly ServiceView[]) =>
+  cleaner.clean({ view: view(services), changed: "all", isNodePortAddress, families }, signal);
+// Then 10.1.0.2 and fd00:1::2 are gone, so IPv6 has none left, and so is the Service a/deleted.
+const earlier = await clean(service("a/dns", { ...dns, endpoints: [left, ...gone] }), {
+  ...deleted,
+  endpoints: service("a/deleted", { endpoints: [left, ...gone] }).endpoints,
+});
+if (earlier.kind !== "cleaned" || earlier.deletedCount > 0) throw new Error(JSON.stringify(earlier));
+const result = await clean(service("a/dns", { ...dns, endpoints: [left] }));
 process.stdout.write(JSON.stringify({ before, result, after: await table() }));
