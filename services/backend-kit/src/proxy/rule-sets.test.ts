@@ -156,7 +156,7 @@ test("a full sync and a repair read the node's addresses, and a partial sync use
   const works = [
     () => rules.sync(state, "all", stages),
     () => rules.repair(),
-    () => rules.useSaved(state, false, stages),
+    () => rules.useSaved(state, true, stages),
     () => rules.repair(),
   ];
   const counts: number[] = [];
