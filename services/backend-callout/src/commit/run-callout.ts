@@ -6,8 +6,10 @@ import { join } from "node:path";
 import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import { CodedError } from "@kpng/process/process-error.ts";
 
+type CalloutErrorCode = "INPUT_FAILED" | "PROGRAM_FAILED";
+
 /** A failed run of the callout backend's program. Each code has a row in docs/errors.md. */
-export class CalloutError extends CodedError<"INPUT_FAILED" | "PROGRAM_FAILED"> {
+export class CalloutError extends CodedError<CalloutErrorCode> {
   override readonly name = "CalloutError";
 }
 
