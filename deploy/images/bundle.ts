@@ -16,6 +16,8 @@ import { type BuildOptions, build } from "esbuild";
 
 const traceExporter = "@opentelemetry/exporter-trace-otlp-grpc";
 
+const pageFolder = new URL("../../services/watcher/src/page/assets/", import.meta.url);
+
 /** Options of esbuild for our programs. */
 export const bundleOptions = {
   absWorkingDir: fileURLToPath(new URL("../..", import.meta.url)),
@@ -33,6 +35,14 @@ export const bundleOptions = {
     [traceExporter]: createRequire(import.meta.resolve("@kpng/process/trace/export-traces.ts")).resolve(traceExporter),
     // For Node.js, this package is a CommonJS module, whose names a dynamic `import` of a bundle does not have.
     yaml: fileURLToPath(new URL("../../node_modules/yaml/browser/index.js", import.meta.url)),
+  },
+  // The files of the status page, which the watcher reads from its folder where it is not bundled.
+  define: {
+    bundledPage: JSON.stringify(
+      Object.fromEntries(
+        readdirSync(pageFolder).map((name) => [name, readFileSync(new URL(name, pageFolder), "utf8")]),
+      ),
+    ),
   },
   // Removes comments: one character outside Latin-1 doubles the memory of the source. Names stay for stack traces.
   minifyWhitespace: true,

@@ -1,5 +1,4 @@
-// Checks of accessibility that run inside the page, for the test of the status page. Separate from that test, because
-// they are scripts for a browser, as text.
+// Checks of accessibility that run inside the page.
 
 /** Expression: texts whose contrast with their background is below 4.5, as WCAG 2.2 asks for level AA. */
 export const lowContrast = `(() => {
@@ -18,7 +17,7 @@ export const lowContrast = `(() => {
   const low = [];
   for (const element of document.querySelectorAll("body *")) {
     const hasText = [...element.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim() !== "");
-    if (!hasText || element.closest("svg, noscript") !== null || element.offsetParent === null) continue;
+    if (!hasText || element.closest("noscript") !== null || element.offsetParent === null) continue;
     const [a, b] = [luminance(getComputedStyle(element).color), luminance(backgroundOf(element))];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     if (ratio < 4.5) low.push(element.innerText + ": " + ratio.toFixed(2));
@@ -26,7 +25,7 @@ export const lowContrast = `(() => {
   return low;
 })()`;
 
-/** Expression: fields, links, buttons, pictures and tables without a name or header; and too many main headings. */
+/** Expression: fields, links, buttons and tables without a name or header; and too many main headings. */
 export const withoutNames = `(() => {
   const faults = [];
   const isShown = (element) => element.offsetParent !== null;
@@ -34,7 +33,6 @@ export const withoutNames = `(() => {
     if (isShown(field) && field.closest("label") === null) faults.push(field.outerHTML);
   }
   for (const one of document.querySelectorAll("a, button")) if (one.textContent.trim() === "") faults.push(one.outerHTML);
-  for (const one of document.querySelectorAll("svg[role=img]")) if (!one.getAttribute("aria-label")) faults.push(one.outerHTML);
   for (const table of document.querySelectorAll("table")) {
     if (table.querySelectorAll("thead th[scope=col]").length === 0) faults.push(table.outerHTML);
   }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { otherSiteReason, webPageReason } from "./refuse-web-page.ts";
+import { webPageReason } from "./refuse-web-page.ts";
 
 test.each([
   { host: "127.0.0.1:12090", origin: undefined },
@@ -31,27 +31,4 @@ test.each([
   { host: "watcher.svc.evil.example:12090", isLocal: false },
 ])("a call from the network to $host is a page's unless only a cluster has the name", ({ host, isLocal }) => {
   expect(webPageReason(host, undefined, { isCluster: true }) === undefined).toBe(isLocal);
-});
-
-test.each([
-  { name: "a program", headers: {}, isStream: true },
-  { name: "the user, who typed the address", headers: { "sec-fetch-site": "none" }, isStream: true },
-  { name: "its own page", headers: { "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors" }, isStream: true },
-  {
-    name: "a link on another site",
-    headers: { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document" },
-    isStream: false,
-  },
-])("a GET request by $name is answered", ({ headers, isStream }) => {
-  expect(otherSiteReason(headers, isStream)).toBeUndefined();
-});
-
-test.each([
-  { name: "an image of another site", site: "cross-site", mode: "no-cors", target: "image", isStream: false },
-  { name: "a script of another port", site: "same-site", mode: "cors", target: "empty", isStream: false },
-  { name: "a frame on another site", site: "cross-site", mode: "navigate", target: "iframe", isStream: false },
-  { name: "a link to an event stream", site: "cross-site", mode: "navigate", target: "document", isStream: true },
-])("a GET request by $name is not answered", ({ site, mode, target, isStream }) => {
-  const headers = { "sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": target };
-  expect(otherSiteReason(headers, isStream)).toContain("pages of other sites");
 });

@@ -1,4 +1,3 @@
-import type { IncomingHttpHeaders } from "node:http";
 import { isIP } from "node:net";
 
 /**
@@ -23,20 +22,4 @@ export function webPageReason(
     return `pages of "${origin}" may not use this watcher`;
   }
   return undefined;
-}
-
-/**
- * Returns why a GET request is not answered, because a browser sent it for a page of another site; undefined for other
- * requests. Such a page cannot read the answer, but it could make the watcher compute thousands of them.
- *
- * A link that leads to the address is harmless, because it replaces the page; not so a frame, an image or a download.
- * For queries and the event stream, `isStream` refuses links, too. Clients that are not browsers send none of
- * these headers. Pure.
- */
-export function otherSiteReason(headers: IncomingHttpHeaders, isStream: boolean): string | undefined {
-  const { "sec-fetch-site": site = "none", "sec-fetch-mode": mode, "sec-fetch-dest": target = "document" } = headers;
-  if (site === "none" || site === "same-origin") return undefined;
-  return mode === "navigate" && target === "document" && !isStream
-    ? undefined
-    : "pages of other sites may not use this address";
 }

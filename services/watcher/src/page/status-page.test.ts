@@ -1,4 +1,5 @@
-import { get as httpGet } from "node:http";
+import { request as httpRequest } from "node:http";
+import { text } from "node:stream/consumers";
 import { Health } from "@kpng/process/health/health.ts";
 import { statusServerTask } from "@kpng/process/health/status-server.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -13,21 +14,18 @@ import { proxyNamesOf } from "../stream/session/requests.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
 import { node, service } from "../testing/build.ts";
 import { TokenIssuer } from "../testing/token-issuer.ts";
-import { maxPages } from "./live/live-feed.ts";
 import { statusPage } from "./status-page.ts";
 
 let store: Store;
 let address: string;
 let running: Promise<void>;
 let stop: AbortController;
-const pages: AbortController[] = [];
 
 beforeEach(() => {
   store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
 });
 afterEach(async () => {
-  for (const page of pages.splice(0)) page.abort();
   stop.abort();
   await running;
 });
@@ -53,23 +51,18 @@ async function serve(trust: Trust = {}, tokens?: TokenChecker): Promise<void> {
 const get = (path: string, headers: Record<string, string> = {}, method = "GET") =>
   fetch(`http://${address}${path}`, { headers, method });
 
-/** Like {@link get}, with headers that `fetch` sets itself. */
-function statusWith(path: string, headers: Record<string, string>): Promise<number | undefined> {
-  return new Promise((resolve, reject) => {
-    httpGet(`http://${address}${path}`, { headers, agent: false }, (response) => {
-      response.resume();
-      resolve(response.statusCode);
-    }).on("error", reject);
-  });
-}
+const method = "/kpng.inspect.v1.InspectService/ListServices";
 
-/** Opens the event stream; it stays open until the end of the test. */
-async function openLive(): Promise<{ readonly status: number; readonly first: string }> {
-  const page = new AbortController();
-  pages.push(page);
-  const response = await fetch(`http://${address}/live`, { signal: page.signal });
-  const { value } = (await response.body?.getReader().read()) ?? {};
-  return { status: response.status, first: new TextDecoder().decode(value) };
+/** Calls a method with headers that `fetch` sets itself. */
+function call(headers: Record<string, string>, verb = "POST"): Promise<readonly [number | undefined, string]> {
+  return new Promise((resolve, reject) => {
+    const options = { method: verb, headers: { "content-type": "application/json", ...headers }, agent: false };
+    const request = httpRequest(`http://${address}${method}`, options, (response) => {
+      text(response).then((answer) => resolve([response.statusCode, answer]), reject);
+    });
+    request.on("error", reject);
+    request.end(verb === "POST" ? "{}" : undefined);
+  });
 }
 
 test("the page forbids scripts, styles, frames and requests of every other origin, and anything inline", async () => {
@@ -102,15 +95,14 @@ test("files are answered by 304 if the browser has them, and only GET and HEAD a
   expect((await get("/other")).status).toBe(404);
 });
 
-test.each(["/", "/page.js", "/live", "/kpng.inspect.v1.InspectService/GetStatus"])(
-  "%s needs the right of inspection, and the refusal names the remedy",
-  async (path) => {
-    await serve({ trustsLoopback: false });
+test("without the right of inspection, files and queries are refused with the remedy", async () => {
+  await serve({ trustsLoopback: false });
+  for (const path of ["/", "/page.js"]) {
     const response = await get(path);
-    expect(response.status).toBe(401);
-    expect(await response.text()).toContain("port-forward");
-  },
-);
+    expect([response.status, await response.text()]).toEqual([401, expect.stringContaining("port-forward")]);
+  }
+  expect(await call({})).toEqual([401, expect.stringContaining("port-forward")]);
+});
 
 test("without trust in loopback, a token with the right is accepted as password", async () => {
   const issuer = new TokenIssuer();
@@ -127,40 +119,19 @@ test("without trust in loopback, a token with the right is accepted as password"
   expect((await as(issuer.issue({ account: "ops:ann" }))).status).toBe(200);
 });
 
-test("pages of other sites cannot open the event stream, and names of other hosts are refused", async () => {
+test("only its own page can send queries", async () => {
   await serve();
-  for (const site of ["cross-site", "same-site"]) {
-    expect(await statusWith("/live", { "sec-fetch-site": site, "sec-fetch-mode": "no-cors" })).toBe(403);
-    // As a frame or a download.
-    expect(await statusWith("/live", { "sec-fetch-site": site, "sec-fetch-mode": "navigate" })).toBe(403);
-    // A link on another page may lead here.
-    expect(await statusWith("/", { "sec-fetch-site": site, "sec-fetch-mode": "navigate" })).toBe(200);
+  expect(await call({ origin: `http://${address}` })).toEqual([200, expect.stringContaining('"name":"web"')]);
+  const proxied = { origin: "https://proxy.example", "sec-fetch-site": "same-origin" };
+  expect((await call(proxied))[0]).toBe(200);
+  expect((await call({ ...proxied, host: "evil.example" }))[0]).toBe(403);
+  expect((await call({ ...proxied, "sec-fetch-site": "cross-site" }))[0]).toBe(403);
+  expect((await call({ origin: "https://evil.example" }))[0]).toBe(403);
+  // What a page of another site can send without a question by the browser: an image, and a form.
+  expect((await call({}, "GET"))[0]).toBe(405);
+  expect((await call({}, "OPTIONS"))[0]).toBe(405);
+  for (const type of ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]) {
+    expect((await call({ "content-type": type }))[0], type).toBe(415);
   }
-  expect(await statusWith("/", { host: "evil.example" })).toBe(403);
   expect((await get("/", { origin: "https://evil.example" })).status).toBe(403);
-});
-
-test("pages of other sites cannot send queries", async () => {
-  await serve();
-  const path = "/kpng.inspect.v1.InspectService/ListServices?connect=v1&encoding=json&message=%7B%7D";
-  const image = { "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image" };
-  expect(await (await get(path)).json()).toMatchObject({ services: [{ name: "web" }] });
-  expect(await statusWith(path, { "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors" })).toBe(200);
-  expect(await statusWith(path, image)).toBe(403);
-  expect(await statusWith(path, { host: "evil.example" })).toBe(403);
-});
-
-test("the number of open pages is limited; a closed one makes room for another", async () => {
-  await serve();
-  for (let count = 0; count < maxPages; count += 1) expect((await openLive()).status).toBe(200);
-  const refused = await openLive();
-  expect(refused).toMatchObject({ status: 503, first: expect.stringContaining("close another one") });
-  pages[0]?.abort();
-  await expect.poll(async () => (await openLive()).status, { timeout: 30_000 }).toBe(200);
-});
-
-test("HEAD requests for the event stream are answered at once, and take no place of a page", async () => {
-  await serve();
-  for (let count = 0; count < maxPages; count += 1) expect((await get("/live", {}, "HEAD")).status).toBe(200);
-  expect((await openLive()).status).toBe(200);
 });

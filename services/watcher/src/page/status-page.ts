@@ -1,22 +1,20 @@
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { AnswerPage } from "@kpng/process/health/status-server.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { pageAssets } from "../gen/page-assets.ts";
 import { isLoopback, rightsOfConnection, type Trust } from "../identity/client-rights.ts";
-import { otherSiteReason, webPageReason } from "../identity/refuse-web-page.ts";
+import { webPageReason } from "../identity/refuse-web-page.ts";
 import { checkInspectionRight, joinRights, type Rights } from "../identity/rights.ts";
 import type { TokenChecker } from "../identity/token-checker.ts";
-import type { InspectContext } from "../inspect/inspect-context.ts";
 import { makeConnectHandler } from "../stream/serve/connect-handler.ts";
 import type { MoreService } from "../stream/serve/routes.ts";
-import { LiveFeed } from "./live/live-feed.ts";
 
 /** The inspect API that the page shows, and the clients that may see it. */
 export interface StatusPageOptions {
-  readonly api: MoreService & { readonly context: InspectContext };
+  readonly api: MoreService;
   readonly trust: Trust;
   /** Checks the tokens of clients over loopback. Default: tokens are ignored. */
   readonly tokens?: TokenChecker | undefined;
@@ -24,16 +22,22 @@ export interface StatusPageOptions {
 }
 
 /**
- * Returns the handler of the status page, for the port of health and metrics: `/` with its style and script, `/live`,
- * the event stream that keeps it current, and the queries of its script, as GET with JSON (Connect).
+ * Returns the handler of the status page, for the port of health and metrics: `/` with its style and script, and the
+ * inspect API that the script calls, as POST with JSON (Connect).
  *
  * Each request needs the right of inspection, as for the inspect API: that of the connection, or that of a token, which
  * the browser asks its user for as a password. The port speaks plain HTTP, so it accepts tokens over loopback only. Any
- * page in a browser can send requests to loopback, so `Host`, `Origin` and `Sec-Fetch-Site` are checked. All addresses in
- * the page are relative: it works behind a path prefix.
+ * page in a browser can send requests to loopback, so `Host` and `Origin` are checked; a page of another site cannot
+ * send JSON, because the browser first asks with OPTIONS. All addresses in the page are relative: it works behind a path
+ * prefix.
  */
 export function statusPage({ api, trust, tokens, log }: StatusPageOptions): AnswerPage {
-  const feed = new LiveFeed(api.context);
+  const assets: ReadonlyMap<string, Asset> = new Map([
+    ["/", assetOf("text/html", "page.html")],
+    ["/page.css", assetOf("text/css", "page.css")],
+    ["/page.js", assetOf("text/javascript", "page.js")],
+    ["/icon.svg", assetOf("image/svg+xml", "icon.svg")],
+  ]);
   const query = makeConnectHandler({
     log,
     routes: (router) => api.addTo(router),
@@ -44,15 +48,13 @@ export function statusPage({ api, trust, tokens, log }: StatusPageOptions): Answ
   });
   return (path, response, request) => {
     const asset = assets.get(path);
-    const isQuery = path.startsWith(`/${InspectService.typeName}/`);
-    if (asset === undefined && path !== "/live" && !isQuery) return false;
+    if (asset === undefined && !path.startsWith(`/${InspectService.typeName}/`)) return false;
     rightsOf(request, response, trust, tokens)
       .then((rights) => {
-        const refusal = refusalOf(request, rights, asset !== undefined);
+        const refusal = refusalOf(request, rights, asset === undefined ? ["POST"] : ["GET", "HEAD"]);
         if (refusal !== undefined) refuse(response, ...refusal);
         else if (asset !== undefined) sendAsset(request, response, asset);
-        else if (isQuery) query({ request, response, rights, leave: new AbortController().signal });
-        else sendLive(request, response, feed, log);
+        else query({ request, response, rights, leave: new AbortController().signal });
       })
       .catch((error: unknown) => {
         log.error("request for the status page failed", { reason: reasonOf(error) });
@@ -88,22 +90,26 @@ async function rightsOf(
   return joinRights(rights, known.rights);
 }
 
-/** Returns the status and the reason if the request may not be answered. */
+/** Returns the status, the reason and further headers if the request may not be answered. */
 function refusalOf(
-  { method, headers, socket }: IncomingMessage,
+  { method = "", headers, socket }: IncomingMessage,
   rights: Rights,
-  isAsset: boolean,
-): readonly [status: number, text: string] | undefined {
-  if (method !== "GET" && method !== "HEAD") return [405, "the status page is read-only"];
+  methods: readonly string[],
+): readonly [status: number, text: string, headers?: Readonly<Record<string, string>>] | undefined {
+  if (!methods.includes(method))
+    return [405, `the method ${method} is not allowed here`, { allow: methods.join(", ") }];
   const isCluster = !isLoopback(socket.remoteAddress ?? "");
-  const reason = webPageReason(headers.host, headers.origin, { isCluster }) ?? otherSiteReason(headers, !isAsset);
+  // Behind a reverse proxy, `Origin` differs from `Host`, but the browser says that the page itself sends the request.
+  const origin = headers["sec-fetch-site"] === "same-origin" ? undefined : headers.origin;
+  const reason = webPageReason(headers.host, origin, { isCluster });
   if (reason !== undefined) return [403, reason];
   try {
     checkInspectionRight(rights, undefined);
     return undefined;
   } catch (error) {
     const { code, rawMessage } = ConnectError.from(error);
-    return [code === Code.Unauthenticated ? 401 : 403, `${rawMessage}\n\n${remedy}`];
+    const text = `${rawMessage}\n\n${remedy}`;
+    return code === Code.Unauthenticated ? [401, text, { "www-authenticate": 'Basic realm="kpng"' }] : [403, text];
   }
 }
 
@@ -111,67 +117,39 @@ const remedy =
   "Open the page over loopback, which kubectl port-forward or ssh -L carry to another machine. If the watcher does not " +
   "trust loopback, the password is a ServiceAccount token: kubectl create token.";
 
-function sendAsset({ method, headers }: IncomingMessage, response: ServerResponse, asset: Asset): void {
+function refuse(
+  response: ServerResponse,
+  status: number,
+  text: string,
+  headers: Readonly<Record<string, string>> = {},
+) {
+  response.writeHead(status, { ...securityHeaders, ...headers, "content-type": "text/plain; charset=utf-8" });
+  response.end(`${text}\n`);
+}
+
+function sendAsset({ method, headers }: IncomingMessage, response: ServerResponse, { type, body, tag }: Asset): void {
   // A proxy that compresses makes the tag weak: `W/"…"`.
-  if (headers["if-none-match"]?.includes(asset.tag) === true) {
-    response.writeHead(304, { etag: asset.tag });
+  if (headers["if-none-match"]?.includes(tag) === true) {
+    response.writeHead(304, { etag: tag });
     response.end();
     return;
   }
   response.writeHead(200, {
     ...securityHeaders,
-    "content-type": asset.type,
-    "content-length": String(asset.body.length),
+    "content-type": `${type}; charset=utf-8`,
+    "content-length": String(body.length),
     // Asked again each time, because another version may run now; answered by 304.
     "cache-control": "no-cache",
-    etag: asset.tag,
+    etag: tag,
   });
-  response.end(method === "HEAD" ? "" : asset.body);
+  response.end(method === "HEAD" ? "" : body);
 }
 
-function sendLive({ method }: IncomingMessage, response: ServerResponse, feed: LiveFeed, log: Log): void {
-  if (feed.isFull) {
-    refuse(response, 503, "the watcher serves as many status pages as it may: close another one");
-    return;
-  }
-  const page = {
-    write: (event: Buffer): boolean => response.write(event),
-    onDrain: (drained: () => void): void => void response.on("drain", drained),
-    fail: (error: unknown): void => {
-      log.error("status page ended, and opened again by the browser: its data could not be computed", {
-        reason: reasonOf(error),
-      });
-      response.end();
-    },
-  };
-  response.once("close", () => feed.remove(page));
-  response.writeHead(200, {
-    ...securityHeaders,
-    "content-type": "text/event-stream",
-    "cache-control": "no-store",
-    // For nginx, which would otherwise collect the events.
-    "x-accel-buffering": "no",
-  });
-  // An answer to HEAD has no body, so it must not take the place of a page.
-  if (method === "HEAD") response.end();
-  else feed.add(page);
-}
-
-function refuse(response: ServerResponse, status: number, text: string): void {
-  const more =
-    status === 405 ? { allow: "GET, HEAD" } : status === 401 ? { "www-authenticate": 'Basic realm="kpng"' } : {};
-  response.writeHead(status, { ...securityHeaders, ...more, "content-type": "text/plain; charset=utf-8" });
-  response.end(`${text}\n`);
-}
-
-/**
- * Nothing but the files of this origin is loaded, nothing inline is executed, and the script can assign HTML only
- * through its own policy `kpng`, which takes the results of its `html` template.
- */
+/** Nothing but the files of this origin is loaded, nothing inline is executed, and no text can become HTML. */
 const securityHeaders = {
   "content-security-policy":
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types kpng",
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
   "cross-origin-opener-policy": "same-origin",
   "cross-origin-resource-policy": "same-origin",
   "referrer-policy": "no-referrer",
@@ -185,15 +163,12 @@ interface Asset {
   readonly tag: string;
 }
 
-function assetOf(type: string, text: string): Asset {
-  const body = Buffer.from(text);
+function assetOf(type: string, name: string): Asset {
+  const bundled = typeof bundledPage === "undefined" ? undefined : bundledPage[name];
+  const body = Buffer.from(bundled ?? readFileSync(new URL(`assets/${name}`, import.meta.url)));
   const tag = `"${createHash("sha256").update(body).digest("base64url").slice(0, 22)}"`;
-  return { type: `${type}; charset=utf-8`, body, tag };
+  return { type, body, tag };
 }
 
-const assets: ReadonlyMap<string, Asset> = new Map([
-  ["/", assetOf("text/html", pageAssets.document)],
-  ["/page.css", assetOf("text/css", pageAssets.style)],
-  ["/page.js", assetOf("text/javascript", pageAssets.script)],
-  ["/icon.svg", assetOf("image/svg+xml", pageAssets.icon)],
-]);
+/** Texts of the files in `assets/`. Only bundles define it (deploy/images/bundle.ts). */
+declare const bundledPage: Readonly<Record<string, string>> | undefined;
