@@ -1,5 +1,6 @@
-import { type ExplainedPacket, explainPacket } from "@kpng/watcher/inspect/explain/explain-packet.ts";
-import type { ProxySettings } from "@kpng/watcher/inspect/explain/packet.ts";
+import { SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { type ExplainedPacket, explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
+import type { ProxySettings } from "@kpng/watcher/inspect/find-frontend.ts";
 import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
 import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
 import { decodeSlice } from "@kpng/watcher/source/decode/decode-slice.ts";
@@ -93,7 +94,7 @@ function wrongAnswers({ state, packets, settings = {} }: Scenario): readonly str
       if (isAsSaid(answer, concrete)) return [];
       const said = `${family} ${protocol} ${describePacket(packet)} (${address})`;
       const steps = answer.steps.map(({ text }) => text).join(" ");
-      return [`${said}: should be ${describeOutcome(packet)}; explained as ${answer.verdict}: ${steps}`];
+      return [`${said}: should be ${describeOutcome(packet)}; explained as verdict ${answer.verdict}: ${steps}`];
     });
 }
 
@@ -108,20 +109,19 @@ const ofCluster = scenarios
 const protocolNames = { tcp: "TCP", udp: "UDP", sctp: "SCTP" } as const;
 
 /** Returns the class of a sender. A neighbour counts as outside. */
-function sourceOf({ from }: Packet): "pod" | "node" | "outside" {
-  return from.kind === "neighbour" ? "outside" : from.kind;
+function sourceOf({ from }: Packet): SourceKind {
+  const kinds = { pod: SourceKind.POD, node: SourceKind.NODE, outside: SourceKind.OUTSIDE };
+  return kinds[from.kind === "neighbour" ? "outside" : from.kind];
 }
 
 function isAsSaid(answer: ExplainedPacket, { packet, family, targetPort }: ConcretePacket): boolean {
   if ("verdict" in packet) {
-    return (
-      answer.verdict ===
-      ({ refused: "reject", silent: "drop", untouched: "untouched", reset: undefined } as const)[packet.verdict]
-    );
+    const verdicts = { refused: Verdict.REJECT, silent: Verdict.DROP, untouched: Verdict.UNTOUCHED, reset: undefined };
+    return answer.verdict === verdicts[packet.verdict];
   }
   const used = answer.endpoints.filter(({ isUsed }) => isUsed).map((one) => `${one.address} ${one.port}`);
   const expected = packet.goesTo.map((host) => `${hosts[host][family]} ${targetPort}`);
-  if (answer.verdict !== "forward" || used.sort().join() !== expected.sort().join()) return false;
+  if (answer.verdict !== Verdict.FORWARD || used.sort().join() !== expected.sort().join()) return false;
   if (packet.source === undefined) return true;
   const { from } = packet;
   const isItself = from.kind === "pod" && packet.goesTo.length === 1 && packet.goesTo[0] === from.name;

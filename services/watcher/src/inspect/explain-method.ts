@@ -1,30 +1,28 @@
 import { create } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { parseAddress, parseCidr } from "@kpng/model/address.ts";
+import { Protocol as ProtocolMessage } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import {
   FrontendKind as FrontendMessage,
-  SourceKind as SourceMessage,
-  Stage,
-  Verdict as VerdictMessage,
+  type ProxySettings as ProxySettingsMessage,
+  SourceKind,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import {
   type ExplainRequest,
   type ExplainResponse,
   ExplainResponseSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { type Protocol, type Service, serviceKey } from "@kpng/model/service.ts";
 import type { Frontend } from "@kpng/service-plan/service-plan.ts";
+import type { Snapshot } from "../store/snapshot.ts";
 import { readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
-import { explainPacket, type StageName, type Verdict } from "./explain/explain-packet.ts";
-import type { Packet, ProxySettings, SourceKind } from "./explain/packet.ts";
-import { readPacket, readSettings } from "./explain-request.ts";
-import type { InspectContext } from "./inspect-context.ts";
-import { readRequestedNode } from "./requested-node.ts";
-import { decisionRow } from "./rows/decision-row.ts";
-import { protocolMessage } from "./rows/service-row.ts";
+import { listAddresses, protocolMessage } from "./cluster-rows.ts";
+import { explainPacket } from "./explain-packet.ts";
+import { decisionRow } from "./explain-service.ts";
+import { nodeAddresses, type Packet, type ProxySettings, sourceKindOf } from "./find-frontend.ts";
+import { type InspectContext, readRequestedNode } from "./lists.ts";
 
-/**
- * Method InspectService.Explain: what happens to a packet on a node. `inspection` registers it with the other methods;
- * `kpng explain` and the status page request it. This file encodes the answer; `explain-request.ts` decodes the
- * request, and `explain/` finds the answer. Errors: INVALID_ARGUMENT, UNAVAILABLE.
- */
+/** Method InspectService.Explain: what happens to a packet on a node. Errors: INVALID_ARGUMENT, UNAVAILABLE. */
 export function explainMethod({ store, proxyNames }: InspectContext, request: ExplainRequest): ExplainResponse {
   const nodeName = readRequestedNode(request.nodeName);
   const proxyName = readProxyName(request.serviceProxyName, proxyNames);
@@ -36,7 +34,7 @@ export function explainMethod({ store, proxyNames }: InspectContext, request: Ex
   return create(ExplainResponseSchema, {
     revision: BigInt(snapshot.revision),
     isNodeKnown: snapshot.nodes.get(nodeName) !== undefined,
-    sourceKind: sourceMessages[packet.source],
+    sourceKind: packet.source,
     destinationAddress: packet.destination,
     port: packet.port,
     protocol: protocolMessage(packet.protocol),
@@ -44,9 +42,9 @@ export function explainMethod({ store, proxyNames }: InspectContext, request: Ex
     service: frontend?.service.name ?? "",
     portName: frontend?.port.name ?? "",
     frontend: frontend === undefined ? FrontendMessage.UNSPECIFIED : frontendMessages[frontend.planned.kind],
-    verdict: verdictMessages[verdict],
+    verdict,
     isMasqueraded,
-    steps: steps.map(({ stage, text }) => ({ stage: stageMessages[stage], text })),
+    steps: [...steps],
     endpoints: endpoints.map((decision) => decisionRow(decision, true)),
     assumptions: assumptionsOf(request, packet, settings, snapshot.nodes.get(nodeName) !== undefined),
   });
@@ -61,8 +59,8 @@ function assumptionsOf(
 ): string[] {
   const all = ["The node's proxy has applied this revision."];
   if (!isNodeKnown) all.push("The cluster has no such Node: it is assumed to have no zone, addresses or pods.");
-  if (sourceAddress === "" && sourceKind === SourceMessage.UNSPECIFIED) all.push("The sender is a pod on the node.");
-  else if (sourceAddress !== "" && sourceKind === SourceMessage.UNSPECIFIED) {
+  if (sourceAddress === "" && sourceKind === SourceKind.UNSPECIFIED) all.push("The sender is a pod on the node.");
+  else if (sourceAddress !== "" && sourceKind === SourceKind.UNSPECIFIED) {
     all.push(`The sender is ${sourceTexts[source]}, judging by its address.`);
   }
   if (clusterCIDRs !== "unknown" && (settings?.clusterCidrs.length ?? 0) === 0) {
@@ -79,16 +77,11 @@ function assumptionsOf(
   return all;
 }
 
-const sourceMessages: Readonly<Record<SourceKind, SourceMessage>> = {
-  pod: SourceMessage.POD,
-  node: SourceMessage.NODE,
-  outside: SourceMessage.OUTSIDE,
-};
-
 const sourceTexts: Readonly<Record<SourceKind, string>> = {
-  pod: "a pod",
-  node: "the node itself",
-  outside: "outside the cluster",
+  [SourceKind.UNSPECIFIED]: "unknown",
+  [SourceKind.POD]: "a pod",
+  [SourceKind.NODE]: "the node itself",
+  [SourceKind.OUTSIDE]: "outside the cluster",
 };
 
 const frontendMessages: Readonly<Record<Frontend["kind"], FrontendMessage>> = {
@@ -98,19 +91,94 @@ const frontendMessages: Readonly<Record<Frontend["kind"], FrontendMessage>> = {
   nodePort: FrontendMessage.NODE_PORT,
 };
 
-const verdictMessages: Readonly<Record<Verdict, VerdictMessage>> = {
-  forward: VerdictMessage.FORWARD,
-  drop: VerdictMessage.DROP,
-  reject: VerdictMessage.REJECT,
-  untouched: VerdictMessage.UNTOUCHED,
-};
+/** Decodes the packet of a request. Errors: INVALID_ARGUMENT for an invalid packet. */
+export function readPacket(
+  request: ExplainRequest,
+  snapshot: Snapshot,
+  nodeName: string,
+  settings: ProxySettings,
+): Packet {
+  const { sourceAddress, sourceKind } = request;
+  const target = readDestination(request, snapshot);
+  const parsed = sourceAddress === "" ? undefined : parseAddress(sourceAddress);
+  if (sourceAddress !== "" && parsed === undefined)
+    throw invalid(`source_address "${sourceAddress}" is not an IP address`);
+  if (parsed !== undefined && parsed.family !== target.family) {
+    throw invalid(
+      `source_address ${parsed.address} and destination ${target.destination} are of different address families`,
+    );
+  }
+  const ownAddresses = nodeAddresses(snapshot.nodes.get(nodeName), settings);
+  const likely = parsed === undefined ? SourceKind.POD : sourceKindOf(parsed.address, ownAddresses, settings);
+  const source = sourceKind === SourceKind.UNSPECIFIED ? likely : sourceKind;
+  return { ...target, source, sourceAddress: parsed?.address };
+}
 
-const stageMessages: Readonly<Record<StageName, Stage>> = {
-  service: Stage.SERVICE,
-  "source-ranges": Stage.SOURCE_RANGES,
-  policy: Stage.POLICY,
-  endpoints: Stage.ENDPOINTS,
-  affinity: Stage.AFFINITY,
-  masquerade: Stage.MASQUERADE,
-  verdict: Stage.VERDICT,
-};
+/**
+ * Decodes the destination: an address and a port, or a Service, which stands for its first cluster IP and a port. A
+ * headless Service stands for its first other address.
+ */
+function readDestination(
+  { destination, port, protocol }: ExplainRequest,
+  { services }: Snapshot,
+): Pick<Packet, "family" | "destination" | "port" | "protocol"> {
+  if (port > 65_535) throw invalid(`port ${port} exceeds the limit of 65535`);
+  const wanted = protocols.get(protocol);
+  const address = parseAddress(destination);
+  if (address !== undefined) {
+    if (port === 0) throw invalid("port is 0; with an IP address, it must be 1 to 65535");
+    return { family: address.family, destination: address.address, port, protocol: wanted ?? "TCP" };
+  }
+  const service = services.get(destination);
+  if (service === undefined) {
+    throw invalid(`destination "${destination}" is neither an IP address nor the namespace/name of a Service`);
+  }
+  return { ...firstAddress(service), ...choosePort(service, port, wanted) };
+}
+
+function firstAddress(service: Service): Pick<Packet, "family" | "destination"> {
+  const { clusterIPs, externalIPs, loadBalancerIPs } = service;
+  const [first = ""] = [clusterIPs, externalIPs, loadBalancerIPs].flatMap((set) => listAddresses(set));
+  const parsed = parseAddress(first);
+  if (parsed !== undefined) return { family: parsed.family, destination: parsed.address };
+  throw invalid(`destination ${serviceKey(service)} has no address: use an IP address`);
+}
+
+function choosePort(service: Service, port: number, wanted: Protocol | undefined): Pick<Packet, "port" | "protocol"> {
+  if (port !== 0) {
+    const servicePort = service.ports.find((each) => each.port === port && each.protocol === (wanted ?? each.protocol));
+    return { port, protocol: wanted ?? servicePort?.protocol ?? "TCP" };
+  }
+  const first = service.ports.find(({ protocol }) => protocol === (wanted ?? protocol));
+  if (first === undefined) throw invalid(`destination ${service.namespace}/${service.name} has no such port`);
+  return { port: first.port, protocol: first.protocol };
+}
+
+/** Decodes the proxy settings of a request; cluster CIDRs default to those of all Nodes. Errors: INVALID_ARGUMENT. */
+export function readSettings(message: ProxySettingsMessage | undefined, { nodes }: Snapshot): ProxySettings {
+  const cidrs = (field: string, texts: readonly string[] = []): readonly string[] =>
+    texts.map((text) => {
+      const parsed = parseCidr(text);
+      if (parsed === undefined) throw invalid(`settings.${field} "${text}" is not a CIDR`);
+      return parsed.cidr;
+    });
+  const given = cidrs("cluster_cidrs", message?.clusterCidrs);
+  const clusterCIDRs = given.length > 0 ? given : [...nodes.values()].flatMap(({ podCIDRs }) => podCIDRs);
+  return {
+    clusterCIDRs: message?.hasNoClusterCidr === true ? "unknown" : clusterCIDRs,
+    isMasqueradeAll: message?.masqueradeAll ?? false,
+    nodePortAddresses: cidrs("node_port_addresses", message?.nodePortAddresses),
+    isLocalhostNodePorts: message?.noLocalhostNodePorts !== true,
+    moreNodeAddresses: message?.moreNodeAddresses ?? [],
+  };
+}
+
+function invalid(message: string): ConnectError {
+  return new ConnectError(message, Code.InvalidArgument);
+}
+
+const protocols: ReadonlyMap<ProtocolMessage, Protocol> = new Map([
+  [ProtocolMessage.TCP, "TCP"],
+  [ProtocolMessage.UDP, "UDP"],
+  [ProtocolMessage.SCTP, "SCTP"],
+]);

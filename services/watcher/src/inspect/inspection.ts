@@ -1,15 +1,21 @@
-import type { ConnectRouter } from "@connectrpc/connect";
-import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { isMessage, type Message } from "@bufbuild/protobuf";
+import type { ConnectRouter, Interceptor } from "@connectrpc/connect";
+import {
+  ExplainRequestSchema,
+  InspectService,
+  ListNodeEndpointsRequestSchema,
+  ListNodesRequestSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import { checkInspectionRight } from "../identity/rights.ts";
+import { leaveKey, rightsKey } from "../stream/serve/call.ts";
 import type { MoreService } from "../stream/serve/routes.ts";
 import type { WatchContext } from "../stream/session/open-watch.ts";
 import { scheduler } from "../stream/session/scheduler.ts";
-import { RecentChanges } from "./changes/recent-changes.ts";
 import { explainMethod } from "./explain-method.ts";
-import type { InspectContext } from "./inspect-context.ts";
-import { inspectionRights } from "./inspection-rights.ts";
-import { listMethods } from "./list-methods.ts";
-import { watchMethods } from "./watch-methods.ts";
+import { listMethods } from "./lists.ts";
+import { RecentChanges } from "./recent-changes.ts";
+import { watchMethods } from "./watches.ts";
 
 /** State from which {@link inspection} answers. */
 export interface InspectionOptions extends WatchContext {
@@ -20,17 +26,13 @@ export interface InspectionOptions extends WatchContext {
 /**
  * Returns the service kpng.inspect.v1.InspectService, which answers queries about the state of a watcher, and starts to
  * record changes for it. Call it before the source runs, because earlier changes are not recorded.
- *
- * The sink `to-api` adds it to the services of a watcher, and `makeInspectSource` to those of a `kpng SOURCE get`
- * without a watcher. The methods are in `list-methods.ts`, `watch-methods.ts` and `explain-method.ts`.
  */
-export function inspection({ store, subscribers, proxyNames, version = "" }: InspectionOptions): Inspection {
+export function inspection({ store, subscribers, proxyNames, version = "" }: InspectionOptions): MoreService {
   const changes = new RecentChanges();
   store.observe((update) => changes.add(update));
   subscribers.observe(changes);
   const context = { store, subscribers, proxyNames, changes, version, startedAtMs: wallClockMs() };
   return {
-    context,
     service: InspectService,
     addTo: (router: ConnectRouter) =>
       router.service(
@@ -45,7 +47,21 @@ export function inspection({ store, subscribers, proxyNames, version = "" }: Ins
   };
 }
 
-/** The inspect API of a watcher, and the state that it reads. */
-export interface Inspection extends MoreService {
-  readonly context: InspectContext;
+/**
+ * Checks the rights of a client before each method: a client with the right to one node may call the methods whose
+ * answer concerns only that node, and every other method needs the right of inspection.
+ */
+const inspectionRights: Interceptor = (next) => async (request) => {
+  // The token or the CA of the client may have been withdrawn while it sent the request.
+  request.contextValues.get(leaveKey).throwIfAborted();
+  checkInspectionRight(request.contextValues.get(rightsKey), request.stream ? undefined : nodeOf(request.message));
+  return await next(request);
+};
+
+/** Returns the only node that the answer concerns; undefined or "" if it concerns more. */
+function nodeOf(message: Message): string | undefined {
+  if (isMessage(message, ExplainRequestSchema) || isMessage(message, ListNodeEndpointsRequestSchema)) {
+    return message.nodeName;
+  }
+  return isMessage(message, ListNodesRequestSchema) ? message.name : undefined;
 }

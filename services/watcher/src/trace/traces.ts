@@ -7,12 +7,8 @@ import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/su
 /**
  * Returns the function that a store calls for each revision, in a watcher that exports traces. The function starts a
  * trace; if the source is another watcher, it continues that watcher's trace. It records the stages up to the store.
- * `TraceSends` records the later ones.
- *
- * All objects that a source delivers together are one revision, and therefore one trace.
- *
- * The function returns undefined if the trace is not sampled. `makeSource`, which runs `kpng SOURCE`, passes it to the
- * store.
+ * All objects that a source delivers together are one revision, and therefore one trace. The function returns undefined
+ * if the trace is not sampled.
  */
 export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevision | undefined {
   return (update) => {
@@ -73,10 +69,6 @@ function firstOf<T>(values: Iterable<T>): readonly T[] {
 
 /**
  * Records how long the views of a traced revision took to compute and to send: two spans for each group of subscribers.
- * A traced revision is one whose change has a span; `traceRevisions` makes them.
- *
- * In a process that exports traces, `routesOptions` adds it to the followers of `Subscribers`, which call it after each
- * batch. So the streams need not know about tracing.
  *
  * *Bound:* the traced revisions of the last seconds. *Cost* of a batch without a traced revision: a comparison.
  */

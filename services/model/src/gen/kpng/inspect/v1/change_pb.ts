@@ -140,7 +140,7 @@ export type Change = Message<"kpng.inspect.v1.Change"> & {
   /**
    * Number of nodes that the change was sent to as a difference. Whole views do not count. It is the sum of
    * applied_count, failed_count, lost_count and the nodes that have not answered yet; nodes whose proxies do not
-   * acknowledge never do. A proxy that reconnects is the same node; several proxies on one node count separately.
+   * acknowledge never do. Several proxies on one node count separately.
    *
    * @generated from field: uint32 told_count = 12;
    */
@@ -168,7 +168,7 @@ export type Change = Message<"kpng.inspect.v1.Change"> & {
   failedCount: number;
 
   /**
-   * Number of these nodes that disconnected before they acknowledged it, and have not applied it since.
+   * Number of these nodes that disconnected before they acknowledged it: their rows say what they have applied since.
    *
    * @generated from field: uint32 lost_count = 16;
    */

@@ -13,10 +13,10 @@ import {
   servicePort,
   slice,
   starting,
-} from "../../testing/build.ts";
-import { makeServiceView } from "../../view/service-view.ts";
-import { decisionRow } from "../rows/decision-row.ts";
-import { type Decision, explainService } from "./explain-service.ts";
+} from "../testing/build.ts";
+import { makeServiceView } from "../view/service-view.ts";
+
+import { type Decision, decisionRow, explainService } from "./explain-service.ts";
 
 const here = { name: "n1", zone: "z1" };
 

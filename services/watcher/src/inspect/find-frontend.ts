@@ -1,21 +1,62 @@
-import { toAddressSet } from "@kpng/model/address.ts";
-import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
+import { type Family, isIn, toAddressSet } from "@kpng/model/address.ts";
+import { SourceKind } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import type { Node } from "@kpng/model/node.ts";
+import { type Protocol, type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
 import { FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { servesNodePorts } from "@kpng/service-plan/outcomes.ts";
 import { isLoopback, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { type Snapshot, slicesOf } from "../../store/snapshot.ts";
-import { choosingNode, makeServiceView, makeViewNode } from "../../view/service-view.ts";
-import { isForProgram } from "./explain-service.ts";
-import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
+import { type Snapshot, slicesOf } from "../store/snapshot.ts";
+import { choosingNode, makeServiceView, makeViewNode } from "../view/service-view.ts";
+
+/** First packet of a connection, as it reaches a node. */
+export interface Packet {
+  readonly family: Family;
+  readonly protocol: Protocol;
+  readonly source: SourceKind;
+  /** Undefined for an arbitrary sender of this kind. */
+  readonly sourceAddress: string | undefined;
+  readonly destination: string;
+  readonly port: number;
+}
+
+/** Options of the node's proxy; see kpng.inspect.v1.ProxySettings. */
+export interface ProxySettings {
+  /** "unknown" if the proxy has none and cannot distinguish pods from other senders. */
+  readonly clusterCIDRs: readonly string[] | "unknown";
+  readonly isMasqueradeAll: boolean;
+  /** CIDRs of the node addresses that accept node ports; empty for all addresses. */
+  readonly nodePortAddresses: readonly string[];
+  readonly isLocalhostNodePorts: boolean;
+  /** Addresses of the node in addition to its status. */
+  readonly moreNodeAddresses: readonly string[];
+}
+
+/** Returns the known addresses of a node. */
+export function nodeAddresses(node: Node | undefined, settings: ProxySettings): readonly string[] {
+  return [...(node?.addresses ?? []), ...settings.moreNodeAddresses];
+}
+
+/** Classifies a sender by its address. Addresses in the cluster CIDRs are pods. */
+export function sourceKindOf(address: string, own: readonly string[], settings: ProxySettings): SourceKind {
+  if (own.includes(address) || isLoopback(address)) return SourceKind.NODE;
+  return isInAny(address, settings.clusterCIDRs) ? SourceKind.POD : SourceKind.OUTSIDE;
+}
+
+/** True if the proxy treats the sender as part of the cluster, so that its connections are not masqueraded. */
+export function countsAsLocal({ source, sourceAddress }: Packet, settings: ProxySettings): boolean {
+  if (settings.clusterCIDRs === "unknown") return false;
+  return sourceAddress === undefined ? source === SourceKind.POD : isInAny(sourceAddress, settings.clusterCIDRs);
+}
+
+function isInAny(address: string, cidrs: ProxySettings["clusterCIDRs"]): boolean {
+  return cidrs !== "unknown" && cidrs.some((cidr) => isIn(address, cidr));
+}
 
 /**
  * Finds the frontend that a packet is addressed to, in the plans of the node's proxy. Like kube-proxy's iptables mode,
  * it checks addresses of Services before node ports.
- *
- * The first step of `explainPacket`, which then follows the packet to an endpoint. Separate, because only this step
- * searches all Services.
  *
  * Pure; O(Services + endpoints of the Services with this frontend).
  */
@@ -56,7 +97,7 @@ export function findFrontend(
   const isForNodePort = atNodePort !== undefined && isServed && hasEndpoints(atNodePort.planned);
   if (atAddress !== undefined && !isForNodePort) return { frontend: { ...atAddress, isServed: true, isToNode } };
   if (atNodePort !== undefined) {
-    return { frontend: { ...atNodePort, isServed, isToNode, emptyOwner: atAddress?.service } };
+    return { frontend: { ...atNodePort, isServed, isToNode } };
   }
   if (isToNode) {
     return { none: `${destination} is an address of the node, and no Service has node port ${number}/${protocol}.` };
@@ -69,19 +110,6 @@ export function findFrontend(
   return {
     none: `${destination} is neither an address of a Service that this node serves, nor an address for node ports.`,
   };
-}
-
-/**
- * Returns a sentence for a packet without a frontend whose destination belongs to a Service of an external program (see
- * {@link isForProgram}); otherwise undefined. `explainPacket` shows it. Pure; O(Services).
- */
-export function describeProgram(services: Iterable<Service>, packet: Packet): string | undefined {
-  for (const service of services) {
-    if (!isForProgram(service) || !hasAddress(service, packet)) continue;
-    const name = `${packet.destination} is an address of ${serviceKey(service)}`;
-    return `${name}, which is for an external program: it is headless and has the proxy name "${service.proxyName}".`;
-  }
-  return undefined;
 }
 
 function hasAddress(service: Service, { family, destination }: Packet): boolean {
@@ -102,11 +130,6 @@ export interface ExplainedFrontend {
   readonly isServed: boolean;
   /** Whether the packet's destination is an address of the node. */
   readonly isToNode: boolean;
-  /**
-   * For a node port: the Service without endpoints that has the same place with an address of its own. kpng-ipvs and
-   * kpng-userspace refuse the packet for it, instead of leaving it to the node port.
-   */
-  readonly emptyOwner?: Service | undefined;
 }
 
 /** The frontend of a packet, or a sentence why it has none. */
@@ -150,7 +173,7 @@ function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend):
 
 /**
  * Returns the plan of a proxy with these settings. Its `podTraffic` has only the first cluster CIDR, because plans of
- * Services depend only on whether it is set; `packet.ts` classifies senders by all cluster CIDRs.
+ * Services depend only on whether it is set; senders are classified by all cluster CIDRs.
  */
 function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, settings: ProxySettings): NodePlan {
   const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs, isLocalhostNodePorts } = settings;
@@ -177,6 +200,6 @@ function isNodeAddress(
   nodeName: string,
   settings: ProxySettings,
 ): boolean {
-  if (isLoopback(destination)) return source === "node";
+  if (isLoopback(destination)) return source === SourceKind.NODE;
   return nodeAddresses(snapshot.nodes.get(nodeName), settings).includes(destination);
 }

@@ -1,24 +1,25 @@
-import { addressAndPort } from "@kpng/model/address.ts";
+import { SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { isAllowed, meetsVerdict } from "@kpng/service-plan/outcomes.ts";
 import { nodeAddress } from "@kpng/service-plan/plan-node.ts";
-import type { AllowedSources } from "@kpng/service-plan/service-plan.ts";
-import { type Snapshot, slicesOf } from "../../store/snapshot.ts";
-import { choosingNode } from "../../view/service-view.ts";
+import type { AllowedSources, Route, Sender } from "@kpng/service-plan/service-plan.ts";
+import { type Snapshot, slicesOf } from "../store/snapshot.ts";
+import { choosingNode } from "../view/service-view.ts";
 import { answersFor, type Decision, explainService } from "./explain-service.ts";
-import { describeProgram, type ExplainedFrontend, findFrontend } from "./find-frontend.ts";
-import type { Packet, ProxySettings } from "./packet.ts";
-import { type PacketPolicy, policyFor } from "./packet-policy.ts";
+import {
+  countsAsLocal,
+  type ExplainedFrontend,
+  findFrontend,
+  type Packet,
+  type ProxySettings,
+} from "./find-frontend.ts";
 
 /**
  * Explains step by step what happens to a packet on a node, by the plan of its proxy. The endpoints come from
  * {@link explainService}, and so from the code that computes the node's view.
  *
  * Pure; O(Services + endpoints of the Service).
- *
- * `explainMethod` calls it, for `kpng explain`. This file puts the steps in order and writes their sentences;
- * `findFrontend`, `policyFor` and `explainService` decide them.
  */
 export function explainPacket(
   snapshot: Snapshot,
@@ -29,16 +30,11 @@ export function explainPacket(
 ): ExplainedPacket {
   const found = findFrontend(snapshot, nodeName, proxyName, packet, settings);
   if ("none" in found) {
-    const program = describeProgram(snapshot.services.values(), packet);
-    const end =
-      program === undefined
-        ? "No rule matches it, so the node's routes decide."
-        : "No rule of a service proxy matches it, so the program and the node's routes decide.";
-    const steps: Step[] = [
-      { stage: "service", text: program ?? found.none },
-      { stage: "verdict", text: end },
+    const steps = [
+      { stage: Stage.SERVICE, text: found.none },
+      { stage: Stage.VERDICT, text: "No rule matches it, so the node's routes decide." },
     ];
-    return { frontend: undefined, verdict: "untouched", isMasqueraded: false, steps, endpoints: [] };
+    return { frontend: undefined, verdict: Verdict.UNTOUCHED, isMasqueraded: false, steps, endpoints: [] };
   }
   const { frontend } = found;
   const { service, planned } = frontend;
@@ -51,61 +47,49 @@ export function explainPacket(
     .sort((a, b) => Number(b.isUsed) - Number(a.isUsed));
   const used = decisions.filter(({ isUsed }) => isUsed);
 
-  const steps: Step[] = [];
-  const step = (stage: StageName, text: string): void => void steps.push({ stage, text });
+  const steps: { stage: Stage; text: string }[] = [];
+  const step = (stage: Stage, text: string): void => void steps.push({ stage, text });
   const end = (verdict: Verdict, text: string): ExplainedPacket => {
-    step("verdict", text);
-    const isMasqueraded = verdict === "forward" && policy.isMasqueraded;
+    step(Stage.VERDICT, text);
+    const isMasqueraded = verdict === Verdict.FORWARD && policy.isMasqueraded;
     return { frontend, verdict, isMasqueraded, steps, endpoints: decisions };
   };
-  const isFiltered = meetsVerdict(planned, packet.source === "node", frontend.isToNode);
+  const isFiltered = meetsVerdict(planned, packet.source === SourceKind.NODE, frontend.isToNode);
   const bypass = `Packets from the node itself to an external address are not filtered, so the node's routes decide.`;
-  step("service", `${describeFrontend(frontend, packet)}.${describeEmptyOwner(frontend, packet)}`);
+  step(Stage.SERVICE, `${describeFrontend(frontend, packet)}.`);
   if (policy.route.kind === "refuse") {
-    step("endpoints", "The Service has no usable endpoint of this address family in the cluster.");
-    if (!isFiltered) return end("untouched", bypass);
-    return end("reject", "It is rejected: the sender gets an error at once.");
+    step(Stage.ENDPOINTS, "The Service has no usable endpoint of this address family in the cluster.");
+    if (!isFiltered) return end(Verdict.UNTOUCHED, bypass);
+    return end(Verdict.REJECT, "It is rejected: the sender gets an error at once.");
   }
   if (planned.sources !== undefined) {
     const refusal = refuseSource(planned.sources, packet, snapshot.nodes.get(nodeName));
     const ranges = planned.sources.ranges.join(", ");
-    step("source-ranges", refusal ?? `The sender is in loadBalancerSourceRanges (${ranges}).`);
-    if (refusal !== undefined) return end("drop", "It is dropped: the sender gets no reply.");
+    step(Stage.SOURCE_RANGES, refusal ?? `The sender is in loadBalancerSourceRanges (${ranges}).`);
+    if (refusal !== undefined) return end(Verdict.DROP, "It is dropped: the sender gets no reply.");
   }
-  step("policy", policy.policyText);
+  step(Stage.POLICY, policy.policyText);
   if (!frontend.isServed && policy.route.kind === "balance") {
     const text = `${packet.destination} does not accept node ports (node-port addresses), so no rule matches it.`;
-    return end("untouched", text);
+    return end(Verdict.UNTOUCHED, text);
   }
-  step("endpoints", describeEndpoints(used, decisions, policy));
+  step(Stage.ENDPOINTS, describeEndpoints(used, decisions, policy));
   if (policy.route.kind === "drop") {
-    if (!isFiltered) return end("untouched", bypass);
+    if (!isFiltered) return end(Verdict.UNTOUCHED, bypass);
     const text =
       "It is dropped, not rejected: other nodes have endpoints, and a load balancer should choose those nodes.";
-    return end("drop", text);
+    return end(Verdict.DROP, text);
   }
   if (service.clientIPAffinitySeconds !== undefined) {
     const seconds = service.clientIPAffinitySeconds;
     step(
-      "affinity",
+      Stage.AFFINITY,
       `A client that connected within the last ${seconds} seconds keeps its endpoint while that is used.`,
     );
   }
-  step("masquerade", describeMasquerade(policy, packet, used));
+  step(Stage.MASQUERADE, describeMasquerade(policy, packet, used));
   const choice = used.length === 1 ? "this endpoint" : `one of ${used.length} endpoints with equal probability`;
-  return end("forward", `It goes to ${choice}.`);
-}
-
-/** Outcome of a packet. "untouched": no rule matches it. */
-export type Verdict = "forward" | "drop" | "reject" | "untouched";
-
-/** Decision that a step explains. */
-export type StageName = "service" | "source-ranges" | "policy" | "endpoints" | "affinity" | "masquerade" | "verdict";
-
-/** One step of the explanation, a full sentence. */
-export interface Step {
-  readonly stage: StageName;
-  readonly text: string;
+  return end(Verdict.FORWARD, `It goes to ${choice}.`);
 }
 
 /** Result of {@link explainPacket}. */
@@ -114,7 +98,8 @@ export interface ExplainedPacket {
   readonly verdict: Verdict;
   /** Whether the endpoint sees the node's address. An endpoint that reaches itself always does. */
   readonly isMasqueraded: boolean;
-  readonly steps: readonly Step[];
+  /** Full sentences. */
+  readonly steps: readonly { readonly stage: Stage; readonly text: string }[];
   /** Endpoints of the service port in the packet's family, used ones first. `isUsed` is about this packet. */
   readonly endpoints: readonly Decision[];
 }
@@ -145,13 +130,6 @@ function describeFrontend({ planned, service, port }: ExplainedFrontend, { desti
   return `${what} of ${name}`;
 }
 
-function describeEmptyOwner({ emptyOwner }: ExplainedFrontend, { destination, port }: Packet): string {
-  if (emptyOwner === undefined) return "";
-  const place = addressAndPort(destination, port);
-  const proxies = "kpng-ipvs and kpng-userspace refuse the packet for that reason; other proxies do not";
-  return ` ${place} is also a place of ${serviceKey(emptyOwner)}, which has no endpoint: ${proxies}.`;
-}
-
 function describeEndpoints(used: readonly Decision[], all: readonly Decision[], { set }: PacketPolicy): string {
   const where = set === "local" ? " on this node" : "";
   if (used.length === 0 && all.length === 1) return `The only endpoint is not usable${where}.`;
@@ -173,10 +151,68 @@ function refuseSource(
   { source, sourceAddress, family }: Packet,
   node: Pick<Node, "addresses"> | undefined,
 ): string | undefined {
-  const sender = sourceAddress ?? (source === "node" ? nodeAddress(node, family) : undefined);
+  const sender = sourceAddress ?? (source === SourceKind.NODE ? nodeAddress(node, family) : undefined);
   const list = sources.ranges.join(", ");
   if (sender === undefined) {
     return `loadBalancerSourceRanges (${list}) admit only some senders: specify the sender's address.`;
   }
   return isAllowed(sender, sources) ? undefined : `${sender} is not in loadBalancerSourceRanges (${list}).`;
+}
+
+/** The part of a frontend's plan that applies to one packet, with the texts that explain it. */
+interface PacketPolicy {
+  readonly route: Route;
+  /** Endpoints that the packet may use: all of the cluster, or those on this node. */
+  readonly set: "cluster" | "local";
+  /** True if the endpoint sees the node's address instead of the sender's, so that it replies through this node. */
+  readonly isMasqueraded: boolean;
+  readonly policyText: string;
+  /** Reason for `isMasqueraded`, a clause. */
+  readonly masqueradeReason: string;
+}
+
+/** Returns the policy for a packet to a frontend. Pure. */
+function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ProxySettings): PacketPolicy {
+  const { service, planned, isServed } = frontend;
+  const sender = isServed ? senderOf(packet, settings) : "outside";
+  const route = planned.routes[sender];
+  const isInternal = planned.kind === "clusterIP";
+  const policy = isInternal ? service.internalTrafficPolicy : service.externalTrafficPolicy;
+  const set = route.kind === "balance" ? route.set : policy === "Local" ? "local" : "cluster";
+  const isMasqueraded = route.kind === "balance" && route.isMasqueraded;
+  const name = isInternal ? "internalTrafficPolicy" : "externalTrafficPolicy";
+  if (isInternal) {
+    const masqueradeReason = clusterIPMasquerade(sender, packet, settings);
+    return { route, set, isMasqueraded, policyText: `${name} is ${policy}.`, masqueradeReason };
+  }
+  if (policy === "Cluster") {
+    const masqueradeReason = "the endpoint may be on another node and must answer through this one";
+    return { route, set, isMasqueraded, policyText: `${name} is Cluster.`, masqueradeReason };
+  }
+  if (set === "local") {
+    const policyText = `${name} is Local: only endpoints on this node.`;
+    return { route, set, isMasqueraded, policyText, masqueradeReason: "policy Local keeps the sender's address" };
+  }
+  const [who, masqueradeReason] =
+    sender === "pod" ? ["a pod", describePod(packet)] : ["the node itself", "the sender is the node itself"];
+  const policyText = `${name} is Local, but ${who} may use all endpoints, as if its traffic came through the load balancer.`;
+  return { route, set, isMasqueraded, policyText, masqueradeReason };
+}
+
+/** The sender as the proxy classifies it. */
+function senderOf(packet: Packet, settings: ProxySettings): Sender {
+  if (countsAsLocal(packet, settings)) return "pod";
+  return packet.source === SourceKind.NODE ? "node" : "outside";
+}
+
+/** Without an address, the sender is a pod because the request says so, whatever the cluster's CIDRs are. */
+function describePod({ sourceAddress }: Packet): string {
+  return sourceAddress === undefined ? "the sender is a pod" : "the sender is in the cluster CIDR";
+}
+
+function clusterIPMasquerade(sender: Sender, packet: Packet, settings: ProxySettings): string {
+  if (settings.isMasqueradeAll) return "masqueradeAll is set";
+  if (settings.clusterCIDRs === "unknown")
+    return "without a cluster CIDR, pods cannot be distinguished from other senders";
+  return sender === "pod" ? describePod(packet) : "the sender is outside the cluster CIDR";
 }

@@ -1,20 +1,26 @@
-import { triggerTimes, type Update } from "../../store/snapshot.ts";
-import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
-import type { Delivery, DeliveryFollower, PendingBatch, Recipient } from "../../stream/session/subscribers.ts";
-import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
-import { LostBatches } from "./lost-batches.ts";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type ChangedObjectSchema,
+  type ChangeSchema,
+  FailureSchema,
+  ObjectKind,
+} from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
+import { setIfDefined } from "@kpng/model/wire/service-message.ts";
+import { timestampOf } from "@kpng/model/wire/time-message.ts";
+import type { ShardedMap } from "../store/sharded-map.ts";
+import { type Snapshot, triggerTimes, type Update } from "../store/snapshot.ts";
+import type { ApplyTimings } from "../stream/session/acknowledgement.ts";
+import type { Delivery, DeliveryFollower, PendingBatch, Recipient } from "../stream/session/subscribers.ts";
+import { ChangeRecord } from "./change-record.ts";
 
 /**
  * The newest revisions, and how far each has reached the subscribers: the data of `kpng get changes` and `kpng trace`.
  *
  * A batch counts for every revision that it contains. A subscriber receives each revision at most once, so the cost is
- * a few counters per revision and subscriber. Counts are of nodes, not of attempts or streams: a node to which a change
- * was sent has applied it, has failed to, has disconnected, or has not answered yet.
+ * a few counters per revision and subscriber. Counts are of nodes, not of attempts: a node to which a change was sent has
+ * applied it, has failed to, has disconnected before it answered, or has not answered yet.
  *
  * *Bound:* `size` records.
- *
- * `inspection` creates it and registers it as an observer of the store and of all subscribers. The list and watch
- * methods read it. Separate from the store, which keeps no history. One revision is a `ChangeRecord`.
  */
 export class RecentChanges implements DeliveryFollower {
   readonly #size: number;
@@ -22,7 +28,6 @@ export class RecentChanges implements DeliveryFollower {
   readonly #records: (ChangeRecord | undefined)[];
   /** Newest revision for which a failure was counted, by subscriber. A subscriber reports each failed retry again. */
   readonly #failed = new WeakMap<Recipient, number>();
-  readonly #lost = new LostBatches();
   #newest = 0;
   #version = 0;
 
@@ -48,28 +53,25 @@ export class RecentChanges implements DeliveryFollower {
   /** Returns the record of a revision; undefined if it was overwritten, or made before this object. */
   at(revision: number): ChangeRecord | undefined {
     const record = this.#records[revision % this.#size];
-    return record?.facts.revision === revision ? record : undefined;
+    return record?.revision === revision ? record : undefined;
   }
 
   /** Adds a revision. Observer of the store. */
   add({ before, next, origin }: Update): void {
-    const { objects, objectCount } = changedObjects(before, next);
     let triggeredAtMs: number | undefined;
     if (before.isSynced) {
       for (const ms of triggerTimes(before, next)) triggeredAtMs = Math.max(triggeredAtMs ?? 0, ms);
     }
     const { revision, storedAtMs } = next;
-    this.#newest = revision;
-    const record = new ChangeRecord({
-      revision,
-      objects,
-      objectCount,
+    const { receivedAtMs } = origin ?? {};
+    const record = new ChangeRecord(revision, storedAtMs, {
+      ...changedObjects(before, next),
       isFirstList: !before.isSynced,
       source: origin?.source ?? "",
-      triggeredAtMs,
-      receivedAtMs: origin?.receivedAtMs,
-      storedAtMs,
+      ...setIfDefined("triggeredAt", triggeredAtMs === undefined ? undefined : timestampOf(triggeredAtMs)),
+      ...setIfDefined("receivedAt", receivedAtMs === undefined ? undefined : timestampOf(receivedAtMs)),
     });
+    this.#newest = revision;
     this.#version += 1;
     record.version = this.#version;
     this.#records[revision % this.#size] = record;
@@ -78,14 +80,14 @@ export class RecentChanges implements DeliveryFollower {
   sent(recipient: Recipient, delivery: Delivery, nowMs: number): void {
     this.#update(delivery, (record) => {
       if (recipient.isNode) record.sent(nowMs);
-      else record.otherCount += 1;
+      else record.change.otherCount += 1;
     });
   }
 
   received(recipient: Recipient, batch: PendingBatch): void {
     if (!recipient.isNode) return;
     this.#update(batch, (record) => {
-      record.receivedCount += 1;
+      record.change.receivedCount += 1;
     });
   }
 
@@ -93,17 +95,9 @@ export class RecentChanges implements DeliveryFollower {
     if (!recipient.isNode) return;
     const failed = this.#failed.get(recipient) ?? 0;
     this.#update(batch, (record) => {
-      if (record.facts.revision <= failed) record.failedCount -= 1;
+      if (record.revision <= failed) record.change.failedCount -= 1;
       record.applied(recipient, batch.sentAtMs, atMs, timings);
     });
-    // Whatever the node lost with earlier streams is part of the view that it has applied now.
-    for (const lost of this.#lost.take(recipient)) {
-      this.#update(lost, (record) => {
-        if (lost.hasFailed) record.failedCount -= 1;
-        else record.lostCount -= 1;
-        record.applied(recipient, batch.sentAtMs, atMs, undefined);
-      });
-    }
   }
 
   failed(recipient: Recipient, batch: PendingBatch, error: string): void {
@@ -111,18 +105,20 @@ export class RecentChanges implements DeliveryFollower {
     if (!recipient.isNode || batch.revision <= before) return;
     this.#failed.set(recipient, batch.revision);
     this.#update(batch, (record) => {
-      if (record.facts.revision > before) record.failed(recipient, error);
+      if (record.revision <= before) return;
+      const { nodeName: node, program } = recipient;
+      record.change.failedCount += 1;
+      if (record.change.failures.length < maxFailures) {
+        record.change.failures.push(create(FailureSchema, { node, program, error }));
+      }
     });
   }
 
   lost(recipient: Recipient, batch: PendingBatch): void {
-    if (!recipient.isNode || batch.after === 0) return;
     // A node that failed to apply the batch stays failed.
-    const hasFailed = batch.revision <= (this.#failed.get(recipient) ?? 0);
-    this.#lost.add(recipient, { after: batch.after, revision: batch.revision, hasFailed });
-    if (hasFailed) return;
+    if (!recipient.isNode || batch.revision <= (this.#failed.get(recipient) ?? 0)) return;
     this.#update(batch, (record) => {
-      record.lostCount += 1;
+      record.change.lostCount += 1;
     });
   }
 
@@ -140,22 +136,21 @@ export class RecentChanges implements DeliveryFollower {
   }
 }
 
-function changedObjects(before: Update["before"], next: Update["next"]) {
-  const objects: ChangedObject[] = [];
+/** Limits for the objects and the failures in a record. */
+const maxObjects = 100;
+const maxFailures = 10;
+
+function changedObjects(before: Snapshot, next: Snapshot): MessageInitShape<typeof ChangeSchema> {
+  const objects: MessageInitShape<typeof ChangedObjectSchema>[] = [];
   let objectCount = 0;
-  const add = (kind: ChangedObject["kind"], keys: Iterable<string>, has: (key: string) => boolean): void => {
-    for (const key of keys) {
+  const add = (kind: ObjectKind, before: ShardedMap<unknown>, next: ShardedMap<unknown>): void => {
+    for (const key of next.changedKeys(before)) {
       objectCount += 1;
-      if (objects.length < maxObjects) objects.push({ kind, key, isDeleted: !has(key) });
+      if (objects.length < maxObjects) objects.push({ kind, key, isDeleted: next.get(key) === undefined });
     }
   };
-  const { services, slicesByService, nodes } = next;
-  add("service", services.changedKeys(before.services), (key) => services.get(key) !== undefined);
-  add(
-    "endpoints",
-    slicesByService.changedKeys(before.slicesByService),
-    (key) => slicesByService.get(key) !== undefined,
-  );
-  add("node", nodes.changedKeys(before.nodes), (key) => nodes.get(key) !== undefined);
-  return { objects, objectCount };
+  add(ObjectKind.SERVICE, before.services, next.services);
+  add(ObjectKind.ENDPOINTS, before.slicesByService, next.slicesByService);
+  add(ObjectKind.NODE, before.nodes, next.nodes);
+  return { objects, objectCount: BigInt(objectCount) };
 }

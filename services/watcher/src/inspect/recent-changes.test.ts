@@ -1,12 +1,14 @@
 import { create } from "@bufbuild/protobuf";
+import { ObjectKind } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
-import { Store } from "../../store/store.ts";
-import { Acknowledgement } from "../../stream/session/acknowledgement.ts";
-import type { Subscriber } from "../../stream/session/subscribers.ts";
-import { Subscribers } from "../../stream/session/subscribers.ts";
-import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { Store } from "../store/store.ts";
+import { Acknowledgement } from "../stream/session/acknowledgement.ts";
+import { type Subscriber, Subscribers } from "../stream/session/subscribers.ts";
+import { endpoint, node, service, slice } from "../testing/build.ts";
+import { changeRow, Distribution } from "./change-record.ts";
 import { RecentChanges } from "./recent-changes.ts";
 
 let nowMs: number;
@@ -54,7 +56,7 @@ function change(name: string): number {
 const at = (revision: number) => {
   const record = changes.at(revision);
   if (record === undefined) throw new Error(`revision ${revision} is not remembered`);
-  return record;
+  return { ...record.change, ...record, record };
 };
 
 test("a record has the changed objects, the source and the times", () => {
@@ -66,19 +68,19 @@ test("a record has the changed objects, the source and the times", () => {
     ],
     { source: "kube", receivedAtMs: 6_000 },
   );
-  expect(at(2).facts).toEqual({
-    revision: 2,
+  expect(changeRow(at(2).record)).toMatchObject({
+    revision: 2n,
     objects: [
-      { kind: "service", key: "ns/new", isDeleted: false },
-      { kind: "endpoints", key: "ns/web", isDeleted: false },
-      { kind: "node", key: "n1", isDeleted: true },
+      { kind: ObjectKind.SERVICE, key: "ns/new", isDeleted: false },
+      { kind: ObjectKind.ENDPOINTS, key: "ns/web", isDeleted: false },
+      { kind: ObjectKind.NODE, key: "n1", isDeleted: true },
     ],
-    objectCount: 3,
+    objectCount: 3n,
     isFirstList: false,
     source: "kube",
-    triggeredAtMs: 5_000,
-    receivedAtMs: 6_000,
-    storedAtMs: store.snapshot.storedAtMs,
+    triggeredAt: timestampOf(5_000),
+    receivedAt: timestampOf(6_000),
+    storedAt: timestampOf(store.snapshot.storedAtMs),
   });
 });
 
@@ -87,8 +89,9 @@ test("the record of the first list has no trigger time, and at most 100 objects"
   const first = new Store();
   first.observe((update) => changes.add(update));
   first.replace({ services, slices: [slice([], { triggeredAtMs: 5_000 })], nodes: [] });
-  expect(at(1).facts).toMatchObject({ isFirstList: true, objectCount: 151, triggeredAtMs: undefined });
-  expect(at(1).facts.objects).toHaveLength(100);
+  expect(at(1)).toMatchObject({ isFirstList: true, objectCount: 151n });
+  expect(at(1).triggeredAt).toBeUndefined();
+  expect(at(1).objects).toHaveLength(100);
 });
 
 test("a change is followed to every node: sent, received and applied, with stages that add up to the total", () => {
@@ -99,7 +102,7 @@ test("a change is followed to every node: sent, received and applied, with stage
   send(one, 1);
   nowMs = stored + 30;
   send(two, 1);
-  expect(at(2)).toMatchObject({ sentCount: 2, receivedCount: 0, appliedCount: 0 });
+  expect(at(2)).toMatchObject({ toldCount: 2, receivedCount: 0, appliedCount: 0 });
   one.received(2);
   expect(at(2).receivedCount).toBe(1);
   nowMs = stored + 60;
@@ -113,13 +116,13 @@ test("a change is followed to every node: sent, received and applied, with stage
     stored + 30,
     stored + 100,
   ]);
-  expect(record.slowest).toEqual({
-    nodeName: "n2",
+  expect(record.slowest).toMatchObject({
+    node: "n2",
     program: "",
-    sendMs: 30,
-    transitMs: 64,
-    timings: { waitMs: 1, renderMs: 2, commitMs: 3 },
-    totalMs: 100,
+    send: durationOf(30),
+    transit: durationOf(64),
+    timings: { wait: durationOf(1), render: durationOf(2), commit: durationOf(3) },
+    total: durationOf(100),
   });
   expect(record.stages?.transit.maxMs).toBe(64);
   expect(record.stages?.commit.maxMs).toBe(20);
@@ -159,7 +162,7 @@ test("a batch of several revisions counts for each of them, and a whole view for
   send(one, 1);
   acknowledge(one, 4);
   const late = subscribe("n2");
-  for (const revision of [2, 3, 4]) expect(at(revision)).toMatchObject({ sentCount: 1, appliedCount: 1 });
+  for (const revision of [2, 3, 4]) expect(at(revision)).toMatchObject({ toldCount: 1, appliedCount: 1 });
   late.close();
 });
 
@@ -169,8 +172,8 @@ test("a revision that does not concern a node is not counted when the node appli
   change("b");
   send(one, 2);
   acknowledge(one, 3);
-  expect(at(2)).toMatchObject({ sentCount: 0, appliedCount: 0 });
-  expect(at(3)).toMatchObject({ sentCount: 1, appliedCount: 1 });
+  expect(at(2)).toMatchObject({ toldCount: 0, appliedCount: 0 });
+  expect(at(3)).toMatchObject({ toldCount: 1, appliedCount: 1 });
 });
 
 test("a node that fails counts once, not per attempt, and no longer when it applies the revision", () => {
@@ -180,27 +183,14 @@ test("a node that fails counts once, not per attempt, and no longer when it appl
   acknowledge(one, 1, 2);
   acknowledge(one, 1, 2);
   expect(at(2)).toMatchObject({ appliedCount: 0, failedCount: 1 });
-  expect(at(2).failures).toEqual([{ nodeName: "n1", program: "", error: "nft refused" }]);
+  expect(at(2).failures).toMatchObject([{ node: "n1", program: "", error: "nft refused" }]);
   change("b");
   send(one, 2);
   acknowledge(one, 1, 3);
   expect([at(2).failedCount, at(3).failedCount]).toEqual([1, 1]);
   acknowledge(one, 3);
-  expect(at(2)).toMatchObject({ sentCount: 1, appliedCount: 1, failedCount: 0 });
-  expect(at(3)).toMatchObject({ sentCount: 1, appliedCount: 1, failedCount: 0 });
-});
-
-test("a node that reconnects and applies a later revision is one node that has applied the change", () => {
-  const [waiting, failing] = [subscribe("n1"), subscribe("n2")];
-  change("a");
-  for (const one of [waiting, failing]) send(one, 1);
-  acknowledge(failing, 1, 2);
-  for (const one of [waiting, failing]) one.close();
-  expect(at(2)).toMatchObject({ sentCount: 2, appliedCount: 0, failedCount: 1, lostCount: 1 });
-  change("b");
-  for (const name of ["n1", "n2"]) subscribe(name);
-  expect(at(2)).toMatchObject({ sentCount: 2, appliedCount: 2, failedCount: 0, lostCount: 0 });
-  expect(at(3)).toMatchObject({ sentCount: 0, appliedCount: 0 });
+  expect(at(2)).toMatchObject({ toldCount: 1, appliedCount: 1, failedCount: 0 });
+  expect(at(3)).toMatchObject({ toldCount: 1, appliedCount: 1, failedCount: 0 });
 });
 
 test("relays, people and recorders count as others, and not as nodes", () => {
@@ -214,7 +204,7 @@ test("relays, people and recorders count as others, and not as nodes", () => {
   for (const one of others) send(one, 1);
   relay.received(2);
   for (const one of others) one.close();
-  expect(at(2)).toMatchObject({ sentCount: 0, receivedCount: 0, lostCount: 0, otherCount: 3 });
+  expect(at(2)).toMatchObject({ toldCount: 0, receivedCount: 0, lostCount: 0, otherCount: 3 });
 });
 
 test("a subscriber that disconnects before it acknowledges is lost; one that never acknowledges, only without the batch", () => {
@@ -226,18 +216,23 @@ test("a subscriber that disconnects before it acknowledges is lost; one that nev
   for (const one of [acknowledging, silent, other]) send(one, 1);
   acknowledging.received(2);
   silent.received(2);
-  for (const one of [acknowledging, silent, other]) one.close();
-  expect(at(2)).toMatchObject({ sentCount: 3, receivedCount: 2, lostCount: 2 });
+  const failing = subscribe("n2");
+  change("b");
+  send(failing, 2);
+  acknowledge(failing, 2, 3);
+  for (const one of [acknowledging, silent, other, failing]) one.close();
+  expect(at(2)).toMatchObject({ toldCount: 3, receivedCount: 2, lostCount: 2 });
+  expect(at(3)).toMatchObject({ toldCount: 1, failedCount: 1, lostCount: 0 });
 });
 
 test("the given number of revisions is kept, newest first", () => {
   begin(3);
   const one = subscribe("n1");
   for (const name of ["a", "b", "c", "d"]) change(name);
-  expect([...changes.newestFirst()].map(({ facts }) => facts.revision)).toEqual([5, 4, 3]);
+  expect([...changes.newestFirst()].map(({ revision }) => revision)).toEqual([5, 4, 3]);
   send(one, 1);
   acknowledge(one, 5);
-  expect([...changes.newestFirst()].map(({ appliedCount }) => appliedCount)).toEqual([1, 1, 1]);
+  expect([...changes.newestFirst()].map(({ change: { appliedCount } }) => appliedCount)).toEqual([1, 1, 1]);
 });
 
 test("a very late acknowledgement applies all revisions, with the send time of the first", () => {
@@ -251,8 +246,35 @@ test("a very late acknowledgement applies all revisions, with the send time of t
     silent.received(revision);
   }
   acknowledge(silent, 301);
-  const applied = [...changes.newestFirst()].filter(({ appliedCount }) => appliedCount === 1);
-  expect(applied.map(({ facts }) => facts.revision)).toEqual(Array.from({ length: 300 }, (_, index) => 301 - index));
-  expect(at(301).slowest?.sendMs).toBeGreaterThan(0);
-  expect(at(3).slowest?.sendMs).toBe(Math.max(0, beganAtMs - at(3).facts.storedAtMs));
+  const applied = [...changes.newestFirst()].filter(({ change: { appliedCount } }) => appliedCount === 1);
+  expect(applied.map(({ revision }) => revision)).toEqual(Array.from({ length: 300 }, (_, index) => 301 - index));
+  expect(at(3).slowest?.send).toEqual(durationOf(beganAtMs - at(3).storedAtMs));
+});
+
+function of(times: readonly number[]): Distribution {
+  const distribution = new Distribution();
+  for (const ms of times) distribution.add(ms);
+  return distribution;
+}
+
+test("percentiles are accurate to 15 %, and the maximum is exact", () => {
+  const times = Array.from({ length: 10_000 }, (_, index) => 0.06 * 1.001 ** index);
+  const spread = of(times);
+  for (const part of [0.01, 0.5, 0.9, 0.99, 1]) {
+    const exact = times[Math.ceil(times.length * part) - 1] ?? 0;
+    expect(Math.abs(spread.percentileMs(part) / exact - 1), `${part}`).toBeLessThanOrEqual(0.15);
+  }
+  expect(spread.maxMs).toBe(times.at(-1));
+});
+
+test("a percentile never exceeds the maximum", () => {
+  expect(of([100]).percentileMs(0.5)).toBeLessThanOrEqual(100);
+});
+
+test("no measurements, zero, negative durations and days are handled", () => {
+  expect(of([]).percentileMs(0.5)).toBe(0);
+  const odd = of([0, -5, 1e12]);
+  expect(odd.count).toBe(3);
+  expect(odd.percentileMs(0.5)).toBeLessThan(0.06);
+  expect(odd.maxMs).toBe(1e12);
 });

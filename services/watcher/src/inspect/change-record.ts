@@ -1,0 +1,187 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type Change,
+  ChangeSchema,
+  type DistributionSchema,
+  ObjectKind,
+  type SlowestSubscriber,
+  SlowestSubscriberSchema,
+  type Stages,
+  StagesSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
+import { setIfDefined } from "@kpng/model/wire/service-message.ts";
+import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
+import type { ApplyTimings } from "../stream/session/acknowledgement.ts";
+import type { Recipient } from "../stream/session/subscribers.ts";
+import { matchesService, type ServiceFilter } from "./cluster-rows.ts";
+import { timingsMessage } from "./progress-rows.ts";
+
+/**
+ * One revision of the store, and how far it has reached the subscribers.
+ *
+ * *Bound:* 100 objects, 10 failures and 6 distributions, independent of the number of subscribers.
+ */
+export class ChangeRecord {
+  readonly revision: number;
+  readonly storedAtMs: number;
+  /** What is known of the change when the store makes it, the counts, and the failures. */
+  readonly change: Change;
+  /** Version of `RecentChanges` with which the record was updated last, so that a reader can skip unchanged records. */
+  version = 0;
+  /** In milliseconds since 1970, like all times here. */
+  firstSentAtMs: number | undefined;
+  lastSentAtMs: number | undefined;
+  lastAppliedAtMs: number | undefined;
+  /** Durations of the stages over all subscribers; undefined until the first one has applied the revision. */
+  stages: StageTimes | undefined;
+  slowest: SlowestSubscriber | undefined;
+
+  constructor(revision: number, storedAtMs: number, facts: MessageInitShape<typeof ChangeSchema>) {
+    this.revision = revision;
+    this.storedAtMs = storedAtMs;
+    this.change = create(ChangeSchema, { revision: BigInt(revision), storedAt: timestampOf(storedAtMs), ...facts });
+  }
+
+  /** A batch with the revision was sent. */
+  sent(nowMs: number): void {
+    this.change.toldCount += 1;
+    this.firstSentAtMs ??= nowMs;
+    this.lastSentAtMs = nowMs;
+  }
+
+  /** A subscriber has applied the revision. */
+  applied({ nodeName, program }: Recipient, sentAtMs: number, nowMs: number, timings: ApplyTimings | undefined): void {
+    const totalMs = nowMs - this.storedAtMs;
+    // The pending batches of a slow subscriber are merged, and then only the send time of the first one is known.
+    const sendMs = Math.max(0, sentAtMs - this.storedAtMs);
+    const onNodeMs = timings === undefined ? 0 : timings.waitMs + timings.renderMs + timings.commitMs;
+    const transitMs = Math.max(0, totalMs - sendMs - onNodeMs);
+    if (this.stages === undefined || totalMs > this.stages.total.maxMs) {
+      this.slowest = create(SlowestSubscriberSchema, {
+        node: nodeName,
+        program,
+        send: durationOf(sendMs),
+        transit: durationOf(transitMs),
+        ...setIfDefined("timings", timings && timingsMessage(timings)),
+        total: durationOf(totalMs),
+      });
+    }
+    this.change.appliedCount += 1;
+    this.lastAppliedAtMs = Math.max(this.lastAppliedAtMs ?? 0, nowMs);
+    this.stages ??= {
+      send: new Distribution(),
+      transit: new Distribution(),
+      wait: new Distribution(),
+      render: new Distribution(),
+      commit: new Distribution(),
+      total: new Distribution(),
+    };
+    this.stages.send.add(sendMs);
+    this.stages.total.add(totalMs);
+    // Without durations from the node, the time on the network is unknown.
+    if (timings === undefined) return;
+    this.stages.transit.add(transitMs);
+    this.stages.wait.add(timings.waitMs);
+    this.stages.render.add(timings.renderMs);
+    this.stages.commit.add(timings.commitMs);
+  }
+}
+
+type StageTimes = Readonly<Record<"send" | "transit" | "wait" | "render" | "commit" | "total", Distribution>>;
+
+/** True if a change affects a matching Service, as far as the record names its objects: at most 100. */
+export function matchesChange({ change }: ChangeRecord, filter: ServiceFilter): boolean {
+  if (filter.namespace === "" && filter.name === "") return true;
+  return change.objects.some(({ kind, key }) => kind !== ObjectKind.NODE && matchesService(key, filter));
+}
+
+/** Converts a change record to its message in the inspection API. */
+export function changeRow({ change, stages, slowest, ...times }: ChangeRecord): Change {
+  const timeOf = (ms: number | undefined) => (ms === undefined ? undefined : timestampOf(ms));
+  return {
+    ...change,
+    failures: [...change.failures],
+    ...setIfDefined("firstSentAt", timeOf(times.firstSentAtMs)),
+    ...setIfDefined("lastSentAt", timeOf(times.lastSentAtMs)),
+    ...setIfDefined("lastAppliedAt", timeOf(times.lastAppliedAtMs)),
+    ...setIfDefined("stages", stages && stagesMessage(stages)),
+    ...setIfDefined("slowest", slowest),
+  };
+}
+
+function stagesMessage({ send, transit, wait, render, commit, total }: StageTimes): Stages {
+  return create(StagesSchema, {
+    send: distributionMessage(send),
+    transit: distributionMessage(transit),
+    wait: distributionMessage(wait),
+    render: distributionMessage(render),
+    commit: distributionMessage(commit),
+    total: distributionMessage(total),
+  });
+}
+
+function distributionMessage(times: Distribution): MessageInitShape<typeof DistributionSchema> {
+  return {
+    count: times.count,
+    p50: durationOf(times.percentileMs(0.5)),
+    p99: durationOf(times.percentileMs(0.99)),
+    max: durationOf(times.maxMs),
+  };
+}
+
+/**
+ * Histogram of durations, with exponential buckets, and their exact maximum.
+ *
+ * *Memory:* 64 counters, whatever the number of durations.
+ *
+ * The metrics of prom-client cannot be used here: they are for all changes together, and this is for one.
+ */
+export class Distribution {
+  readonly #counts = new Uint32Array(bucketCount);
+  #count = 0;
+  #maxMs = 0;
+
+  get count(): number {
+    return this.#count;
+  }
+
+  /** The longest duration, exact; 0 without measurements. */
+  get maxMs(): number {
+    return this.#maxMs;
+  }
+
+  /** Adds a duration. Negative ones, which occur when a clock is set back, count as 0. */
+  add(ms: number): void {
+    const bucket = ms <= firstMs ? 0 : Math.ceil(Math.log2(ms / firstMs) * bucketsPerDoubling);
+    const index = bucket < bucketCount ? bucket : bucketCount - 1;
+    this.#counts[index] = (this.#counts[index] ?? 0) + 1;
+    this.#count += 1;
+    if (ms > this.#maxMs) this.#maxMs = ms;
+  }
+
+  /**
+   * Returns the percentile for `fraction` (0.5 is the median, 0.99 the 99th percentile), in milliseconds; 0 without
+   * measurements.
+   */
+  percentileMs(fraction: number): number {
+    const wanted = Math.ceil(this.#count * fraction);
+    if (wanted === this.#count) return this.#maxMs;
+    let seen = 0;
+    for (const [index, count] of this.#counts.entries()) {
+      seen += count;
+      // The geometric middle of the bucket.
+      if (seen >= wanted && count > 0) return Math.min(firstMs * growth ** (index - 0.5), this.#maxMs);
+    }
+    return 0;
+  }
+}
+
+const bucketCount = 64;
+/** Upper bound of the first bucket, in milliseconds. */
+const firstMs = 0.05;
+/**
+ * Ratio between the bounds of a bucket. Percentiles are at most 15 % off for durations up to 12.6 minutes. The last
+ * bucket starts at 9.7 minutes and also counts all longer durations.
+ */
+const growth = 1.3;
+const bucketsPerDoubling = 1 / Math.log2(growth);

@@ -1,0 +1,158 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { type AddressSet, noAddresses } from "@kpng/model/address.ts";
+import { compareText } from "@kpng/model/collections.ts";
+import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
+import {
+  type EndpointCountsSchema,
+  type Endpoint as EndpointMessage,
+  EndpointSchema,
+  Protocol as ProtocolMessage,
+  type Service as ServiceMessage,
+  ServiceSchema,
+  TrafficPolicy as TrafficPolicyMessage,
+} from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import type { Protocol, Service, TrafficPolicy } from "@kpng/model/service.ts";
+import type { ShardedMap } from "../store/sharded-map.ts";
+import { isDraining } from "../view/choose-endpoints.ts";
+
+/** Filter for Services; "" matches all. */
+export interface ServiceFilter {
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** True if a key `namespace/name` matches. */
+export function matchesService(key: string, { namespace, name }: ServiceFilter): boolean {
+  const slash = key.indexOf("/");
+  return (namespace === "" || key.slice(0, slash) === namespace) && (name === "" || key.slice(slash + 1) === name);
+}
+
+/** Returns the matching keys after `after`, sorted. O(keys), or O(1) if namespace and name are given. */
+export function selectKeys(
+  map: Pick<ShardedMap<unknown>, "keys" | "get">,
+  filter: ServiceFilter,
+  after: string,
+): readonly string[] {
+  if (filter.namespace !== "" && filter.name !== "") {
+    const key = `${filter.namespace}/${filter.name}`;
+    return key > after && map.get(key) !== undefined ? [key] : [];
+  }
+  return [...map.keys()].filter((key) => key > after && matchesService(key, filter)).sort(compareText);
+}
+
+/**
+ * Converts a Service to its message in the inspection API, with counts of its endpoints. Pure;
+ * O(endpoints).
+ */
+export function serviceRow(service: Service, slices: readonly EndpointSlice[]): ServiceMessage {
+  return create(ServiceSchema, {
+    namespace: service.namespace,
+    name: service.name,
+    type: service.type,
+    serviceProxyName: service.proxyName,
+    isHeadless: service.isHeadless,
+    clusterIps: listAddresses(service.clusterIPs),
+    externalIps: listAddresses(service.externalIPs),
+    loadBalancerIps: listAddresses(service.loadBalancerIPs),
+    proxyModeLoadBalancerIps: listAddresses(service.proxyModeLoadBalancerIPs),
+    sourceRanges: [...new Set(service.ipFilters.flatMap(({ sourceRanges }) => sourceRanges))],
+    ports: service.ports.map(({ name, protocol, port, nodePort, targetPort }) => ({
+      name,
+      protocol: protocolMessage(protocol),
+      port,
+      nodePort,
+      targetPort: targetPort === 0 ? "" : String(targetPort),
+    })),
+    internalTrafficPolicy: policyMessage(service.internalTrafficPolicy),
+    externalTrafficPolicy: policyMessage(service.externalTrafficPolicy),
+    affinitySeconds: service.clientIPAffinitySeconds ?? 0,
+    healthCheckNodePort: service.healthCheckNodePort,
+    endpoints: countEndpoints(slices),
+    labels: { ...service.labels },
+    ...(service.createdSeconds === undefined ? {} : { createdAt: timestampFromMs(service.createdSeconds * 1000) }),
+    uid: service.uid ?? "",
+  });
+}
+
+/** Returns the addresses of both families, IPv4 first. */
+export function listAddresses({ v4, v6 }: AddressSet = noAddresses): string[] {
+  return [...v4, ...v6];
+}
+
+/** Converts a protocol. Protocols of newer watchers, which are numbers, become UNSPECIFIED. */
+export function protocolMessage(protocol: Protocol | number | undefined): ProtocolMessage {
+  switch (protocol) {
+    case "TCP":
+      return ProtocolMessage.TCP;
+    case "UDP":
+      return ProtocolMessage.UDP;
+    case "SCTP":
+      return ProtocolMessage.SCTP;
+    default:
+      return ProtocolMessage.UNSPECIFIED;
+  }
+}
+
+function policyMessage(policy: TrafficPolicy): TrafficPolicyMessage {
+  return policy === "Local" ? TrafficPolicyMessage.LOCAL : TrafficPolicyMessage.CLUSTER;
+}
+
+function countEndpoints(slices: readonly EndpointSlice[]): MessageInitShape<typeof EndpointCountsSchema> {
+  const counts = { ready: 0, terminating: 0, notReady: 0 };
+  for (const { endpoints } of slices) {
+    for (const endpoint of endpoints) {
+      if (endpoint.conditions.ready) counts.ready += 1;
+      else if (isDraining(endpoint)) counts.terminating += 1;
+      else counts.notReady += 1;
+    }
+  }
+  return counts;
+}
+
+/** Yields the messages, in the inspection API, of the endpoints of a Service that match the filter. Pure. */
+export function* endpointRows(slices: readonly EndpointSlice[], filter: EndpointFilter): Iterable<EndpointMessage> {
+  const { node, endpoint: wanted } = filter;
+  for (const slice of slices) {
+    for (const endpoint of slice.endpoints) {
+      const isOnNode = node === "" || endpoint.nodeName === node;
+      if (isOnNode && matchesEndpoint(endpoint, wanted)) yield endpointRow(slice, endpoint);
+    }
+  }
+}
+
+/** Filter of the methods that list or watch endpoints; "" matches all. */
+export interface EndpointFilter {
+  readonly node: string;
+  /** An address, or the name of a pod. */
+  readonly endpoint: string;
+}
+
+/** True if `text` is "", the pod of the endpoint, or one of its addresses. */
+export function matchesEndpoint({ podName, addresses }: Endpoint, text: string): boolean {
+  return text === "" || text === podName || addresses.v4.includes(text) || addresses.v6.includes(text);
+}
+
+/** Key of an endpoint row in a watch. *Shape:* `namespace/service/slice/address`. */
+export function endpointRowKey({ namespace, service, slice, addresses }: EndpointMessage): string {
+  return `${namespace}/${service}/${slice}/${addresses[0] ?? ""}`;
+}
+
+function endpointRow(slice: EndpointSlice, endpoint: Endpoint): EndpointMessage {
+  const { conditions } = endpoint;
+  return create(EndpointSchema, {
+    namespace: slice.namespace,
+    service: slice.serviceName,
+    slice: slice.name,
+    addresses: listAddresses(endpoint.addresses),
+    ports: endpoint.ports.map(({ name, port, protocol }) => ({ name, port, protocol: protocolMessage(protocol) })),
+    pod: endpoint.podName,
+    node: endpoint.nodeName,
+    zone: endpoint.zone,
+    isReady: conditions.ready,
+    isServing: conditions.serving,
+    isTerminating: conditions.terminating,
+    hintedZones: [...endpoint.hintedZones],
+    hintedNodes: [...endpoint.hintedNodes],
+  });
+}

@@ -1,0 +1,93 @@
+import { create } from "@bufbuild/protobuf";
+import { SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { ExplainRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import type { Service } from "@kpng/model/service.ts";
+import { expect, test } from "vitest";
+import { Store } from "../store/store.ts";
+import { addresses, endpoint, node, service, servicePort, slice } from "../testing/build.ts";
+import { readPacket } from "./explain-method.ts";
+import { explainPacket } from "./explain-packet.ts";
+import type { ProxySettings } from "./find-frontend.ts";
+
+const store = new Store();
+store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
+
+const web = { sourceAddress: undefined, destination: "10.96.0.1", port: 80 };
+const settings: ProxySettings = {
+  clusterCIDRs: [],
+  isMasqueradeAll: false,
+  nodePortAddresses: [],
+  isLocalhostNodePorts: true,
+  moreNodeAddresses: [],
+};
+
+function masqueradeOf(sourceAddress: string | undefined, clusterCIDRs: ProxySettings["clusterCIDRs"]): string {
+  const { steps } = explainPacket(
+    store.snapshot,
+    "n1",
+    "",
+    { family: "v4", protocol: "TCP", source: SourceKind.POD, ...web, sourceAddress },
+    { ...settings, clusterCIDRs },
+  );
+  return steps.find(({ stage }) => stage === Stage.MASQUERADE)?.text ?? "";
+}
+
+test("the explanation mentions the cluster CIDR only for a sender with an address", () => {
+  expect(masqueradeOf(undefined, [])).toContain("the sender is a pod");
+  expect(masqueradeOf("10.1.0.9", ["10.1.0.0/16"])).toContain("the sender is in the cluster CIDR");
+  expect(masqueradeOf("10.1.0.9", [])).toContain("the sender is outside the cluster CIDR");
+});
+
+test("of two Services with the same frontend, the older answers", () => {
+  const both = new Store();
+  both.replace({
+    services: [service({ name: "a-web", createdSeconds: 2 }), service({ createdSeconds: 1 })],
+    slices: [slice([endpoint("10.1.0.1")])],
+    nodes: [],
+  });
+  const packet = { family: "v4", protocol: "TCP", source: SourceKind.POD, ...web } as const;
+  const { frontend, verdict } = explainPacket(both.snapshot, "n1", "", packet, settings);
+  expect(frontend?.service.name).toBe("web");
+  expect(verdict).toBe(Verdict.FORWARD);
+});
+
+test.each([
+  { name: "without endpoints", owners: [], answers: "web" },
+  { name: "with an endpoint", owners: [endpoint("10.1.0.2")], answers: "ip" },
+])("a node port at an external IP of a Service $name: $answers answers", ({ owners, answers }) => {
+  const both = new Store();
+  const at = { clusterIP: "10.96.0.2", externalIPs: addresses("192.0.2.1"), ports: [servicePort({ port: 30_080 })] };
+  const nodePort = { type: "NodePort", ports: [servicePort({ nodePort: 30_080 })] } as const;
+  both.replace({
+    services: [service({ name: "ip", ...at }), service(nodePort)],
+    slices: [slice([endpoint("10.1.0.1")]), slice(owners, { name: "ip-1", serviceName: "ip" })],
+    nodes: [node("n1")],
+  });
+  const place = { destination: "192.0.2.1", port: 30_080 };
+  const { frontend, verdict } = explainPacket(
+    both.snapshot,
+    "n1",
+    "",
+    { family: "v4", protocol: "TCP", source: SourceKind.OUTSIDE, sourceAddress: undefined, ...place },
+    { ...settings, moreNodeAddresses: ["192.0.2.1"] },
+  );
+  expect([frontend?.service.name, verdict]).toEqual([answers, Verdict.FORWARD]);
+});
+
+function destinationOf(made: Service): string {
+  const other = new Store();
+  other.replace({ services: [made], slices: [], nodes: [] });
+  const request = create(ExplainRequestSchema, { destination: "ns/web" });
+  return readPacket(request, other.snapshot, "n1", settings).destination;
+}
+
+const headless = { isHeadless: true, clusterIPs: addresses() };
+
+test("a Service as destination stands for its cluster IP, and a headless one for its first other address", () => {
+  expect(destinationOf(service({ externalIPs: addresses("192.0.2.1") }))).toBe("10.96.0.1");
+  expect(destinationOf(service({ ...headless, externalIPs: addresses("192.0.2.1") }))).toBe("192.0.2.1");
+});
+
+test("a destination without an address is refused with the reason that it has none", () => {
+  expect(() => destinationOf(service(headless))).toThrow("ns/web has no address");
+});

@@ -1,0 +1,188 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { compareText } from "@kpng/model/collections.ts";
+import { type Node as NodeMessage, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import {
+  ApplyState,
+  type ApplyTimingsSchema,
+  SubscriberKind as KindMessage,
+  type Subscriber as SubscriberMessage,
+  SubscriberSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { setIfDefined } from "@kpng/model/wire/service-message.ts";
+import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
+import type { Snapshot } from "../store/snapshot.ts";
+import type { ApplyTimings } from "../stream/session/acknowledgement.ts";
+import type { Subscriber } from "../stream/session/subscribers.ts";
+
+/**
+ * Converts a subscriber (the reader of one stream: a node's backend or a relay) to its message in the inspection
+ * API. `newest` is the newest revision of the store. `sentRevision` is the newest revision up to which nothing is left
+ * to send to the subscriber.
+ */
+export function subscriberMessage(subscriber: Subscriber, newest: number): SubscriberMessage {
+  const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
+  const timeOf = (ms: number | undefined) => (ms === undefined || ms === 0 ? undefined : timestampOf(ms));
+  return create(SubscriberSchema, {
+    id: BigInt(subscriber.id),
+    kind: kindToWire(subscriber),
+    node: subscriber.nodeName,
+    serviceProxyName: subscriber.proxyName,
+    peer: subscriber.peer,
+    program: subscriber.program,
+    version: subscriber.version,
+    openedAt: timestampOf(subscriber.openedAtMs),
+    state: stateOf(subscriber, newest),
+    sentRevision: BigInt(subscriber.upToDateRevision),
+    ...setIfDefined("sentAt", timeOf(sentAtMs)),
+    receivedRevision: BigInt(subscriber.receivedRevision),
+    hasAcknowledged: subscriber.hasAcknowledged,
+    appliedRevision: BigInt(subscriber.appliedRevision),
+    ...setIfDefined("appliedAt", timeOf(appliedAtMs)),
+    revisionsBehind: BigInt(Math.max(0, newest - knownRevision(subscriber))),
+    ...setIfDefined("unappliedSince", timeOf(unappliedSinceMs)),
+    failedRevision: BigInt(failure?.revision ?? 0),
+    error: failure?.error ?? "",
+    ...setIfDefined("timings", timings && timingsMessage(timings)),
+  });
+}
+
+/** Converts the kind of a subscriber to its enum in the inspection API. */
+export function kindToWire({ kind, isObserver }: Pick<Subscriber, "kind" | "isObserver">): KindMessage {
+  if (isObserver) return KindMessage.OBSERVER;
+  return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
+}
+
+/**
+ * Newest revision that a subscriber is known to have applied. For subscribers that never acknowledge (KPNG's clients,
+ * relays), the newest revision that they have certainly received.
+ */
+export function knownRevision(subscriber: Subscriber): number {
+  return subscriber.hasAcknowledged ? subscriber.appliedRevision : subscriber.receivedRevision;
+}
+
+/**
+ * Returns the progress of a subscriber:
+ *
+ * - FAILING: its last attempt to apply a batch failed.
+ * - BEHIND: it has not yet applied (or received) the newest revision, or the store is still empty.
+ * - CURRENT: it has applied the newest revision.
+ * - RECEIVED: it has received the newest revision and never acknowledges.
+ */
+export function stateOf(subscriber: Subscriber, newest: number): ApplyState {
+  if (subscriber.failure !== undefined) return ApplyState.FAILING;
+  if (newest === 0 || knownRevision(subscriber) < newest) return ApplyState.BEHIND;
+  return subscriber.hasAcknowledged ? ApplyState.CURRENT : ApplyState.RECEIVED;
+}
+
+/** Converts the durations that a node reported. */
+export function timingsMessage({
+  waitMs,
+  renderMs,
+  commitMs,
+}: ApplyTimings): MessageInitShape<typeof ApplyTimingsSchema> {
+  return { wait: durationOf(waitMs), render: durationOf(renderMs), commit: durationOf(commitMs) };
+}
+
+/** Filter for subscribers; default values match all. */
+export interface SubscriberFilter {
+  readonly node: string;
+  readonly kind: KindMessage;
+  readonly notAppliedRevision: bigint;
+  readonly states: readonly ApplyState[];
+}
+
+/** True if a subscriber matches. `newest` is the newest revision of the store. */
+export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilter, newest: number): boolean {
+  return (
+    (filter.node === "" || subscriber.nodeName === filter.node) &&
+    (filter.kind === KindMessage.UNSPECIFIED || filter.kind === kindToWire(subscriber)) &&
+    (filter.notAppliedRevision === 0n || BigInt(knownRevision(subscriber)) < filter.notAppliedRevision) &&
+    matchesState(stateOf(subscriber, newest), filter.states)
+  );
+}
+
+/** True if a node row matches. */
+export function matchesNode(
+  node: { readonly state: ApplyState; readonly appliedRevision: bigint },
+  filter: Pick<SubscriberFilter, "notAppliedRevision" | "states">,
+): boolean {
+  return (
+    (filter.notAppliedRevision === 0n || node.appliedRevision < filter.notAppliedRevision) &&
+    matchesState(node.state, filter.states)
+  );
+}
+
+function matchesState(state: ApplyState, states: readonly ApplyState[]): boolean {
+  return states.length === 0 || states.includes(state);
+}
+
+/**
+ * Rows of all nodes: what the subscribers of each node have applied. Each row is made on request.
+ */
+export interface NodeTable {
+  /** Names of the cluster's Nodes and of the nodes of subscribed proxies, sorted. */
+  readonly names: readonly string[];
+  row(name: string): NodeMessage;
+}
+
+/** Groups subscribers and endpoints by node. O(nodes + subscribers + endpoints). */
+export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeTable {
+  const subscribersByNode = new Map<string, Subscriber[]>();
+  // An observer may ask for any name, so a name that only observers gave is not a node.
+  const named = new Set<string>(snapshot.nodes.keys());
+  for (const subscriber of open) {
+    if (subscriber.kind !== "local" || subscriber.nodeName === "") continue;
+    if (subscriber.isNode) named.add(subscriber.nodeName);
+    const others = subscribersByNode.get(subscriber.nodeName);
+    if (others === undefined) subscribersByNode.set(subscriber.nodeName, [subscriber]);
+    else others.push(subscriber);
+  }
+  const endpointCounts = countByNode(snapshot);
+  return {
+    names: [...named].sort(compareText),
+    row: (name) => {
+      const subscribers = subscribersByNode.get(name) ?? [];
+      return nodeRow(name, snapshot, subscribers, endpointCounts.get(name) ?? 0);
+    },
+  };
+}
+
+function nodeRow(
+  name: string,
+  { nodes, revision }: Snapshot,
+  open: readonly Subscriber[],
+  endpointCount: number,
+): NodeMessage {
+  const subscribers = open.filter(({ isNode }) => isNode);
+  const node = nodes.get(name);
+  const states = subscribers.map((subscriber) => stateOf(subscriber, revision));
+  const waiting = subscribers.flatMap(({ unappliedSinceMs }) => unappliedSinceMs ?? []);
+  return create(NodeSchema, {
+    name,
+    isKnown: node !== undefined,
+    zone: node?.zone ?? "",
+    addresses: [...(node?.addresses ?? [])],
+    podCidrs: [...(node?.podCIDRs ?? [])],
+    isEligible: node?.isEligible ?? false,
+    endpointCount,
+    state: node === undefined ? ApplyState.UNKNOWN : (states.toSorted((a, b) => b - a)[0] ?? ApplyState.ABSENT),
+    subscriberCount: subscribers.length,
+    appliedRevision: BigInt(subscribers.length === 0 ? 0 : Math.min(...subscribers.map(knownRevision))),
+    ...setIfDefined("unappliedSince", waiting.length === 0 ? undefined : timestampOf(Math.min(...waiting))),
+    programs: [...new Set(subscribers.map(({ program }) => program))].filter((one) => one !== "").sort(compareText),
+    error: subscribers.find(({ failure }) => failure !== undefined)?.failure?.error ?? "",
+    observerCount: open.length - subscribers.length,
+    labels: { ...node?.labels },
+  });
+}
+
+/** Counts the endpoints of each node. */
+function countByNode({ slicesByService }: Snapshot): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const slices of slicesByService.values()) {
+    for (const { endpoints } of slices) {
+      for (const { nodeName } of endpoints) counts.set(nodeName, (counts.get(nodeName) ?? 0) + 1);
+    }
+  }
+  return counts;
+}

@@ -1,0 +1,232 @@
+import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { Code, ConnectError, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
+import type { Change } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
+import {
+  EndpointSchema,
+  type Node,
+  NodeSchema,
+  type Service,
+  ServiceSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import type { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { type Subscriber, SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { hashBytes } from "@kpng/model/wire/digest.ts";
+import { waitMs } from "@kpng/process/wait.ts";
+import { changedServices } from "../store/derived.ts";
+import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
+import type { Store } from "../store/store.ts";
+import { leaveKey } from "../stream/serve/call.ts";
+import { scheduler } from "../stream/session/scheduler.ts";
+import { changeRow, matchesChange } from "./change-record.ts";
+import { endpointRowKey, endpointRows, matchesService, type ServiceFilter, serviceRow } from "./cluster-rows.ts";
+import type { InspectContext } from "./lists.ts";
+import { matchesNode, matchesSubscriber, nodeTable, subscriberMessage } from "./progress-rows.ts";
+
+type Watches = Pick<
+  ServiceImpl<typeof InspectService>,
+  "watchServices" | "watchEndpoints" | "watchNodes" | "watchSubscribers" | "watchChanges"
+>;
+
+/**
+ * Streaming methods of InspectService: each sends all rows first, and then the changed and deleted rows. Rows of
+ * Services and endpoints change only with the snapshot, so two snapshots are compared. The other rows also change with
+ * acknowledgements, so they are computed once a second, and compared with hashes of what was sent.
+ *
+ * *Bound:* the rows of one message, and one hash for each row of nodes or subscribers.
+ */
+export function watchMethods(context: InspectContext): Watches {
+  const { store, subscribers, changes } = context;
+  return {
+    async *watchServices(request, call) {
+      const read = (snapshot: Snapshot, key: ServiceKey): readonly Service[] => {
+        const service = snapshot.services.get(key);
+        return service === undefined ? [] : [serviceRow(service, slicesOf(snapshot, key))];
+      };
+      const keyOf = ({ namespace, name }: Service): string => `${namespace}/${name}`;
+      const steps = serviceSteps({ schema: ServiceSchema, read, keyOf }, request);
+      const messages = inMessages(revisions(store, endOf(call)), steps);
+      for await (const { rows, ...rest } of messages) yield { ...rest, services: rows };
+    },
+
+    async *watchEndpoints(request, call) {
+      const read = (snapshot: Snapshot, key: ServiceKey) => endpointRows(slicesOf(snapshot, key), request);
+      const filter = { namespace: request.namespace, name: request.service };
+      const steps = serviceSteps({ schema: EndpointSchema, read, keyOf: endpointRowKey }, filter);
+      const messages = inMessages(revisions(store, endOf(call)), steps);
+      for await (const { rows, ...rest } of messages) yield { ...rest, endpoints: rows };
+    },
+
+    async *watchNodes(request, call) {
+      const read = function* (snapshot: Snapshot): Iterable<Node> {
+        const table = nodeTable(snapshot, subscribers.open);
+        for (const name of table.names) {
+          if (request.name !== "" && request.name !== name) continue;
+          const row = table.row(name);
+          if (matchesNode(row, request)) yield row;
+        }
+      };
+      const steps = hashedSteps({ schema: NodeSchema, read, keyOf: ({ name }: Node) => name });
+      const messages = inMessages(ticks(context, endOf(call), true), steps);
+      for await (const { rows, ...rest } of messages) yield { ...rest, nodes: rows };
+    },
+
+    async *watchSubscribers(request, call) {
+      const read = function* ({ revision }: Snapshot): Iterable<Subscriber> {
+        for (const subscriber of subscribers.open) {
+          if (matchesSubscriber(subscriber, request, revision)) yield subscriberMessage(subscriber, revision);
+        }
+      };
+      const steps = hashedSteps({ schema: SubscriberSchema, read, keyOf: ({ id }: Subscriber) => String(id) });
+      const messages = inMessages(ticks(context, endOf(call), false), steps);
+      for await (const { rows, deleted, ...rest } of messages) {
+        yield { ...rest, subscribers: rows, deleted: deleted.map(BigInt) };
+      }
+    },
+
+    async *watchChanges(request, call) {
+      const filter = { namespace: request.namespace, name: request.service };
+      let seen = -1;
+      const steps = function* (): Steps<Change> {
+        const changed = [...changes.newestFirst()].filter(({ version }) => version > seen).reverse();
+        seen = changes.version;
+        for (const record of changed) {
+          const isWanted = record.revision >= request.sinceRevision && matchesChange(record, filter);
+          yield isWanted ? { row: changeRow(record) } : undefined;
+        }
+      };
+      const messages = inMessages(ticks(context, endOf(call), true), steps);
+      for await (const { revision, rows, isComplete } of messages) yield { revision, changes: rows, isComplete };
+    },
+  };
+}
+
+/** A row to send, the key of a deleted row, or undefined for a row that has not changed. */
+type Step<M> = { readonly row: M } | { readonly deleted: string } | undefined;
+type Steps<M> = Generator<Step<M>, void, void>;
+
+/** Rows of one kind. `Scope` is what they are read for: a Service, or nothing for all. */
+interface Table<D extends DescMessage, Scope extends readonly unknown[]> {
+  readonly schema: D;
+  readonly read: (snapshot: Snapshot, ...scope: Scope) => Iterable<MessageShape<D>>;
+  readonly keyOf: (row: MessageShape<D>) => string;
+}
+
+/** Returns a function that compares the rows of the changed Services with those of the previous call's snapshot. */
+function serviceSteps<D extends DescMessage>(
+  { schema, read, keyOf }: Table<D, [ServiceKey]>,
+  filter: ServiceFilter,
+): (snapshot: Snapshot) => Steps<MessageShape<D>> {
+  let previous = emptySnapshot;
+  return function* (snapshot) {
+    const before = previous;
+    previous = snapshot;
+    const keys = changedServices(before, snapshot).filter((key) => matchesService(key, filter));
+    for (const key of keys.sort()) {
+      const old = new Map<string, bigint>();
+      for (const row of read(before, key as ServiceKey)) {
+        old.set(keyOf(row), hashBytes(toBinary(schema, row)));
+        yield undefined;
+      }
+      for (const row of read(snapshot, key as ServiceKey)) {
+        const oldHash = old.get(keyOf(row));
+        old.delete(keyOf(row));
+        yield oldHash !== undefined && oldHash === hashBytes(toBinary(schema, row)) ? undefined : { row };
+      }
+      for (const deleted of old.keys()) yield { deleted };
+    }
+  };
+}
+
+/** Returns a function that compares all rows with those of the previous call. */
+function hashedSteps<D extends DescMessage>({
+  schema,
+  read,
+  keyOf,
+}: Table<D, []>): (snapshot: Snapshot) => Steps<MessageShape<D>> {
+  let sent = new Map<string, bigint>();
+  return function* (snapshot) {
+    const hashes = new Map<string, bigint>();
+    for (const row of read(snapshot)) {
+      const key = keyOf(row);
+      const hash = hashBytes(toBinary(schema, row));
+      hashes.set(key, hash);
+      yield sent.get(key) === hash ? undefined : { row };
+    }
+    for (const key of sent.keys()) if (!hashes.has(key)) yield { deleted: key };
+    sent = hashes;
+  };
+}
+
+/** Yields the newest snapshot whenever it has changed. */
+async function* revisions(store: Store, signal: AbortSignal): AsyncIterable<Snapshot> {
+  for (let revision = 0; ; ) {
+    const snapshot = await store.next(revision, signal);
+    if (snapshot === undefined) throw abortError(signal);
+    yield snapshot;
+    ({ revision } = snapshot);
+  }
+}
+
+/** Shortest time between two messages of a watch whose rows change with acknowledgements, in milliseconds. */
+const tickMs = 1_000;
+
+/** Yields the newest snapshot at most once a second, if objects, streams or acknowledgements may have changed. */
+async function* ticks(
+  { store, changes, subscribers }: InspectContext,
+  signal: AbortSignal,
+  mustBeSynced: boolean,
+): AsyncIterable<Snapshot> {
+  if (mustBeSynced && (await store.next(0, signal)) === undefined) throw abortError(signal);
+  let seen = "";
+  for (; ; await waitMs(tickMs, signal)) {
+    if (signal.aborted) throw abortError(signal);
+    const state = `${changes.version} ${subscribers.open.size} ${store.snapshot.revision}`;
+    if (state === seen) continue;
+    seen = state;
+    yield store.snapshot;
+  }
+}
+
+/** Limit for the steps of one message: a few milliseconds of work. */
+const maxSteps = 500;
+
+/**
+ * Yields messages with the rows of each snapshot's steps. The steps of a message run when the previous message was
+ * taken, as one piece of the scheduler's work with the smallest share, so that watches of a large cluster do not delay
+ * updates. `isComplete` is true from the last message of the first snapshot on.
+ */
+async function* inMessages<M>(snapshots: AsyncIterable<Snapshot>, stepsTo: (snapshot: Snapshot) => Steps<M>) {
+  let isFirst = true;
+  for await (const snapshot of snapshots) {
+    const steps = stepsTo(snapshot);
+    for (let isEnd = false; !isEnd; ) {
+      const rows: M[] = [];
+      const deleted: string[] = [];
+      isEnd = await scheduler.run("query", () => {
+        for (let count = 0; count < maxSteps; count += 1) {
+          const { value: step, done } = steps.next();
+          if (done === true) return true;
+          if (step === undefined) continue;
+          if ("row" in step) rows.push(step.row);
+          else deleted.push(step.deleted);
+        }
+        return false;
+      });
+      const revision = BigInt(snapshot.revision);
+      if (isFirst || rows.length + deleted.length > 0) yield { revision, rows, deleted, isComplete: !isFirst || isEnd };
+    }
+    isFirst = false;
+  }
+}
+
+/** Returns a signal that aborts when the client disconnects, the watcher stops, or the client is asked to reconnect. */
+function endOf({ signal, values }: HandlerContext): AbortSignal {
+  return AbortSignal.any([signal, values.get(leaveKey)]);
+}
+
+/** Returns the error for an aborted call: the reason of the signal, e.g. that the client's deadline has passed. */
+function abortError({ reason }: AbortSignal): ConnectError {
+  if (reason instanceof ConnectError) return reason;
+  return new ConnectError("the watcher is stopping, or the client disconnected", Code.Unavailable);
+}
