@@ -19,7 +19,6 @@ const debianPackages = {
   conntrack: "conntrack",
   nginx: "nginx-core",
   openssl: "openssl",
-  etcd: "etcd-server",
   setpriv: "util-linux",
   ping: "iputils-ping",
   "/usr/lib/cni/bridge": "containernetworking-plugins",

@@ -8,9 +8,6 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { isExecutable } from "./child.ts";
 import { testCache, withLock } from "./test-cache.ts";
 
-/** Program that tests need. `etcd-3.4` is Debian's etcd, without WatchList. */
-export type Program = Built | "etcd-3.4";
-
 /** Paths of the programs, or the reason why they are not available. */
 export type Binaries =
   | { readonly kind: "found"; readonly paths: Readonly<Partial<Record<Program, string>>> }
@@ -24,13 +21,8 @@ export type Binaries =
  */
 export async function findBinaries(programs: readonly Program[]): Promise<Binaries> {
   const paths: Partial<Record<Program, string>> = {};
-  const toBuild: Exclude<Program, "etcd-3.4">[] = [];
+  const toBuild: Program[] = [];
   for (const program of programs) {
-    if (program === "etcd-3.4") {
-      if (!isExecutable("/usr/bin/etcd")) return { kind: "missing", reason: "no /usr/bin/etcd: install etcd-server" };
-      paths[program] = "/usr/bin/etcd";
-      continue;
-    }
     const assets = process.env.KUBEBUILDER_ASSETS;
     const given = assets === undefined ? undefined : join(assets, program);
     if (given !== undefined && isExecutable(given)) paths[program] = given;
@@ -44,7 +36,7 @@ export async function findBinaries(programs: readonly Program[]): Promise<Binari
 }
 
 /** Program that is built from a Go module: of the control plane, of a whole cluster (test/e2e), or a tool of tests. */
-export type Built = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool";
+export type Program = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool";
 type ControlPlaneProgram = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
 type ClusterProgram =
   | "kubelet"
@@ -67,9 +59,9 @@ const run = promisify(execFile);
  *
  * Errors: Go missing or older than 1.26; a failed build, with the output of Go.
  */
-export async function buildMissing(programs: readonly Built[]): Promise<Record<string, string>> {
+export async function buildMissing(programs: readonly Program[]): Promise<Record<string, string>> {
   const paths = Object.fromEntries(programs.map((program) => [program, pathOf(program)]));
-  const missing = (): readonly Built[] => programs.filter((program) => !isBuilt(program));
+  const missing = (): readonly Program[] => programs.filter((program) => !isBuilt(program));
   if (missing().length === 0) return paths;
   await checkGo();
   mkdirSync(cacheRoot(), { recursive: true });
@@ -80,21 +72,21 @@ export async function buildMissing(programs: readonly Built[]): Promise<Record<s
 }
 
 /** Returns whether the program is in the cache, so that `buildMissing` takes no time. */
-export function isBuilt(program: Built): boolean {
+export function isBuilt(program: Program): boolean {
   return isExecutable(pathOf(program));
 }
 
 /** Returns the folder of the Go module that a program is built from. */
-export function moduleFolder(program: Built): string {
+export function moduleFolder(program: Program): string {
   return join(import.meta.dirname, sourceOf(program).module);
 }
 
-async function build(program: Built, folder: string): Promise<void> {
+async function build(program: Program, folder: string): Promise<void> {
   mkdirSync(folder, { recursive: true });
   const startedMs = performance.now();
   say(`building ${program} into ${folder} (minutes the first time, seconds with a warm Go build cache)`);
   const { module, command = ["build"], targets } = sourceOf(program);
-  // Built under a temporary name and renamed, so that an interrupted build leaves no program.
+  // Program under a temporary name and renamed, so that an interrupted build leaves no program.
   const unfinished = join(folder, `.${program}.${process.pid}`);
   try {
     await run("go", [...command, "-ldflags=-s -w", "-o", unfinished, ...targets], {
@@ -121,7 +113,7 @@ interface Source {
   readonly targets: readonly string[];
 }
 
-function sourceOf(program: Built): Source {
+function sourceOf(program: Program): Source {
   switch (program) {
     case "etcd":
       return { module: "etcd", targets: ["."] };
@@ -182,12 +174,12 @@ function cacheRoot(): string {
   return testCache("control-plane");
 }
 
-function pathOf(program: Built): string {
+function pathOf(program: Program): string {
   return join(cacheFolder(program), program);
 }
 
 /** Returns the cache folder, one per set of sources: a changed version is built separately. */
-function cacheFolder(program: Built): string {
+function cacheFolder(program: Program): string {
   const { module } = sourceOf(program);
   const modules = module === "etcd" || module === "control-plane" ? "{control-plane,etcd}" : module;
   const hash = createHash("sha256");

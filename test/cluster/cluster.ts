@@ -12,8 +12,6 @@ import { makeKubeconfig, type User } from "./users.ts";
 export interface ClusterOptions {
   /** Paths of the programs, from `findBinaries`. */
   readonly paths: Readonly<Partial<Record<Program, string>>>;
-  /** Default "etcd". "etcd-3.4" is Debian's etcd, with which the API server rejects WatchList. */
-  readonly etcd?: "etcd" | "etcd-3.4" | undefined;
   /** Starts kube-controller-manager with the EndpointSlice controller. Default true. */
   readonly hasControllers?: boolean | undefined;
 }
@@ -42,7 +40,7 @@ export interface Cluster {
 export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   const folder = makeTempFolder();
   const [clientPort = 0, peerPort = 0, apiPort = 0, managerPort = 0] = await freePorts(4);
-  const etcd = new Etcd(pathOf(options, options.etcd ?? "etcd"), folder, clientPort, peerPort);
+  const etcd = new Etcd(pathOf(options, "etcd"), folder, clientPort, peerPort);
   const url = `https://127.0.0.1:${apiPort}`;
   const api = new ApiClient(url, join(folder, "certs", "apiserver.crt"));
   const apiServer: ApiServer = new ApiServer({

@@ -13,7 +13,7 @@ export async function describeCluster(
   tests: (cluster: () => Cluster) => void,
 ): Promise<void> {
   const needed: readonly Program[] = [
-    options.etcd ?? "etcd",
+    "etcd",
     "kube-apiserver",
     ...((options.hasControllers ?? true) ? (["kube-controller-manager"] as const) : []),
   ];

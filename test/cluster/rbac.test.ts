@@ -74,7 +74,7 @@ await describeCluster("deploy/kubernetes/watcher/rbac.yaml", { hasControllers: f
       const right = { verb: missing, resource: "endpointslices", group: "discovery.k8s.io" };
       await until("the right is revoked", async () => !(await mayKpng(api, right)));
 
-      const source = start({ kubeconfig: kubeconfig("kpng"), timing: { usesWatchList: false } });
+      const source = start({ kubeconfig: kubeconfig("kpng") });
       await source.untilFailing(
         "slices",
         new RegExp(`^not allowed to ${missing} endpointslices\\.discovery\\.k8s\\.io \\(403\\): `),

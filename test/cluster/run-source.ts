@@ -8,7 +8,7 @@ import { connectKube } from "@kpng/watcher/source/kube/connect.ts";
 import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import { kubeSource } from "@kpng/watcher/source/kube/kube-source.ts";
 import type { ReflectorTiming } from "@kpng/watcher/source/kube/reflector.ts";
-import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Origin } from "@kpng/watcher/source/source.ts";
+import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin } from "@kpng/watcher/source/source.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { Registry } from "prom-client";
 import { afterEach } from "vitest";
@@ -31,6 +31,10 @@ export class RecordingSink implements ClusterSink {
   apply(changes: readonly ObjectChange[]): void {
     this.store.apply(changes);
     this.#called({ kind: "apply", changes });
+  }
+
+  find<K extends Kind>(kind: K, key: string): ObjectOf[K] | undefined {
+    return this.store.find(kind, key);
   }
 
   replace(objects: ClusterObjects, origin?: Origin): void {

@@ -75,22 +75,18 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
     await api.delete(path);
   });
 
-  for (const usesWatchList of [true, false]) {
-    test(`the source reads the same objects ${usesWatchList ? "from a streamed list" : "from pages of two"}`, async () => {
-      const { api, kubeconfig } = cluster();
-      for (const index of [1, 2, 3, 4, 5]) {
-        const name = `many-${usesWatchList}-${index}`;
-        await createSlice(api, { name, service: "many", addresses: [`10.2.0.${index}`] });
-      }
-      const source = start({ kubeconfig: kubeconfig("admin"), timing: { usesWatchList, pageSize: 2 } });
-      await source.untilReady();
-      const listed = await api.list("/apis/discovery.k8s.io/v1/endpointslices");
-      assert.equal(source.sink.slices.length, listed.length);
-      assert.ok(!source.hasLogged("streamed lists not supported, using paged lists"));
-      await createSlice(api, { name: `later-${usesWatchList}`, service: "many", addresses: ["10.2.0.9"] });
-      await source.until("the later one", (sink) => sink.slices.includes(`default/many/later-${usesWatchList}`));
-    });
-  }
+  test("the source reads the same objects from pages of two", async () => {
+    const { api, kubeconfig } = cluster();
+    for (const index of [1, 2, 3, 4, 5]) {
+      await createSlice(api, { name: `many-${index}`, service: "many", addresses: [`10.2.0.${index}`] });
+    }
+    const source = start({ kubeconfig: kubeconfig("admin"), timing: { pageSize: 2 } });
+    await source.untilReady();
+    const listed = await api.list("/apis/discovery.k8s.io/v1/endpointslices");
+    assert.equal(source.sink.slices.length, listed.length);
+    await createSlice(api, { name: "later", service: "many", addresses: ["10.2.0.9"] });
+    await source.until("the later one", (sink) => sink.slices.includes("default/many/later"));
+  });
 
   test("a slice is deleted when it gains the headless label, and restored when it loses the label", async () => {
     const { api, kubeconfig } = cluster();
@@ -143,7 +139,7 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
     const label = "service.kubernetes.io/service-proxy-name";
     await createService(api, { name: "changes-proxy" });
     const plain = start({ kubeconfig: kubeconfig("admin"), proxyNames: [""] });
-    const owned = start({ kubeconfig: kubeconfig("admin"), proxyNames: ["a", "b"], timing: { usesWatchList: false } });
+    const owned = start({ kubeconfig: kubeconfig("admin"), proxyNames: ["a", "b"] });
     await Promise.all([plain.untilReady(), owned.untilReady()]);
     assert.ok(plain.sink.services.includes("default/changes-proxy"));
     assert.deepEqual(owned.sink.services, []);

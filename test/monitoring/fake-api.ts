@@ -13,8 +13,7 @@ export async function startFakeApi(lists: Readonly<Record<string, readonly unkno
   const server = createServer((request, response) => {
     const url = new URL(request.url ?? "/", "http://localhost");
     response.setHeader("content-type", "application/json");
-    // A watch stays open without events. A streamed list would need a bookmark at its end, so it is rejected.
-    if (url.searchParams.has("sendInitialEvents")) return response.writeHead(422).end(JSON.stringify({ code: 422 }));
+    // A watch stays open without events.
     if (url.searchParams.has("watch")) return response.flushHeaders();
     const items = lists[url.pathname.split("/").at(-1) ?? ""] ?? [];
     response.end(JSON.stringify({ metadata: { resourceVersion: "7" }, items }));

@@ -20,7 +20,7 @@ import { makeReviewCounter } from "@kpng/watcher/identity/token-checker.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decoded.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
-import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/observe-reflector.ts";
+import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/kind-report.ts";
 import { observeCurrency } from "@kpng/watcher/store/currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";

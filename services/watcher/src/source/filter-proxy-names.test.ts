@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { service } from "../testing/build.ts";
-import { serviceSelector, sliceSelector } from "./kube/object-kinds.ts";
+import { serviceSelector, sliceSelector } from "./kube/objects.ts";
 import { filterProxyNames } from "./source.ts";
 
 test("only Services with a selected proxy name pass, in lists and in changes", () => {

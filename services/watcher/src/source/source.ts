@@ -11,9 +11,9 @@ import type { Task } from "@kpng/process/task.ts";
 export type Source = Task;
 
 /**
- * Destination of a source's objects. The store implements it.
+ * Destination of a source's objects. The store implements it, and is the only place that holds them.
  *
- * Each call makes at most one revision, and none if no value changed.
+ * `apply` and `replace` make at most one revision, and none if no value changed.
  */
 export interface ClusterSink {
   /** Applies changes in their order. */
@@ -22,6 +22,8 @@ export interface ClusterSink {
    * Replaces all objects of the given kinds and marks these kinds as synced.
    */
   replace(objects: ClusterObjects, origin?: Origin): void;
+  /** Returns the object of a kind with this key, as it was last put; undefined if there is none. */
+  find<K extends Kind>(kind: K, key: string): ObjectOf[K] | undefined;
   /** Where the source reports how far the state is known to be current. Default nowhere. */
   readonly currency?: CurrencySink | undefined;
 }
@@ -43,7 +45,14 @@ export interface CurrencySink {
 }
 
 /** Kinds of objects that a source delivers. All three must be listed before anything is served. */
-export type Kind = "services" | "slices" | "nodes";
+export type Kind = keyof ObjectOf;
+
+/** Type of the objects of each kind. Their keys are those of `serviceKey` and `sliceKey`, and the name of a Node. */
+export interface ObjectOf {
+  readonly services: Service;
+  readonly slices: EndpointSlice;
+  readonly nodes: Node;
+}
 
 /** Put or delete of one object. A put carries the whole new value. */
 export type ObjectChange =
@@ -101,6 +110,7 @@ export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[
   const names = new Set(proxyNames);
   return {
     currency: sink.currency,
+    find: (kind, key) => sink.find(kind, key),
     apply: (changes, origin) => {
       const passed = changes.map((change) =>
         change.kind === "put-service" && !names.has(change.service.proxyName)

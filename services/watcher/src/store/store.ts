@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { sliceKey } from "@kpng/model/endpoint.ts";
 import type { Position } from "@kpng/model/forward.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Origin } from "../source/source.ts";
+import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin } from "../source/source.ts";
 import { applyChange, replaceObjects } from "./change-snapshot.ts";
 import { Currency } from "./currency.ts";
 import { type Cause, emptySnapshot, maxTraces, type Snapshot, type TracedRevision, type Update } from "./snapshot.ts";
@@ -82,6 +83,16 @@ export class Store implements ClusterSink {
     for (const kind of kinds) if (objects[kind] !== undefined) this.#missingKinds.delete(kind);
     if (this.#missingKinds.size === 0 && !next.isSynced) next = { ...next, isSynced: true };
     this.#publish(next, { origin, beganAtMs });
+  }
+
+  find<K extends Kind>(kind: K, key: string): ObjectOf[K] | undefined {
+    const { services, slicesByService, nodes } = this.#snapshot;
+    const finders: { readonly [Of in Kind]: () => ObjectOf[Of] | undefined } = {
+      services: () => services.get(key),
+      slices: () => slicesByService.get(key.slice(0, key.lastIndexOf("/")))?.find((slice) => sliceKey(slice) === key),
+      nodes: () => nodes.get(key),
+    };
+    return finders[kind]();
   }
 
   #publish(state: Snapshot, update: Cause): void {

@@ -8,7 +8,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decoded.ts";
-import type { ClusterObjects, ClusterSink } from "../source.ts";
+import type { ClusterObjects } from "../source.ts";
 import { type FileSourceOptions, fileSource } from "./file-source.ts";
 
 let folder = "";
@@ -26,13 +26,9 @@ afterEach(async () => {
 });
 
 /** A sink whose replacements are taken one by one, in their order. */
-class TestSink implements ClusterSink {
+class TestSink {
   readonly #arrived: ClusterObjects[] = [];
   #wake: () => void = () => undefined;
-
-  apply(): void {
-    throw new Error("a file source replaces");
-  }
 
   replace(objects: ClusterObjects): undefined {
     this.#arrived.push(objects);

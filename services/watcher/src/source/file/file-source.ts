@@ -13,7 +13,7 @@ import { formatLocation, type InputProblem, type InputResult, loadInput } from "
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {
   /** Files, folders, or "-" for standard input, which is read once. */
   readonly inputs: readonly string[];
-  readonly sink: ClusterSink;
+  readonly sink: Pick<ClusterSink, "replace">;
   readonly decode: DecodeOptions;
   /** True to leave out invalid objects instead of rejecting the input. Default false. */
   readonly skipsBad?: boolean | undefined;

@@ -1,12 +1,8 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { assertNever, isRecord } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { Kind } from "../source.ts";
 
-/**
- * Status and body of a response of the API server. The body is read while it arrives. The source `kube` and
- * `kubeAuthority` send their requests through the types of this file only, so tests can replace the API server.
- */
+/** Status and body of a response of the API server. The body is read while it arrives. */
 export interface KubeResponse {
   readonly status: number;
   readonly body: AsyncIterable<Buffer>;
@@ -29,65 +25,61 @@ export interface KubeConnection {
   close(): void;
 }
 
-/** Sends a GET of a list or a watch and waits for the headers. An aborted signal gives the failure "lost". */
-export async function openResponse(
+/**
+ * Sends a GET and yields the chunks of the body, first an empty one when the headers have arrived. Instead of throwing,
+ * it ends with the failure. An aborted signal gives the failure "lost". A consumer that stops early ends the request.
+ */
+export async function* readBody(
   connection: KubeConnection,
-  { request, path, silenceMs }: OpenOptions,
+  { request, path, silenceMs }: GetRequest,
   signal: AbortSignal,
-): Promise<OpenResponse | RequestFailure> {
-  const closing = new AbortController();
-  const timeout = new IdleTimeout(silenceMs, AbortSignal.any([signal, closing.signal]));
-  const close = (): void => {
-    timeout.stop();
-    closing.abort();
-  };
-  const failureOf = (error: unknown): RequestFailure =>
-    timeout.hasExpired
-      ? { ...request, kind: "silent", afterMs: silenceMs }
-      : { ...request, kind: "lost", message: reasonOf(error) };
+): AsyncGenerator<Buffer | RequestFailure> {
+  const silence = new AbortController();
+  // Timers run on the monotonic clock, so setting the wall clock has no effect.
+  const timer = setTimeout(() => silence.abort(), silenceMs);
   try {
-    const response = await connection.get(path, timeout.signal);
-    const chunks = response.body[Symbol.asyncIterator]();
-    let rest: Buffer = Buffer.alloc(0);
-    const next = async (): Promise<Chunk> => {
-      try {
-        await readTurn();
-        if (rest.length === 0) {
-          const { done, value } = await chunks.next();
-          timeout.restart();
-          if (done) return { kind: "end" };
-          rest = value;
-        }
-        const bytes = rest.subarray(0, maxChunkBytes);
-        rest = rest.subarray(bytes.length);
-        return { kind: "chunk", bytes };
-      } catch (error) {
-        return failureOf(error);
-      }
-    };
-    if (response.status === 200) return { kind: "open", next, close };
-    const failure = await readFailure(request, response.status, next);
-    close();
-    return failure;
+    const { status, body } = await connection.get(path, AbortSignal.any([signal, silence.signal]));
+    timer.refresh();
+    if (status !== 200) {
+      yield failureOfText(request, status, await readText(body));
+      return;
+    }
+    yield Buffer.alloc(0);
+    for await (const chunk of body) {
+      timer.refresh();
+      yield chunk;
+    }
   } catch (error) {
-    close();
-    return failureOf(error);
+    const isSilent = silence.signal.aborted && !signal.aborted;
+    yield {
+      ...request,
+      ...(isSilent ? { kind: "silent", afterMs: silenceMs } : { kind: "lost", message: reasonOf(error) }),
+    };
+  } finally {
+    clearTimeout(timer);
+    silence.abort();
   }
 }
 
-/** Next part of a response body: bytes, the end, or why reading failed. */
-type Chunk = { readonly kind: "chunk"; readonly bytes: Buffer } | { readonly kind: "end" } | RequestFailure;
-
-/** A response with status 200. Its body is read chunk by chunk, and every failure is a value. */
-interface OpenResponse {
-  readonly kind: "open";
-  next(): Promise<Chunk>;
-  /** Aborts the request if it is still running. Must be called. */
-  close(): void;
+/** Sends a GET and returns the parsed body, an object of JSON. */
+export async function readJson(
+  connection: KubeConnection,
+  get: GetRequest,
+  signal: AbortSignal,
+): Promise<{ readonly kind: "object"; readonly object: Readonly<Record<string, unknown>> } | RequestFailure> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of readBody(connection, get, signal)) {
+    if (!Buffer.isBuffer(chunk)) return chunk;
+    chunks.push(chunk);
+  }
+  const object = parseJson(Buffer.concat(chunks).toString("utf8"));
+  return isRecord(object)
+    ? { kind: "object", object }
+    : { ...get.request, kind: "garbled", message: "the body is not a JSON object" };
 }
 
-/** Request of {@link openResponse}. */
-export interface OpenOptions {
+/** A GET of a list, a watch or an object. */
+interface GetRequest {
   /** Names the request in failures. */
   readonly request: ApiRequest;
   readonly path: string;
@@ -95,86 +87,30 @@ export interface OpenOptions {
   readonly silenceMs: number;
 }
 
-/** Larger chunks are passed on in parts, which take about a millisecond to parse; the first ones take longer. */
-const maxChunkBytes = 16 * 1024;
-
 /** Longest body of an error response that is read, in bytes. */
 const maxErrorBytes = 1 << 20;
 
-async function readFailure(request: ApiRequest, status: number, next: () => Promise<Chunk>): Promise<RequestFailure> {
+async function readText(body: AsyncIterable<Buffer>): Promise<string> {
   const chunks: Buffer[] = [];
   let byteCount = 0;
-  for (;;) {
-    const chunk = await next();
-    if (chunk.kind !== "chunk") break;
-    byteCount += chunk.bytes.length;
+  for await (const chunk of body) {
+    byteCount += chunk.length;
     if (byteCount > maxErrorBytes) break;
-    chunks.push(chunk.bytes);
+    chunks.push(chunk);
   }
-  const text = Buffer.concat(chunks).toString("utf8");
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+/** Returns the value of a text; undefined if it is not JSON. */
+export function parseJson(text: string): unknown {
   try {
-    return failureOfStatus(request, JSON.parse(text), status);
+    return JSON.parse(text);
   } catch {
-    // A proxy in between answers with a text of its own instead of a Status object.
-    return failureOfStatus(request, { message: text.trim().slice(0, 200) || "no reason given" }, status);
+    return undefined;
   }
 }
 
-/**
- * Aborts its signal after a period without progress, or when the parent signal aborts. Timers run on the monotonic
- * clock, so setting the wall clock has no effect.
- */
-class IdleTimeout {
-  readonly signal: AbortSignal;
-  readonly #timer: NodeJS.Timeout;
-  readonly #idle = new AbortController();
-
-  constructor(ms: number, parent: AbortSignal) {
-    this.signal = AbortSignal.any([parent, this.#idle.signal]);
-    this.#timer = setTimeout(() => this.#idle.abort(), ms);
-  }
-
-  /** True if the period passed without progress; false if only the parent aborted. */
-  get hasExpired(): boolean {
-    return this.#idle.signal.aborted;
-  }
-
-  /** Restarts the period. */
-  restart(): void {
-    this.#timer.refresh();
-  }
-
-  /** Stops the timer. Must be called, because the timer keeps the process alive. */
-  stop(): void {
-    clearTimeout(this.#timer);
-  }
-}
-
-/**
- * Lets other work run while responses of the API server are parsed. Resolves at once, or in the next turn of the event
- * loop after 10 ms of parsing. Without it, a list is one long turn: a read of a socket fills many chunks, which follow
- * each other without a turn.
- */
-export async function readTurn(): Promise<void> {
-  while (performance.now() >= untilMs) {
-    turning ??= nextTurn().then(() => {
-      turning = undefined;
-      untilMs = performance.now() + sliceMs;
-    });
-    await turning;
-  }
-}
-
-/** Longest time of parsing in one turn, in milliseconds. */
-const sliceMs = 10;
-
-let untilMs = 0;
-let turning: Promise<void> | undefined;
-
-/**
- * Verb and resource of a request to the API server, named as in RBAC rules. This file classifies failed requests of
- * `kpng kube`, so that the reflector can decide whether to retry, relist or page.
- */
+/** Verb and resource of a request to the API server, named as in RBAC rules. */
 export interface ApiRequest {
   readonly verb: "get" | "list" | "watch";
   /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
@@ -215,10 +151,13 @@ export function describeFailure(failure: RequestFailure): string {
   }
 }
 
-/**
- * Returns the failure that a Status object describes: `body` is a whole response (`openResponse` calls it), or the
- * object of an ERROR event (`watchOnce`).
- */
+function failureOfText(request: ApiRequest, status: number, text: string): RequestFailure {
+  // A proxy in between answers with a text of its own instead of a Status object.
+  const body = parseJson(text) ?? { message: text.trim().slice(0, 200) || "no reason given" };
+  return failureOfStatus(request, body, status);
+}
+
+/** Returns the failure that a Status object describes: a whole response, or the object of an ERROR event. */
 export function failureOfStatus(request: ApiRequest, body: unknown, httpStatus: number): RequestFailure {
   const code = isRecord(body) && typeof body.code === "number" ? body.code : httpStatus;
   const message = isRecord(body) && typeof body.message === "string" ? body.message : "no reason given";
@@ -228,7 +167,7 @@ export function failureOfStatus(request: ApiRequest, body: unknown, httpStatus: 
 
 /** A collection of the Kubernetes API that the source lists and watches, for example all Services. */
 export interface Resource {
-  readonly kind: KubeKind;
+  readonly kind: Kind;
   /** Path of the collection over all namespaces, e.g. `/api/v1/services`. */
   readonly path: string;
   /** *Shape:* `resource.group` as in RBAC rules, e.g. `endpointslices.discovery.k8s.io`. */
@@ -236,6 +175,3 @@ export interface Resource {
   /** Label selector of its lists and watches. Default: all objects. */
   readonly labelSelector?: string | undefined;
 }
-
-/** Name of a watched kind in metrics, logs and health. */
-export type KubeKind = Kind | "servicecidrs";

@@ -4,8 +4,6 @@ import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { test } from "vitest";
 import { makeDecodeOptions } from "../decode/decoded.ts";
-import type { ObjectChange } from "../source.ts";
-import { ChangeQueue } from "./change-queue.ts";
 import { kubeSource } from "./kube-source.ts";
 import { FakeServer, nodeList, rawNode, watchEvent } from "./testing/fake-server.ts";
 
@@ -19,12 +17,16 @@ test("a server without ServiceCIDRs gives a ready and healthy source, and is not
   const kinds: string[] = [];
   const source = kubeSource({
     connection: server,
-    sink: { apply: () => undefined, replace: (objects) => void kinds.push(...Object.keys(objects)) },
+    sink: {
+      find: () => undefined,
+      apply: () => undefined,
+      replace: (objects) => void kinds.push(...Object.keys(objects)),
+    },
     decode: makeDecodeOptions(),
     metrics: new Registry(),
     health,
     log: createLog("error", (line) => assert.fail(line)),
-    timing: { usesWatchList: false, backoff: { minMs: 1, maxMs: 1 } },
+    timing: { backoff: { minMs: 1, maxMs: 1 } },
   });
   const done = source.run(stop.signal);
   for (let turn = 0; server.requests.length < 7 && turn < 500; turn++) await new Promise((next) => setTimeout(next, 1));
@@ -63,12 +65,12 @@ test("metrics count events by kind and verb, and report whether the source is co
   const stop = new AbortController();
   const source = kubeSource({
     connection: server,
-    sink: { apply: () => undefined, replace: () => undefined },
+    sink: { find: () => undefined, apply: () => undefined, replace: () => undefined },
     decode: makeDecodeOptions(),
     metrics: registry,
     health: new Health(),
     log: createLog("error", () => undefined),
-    timing: { usesWatchList: false, backoff: { minMs: 1, maxMs: 1 } },
+    timing: { backoff: { minMs: 1, maxMs: 1 } },
   });
   const value = async (series: string): Promise<number> => {
     const line = (await registry.metrics()).split("\n").find((each) => each.startsWith(`kpng_source_${series} `));
@@ -91,22 +93,4 @@ test("metrics count events by kind and verb, and report whether the source is co
   await becomes('connected{source="kube",kind="nodes"}', 1);
   stop.abort();
   await done;
-});
-
-test("changes of one turn are applied in one call, and before a later replace", async () => {
-  const calls: string[] = [];
-  const queue = new ChangeQueue({
-    apply: (changes) => calls.push(`apply ${changes.map((change) => (change as { name?: string }).name)}`),
-    replace: () => void calls.push("replace"),
-  });
-  const gone = (name: string): ObjectChange => ({ kind: "delete-node", name });
-  queue.push([gone("a")], 0, "nodes", "1");
-  queue.push([gone("b"), gone("c")], 0, "nodes", "2");
-  assert.deepEqual(calls, []);
-  await new Promise((next) => setImmediate(next));
-  assert.deepEqual(calls, ["apply a,b,c"]);
-  queue.push([gone("d")], 0, "nodes", "3");
-  queue.replace({ nodes: [] });
-  await new Promise((next) => setImmediate(next));
-  assert.deepEqual(calls, ["apply a,b,c", "apply d", "replace"]);
 });

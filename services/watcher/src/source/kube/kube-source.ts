@@ -1,16 +1,18 @@
+import { isIP } from "node:net";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import type { Health } from "@kpng/process/health/health.ts";
-import type { Log } from "@kpng/process/log.ts";
-import { withoutCredentials } from "@kpng/process/log.ts";
+import { type Log, withoutCredentials } from "@kpng/process/log.ts";
+import { waitMs } from "@kpng/process/wait.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decoded.ts";
-import type { ClusterSink, Source } from "../source.ts";
-import { ChangeQueue } from "./change-queue.ts";
-import { describeFailure, type KubeConnection, type RequestFailure, type Resource } from "./connection.ts";
-import { followServer, identify } from "./follow-server.ts";
-import { ObjectCache, ServiceCIDRCache } from "./object-cache.ts";
-import { nodeKind, type ObjectKind, serviceCIDRResource, serviceKind, sliceKind } from "./object-kinds.ts";
-import { makeSourceMetrics, observeReflector } from "./observe-reflector.ts";
-import { type CollectionHandler, Reflector, type ReflectorObserver, type ReflectorTiming } from "./reflector.ts";
+import { type ProbeAnswer, probeServer } from "../probe-server.ts";
+import type { ClusterSink, CurrencySink, Kind, Source } from "../source.ts";
+import { describeFailure, type KubeConnection, type RequestFailure, readJson } from "./connection.ts";
+import { KindReport, makeSourceMetrics } from "./kind-report.ts";
+import { nodeKind, type ObjectKind, ObjectTracker, serviceKind, sliceKind } from "./objects.ts";
+import { isOlder, Reflector, type ReflectorTiming } from "./reflector.ts";
+import { currentResourceVersion, listObjects } from "./requests.ts";
 
 /** Options of {@link kubeSource}. */
 export interface KubeSourceOptions {
@@ -34,33 +36,19 @@ export interface KubeSourceOptions {
  * one step. Without `proxyNames` nothing is filtered, because several proxies with different selections are served from
  * one state.
  *
- * *Cost:* four watches, and a read of one namespace every five seconds, regardless of the number of nodes.
+ * *Cost:* three watches, two small reads every five seconds and one every minute, regardless of the number of nodes.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
-  const { connection, sink, decode, log, proxyNames } = options;
-  const metrics = makeSourceMetrics(options.metrics);
-  const queue = new ChangeQueue(sink);
-
-  const observe = (kind: Resource["kind"], isOptional: boolean): ReflectorObserver =>
-    observeReflector({ kind, metrics, health: options.health, log, isOptional });
-  const reflect = (
-    resource: Resource,
-    handler: CollectionHandler,
-    observer: ReflectorObserver,
-    isOptional: boolean,
-  ): Reflector => new Reflector({ ...options.timing, resource, connection, handler, observer, isOptional });
-  const reflectObjects = <T>(kind: ObjectKind<T>): Reflector => {
-    const observer = observe(kind.kind, false);
-    return reflect(kind, new ObjectCache(kind, queue, observer), observer, false);
+  const { connection, sink, decode, log, proxyNames, staleAfterMs } = options;
+  const reports = { ...options, metrics: makeSourceMetrics(options.metrics) };
+  const cluster = new Cluster(connection);
+  const reflect = <K extends Kind>(resource: ObjectKind<K>): Reflector => {
+    const report = new KindReport(resource.kind, reports);
+    const tracker = new ObjectTracker(resource, sink, report, () => cluster.id);
+    return new Reflector({ ...options.timing, resource, connection, tracker, report });
   };
-  const services = serviceKind(decode, proxyNames);
-  const reflectors = {
-    services: reflectObjects(services),
-    slices: reflectObjects(sliceKind(proxyNames)),
-    nodes: reflectObjects(nodeKind(decode)),
-  };
-  const cidrs = reflect(serviceCIDRResource, new ServiceCIDRCache(queue), observe("servicecidrs", true), true);
-  const { staleAfterMs } = options;
+  const services = reflect(serviceKind(decode, proxyNames));
+  const reflectors = [services, reflect(sliceKind(proxyNames)), reflect(nodeKind(decode))];
 
   return {
     name: "source/kube",
@@ -70,14 +58,13 @@ export function kubeSource(options: KubeSourceOptions): Source {
       const either = AbortSignal.any([signal, failed.signal]);
       try {
         // Before the first list, so that no state of this cluster is without its identity.
-        const onFailure = (failure: RequestFailure): void =>
-          log.info("the cluster is not identified", { reason: describeFailure(failure) });
-        await identify({ connection, queue, onFailure }, identifyMs, either);
-        const running = [...Object.values(reflectors), cidrs].map((reflector) => reflector.run(either));
+        const failure = await cluster.identify(identifyMs, either);
+        if (failure !== undefined) log.info("the cluster is not identified", { reason: describeFailure(failure) });
+        const running = reflectors.map((reflector) => reflector.run(either));
+        running.push(followCIDRs({ connection, sink, cluster }, either));
         const { currency } = sink;
         if (currency !== undefined) {
-          const follow = { connection, currency, queue, services, staleAfterMs };
-          running.push(followServer({ ...follow, reflectors: Object.values(reflectors) }, either));
+          running.push(followServer({ connection, currency, cluster, reflectors, staleAfterMs }, either));
         }
         await Promise.all(running);
       } finally {
@@ -90,3 +77,115 @@ export function kubeSource(options: KubeSourceOptions): Source {
 
 /** How long the first lists wait for the identity of the cluster, in milliseconds. It is read again every 5 s. */
 const identifyMs = 5_000;
+
+/**
+ * The cluster that an API server serves: the UID of its namespace kube-system. An etcd that is restored keeps it; a
+ * cluster that is built again, or an API server on an empty etcd, has another one.
+ */
+class Cluster {
+  readonly #connection: KubeConnection;
+  /** Undefined until it is known. */
+  id: string | undefined;
+
+  constructor(connection: KubeConnection) {
+    this.#connection = connection;
+  }
+
+  /** Reads the identity. If it cannot be read, it stays as it was. */
+  async identify(silenceMs: number, signal: AbortSignal): Promise<RequestFailure | undefined> {
+    const request = { verb: "get", resource: "namespaces" } as const;
+    const path = "/api/v1/namespaces/kube-system";
+    const result = await readJson(this.#connection, { request, path, silenceMs }, signal);
+    if (result.kind !== "object") return result;
+    const uid = isRecord(result.object.metadata) ? result.object.metadata.uid : undefined;
+    if (typeof uid !== "string" || !/^[\w-]{1,64}$/.test(uid)) {
+      return { ...request, kind: "garbled", message: "the namespace has no UID" };
+    }
+    this.id = uid;
+    return undefined;
+  }
+}
+
+interface FollowServerOptions {
+  readonly connection: KubeConnection;
+  readonly currency: CurrencySink;
+  readonly cluster: Cluster;
+  /** That of the Services first. */
+  readonly reflectors: readonly Reflector[];
+  readonly staleAfterMs?: number | undefined;
+}
+
+/**
+ * Reports when the API server does not answer, and lists everything again when it answers after that, when its versions
+ * went back, or when it serves another cluster. The source is stale until these lists have ended and no kind holds
+ * deletions: before that, its objects are those of before a restore, or a mixture. Runs until `signal` aborts.
+ *
+ * After a silence, watches cannot simply go on: etcd may have been restored meanwhile, and have counted beyond the
+ * version at which they stopped.
+ */
+async function followServer(options: FollowServerOptions, signal: AbortSignal): Promise<void> {
+  const { connection, currency, cluster, reflectors, staleAfterMs } = options;
+  let wasSilent = false;
+  const ask = async (limitMs: number): Promise<ProbeAnswer> => {
+    // From before the request: events can overtake the answer.
+    const known = reflectors[0]?.resourceVersion ?? "";
+    const end = await currentResourceVersion(connection, serviceCollection, limitMs, signal);
+    // The first lists are reported by the readiness of the process.
+    if (reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
+    if (end.kind !== "listed") return { kind: "silent", reason: describeFailure(end) };
+    const { id } = cluster;
+    await cluster.identify(limitMs, signal);
+    const isOther = id !== undefined && cluster.id !== id;
+    if (isOlder(end.resourceVersion, known) || isOther || wasSilent) {
+      for (const reflector of reflectors) reflector.requestList(wasSilent ? "stale" : "went-back");
+      wasSilent = false;
+    }
+    const failure = reflectors.map((reflector) => reflector.failure).find((one) => one !== undefined);
+    if (failure !== undefined) return { kind: "silent", reason: describeFailure(failure) };
+    const isCurrent = reflectors.every((reflector) => reflector.isCurrent);
+    return isCurrent ? { kind: "current" } : { kind: "behind", reason: "the API server is listed again" };
+  };
+  const onSilent = (): void => {
+    wasSilent = true;
+  };
+  await probeServer({ ask, currency, staleAfterMs, onSilent }, signal);
+}
+
+const serviceCollection = { path: "/api/v1/services", resource: "services" };
+
+/**
+ * Reads the ranges of cluster IPs every minute, and passes all of them to the sink as one sorted list. They exist from
+ * Kubernetes 1.33, and nearly never change; without them, rules cannot drop packets to unused cluster IPs. A server that
+ * lacks the kind or denies access to it is asked every ten minutes only.
+ *
+ * Source: networking.k8s.io/v1 ServiceCIDR.spec.cidrs.
+ */
+async function followCIDRs(
+  { connection, sink, cluster }: Pick<KubeSourceOptions, "connection" | "sink"> & { readonly cluster: Cluster },
+  signal: AbortSignal,
+): Promise<void> {
+  const resource = {
+    path: "/apis/networking.k8s.io/v1/servicecidrs",
+    resource: "servicecidrs.networking.k8s.io",
+  };
+  while (!signal.aborted) {
+    const cidrs = new Set<string>();
+    const add = (object: unknown): void => {
+      for (const cidr of cidrsOf(object)) cidrs.add(cidr);
+    };
+    const end = await listObjects(connection, resource, { pageSize: 500, silenceMs: 60_000 }, add, signal);
+    if (signal.aborted) return;
+    if (end.kind === "listed") {
+      const origin = { source: "kube", receivedAtMs: wallClockMs(), clusterId: cluster.id };
+      sink.replace({ serviceCIDRs: [...cidrs].sort() }, origin);
+    }
+    const isAbsent = end.kind === "refused" && (end.status === 404 || end.status === 403);
+    await waitMs(end.kind === "listed" ? 60_000 : isAbsent ? 600_000 : 5_000, signal);
+  }
+}
+
+function cidrsOf(object: unknown): readonly string[] {
+  const spec = isRecord(object) && isRecord(object.spec) ? object.spec : {};
+  const cidrs: readonly unknown[] = Array.isArray(spec.cidrs) ? spec.cidrs : [];
+  return cidrs.filter((cidr) => typeof cidr === "string").filter((cidr) => isIP(cidr.split("/")[0] ?? "") !== 0);
+}

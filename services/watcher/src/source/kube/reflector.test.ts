@@ -5,11 +5,9 @@ import { Registry } from "prom-client";
 import { test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { makeDecodeOptions } from "../decode/decoded.ts";
-import { ChangeQueue } from "./change-queue.ts";
-import { ObjectCache } from "./object-cache.ts";
-import { nodeKind } from "./object-kinds.ts";
-import { makeSourceMetrics, observeReflector } from "./observe-reflector.ts";
-import { Reflector, type ReflectorTiming } from "./reflector.ts";
+import { KindReport, makeSourceMetrics } from "./kind-report.ts";
+import { nodeKind, ObjectTracker } from "./objects.ts";
+import { isOlder, Reflector, type ReflectorTiming } from "./reflector.ts";
 import { type Answer, FakeServer, nodeList, rawNode, watchEvent } from "./testing/fake-server.ts";
 
 const names = Array.from({ length: 20 }, (_, index) => `node-${index}`);
@@ -22,7 +20,7 @@ interface Scenario {
   readonly timing?: ReflectorTiming | undefined;
   /** One response per request. After the last one, the server is silent. */
   readonly answers: readonly Answer[];
-  /** Expected requests: "list", "list whole", "check", "watch <resourceVersion>" or "watch-list". */
+  /** Expected requests: "list", "check" or "watch <resourceVersion>". */
   readonly requests: readonly string[];
   /** Expected number of nodes after each revision. */
   readonly nodeCounts: readonly number[];
@@ -49,16 +47,9 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20, 19],
   },
   {
-    name: "another ERROR event causes another watch, and a list if it is repeated",
-    answers: [
-      nodeList("10", names),
-      { lines: [status(500, "trouble")] },
-      nodeList("11", ["node-0"]),
-      { lines: [status(500, "trouble")] },
-      nodeList("30", names),
-      open,
-    ],
-    requests: ["list", "watch 10", "check", "watch 10", "list", "watch 30"],
+    name: "another ERROR event causes a list, too",
+    answers: [nodeList("10", names), { lines: [status(500, "trouble")] }, nodeList("30", names), open],
+    requests: ["list", "watch 10", "list", "watch 30"],
     nodeCounts: [20],
   },
   {
@@ -80,10 +71,16 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20, 18],
   },
   {
-    name: "two consecutive silent watches cause a list",
+    name: "a silent watch causes a list",
     timing: { watchSeconds: 0, overdueMs: 30 },
-    answers: [nodeList("10", names), open, nodeList("10", ["node-0"]), open, nodeList("30", names), open],
-    requests: ["list", "watch 10", "check", "watch 10", "list", "watch 30"],
+    answers: [nodeList("10", names), open, nodeList("30", names), open],
+    requests: ["list", "watch 10", "list", "watch 30"],
+    nodeCounts: [20],
+  },
+  {
+    name: "a watch that an overloaded server refuses is repeated, without a list",
+    answers: [nodeList("10", names), { status: 429, lines: [{ code: 429 }] }, nodeList("10", []), open],
+    requests: ["list", "watch 10", "check", "watch 10"],
     nodeCounts: [20],
   },
   {
@@ -113,75 +110,19 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20, 0],
   },
   {
-    name: "a paged list whose continue token expired is requested again in one response",
+    name: "a list of which a page expires has no effect and begins again",
     answers: [
       { lines: [{ metadata: { resourceVersion: "10", continue: "more" }, items: [rawNode("gone")] }] },
       { status: 410, lines: [{ code: 410, message: "the provided continue parameter is too old" }] },
-      nodeList("20", names),
-      open,
-    ],
-    requests: ["list", "list", "list whole", "watch 20"],
-    nodeCounts: [20],
-  },
-  {
-    name: "a streamed list is applied at its end marker, and the watch continues from there",
-    timing: { usesWatchList: true },
-    answers: [
       {
         lines: [
-          ...names.map((name) => watchEvent("ADDED", rawNode(name, "5"))),
-          watchEvent("BOOKMARK", {
-            metadata: { resourceVersion: "10", annotations: { "k8s.io/initial-events-end": "true" } },
-          }),
-          watchEvent("DELETED", rawNode("node-0", "11")),
+          { metadata: { resourceVersion: "20", continue: "more" }, items: names.slice(1).map((name) => rawNode(name)) },
         ],
-        after: "hang",
       },
-      { lines: [watchEvent("DELETED", rawNode("node-0", "11"))], after: "hang" },
-    ],
-    requests: ["watch-list", "watch 10"],
-    nodeCounts: [20, 19],
-  },
-  {
-    name: "an object that is deleted while the list is streamed is not in it",
-    timing: { usesWatchList: true },
-    answers: [
-      {
-        lines: [
-          ...names.map((name) => watchEvent("ADDED", rawNode(name))),
-          watchEvent("DELETED", rawNode("node-3", "9")),
-          watchEvent("BOOKMARK", {
-            metadata: { resourceVersion: "10", annotations: { "k8s.io/initial-events-end": "true" } },
-          }),
-        ],
-        after: "hang",
-      },
+      { lines: [{ metadata: { resourceVersion: "20" }, items: [rawNode("node-0")] }] },
       open,
     ],
-    requests: ["watch-list", "watch 10"],
-    nodeCounts: [19],
-  },
-  {
-    name: "a streamed list that breaks has no effect",
-    timing: { usesWatchList: true },
-    answers: [
-      { lines: [watchEvent("ADDED", rawNode("node-0", "5"))], after: "break" },
-      { lines: [watchEvent("ADDED", rawNode("node-0", "5"))], after: "break" },
-      nodeList("10", names),
-      open,
-    ],
-    requests: ["watch-list", "watch-list", "list", "watch 10"],
-    nodeCounts: [20],
-  },
-  {
-    name: "paged lists are used if the server starts an ordinary watch instead of a streamed list",
-    timing: { usesWatchList: true },
-    answers: [
-      { lines: [watchEvent("ADDED", rawNode("node-0", "5")), bookmark("9")], after: "hang" },
-      nodeList("10", names),
-      open,
-    ],
-    requests: ["watch-list", "list", "watch 10"],
+    requests: ["list", "list", "list", "list", "watch 20"],
     nodeCounts: [20],
   },
   {
@@ -196,7 +137,7 @@ for (const { name, answers, requests, nodeCounts, timing, isHealthy = true } of 
   test(name, async () => {
     const stop = new AbortController();
     const server = new FakeServer((_url, count) => answers[count] ?? open);
-    const { health, run, counts, lines } = setUp(server, { usesWatchList: false, ...timing });
+    const { health, run, counts, lines } = setUp(server, timing);
     const done = run(stop.signal);
     const explain = (): string => [...server.requests.map(describeRequest), ...lines].join("\n");
     for (let turn = 0; server.requests.length < requests.length || counts().length < nodeCounts.length; turn++) {
@@ -220,7 +161,7 @@ test("an invalid object keeps its last valid value and is counted", async () => 
       : { lines: [watchEvent("MODIFIED", bad), bookmark("4")], after: "hang" },
   );
   const stop = new AbortController();
-  const { store, run, metrics } = setUp(server, { usesWatchList: false });
+  const { store, run, metrics } = setUp(server);
   const done = run(stop.signal);
   const badCount = async (): Promise<number> =>
     (await metrics.getSingleMetric("kpng_source_bad_objects_total")?.get())?.values[0]?.value ?? 0;
@@ -251,7 +192,7 @@ test("a list that began before another one was requested does not count as the r
     }
   };
   const stop = new AbortController();
-  const { reflector, run } = setUp(server, { usesWatchList: false });
+  const { reflector, run } = setUp(server);
   const done = run(stop.signal);
   await listsBegun(1);
   reflector.requestList("went-back");
@@ -271,7 +212,7 @@ test("while deletions are held, the kind keeps its version, whatever the watch b
     return count === 4 ? nodeList("30", ["new"]) : open;
   });
   const stop = new AbortController();
-  const { store, run } = setUp(server, { usesWatchList: false, confirmMs: 50 });
+  const { store, run } = setUp(server, { confirmMs: 50 });
   const states: string[] = [];
   store.observe(({ next }) => states.push(`${next.nodes.size} at ${next.position.nodes}`));
   const done = run(stop.signal);
@@ -284,28 +225,31 @@ test("while deletions are held, the kind keeps its version, whatever the watch b
   await done;
 });
 
-function setUp(server: FakeServer, timing: ReflectorTiming) {
+const versionCases = [
+  { current: "9", next: "10", isBack: false },
+  { current: "10", next: "9", isBack: true },
+  { current: "120", next: "119", isBack: true },
+  { current: "120", next: "120", isBack: false },
+  { current: "18446744073709551614", next: "18446744073709551615", isBack: false },
+  { current: "opaque-2", next: "opaque-1", isBack: false },
+  { current: "7", next: "", isBack: false },
+];
+
+for (const { current, next, isBack } of versionCases) {
+  test(`"${next}" after "${current}" is ${isBack ? "" : "not "}older`, () => {
+    assert.equal(isOlder(next, current), isBack);
+  });
+}
+
+function setUp(server: FakeServer, timing: ReflectorTiming = {}) {
   const store = new Store();
   const health = new Health();
   const metrics = new Registry();
   const lines: string[] = [];
   const log = createLog("debug", (line) => lines.push(line.trimEnd()));
-  const observer = observeReflector({ kind: "nodes", metrics: makeSourceMetrics(metrics), health, log });
+  const report = new KindReport("nodes", { metrics: makeSourceMetrics(metrics), health, log });
   const counts: number[] = [];
-  const count = (): void => {
-    const { revision, nodes } = store.snapshot;
-    if (revision > counts.length) counts.push(nodes.size);
-  };
-  const queue = new ChangeQueue({
-    apply: (changes, origin) => {
-      store.apply(changes, origin);
-      count();
-    },
-    replace: (objects, origin) => {
-      store.replace(objects, origin);
-      count();
-    },
-  });
+  store.observe(({ next }) => counts.push(next.nodes.size));
   const kind = nodeKind(makeDecodeOptions());
   const reflector = new Reflector({
     confirmMs: 20,
@@ -313,8 +257,8 @@ function setUp(server: FakeServer, timing: ReflectorTiming) {
     ...timing,
     resource: kind,
     connection: server,
-    handler: new ObjectCache(kind, queue, observer),
-    observer,
+    tracker: new ObjectTracker(kind, store, report, () => undefined),
+    report,
   });
   const run = (signal: AbortSignal): Promise<void> => reflector.run(signal);
   return { store, reflector, health, metrics, lines, counts: () => counts, run };
@@ -322,8 +266,6 @@ function setUp(server: FakeServer, timing: ReflectorTiming) {
 
 function describeRequest(url: URL): string {
   const query = url.searchParams;
-  if (query.has("sendInitialEvents")) return "watch-list";
   if (query.has("watch")) return `watch ${query.get("resourceVersion")}`;
-  if (query.get("limit") === "1") return "check";
-  return query.has("limit") ? "list" : "list whole";
+  return query.get("limit") === "1" ? "check" : "list";
 }

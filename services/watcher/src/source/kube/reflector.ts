@@ -1,219 +1,195 @@
 import { Backoff, type BackoffOptions } from "@kpng/process/clock.ts";
 import { waitMs } from "@kpng/process/wait.ts";
+import type { Kind } from "../source.ts";
 import type { KubeConnection, RequestFailure, Resource } from "./connection.ts";
-import { currentResourceVersion, isWatchListRefusal, listPages, streamList } from "./list.ts";
-import { type WatchEnd, type WatchEvent, watchOnce } from "./watch.ts";
+import type { KindReport, RelistReason } from "./kind-report.ts";
+import type { ObjectTracker } from "./objects.ts";
+import { currentResourceVersion, listObjects, type WatchEvent, watchOnce } from "./requests.ts";
 
 /**
- * Keeps a handler in sync with one collection of the API server, like client-go's reflector.
+ * Keeps the objects of one kind in sync with the API server, like client-go's reflector.
  *
  * | State | Does | Next |
  * |---|---|---|
  * | list | lists until a list is complete and applied | watch |
- * | watch | watches from where the list or the previous watch ended | list after an expired history (410), two consecutive failures or a request; check after a lost connection |
+ * | watch | watches from where the list or the previous watch ended | check after a lost connection; list after any other failure that a list may repair, or a request; else watch |
  * | check | compares the server's resourceVersion with ours | list if the server's is older; else watch |
  *
- * Held deletions (see `ObjectCache`) do not stop the watch: a timer requests the list that confirms or refutes them.
+ * Held deletions (see `ObjectTracker`) do not stop the watch: a timer requests the list that confirms or refutes them.
  *
  * It never gives up, detects watches that die silently, and never applies part of a list.
  */
 export class Reflector {
   readonly #options: ReflectorOptions;
   readonly #backoff: Backoff;
-  #usesWatchList: boolean;
-  /** False after a paged list expired between two pages: the next list is requested in one response. */
-  #usesPages = true;
-  /** A list from etcd is needed, although the watch can continue. Only a list that begins later satisfies it. */
+  /** A list is needed, although the watch can continue. Only a list that begins later satisfies it. */
   #mustList = false;
-  /** Set while the handler holds deletions, until the list that confirms or refutes them begins. */
+  /** The connection failed, so the server may have been replaced by one with an older state. */
+  #mustCheck = false;
+  /** Set while deletions are held. */
   #confirmTimer: NodeJS.Timeout | undefined;
-  /** The next list confirms or refutes the held deletions. */
-  #mustConfirm = false;
+  /** Deletions were held for long enough: the next list confirms or refutes them. */
+  #mayConfirm = false;
   /** Ends the current watch. */
   #stopWatch: AbortController | undefined;
-  /** The connection failed, so the server may have been replaced by one with an older state. */
-  #mustCheckVersion = false;
-  #failedWatches = 0;
-  #lostStreams = 0;
 
   constructor(options: ReflectorOptions) {
     this.#options = options;
     this.#backoff = new Backoff(options.backoff);
-    this.#usesWatchList = options.usesWatchList ?? true;
   }
 
   /** True once a list was complete. */
   isListed = false;
   /**
    * False while the objects may not be those of the server: until a requested list, or one after the versions went back,
-   * has ended, and while the handler holds deletions.
+   * has ended, and while deletions are held.
    */
   isCurrent = true;
-  /** The collection is applied up to this version; undefined while a list is needed. */
+  /** The objects are applied up to this version; undefined while a list is needed. */
   resourceVersion: string | undefined;
   /** Why the last request failed; undefined since a list or watch succeeded. */
   failure: RequestFailure | undefined;
 
-  /** Ends the current watch and lists again. The list is read from etcd: a streamed one would come from a cache. */
+  /** Ends the current watch and lists again. */
   requestList(reason: RelistReason): void {
     this.#mustList = true;
     this.isCurrent = false;
-    this.#options.observer.relisting(reason);
+    this.#options.report.relisting(reason);
     this.#stopWatch?.abort();
   }
 
-  /** Runs until the signal aborts. Errors: only those that the handler throws. */
+  /** Runs until the signal aborts. Errors: only those of the sink. */
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => clearTimeout(this.#confirmTimer), { once: true });
     while (!signal.aborted) {
-      if (this.resourceVersion === undefined || this.#mustList) await this.#list(signal);
-      else if (this.#mustCheckVersion) await this.#checkVersion(this.resourceVersion, signal);
-      else await this.#watch(this.resourceVersion, signal);
+      const { resourceVersion: from } = this;
+      if (from === undefined || this.#mustList) await this.#list(signal);
+      else if (this.#mustCheck) await this.#check(from, signal);
+      else await this.#watch(from, signal);
     }
   }
 
   async #list(signal: AbortSignal): Promise<void> {
-    const { connection, handler, resource, observer, confirmMs = 31_000 } = this.#options;
-    const { pageSize = 500, listSilenceMs: silenceMs = 60_000, backoff } = this.#options;
+    const { connection, tracker, resource, report, pageSize = 500, listSilenceMs: silenceMs = 60_000 } = this.#options;
     const startedMs = performance.now();
-    const [isRequested, isConfirming] = [this.#mustList, this.#mustConfirm];
-    [this.#mustList, this.#mustConfirm] = [false, false];
-    const list = handler.beginList();
+    const isConfirming = this.#mayConfirm;
+    const isRequested = this.#mustList;
+    this.#mustList = false;
+    const list = tracker.beginList();
     let objectCount = 0;
     const add = (object: unknown): void => {
       list.add(object);
       objectCount += 1;
     };
-    const { remove } = list;
-    const pages = { pageSize: this.#usesPages ? pageSize : undefined, retryMs: backoff?.minMs };
-    const isStreamed = this.#usesWatchList && !isRequested;
-    const request = { ...resource, ...pages, silenceMs };
-    const end = isStreamed
-      ? await streamList(connection, request, { add, remove }, signal)
-      : await listPages(connection, request, add, signal);
+    const end = await listObjects(connection, resource, { pageSize, silenceMs }, add, signal);
     if (signal.aborted) return;
     if (end.kind !== "listed") {
       this.#mustList ||= isRequested;
-      this.#mustConfirm ||= isConfirming;
-      return this.#listFailed(end, isStreamed, signal);
+      return this.#failed(end, signal);
     }
-    this.#usesPages = true;
-    this.#mustCheckVersion = false;
-    this.#lostStreams = 0;
-    this.#failedWatches = 0;
     const held = list.complete(isConfirming, end.resourceVersion);
+    this.#mustCheck = false;
     this.resourceVersion = end.resourceVersion;
     this.isListed = true;
     this.isCurrent = held === undefined && !this.#mustList;
     this.failure = undefined;
-    observer.listed(objectCount, performance.now() - startedMs);
-    if (held === undefined) {
+    report.listed(objectCount, performance.now() - startedMs);
+    this.#setHeld(held !== undefined);
+    if (held !== undefined) report.heldBack(held, this.#confirmMs);
+  }
+
+  get #confirmMs(): number {
+    return this.#options.confirmMs ?? 31_000;
+  }
+
+  #setHeld(isHolding: boolean): void {
+    if (!isHolding) {
       clearTimeout(this.#confirmTimer);
-      [this.#confirmTimer, this.#mustConfirm] = [undefined, false];
+      this.#confirmTimer = undefined;
+      this.#mayConfirm = false;
       return;
     }
-    observer.heldBack(held, confirmMs);
     // Meanwhile the watch goes on: additions and updates are not held. Another list before then confirms nothing.
     this.#confirmTimer ??= setTimeout(() => {
-      this.#mustConfirm = true;
+      this.#mayConfirm = true;
       this.requestList("braked");
-    }, confirmMs);
+    }, this.#confirmMs);
   }
 
-  async #listFailed(failure: RequestFailure, isStreamed: boolean, signal: AbortSignal): Promise<void> {
-    if (!isStreamed) this.#usesPages = failure.kind !== "expired";
-    else if (isWatchListRefusal(failure) || (failure.kind === "lost" && ++this.#lostStreams === maxLostStreams)) {
-      this.#usesWatchList = false;
-      return this.#options.observer.watchListRefused(failure);
-    }
-    await this.#failed(failure, signal);
-  }
-
-  async #checkVersion(current: string, signal: AbortSignal): Promise<void> {
+  async #check(current: string, signal: AbortSignal): Promise<void> {
     const { connection, resource, listSilenceMs: silenceMs = 60_000 } = this.#options;
-    // Without a selector: the server would look for one matching object among all of them.
-    const request = { ...resource, labelSelector: undefined, silenceMs };
-    const end = await currentResourceVersion(connection, request, signal);
+    const end = await currentResourceVersion(connection, resource, silenceMs, signal);
     if (signal.aborted) return;
     if (end.kind !== "listed") return this.#failed(end, signal);
-    this.#mustCheckVersion = false;
+    this.#mustCheck = false;
     if (isOlder(end.resourceVersion, current)) this.#relist("went-back");
   }
 
   async #watch(resourceVersion: string, signal: AbortSignal): Promise<void> {
-    const { connection, resource, watchSeconds = 30, overdueMs = 10_000 } = this.#options;
+    const { connection, resource, report, watchSeconds = 30, overdueMs = 10_000 } = this.#options;
     const timeoutSeconds = Math.ceil(watchSeconds * (1 + Math.random()));
     const silenceMs = timeoutSeconds * 1_000 + overdueMs;
     const startedMs = performance.now();
     const stop = new AbortController();
     this.#stopWatch = stop;
+    const opened = (): void => {
+      this.failure = undefined;
+      report.progressed({ put: 0, delete: 0 });
+    };
     const receive = (events: readonly WatchEvent[], receivedAtMs: number): void => {
-      const isInOrder = this.#receive(events, receivedAtMs);
-      if (!isInOrder) stop.abort();
+      if (!this.#receive(events, receivedAtMs)) stop.abort();
     };
     const end = await watchOnce(
       connection,
-      { ...resource, query: { resourceVersion }, timeoutSeconds, silenceMs },
-      { opened: () => this.#opened(), receive },
+      { ...resource, resourceVersion, timeoutSeconds, silenceMs },
+      { opened, receive },
       AbortSignal.any([signal, stop.signal]),
     );
-    if (!signal.aborted) await this.#watchEnded(end, performance.now() - startedMs >= minHealthyMs, signal);
-  }
-
-  #opened(): void {
-    this.failure = undefined;
-    this.#options.observer.progressed({ put: 0, delete: 0 });
+    if (signal.aborted) return;
+    const wasHealthy = performance.now() - startedMs >= minHealthyMs;
+    if (wasHealthy) this.#backoff.reset();
+    if (end.kind === "closed") {
+      report.watchClosed();
+      if (wasHealthy || stop.signal.aborted) return;
+      this.#mustCheck = true;
+      return waitMs(this.#backoff.nextMs(), signal);
+    }
+    const reason = reasonToList(end);
+    if (reason === undefined) this.#mustCheck = true;
+    else this.#relist(reason);
+    await this.#failed(end, signal);
   }
 
   /** Returns false if the server's state is older than ours. A list is then needed. */
   #receive(events: readonly WatchEvent[], receivedAtMs: number): boolean {
-    const { handler, observer } = this.#options;
+    const { tracker, report } = this.#options;
     const changes: WatchEvent[] = [];
+    let version = this.resourceVersion ?? "";
     let isInOrder = true;
     for (const event of events) {
-      isInOrder = !isOlder(event.resourceVersion, this.resourceVersion ?? "");
+      isInOrder = !isOlder(event.resourceVersion, version);
       if (!isInOrder) break;
-      this.resourceVersion = event.resourceVersion;
+      version = event.resourceVersion;
       if (event.kind !== "bookmark") changes.push(event);
     }
-    this.#failedWatches = 0;
+    this.resourceVersion = version;
     this.#backoff.reset();
     const deletedCount = changes.filter(({ kind }) => kind === "delete").length;
-    observer.progressed({ put: changes.length - deletedCount, delete: deletedCount });
-    if (changes.length > 0) handler.apply(changes, receivedAtMs);
-    if (this.resourceVersion !== undefined) handler.progressed?.(this.resourceVersion);
+    report.progressed({ put: changes.length - deletedCount, delete: deletedCount });
+    tracker.apply(changes, receivedAtMs, version);
     if (!isInOrder) this.#relist("went-back");
     return isInOrder;
-  }
-
-  async #watchEnded(end: WatchEnd, wasHealthy: boolean, signal: AbortSignal): Promise<void> {
-    if (end.kind === "closed") {
-      this.#options.observer.watchClosed();
-      if (wasHealthy) this.#backoff.reset();
-      else await waitMs(this.#backoff.nextMs(), signal);
-      this.#mustCheckVersion = !wasHealthy;
-      return;
-    }
-    this.#mustCheckVersion = true;
-    if (wasHealthy && end.kind === "lost") this.#backoff.reset();
-    if (countsAsFailed(end)) this.#failedWatches += 1;
-    if (end.kind === "expired") this.#relist("expired");
-    else if (this.#failedWatches >= maxFailedWatches) this.#relist(end.kind === "silent" ? "silent" : "refused");
-    await this.#failed(end, signal);
   }
 
   #relist(reason: RelistReason): void {
     this.resourceVersion = undefined;
     if (reason === "went-back") this.isCurrent = false;
-    this.#failedWatches = 0;
-    this.#options.observer.relisting(reason);
+    this.#options.report.relisting(reason);
   }
 
   async #failed(failure: RequestFailure, signal: AbortSignal): Promise<void> {
-    const { isOptional = false, observer } = this.#options;
-    const isAbsent = failure.kind === "refused" && (failure.status === 404 || failure.status === 403);
-    const retryMs = isOptional && isAbsent ? absentRetryMs : this.#backoff.nextMs();
-    observer.failed(failure, retryMs);
+    const retryMs = this.#backoff.nextMs();
+    this.#options.report.failed(failure, retryMs);
     if (failure.kind !== "expired") this.failure = failure;
     await waitMs(retryMs, signal);
   }
@@ -221,17 +197,15 @@ export class Reflector {
 
 /** A watch that stayed open this long is not a failure, even without events. In milliseconds. */
 const minHealthyMs = 1_000;
-/** Consecutive watches that end in silence or a refusal before the collection is listed again. */
-const maxFailedWatches = 2;
-/** Consecutive streamed lists that break before paged lists are used. */
-const maxLostStreams = 2;
-/** Retry delay for an optional kind that the server does not have, in milliseconds. */
-const absentRetryMs = 600_000;
 
-/** True if a new list may help. It would not where a permission is missing or the server is overloaded. */
-function countsAsFailed(failure: RequestFailure): boolean {
-  if (failure.kind === "refused") return ![401, 403, 429, 503].includes(failure.status);
-  return failure.kind === "silent" || failure.kind === "garbled";
+/**
+ * Returns why a list may help after a watch that failed; undefined where it would not: the connection broke, a
+ * permission is missing or the server is overloaded.
+ */
+function reasonToList(failure: RequestFailure): RelistReason | undefined {
+  if (failure.kind === "expired" || failure.kind === "silent") return failure.kind;
+  if (failure.kind === "refused") return [401, 403, 429, 503].includes(failure.status) ? undefined : "refused";
+  return failure.kind === "garbled" ? "refused" : undefined;
 }
 
 /**
@@ -257,58 +231,14 @@ export interface ReflectorTiming {
   readonly confirmMs?: number | undefined;
   /** Delays after failures. Default 0.8 to 30 s. */
   readonly backoff?: BackoffOptions | undefined;
-  /** Use streamed lists until the server refuses one. Default true. */
-  readonly usesWatchList?: boolean | undefined;
 }
 
 /** Collection that a `Reflector` follows, and where its objects and events go. */
 interface ReflectorOptions extends ReflectorTiming {
   readonly resource: Resource;
   readonly connection: KubeConnection;
-  readonly handler: CollectionHandler;
-  readonly observer: ReflectorObserver;
-  /** True if the server may lack the kind, or deny access to it. It is then retried every ten minutes only. */
-  readonly isOptional?: boolean | undefined;
-}
-
-/**
- * Receives the objects of one collection of the Kubernetes API, such as all Services. `ObjectCache` (Services,
- * EndpointSlices, Nodes) and `ServiceCIDRCache` implement it.
- */
-export interface CollectionHandler {
-  /** Starts a list. A list that is never completed has no effect. */
-  beginList(): IncomingList;
-  /**
-   * Applies puts and deletes of a watch in their order; bookmarks are not among them. `receivedAtMs` is when they were
-   * received, in milliseconds since 1970, with fractions.
-   */
-  apply(events: readonly WatchEvent[], receivedAtMs: number): void;
-  /** Called after each batch of events, also of bookmarks alone: no further changes up to this resourceVersion. */
-  progressed?(resourceVersion: string): void;
-}
-
-/** A list that is being received. Its objects take effect together, when it is complete. */
-export interface IncomingList {
-  add(object: unknown): void;
-  /** Removes an object that was deleted after it was added. */
-  remove(key: string): void;
-  /**
-   * Ends the list and applies it. Returns the deletions that it holds, if the list would delete nearly everything.
-   * `isConfirming`: deletions are held, and this list was read from etcd to confirm or refute them, so all of it
-   * applies. `resourceVersion` is that of the list.
-   */
-  complete(isConfirming: boolean, resourceVersion: string): HeldBack | undefined;
-}
-
-/** Deletions that are held, because a list lacks `deletedCount` of `currentCount` objects. */
-export interface HeldBack {
-  readonly currentCount: number;
-  readonly deletedCount: number;
-}
-
-/** Returns a resource version as a number; undefined for a text that cannot be compared. */
-export function versionOf(resourceVersion: string): bigint | undefined {
-  return /^\d{1,19}$/.test(resourceVersion) ? BigInt(resourceVersion) : undefined;
+  readonly tracker: Pick<ObjectTracker<Kind>, "beginList" | "apply">;
+  readonly report: KindReport;
 }
 
 /**
@@ -321,40 +251,3 @@ export function isOlder(next: string, current: string): boolean {
   if (!/^\d+$/.test(current) || !/^\d+$/.test(next)) return false;
   return current.length === next.length ? next < current : next.length < current.length;
 }
-
-/** Reports the events of one reflector and its object cache as log lines, health and metrics. */
-export interface ReflectorObserver {
-  listed(objectCount: number, elapsedMs: number): void;
-  /** A watch ended normally. */
-  watchClosed(): void;
-  /** A list or watch failed and is retried after `retryMs`. */
-  failed(failure: RequestFailure, retryMs: number): void;
-  /** The server does not support streamed lists. */
-  watchListRefused(failure: RequestFailure): void;
-  relisting(reason: RelistReason): void;
-  /** A list would delete most objects. Its deletions are held until the list after `retryMs` confirms them. */
-  heldBack(list: HeldBack, retryMs: number): void;
-  /** The server sent something: a number of changes, a bookmark, or the start of a watch. */
-  progressed(changes: Readonly<Record<"put" | "delete", number>>): void;
-  /** An object is invalid. `problem` is undefined if it was reported before. */
-  bad(key: string, problem: string | undefined): void;
-  /** `count` parts of an object are invalid and not served. `fresh`: the problems that are new. */
-  partsSkipped(key: string, fresh: readonly string[], count: number): void;
-  /** An object is valid, but no proxy needs it. */
-  skipped(key: string, note: string): void;
-}
-
-/**
- * Reasons for another list.
- *
- * - expired: the server no longer has the history after our resourceVersion.
- * - silent: consecutive watches failed, the last one because no data arrived.
- * - refused: consecutive watches failed, the last one for any other reason.
- * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd.
- * - stale: the server answers again after it did not for `--stale-after`, or is another cluster's.
- * - braked: the deletions of the previous list are held, and a second one must confirm them.
- */
-export const relistReasons = ["expired", "silent", "refused", "went-back", "stale", "braked"] as const;
-
-/** Reason why a kind is listed again after its first list. */
-type RelistReason = (typeof relistReasons)[number];

@@ -5,31 +5,23 @@ import { Registry } from "prom-client";
 import { test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { makeDecodeOptions } from "../decode/decoded.ts";
-import { ChangeQueue } from "./change-queue.ts";
-import { ObjectCache } from "./object-cache.ts";
-import { type ObjectKind, serviceKind, sliceKind } from "./object-kinds.ts";
-import { makeSourceMetrics, observeReflector } from "./observe-reflector.ts";
+import type { Kind } from "../source.ts";
+import { KindReport, makeSourceMetrics } from "./kind-report.ts";
+import { type ObjectKind, ObjectTracker, serviceKind, sliceKind } from "./objects.ts";
 
-function setUp<T>(kind: ObjectKind<T>) {
+function setUp<K extends Kind>(kind: ObjectKind<K>) {
   const store = new Store();
-  const queue = new ChangeQueue(store);
   const registry = new Registry();
   const logged: string[] = [];
   const log = createLog("error", (line) => logged.push(String(JSON.parse(line).problem)));
-  const observer = observeReflector({
-    kind: kind.kind,
-    metrics: makeSourceMetrics(registry),
-    health: new Health(),
-    log,
-  });
-  const cache = new ObjectCache(kind, queue, observer);
+  const report = new KindReport(kind.kind, { metrics: makeSourceMetrics(registry), health: new Health(), log });
+  const tracker = new ObjectTracker(kind, store, report, () => undefined);
   const put = (object: object): void => {
-    cache.apply([{ kind: "put", key: "ns/web", resourceVersion: "1", object }], 0);
-    queue.flush();
+    tracker.apply([{ kind: "put", key: "ns/web", resourceVersion: "1", object }], 0, "1");
   };
   const badParts = async (): Promise<number | undefined> =>
     (await registry.getSingleMetric("kpng_source_bad_parts_total")?.get())?.values[0]?.value;
-  return { store, cache, logged, put, badParts };
+  return { store, logged, put, badParts };
 }
 
 const metadata = { namespace: "ns", name: "web" };

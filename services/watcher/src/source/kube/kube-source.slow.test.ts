@@ -62,7 +62,7 @@ async function start(staleAfterMs = 600_000): Promise<void> {
     metrics: new Registry(),
     health: new Health(),
     log: createLog("error", () => undefined),
-    timing: { usesWatchList: false, backoff: { minMs: 1, maxMs: 1 }, confirmMs: 1_000 },
+    timing: { backoff: { minMs: 1, maxMs: 1 }, confirmMs: 1_000 },
     staleAfterMs,
   });
   const running = source.run(stop.signal);

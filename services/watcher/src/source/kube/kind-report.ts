@@ -1,0 +1,208 @@
+import type { Health } from "@kpng/process/health/health.ts";
+import type { Log } from "@kpng/process/log.ts";
+import { Counter, Gauge, type Registry } from "prom-client";
+import { type ConnectedGauge, makeConnectedGauge } from "../probe-server.ts";
+import type { Kind } from "../source.ts";
+import { describeFailure, type RequestFailure } from "./connection.ts";
+import type { HeldBack } from "./objects.ts";
+
+/**
+ * Reports what happens to one kind as log lines, health and metrics. The process is not ready until the first list of
+ * each kind.
+ */
+export class KindReport {
+  readonly #kind: Kind;
+  readonly #part: string;
+  readonly #metrics: SourceMetrics;
+  readonly #health: Health;
+  readonly #log: Log;
+  #isListed = false;
+  #isFailing = false;
+
+  constructor(kind: Kind, { metrics, health, log }: ReportOptions) {
+    this.#kind = kind;
+    this.#part = `source/kube/${kind}`;
+    this.#metrics = metrics;
+    this.#health = health;
+    this.#log = log.with({ source: "kube", kind });
+    beginSeries(metrics, kind);
+    this.#setConnected(false);
+    health.setWaiting(this.#part, `waiting for the first list of ${kind}`);
+  }
+
+  listed(objectCount: number, elapsedMs: number): void {
+    this.#metrics.lists.inc({ kind: this.#kind, result: "ok" });
+    this.#reached();
+    this.#log.info("listed", { objectCount, elapsedMs: Math.round(elapsedMs) });
+    this.#isListed = true;
+    this.#setReady();
+  }
+
+  /** A watch ended normally. */
+  watchClosed(): void {
+    this.#metrics.watches.inc({ kind: this.#kind, result: "closed" });
+  }
+
+  /** A list or watch failed and is retried after `retryMs`. */
+  failed(failure: RequestFailure, retryMs: number): void {
+    const counter = failure.verb === "list" ? this.#metrics.lists : this.#metrics.watches;
+    counter.inc({ kind: this.#kind, result: failure.kind });
+    this.#setConnected(failure.kind === "expired");
+    const reason = describeFailure(failure);
+    // Not a fault: the server keeps a limited history. The following list recovers.
+    if (failure.kind === "expired") {
+      this.#log.info("watch history expired", { reason, retryMs });
+      return;
+    }
+    this.#log.error(failure.verb === "list" ? "list failed" : "watch failed", { reason, retryMs });
+    this.#health.setFailing(this.#part, reason);
+    this.#isFailing = true;
+  }
+
+  relisting(reason: RelistReason): void {
+    this.#metrics.relists.inc({ kind: this.#kind, reason });
+    this.#log.info("listing again", { reason });
+  }
+
+  /** A list would delete most objects. Its deletions are held until the list after `retryMs` confirms them. */
+  heldBack({ currentCount, deletedCount }: HeldBack, retryMs: number): void {
+    this.#metrics.lists.inc({ kind: this.#kind, result: "braked" });
+    const reason = `a list would delete ${deletedCount} of ${currentCount} ${this.#kind}; listing again to confirm it`;
+    this.#health.set(this.#part, { isHealthy: false, isReady: true, reason });
+    this.#log.error("deletions held: a list would delete most objects", { reason, retryMs });
+  }
+
+  /** The server sent something: a number of changes, a bookmark, or the start of a watch. */
+  progressed(changes: Readonly<Record<"put" | "delete", number>>): void {
+    this.#reached();
+    for (const verb of ["put", "delete"] as const) {
+      this.#metrics.events.inc({ source: "kube", kind: this.#kind, verb }, changes[verb]);
+    }
+    if (!this.#isFailing) return;
+    this.#log.info("recovered");
+    this.#setReady();
+  }
+
+  /** An object is invalid. `problem` is undefined if it was reported before. */
+  bad(key: string, problem: string | undefined): void {
+    this.#metrics.badObjects.inc({ kind: this.#kind });
+    if (problem !== undefined) {
+      this.#log.error("invalid object, keeping its last valid value", { object: key, problem });
+    }
+  }
+
+  /** `count` parts of an object are invalid and not served. `problem` is undefined if it was reported before. */
+  partsSkipped(key: string, problem: string | undefined, count: number): void {
+    this.#metrics.badParts.inc({ kind: this.#kind }, count);
+    if (problem !== undefined) this.#log.error("invalid part of an object skipped", { object: key, problem });
+  }
+
+  /** An object is valid, but no proxy needs it. */
+  skipped(key: string, note: string): void {
+    this.#log.info("object skipped", { object: key, note });
+  }
+
+  #reached(): void {
+    this.#metrics.lastProgress.set({ kind: this.#kind }, Date.now() / 1000);
+    this.#setConnected(true);
+  }
+
+  #setConnected(isConnected: boolean): void {
+    this.#metrics.connected.set({ source: "kube", kind: this.#kind }, Number(isConnected));
+  }
+
+  #setReady(): void {
+    if (this.#isListed) this.#health.setReady(this.#part);
+    this.#isFailing = false;
+  }
+}
+
+interface ReportOptions {
+  readonly metrics: SourceMetrics;
+  readonly health: Health;
+  readonly log: Log;
+}
+
+/** Metrics of the source `kpng kube`, with label `kind`. */
+interface SourceMetrics {
+  readonly events: Counter<"source" | "kind" | "verb">;
+  readonly lists: Counter<"kind" | "result">;
+  readonly watches: Counter<"kind" | "result">;
+  readonly relists: Counter<"kind" | "reason">;
+  readonly badObjects: Counter<"kind">;
+  readonly badParts: Counter<"kind">;
+  readonly lastProgress: Gauge<"kind">;
+  readonly connected: ConnectedGauge;
+}
+
+/** Registers the metrics. Call it once per registry. */
+export function makeSourceMetrics(registry: Registry): SourceMetrics {
+  const registers = [registry];
+  const counter = <L extends string>(name: string, help: string, ...labelNames: L[]): Counter<L> =>
+    new Counter({ name, help, labelNames, registers });
+  return {
+    events: counter(
+      "kpng_source_events_total",
+      "Puts and deletes that the source received, excluding first lists",
+      ...(["source", "kind", "verb"] as const),
+    ),
+    lists: counter("kpng_source_lists_total", "Lists requested from the API server, by result", "kind", "result"),
+    watches: counter(
+      "kpng_source_watches_total",
+      "Watches requested from the API server, by how they ended",
+      ...(["kind", "result"] as const),
+    ),
+    relists: counter("kpng_source_relists_total", "Lists after the first one, by reason", "kind", "reason"),
+    badObjects: counter(
+      "kpng_source_bad_objects_total",
+      "Invalid objects received; the source keeps their last valid values",
+      "kind",
+    ),
+    badParts: counter(
+      "kpng_source_bad_parts_total",
+      "Invalid parts of objects received, such as one port; the source skips them and serves the rest of the object",
+      "kind",
+    ),
+    lastProgress: new Gauge({
+      name: "kpng_source_last_progress_timestamp_seconds",
+      help: "Time of the last response or event of the API server for this kind; advances about once a minute without changes",
+      labelNames: ["kind"],
+      registers,
+    }),
+    connected: makeConnectedGauge(registry),
+  };
+}
+
+/**
+ * Reasons for another list.
+ *
+ * - expired: the server no longer has the history after our resourceVersion.
+ * - silent: no data arrived on a watch, not even its end.
+ * - refused: the server refused the watch, or answered something else.
+ * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd.
+ * - stale: the server answers again after it did not for `--stale-after`, or is another cluster's.
+ * - braked: the deletions of the previous list are held, and a second one must confirm them.
+ */
+const relistReasons = ["expired", "silent", "refused", "went-back", "stale", "braked"] as const;
+
+/** Reason why a kind is listed again after its first list. */
+export type RelistReason = (typeof relistReasons)[number];
+
+/** Results of failed requests; `RequestFailure` explains each. */
+const failureKinds = ["refused", "expired", "lost", "silent", "garbled"] as const satisfies RequestFailure["kind"][];
+
+/**
+ * Creates all series of a kind with value 0: a rate over a series that starts with its first event would miss that
+ * event.
+ */
+export function beginSeries(metrics: SourceMetrics, kind: Kind): void {
+  const { events, lists, watches, relists, badObjects, badParts } = metrics;
+  for (const verb of ["put", "delete"]) events.inc({ source: "kube", kind, verb }, 0);
+  // "braked", besides "ok": deletions of the list are held, because they are nearly all objects.
+  for (const result of ["ok", ...failureKinds, "braked"]) lists.inc({ kind, result }, 0);
+  // "closed": the server ended the watch without an error, as it regularly does.
+  for (const result of ["closed", ...failureKinds]) watches.inc({ kind, result }, 0);
+  for (const reason of relistReasons) relists.inc({ kind, reason }, 0);
+  badObjects.inc({ kind }, 0);
+  badParts.inc({ kind }, 0);
+}

@@ -1,0 +1,263 @@
+import { type SliceKey, sliceKey } from "@kpng/model/endpoint.ts";
+import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import { decodeNode } from "../decode/decode-node.ts";
+import { decodeService, headlessLabel, proxyNameLabel } from "../decode/decode-service.ts";
+import { decodeSlice } from "../decode/decode-slice.ts";
+import { type Decoded, type DecodeOptions, type FieldProblem, showPath } from "../decode/decoded.ts";
+import { reuseSlice, reuseValue } from "../reuse-objects.ts";
+import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin, Versions } from "../source.ts";
+import type { Resource } from "./connection.ts";
+import type { KindReport } from "./kind-report.ts";
+import { objectKey, type WatchEvent } from "./requests.ts";
+
+/** How the objects of one kind are listed, decoded and compared, and how they become changes for the sink. */
+export interface ObjectKind<K extends Kind> extends Resource {
+  readonly kind: K;
+  decode(object: unknown): Decoded<ObjectOf[K]>;
+  /** Returns `old` if it equals `value`, otherwise `value` with the equal parts of `old`. */
+  reuse(old: ObjectOf[K] | undefined, value: ObjectOf[K]): ObjectOf[K];
+  put(value: ObjectOf[K]): ObjectChange;
+  delete(key: string): ObjectChange;
+  /** Key of the value in the sink. An object whose key changes is deleted and put again. */
+  keyOf(value: ObjectOf[K]): string;
+  toClusterObjects(values: readonly ObjectOf[K][]): ClusterObjects;
+}
+
+/** Kind of Services: those with one of `proxyNames`, or all if there are none. */
+export function serviceKind(options: DecodeOptions, proxyNames: readonly string[] = []): ObjectKind<"services"> {
+  return {
+    kind: "services",
+    path: "/api/v1/services",
+    resource: "services",
+    labelSelector: serviceSelector(proxyNames),
+    decode: (object) => decodeService(object, options),
+    reuse: reuseValue,
+    put: (service) => ({ kind: "put-service", service }),
+    delete: (key) => ({ kind: "delete-service", key: key as ServiceKey }),
+    keyOf: serviceKey,
+    toClusterObjects: (services) => ({ services }),
+  };
+}
+
+/** Kind of EndpointSlices: those of Services with one of `proxyNames`, or all if there are none. */
+export function sliceKind(proxyNames: readonly string[] = []): ObjectKind<"slices"> {
+  return {
+    labelSelector: sliceSelector(proxyNames),
+    kind: "slices",
+    path: "/apis/discovery.k8s.io/v1/endpointslices",
+    resource: "endpointslices.discovery.k8s.io",
+    decode: decodeSlice,
+    reuse: reuseSlice,
+    put: (slice) => ({ kind: "put-slice", slice }),
+    delete: (key) => ({ kind: "delete-slice", key: key as SliceKey }),
+    keyOf: sliceKey,
+    toClusterObjects: (slices) => ({ slices }),
+  };
+}
+
+/** Kind of Nodes. */
+export function nodeKind(options: DecodeOptions): ObjectKind<"nodes"> {
+  return {
+    kind: "nodes",
+    path: "/api/v1/nodes",
+    resource: "nodes",
+    decode: (object) => decodeNode(object, options),
+    reuse: reuseValue,
+    put: (node) => ({ kind: "put-node", node }),
+    delete: (name) => ({ kind: "delete-node", name }),
+    keyOf: (node) => node.name,
+    toClusterObjects: (nodes) => ({ nodes }),
+  };
+}
+
+/**
+ * Returns the label selector of the Services with these proxy names, or undefined if no selector can express them. `""`
+ * stands for the Services without the label, as for kube-proxy.
+ */
+export function serviceSelector(proxyNames: readonly string[]): string | undefined {
+  if (proxyNames.length === 0) return undefined;
+  if (proxyNames.every((name) => name === "")) return `!${proxyNameLabel}`;
+  // The requirements of a selector are a conjunction: "no label, or label a" cannot be expressed.
+  return proxyNames.includes("") ? undefined : `${proxyNameLabel} in (${proxyNames.join(",")})`;
+}
+
+/**
+ * Returns the label selector of the EndpointSlices of these Services, or undefined if no selector can express them. It
+ * only excludes headless slices, which only external programs (Services with a proxy name) need. A slice made by hand
+ * may lack the proxy name of its Service, so no selector asks for it.
+ */
+export function sliceSelector(proxyNames: readonly string[]): string | undefined {
+  return proxyNames.length > 0 && proxyNames.every((name) => name === "") ? `!${headlessLabel}` : undefined;
+}
+
+/**
+ * Turns the lists and watch events of one kind into changes of the sink.
+ *
+ * The sink's key of a slice includes its Service. When a slice moves to another Service, or an object is no longer
+ * needed by any proxy, the old value is deleted. Invalid parts of an object are skipped, logged once and counted. An
+ * object that is invalid as a whole keeps its last valid value.
+ *
+ * A list that lacks nearly all objects may come from an API server on an empty etcd. Applied at once, it would remove
+ * every Service from every node within a second. Its deletions are held; everything else in it applies. The reflector
+ * lists again 31 s later, and that list applies as a whole. Until then the kind keeps the version that it had before,
+ * so that the mixture never counts as newer than the state of another watcher, here or behind a relay, and the source is
+ * stale, so that it does not count as current either.
+ *
+ * *Bound:* two keys per object, and a text per object with problems. The objects are in the sink only.
+ */
+export class ObjectTracker<K extends Kind> {
+  readonly #kind: ObjectKind<K>;
+  readonly #sink: ClusterSink;
+  readonly #report: KindReport;
+  readonly #clusterId: () => string | undefined;
+  /** Keys in the sink, by the keys of the API objects. */
+  #keys = new Map<string, string>();
+  /** What was logged about objects, so that each problem is logged once, and again only when it changes. */
+  readonly #logged = new Map<string, string>();
+  /** True while deletions are held, so that the objects are not those of any version of the server. */
+  #isHolding = false;
+
+  constructor(kind: ObjectKind<K>, sink: ClusterSink, report: KindReport, clusterId: () => string | undefined) {
+    this.#kind = kind;
+    this.#sink = sink;
+    this.#report = report;
+    this.#clusterId = clusterId;
+  }
+
+  /** Starts a list. A list that is never completed has no effect. */
+  beginList(): IncomingList {
+    const listed = new Map<string, ObjectOf[K]>();
+    const seen = new Set<string>();
+    let receivedAtMs: number | undefined;
+    return {
+      add: (object) => {
+        receivedAtMs ??= wallClockMs();
+        const key = objectKey(object);
+        seen.add(key);
+        const value = this.#decode(key, object);
+        if (value !== undefined) listed.set(key, value);
+      },
+      complete: (isConfirming, resourceVersion) => {
+        for (const key of this.#logged.keys()) if (!seen.has(key)) this.#logged.delete(key);
+        const missing = [...this.#keys.keys()].filter((key) => !listed.has(key));
+        const counts = { currentCount: this.#keys.size, deletedCount: missing.length };
+        this.#isHolding = !isConfirming && isMassDeletion(counts);
+        for (const key of this.#isHolding ? missing : []) {
+          const value = this.#find(key);
+          if (value !== undefined) listed.set(key, value);
+        }
+        this.#keys = new Map([...listed].map(([key, value]) => [key, this.#kind.keyOf(value)]));
+        const objects = this.#kind.toClusterObjects([...listed.values()]);
+        this.#sink.replace(objects, this.#origin(receivedAtMs ?? wallClockMs(), resourceVersion));
+        return this.#isHolding ? counts : undefined;
+      },
+    };
+  }
+
+  /**
+   * Applies puts and deletes of a watch in their order. `receivedAtMs` is when they were received, in milliseconds since
+   * 1970, with fractions. Without `events`, nothing else changed up to `resourceVersion`.
+   */
+  apply(events: readonly WatchEvent[], receivedAtMs: number, resourceVersion: string): void {
+    const changes = events.flatMap((event) => this.#changesOf(event));
+    const origin = this.#origin(receivedAtMs, resourceVersion);
+    if (changes.length > 0) this.#sink.apply(changes, origin);
+    this.#sink.currency?.known(origin.versions);
+  }
+
+  #origin(receivedAtMs: number, resourceVersion: string): Origin & { readonly versions: Versions } {
+    const version = this.#isHolding ? undefined : versionOf(resourceVersion);
+    const versions = version === undefined ? {} : { [this.#kind.kind]: version };
+    return { source: "kube", receivedAtMs, versions, clusterId: this.#clusterId() };
+  }
+
+  #changesOf(event: WatchEvent): readonly ObjectChange[] {
+    if (event.kind === "bookmark") return [];
+    if (event.kind === "delete") this.#logged.delete(event.key);
+    const oldKey = this.#keys.get(event.key);
+    const value = event.kind === "put" ? this.#decode(event.key, event.object) : undefined;
+    const key = value && this.#kind.keyOf(value);
+    const changes = oldKey === undefined || oldKey === key ? [] : [this.#kind.delete(oldKey)];
+    if (value === undefined || key === undefined) {
+      this.#keys.delete(event.key);
+      return changes;
+    }
+    this.#keys.set(event.key, key);
+    return [...changes, this.#kind.put(value)];
+  }
+
+  /**
+   * Returns the decoded object: its known value if it is equal, its last valid value if it is invalid, undefined if no
+   * proxy needs it. Values are compared here, object by object as a list arrives. The store then compares only
+   * references, and does not block for the comparison of a whole list.
+   */
+  #decode(key: string, object: unknown): ObjectOf[K] | undefined {
+    const decoded = this.#kind.decode(object);
+    switch (decoded.kind) {
+      case "ok": {
+        const text = this.#freshText(key, decoded.skipped.slice(0, maxProblems).map(describe).join("; "));
+        if (decoded.skipped.length > 0) this.#report.partsSkipped(key, text, decoded.skipped.length);
+        return this.#kind.reuse(this.#find(key), decoded.value);
+      }
+      case "skip": {
+        const text = this.#freshText(key, decoded.note);
+        if (text !== undefined) this.#report.skipped(key, text);
+        return undefined;
+      }
+      default:
+        this.#report.bad(key, this.#freshText(key, describe(decoded)));
+        return this.#find(key);
+    }
+  }
+
+  #find(key: string): ObjectOf[K] | undefined {
+    const sinkKey = this.#keys.get(key);
+    return sinkKey === undefined ? undefined : this.#sink.find(this.#kind.kind, sinkKey);
+  }
+
+  /**
+   * Returns a text about an object; undefined if the same was logged last. Two texts that differ only in the index of an
+   * array are the same: entries move when another one is added.
+   */
+  #freshText(key: string, text: string): string | undefined {
+    const before = this.#logged.get(key) ?? "";
+    const now = text.replaceAll(/\[\d+\]/g, "[]");
+    if (now === "") this.#logged.delete(key);
+    else this.#logged.set(key, now);
+    return now === before ? undefined : text;
+  }
+}
+
+/** Problems of an object that are logged. */
+const maxProblems = 20;
+
+/** A list that is being received. Its objects take effect together, when it is complete. */
+interface IncomingList {
+  add(object: unknown): void;
+  /**
+   * Ends the list and applies it. Returns the deletions that it holds, if the list would delete nearly everything.
+   * `isConfirming`: deletions are held, and this list confirms or refutes them, so all of it applies.
+   */
+  complete(isConfirming: boolean, resourceVersion: string): HeldBack | undefined;
+}
+
+/** Deletions that are held, because a list lacks `deletedCount` of `currentCount` objects. */
+export interface HeldBack {
+  readonly currentCount: number;
+  readonly deletedCount: number;
+}
+
+/** True if a list would delete nine tenths of the objects, and at least ten. */
+function isMassDeletion({ currentCount, deletedCount }: HeldBack): boolean {
+  return deletedCount >= 10 && deletedCount >= 0.9 * currentCount;
+}
+
+function describe({ path, problem }: FieldProblem): string {
+  return `${showPath(path)}: ${problem}`;
+}
+
+/** Returns a resource version as a number; undefined for a text that cannot be compared. */
+function versionOf(resourceVersion: string): bigint | undefined {
+  return /^\d{1,19}$/.test(resourceVersion) ? BigInt(resourceVersion) : undefined;
+}

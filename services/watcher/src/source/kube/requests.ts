@@ -1,0 +1,224 @@
+import { StringDecoder } from "node:string_decoder";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { isRecord } from "@kpng/model/narrowing.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import {
+  type ApiRequest,
+  failureOfStatus,
+  type KubeConnection,
+  parseJson,
+  type RequestFailure,
+  type Resource,
+  readBody,
+  readJson,
+} from "./connection.ts";
+
+/** Result of a list. `resourceVersion` is where a watch continues. */
+export type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } | RequestFailure;
+
+/**
+ * Lists a collection page by page and passes each object to `receive`. The event loop turns between some objects.
+ *
+ * The request has no resourceVersion, so the server returns its newest state, never one older than what we have seen.
+ * All pages show the state at the first page.
+ *
+ * Errors: "expired" if the list took longer than the server keeps its history. After a failure, the objects received
+ * until then must be discarded.
+ */
+export async function listObjects(
+  connection: KubeConnection,
+  resource: Omit<Resource, "kind">,
+  { pageSize, silenceMs }: { readonly pageSize: number; readonly silenceMs: number },
+  receive: (object: unknown) => void,
+  signal: AbortSignal,
+): Promise<ListResult> {
+  let resourceVersion: string | undefined;
+  for (let token: unknown = ""; ; ) {
+    const page = await getPage(connection, resource, { limit: pageSize, token, silenceMs }, signal);
+    if (page.kind !== "page") return page;
+    resourceVersion ??= page.resourceVersion;
+    for (const [index, item] of page.items.entries()) {
+      if (index % objectsPerTurn === 0) await nextTurn();
+      receive(item);
+    }
+    token = page.token;
+    if (token === "") return { kind: "listed", resourceVersion };
+  }
+}
+
+/** Objects that are decoded without a turn of the event loop: a few milliseconds. */
+const objectsPerTurn = 50;
+
+/**
+ * Returns the server's current resourceVersion, read by a list of one object.
+ *
+ * Needed because a watch from a resourceVersion that the server has not reached yet does not fail: after an etcd
+ * restore it is silent, and later delivers new events as if nothing were missing.
+ */
+export async function currentResourceVersion(
+  connection: KubeConnection,
+  { path, resource }: Pick<Resource, "path" | "resource">,
+  silenceMs: number,
+  signal: AbortSignal,
+): Promise<ListResult> {
+  // Without a selector: the server would look for one matching object among all of them.
+  const page = await getPage(connection, { path, resource }, { limit: 1, token: "", silenceMs }, signal);
+  return page.kind === "page" ? { kind: "listed", resourceVersion: page.resourceVersion } : page;
+}
+
+interface Page {
+  readonly kind: "page";
+  readonly items: readonly unknown[];
+  readonly resourceVersion: string;
+  /** Continue token of the next page; "" after the last page. */
+  readonly token: string;
+}
+
+async function getPage(
+  connection: KubeConnection,
+  { path, resource, labelSelector }: Omit<Resource, "kind">,
+  { limit, token, silenceMs }: { readonly limit: number; readonly token: unknown; readonly silenceMs: number },
+  signal: AbortSignal,
+): Promise<Page | RequestFailure> {
+  const request = { verb: "list", resource } as const;
+  const query = new URLSearchParams({
+    ...(labelSelector === undefined ? {} : { labelSelector }),
+    limit: String(limit),
+    ...(token === "" ? {} : { continue: String(token) }),
+  });
+  const result = await readJson(connection, { request, path: `${path}?${query}`, silenceMs }, signal);
+  if (result.kind !== "object") return result;
+  // The server may omit the items of an empty collection.
+  const { metadata, items } = result.object;
+  const { resourceVersion, continue: next } = isRecord(metadata) ? metadata : {};
+  const list = items ?? [];
+  if (!Array.isArray(list) || typeof resourceVersion !== "string" || resourceVersion === "") {
+    return { ...request, kind: "garbled", message: "the body is not a list" };
+  }
+  return { kind: "page", items: list, resourceVersion, token: typeof next === "string" ? next : "" };
+}
+
+/**
+ * Sends one watch request and passes its events to `handler` until the watch ends.
+ *
+ * An ERROR event ends the watch with the failure that it describes, although the HTTP status was 200.
+ */
+export async function watchOnce(
+  connection: KubeConnection,
+  { path, resource, labelSelector, resourceVersion, timeoutSeconds, silenceMs }: WatchRequest,
+  handler: WatchHandler,
+  signal: AbortSignal,
+): Promise<WatchEnd> {
+  const request = { verb: "watch", resource } as const;
+  const query = new URLSearchParams({
+    ...(labelSelector === undefined ? {} : { labelSelector }),
+    resourceVersion,
+    watch: "true",
+    allowWatchBookmarks: "true",
+    timeoutSeconds: String(timeoutSeconds),
+  });
+  const decoder = new StringDecoder("utf8");
+  let unfinished = "";
+  for await (const chunk of readBody(connection, { request, path: `${path}?${query}`, silenceMs }, signal)) {
+    if (signal.aborted) break;
+    if (!Buffer.isBuffer(chunk)) return chunk;
+    if (chunk.length === 0) {
+      handler.opened();
+      continue;
+    }
+    const receivedAtMs = wallClockMs();
+    const lines = (unfinished + decoder.write(chunk)).split("\n");
+    unfinished = lines.pop() ?? "";
+    if (unfinished.length > maxLineLength) return { ...request, kind: "garbled", message: "line too long" };
+    const { events, failure } = parseEvents(request, lines);
+    if (events.length > 0) handler.receive(events, receivedAtMs);
+    if (signal.aborted) break;
+    if (failure !== undefined) return failure;
+    // A read of a socket fills many chunks, which follow each other without a turn.
+    await nextTurn();
+  }
+  return { kind: "closed" };
+}
+
+/** Longest line of a watch, in characters. The API server limits objects to about 3 MiB. */
+const maxLineLength = 16 << 20;
+
+interface WatchRequest extends Omit<Resource, "kind"> {
+  readonly resourceVersion: string;
+  /** The server ends the watch after this many seconds. */
+  readonly timeoutSeconds: number;
+  /**
+   * Longest time without a byte, in milliseconds. After it the watch counts as dead.
+   *
+   * A watch of a kind that does not change is silent until the server ends it: API servers send bookmarks only after
+   * an event (1.36: none in two minutes).
+   */
+  readonly silenceMs: number;
+}
+
+/** Decoded event of a watch. */
+export type WatchEvent =
+  | { readonly kind: "put"; readonly key: string; readonly resourceVersion: string; readonly object: unknown }
+  | { readonly kind: "delete"; readonly key: string; readonly resourceVersion: string }
+  /** Nothing else changed up to `resourceVersion`. */
+  | { readonly kind: "bookmark"; readonly resourceVersion: string };
+
+/** How a watch ended. "closed" is the regular end: by the server's time limit, or because the signal aborted. */
+export type WatchEnd = { readonly kind: "closed" } | RequestFailure;
+
+/** Callbacks of a watch. An exception in one of them ends the watch and reaches the caller. */
+interface WatchHandler {
+  /** The server answered with status 200. It may still refuse the watch by an ERROR event. */
+  opened(): void;
+  /**
+   * Events that arrived together, at least one. `receivedAtMs` in milliseconds since 1970, with fractions.
+   */
+  receive(events: readonly WatchEvent[], receivedAtMs: number): void;
+}
+
+/** Parses lines up to the first one that is a failure. */
+function parseEvents(request: ApiRequest, lines: readonly string[]) {
+  const events: WatchEvent[] = [];
+  for (const line of lines) {
+    if (line === "") continue;
+    const event = parseEvent(request, line);
+    if (event !== undefined && "verb" in event) return { events, failure: event };
+    if (event !== undefined) events.push(event);
+  }
+  return { events, failure: undefined };
+}
+
+/** Returns undefined for an unknown event type, which is ignored. */
+function parseEvent(request: ApiRequest, line: string): WatchEvent | RequestFailure | undefined {
+  const event = parseJson(line);
+  if (!isRecord(event)) {
+    return { ...request, kind: "garbled", message: `a line of ${line.length} characters is not a JSON object` };
+  }
+  if (event.type === "ERROR") return failureOfStatus(request, event.object, 500);
+  if (!isRecord(event.object) || !isRecord(event.object.metadata)) {
+    return { ...request, kind: "garbled", message: "an event has no object with metadata" };
+  }
+  const key = objectKey(event.object);
+  const version = event.object.metadata.resourceVersion;
+  const resourceVersion = typeof version === "string" ? version : "";
+  switch (event.type) {
+    case "ADDED":
+    case "MODIFIED":
+      return { kind: "put", key, resourceVersion, object: event.object };
+    case "DELETED":
+      return { kind: "delete", key, resourceVersion };
+    case "BOOKMARK":
+      return { kind: "bookmark", resourceVersion };
+    default:
+      return undefined;
+  }
+}
+
+/**
+ * Returns the key of an API object before, and even if not, its kind is decoded. *Shape:* `namespace/name`, or `/name`
+ * for objects without a namespace. Unique within a kind.
+ */
+export function objectKey(object: unknown): string {
+  const { namespace, name } = isRecord(object) && isRecord(object.metadata) ? object.metadata : {};
+  return `${typeof namespace === "string" ? namespace : ""}/${typeof name === "string" ? name : ""}`;
+}
