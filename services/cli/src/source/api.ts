@@ -27,7 +27,7 @@ export const apiCommand: SourceCommand = {
       flags: "--max-view-size <bytes>",
       isExpert: true,
       description:
-        "maximum memory that the state of the upstream watcher may take, and each batch of changes (default: three eighths of the memory limit)",
+        "maximum memory that a batch of the upstream watcher may take; the first is the whole state (default: three eighths of the memory limit)",
       parse: parseMemory("--max-view-size"),
     },
     staleOption,
@@ -61,7 +61,7 @@ Examples:
       redial,
       acceptOlderAfterMs: options.acceptOlderAfter as number,
       staleAfterMs: options.staleAfter as number,
-      maxStateBytes: options.maxViewSize as number | undefined,
+      maxBatchBytes: options.maxViewSize as number | undefined,
       sink,
       ...context,
     });

@@ -16,7 +16,7 @@ import { Counter, type Registry } from "prom-client";
 import { makeConnectedGauge, type ProbeAnswer, probeServer } from "../probe-server.ts";
 import type { ClusterSink, CurrencySink, Origin, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
-import { applyGlobalOp, defaultStateBytes, estimateOpBytes, GlobalItems } from "./global-items.ts";
+import { estimateOpBytes, GlobalItems } from "./global-items.ts";
 
 /**
  * Options of {@link apiSource}, the source of a relay. A relay is a watcher that reads the cluster state from another
@@ -35,10 +35,10 @@ export interface ApiSourceOptions {
   /** How long states that are older than the one before are refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;
   /**
-   * Maximum memory that the state of the upstream may take, in bytes, and a batch before it is applied;
-   * `estimateItemBytes` and `estimateOpBytes` estimate them. Default three eighths of the memory limit.
+   * Maximum memory that a batch of the upstream may take before it is applied, in bytes; `estimateOpBytes` estimates
+   * it. A first batch is the whole state. Default three eighths of the memory limit.
    */
-  readonly maxStateBytes?: number | undefined;
+  readonly maxBatchBytes?: number | undefined;
   /** Time without an answer of the upstream after which the relay is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
 }
@@ -122,7 +122,7 @@ async function follow(
   signal: AbortSignal,
 ): Promise<void> {
   const { transport, sink, log, health, relay, onBatch } = options;
-  const { maxStateBytes = defaultStateBytes(memoryLimitBytes()) } = options;
+  const { maxBatchBytes = Math.floor((memoryLimitBytes() * 3) / 8) } = options;
   const stop = new AbortController();
   const streamSignal = AbortSignal.any([signal, stop.signal]);
   // Flow control: each request asks for one batch, and the next request is sent when that batch is applied. A counter,
@@ -147,20 +147,13 @@ async function follow(
   try {
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal, onHeader })) {
       batchBytes += estimateOpBytes(op);
-      if (batchBytes > maxStateBytes) {
+      if (batchBytes > maxBatchBytes) {
         throw new WatcherError(
           "STATE_TOO_LARGE",
-          `the upstream watcher sent a batch of more than ${maxStateBytes} bytes (--max-view-size)`,
+          `the upstream watcher sent a batch of more than ${maxBatchBytes} bytes (--max-view-size)`,
         );
       }
-      const isComplete = applyGlobalOp(items, op);
-      if (items.bytes > maxStateBytes) {
-        throw new WatcherError(
-          "STATE_TOO_LARGE",
-          `the state of the upstream watcher takes more than ${maxStateBytes} bytes (--max-view-size)`,
-        );
-      }
-      if (!isComplete) continue;
+      if (!items.apply(op)) continue;
       batchBytes = 0;
       const mark = op.Op.case === "Sync" ? decodeMark(op.Op.value) : undefined;
       const admission = relay.admit(mark?.position);
@@ -169,7 +162,6 @@ async function follow(
       if (!isSynced && isStale) sink.currency?.stale("the upstream watcher is stale");
       items.deliverTo(sink, originOf(mark));
       admission.applied();
-      log.debug("upstream batch applied", { services: items.serviceCount, nodes: items.nodeCount });
       if (!isSynced) log.info("upstream watcher in sync");
       isSynced = true;
       health.setReady(part);

@@ -18,170 +18,139 @@ type SliceHead = Omit<EndpointSlice, "endpoints">;
 interface SlicedEndpoint {
   readonly slice: SliceHead;
   readonly endpoint: Endpoint;
-  /** Estimated memory, in bytes. Default 0. */
-  readonly bytes?: number | undefined;
-}
-
-/** A Service or a node. */
-interface Sized<V> {
-  readonly value: V;
-  /** Estimated memory, in bytes. */
-  readonly bytes: number;
 }
 
 /**
- * Items of a global stream since its Reset, by path, and what the current batch changed. The sources `api` and `replay`
- * collect a batch in it and then deliver it to their sink.
+ * Collects the operations of a global stream into batches, and delivers each to a sink. Operations on endpoints change
+ * a part of a slice, so it keeps the endpoints of all slices by path, as the same objects as in the sink.
  *
- * *Bound:* one whole cluster state. `apiSource` limits `bytes`.
+ * *Bound:* the slices of one cluster state, and one batch.
  */
 export class GlobalItems {
-  readonly #services = new Map<string, Sized<Service>>();
-  readonly #nodes = new Map<string, Sized<Node>>();
   /** Endpoints by path, grouped by the part of the path that identifies their slice. */
   readonly #slices = new Map<string, Map<string, SlicedEndpoint>>();
-  /** Values before the current batch, of the paths that it touched. */
-  readonly #touchedServices = new Map<string, Service | undefined>();
-  readonly #touchedNodes = new Map<string, Node | undefined>();
+  /** Slices that the batch touched, as they were before it. */
   readonly #touchedSlices = new Map<string, SliceHead | undefined>();
-  #serviceCIDRs: readonly string[] = [];
-  #hasNewCIDRs = false;
-  /** True if the current batch began with Reset: it is the complete state, not a change of the previous one. */
+  /** Other changes of the batch, in their order. */
+  #changes: ObjectChange[] = [];
+  /** True if the batch began with Reset: it is the complete state, not a change of the previous one. */
   #isReset = true;
-  #bytes = 0;
 
-  /** Estimated memory of all items, in bytes: the sum of what was given for each. */
-  get bytes(): number {
-    return this.#bytes;
+  /**
+   * Applies one operation. Returns true if it was the sync marker that ends a batch.
+   *
+   * Errors: WireError; the stream must then be closed.
+   */
+  apply({ Op: op }: OpItem): boolean {
+    switch (op.case) {
+      case "Reset":
+        this.clear();
+        return false;
+      case "Keep":
+        throw new WireError("the global stream began with Keep, which we did not request");
+      case "Batch":
+        throw new WireError("the global stream contains packed operations, which we did not request");
+      case "Sync":
+        return true;
+      case "Set":
+        at(op.value.Ref, (ref) => this.#put(ref, op.value.Bytes));
+        return false;
+      case "Delete":
+        at(op.value, (ref) => this.delete(ref.Set, ref.Path));
+        return false;
+      case undefined:
+        return false;
+      default:
+        return assertNever(op);
+    }
   }
 
-  get serviceCount(): number {
-    return this.#services.size;
-  }
-
-  get nodeCount(): number {
-    return this.#nodes.size;
-  }
-
+  /** Forgets everything: the next batch is the complete state. */
   clear(): void {
-    this.#services.clear();
-    this.#nodes.clear();
     this.#slices.clear();
-    this.#serviceCIDRs = [];
-    this.#bytes = 0;
     this.#endBatch();
     this.#isReset = true;
   }
 
-  setServiceCIDRs(serviceCIDRs: readonly string[]): void {
-    this.#serviceCIDRs = serviceCIDRs;
-    this.#hasNewCIDRs = true;
-  }
-
-  /** `bytes` is the estimated memory. */
-  putService(path: string, service: Service, bytes = 0): void {
-    const before = this.#services.get(path);
-    touch(this.#touchedServices, path, before?.value);
-    this.#services.set(path, { value: service, bytes });
-    this.#bytes += bytes - (before?.bytes ?? 0);
-  }
-
-  /** `bytes` is the estimated memory. */
-  putNode(path: string, node: Node, bytes = 0): void {
-    const before = this.#nodes.get(path);
-    touch(this.#touchedNodes, path, before?.value);
-    this.#nodes.set(path, { value: node, bytes });
-    this.#bytes += bytes - (before?.bytes ?? 0);
+  /** Adds a change of an object that is not an endpoint. */
+  change(change: ObjectChange): void {
+    this.#changes.push(change);
   }
 
   putEndpoint(path: string, item: SlicedEndpoint): void {
     const key = sliceOf(path);
-    const slice = this.#slices.get(key) ?? new Map<string, SlicedEndpoint>();
-    touch(this.#touchedSlices, key, headOf(slice));
-    this.#bytes += (item.bytes ?? 0) - (slice.get(path)?.bytes ?? 0);
+    const slice = this.#touch(key) ?? new Map<string, SlicedEndpoint>();
     this.#slices.set(key, slice.set(path, item));
   }
 
+  /** *Shape of paths:* `namespace|service||`, `|node||`, `namespace|service|slice|hash`. */
   delete(set: SetName, path: string): void {
-    if (set === SetName.GlobalServiceInfos) {
-      const before = this.#services.get(path);
-      touch(this.#touchedServices, path, before?.value);
-      this.#services.delete(path);
-      this.#bytes -= before?.bytes ?? 0;
-    } else if (set === SetName.GlobalNodeInfos) {
-      const before = this.#nodes.get(path);
-      touch(this.#touchedNodes, path, before?.value);
-      this.#nodes.delete(path);
-      this.#bytes -= before?.bytes ?? 0;
-    } else if (set === SetName.GlobalEndpointInfos) {
+    const [namespace, name] = path.split("|");
+    if (set === SetName.GlobalServiceInfos) this.change({ kind: "delete-service", key: `${namespace}/${name}` });
+    else if (set === SetName.GlobalNodeInfos) this.change({ kind: "delete-node", name: name ?? "" });
+    else if (set === SetName.GlobalClusterInfos) this.change({ kind: "set-service-cidrs", serviceCIDRs: [] });
+    else if (set === SetName.GlobalEndpointInfos) {
       const key = sliceOf(path);
-      const slice = this.#slices.get(key);
-      if (slice === undefined) return;
-      touch(this.#touchedSlices, key, headOf(slice));
-      this.#bytes -= slice.get(path)?.bytes ?? 0;
-      slice.delete(path);
-      if (slice.size === 0) this.#slices.delete(key);
-    } else if (set === SetName.GlobalClusterInfos) this.setServiceCIDRs([]);
+      const slice = this.#touch(key);
+      slice?.delete(path);
+      if (slice?.size === 0) this.#slices.delete(key);
+    }
   }
 
   /** Ends the batch and delivers it: the whole state if it began with Reset, else its changes. */
   deliverTo(sink: ClusterSink, origin?: Origin): void {
-    if (this.#isReset) sink.replace(this.toObjects(), origin);
-    else sink.apply(this.#changes(), origin);
+    const changes = [...this.#changes, ...this.#sliceChanges()];
+    if (this.#isReset) sink.replace(objectsOf(changes), origin);
+    else sink.apply(changes, origin);
     this.#endBatch();
   }
 
-  #endBatch(): void {
-    for (const touched of [this.#touchedServices, this.#touchedNodes, this.#touchedSlices]) touched.clear();
-    this.#isReset = false;
-    this.#hasNewCIDRs = false;
-  }
-
-  /** Returns all items as cluster objects. */
-  toObjects(): ClusterObjects {
-    return {
-      services: [...this.#services.values()].map(({ value }) => value),
-      nodes: [...this.#nodes.values()].map(({ value }) => value),
-      slices: [...this.#slices.values()].flatMap((slice) => joinSlice(slice) ?? []),
-      serviceCIDRs: this.#serviceCIDRs,
-    };
-  }
-
-  /** Changes of the current batch. *Cost:* proportional to what it touched. */
-  #changes(): readonly ObjectChange[] {
-    const changes: ObjectChange[] = [];
-    if (this.#hasNewCIDRs) changes.push({ kind: "set-service-cidrs", serviceCIDRs: this.#serviceCIDRs });
-    for (const [path, before] of this.#touchedServices) {
-      const service = this.#services.get(path)?.value;
-      if (service !== undefined) changes.push({ kind: "put-service", service });
-      else if (before !== undefined) changes.push({ kind: "delete-service", key: serviceKey(before) });
+  #put(ref: Ref, bytes: Uint8Array): void {
+    switch (ref.Set) {
+      case SetName.GlobalServiceInfos:
+        this.change({ kind: "put-service", service: decodeServiceInfo(bytes) });
+        break;
+      case SetName.GlobalNodeInfos:
+        this.change({ kind: "put-node", node: decodeNodeInfo(bytes) });
+        break;
+      case SetName.GlobalEndpointInfos:
+        // KPNG sends each endpoint twice. The path of the copy has no Service name.
+        if (ref.Path.split("|")[1] !== "") this.putEndpoint(ref.Path, decodeEndpointInfo(bytes));
+        break;
+      case SetName.GlobalClusterInfos:
+        this.change({ kind: "set-service-cidrs", serviceCIDRs: decodeClusterInfo(bytes) });
+        break;
+      default:
+        // A Set that only newer watchers send.
+        break;
     }
+  }
+
+  /** Returns the endpoints of a slice, and marks it as touched. */
+  #touch(key: string): Map<string, SlicedEndpoint> | undefined {
+    const slice = this.#slices.get(key);
+    if (!this.#touchedSlices.has(key)) this.#touchedSlices.set(key, slice?.values().next().value?.slice);
+    return slice;
+  }
+
+  *#sliceChanges(): Iterable<ObjectChange> {
     for (const [key, before] of this.#touchedSlices) {
       const slice = joinSlice(this.#slices.get(key));
-      if (slice !== undefined) changes.push({ kind: "put-slice", slice });
-      else if (before !== undefined) changes.push({ kind: "delete-slice", key: sliceKey(before) });
+      if (slice !== undefined) yield { kind: "put-slice", slice };
+      else if (before !== undefined) yield { kind: "delete-slice", key: sliceKey(before) };
     }
-    for (const [path, before] of this.#touchedNodes) {
-      const node = this.#nodes.get(path)?.value;
-      if (node !== undefined) changes.push({ kind: "put-node", node });
-      else if (before !== undefined) changes.push({ kind: "delete-node", name: before.name });
-    }
-    return changes;
+  }
+
+  #endBatch(): void {
+    this.#touchedSlices.clear();
+    this.#changes = [];
+    this.#isReset = false;
   }
 }
 
-function touch<V>(touched: Map<string, V | undefined>, path: string, before: V | undefined): void {
-  if (!touched.has(path)) touched.set(path, before);
-}
-
-/** Part of an endpoint's path that identifies its slice. *Shape:* the path is `namespace|service|slice|key`. */
+/** Part of an endpoint's path that identifies its slice. */
 function sliceOf(path: string): string {
   return path.slice(0, path.lastIndexOf("|"));
-}
-
-function headOf(slice: ReadonlyMap<string, SlicedEndpoint>): SliceHead | undefined {
-  for (const { slice: head } of slice.values()) return head;
-  return undefined;
 }
 
 /** Makes a slice of its endpoints, ordered by path, so that equal items give equal slices in any order of arrival. */
@@ -191,60 +160,22 @@ function joinSlice(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): Endp
   return { ...first.slice, endpoints: [first, ...others].map(({ endpoint }) => endpoint) };
 }
 
-/**
- * Applies one operation of a global stream to `items`. Returns true if it was the sync marker that ends a batch.
- *
- * Errors: WireError; `items` are then unchanged.
- */
-export function applyGlobalOp(items: GlobalItems, { Op: op }: OpItem): boolean {
-  switch (op.case) {
-    case "Reset":
-      items.clear();
-      return false;
-    case "Keep":
-      throw new WireError("the global stream began with Keep, which we did not request");
-    case "Batch":
-      throw new WireError("the global stream contains packed operations, which we did not request");
-    case "Sync":
-      return true;
-    case "Set":
-      at(op.value.Ref, (ref) => put(ref, op.value.Bytes, items));
-      return false;
-    case "Delete":
-      at(op.value, (ref) => items.delete(ref.Set, ref.Path));
-      return false;
-    case undefined:
-      return false;
-    default:
-      return assertNever(op);
+/** Returns the state that changes of an empty one lead to. */
+function objectsOf(changes: readonly ObjectChange[]): ClusterObjects {
+  const services = new Map<string, Service>();
+  const slices = new Map<string, EndpointSlice>();
+  const nodes = new Map<string, Node>();
+  let serviceCIDRs: readonly string[] = [];
+  for (const change of changes) {
+    if (change.kind === "put-service") services.set(serviceKey(change.service), change.service);
+    else if (change.kind === "put-slice") slices.set(sliceKey(change.slice), change.slice);
+    else if (change.kind === "put-node") nodes.set(change.node.name, change.node);
+    else if (change.kind === "delete-service") services.delete(change.key);
+    else if (change.kind === "delete-slice") slices.delete(change.key);
+    else if (change.kind === "delete-node") nodes.delete(change.name);
+    else serviceCIDRs = change.serviceCIDRs;
   }
-}
-
-function put(ref: Ref, bytes: Uint8Array, items: GlobalItems): void {
-  const memory = (portCount = 0): number => estimateItemBytes(ref.Path.length, bytes.length, portCount);
-  switch (ref.Set) {
-    case SetName.GlobalServiceInfos: {
-      const service = decodeServiceInfo(bytes);
-      items.putService(ref.Path, service, memory(service.ports.length));
-      break;
-    }
-    case SetName.GlobalNodeInfos:
-      items.putNode(ref.Path, decodeNodeInfo(bytes), memory());
-      break;
-    case SetName.GlobalEndpointInfos:
-      // KPNG sends each endpoint twice. The path of the copy has no Service name.
-      if (ref.Path.split("|")[1] !== "") {
-        const item = decodeEndpointInfo(bytes);
-        items.putEndpoint(ref.Path, { ...item, bytes: memory(item.endpoint.ports.length) });
-      }
-      break;
-    case SetName.GlobalClusterInfos:
-      items.setServiceCIDRs(decodeClusterInfo(bytes));
-      break;
-    default:
-      // A Set that only newer watchers send.
-      break;
-  }
+  return { services: [...services.values()], slices: [...slices.values()], nodes: [...nodes.values()], serviceCIDRs };
 }
 
 /** Calls `apply` and adds the path to its errors. */
@@ -269,9 +200,6 @@ const largeItemFactor = 8;
 /**
  * Estimates the memory that an operation of a global stream takes until its batch is applied, in bytes. 250 000
  * endpoints give about 190 MB; twice as much from an original KPNG, which sends each endpoint twice. Pure.
- *
- * `apiSource` adds up the operations of a batch, so that an upstream watcher that never ends one cannot fill the memory
- * of the relay.
  */
 export function estimateOpBytes({ Op: op }: OpItem): number {
   const pathBytes = (path = ""): number => opBytes + path.length;
@@ -279,29 +207,4 @@ export function estimateOpBytes({ Op: op }: OpItem): number {
   if (op.case !== "Set") return opBytes;
   const { length } = op.value.Bytes;
   return pathBytes(op.value.Ref?.Path) + length + largeItemFactor * Math.max(0, length - smallItemBytes);
-}
-
-/**
- * Default limit of a relay for its whole state and for a batch, in bytes: three eighths of the memory limit, what the guide "Sizing"
- * leaves for the cluster state. Pure.
- */
-export function defaultStateBytes(memoryBytes: number): number {
-  return Math.floor((memoryBytes * 3) / 8);
-}
-
-/** Memory of a Service, endpoint or node of the state, with its encodings for nodes, besides its text and ports. */
-const itemBytes = 1_280;
-
-/** How often the text of an item is in memory: in its path and keys, in its fields, and encoded. */
-const textCopies = 4;
-
-/** Memory of a port, which may take 2 bytes on the wire. */
-const portBytes = 120;
-
-/**
- * Estimates the memory that an item of the state takes in a relay, in bytes; an endpoint about 2.2 KiB. `length` is
- * that of the encoded item. Pure.
- */
-export function estimateItemBytes(pathLength: number, length: number, portCount: number): number {
-  return itemBytes + textCopies * (pathLength + length) + portBytes * portCount;
 }

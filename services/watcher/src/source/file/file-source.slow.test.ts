@@ -52,7 +52,9 @@ function start(inputs: readonly string[], options: Partial<FileSourceOptions> = 
   const lines: string[] = [];
   const log = createLog("debug", (line) => lines.push(line));
   const decode = makeDecodeOptions();
-  running = fileSource({ inputs, sink, decode, log, health, metrics, debounceMs: 5, ...options }).run(stop.signal);
+  running = fileSource({ inputs, sink, decode, log, health, metrics, pollMs: 10, debounceMs: 5, ...options }).run(
+    stop.signal,
+  );
   running.catch(() => undefined);
   const failing = new Promise<void>((resolve) =>
     health.onChange(() => {
@@ -65,11 +67,6 @@ function start(inputs: readonly string[], options: Partial<FileSourceOptions> = 
 function node(name: string): string {
   return `nodes: [{name: ${name}}]\n`;
 }
-
-/** No events, and looks often: what the poll alone sees. */
-const pollOnly = { watchFolder: () => ({ close: () => undefined }), pollMs: 10 };
-/** Looks never: what events alone tell. */
-const eventsOnly = { pollMs: 3_600_000 };
 
 const changes: readonly { name: string; set: (file: string) => Promise<void> }[] = [
   { name: "is written in place", set: (file) => writeFile(file, node("b")) },
@@ -89,77 +86,72 @@ const changes: readonly { name: string; set: (file: string) => Promise<void> }[]
   },
 ];
 
-for (const [way, options] of [
-  ["the poll", pollOnly],
-  ["events", eventsOnly],
-] as const) {
-  for (const { name, set } of changes) {
-    test(`a file that ${name} is read again, detected by ${way}`, async () => {
-      const file = join(folder, "state.yaml");
-      await writeFile(file, node("a"));
-      const { sink } = start([file], options);
-      assert.deepEqual(await sink.nextNodes(), ["a"]);
-      await set(file);
-      assert.deepEqual(await sink.nextNodes(), ["b"]);
-    });
-  }
-
-  test(`a folder that gains and loses a file is read again, detected by ${way}`, async () => {
-    await writeFile(join(folder, "a.yaml"), node("a"));
-    const { sink } = start([folder], options);
-    assert.deepEqual(await sink.nextNodes(), ["a"]);
-    await writeFile(join(folder, "b.yaml.tmp"), node("b"));
-    await rename(join(folder, "b.yaml.tmp"), join(folder, "b.yaml"));
-    assert.deepEqual(await sink.nextNodes(), ["a", "b"]);
-    await unlink(join(folder, "a.yaml"));
-    assert.deepEqual(await sink.nextNodes(), ["b"]);
-  });
-
-  test(`a ConfigMap whose data link changes is read again, detected by ${way}`, async () => {
-    await mkdir(join(folder, "..1"));
-    await mkdir(join(folder, "..2"));
-    await writeFile(join(folder, "..1", "state.yaml"), node("a"));
-    await writeFile(join(folder, "..2", "state.yaml"), node("b"));
-    await symlink("..1", join(folder, "..data"));
-    await symlink("..data/state.yaml", join(folder, "state.yaml"));
-    const { sink } = start([join(folder, "state.yaml")], options);
-    assert.deepEqual(await sink.nextNodes(), ["a"]);
-    await symlink("..2", join(folder, "..data_tmp"));
-    await rename(join(folder, "..data_tmp"), join(folder, "..data"));
-    assert.deepEqual(await sink.nextNodes(), ["b"]);
-  });
-
-  test(`an invalid file keeps the last valid state and is reported until it is fixed, detected by ${way}`, async () => {
+for (const { name, set } of changes) {
+  test(`a file that ${name} is read again`, async () => {
     const file = join(folder, "state.yaml");
     await writeFile(file, node("a"));
-    const { sink, health, lines, failing, metrics } = start([file], options);
+    const { sink } = start([file]);
     assert.deepEqual(await sink.nextNodes(), ["a"]);
-    await writeFile(`${file}.new`, "nodes:\n- name: a\n  colour: red\n");
-    await rename(`${file}.new`, file);
-    await failing;
-    assert.equal(sink.waitingCount, 0);
-    assert.ok(health.isReady);
-    assert.match(
-      health.parts.get("source/file")?.reason ?? "",
-      /state\.yaml:3:3: nodes\[0\]\.colour: unknown key "colour"/,
-    );
-    assert.ok(lines.some((line) => line.includes("invalid input") && line.includes("state.yaml:3")));
-    await writeFile(`${file}.new`, node("c"));
-    await rename(`${file}.new`, file);
-    assert.deepEqual(await sink.nextNodes(), ["c"]);
-    assert.ok(health.isHealthy);
-    const text = await metrics.metrics();
-    assert.match(text, /kpng_source_loads_total\{source="file",result="ok"\} 2/);
-    assert.match(text, /kpng_source_loads_total\{source="file",result="bad"\} 1/);
-    assert.match(text, /kpng_source_errors_total\{source="file"\} 1/);
+    await set(file);
+    assert.deepEqual(await sink.nextNodes(), ["b"]);
   });
 }
+
+test("a folder that gains and loses a file is read again", async () => {
+  await writeFile(join(folder, "a.yaml"), node("a"));
+  const { sink } = start([folder]);
+  assert.deepEqual(await sink.nextNodes(), ["a"]);
+  await writeFile(join(folder, "b.yaml.tmp"), node("b"));
+  await rename(join(folder, "b.yaml.tmp"), join(folder, "b.yaml"));
+  assert.deepEqual(await sink.nextNodes(), ["a", "b"]);
+  await unlink(join(folder, "a.yaml"));
+  assert.deepEqual(await sink.nextNodes(), ["b"]);
+});
+
+test("a ConfigMap whose data link changes is read again", async () => {
+  await mkdir(join(folder, "..1"));
+  await mkdir(join(folder, "..2"));
+  await writeFile(join(folder, "..1", "state.yaml"), node("a"));
+  await writeFile(join(folder, "..2", "state.yaml"), node("b"));
+  await symlink("..1", join(folder, "..data"));
+  await symlink("..data/state.yaml", join(folder, "state.yaml"));
+  const { sink } = start([join(folder, "state.yaml")]);
+  assert.deepEqual(await sink.nextNodes(), ["a"]);
+  await symlink("..2", join(folder, "..data_tmp"));
+  await rename(join(folder, "..data_tmp"), join(folder, "..data"));
+  assert.deepEqual(await sink.nextNodes(), ["b"]);
+});
+
+test("an invalid file keeps the last valid state and is reported until it is fixed", async () => {
+  const file = join(folder, "state.yaml");
+  await writeFile(file, node("a"));
+  const { sink, health, lines, failing, metrics } = start([file]);
+  assert.deepEqual(await sink.nextNodes(), ["a"]);
+  await writeFile(`${file}.new`, "nodes:\n- name: a\n  colour: red\n");
+  await rename(`${file}.new`, file);
+  await failing;
+  assert.equal(sink.waitingCount, 0);
+  assert.ok(health.isReady);
+  assert.match(
+    health.parts.get("source/file")?.reason ?? "",
+    /state\.yaml:3:3: nodes\[0\]\.colour: unknown key "colour"/,
+  );
+  assert.ok(lines.some((line) => line.includes("invalid input") && line.includes("state.yaml:3")));
+  await writeFile(`${file}.new`, node("c"));
+  await rename(`${file}.new`, file);
+  assert.deepEqual(await sink.nextNodes(), ["c"]);
+  assert.ok(health.isHealthy);
+  const text = await metrics.metrics();
+  assert.match(text, /kpng_source_loads_total\{source="file",result="ok"\} 2/);
+  assert.match(text, /kpng_source_loads_total\{source="file",result="bad"\} 1/);
+  assert.match(text, /kpng_source_errors_total\{source="file"\} 1/);
+});
 
 test("a folder that is replaced is followed", async () => {
   const inner = join(folder, "inner");
   await mkdir(inner);
   await writeFile(join(inner, "a.yaml"), node("a"));
-  const { sink } = start([inner], { pollMs: 10 });
+  const { sink } = start([inner]);
   assert.deepEqual(await sink.nextNodes(), ["a"]);
   await mkdir(`${inner}.new`);
   await writeFile(join(`${inner}.new`, "a.yaml"), node("b"));
@@ -171,7 +163,7 @@ test("a folder that is replaced is followed", async () => {
 test("a file that is touched without a change does not replace the state", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));
-  const { sink } = start([file], pollOnly);
+  const { sink } = start([file]);
   assert.deepEqual(await sink.nextNodes(), ["a"]);
   await writeFile(`${file}.new`, node("a"));
   await rename(`${file}.new`, file);
@@ -184,7 +176,7 @@ test("a file that is touched without a change does not replace the state", async
 test("a file that is truncated before it is written is not an empty cluster", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));
-  const { sink, lines } = start([file], pollOnly);
+  const { sink, lines } = start([file]);
   assert.deepEqual(await sink.nextNodes(), ["a"]);
   await writeFile(file, "");
   await writeFile(file, node("b"));
@@ -195,7 +187,7 @@ test("a folder that is recreated before it is filled is not an empty cluster", a
   const inner = join(folder, "inner");
   await mkdir(inner);
   await writeFile(join(inner, "a.yaml"), node("a"));
-  const { sink, failing } = start([inner], { pollMs: 10 });
+  const { sink, failing } = start([inner]);
   assert.deepEqual(await sink.nextNodes(), ["a"]);
   await rm(inner, { recursive: true });
   await failing;
@@ -208,7 +200,7 @@ test("a folder that is recreated before it is filled is not an empty cluster", a
 test("a file that stays empty is an empty cluster", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));
-  const { sink } = start([file], pollOnly);
+  const { sink } = start([file]);
   assert.deepEqual(await sink.nextNodes(), ["a"]);
   await writeFile(file, "");
   assert.deepEqual(await sink.nextNodes(), []);
@@ -237,7 +229,7 @@ test("a single problem is counted as one", async () => {
 test("standard input is read once and is part of later states", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));
-  const { sink } = start(["-", file], { standardInput: Readable.from([Buffer.from(node("z"))]), ...pollOnly });
+  const { sink } = start(["-", file], { standardInput: Readable.from([Buffer.from(node("z"))]) });
   assert.deepEqual(await sink.nextNodes(), ["z", "a"]);
   await writeFile(`${file}.new`, node("b"));
   await rename(`${file}.new`, file);

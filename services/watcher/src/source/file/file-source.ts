@@ -6,8 +6,8 @@ import { Counter, type Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
-import { type InputFilesOptions, InputWatch, type WatchFolder } from "./input-files.ts";
-import { formatLocation, type InputProblem, type InputResult, loadInput } from "./read-inputs.ts";
+import { type InputFilesOptions, InputWatch } from "./input-files.ts";
+import { formatLocation, type InputProblem, type InputResult, type LoadedInput, loadInput } from "./read-inputs.ts";
 
 /** Options of {@link fileSource}, which serves a cluster from files. */
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {
@@ -22,12 +22,10 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
-  /** Interval at which files are polled, in milliseconds, for changes without an event. Default 1 000. */
+  /** Interval at which files are polled for changes, in milliseconds. Default 200. */
   readonly pollMs?: number | undefined;
   /** How long files must be unchanged before they are read, in milliseconds. Default 50. */
   readonly debounceMs?: number | undefined;
-  /** Replaceable for tests. Default fs.watch. */
-  readonly watchFolder?: WatchFolder | undefined;
 }
 
 const part = "source/file";
@@ -91,41 +89,32 @@ class FileFollower {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { inputs, health, pollMs = 1_000, debounceMs = 50, watchFolder } = this.#options;
+    const { inputs, health, pollMs = 200, debounceMs = 50 } = this.#options;
     health.setWaiting(part, "reading the input");
-    const watch = new InputWatch(inputs, watchFolder);
-    try {
-      await watch.start();
-      const first = await this.#read(signal, wallClockMs());
-      if (signal.aborted) return;
-      if (typeof first === "object" && first.kind === "bad") throw badInput(first.problems);
-      while (await watch.changed(pollMs, signal)) {
-        const changedAtMs = wallClockMs();
-        await watch.settle(debounceMs, signal);
-        if (signal.aborted) return;
-        if ((await this.#read(signal, changedAtMs, "unless emptied")) !== "emptied") continue;
+    const watch = new InputWatch(inputs);
+    await watch.start();
+    const first = this.#take(await this.#load(signal), wallClockMs(), signal);
+    if (first?.kind === "bad") throw badInput(first.problems);
+    while (await watch.changed(pollMs, signal)) {
+      const changedAtMs = wallClockMs();
+      await watch.settle(debounceMs, signal);
+      let loaded = await this.#load(signal);
+      if (loaded.isEmptied && loaded.digest !== this.#digest) {
         await waitMs(emptiedMs, signal);
-        if (signal.aborted) return;
-        await this.#read(signal, changedAtMs);
+        loaded = await this.#load(signal);
       }
-    } finally {
-      watch.close();
+      this.#take(loaded, changedAtMs, signal);
     }
   }
 
-  /**
-   * Reads the inputs and passes the objects to the sink. Returns undefined if the signal aborted or nothing changed
-   * since the last time. With `how` "unless emptied", it does nothing but return "emptied" if a file is empty.
-   */
-  async #read(
-    signal: AbortSignal,
-    receivedAtMs: number,
-    how?: "unless emptied",
-  ): Promise<InputResult | "emptied" | undefined> {
+  #load(signal: AbortSignal): Promise<LoadedInput> {
+    return loadInput(this.#options.inputs, { ...this.#options, streams: this.#streams, signal });
+  }
+
+  /** Passes the objects of the inputs to the sink. Does nothing if the signal aborted, or nothing changed. */
+  #take(loaded: LoadedInput, receivedAtMs: number, signal: AbortSignal): InputResult | undefined {
     const { inputs, sink, log, health, warn = (...line) => log.error(...line) } = this.#options;
-    const loaded = await loadInput(inputs, { ...this.#options, streams: this.#streams, signal });
     if (signal.aborted || loaded.digest === this.#digest) return undefined;
-    if (how === "unless emptied" && loaded.isEmptied) return "emptied";
     this.#digest = loaded.digest;
     const result = loaded.read();
     this.#metrics.loads.inc({ source: "file", result: result.kind });
@@ -138,7 +127,7 @@ class FileFollower {
       }
       return result;
     }
-    for (const { level, note, ...place } of result.notes) log[level]("input note", { at: formatLocation(place), note });
+    for (const { note, ...place } of result.notes) log.info("input note", { at: formatLocation(place), note });
     this.#metrics.errors.inc({ source: "file" }, result.skipped.length);
     for (const skipped of result.skipped.slice(0, maxProblems)) {
       warn("invalid part skipped", { at: formatLocation(skipped), problem: skipped.problem });

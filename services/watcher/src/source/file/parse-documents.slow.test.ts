@@ -116,7 +116,7 @@ const located: readonly { text: string; path: FieldPath; at: string }[] = [
   { text: "a: 1\nb:\n  c: 2\n  d:\n  - x\n  - y: 1\n    z: 2\n", path: ["b", "d", 1, "z"], at: "7:5" },
   { text: "a: 1\nb:\n  c: 2\n", path: ["b", "missing"], at: "2:1" },
   { text: "a: 1\nb: {c: [1,\n 2]}\n", path: ["b", "c", 1], at: "3:2" },
-  { text: "a: &x\n  b: 1\nc: *x\n", path: ["c", "b"], at: "2:3" },
+  { text: "a: &x\n  b: 1\nc: *x\n", path: ["c", "b"], at: "3:1" },
   { text: "x: 1\n---\na: 1\nb:\n- 1\n- 2\n", path: ["b", 1], at: "6:3" },
   { text: '{\n "a": {"x]": "\\"["},\n "b": [\n  {"c": 1},\n  {"c":\n 2}\n ]\n}', path: ["b", 1, "c"], at: "5:4" },
   { text: '{\n "a": [],\n "b": 1}', path: ["a", 3], at: "2:2" },

@@ -52,8 +52,8 @@ export function parseDocuments(rawText: string): ParsedDocuments {
     try {
       const value: unknown = JSON.parse(text);
       // Tabs are white space in JSON, but no indentation in YAML. A string of JSON contains none.
-      const positions = new Positions(text.replaceAll("\t", " "));
-      return { kind: "ok", documents: [{ value, locate: (path) => positions.locate(0, path) }] };
+      const locate = makeLocator(text.replaceAll("\t", " "));
+      return { kind: "ok", documents: [{ value, locate: (path) => locate(0, path) }] };
     } catch {
       // A YAML document may start with a bracket, too.
     }
@@ -64,11 +64,8 @@ export function parseDocuments(rawText: string): ParsedDocuments {
   }
   try {
     const values = constructFromEvents(parseEvents(text, limits), { source: text, ...limits });
-    const positions = new Positions(text);
-    return {
-      kind: "ok",
-      documents: values.map((value, index) => ({ value, locate: (path) => positions.locate(index, path) })),
-    };
+    const locate = makeLocator(text);
+    return { kind: "ok", documents: values.map((value, index) => ({ value, locate: (path) => locate(index, path) })) };
   } catch (error) {
     if (!(error instanceof YAMLException)) return bad({ problem: String(error) });
     const { line, column } = error.mark ?? {};
@@ -87,58 +84,46 @@ const maxYamlLength = 64 * 1_048_576;
 /** Kubernetes objects have about ten levels. Aliases of aliases ("billion laughs") multiply, so they are few. */
 const limits = { maxDepth: 100, maxAliases: 100 };
 
-/** Finds the positions of fields in a text. */
-class Positions {
-  readonly #text: string;
-  #parsed: ParsedText | undefined;
-
-  constructor(text: string) {
-    this.#text = text;
-  }
-
-  locate(document: number, path: FieldPath): TextPosition {
-    this.#parsed ??= parseText(this.#text);
-    const { events, documents, lines } = this.#parsed;
-    const start = documents[document];
-    if (start === undefined) return {};
-    const offset = offsetOf(this.#text, events, start + 1, path);
-    let line = 0;
-    for (let step = 1 << 30; step > 0; step >>= 1) {
-      if ((lines[line + step] ?? Number.POSITIVE_INFINITY) <= offset) line += step;
+/** Returns a function that finds the position of a field in one of the documents of a text. */
+function makeLocator(text: string): (document: number, path: FieldPath) => TextPosition {
+  let events: readonly Event[] | undefined;
+  let starts: readonly number[] = [];
+  return (document, path) => {
+    if (events === undefined) {
+      events = parseAgain(text);
+      starts = [...events.entries()].flatMap(([at, { type }]) => (type === EVENT_ID.DOCUMENT ? [at] : []));
     }
-    return { line: line + 1, column: offset - (lines[line] ?? 0) + 1 };
-  }
+    const start = starts[document];
+    return start === undefined ? {} : positionAt(text, offsetOf(text, events, start + 1, path));
+  };
 }
 
-interface ParsedText {
-  readonly events: readonly Event[];
-  /** Index of the first event of each document. */
-  readonly documents: readonly number[];
-  /** Offset of each line. */
-  readonly lines: readonly number[];
-}
-
-function parseText(text: string): ParsedText {
-  let events: readonly Event[] = [];
+function parseAgain(text: string): readonly Event[] {
   try {
-    events = parseEvents(text, {});
+    return parseEvents(text, {});
   } catch {
     // JSON that is not YAML, such as a key of more than 1 024 characters: the file name has to do.
+    return [];
   }
-  const documents = [...events.entries()].flatMap(([at, { type }]) => (type === EVENT_ID.DOCUMENT ? [at] : []));
-  const lines = [0];
-  for (const { index } of text.matchAll(/\r\n?|\n/g)) lines.push(index + (text.startsWith("\r\n", index) ? 2 : 1));
-  return { events, documents, lines };
 }
 
-/** Returns the offset of a field below the value at event `at`. */
+function positionAt(text: string, offset: number): TextPosition {
+  let [line, lineStart] = [1, 0];
+  for (let end = text.indexOf("\n"); end >= 0 && end < offset; end = text.indexOf("\n", lineStart)) {
+    line += 1;
+    lineStart = end + 1;
+  }
+  return { line, column: offset - lineStart + 1 };
+}
+
+/** Returns the offset of a field below the value at event `at`; of its nearest existing ancestor if it is absent. */
 function offsetOf(text: string, events: readonly Event[], at: number, path: FieldPath): number {
   let offset = startOf(events[at]) ?? 0;
+  let next = at;
   for (const step of path) {
-    at = withoutAlias(text, events, at);
-    const found = childOf(text, events, at, step);
+    const found = childOf(text, events, next, step);
     if (found === undefined) break;
-    at = found.valueAt;
+    next = found.valueAt;
     offset = startOf(events[found.nameAt]) ?? offset;
   }
   return offset;
@@ -185,15 +170,4 @@ function startOf(event: Event | undefined): number | undefined {
   }
   if (event.type === EVENT_ID.ALIAS) return event.anchorStart - 1;
   return event.type === EVENT_ID.MAPPING || event.type === EVENT_ID.SEQUENCE ? event.start : undefined;
-}
-
-/** Returns the event of the value that an alias stands for. */
-function withoutAlias(text: string, events: readonly Event[], at: number): number {
-  const alias = events[at];
-  if (alias?.type !== EVENT_ID.ALIAS) return at;
-  const name = text.slice(alias.anchorStart, alias.anchorEnd);
-  const isTarget = (event: Event): boolean =>
-    "anchorStart" in event && event.type !== EVENT_ID.ALIAS && text.slice(event.anchorStart, event.anchorEnd) === name;
-  const target = events.slice(0, at).findLastIndex(isTarget);
-  return target === -1 ? at : target;
 }

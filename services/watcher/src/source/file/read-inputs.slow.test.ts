@@ -148,16 +148,6 @@ test("manifests: lists are read, also in JSON, and items of a ServiceList need n
   assert.deepEqual([services.map((service) => service.name), nodes.map((node) => node.name)], [["web"], ["n1", "n2"]]);
 });
 
-test("manifests: a slice without its Service is kept, with a note of level debug", () => {
-  const [, slice = ""] = manifests.split("---\n");
-  const { slices, notes } = readGood(slice);
-  assert.equal(slices.length, 1);
-  assert.deepEqual(
-    notes.map(({ level, note }) => [level, note]),
-    [["debug", "EndpointSlice web-a belongs to Service web, which does not exist"]],
-  );
-});
-
 test("empty files, empty documents and comments are an empty cluster", () => {
   const { services, slices, nodes } = readGood("", "---\n---\n# x\n", "{}");
   assert.deepEqual([services, slices, nodes], [[], [], []]);

@@ -1,5 +1,6 @@
 import { sliceKey } from "@kpng/model/endpoint.ts";
 import { isRecord } from "@kpng/model/narrowing.ts";
+import { serviceKey } from "@kpng/model/service.ts";
 import { type DecodeOptions, type FieldPath, showPath } from "../decode/decoded.ts";
 import type { ClusterObjects } from "../source.ts";
 import { type InputFilesOptions, type InputText, listInputFiles, readInputFiles } from "./input-files.ts";
@@ -15,7 +16,7 @@ interface LoadInputOptions extends InputFilesOptions {
 }
 
 /** The contents of all files, loaded but not yet parsed. */
-interface LoadedInput {
+export interface LoadedInput {
   readonly fileCount: number;
   /** Equal for the same files with the same contents. */
   readonly digest: string;
@@ -72,8 +73,6 @@ export interface InputProblem extends InputLocation {
 /** Something in the inputs that is ignored or unusual, for the log. */
 interface InputNote extends InputLocation {
   readonly note: string;
-  /** Log level; "debug" for what is common in valid clusters. */
-  readonly level: "info" | "debug";
 }
 
 /** A document of a file and its decoded content. */
@@ -166,16 +165,10 @@ function findDuplicates(documents: readonly ReadDocument[]): readonly InputProbl
   for (const document of documents) {
     const { services, slices, nodes } = document.content;
     for (const { value, path } of nodes) define(`Node ${value.name}`, document, path);
-    const repeated = new Set<string>();
-    for (const { value, path } of services) {
-      const name = `${value.namespace}/${value.name}`;
-      if (!define(`Service ${name}`, document, path)) repeated.add(name);
-    }
+    for (const { value, path } of services) define(`Service ${serviceKey(value)}`, document, path);
     for (const { value, path } of slices) {
+      // As in a state file of KPNG.
       const isInsideService = path[0] === "services";
-      // KPNG's state files contain slices inside their Service. A Service defined twice is reported only once.
-      if (isInsideService && repeated.has(`${value.namespace}/${value.serviceName}`)) continue;
-      // The key is namespace/service/slice.
       const isNew = define(`EndpointSlice ${sliceKey(value)}`, document, path);
       // In a cluster the name of a slice is unique in its namespace; in a state file only within its Service.
       if (isNew && !isInsideService) define(`EndpointSlice ${value.namespace}/${value.name}`, document, path);
@@ -185,23 +178,13 @@ function findDuplicates(documents: readonly ReadDocument[]): readonly InputProbl
 }
 
 function makeNotes(documents: readonly ReadDocument[]): readonly InputNote[] {
-  const services = new Set<string>();
-  for (const { content } of documents) {
-    for (const { value } of content.services) services.add(`${value.namespace}/${value.name}`);
-  }
   const notes: InputNote[] = [];
   for (const document of documents) {
-    const { file, content } = document;
-    for (const { path, note } of content.notes.slice(0, maxReports)) {
-      notes.push({ ...locate(document, path), level: "info", note: `${showPath(path)}: ${note}`.replace(/^: /, "") });
+    const all = document.content.notes;
+    for (const { path, note } of all.slice(0, maxReports)) {
+      notes.push({ ...locate(document, path), note: `${showPath(path)}: ${note}`.replace(/^: /, "") });
     }
-    const more = content.notes.length - maxReports;
-    if (more > 0) notes.push({ file, level: "info", note: `${more} more notes` });
-    const strays = content.slices.filter(({ value }) => !services.has(`${value.namespace}/${value.serviceName}`));
-    for (const { path, value } of strays.slice(0, maxReports)) {
-      const note = `EndpointSlice ${value.name} belongs to Service ${value.serviceName}, which does not exist`;
-      notes.push({ ...locate(document, path), level: "debug", note });
-    }
+    if (all.length > maxReports) notes.push({ file: document.file, note: `${all.length - maxReports} more notes` });
   }
   return [...notes, ...otherKindNotes(documents)];
 }
@@ -218,7 +201,6 @@ function otherKindNotes(documents: readonly ReadDocument[]): readonly InputNote[
   }
   return [...counts.values()].map(({ file, kind, count }) => ({
     file,
-    level: "info",
     note: `ignored ${count} of kind ${kind}`,
   }));
 }

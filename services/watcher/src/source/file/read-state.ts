@@ -10,6 +10,7 @@ import {
   addressField,
   affinitySecondsField,
   cidrField,
+  type FieldPath,
   type FieldProblem,
   nameField,
   nameOrEmptyField,
@@ -37,12 +38,30 @@ import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObje
  * Source: KPNG, `file2store.go` and `store2file.go`.
  */
 export function readState(value: unknown): DocumentContent {
-  const parsed = stateShape.safeParse(value);
-  if (parsed.success) return convert(parsed.data, (_list, index) => index);
-  const problems = problemsOf(parsed.error);
-  const good = withoutBad(value, problems);
-  const rest = stateShape.safeParse(good.value);
-  return { ...(rest.success ? convert(rest.data, good.indexOf) : emptyContent), problems };
+  const problems: FieldProblem[] = [];
+  const notes: DocumentNote[] = [];
+  const parse = <T>(schema: z.ZodType<T>, part: unknown, path: FieldPath): T | undefined => {
+    const parsed = schema.safeParse(part);
+    if (parsed.success) return parsed.data;
+    problems.push(...problemsOf(parsed.error).map((one) => ({ ...one, path: [...path, ...one.path] })));
+    return undefined;
+  };
+  const lists = parse(stateShape, value, []);
+  const nodes = (lists?.nodes ?? []).flatMap((part, index): LocatedObject<Node>[] => {
+    const path = ["nodes", index];
+    const stated = parse(node, part, path);
+    return stated === undefined ? [] : [{ path, value: toNode(stated) }];
+  });
+  const services: LocatedObject<Service>[] = [];
+  const slices: LocatedObject<EndpointSlice>[] = [];
+  for (const [index, part] of (lists?.services ?? []).entries()) {
+    const stated = parse(serviceShape, part, ["services", index]);
+    if (stated === undefined) continue;
+    const object = toService(stated.service);
+    services.push({ path: ["services", index, "service"], value: object });
+    slices.push(...toSlices(object, stated.endpoints ?? [], index, notes));
+  }
+  return { ...emptyContent, services, slices, nodes, notes, problems };
 }
 
 function addressOf(family: "v4" | "v6") {
@@ -158,48 +177,13 @@ const endpoint = z.strictObject({
     .nullish(),
 });
 
-const stateShape = z.strictObject({
-  nodes: z.array(node).nullish(),
-  services: z.array(z.strictObject({ service, endpoints: z.array(endpoint).nullish() })).nullish(),
-});
+const serviceShape = z.strictObject({ service, endpoints: z.array(endpoint).nullish() });
 
-type State = z.infer<typeof stateShape>;
+const stateShape = z.strictObject({ nodes: z.array(z.unknown()).nullish(), services: z.array(z.unknown()).nullish() });
+
 type StateNode = z.infer<typeof node>;
 type StateService = z.infer<typeof service>;
 type StateEndpoint = z.infer<typeof endpoint>;
-
-/** Position in the document of an element of a list that lacks the bad ones. */
-type IndexOf = (list: "services" | "nodes", index: number) => number;
-
-/** Returns the state without the Services and nodes that have problems. */
-function withoutBad(value: unknown, problems: readonly FieldProblem[]): { value: unknown; indexOf: IndexOf } {
-  const state = isRecord(value) ? value : {};
-  const goodOf = (list: "services" | "nodes"): readonly (readonly [number, unknown])[] => {
-    const bad = new Set(problems.filter(({ path }) => path[0] === list).map(({ path }) => path[1]));
-    const entries = Array.isArray(state[list]) ? [...state[list].entries()] : [];
-    return bad.has(undefined) ? [] : entries.filter(([index]) => !bad.has(index));
-  };
-  const good = { services: goodOf("services"), nodes: goodOf("nodes") };
-  const elements = (list: "services" | "nodes"): readonly unknown[] => good[list].map(([, element]) => element);
-  return {
-    value: { services: elements("services"), nodes: elements("nodes") },
-    indexOf: (list, index) => good[list][index]?.[0] ?? index,
-  };
-}
-
-function convert(state: State, indexOf: IndexOf): DocumentContent {
-  const services: LocatedObject<Service>[] = [];
-  const slices: LocatedObject<EndpointSlice>[] = [];
-  const notes: DocumentNote[] = [];
-  for (const [at, entry] of (state.services ?? []).entries()) {
-    const index = indexOf("services", at);
-    const service = toService(entry.service);
-    services.push({ path: ["services", index, "service"], value: service });
-    slices.push(...toSlices(service, entry.endpoints ?? [], index, notes));
-  }
-  const nodes = (state.nodes ?? []).map((node, at) => ({ path: ["nodes", indexOf("nodes", at)], value: toNode(node) }));
-  return { ...emptyContent, services, slices, nodes, notes };
-}
 
 const protocols: readonly (Protocol | undefined)[] = [undefined, "TCP", "UDP", "SCTP"];
 

@@ -2,7 +2,7 @@ import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { aborted, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { applyGlobalOp, GlobalItems } from "../api/global-items.ts";
+import { GlobalItems } from "../api/global-items.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
 import { readRecording } from "./recording.ts";
@@ -26,8 +26,6 @@ const part = "source/replay";
  * end it keeps the last state until it is aborted.
  *
  * Errors: BAD_INPUT for an invalid recording.
- *
- * `readRecording` reads the file, and `applyGlobalOp` decodes the operations as for a relay.
  */
 export function replaySource(options: ReplaySourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };
@@ -44,7 +42,7 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
     // The first batch is the initial state. Its time is how long the recorder took to receive it, so it never exceeds
     // the limit.
     if (line.atMs > untilMs && batchCount > 0) break;
-    if (!applyGlobalOp(items, line.op)) continue;
+    if (!items.apply(line.op)) continue;
     if (batchCount > 0 && speed > 0) await waitMs((line.atMs - playedMs) / speed, signal);
     if (signal.aborted) return;
     playedMs = line.atMs;
