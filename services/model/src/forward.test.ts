@@ -1,13 +1,5 @@
 import { expect, test } from "vitest";
-import {
-  type ForwardState,
-  forwardState,
-  judgeOffer,
-  type Offer,
-  type Position,
-  positionKinds,
-  untilAcceptedMs,
-} from "./forward.ts";
+import { ForwardGate, type Offer, type Position, positionKinds } from "./forward.ts";
 
 const acceptAfterMs = 60_000;
 
@@ -23,8 +15,23 @@ function at(version: bigint, fields: Partial<Position> = {}, current = version):
   };
 }
 
-function offer(state: ForwardState, position: Position | undefined, nowMs: number, more: Partial<Offer> = {}) {
-  return judgeOffer(state, { position, ...more }, { nowMs, acceptAfterMs });
+/** A gate that holds a state at 20, as applied or only saved, and what it says to offers at some time. */
+function gateAt20(isSaved = false) {
+  let now = 0;
+  const gate = new ForwardGate({ acceptAfterMs, nowMs: () => now });
+  if (isSaved) gate.hold(at(20n));
+  else gate.admit({ position: at(20n) }).applied();
+  const offer = (position: Position | undefined, nowMs: number, more: Partial<Offer> = {}) => {
+    now = nowMs;
+    const { verdict, applied } = gate.admit({ position, ...more });
+    applied();
+    return verdict;
+  };
+  const delayAt = (nowMs: number): number => {
+    now = nowMs;
+    return gate.retryDelayMs(1_000_000, () => 0);
+  };
+  return { gate, offer, delayAt };
 }
 
 test.each([
@@ -50,29 +57,41 @@ test.each([
   { offered: "a state of files", position: at(1n, { source: "instance" }), verdict: "apply" },
   { offered: "a state without a position", position: undefined, verdict: "apply" },
 ])("after a state at 20, $offered is judged: $verdict", ({ position, verdict }) => {
-  expect(offer(forwardState(at(20n)), position, 0).verdict).toBe(verdict);
+  expect(gateAt20().offer(position, 0)).toBe(verdict);
 });
 
 test("a later state of a watcher that is stale waits, and one that changes nothing does not", () => {
-  const held = forwardState(at(20n));
-  expect(offer(held, at(30n), 0, { isStale: true }).verdict).toBe("refuse");
-  expect(offer(held, at(30n), 0, { isStale: true, isUnchanged: true })).toEqual({ verdict: "apply", state: held });
-  expect(offer(held, at(10n), 0, { isUnchanged: true })).toEqual({ verdict: "apply", state: held });
+  expect(gateAt20().offer(at(30n), 0, { isStale: true })).toBe("refuse");
+  for (const [position, more] of [
+    [at(30n), { isStale: true }],
+    [at(10n), {}],
+  ] as const) {
+    const { gate, offer } = gateAt20();
+    expect(offer(position, 0, { ...more, isUnchanged: true })).toBe("apply");
+    expect(gate.held).toEqual(at(20n));
+  }
 });
 
 test("a saved position refuses older states of its own cluster, and delays nothing of another one or of a stale watcher", () => {
-  const saved = forwardState(at(20n), true);
-  expect(offer(saved, at(10n), 0).verdict).toBe("refuse");
-  expect(offer(saved, at(10n, { source: "kube:b" }), 0).verdict).toBe("apply");
-  expect(offer(saved, at(20n), 0, { isStale: true }).verdict).toBe("apply");
+  expect(gateAt20(true).offer(at(10n), 0)).toBe("refuse");
+  expect(gateAt20(true).offer(at(10n, { source: "kube:b" }), 0)).toBe("apply");
+  expect(gateAt20(true).offer(at(20n), 0, { isStale: true })).toBe("apply");
 });
 
 test("an earlier state is accepted once nothing newer was offered for the time, counted from the first refusal", () => {
-  const refused = offer(forwardState(at(20n)), at(10n), 1_000);
-  expect(untilAcceptedMs(refused.state, { nowMs: 2_000, acceptAfterMs })).toBe(59_000);
-  expect(offer(refused.state, at(10n), 60_999).verdict).toBe("refuse");
-  const accepted = offer(refused.state, at(10n), 61_000);
-  expect(accepted).toEqual({ verdict: "accept", state: forwardState(at(10n)) });
+  const { gate, offer, delayAt } = gateAt20();
+  expect(offer(at(10n), 1_000)).toBe("refuse");
+  expect(delayAt(2_000)).toBe(59_000);
+  expect(offer(at(10n), 60_999)).toBe("refuse");
+  expect(offer(at(10n), 61_000)).toBe("accept");
+  expect(gate.held).toEqual(at(10n));
+  expect(delayAt(62_000)).toBe(1_000_000);
+});
+
+test("a state that cannot be applied leaves the position as it was", () => {
+  const { gate } = gateAt20();
+  expect(gate.admit({ position: at(30n) }).verdict).toBe("apply");
+  expect(gate.held).toEqual(at(20n));
 });
 
 test.each([
@@ -88,34 +107,33 @@ test.each([
     bad: { position: at(30n, { source: "kube:b" }) },
   },
 ])("of several states in doubt, only $better is accepted", ({ good, bad }) => {
-  const held = forwardState(at(20n));
-  const times = (nowMs: number) => ({ nowMs, acceptAfterMs });
-  const first = judgeOffer(held, bad, times(0)).state;
-  const both = judgeOffer(first, good, times(1_000)).state;
-  const again = judgeOffer(both, bad, times(61_000));
-  expect(again.verdict).toBe("refuse");
-  expect(judgeOffer(again.state, good, times(62_000)).verdict).toBe("accept");
+  const { offer } = gateAt20();
+  expect(offer(bad.position, 0, bad)).toBe("refuse");
+  expect(offer(good.position, 1_000, good)).toBe("refuse");
+  expect(offer(bad.position, 61_000, bad)).toBe("refuse");
+  expect(offer(good.position, 62_000, good)).toBe("accept");
 });
 
 test("an earlier state is accepted if a better offer was made long ago: its watcher may be gone", () => {
-  const older = offer(forwardState(at(20n)), at(12n), 0).state;
-  const rival = offer(older, at(10n), 110_000);
-  expect(rival.verdict).toBe("refuse");
-  expect(offer(rival.state, at(10n), 121_000).verdict).toBe("accept");
+  const { offer } = gateAt20();
+  offer(at(12n), 0);
+  expect(offer(at(10n), 110_000)).toBe("refuse");
+  expect(offer(at(10n), 121_000)).toBe("accept");
 });
 
 test("a state that applies ends the wait: the next earlier one is refused for the whole time again", () => {
-  const refused = offer(forwardState(at(20n)), at(10n), 0).state;
-  const applied = offer(refused, at(21n), 30_000).state;
-  expect(offer(applied, at(10n), 61_000).verdict).toBe("refuse");
+  const { offer } = gateAt20();
+  offer(at(10n), 0);
+  expect(offer(at(21n), 30_000)).toBe("apply");
+  expect(offer(at(10n), 61_000)).toBe("refuse");
 });
 
 test("after a long silence, an earlier state is refused for the whole time again", () => {
-  const refused = offer(forwardState(at(20n)), at(10n), 0).state;
-  const afterSilence = offer(refused, at(10n), 121_000);
-  expect(afterSilence.verdict).toBe("refuse");
-  expect(offer(afterSilence.state, at(10n), 180_999).verdict).toBe("refuse");
-  expect(offer(afterSilence.state, at(10n), 181_000).verdict).toBe("accept");
+  const { offer } = gateAt20();
+  offer(at(10n), 0);
+  expect(offer(at(10n), 121_000)).toBe("refuse");
+  expect(offer(at(10n), 180_999)).toBe("refuse");
+  expect(offer(at(10n), 181_000)).toBe("accept");
 });
 
 test("whatever is offered, again and again, is accepted after the time at the latest", () => {
@@ -123,9 +141,10 @@ test("whatever is offered, again and again, is accepted after the time at the la
     for (const isStale of [false, true]) {
       for (const kind of positionKinds) {
         const position = at(30n, { source, [kind]: 1n }, 0n);
-        const { verdict, state } = offer(forwardState(at(20n)), position, 0, { isStale });
-        if (verdict !== "refuse") continue;
-        expect(offer(state, position, acceptAfterMs, { isStale }).verdict).toBe("accept");
+        const { offer } = gateAt20();
+        if (offer(position, 0, { isStale }) === "refuse") {
+          expect(offer(position, acceptAfterMs, { isStale })).toBe("accept");
+        }
       }
     }
   }

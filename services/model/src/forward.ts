@@ -1,6 +1,6 @@
 /**
  * How new a state of the cluster is. A watcher attaches it to every state that it sends, and a node or relay compares
- * it with that of the state that it holds (`judgeOffer`), so that it never goes back. docs/design/never-backwards.md
+ * it with that of the state that it holds (`ForwardGate`), so that it never goes back. docs/design/never-backwards.md
  * describes the whole.
  *
  * Each kind has two versions, because a replica does not know when a kind changed, only when it saw it: `services` is a
@@ -47,10 +47,10 @@ export function kubeSource(clusterId: string | undefined): string {
  * - foreign: it comes from another cluster. An API server on an empty etcd is one.
  * - unrelated: nothing can be said, because a position is unknown or counts revisions of one watcher.
  */
-export type Relation = "covers" | "behind" | "foreign" | "unrelated";
+type Relation = "covers" | "behind" | "foreign" | "unrelated";
 
 /** Compares the position of an offered state with that of a held state. Pure. */
-export function relate(offered: Position | undefined, held: Position | undefined): Relation {
+function relate(offered: Position | undefined, held: Position | undefined): Relation {
   if (offered === undefined || held === undefined) return "unrelated";
   const isKube = [offered.source, held.source].map((source) => source === "kube" || source.startsWith("kube:"));
   const isSame = offered.source === held.source;
@@ -60,79 +60,106 @@ export function relate(offered: Position | undefined, held: Position | undefined
   return positionKinds.every((kind) => offered.current[kind] >= held[kind]) ? "covers" : "behind";
 }
 
-/** Memory of a node or relay, with which it never goes back to an older state. `ForwardGate` keeps it. */
-export interface ForwardState {
+/**
+ * Lets through only states that are not older than the one before. A backend passes each batch of its watcher through
+ * it, and a relay each batch of its upstream; one gate lives as long as the process, over all streams.
+ *
+ * A state in doubt, which may be older, is refused: another watcher may have a newer one. After `acceptAfterMs` of
+ * refusals, the best one that is offered is accepted.
+ */
+export class ForwardGate {
+  readonly #acceptAfterMs: number;
+  readonly #nowMs: () => number;
+  #memory: Memory = { held: undefined, isSaved: false };
+
+  constructor({ acceptAfterMs = 60_000, nowMs = () => performance.now() }: ForwardGateOptions = {}) {
+    this.#acceptAfterMs = acceptAfterMs;
+    this.#nowMs = nowMs;
+  }
+
+  /** Sets the position of a saved view. */
+  hold(position: Position | undefined): void {
+    this.#memory = { held: position, isSaved: true };
+  }
+
+  /** Position of the state that was last applied; undefined if it is unknown. */
+  get held(): Position | undefined {
+    return this.#memory.held;
+  }
+
+  /**
+   * Decides about a state that a watcher offers. Unless the verdict is "refuse", the caller applies the state and then
+   * calls `applied`. If it cannot apply the state, the gate keeps the position that it had.
+   */
+  admit(offer: Offer): Admission {
+    const { held, isSaved, refusals } = this.#memory;
+    const { position, isStale = false, isUnchanged = false } = offer;
+    const accept = (verdict: "apply" | "accept", next: Position | undefined): Admission => ({
+      verdict,
+      applied: () => {
+        this.#memory = { held: next, isSaved: false };
+      },
+    });
+    const relation = relate(position, held);
+    const isInDoubt =
+      relation === "behind" || (!isSaved && (relation === "foreign" || (relation === "covers" && isStale)));
+    if (!isInDoubt) return accept("apply", position);
+    // The node has this state already. It keeps the higher position, so that a later, older state is still recognized.
+    if (isUnchanged) return accept("apply", held);
+    const nowMs = this.#nowMs();
+    const firstMs = refusals !== undefined && this.#isRecent(refusals.lastMs) ? refusals.firstMs : nowMs;
+    const rival = this.#recentBest();
+    const isBest = rival === undefined || isAtLeastAsGood(offer, rival.offer, held);
+    if (nowMs - firstMs >= this.#acceptAfterMs && isBest) return accept("accept", position);
+    const best = isBest ? { offer, atMs: nowMs } : rival;
+    this.#memory = { held, isSaved, refusals: { firstMs, lastMs: nowMs, best } };
+    return { verdict: "refuse", applied: () => undefined };
+  }
+
+  /**
+   * Shortens the delay before the next stream while offers are refused, so that one is accepted soon after
+   * `acceptAfterMs`, whatever the backoff. Up to a tenth of `acceptAfterMs` is added at random, because after a restore
+   * of etcd all nodes wait for the same moment. `random` returns a number from 0 up to but not including 1.
+   */
+  retryDelayMs(delayMs: number, random: () => number = Math.random): number {
+    const { refusals } = this.#memory;
+    if (refusals === undefined || this.#recentBest() === undefined) return delayMs;
+    const remainingMs = Math.max(0, refusals.firstMs + this.#acceptAfterMs - this.#nowMs());
+    return Math.min(delayMs, Math.ceil(remainingMs + (random() * this.#acceptAfterMs) / 10));
+  }
+
+  /** Best refused offer, unless it was made long ago: its watcher may be gone. */
+  #recentBest(): Refusals["best"] | undefined {
+    const best = this.#memory.refusals?.best;
+    return best !== undefined && this.#isRecent(best.atMs) ? best : undefined;
+  }
+
+  /** Twice the time, because delays between offers vary. */
+  #isRecent(atMs: number): boolean {
+    return this.#nowMs() - atMs <= 2 * this.#acceptAfterMs;
+  }
+}
+
+/** What a {@link ForwardGate} remembers. */
+interface Memory {
   /** Position of the held state; undefined if it is unknown or nothing is held. */
   readonly held: Position | undefined;
   /** True if the held state is only known from the disk: this process has applied none yet. */
   readonly isSaved: boolean;
-  /**
-   * When the first and the last of a series of offers were refused, in milliseconds; undefined if none was since a state
-   * was last applied. A series ends when nothing is offered for twice `acceptAfterMs`, because a watcher with a newer
-   * state had no chance to offer it either.
-   */
-  readonly refusals: { readonly firstMs: number; readonly lastMs: number } | undefined;
+  /** Undefined if no offer was refused since a state was last applied. */
+  readonly refusals?: Refusals;
+}
+
+/**
+ * A series of refused offers. It ends when nothing is offered for twice `acceptAfterMs`, because a watcher with a newer
+ * state had no chance to offer it either.
+ */
+interface Refusals {
+  /** When the first and the last offer were refused, in milliseconds. */
+  readonly firstMs: number;
+  readonly lastMs: number;
   /** Best refused offer, and when it was made. */
-  readonly best: { readonly offer: Offer; readonly atMs: number } | undefined;
-}
-
-/** State of a node that holds `held`. */
-export function forwardState(held?: Position, isSaved = false): ForwardState {
-  return { held, isSaved, refusals: undefined, best: undefined };
-}
-
-/**
- * Decision about an offered state.
- *
- * - apply: it is not older, or nothing is known.
- * - refuse: it is in doubt; another watcher may have a newer one.
- * - accept: it is in doubt, but no watcher has offered a better one for some time.
- */
-export interface Judgement {
-  readonly verdict: "apply" | "refuse" | "accept";
-  readonly state: ForwardState;
-}
-
-/**
- * Judges a state that a watcher offers. `acceptAfterMs`: for how long states in doubt are refused. Pure; `nowMs` is
- * monotonic, in milliseconds.
- */
-export function judgeOffer(state: ForwardState, offer: Offer, times: Times): Judgement {
-  const { held, isSaved } = state;
-  const { position, isStale = false, isUnchanged = false } = offer;
-  const relation = relate(position, held);
-  const isInDoubt =
-    relation === "behind" || (!isSaved && (relation === "foreign" || (relation === "covers" && isStale)));
-  if (!isInDoubt) return { verdict: "apply", state: forwardState(position) };
-  // The node has this state already. It keeps the higher position, so that a later, older state is still recognized.
-  if (isUnchanged) return { verdict: "apply", state: forwardState(held) };
-  const { nowMs, acceptAfterMs } = times;
-  const { refusals } = state;
-  const firstMs = refusals !== undefined && isRecent(refusals.lastMs, times) ? refusals.firstMs : nowMs;
-  const rival = recentOffer(state, times);
-  const isBest = rival === undefined || isAtLeastAsGood(offer, rival.offer, held);
-  if (nowMs - firstMs >= acceptAfterMs && isBest) return { verdict: "accept", state: forwardState(position) };
-  const best = isBest ? { offer, atMs: nowMs } : rival;
-  return { verdict: "refuse", state: { held, isSaved, refusals: { firstMs, lastMs: nowMs }, best } };
-}
-
-/**
- * Returns the time until the next offer can be accepted although it is in doubt, in milliseconds: 0 from then on,
- * undefined if no offer was refused recently. Pure. `ForwardGate` shortens delays between streams to it.
- */
-export function untilAcceptedMs(state: ForwardState, times: Times): number | undefined {
-  if (state.refusals === undefined || recentOffer(state, times) === undefined) return undefined;
-  return Math.max(0, state.refusals.firstMs + times.acceptAfterMs - times.nowMs);
-}
-
-/** Best refused offer, unless it was made long ago: its watcher may be gone. */
-function recentOffer({ best }: ForwardState, times: Times): ForwardState["best"] {
-  return best !== undefined && isRecent(best.atMs, times) ? best : undefined;
-}
-
-/** Twice the time, because delays between offers vary. */
-function isRecent(atMs: number, { nowMs, acceptAfterMs }: Times): boolean {
-  return nowMs - atMs <= 2 * acceptAfterMs;
+  readonly best: { readonly offer: Offer; readonly atMs: number };
 }
 
 /**
@@ -150,12 +177,6 @@ function isAtLeastAsGood(a: Offer, b: Offer, held: Position | undefined): boolea
   return index === -1 || (ofA[index] ?? 0n) > (ofB[index] ?? 0n);
 }
 
-/** Monotonic time, and for how long states in doubt are refused, in milliseconds. */
-interface Times {
-  readonly nowMs: number;
-  readonly acceptAfterMs: number;
-}
-
 /** State that a watcher offers. */
 export interface Offer {
   readonly position: Position | undefined;
@@ -165,70 +186,20 @@ export interface Offer {
   readonly isUnchanged?: boolean | undefined;
 }
 
-/**
- * Lets through only states that are not older than the one before. A backend passes each batch of its watcher through
- * it, and a relay each batch of its upstream; one gate lives as long as the process, over all streams. It keeps the
- * state of {@link judgeOffer}, which decides.
- */
-export class ForwardGate {
-  readonly #acceptAfterMs: number;
-  readonly #nowMs: () => number;
-  #state: ForwardState;
-
-  constructor({ acceptAfterMs = 60_000, nowMs = () => performance.now() }: ForwardGateOptions = {}) {
-    this.#acceptAfterMs = acceptAfterMs;
-    this.#nowMs = nowMs;
-    this.#state = forwardState();
-  }
-
-  /** Sets the position of a saved view. */
-  hold(position: Position | undefined): void {
-    this.#state = forwardState(position, true);
-  }
-
-  /** Position of the state that was last applied; undefined if it is unknown. */
-  get held(): Position | undefined {
-    return this.#state.held;
-  }
-
-  /**
-   * Decides about a state that a watcher offers. Unless the verdict is "refuse", the caller applies the state and then
-   * calls `applied`. If it cannot apply the state, the gate keeps the position that it had.
-   */
-  admit(offer: Offer): Admission {
-    const times = { nowMs: this.#nowMs(), acceptAfterMs: this.#acceptAfterMs };
-    const { verdict, state } = judgeOffer(this.#state, offer, times);
-    if (verdict === "refuse") this.#state = state;
-    return {
-      verdict,
-      applied: () => {
-        this.#state = state;
-      },
-    };
-  }
-
-  /**
-   * Shortens the delay before the next stream while offers are refused, so that one is accepted soon after
-   * `acceptAfterMs`, whatever the backoff. Up to a tenth of `acceptAfterMs` is added at random, because after a restore
-   * of etcd all nodes wait for the same moment. `random` returns a number from 0 up to but not including 1.
-   */
-  retryDelayMs(delayMs: number, random: () => number = Math.random): number {
-    const acceptAfterMs = this.#acceptAfterMs;
-    const remainingMs = untilAcceptedMs(this.#state, { nowMs: this.#nowMs(), acceptAfterMs });
-    if (remainingMs === undefined) return delayMs;
-    return Math.min(delayMs, Math.ceil(remainingMs + (random() * acceptAfterMs) / 10));
-  }
-}
-
 /** Decision of a {@link ForwardGate} about an offered state. */
 export interface Admission {
-  readonly verdict: Judgement["verdict"];
+  /**
+   * - apply: it is not older, or nothing is known.
+   * - refuse: it is in doubt; another watcher may have a newer one.
+   * - accept: it is in doubt, but no watcher has offered a better one for some time.
+   */
+  readonly verdict: "apply" | "refuse" | "accept";
   /** Must be called when the state was applied; does nothing if it was refused. */
   readonly applied: () => void;
 }
 
 /** Options of a {@link ForwardGate}. */
-export interface ForwardGateOptions {
+interface ForwardGateOptions {
   /** How long all offers must be in doubt before the best one is accepted, in milliseconds. Default 60 000. */
   readonly acceptAfterMs?: number | undefined;
   /** Monotonic clock, in milliseconds. */

@@ -51,10 +51,11 @@ test("applying the changes of batches gives the same state as replacing everythi
         });
         const [one] = endpoints;
         if (one === undefined) throw new Error("no endpoint");
+        const value = random(3);
         const step = [
           (to: GlobalItems) =>
-            to.change({ kind: "put-service", service: service({ name, healthCheckNodePort: random(3) }) }),
-          (to: GlobalItems) => to.change({ kind: "put-node", node: node(name, { zone: `z${random(3)}` }) }),
+            to.change({ kind: "put-service", service: service({ name, healthCheckNodePort: value }) }),
+          (to: GlobalItems) => to.change({ kind: "put-node", node: node(name, { zone: `z${value}` }) }),
           (to: GlobalItems) => to.putEndpoint(path, { slice: head, endpoint: one }),
           (to: GlobalItems) => to.delete(SetName.GlobalServiceInfos, `ns|${name}||`),
           (to: GlobalItems) => to.delete(SetName.GlobalNodeInfos, `|${name}||`),
