@@ -73,8 +73,8 @@ await describeCluster("faults of credentials and clocks", { hasControllers: fals
     const tokenFile = join(folder, "bad-token");
     writeFileSync(tokenFile, "no-such-token");
     const source = start({ kubeconfig: kubeconfig("kpng", { tokenFile }) });
-    await source.untilFailing("services", /^cannot watch services \(401\): /);
-    assert.ok((await source.metric("kpng_source_watches_total", { result: "refused" })) > 0);
+    await source.untilFailing("services", /^cannot list services \(401\): /);
+    assert.ok((await source.metric("kpng_source_lists_total", { result: "refused" })) > 0);
     assert.deepEqual(source.sink.calls, []);
     writeFileSync(tokenFile, tokens.kpng);
     await source.untilReady();
