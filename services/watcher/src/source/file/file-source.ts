@@ -6,8 +6,9 @@ import { Counter, type Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
+import { formatLocation, type InputProblem } from "./input-content.ts";
 import { type InputFilesOptions, InputWatch } from "./input-files.ts";
-import { formatLocation, type InputProblem, type InputResult, type LoadedInput, loadInput } from "./read-inputs.ts";
+import { type InputResult, type LoadedInput, loadInput } from "./read-inputs.ts";
 
 /** Options of {@link fileSource}, which serves a cluster from files. */
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {
@@ -127,7 +128,7 @@ class FileFollower {
       }
       return result;
     }
-    for (const { note, ...place } of result.notes) log.info("input note", { at: formatLocation(place), note });
+    for (const note of result.notes) log.info("input note", { at: formatLocation(note), note: note.problem });
     this.#metrics.errors.inc({ source: "file" }, result.skipped.length);
     for (const skipped of result.skipped.slice(0, maxProblems)) {
       warn("invalid part skipped", { at: formatLocation(skipped), problem: skipped.problem });

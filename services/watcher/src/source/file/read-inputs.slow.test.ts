@@ -7,7 +7,8 @@ import { PassThrough, Readable } from "node:stream";
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { afterEach, beforeEach, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decoded.ts";
-import { formatLocation, loadInput } from "./read-inputs.ts";
+import { formatLocation } from "./input-content.ts";
+import { loadInput } from "./read-inputs.ts";
 import { input, manifests, read, readGood, state, toFile } from "./testing/texts.ts";
 
 const decode = makeDecodeOptions();
@@ -133,7 +134,7 @@ test("manifests: kinds that a proxy needs are read, and others are counted in on
   const { services, slices, nodes, notes } = readGood(manifests);
   assert.deepEqual([services.length, slices.length, nodes.length], [1, 1, 1]);
   assert.deepEqual(
-    notes.map((note) => note.note),
+    notes.map((note) => note.problem),
     ["ignored 2 of kind Deployment (apps/v1)", "ignored 1 of kind Service (serving.knative.dev/v1)"],
   );
 });

@@ -168,7 +168,7 @@ test("state: an endpoint without addresses is ignored with a note", () => {
   const { slices, notes } = readGood(state("{podname: p1}"));
   assert.deepEqual(slices, []);
   assert.deepEqual(
-    notes.map((note) => note.note),
+    notes.map((note) => note.problem),
     ["services[0].endpoints[0]: endpoint ignored: no address"],
   );
 });

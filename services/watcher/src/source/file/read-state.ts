@@ -1,6 +1,6 @@
 import { type AddressSet, noAddresses } from "@kpng/model/address.ts";
-import { compareText } from "@kpng/model/collections.ts";
-import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
+import { compareText, getOrMake } from "@kpng/model/collections.ts";
+import type { Endpoint } from "@kpng/model/endpoint.ts";
 import { isRecord } from "@kpng/model/narrowing.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
@@ -10,8 +10,6 @@ import {
   addressField,
   affinitySecondsField,
   cidrField,
-  type FieldPath,
-  type FieldProblem,
   nameField,
   nameOrEmptyField,
   numberField,
@@ -23,7 +21,7 @@ import {
   toSet,
   wordField,
 } from "../decode/decoded.ts";
-import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObject } from "./read-manifests.ts";
+import { below, type InputContent, type Place } from "./input-content.ts";
 
 /**
  * Decodes a state file of KPNG: a cluster state as YAML, as `kpng SOURCE to-file` writes it. Absent fields get KPNG's
@@ -33,35 +31,31 @@ import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObje
  * Keys are the field names of KPNG's Go structs in lower case, as gopkg.in/yaml.v2 writes them. As in KPNG, unknown
  * keys are rejected, because a misspelled key would silently drop a setting. Null is the same as absent.
  *
- * Returns all problems, one for each unknown key, and the Services and nodes without problems. Pure.
+ * Invalid Services and nodes are left out, with a problem for each invalid field and unknown key.
  *
  * Source: KPNG, `file2store.go` and `store2file.go`.
  */
-export function readState(value: unknown): DocumentContent {
-  const problems: FieldProblem[] = [];
-  const notes: DocumentNote[] = [];
-  const parse = <T>(schema: z.ZodType<T>, part: unknown, path: FieldPath): T | undefined => {
+export function readState(value: unknown, place: Place, content: InputContent): void {
+  const parse = <T>(schema: z.ZodType<T>, part: unknown, at: Place): T | undefined => {
     const parsed = schema.safeParse(part);
     if (parsed.success) return parsed.data;
-    problems.push(...problemsOf(parsed.error).map((one) => ({ ...one, path: [...path, ...one.path] })));
+    for (const { path, problem } of problemsOf(parsed.error)) content.problems.add(below(at, ...path), problem);
     return undefined;
   };
-  const lists = parse(stateShape, value, []);
-  const nodes = (lists?.nodes ?? []).flatMap((part, index): LocatedObject<Node>[] => {
-    const path = ["nodes", index];
-    const stated = parse(node, part, path);
-    return stated === undefined ? [] : [{ path, value: toNode(stated) }];
-  });
-  const services: LocatedObject<Service>[] = [];
-  const slices: LocatedObject<EndpointSlice>[] = [];
+  const lists = parse(stateShape, value, place);
+  for (const [index, part] of (lists?.nodes ?? []).entries()) {
+    const at = below(place, "nodes", index);
+    const stated = parse(node, part, at);
+    if (stated !== undefined) content.addNode(toNode(stated), at);
+  }
   for (const [index, part] of (lists?.services ?? []).entries()) {
-    const stated = parse(serviceShape, part, ["services", index]);
+    const at = below(place, "services", index);
+    const stated = parse(serviceShape, part, at);
     if (stated === undefined) continue;
     const object = toService(stated.service);
-    services.push({ path: ["services", index, "service"], value: object });
-    slices.push(...toSlices(object, stated.endpoints ?? [], index, notes));
+    content.addService(object, below(at, "service"));
+    addSlices(object, stated.endpoints ?? [], at, content);
   }
-  return { ...emptyContent, services, slices, nodes, notes, problems };
 }
 
 function addressOf(family: "v4" | "v6") {
@@ -235,47 +229,34 @@ function toService(service: StateService): Service {
 }
 
 /**
- * Makes the slices of a Service: one for each `sourcename` of its endpoints, and one named like the Service for
+ * Adds the slices of a Service: one for each `sourcename` of its endpoints, and one named like the Service for
  * endpoints without it.
  *
  * Endpoints in the latter slice have KPNG's key, the bare pod name, so a pod can be in it only once. KPNG lost further
  * endpoints of the pod. Here they get slices `NAME~2`, `NAME~3` and so on; Kubernetes names contain no tilde.
  */
-function toSlices(
-  service: Service,
-  endpoints: readonly StateEndpoint[],
-  index: number,
-  notes: DocumentNote[],
-): readonly LocatedObject<EndpointSlice>[] {
-  const slices = new Map<string, { readonly path: (string | number)[]; readonly endpoints: Endpoint[] }>();
+function addSlices(service: Service, stated: readonly StateEndpoint[], place: Place, content: InputContent): void {
+  const slices = new Map<string, { readonly at: Place; readonly endpoints: Endpoint[] }>();
   const countByPod = new Map<string, number>();
-  for (const [position, stated] of endpoints.entries()) {
-    const path = ["services", index, "endpoints", position];
-    const endpoint = toEndpoint(stated);
+  for (const [position, one] of stated.entries()) {
+    const at = below(place, "endpoints", position);
+    const endpoint = toEndpoint(one);
     if (endpoint.addresses.v4.length + endpoint.addresses.v6.length === 0) {
-      notes.push({ path, note: "endpoint ignored: no address" });
+      content.notes.add(at, "endpoint ignored: no address");
       continue;
     }
-    let name = stated.sourcename || service.name;
+    let name = one.sourcename || service.name;
     if (name === service.name && endpoint.podName !== "") {
       const count = (countByPod.get(endpoint.podName) ?? 0) + 1;
       countByPod.set(endpoint.podName, count);
       if (count > 1) name = `${service.name}~${count}`;
     }
-    const slice = slices.get(name);
-    if (slice === undefined) slices.set(name, { path, endpoints: [endpoint] });
-    else slice.endpoints.push(endpoint);
+    getOrMake(slices, name, () => ({ at, endpoints: [] })).endpoints.push(endpoint);
   }
-  return [...slices].map(([name, slice]) => ({
-    path: slice.path,
-    value: {
-      namespace: service.namespace,
-      name,
-      serviceName: service.name,
-      endpoints: slice.endpoints,
-      hasPodKeys: name === service.name,
-    },
-  }));
+  const { namespace, name: serviceName } = service;
+  for (const [name, { at, endpoints }] of slices) {
+    content.addSlice({ namespace, name, serviceName, endpoints, hasPodKeys: name === serviceName }, at);
+  }
 }
 
 function toEndpoint(stated: StateEndpoint): Endpoint {

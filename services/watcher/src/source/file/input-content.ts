@@ -1,0 +1,111 @@
+import { type EndpointSlice, sliceKey } from "@kpng/model/endpoint.ts";
+import type { Node } from "@kpng/model/node.ts";
+import { type Service, serviceKey } from "@kpng/model/service.ts";
+import { type FieldPath, showPath } from "../decode/decoded.ts";
+import type { ParsedDocument, TextPosition } from "./parse-documents.ts";
+
+/** Something invalid or unusual in an input file. Line and column are absent for the file as a whole. */
+export interface InputProblem extends TextPosition {
+  readonly file: string;
+  readonly problem: string;
+}
+
+/** Formats the location of a problem. *Shape:* `file:line:column`, as far as it is known. */
+export function formatLocation({ file, line, column }: InputProblem): string {
+  return [file, line, column].filter((part) => part !== undefined).join(":");
+}
+
+/** A field of an input file. */
+export interface Place {
+  readonly file: string;
+  readonly document: ParsedDocument;
+  readonly path: FieldPath;
+}
+
+/** Returns the place of a field below a place. */
+export function below(place: Place, ...steps: FieldPath): Place {
+  return { ...place, path: [...place.path, ...steps] };
+}
+
+/** The objects of all documents, and what is wrong or unusual about them. */
+export class InputContent {
+  readonly services: Service[] = [];
+  readonly slices: EndpointSlice[] = [];
+  readonly nodes: Node[] = [];
+  readonly problems = new Findings("problems");
+  readonly notes = new Findings("notes");
+  /** Numbers of objects of other kinds, by file and a text such as "Deployment (apps/v1)". */
+  readonly #otherKinds = new Map<string, Map<string, number>>();
+  readonly #definitions = new Map<string, Place>();
+
+  addService(service: Service, place: Place): void {
+    this.#define(`Service ${serviceKey(service)}`, place);
+    this.services.push(service);
+  }
+
+  addSlice(slice: EndpointSlice, place: Place): void {
+    const isNew = this.#define(`EndpointSlice ${sliceKey(slice)}`, place);
+    // In a cluster the name of a slice is unique in its namespace; in a state file, which has slices inside their
+    // Service, only within it.
+    const isInsideService = place.path[0] === "services";
+    if (isNew && !isInsideService) this.#define(`EndpointSlice ${slice.namespace}/${slice.name}`, place);
+    this.slices.push(slice);
+  }
+
+  addNode(node: Node, place: Place): void {
+    this.#define(`Node ${node.name}`, place);
+    this.nodes.push(node);
+  }
+
+  /** Counts an object that no proxy needs. */
+  ignore(kind: string, { file }: Place): void {
+    const counts = this.#otherKinds.get(file) ?? new Map<string, number>();
+    this.#otherKinds.set(file, counts.set(kind, (counts.get(kind) ?? 0) + 1));
+  }
+
+  allNotes(): readonly InputProblem[] {
+    const ignored = [...this.#otherKinds].flatMap(([file, counts]) =>
+      [...counts].map(([kind, count]) => ({ file, problem: `ignored ${count} of kind ${kind}` })),
+    );
+    return [...this.notes.all(), ...ignored];
+  }
+
+  /** Returns false, and adds a problem with both locations, if the name is already defined. */
+  #define(name: string, place: Place): boolean {
+    const first = this.#definitions.get(name);
+    if (first === undefined) this.#definitions.set(name, place);
+    else {
+      const other = formatLocation({ file: first.file, problem: "", ...first.document.locate(first.path) });
+      this.problems.add(place, `${name} is already defined at ${other}`, false);
+    }
+    return first === undefined;
+  }
+}
+
+/** Problems or notes, of which the first ones of each document are kept. */
+class Findings {
+  readonly #what: string;
+  readonly #byDocument = new Map<ParsedDocument, { file: string; kept: InputProblem[]; count: number }>();
+
+  constructor(what: string) {
+    this.#what = what;
+  }
+
+  add(place: Place, problem: string, namesField = true): void {
+    const { file, document, path } = place;
+    const findings = this.#byDocument.get(document) ?? { file, kept: [], count: 0 };
+    this.#byDocument.set(document, findings);
+    findings.count += 1;
+    if (findings.count > maxKept) return;
+    const field = namesField ? showPath(path) : "";
+    findings.kept.push({ file, ...document.locate(path), problem: field === "" ? problem : `${field}: ${problem}` });
+  }
+
+  all(): readonly InputProblem[] {
+    return [...this.#byDocument.values()].flatMap(({ file, kept, count }) =>
+      count > kept.length ? [...kept, { file, problem: `${count - kept.length} more ${this.#what}` }] : kept,
+    );
+  }
+}
+
+const maxKept = 20;
