@@ -4,7 +4,6 @@ import { Counter, Gauge, type Registry } from "prom-client";
 import { type ConnectedGauge, makeConnectedGauge } from "../probe-server.ts";
 import type { Kind } from "../source.ts";
 import { describeFailure, type RequestFailure } from "./connection.ts";
-import type { HeldBack } from "./objects.ts";
 
 /**
  * Reports what happens to one kind as log lines, health and metrics. The process is not ready until the first list of
@@ -115,6 +114,12 @@ export class KindReport {
     if (this.#isListed) this.#health.setReady(this.#part);
     this.#isFailing = false;
   }
+}
+
+/** Deletions that are held, because a list lacks `deletedCount` of `currentCount` objects. */
+export interface HeldBack {
+  readonly currentCount: number;
+  readonly deletedCount: number;
 }
 
 interface ReportOptions {

@@ -8,7 +8,7 @@ import { type Decoded, type DecodeOptions, type FieldProblem, showPath } from ".
 import { reuseSlice, reuseValue } from "../reuse-objects.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin, Versions } from "../source.ts";
 import type { Resource } from "./connection.ts";
-import type { KindReport } from "./kind-report.ts";
+import type { HeldBack, KindReport } from "./kind-report.ts";
 import { objectKey, type WatchEvent } from "./requests.ts";
 
 /** How the objects of one kind are listed, decoded and compared, and how they become changes for the sink. */
@@ -240,12 +240,6 @@ interface IncomingList {
    * `isConfirming`: deletions are held, and this list confirms or refutes them, so all of it applies.
    */
   complete(isConfirming: boolean, resourceVersion: string): HeldBack | undefined;
-}
-
-/** Deletions that are held, because a list lacks `deletedCount` of `currentCount` objects. */
-export interface HeldBack {
-  readonly currentCount: number;
-  readonly deletedCount: number;
 }
 
 /** True if a list would delete nine tenths of the objects, and at least ten. */
