@@ -4,7 +4,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs"
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { expect, test } from "vitest";
-import { startOtlpReceiver } from "../trace/traces.ts";
+import { startOtlpReceiver } from "../process/otlp-traces.ts";
 
 const dockerfile = readFileSync("deploy/images/Dockerfile", "utf8");
 const copiedBy = (text: string): readonly string[] =>

@@ -1,6 +1,4 @@
-import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { createInterface } from "node:readline";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { buildNetwork, type Host, network, podA, podB } from "@kpng/laboratory/one-node.ts";
@@ -20,29 +18,6 @@ const foreignRule = "-A PREROUTING -p tcp -m tcp --dport 7 -j REDIRECT --to-port
 function state(name: string, addresses: { readonly v4: string; readonly v6: string }, pods: readonly Host[]): string {
   const endpoints = pods.flatMap((pod) => [pod.v4, pod.v6]);
   return `${serviceLine(name, [addresses.v4, addresses.v6], [...endpoints, { address: "10.1.2.13", isElsewhere: true }])}\n`;
-}
-
-/**
- * Sends a datagram every 20 ms from one port of the client; yields the names of the answering hosts. Errors: no answer
- * for 5 s.
- */
-async function* sendFromOneSocket(laboratory: Laboratory, address: string): AsyncGenerator<string> {
-  const script = `
-    const socket = require("node:dgram").createSocket(process.argv[1].includes(":") ? "udp6" : "udp4");
-    let answeredAt = Date.now();
-    socket.on("message", (answer) => { answeredAt = Date.now(); console.log(JSON.parse(answer).name); });
-    setInterval(() => {
-      if (Date.now() - answeredAt > 5_000) process.exit(1);
-      socket.send("who?", 5353, process.argv[1]);
-    }, 20);`;
-  const child = laboratory.start(network.client.name, [process.execPath, "-e", script, address]);
-  if (child.stdout === null) throw new Error("the client has no output");
-  try {
-    yield* createInterface({ input: child.stdout });
-    throw new Error(`${address}: the socket gets no answer any more`);
-  } finally {
-    child.kill();
-  }
 }
 
 describePackets("the all-IP example, with packets", () => {
@@ -110,31 +85,12 @@ describePackets("the all-IP example, with packets", () => {
       expect(await ping(laboratory, network.client.name, external[family])).not.toBe(false);
     });
 
-    test(`a pod reaches itself through its own ${family} address`, async () => {
+    test(`a pod reaches itself, and it and the node another pod, through the ${family} address`, async () => {
       await apply(state("web", external, [podA]));
       expect(await answers(external[family], agentOf(podA))).toEqual(["pod-a"]);
-    });
-
-    test(`a pod and the node itself reach another pod through the ${family} address`, async () => {
       await apply(state("web", external, [podB]));
       expect(await answers(external[family], agentOf(podA))).toEqual(["pod-b"]);
       expect(await answers(external[family], agentOf(network.node))).toEqual(["pod-b"]);
-    });
-
-    test(`a removed pod gets no ${family} packets`, async () => {
-      await apply(state("web", external, [podA, podB]));
-      await apply(state("web", external, [podB]));
-      expect(await answers(external[family])).toEqual(["pod-b"]);
-    });
-
-    test(`a client that keeps sending UDP over ${family} reaches the remaining pod`, async (context) => {
-      const hasConntrack = (await laboratory.tryRun("n1", ["conntrack", "--version"])).exitCode === 0;
-      if (!hasConntrack) context.skip("conntrack is not installed");
-      await apply(state("web", external, [podA]));
-      const answersOfOneSocket = sendFromOneSocket(laboratory, external[family]);
-      expect(await answersOfOneSocket.next()).toEqual({ done: false, value: podA.name });
-      await apply(state("web", external, [podB]));
-      for await (const name of answersOfOneSocket) if (name === podB.name) break;
     });
 
     test(`a second Service has its own ${family} address, and its removal does not affect the first`, async () => {
@@ -149,7 +105,7 @@ describePackets("the all-IP example, with packets", () => {
   }
 
   test("applying the same state again commits nothing, for any number of endpoints", async () => {
-    for (let count = 1; count <= 9; count += 1) {
+    for (const count of [1, 2, 3, 7]) {
       const many = Array.from({ length: count }, (_, index) => ({
         name: "",
         v4: `10.1.1.${index + 1}`,
@@ -162,21 +118,13 @@ describePackets("the all-IP example, with packets", () => {
     }
   });
 
-  const gone: readonly { readonly name: string; readonly input: string }[] = [
-    { name: "the Service is deleted", input: "" },
-    { name: "no endpoint is left", input: `${serviceLine("web", [external.v4, external.v6], [])}\n` },
-    { name: "no endpoint is on this node", input: state("web", external, []) },
-    { name: "the Service loses its external IP", input: `${serviceLine("web", [], [podA.v4])}\n` },
-  ];
-  for (const { name, input } of gone) {
-    test(`when ${name}, all of our rules are removed and no others`, async () => {
-      await apply(state("web", external, [podA]));
-      await apply(input);
-      expect(await tables()).not.toContain("KPNG");
-      expect(await tables()).toContain(foreignRule);
-      await expectSilence(external.v4);
-    });
-  }
+  test("when no endpoint is left, all of our rules are removed and no others", async () => {
+    await apply(state("web", external, [podA]));
+    await apply(`${serviceLine("web", [external.v4, external.v6], [])}\n`);
+    expect(await tables()).not.toContain("KPNG");
+    expect(await tables()).toContain(foreignRule);
+    await expectSilence(external.v4);
+  });
 
   test("--cleanup removes all of our rules and no others", async () => {
     await apply(state("web", external, [podA, podB]));
@@ -193,14 +141,6 @@ describePackets("the all-IP example, with packets", () => {
     await laboratory.run("n1", ["iptables-restore", "--noflush"], v4);
     await laboratory.run("n1", ["ip6tables-restore", "--noflush"], v6);
     expect(await apply(state("web", external, [podA, podB]))).toMatch(/v4: nothing to do.*\n.*v6: nothing to do/);
-  });
-
-  test("the command of the README prints the rules of its example, for both families", async () => {
-    const readme = readFileSync(`${exampleFolder}/README.md`, "utf8");
-    expect(readme).toContain("\nnode examples/all-ip/all-ip.ts --dry-run < examples/all-ip/example.ndjson\n");
-    const { exitCode, stdout } = await run(readFileSync(`${exampleFolder}/example.ndjson`, "utf8"), "--dry-run");
-    expect(exitCode).toBe(0);
-    expect(stdout).toMatch(/^# iptables-restore [\s\S]* -d 198\.51\.100\.10\/32 [\s\S]*^# ip6tables-restore /m);
   });
 
   test("a malformed address is rejected, and the rules stay unchanged", async () => {

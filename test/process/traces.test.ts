@@ -1,4 +1,4 @@
-import { copyFileSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { afterEach, beforeEach, expect, type TestContext, test } from "vitest";
@@ -12,7 +12,7 @@ import {
   type Trace,
   tracesOf,
   watcherStages,
-} from "../trace/traces.ts";
+} from "./otlp-traces.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
 // Traces of the programs as a user starts them, received by a collector. A test starts up to five processes.
@@ -37,8 +37,8 @@ async function watch(env: Readonly<Record<string, string>> = {}): Promise<Progra
 }
 
 /** Starts a backend and waits for its view. */
-async function follow(nodeName: string, socket = "api.sock", program = "true"): Promise<Program> {
-  const options = ["--node-name", nodeName, "--error-delay", "50ms", "--callout", program];
+async function follow(nodeName: string, socket = "api.sock"): Promise<Program> {
+  const options = ["--node-name", nodeName, "--error-delay", "50ms", "--callout", "true"];
   const backend = kpng(["local", "--api", `unix://${at(socket)}`, "to-callout", ...options]);
   await backend.said('"msg":"sync complete"');
   return backend;
@@ -52,11 +52,7 @@ function movePod(to: string): void {
 }
 
 /** Returns the newest trace that contains all of these nodes. */
-async function traceOf(
-  nodes: readonly string[],
-  { signal }: TestContext,
-  holds: (trace: Trace) => boolean = () => true,
-) {
+async function traceOf(nodes: readonly string[], { signal }: TestContext, holds = (_: Trace) => true) {
   const newest = (): Trace | undefined =>
     tracesOf(receiver.spans).findLast((trace) => nodes.every((name) => trace.nodes.includes(name)) && holds(trace));
   await receiver.until(() => newest() !== undefined, signal);
@@ -99,20 +95,6 @@ test("one change is one trace, from the file to both nodes, and its stages add u
   expect(line?.stderr()).toMatch(new RegExp(`"revision":2,.*"trace_id":.*"span_id":"${trace.root.spanId}"`));
 });
 
-test("a change while the watcher is down is traced from the new watcher's first read to the node", {
-  timeout: 60_000,
-}, async (context) => {
-  const watcher = await watch();
-  await Promise.all([follow("n1"), follow("n2")]);
-  watcher.stop();
-  expect(await watcher.ended).toBe(0);
-  movePod("10.9.0.2");
-  await watch();
-  const trace = await traceOf(["n1", "n2"], context);
-  expect(trace.root.attributes).toMatchObject({ "kpng.source": "file", "kpng.revision": 1 });
-  for (const node of ["n1", "n2"]) expect(faultOfWay(trace, node)).toBeUndefined();
-});
-
 test("a trace continues through a relay", { timeout: 60_000 }, async (context) => {
   await watch();
   const relay = ["api", "--api", `unix://${at("api.sock")}`, "to-api", "--listen", `unix://${at("relay.sock")}`];
@@ -129,31 +111,6 @@ test("a trace continues through a relay", { timeout: 60_000 }, async (context) =
   );
   expect(parents).toEqual({ n1: trace.root.spanId, n2: relayed?.spanId });
   expect(trace.spans.map(({ name }) => name)).toContain("source.receive");
-});
-
-test("a sync of several changes belongs to the trace of the newest one and links to the others", {
-  timeout: 60_000,
-}, async (context) => {
-  await watch();
-  const script = at("script");
-  writeFileSync(script, `#!/bin/sh\nwhile test -e ${at("gate")}; do sleep 0.02; done\n`, { mode: 0o755 });
-  const backend = await follow("n1", "api.sock", script);
-  writeFileSync(at("gate"), "");
-  const until = async (count: number): Promise<void> => {
-    await receiver.until((spans) => tracesOf(spans).length === count, context.signal);
-  };
-  // One change is blocked in the program, and two wait for it.
-  for (let change = 1; change <= 3; change++) {
-    movePod(`10.9.0.${change}`);
-    await until(change + 1);
-    if (change === 1) await backend.said('"revision":1');
-  }
-  rmSync(at("gate"));
-  const [, , second, third] = tracesOf(receiver.spans);
-  const trace = await traceOf(["n1"], context, ({ root }) => root.traceId === third?.root.traceId);
-  const apply = trace.spans.find(({ name }) => name === "backend.apply");
-  expect(apply?.links.map(({ traceId }) => traceId)).toContain(second?.root.traceId);
-  expect(tracesOf(receiver.spans).find(({ root }) => root === second?.root)?.nodes).toEqual([]);
 });
 
 test("a change that is not sampled at its root is not recorded anywhere", async () => {
@@ -182,39 +139,3 @@ test("headers and names come from OpenTelemetry's variables, and the last spans 
   const [span] = receiver.spans;
   expect(span?.resource).toMatchObject({ "service.name": "proxy-control", "k8s.cluster.name": "test" });
 });
-
-test("the error for an invalid header does not contain its value", async () => {
-  const refused = kpng(["file", "-i", at("input.yaml"), "to-api"], { OTEL_EXPORTER_OTLP_HEADERS: "a=secr\u00e9t" });
-  expect(await refused.ended).toBe(1);
-  expect(refused.stderr()).toContain(
-    "[BAD_OPTION] OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_HEADERS is invalid",
-  );
-  expect(refused.stderr()).not.toContain("secr");
-});
-
-test.each([
-  ["OTEL_TRACES_SAMPLER", "half"],
-  ["OTEL_TRACES_SAMPLER_ARG", "2"],
-  ["OTEL_TRACES_EXPORTER", "zipkin"],
-  ["OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"],
-  ["OTEL_EXPORTER_OTLP_ENDPOINT", "http://a b:4317"],
-])("%s=%s is rejected at the start", async (name, value) => {
-  const program = kpng(["file", "-i", at("input.yaml"), "to-api"], {
-    OTEL_TRACES_SAMPLER: "traceidratio",
-    [name]: value,
-  });
-  expect(await program.ended).toBe(1);
-  expect(program.stderr()).toContain(`[BAD_OPTION] ${name}`);
-});
-
-test.each([{ OTEL_SDK_DISABLED: "true" }, { OTEL_TRACES_EXPORTER: "none" }, { OTEL_EXPORTER_OTLP_ENDPOINT: "" }])(
-  "%o: nothing of it is loaded",
-  async (env) => {
-    const watcher = await watch(env);
-    await watcher.said('"msg":"input read"');
-    watcher.stop();
-    await watcher.ended;
-    expect(watcher.stderr()).not.toContain("exporting traces");
-    expect(receiver.spans).toEqual([]);
-  },
-);

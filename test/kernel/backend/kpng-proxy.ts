@@ -158,7 +158,7 @@ export function kpngIptables(world: TwoNodes, instance: InstanceOptions = {}): P
 }
 
 /** Starts kpng-nft on n1, with a watcher. Node ports are served on all addresses, as the scenarios expect. */
-export function kpngNft(world: TwoNodes, instance?: InstanceOptions): Promise<RunningBackend> {
+export function kpngNft(world: TwoNodes, instance?: InstanceOptions): Promise<KpngProxy> {
   const proxy: ProxyProgram = {
     proxy: "nft",
     program: programFile("backend-nft"),

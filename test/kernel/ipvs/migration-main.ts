@@ -89,12 +89,12 @@ await results.report(migrationChecks.kpngIptables, async () => {
   await node.expectNone("kpng-iptables --cleanup has run", /KPNG-/);
   await node.expectOurServers("kpng-iptables --cleanup has run");
 
-  await node.startTransfers();
-  await theirs.start({}, movingState);
-  await ours.stop();
-  await node.after("kpng-iptables has started, and kpng-ipvs has stopped", "ipvs");
-  // IPVS carries these until its cleanup.
-  await node.finishTransfers();
+  // IPVS carries the connections that it has until its cleanup.
+  await node.during(async () => {
+    await theirs.start({}, movingState);
+    await ours.stop();
+    await node.after("kpng-iptables has started, and kpng-ipvs has stopped", "ipvs");
+  });
   await ours.cleanUp();
   await node.after("kpng-ipvs --cleanup has run", "iptables");
   await node.expectNone("kpng-ipvs --cleanup has run", ofKpngIpvs);

@@ -8,7 +8,7 @@ import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod }
 import type { ProxyName } from "../../scenario/proxy-name.ts";
 import { checkPackets } from "../check-packets.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
-import { Connections, Transfers } from "./guest-traffic.ts";
+import { Traffic } from "../traffic.ts";
 
 const options = { ports: [{ port: 80, nodePort: 30_080 }], loadBalancerIPs: [publicAddress(10)] };
 // kube-proxy has virtual servers also for Services without endpoints, and sends clients outside to other nodes if
@@ -37,18 +37,25 @@ const foreign = "-t 203.0.113.9:80 -s lc";
 /** `--ipvs-exclude-cidrs` for it. */
 export const foreignCIDR = "203.0.113.0/24";
 
+/** Starts transfers and connections that must not notice a move. */
+function startTraffic(world: TwoNodes): Promise<Traffic> {
+  const ways = [
+    { from: pod("a"), to: clusterIP("web"), port: 80, family: "v4" },
+    { from: outside, to: loadBalancerIP("web"), port: 80, family: "v6" },
+  ] as const;
+  return Traffic.start(world, movingState, ways, { protocols: ["tcp"], toleratesDelay: true });
+}
+
 /** A node during a move, with traffic that must not notice it. */
 export class MovingNode {
   readonly world: TwoNodes;
   readonly #wrong: string[] = [];
-  readonly #connections: Connections;
-  readonly #transfers: Transfers[];
+  readonly #traffic: Traffic;
   readonly #startMs = performance.now();
 
-  private constructor(world: TwoNodes, transfers: Transfers) {
+  private constructor(world: TwoNodes, traffic: Traffic) {
     this.world = world;
-    this.#transfers = [transfers];
-    this.#connections = new Connections(world, movingState, 150);
+    this.#traffic = traffic;
   }
 
   /** Begins the traffic. A proxy must already serve `movingState`. */
@@ -56,7 +63,7 @@ export class MovingNode {
     const program = join(world.laboratory.folder, "kpng-ipvs");
     const text = `#!/bin/sh\nexec '${process.execPath}' '${programFile("backend-ipvs")}' "$@"\n`;
     await writeFile(program, text, { mode: 0o755 });
-    const node = new MovingNode(world, await Transfers.start(world, movingState));
+    const node = new MovingNode(world, await startTraffic(world));
     await node.type(`ipvsadm -A ${foreign}`);
     return node;
   }
@@ -73,14 +80,11 @@ export class MovingNode {
     if (!said.includes("MOVE_TOO_EARLY")) this.#wrong.push(`${command} ran too early: ${said}`);
   }
 
-  /** Starts more transfers, which the proxy carries that serves now. */
-  async startTransfers(): Promise<void> {
-    this.#transfers.push(await Transfers.start(this.world, movingState));
-  }
-
-  /** Ends the last transfers that were started. */
-  async finishTransfers(): Promise<void> {
-    this.#wrong.push(...((await this.#transfers.pop()?.finish()) ?? []));
+  /** Runs a step beside more traffic, which begins with the proxy that serves now, and ends after the step. */
+  async during(step: () => Promise<void>): Promise<void> {
+    const traffic = await startTraffic(this.world);
+    await step();
+    this.#wrong.push(...(await traffic.end()).wrong);
   }
 
   /** Expects that packets are answered after a step, as the proxy does. */
@@ -88,7 +92,7 @@ export class MovingNode {
     const lines = await checkPackets(this.world, { name: step, state: movingState, packets }, proxy);
     this.#wrong.push(...lines.map((line) => `${step}: ${line}`));
     const seconds = ((performance.now() - this.#startMs) / 1_000).toFixed(0);
-    process.stdout.write(`${seconds} s: ${step}; ${this.#connections.count} short connections\n`);
+    process.stdout.write(`${seconds} s: ${step}\n`);
   }
 
   /** Expects no interface, address, ipset, chain or rule whose line matches. */
@@ -120,15 +124,12 @@ export class MovingNode {
 
   /** Ends the traffic; returns a line for everything that went wrong. */
   async end(): Promise<readonly string[]> {
-    const { answered, failures, elapsedMs } = await this.#connections.end();
-    const lost = (await Promise.all(this.#transfers.map((each) => each.finish()))).flat();
+    const { wrong, answeredProbes } = await this.#traffic.end();
     const servers = await this.type("ipvsadm -S -n");
-    const perSecond = Math.round((1_000 * answered) / elapsedMs);
-    process.stdout.write(`${answered} short connections, ${perSecond} per second, ${failures.length} failed\n`);
+    process.stdout.write(`${answeredProbes} short connections\n`);
     return [
       ...this.#wrong,
-      ...lost,
-      ...failures.map((line) => `short connection: ${line}`),
+      ...wrong,
       ...(servers.includes(`-A ${foreign}\n`) ? [] : [`the foreign virtual server is gone: ${servers}`]),
     ];
   }

@@ -63,7 +63,7 @@ export async function startOtlpReceiver(address = "127.0.0.1:0"): Promise<OtlpRe
   };
 }
 
-export function describeSpan({ traceId, spanId, parentId, name, startMs, endMs, attributes, resource }: ReceivedSpan) {
+function describeSpan({ traceId, spanId, parentId, name, startMs, endMs, attributes, resource }: ReceivedSpan) {
   const who = `${resource["service.name"]} ${attributes["k8s.node.name"] ?? ""}`.trim();
   const times = `${startMs.toFixed(3)} +${(endMs - startMs).toFixed(3)} ms`;
   return `${traceId.slice(0, 6)} ${parentId.slice(0, 4) || "----"} > ${spanId.slice(0, 4)} ${name.padEnd(16)} ${times} ${who}`;
@@ -78,17 +78,11 @@ export interface ReceivedSpan {
   /** Hexadecimal; "" for the first span of a trace. */
   readonly parentId: string;
   readonly name: string;
-  /** 1 internal, 2 server, 3 client, 4 producer, 5 consumer. */
-  readonly kind: number;
   /** Milliseconds since 1970. */
   readonly startMs: number;
   /** Milliseconds since 1970. */
   readonly endMs: number;
   readonly attributes: Readonly<Record<string, unknown>>;
-  /** Links to other traces. */
-  readonly links: readonly { readonly traceId: string; readonly spanId: string }[];
-  /** "" unless the status is an error. */
-  readonly error: string;
   /** Attributes of the process. */
   readonly resource: Readonly<Record<string, unknown>>;
 }
@@ -101,7 +95,7 @@ type Field = readonly [number, Uint8Array | bigint];
  *
  * Source: opentelemetry-proto, `collector/trace/v1/trace_service.proto` and `trace/v1/trace.proto`.
  */
-export function decodeSpans(request: Uint8Array): readonly ReceivedSpan[] {
+function decodeSpans(request: Uint8Array): readonly ReceivedSpan[] {
   return messages(request, 1).flatMap((resourceSpans) => {
     const resource = attributesOf(messages(resourceSpans, 1)[0] ?? new Uint8Array(), 1);
     const spans = messages(resourceSpans, 2).flatMap((scopeSpans) => messages(scopeSpans, 2));
@@ -110,18 +104,14 @@ export function decodeSpans(request: Uint8Array): readonly ReceivedSpan[] {
 }
 
 function decodeSpan(span: Uint8Array, resource: ReceivedSpan["resource"]): ReceivedSpan {
-  const [status = new Uint8Array()] = messages(span, 15);
   return {
     traceId: hex(span, 1),
     spanId: hex(span, 2),
     parentId: hex(span, 4),
     name: text(span, 5),
-    kind: Number(number(span, 6)),
     startMs: Number(number(span, 7)) / 1e6,
     endMs: Number(number(span, 8)) / 1e6,
     attributes: attributesOf(span, 9),
-    links: messages(span, 13).map((link) => ({ traceId: hex(link, 1), spanId: hex(link, 2) })),
-    error: number(status, 3) === 2n ? text(status, 2) : "",
     resource,
   };
 }
