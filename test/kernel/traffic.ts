@@ -19,7 +19,7 @@ export interface Way {
 interface TrafficOptions {
   /** Default: both. */
   readonly protocols?: readonly Protocol[];
-  /** Whether SYNs may be sent again. Default false. */
+  /** Whether connections are opened less often, may take long, and may send SYNs again. Default false. */
   readonly toleratesDelay?: boolean;
 }
 
@@ -93,7 +93,8 @@ export class Traffic {
     this.#flows.push(stream);
     lastId += 1;
     const probe = { ...stream, id: lastId };
-    await agent.send({ kind: "probe", ...target, id: probe.id });
+    const patience = this.#options.toleratesDelay === true ? { everyMs: 200, timeoutMs: 60_000 } : {};
+    await agent.send({ kind: "probe", ...target, ...patience, id: probe.id });
     this.#probes.push(probe);
   }
 

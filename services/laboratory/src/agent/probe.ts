@@ -10,16 +10,12 @@ export interface RunningProbe {
   stop(): Promise<ProbeTotals>;
 }
 
-const everyMs = 50;
-/** Longer than TCP needs to resend a lost SYN twice, so a failure means refused or never served. */
-const timeoutMs = 5_000;
-
 /**
- * Makes a connection, or sends a datagram from a new port, every 50 ms, without waiting for the previous one.
+ * Makes a connection, or sends a datagram from a new port, again and again without waiting for the previous one.
  * The agent (`agent.ts`) calls it for the request "probe". Separate from `flow.ts`, which keeps one connection.
  */
 export function startProbe(request: Extract<AgentRequest, { kind: "probe" }>): RunningProbe {
-  const { protocol } = request;
+  const { protocol, everyMs = 50, timeoutMs = 5_000 } = request;
   const target = { ...request, timeoutMs };
   const startMs = performance.now();
   const failures: string[] = [];

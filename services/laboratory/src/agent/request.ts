@@ -55,7 +55,10 @@ export type AgentRequest =
   | { readonly kind: "finish"; readonly id: number }
   /** Closes a flow. */
   | { readonly kind: "end"; readonly id: number }
-  /** Starts a probe: every 50 ms a new connection, or a datagram from a new port, until `stop probe`. */
+  /**
+   * Starts a probe: every `everyMs` (default 50) a new connection, or a datagram from a new port, until `stop probe`.
+   * Without an answer within `timeoutMs` (default 5 000, longer than TCP needs to resend a lost SYN twice) it has failed.
+   */
   | {
       readonly kind: "probe";
       readonly id: number;
@@ -63,6 +66,8 @@ export type AgentRequest =
       readonly address: string;
       readonly port: number;
       readonly from?: string | undefined;
+      readonly everyMs?: number | undefined;
+      readonly timeoutMs?: number | undefined;
     }
   /** Ends a probe and returns its totals. */
   | { readonly kind: "stop probe"; readonly id: number };
