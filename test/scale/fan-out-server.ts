@@ -1,25 +1,16 @@
 import { writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { toBinary } from "@bufbuild/protobuf";
-import { EndpointSchema, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { serviceKey } from "@kpng/model/service.ts";
-import { encodeExtendedEndpoint } from "@kpng/model/testing/endpoint-messages.ts";
-import { encodeService } from "@kpng/model/wire/service-message.ts";
-import { readServerTls } from "@kpng/process/credential-files.ts";
 import { growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
 import { viewTargetIn } from "@kpng/watcher/items/view-target.ts";
 import type { ObjectChange } from "@kpng/watcher/source/source.ts";
-import { type Snapshot, slicesOf } from "@kpng/watcher/store/snapshot.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { viewBuckets } from "@kpng/watcher/stream/delta/resume-view.ts";
 import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
-import { choosingNode, makeServiceView } from "@kpng/watcher/view/service-view.ts";
 import { Registry } from "prom-client";
 import type { MadeChange } from "./batches.ts";
 import { answerCalls } from "./calls.ts";
-import { digestView, type ViewDigest } from "./held-view.ts";
 import { monotonicMs, usageOf } from "./proc.ts";
 import { endpointChange, makeCluster, type SyntheticShape } from "./synthetic.ts";
 
@@ -42,11 +33,6 @@ interface Churn {
   readonly sinceRevision: number;
 }
 
-export interface StartOptions {
-  readonly shape: SyntheticShape;
-  readonly tls?: Parameters<typeof readServerTls>[1];
-}
-
 interface WriteDigests {
   readonly path: string;
   readonly firstNode: number;
@@ -60,13 +46,12 @@ function apply(changes: readonly ObjectChange[]): MadeChange {
 }
 
 const handlers = {
-  async start(options: StartOptions) {
+  async start(options: { readonly shape: SyntheticShape }) {
     // `kpng to-api` does the same.
     growOldGenerationByHalf();
     shape = options.shape;
     store.replace(makeCluster(shape));
-    const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
-    const server = await serveStore(store, { subscribers, ...(tls === undefined ? {} : { tls }) });
+    const server = await serveStore(store, { subscribers });
     return { address: server.address };
   },
 
@@ -119,10 +104,6 @@ const handlers = {
   usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
     return serverUsage(settle);
   },
-
-  digest({ nodeName }: { readonly nodeName: string }) {
-    return expectedView(store.snapshot, nodeName);
-  },
 };
 
 /** Resources used by the server process. */
@@ -147,25 +128,6 @@ async function serverUsage(settle: boolean): Promise<ServerUsage> {
   }
   const { rssBytes, peakRssBytes } = usageOf(process.pid);
   return { cpuMs: cpuMs(), rssBytes, peakRssBytes };
-}
-
-/**
- * Returns what a subscriber must hold after receiving a whole snapshot. Each Service is computed separately, without
- * the data that streams share or cache.
- */
-function expectedView(snapshot: Snapshot, nodeName: string): ViewDigest {
-  const items: (readonly [string, Uint8Array])[] = [];
-  const node = choosingNode(snapshot, nodeName);
-  for (const service of snapshot.services.values()) {
-    const view = makeServiceView(service, slicesOf(snapshot, serviceKey(service)), node);
-    const path = serviceKey(service);
-    items.push([path, toBinary(ServiceSchema, encodeService(service, view))]);
-    for (const endpoint of view.endpoints) {
-      const message = encodeExtendedEndpoint(endpoint, service);
-      items.push([`${path}/${endpoint.key}`, toBinary(EndpointSchema, message)]);
-    }
-  }
-  return digestView(items);
 }
 
 export type FanOutServerHandlers = typeof handlers;

@@ -1,6 +1,5 @@
 import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
 import { parseArgs } from "node:util";
-import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { measureRow, type RowResult } from "./measure-row.ts";
 import { mebibytes } from "./proc.ts";
 
@@ -15,7 +14,6 @@ const usage = `node test/scale/fan-out.ts [options]
   --services <n>      Services (1000)
   --endpoints <n>     endpoints of each Service (10)
   --changes <n>       single changes that are measured (50)
-  --tls               use TLS with client certificates
   --limit <seconds>   time limit for all streams to sync, and for one change to reach all of them (60)
 
 KPNG_BENCH_PROFILE folder for CPU profiles of server and load
@@ -27,7 +25,6 @@ interface Row {
   readonly size: readonly [streams: number, services: number, endpoints: number];
   /** Default 50. */
   readonly changes?: number;
-  readonly hasTls?: boolean;
   /** Default 60 000. */
   readonly limitMs?: number;
 }
@@ -35,7 +32,6 @@ interface Row {
 const standardRows: readonly Row[] = [
   { size: [100, 1_000, 10] },
   { size: [1_000, 5_000, 10] },
-  { size: [1_000, 5_000, 10], hasTls: true, changes: 30 },
   { size: [5_000, 5_000, 10], changes: 20, limitMs: 90_000 },
 ];
 
@@ -55,7 +51,6 @@ function readRows(): readonly Row[] {
       services: { type: "string" },
       endpoints: { type: "string" },
       changes: { type: "string" },
-      tls: { type: "boolean" },
       limit: { type: "string" },
       help: { type: "boolean" },
     },
@@ -65,9 +60,9 @@ function readRows(): readonly Row[] {
     process.exit();
   }
   if (Object.keys(values).length === 0) return standardRows;
-  const { streams = 100, services = 1_000, endpoints = 10, changes = 50, limit = 60, tls = false } = values;
+  const { streams = 100, services = 1_000, endpoints = 10, changes = 50, limit = 60 } = values;
   const size = [Number(streams), Number(services), Number(endpoints)] as const;
-  return [{ size, changes: Number(changes), hasTls: tls, limitMs: Number(limit) * 1_000 }];
+  return [{ size, changes: Number(changes), limitMs: Number(limit) * 1_000 }];
 }
 
 async function main(): Promise<void> {
@@ -78,24 +73,18 @@ async function main(): Promise<void> {
   say(`Node.js ${process.version}, ${machine}, load before: ${load.toFixed(1)}\n`);
   if (load > 0.5) note("the machine is under other load: durations are too long, CPU times are about right");
   const results: (readonly [name: string, result: RowResult])[] = [];
-  const certificates = makeCertificates();
-  try {
-    for (const { size, hasTls = false, changes = 50, limitMs = 60_000 } of rows) {
-      const name = `${size.join(" × ")}${hasTls ? ", TLS" : ""}`;
-      note(name);
-      const [streams, services, endpoints] = size;
-      const shape = { services, endpoints, nodes: streams };
-      const tls = hasTls ? certificates : undefined;
-      try {
-        results.push([name, await measureRow({ shape, streams, tls, changes, isWarm: true, limitMs }, note)]);
-      } catch (error) {
-        // A row that fails is reported, and the other rows still run.
-        process.exitCode = 1;
-        say(`${name}: ${reasonOf(error)}`);
-      }
+  for (const { size, changes = 50, limitMs = 60_000 } of rows) {
+    const name = size.join(" × ");
+    note(name);
+    const [streams, services, endpoints] = size;
+    const shape = { services, endpoints, nodes: streams };
+    try {
+      results.push([name, await measureRow({ shape, streams, changes, limitMs }, note)]);
+    } catch (error) {
+      // A row that fails is reported, and the other rows still run.
+      process.exitCode = 1;
+      say(`${name}: ${reasonOf(error)}`);
     }
-  } finally {
-    certificates.remove();
   }
   printTables(results);
 }

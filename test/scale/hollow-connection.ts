@@ -1,5 +1,4 @@
-import { connect as connectTcp, type Socket, type TcpNetConnectOpts } from "node:net";
-import { connect as connectTls } from "node:tls";
+import { connect, type Socket } from "node:net";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import {
@@ -18,16 +17,9 @@ import {
   settingsAck,
 } from "./http2-frames.ts";
 
-export interface HollowTls {
-  readonly ca: Buffer;
-  readonly key: Buffer;
-  readonly cert: Buffer;
-}
-
 export interface HollowConnectionOptions {
   readonly host: string;
   readonly port: number;
-  readonly tls?: HollowTls | undefined;
   /** The first request, encoded. */
   readonly request: Uint8Array;
   readonly onConnected: () => void;
@@ -44,11 +36,7 @@ export interface HollowConnectionOptions {
  */
 const sharedBuffer = Buffer.allocUnsafeSlow(512 * 1024);
 
-const requestHeaders = {
-  http: encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "http"),
-  https: encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "https"),
-};
-
+const requestHeaders = encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "http");
 const streamId = 1;
 
 /** Connection of a hollow node, with one Watch stream. */
@@ -67,24 +55,18 @@ export class HollowConnection {
       onData: options.onData,
       onFrame: (type, flags, payload) => this.#onFrame(type, flags, payload),
     });
-    const { host, port, tls } = options;
-    const target: TcpNetConnectOpts = {
+    const { host, port } = options;
+    this.#socket = connect({
       host,
       port,
       noDelay: true,
       onread: { buffer: sharedBuffer, callback: (length) => this.#onRead(length) },
-    };
-    // One certificate for all nodes and no name check: the benchmark measures the cost of the cipher.
-    this.#socket =
-      tls === undefined
-        ? connectTcp(target)
-        : connectTls({ ...target, ...tls, ALPNProtocols: ["h2"], checkServerIdentity: () => undefined });
-    this.#socket.once(tls === undefined ? "connect" : "secureConnect", () => this.#start());
+    });
+    this.#socket.once("connect", () => this.#start());
     this.#socket.on("error", (error) => this.#lose(error.message));
     this.#socket.on("close", () => this.#lose("the connection was closed"));
   }
 
-  /** Bytes received from the socket; with TLS, after decryption. */
   get receivedBytes(): number {
     return this.#receivedBytes;
   }
@@ -114,8 +96,7 @@ export class HollowConnection {
   }
 
   #start(): void {
-    const scheme = this.#options.tls === undefined ? "http" : "https";
-    const headers = encodeFrame(frameType.headers, flagEndHeaders, streamId, requestHeaders[scheme]);
+    const headers = encodeFrame(frameType.headers, flagEndHeaders, streamId, requestHeaders);
     this.#socket.write(Buffer.concat([connectionStart, headers, encodeMessage(streamId, this.#options.request)]));
     this.#options.onConnected();
   }

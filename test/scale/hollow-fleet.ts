@@ -4,15 +4,12 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
 import { BatchLog, BatchReader, type Latencies, type MadeChange, type Quantiles, summarize } from "./batches.ts";
-import { HeldView, type ViewDigest } from "./held-view.ts";
-import { HollowConnection, type HollowTls } from "./hollow-connection.ts";
+import { HollowConnection } from "./hollow-connection.ts";
 import { monotonicMs } from "./proc.ts";
 
 export interface FleetOptions {
   /** `host:port`. */
   readonly address: string;
-  /** Paths of PEM files; undefined for plaintext. */
-  readonly tls?: { readonly ca: string; readonly key: string; readonly crt: string } | undefined;
   readonly streams: number;
   /** Number of the node of the first stream: `node-7` for 7. */
   readonly firstNode: number;
@@ -23,8 +20,6 @@ export interface FleetOptions {
    * Default none: they hold nothing.
    */
   readonly heldDigests?: string | undefined;
-  /** Number of streams that keep the received items, for `digests`. */
-  readonly sampled?: number | undefined;
 }
 
 export interface OpenResult {
@@ -70,9 +65,7 @@ const retryMs = 1_000;
 export class HollowFleet {
   readonly log = new BatchLog();
   readonly #options: FleetOptions;
-  readonly #tls: HollowTls | undefined;
   readonly #streams: readonly Stream[];
-  readonly #held = new Map<number, HeldView>();
   #due: { ask(): void; acknowledge(): void }[] = [];
   #isOpening = false;
   #retries = 0;
@@ -82,8 +75,7 @@ export class HollowFleet {
 
   constructor(options: FleetOptions) {
     this.#options = options;
-    const { streams, firstNode, isExtended, sampled = 0, tls } = options;
-    this.#tls = tls && { ca: readFileSync(tls.ca), key: readFileSync(tls.key), cert: readFileSync(tls.crt) };
+    const { streams, firstNode, isExtended } = options;
     const Features = isExtended ? [Feature.Extended, Feature.Batches] : [];
     const Count = isExtended ? askedAhead : 0;
     const held = options.heldDigests === undefined ? undefined : readFileSync(options.heldDigests);
@@ -96,10 +88,6 @@ export class HollowFleet {
         ...{ connection: undefined, dialledAtMs: 0, firstSyncMs: Number.NaN, revision: -1, ahead: askedAhead },
       };
     });
-    // Samples are spread over all streams, to include every zone and both ends.
-    for (let index = 0; index < Math.min(sampled, streams); index += 1) {
-      this.#held.set(Math.floor((index * streams) / sampled), new HeldView());
-    }
   }
 
   get receivedBytes(): number {
@@ -179,11 +167,6 @@ export class HollowFleet {
     return this.log.latencies(changes, sinceRevision);
   }
 
-  digests(): Readonly<Record<string, ViewDigest>> {
-    const { firstNode } = this.#options;
-    return Object.fromEntries([...this.#held].map(([stream, held]) => [`node-${firstNode + stream}`, held.digest()]));
-  }
-
   async #dialAll(): Promise<void> {
     let dialling = 0;
     let room = Promise.withResolvers<void>();
@@ -212,18 +195,13 @@ export class HollowFleet {
     const connected = Promise.withResolvers<void>();
     const reader = this.#makeReader(stream);
     stream.ahead = askedAhead;
-    if (this.#held.has(stream.index)) this.#held.set(stream.index, new HeldView());
     stream.dialledAtMs = monotonicMs();
     stream.connection = new HollowConnection({
       host: address.slice(0, at),
       port: Number(address.slice(at + 1)),
-      tls: this.#tls,
       request: stream.first,
       onConnected: connected.resolve,
-      onData: (chunk, start, end) => {
-        this.#held.get(stream.index)?.read(chunk, start, end);
-        reader.read(chunk, start, end);
-      },
+      onData: (chunk, start, end) => reader.read(chunk, start, end),
       onLost: (reason) => this.#onLost(stream, reason).then(connected.resolve),
     });
     return connected.promise;

@@ -51,10 +51,6 @@ const handlers = {
     };
   },
 
-  digests({ fleet }: { readonly fleet: string }) {
-    return fleetOf(fleet).digests();
-  },
-
   /** User and system time so far, in milliseconds. */
   cpu(_: Record<never, never>): number {
     const { user, system } = process.cpuUsage();

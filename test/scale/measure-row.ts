@@ -9,20 +9,10 @@ import { mebibytes } from "./proc.ts";
 import { startCalled, startServer } from "./processes.ts";
 import type { SyntheticShape } from "./synthetic.ts";
 
-/** Paths of the PEM files of both sides. */
-export interface TlsFilePaths {
-  readonly ca: string;
-  readonly server: { readonly key: string; readonly crt: string };
-  readonly client: { readonly key: string; readonly crt: string };
-}
-
 export interface RowOptions {
   readonly shape: SyntheticShape;
   readonly streams: number;
-  readonly tls: TlsFilePaths | undefined;
   readonly changes: number;
-  /** Whether changes before the measurement let the code be compiled, as in watchers that run for long. */
-  readonly isWarm: boolean;
   /** Time limit for all streams to get their first batch, and for one change to reach all streams, in milliseconds. */
   readonly limitMs: number;
 }
@@ -49,8 +39,6 @@ export interface RowResult {
   readonly rssPerStreamBytes: number;
   readonly single: ChangeFigures;
   readonly rssAfterBytes: number;
-  /** Number of sampled streams whose items were verified. */
-  readonly checkedStreams: number;
 }
 
 const fleet = "readers";
@@ -61,17 +49,12 @@ const fleet = "readers";
  */
 const warmUp = { changes: 400, ms: 15_000 };
 
-/** Number of streams that keep the received items, which are verified at the end. */
-const sampledStreams = 3;
-
-/** Measures one row. Rejects if a stream is lost, late, or holds wrong items. */
+/** Measures one row. Rejects if a stream is lost or late. */
 export async function measureRow(options: RowOptions, say: (line: string) => void): Promise<RowResult> {
   const server = startServer<FanOutServerHandlers>("fan-out-server");
   const load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
   try {
-    const { shape, tls } = options;
-    const paths = tls === undefined ? {} : { tls: { ...tls.server, ca: tls.ca } };
-    const { address } = await server.call("start", { shape, ...paths });
+    const { address } = await server.call("start", { shape: options.shape });
     return await new Row(server, address, load, options, say).measure();
   } finally {
     await load.stop();
@@ -101,11 +84,11 @@ class Row {
   }
 
   async measure(): Promise<RowResult> {
-    const { streams, changes, isWarm, limitMs: timeoutMs } = this.#options;
-    await this.#load.call("open", { fleet: "first", options: this.#fleet({ streams: 1 }), timeoutMs });
+    const { streams, changes, limitMs: timeoutMs } = this.#options;
+    await this.#load.call("open", { fleet: "first", options: this.#fleet(1), timeoutMs });
     const alone = await this.#server.call("usage", { settle: true });
     const loadBefore = await this.#load.call("cpu", {});
-    const options = this.#fleet({ streams, sampled: sampledStreams });
+    const options = this.#fleet(streams);
     const open = await this.#load.call("open", { fleet, options, timeoutMs }).catch(async (error: unknown) => {
       const used = await this.#server.call("usage", { settle: false });
       const cpu = `${((used.cpuMs - alone.cpuMs) / 1000).toFixed(1)} s of CPU, RSS ${mebibytes(used.rssBytes)}`;
@@ -118,7 +101,7 @@ class Row {
     await this.#load.call("drop", { fleet: "first" });
     await this.#settle();
     const idle = await this.#server.call("usage", { settle: true });
-    if (isWarm) await this.#single(warmUp.changes, warmUp.ms);
+    await this.#single(warmUp.changes, warmUp.ms);
     const single = await this.#single(changes, timeoutMs);
     const rssAfterBytes = (await this.#server.call("usage", { settle: false })).rssBytes;
     this.#say(`single changes: last node ${single.lastMs.median.toFixed(1)} ms`);
@@ -128,19 +111,11 @@ class Row {
       rssPerStreamBytes: (idle.rssBytes - alone.rssBytes) / streams,
       single,
       rssAfterBytes,
-      checkedStreams: await this.#check(),
     };
   }
 
-  #fleet(fields: Pick<FleetOptions, "streams" | "sampled">): FleetOptions {
-    const { tls } = this.#options;
-    return {
-      address: this.#address,
-      tls: tls === undefined ? undefined : { ca: tls.ca, ...tls.client },
-      firstNode: 0,
-      isExtended: true,
-      ...fields,
-    };
+  #fleet(streams: number): FleetOptions {
+    return { address: this.#address, firstNode: 0, isExtended: true, streams };
   }
 
   /** Waits until the server has read the next request of each stream, which is part of the cost. */
@@ -178,19 +153,5 @@ class Row {
       loadCpuMs: loadCpuMs / changes.length,
       bytes: (receivedBytes - mark.receivedBytes) / changes.length / streams,
     };
-  }
-
-  /** Compares the items of sampled streams with the views of the store, and returns their number. */
-  async #check(): Promise<number> {
-    const held = Object.entries(await this.#load.call("digests", { fleet }));
-    for (const [nodeName, got] of held) {
-      const expected = await this.#server.call("digest", { nodeName });
-      if (got.digest !== expected.digest) {
-        throw new Error(
-          `${nodeName} holds ${got.items} items (${got.digest}) and should hold ${expected.items} (${expected.digest})`,
-        );
-      }
-    }
-    return held.length;
   }
 }
