@@ -1,29 +1,11 @@
 import assert from "node:assert/strict";
 import { onTestFinished, test } from "vitest";
 import { describeCluster } from "./describe-cluster.ts";
-import { applyRbac, clusterRolePath, mayKpng, type Right } from "./rbac.ts";
+import { applyRbac, clusterRolePath, mayAccount, refusedRights, watchedKinds } from "./rbac.ts";
 import { sourceStarter } from "./run-source.ts";
 import { until } from "./until.ts";
 
-const watched: readonly Right[] = [
-  { resource: "services", verb: "" },
-  { resource: "nodes", verb: "" },
-  { resource: "endpointslices", group: "discovery.k8s.io", verb: "" },
-  { resource: "servicecidrs", group: "networking.k8s.io", verb: "" },
-];
-
-/** Rights close to the granted ones, which a wildcard or a mistake would grant. */
-const refused: readonly Right[] = [
-  { verb: "list", resource: "secrets" },
-  { verb: "list", resource: "pods" },
-  { verb: "list", resource: "endpoints" },
-  { verb: "list", resource: "configmaps", namespace: "kube-system" },
-  { verb: "get", resource: "nodes/proxy" },
-  { verb: "update", resource: "services/status" },
-  { verb: "list", resource: "networkpolicies", group: "networking.k8s.io" },
-  { verb: "create", resource: "subjectaccessreviews", group: "authorization.k8s.io" },
-  { verb: "create", resource: "serviceaccounts/token", namespace: "kube-system" },
-];
+const account = "kpng-watcher";
 
 await describeCluster("deploy/kubernetes/watcher/rbac.yaml", { hasControllers: false }, (cluster) => {
   const start = sourceStarter();
@@ -31,17 +13,19 @@ await describeCluster("deploy/kubernetes/watcher/rbac.yaml", { hasControllers: f
   test("rbac.yaml lets the watcher get, list and watch its four kinds and review tokens, and nothing else", async () => {
     const { api } = cluster();
     await applyRbac(api);
-    for (const right of watched) {
+    for (const kind of watchedKinds) {
       for (const verb of ["get", "list", "watch"]) {
-        assert.ok(await mayKpng(api, { ...right, verb }), `may not ${verb} ${right.resource}`);
+        assert.ok(await mayAccount(api, account, { ...kind, verb }), `may not ${verb} ${kind.resource}`);
       }
       for (const verb of ["create", "update", "patch", "delete", "deletecollection", "*"]) {
-        assert.ok(!(await mayKpng(api, { ...right, verb })), `may ${verb} ${right.resource}`);
+        assert.ok(!(await mayAccount(api, account, { ...kind, verb })), `may ${verb} ${kind.resource}`);
       }
     }
-    const reviews = { resource: "tokenreviews", group: "authentication.k8s.io" };
-    assert.ok(await mayKpng(api, { ...reviews, verb: "create" }), "may not create tokenreviews");
-    for (const right of refused) assert.ok(!(await mayKpng(api, right)), `may ${right.verb} ${right.resource}`);
+    const reviews = { verb: "create", resource: "tokenreviews", group: "authentication.k8s.io" };
+    assert.ok(await mayAccount(api, account, reviews), "may not create tokenreviews");
+    for (const right of refusedRights) {
+      assert.ok(!(await mayAccount(api, account, right)), `may ${right.verb} ${right.resource}`);
+    }
   });
 
   test("rbac.yaml is sufficient for the source to become ready", async () => {
@@ -72,7 +56,7 @@ await describeCluster("deploy/kubernetes/watcher/rbac.yaml", { hasControllers: f
       );
       await api.patch(clusterRolePath, { rules: cut });
       const right = { verb: missing, resource: "endpointslices", group: "discovery.k8s.io" };
-      await until("the right is revoked", async () => !(await mayKpng(api, right)));
+      await until("the right is revoked", async () => !(await mayAccount(api, account, right)));
 
       const source = start({ kubeconfig: kubeconfig("kpng") });
       await source.untilFailing(

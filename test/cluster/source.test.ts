@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "vitest";
 import { describeCluster } from "./describe-cluster.ts";
-import { createNode, createPod, createService, createSlice, slicesPath } from "./objects.ts";
+import { createNode, createPod, createService, createSlice } from "./objects.ts";
 import { sourceStarter } from "./run-source.ts";
 
 await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) => {
@@ -56,25 +56,6 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
     await api.patch(node, { metadata: { labels: { "topology.kubernetes.io/zone": null } } });
   });
 
-  test("a slice that changes its Service leaves the old one, and a slice that loses its label is deleted", async () => {
-    const { api, kubeconfig } = cluster();
-    const source = start({ kubeconfig: kubeconfig("admin") });
-    await source.untilReady();
-    await createSlice(api, { name: "by-hand", service: "one", addresses: ["10.1.0.1"] });
-    await source.until("the slice belongs to one", (sink) => sink.slices.includes("default/one/by-hand"));
-    const path = `${slicesPath()}/by-hand`;
-    await api.patch(path, { metadata: { labels: { "kubernetes.io/service-name": "two" } } });
-    await source.until("the slice belongs to two", (sink) => sink.slices.includes("default/two/by-hand"));
-    assert.ok(!source.sink.slices.includes("default/one/by-hand"));
-    await api.patch(path, { metadata: { labels: { "kubernetes.io/service-name": null } } });
-    await source.until(
-      "the slice belongs to no Service",
-      (sink) => !sink.slices.some((key) => key.endsWith("/by-hand")),
-    );
-    assert.ok(source.lines.some((line) => line.msg === "object skipped" && line.object === "default/by-hand"));
-    await api.delete(path);
-  });
-
   test("the source reads the same objects from pages of two", async () => {
     const { api, kubeconfig } = cluster();
     for (const index of [1, 2, 3, 4, 5]) {
@@ -86,52 +67,6 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
     assert.equal(source.sink.slices.length, listed.length);
     await createSlice(api, { name: "later", service: "many", addresses: ["10.2.0.9"] });
     await source.until("the later one", (sink) => sink.slices.includes("default/many/later"));
-  });
-
-  test("a slice is deleted when it gains the headless label, and restored when it loses the label", async () => {
-    const { api, kubeconfig } = cluster();
-    const source = start({ kubeconfig: kubeconfig("admin") });
-    await source.untilReady();
-    await createSlice(api, { name: "labelled", service: "labelled", addresses: ["10.1.0.1"] });
-    const isServed = ({ slices }: { readonly slices: readonly string[] }): boolean =>
-      slices.includes("default/labelled/labelled");
-    await source.until("the slice is served", isServed);
-    const path = `${slicesPath()}/labelled`;
-    await api.patch(path, { metadata: { labels: { "service.kubernetes.io/headless": "" } } });
-    await source.until("the slice is deleted", (sink) => !isServed(sink));
-    await api.patch(path, { metadata: { labels: { "service.kubernetes.io/headless": null } } });
-    await source.until("the slice is restored", isServed);
-    await api.delete(path);
-  });
-
-  test("endpoints of a headless Service are kept if the Service has a proxy name, and ignored otherwise", async () => {
-    const { api, kubeconfig } = cluster();
-    const source = start({ kubeconfig: kubeconfig("admin") });
-    await source.untilReady();
-    const path = "/api/v1/namespaces/default/services";
-    for (const [name, labels] of [
-      ["plain-headless", {}],
-      ["owned-headless", { "service.kubernetes.io/service-proxy-name": "allip" }],
-    ] as const) {
-      const metadata = { name, namespace: "default", labels };
-      await api.create(path, {
-        apiVersion: "v1",
-        kind: "Service",
-        metadata,
-        spec: { clusterIP: "None", selector: { app: "headless" } },
-      });
-    }
-    await createPod(api, { name: "headless-1", app: "headless", node: "node-1", ip: "10.244.0.9" });
-    await source.until(
-      "the endpoint for the program",
-      (sink) => sink.addressesOf("default/owned-headless").length === 1,
-    );
-    await source.until("the slice without a proxy name is skipped", () =>
-      source.lines.some((line) => line.msg === "object skipped" && /plain-headless/.test(String(line.object))),
-    );
-    assert.deepEqual(source.sink.addressesOf("default/plain-headless"), []);
-    await api.delete("/api/v1/namespaces/default/pods/headless-1");
-    for (const name of ["plain-headless", "owned-headless"]) await api.delete(`${path}/${name}`);
   });
 
   test("with proxy names, the API server selects the Services, and a Service that changes its name leaves", async () => {

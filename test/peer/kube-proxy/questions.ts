@@ -52,11 +52,3 @@ export function askAll(object: KubeObject, nodeName: string): Question[] {
 export function destination({ to, family }: Question, nodeName: string): string {
   return to === "node" ? nodeAddress(nodeName, family) : to;
 }
-
-/**
- * Describes the result of a packet: `10.1.0.1:80 10.1.0.2:80`, with affinity `…; 600 s`, or "REJECT", "DROP", "PASS".
- */
-export function describeFate(endpoints: readonly string[], affinitySeconds: number | undefined): string {
-  const unique = [...new Set(endpoints)].sort().join(" ");
-  return affinitySeconds === undefined ? unique : `${unique}; ${affinitySeconds} s`;
-}

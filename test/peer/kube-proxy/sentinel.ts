@@ -1,7 +1,7 @@
 import type { ApiClient, KubeObject } from "../../cluster/api-client.ts";
 import { slicesPath } from "../../cluster/objects.ts";
+import { rulesAnswer } from "./compare.ts";
 import type { SavedRules } from "./kube-proxy.ts";
-import { kubeProxyAnswers } from "./kube-proxy-answers.ts";
 import { askAll } from "./questions.ts";
 import { nodes } from "./world.ts";
 
@@ -50,13 +50,13 @@ export async function writeSentinel(api: ApiClient): Promise<void> {
 
 /** Returns whether the rules lead only to the endpoint with a hint for the node's zone, or to all if it has no zone. */
 export function knowsZone(rules: SavedRules, nodeName: string): boolean {
-  const answers = kubeProxyAnswers(rules, nodeName);
+  const answer = rulesAnswer(rules, nodeName);
   const isZoned = nodes.some(({ name, zone }) => name === nodeName && zone !== undefined);
   return askAll(service, nodeName).every((question) => {
-    const host = question.family === "v4" ? hosts.IPv4 : `[${hosts.IPv6}`;
-    const answer = answers.answer(question);
+    const host = question.family === "v4" ? hosts.IPv4 : hosts.IPv6;
+    const reached = answer(question).split("; ");
     return isZoned
-      ? answer.startsWith(`${host}${nodeName.slice(1)}`) && !answer.includes(" ")
-      : answer.split(" ").length === nodes.length;
+      ? reached.length === 1 && reached[0]?.startsWith(`to ${host}${nodeName.slice(1)}:`) === true
+      : reached.length === nodes.length;
   });
 }
