@@ -1,6 +1,5 @@
 import { publicAddress, type ServiceOptions } from "./build.ts";
 import { clusterIP, loadBalancerIP, nodeAddress, outside, pod } from "./packet.ts";
-import type { HostName } from "./places.ts";
 
 /** Options that give the Service "web" every kind of frontend. */
 export const everywhere: ServiceOptions = {
@@ -33,42 +32,6 @@ export const refusedAtOwnAddress = {
 export const refusedWhileDraining = {
   except: {
     ipvs: { verdict: "refused", because: "the address of a deleted Service stays until its connections have ended" },
-    "kube-proxy-ipvs": { verdict: "untouched", because: "the addresses of a deleted Service go with it" },
-  },
-} as const;
-
-/**
- * kube-proxy's ipvs mode has one virtual server for each frontend. With external policy Local, also pods and the node
- * reach these endpoints alone: those of the node, or all if the node has none.
- */
-export const oneServer = <Name extends HostName>(...goesTo: readonly Name[]) =>
-  ({
-    except: {
-      "kube-proxy-ipvs": {
-        goesTo,
-        because: "one virtual server has the same endpoints for clients inside and outside",
-      },
-    },
-  }) as const;
-
-/** Policy Local without an endpoint on the node: kube-proxy's ipvs mode then uses those of other nodes. */
-export const elsewhere = <Name extends HostName>(goesTo: readonly Name[], source?: "kept" | "masqueraded") =>
-  ({
-    except: {
-      "kube-proxy-ipvs": { goesTo, source, because: "without an endpoint on the node, it uses those of other nodes" },
-    },
-  }) as const;
-
-/**
- * The node itself, with external policy Local and no endpoint on the node. kube-proxy's ipvs mode leads its packets to
- * other nodes, and does not masquerade them.
- */
-export const lostByOneServer = {
-  except: {
-    "kube-proxy-ipvs": {
-      verdict: "silent",
-      because: "the packet has the service address as source, so the answer does not come back",
-    },
   },
 } as const;
 

@@ -27,8 +27,8 @@ const variantOf: Readonly<Partial<Record<ProxyName, ProxyName>>> = {
 };
 
 /**
- * Returns what is recorded for a proxy. kube-proxy in nftables mode is the oracle for "nft", and in ipvs mode for
- * "ipvs": what is recorded for our backend holds for it, too, unless it has a record of its own.
+ * Returns what is recorded for a proxy. kube-proxy in nftables mode is the oracle for "nft": what is recorded for our
+ * backend holds for it, too, unless it has a record of its own. kube-proxy in ipvs mode runs only before and after moves.
  */
 export function recordOf<Value>(
   records: Readonly<Partial<Record<ProxyName, Value>>> | undefined,

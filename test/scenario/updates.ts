@@ -40,11 +40,6 @@ const afterRestart: readonly Flow[] = [
   ...datagrams("goes on").map((flow) => ({ ...flow, except: { userspace: { movesTo: ["b", "c"] } } }) as const),
 ];
 
-/** kube-proxy's ipvs mode deletes a virtual server at once, and a connection of IPVS ends with it. */
-const overDeletedFrontends: readonly Flow[] = transfers.map(
-  (flow) => ({ ...flow, except: { "kube-proxy-ipvs": "gets no answer" } }) as const,
-);
-
 /** UDP flows to every kind of frontend. */
 function datagrams(becomes: Flow["becomes"], knownWrong?: Flow["knownWrong"]): readonly Flow[] {
   return [inside, nodePort, balancer].map((way) => ({ ...way, protocol: "udp", becomes, knownWrong }));
@@ -78,11 +73,7 @@ export const updates: readonly Update[] = [
     name: "an endpoint terminates",
     before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
     after: step(web(everywhere, [draining("b"), "c"]), goesTo("c")),
-    flows: [
-      ...transfers,
-      // kube-proxy's ipvs mode deletes endpoints of UDP as soon as they get no new flows.
-      ...datagrams("goes on").map((flow) => ({ ...flow, except: { "kube-proxy-ipvs": { movesTo: ["c"] } } }) as const),
-    ],
+    flows: [...transfers, ...datagrams("goes on")],
   },
   {
     name: "the last ready endpoint terminates",
@@ -157,7 +148,7 @@ export const updates: readonly Update[] = [
       { ...nodePort, verdict: "untouched" },
       { ...balancer, verdict: "untouched", ...refusedAtOwnAddress },
     ]),
-    flows: overDeletedFrontends,
+    flows: transfers,
   },
   {
     name: "the Service is deleted and a different one is created",
@@ -166,7 +157,7 @@ export const updates: readonly Update[] = [
       { ...inside, port: 8_000, goesTo: ["c"], source: "kept" },
       { ...nodePort, verdict: "untouched" },
     ]),
-    flows: overDeletedFrontends,
+    flows: transfers,
   },
   {
     name: "the target port changes",

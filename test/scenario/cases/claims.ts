@@ -11,11 +11,10 @@ const itsClusterIP = { v4: "10.96.0.11", v6: "fd00:10:96::11" } as const;
 const itsAddress = publicAddress(20);
 const own = { goesTo: ["b", "c"] } as const;
 
-/** kube-proxy has rules of both Services, in the order of a Go map, or one entry of a map or server for both. */
+/** kube-proxy has rules of both Services, in the order of a Go map, or one element of a map for both. */
 const variesWith = {
   "kube-proxy": "which of both rules comes first changes with each full sync",
   "kube-proxy-nft": "a map has one element for both, of the Service that was synced last",
-  "kube-proxy-ipvs": "both Services have one virtual server, with the endpoints of the last in a map",
 } as const;
 
 /** Services that claim the frontends of others. */

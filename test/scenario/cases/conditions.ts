@@ -1,10 +1,7 @@
 import { draining, forNode, forZoneOf, gone, unready, web } from "../build.ts";
-import { balancer, elsewhere, everywhere, inside, nodePort, oneServer, resetByUserspace } from "../everywhere.ts";
+import { balancer, everywhere, inside, nodePort, resetByUserspace } from "../everywhere.ts";
 import { clusterIP, loadBalancerIP, n1, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
-
-/** Internal policy Local without an endpoint on the node; these are on another one. */
-const noneHere = (...others: readonly ("c" | "d")[]) => ({ verdict: "silent", ...elsewhere(others, "kept") }) as const;
 
 /** Choice of endpoints: readiness, termination and hints. */
 export const conditionScenarios: readonly Scenario[] = [
@@ -42,7 +39,7 @@ export const conditionScenarios: readonly Scenario[] = [
       { ...inside, goesTo: ["c"], source: "kept" },
       { ...nodePort, goesTo: ["b"], source: "kept" },
       { ...balancer, goesTo: ["b"], source: "kept" },
-      { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["c"], source: "kept", ...oneServer("b") },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["c"], source: "kept" },
     ],
   },
   {
@@ -66,7 +63,7 @@ export const conditionScenarios: readonly Scenario[] = [
     name: "policies Local, the node's endpoints not serving, one ready elsewhere",
     state: web({ ...everywhere, internal: "Local", external: "Local" }, [unready("a"), gone("b"), "c"]),
     packets: [
-      { ...inside, ...noneHere("c") },
+      { ...inside, verdict: "silent" },
       { ...nodePort, verdict: "silent", ...resetByUserspace },
       { ...balancer, verdict: "silent", ...resetByUserspace },
       { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["c"], source: "kept" },
@@ -76,7 +73,7 @@ export const conditionScenarios: readonly Scenario[] = [
     name: "policies Local, none on the node, the others terminating",
     state: web({ ...everywhere, internal: "Local", external: "Local" }, [draining("c"), draining("d")]),
     packets: [
-      { ...inside, ...noneHere("c", "d") },
+      { ...inside, verdict: "silent" },
       { ...nodePort, verdict: "silent", ...resetByUserspace },
       { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["c", "d"], source: "kept" },
     ],

@@ -1,5 +1,5 @@
 import { web } from "../build.ts";
-import { everywhere, oneServer } from "../everywhere.ts";
+import { everywhere } from "../everywhere.ts";
 import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
@@ -25,7 +25,6 @@ const carriedTo = (...goesTo: readonly ("b" | "c")[]) =>
 const closedByInput = {
   except: {
     userspace: { verdict: "silent", because: "chain INPUT has to accept its packets" },
-    "kube-proxy-ipvs": { verdict: "silent", because: "its rules in INPUT let packets return to the policy" },
   },
 } as const;
 
@@ -62,7 +61,7 @@ export const firewallScenarios: readonly Scenario[] = [
     packets: [
       { from: outside, to: nodeAddress, port: 30_080, verdict: "silent", ...carriedTo("b") },
       { from: outside, to: loadBalancerIP("web"), port: 80, verdict: "silent", ...carriedTo("b") },
-      { from: n1, to: loadBalancerIP("web"), port: 80, ...toBoth, source: "masqueraded", ...oneServer("b") },
+      { from: n1, to: loadBalancerIP("web"), port: 80, ...toBoth, source: "masqueraded" },
     ],
   },
   {
@@ -83,7 +82,7 @@ export const firewallScenarios: readonly Scenario[] = [
       { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept", ...closedByInput },
       { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept", ...closedByInput },
       { from: outside, to: nodeAddress, port: 30_099, verdict: "silent" },
-      { from: n1, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded", ...oneServer("b") },
+      { from: n1, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
     ],
     // A rule accepts the health-check node port.
     healthChecks: [
@@ -99,13 +98,7 @@ export const firewallScenarios: readonly Scenario[] = [
     firewall: { drops: ["INPUT"] },
     state: web(everywhere, []),
     packets: [
-      {
-        ...{ from: outside, to: nodeAddress, port: 30_080, ...refusedEarly },
-        except: {
-          ...refusedEarly.except,
-          "kube-proxy-ipvs": { verdict: "silent", because: "the firewall drops the packet first" },
-        },
-      },
+      { from: outside, to: nodeAddress, port: 30_080, ...refusedEarly },
       { from: outside, to: nodeAddress, port: 30_099, verdict: "silent" },
     ],
   },

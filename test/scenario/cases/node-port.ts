@@ -26,10 +26,6 @@ const refused = { verdict: "refused", because: "the place is that of the Service
 /** Backends for which the Service with the address goes before a node port even if it has no endpoint. */
 const refusedByOwner = { except: { userspace: refused, ipvs: refused } } as const;
 
-const anyOfBoth = {
-  "kube-proxy-ipvs": "both Services have one virtual server, with the endpoints of the last in a map",
-};
-
 /** Node ports, from every sender and with each option. */
 export const nodePortScenarios: readonly Scenario[] = [
   {
@@ -59,7 +55,6 @@ export const nodePortScenarios: readonly Scenario[] = [
   {
     name: "an external IP of the node, with the number of another Service's node port",
     state: together(state, named("ip", atNodeAddress, ["c"])),
-    variesWith: anyOfBoth,
     packets: [
       { from: outside, to: nodeAddress, ...toC },
       { from: pod("a"), to: nodeAddress, ...toC },
@@ -71,7 +66,6 @@ export const nodePortScenarios: readonly Scenario[] = [
   {
     name: "the same while the Service with the external IP has no endpoint",
     state: together(state, named("ip", atNodeAddress, [])),
-    variesWith: anyOfBoth,
     packets: [
       { from: outside, to: nodeAddress, ...served, ...refusedByOwner },
       { from: pod("a"), to: nodeAddress, ...served, ...refusedByOwner },

@@ -1,5 +1,5 @@
 import { draining, type EndpointOption, publicAddress, type ServiceOptions, web } from "../build.ts";
-import { elsewhere, lostByOneServer, notOnLoopback, oneServer, resetByUserspace } from "../everywhere.ts";
+import { notOnLoopback, resetByUserspace } from "../everywhere.ts";
 import {
   clusterIP,
   externalIP,
@@ -33,13 +33,6 @@ function onEach(make: (frontend: { readonly to: Frontend; readonly port: number 
   return frontends.flatMap(make);
 }
 
-/** Internal policy Local without an endpoint on the node; c and d are on another one. */
-const noneHere = (source: "kept" | "masqueraded") =>
-  ({
-    verdict: "silent",
-    ...elsewhere(["c", "d"], source),
-  }) as const;
-
 /** Traffic policy Local, internal and external. */
 export const trafficPolicyScenarios: readonly Scenario[] = [
   {
@@ -49,8 +42,8 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       ...onEach((frontend) => [
         { from: outside, ...frontend, goesTo: ["b"], source: "kept" },
         // Packets from pods and from the node count as internal and are treated like packets to the cluster IP.
-        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept", ...oneServer("b") },
-        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded", ...oneServer("b") },
+        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept" },
+        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded" },
       ]),
       {
         from: n1,
@@ -72,11 +65,7 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       ...onEach((frontend) => [
         { from: outside, ...frontend, verdict: "silent", ...resetByUserspace },
         { from: pod("a"), ...frontend, goesTo: ["c", "d"], source: "kept" },
-        {
-          ...{ from: n1, ...frontend, goesTo: ["c", "d"], source: "masqueraded" },
-          // The node's own address is the source of packets to the node port.
-          ...(frontend.to === nodeAddress ? {} : lostByOneServer),
-        },
+        { from: n1, ...frontend, goesTo: ["c", "d"], source: "masqueraded" },
       ]),
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["c", "d"], source: "kept" },
     ],
@@ -99,7 +88,6 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
         ...{ from: pod("c"), to: nodeAddress, port: 30_080, goesTo: ["c"], source: "masqueraded" },
         except: {
           "kube-proxy-nft": { verdict: "silent", because: "its set of hairpins has pods of the node alone" },
-          "kube-proxy-ipvs": { verdict: "silent", because: "its set of hairpins has pods of the node alone" },
         },
       },
     ],
@@ -128,9 +116,9 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     name: "internal policy Local without an endpoint on the node",
     state: web({ ...everywhere, internal: "Local" }, ["c", "d"]),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, ...noneHere("kept") },
-      { from: n1, to: clusterIP("web"), port: 80, ...noneHere("masqueraded") },
-      { from: outside, to: clusterIP("web"), port: 80, ...noneHere("masqueraded") },
+      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent" },
+      { from: n1, to: clusterIP("web"), port: 80, verdict: "silent" },
+      { from: outside, to: clusterIP("web"), port: 80, verdict: "silent" },
       ...onEach((frontend) => [{ from: outside, ...frontend, goesTo: ["c", "d"], source: "masqueraded" }]),
     ],
   },
@@ -141,8 +129,8 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b"], source: "kept" },
       ...onEach((frontend) => [
         { from: outside, ...frontend, goesTo: ["b"], source: "kept" },
-        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept", ...oneServer("b") },
-        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded", ...oneServer("b") },
+        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept" },
+        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded" },
       ]),
     ],
   },
@@ -179,10 +167,9 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       { from: outside, to: loadBalancerIP("web"), port: 80, verdict: "refused" },
       {
         ...{ from: stranger, to: loadBalancerIP("web"), port: 80, verdict: "refused" },
-        // kube-proxy's nftables mode compares sources whether or not the Service has endpoints, and so does ipvs mode.
+        // kube-proxy's nftables mode compares sources whether or not the Service has endpoints.
         except: {
           nft: { verdict: "silent", because: "as kube-proxy in nftables mode" },
-          "kube-proxy-ipvs": { verdict: "silent", because: "sources are compared whether or not there are endpoints" },
         },
       },
     ],
