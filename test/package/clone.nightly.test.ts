@@ -1,8 +1,8 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 
@@ -23,7 +23,7 @@ describe("kpng as one file", () => {
     [["file", "-i", input, "get", "svc", "web", "-o", "yaml"], /^---\nnamespace: default\nname: web\n/],
     [["file", "-i", input, "to-local", "to-json", "--node-name", "n1", "--once"], /^\{"Service":/],
     [["certificates", "client", "n1", "--right", "kpng://node/n1", "--folder", "ca"], /^$/],
-    [["--help"], /get .*show what a watcher/],
+    [["--help"], /get .*list what a watcher/],
   ])("runs %j outside the repository", (args, expected) => {
     const env = { PATH: process.env.PATH ?? "" };
     const { stdout, stderr, status } = spawnSync(process.execPath, ["kpng.mjs", ...args], {
@@ -48,57 +48,5 @@ describe("a command of the clone", () => {
     const args = ["file", "-i", input, "get", "services", "-o", "name"];
     expect(execFileSync(link, args, { cwd: tmpdir(), encoding: "utf8" })).toBe(services);
     rmSync(join(link, ".."), { recursive: true });
-  });
-});
-
-describe("the packages of a clone", () => {
-  let clone: string;
-  const lock = (version: string) => ({
-    packages: {
-      "": {},
-      "node_modules/a": { version },
-      "node_modules/foreign": { version: "1.0.0", optional: true, os: ["plan9"], cpu: [process.arch] },
-    },
-  });
-
-  /** Runs a script in the clone, and returns whether npm was called. */
-  const installs = (): boolean => {
-    const called = join(clone, "npm-called");
-    rmSync(called, { force: true });
-    const env = { PATH: `${clone}:${process.env.PATH}` };
-    execFileSync(process.execPath, [join(clone, "deploy/development/run.mjs"), "script.mjs"], { env, stdio: "pipe" });
-    return existsSync(called);
-  };
-
-  beforeEach(() => {
-    clone = mkdtempSync(join(tmpdir(), "kpng-clone-"));
-    mkdirSync(join(clone, "deploy/development"), { recursive: true });
-    mkdirSync(join(clone, "node_modules/.bin"), { recursive: true });
-    cpSync("deploy/development/run.mjs", join(clone, "deploy/development/run.mjs"));
-    symlinkSync(process.execPath, join(clone, "node_modules/.bin/node"));
-    writeFileSync(join(clone, "script.mjs"), "");
-    writeFileSync(join(clone, "npm"), '#!/bin/sh\ntouch "$(dirname "$0")/npm-called"\n');
-    chmodSync(join(clone, "npm"), 0o755);
-    writeFileSync(join(clone, "package-lock.json"), JSON.stringify(lock("1.0.0")));
-    return () => rmSync(clone, { recursive: true });
-  });
-
-  test("are installed once: npm ci is not repeated by npm run demo", () => {
-    const { "node_modules/a": a } = lock("1.0.0").packages;
-    writeFileSync(
-      join(clone, "node_modules/.package-lock.json"),
-      JSON.stringify({ packages: { "node_modules/a": a } }),
-    );
-    expect(installs()).toBe(false);
-  });
-
-  test("are installed if there are none, or one has another version", () => {
-    expect(installs()).toBe(true);
-    const { "node_modules/a": a } = lock("0.9.0").packages;
-    writeFileSync(
-      join(clone, "node_modules/.package-lock.json"),
-      JSON.stringify({ packages: { "node_modules/a": a } }),
-    );
-    expect(installs()).toBe(true);
   });
 });
