@@ -82,7 +82,7 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     list();
     await open();
     await shows("#facts", /Services\s+2/);
-    await shows("#rows", /node n1\s+no proxy is connected[\s\S]*service ns\/dns\s+no endpoint is ready/);
+    await shows("#rows", /service ns\/dns\s+no endpoint is ready.*\s+node n1\s+no proxy is connected/);
     const watch = await join("n1");
     await expect.poll(() => browser.text("#rows"), wait).not.toContain("node n1");
     await browser.evaluate(`location.hash = "#/nodes"`);

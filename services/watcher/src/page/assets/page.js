@@ -177,7 +177,10 @@ const problemsView = {
   title: "Problems",
   watches: [watchServices, watchNodes],
   columns: ["Object", "Problem"],
-  rows: () => [...watcherProblems(), ...nodeProblems(), ...serviceProblems()],
+  rows: () => {
+    const problems = [...watcherProblems(), ...nodeProblems(), ...serviceProblems()];
+    return [...problems.filter(({ isError }) => isError), ...problems.filter(({ isError }) => !isError)];
+  },
   facts: () => {
     const { status, nowMs } = state;
     const streams = (status.subscribers ?? []).map(({ kind, state: progress, count }) => {
@@ -197,10 +200,11 @@ const problemsView = {
   },
 };
 
-/** @type {(key: string, object: Content, kind: "error" | "warning", text: string) => Row} */
+/** @type {(key: string, object: Content, kind: "error" | "warning", text: string) => Row & { isError: boolean }} */
 const problem = (key, object, kind, text) => ({
   key,
   text: `${key} ${text}`,
+  isError: kind === "error",
   cells: () => [object, el("span", { class: kind }, text)],
 });
 
