@@ -14,7 +14,7 @@ import { proxyNamesOf } from "../stream/session/requests.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
 import { node, service } from "../testing/build.ts";
 import { TokenIssuer } from "../testing/token-issuer.ts";
-import { statusPage } from "./status-page.ts";
+import { statusPage, webPageReason } from "./status-page.ts";
 
 let store: Store;
 let address: string;
@@ -118,6 +118,30 @@ test("without trust in loopback, a token with the right is accepted as password"
   expect((await as(issuer.issue())).status).toBe(403);
   expect((await as(issuer.issue({ account: "ops:ann" }))).status).toBe(200);
 });
+
+test.each([
+  { host: "127.0.0.1:12091", isLocal: true },
+  { host: "[::1]:12091", isLocal: true },
+  { host: "localhost:12091", isLocal: true },
+  { host: "127.0.0.1:12091", origin: "http://127.0.0.1:12091", isLocal: true },
+  // HTTP/1.0 has no host, and no browser sends it.
+  { host: undefined, isLocal: true },
+  { host: "evil.example:12091", isLocal: false },
+  { host: "localhost.evil.example", isLocal: false },
+  { host: "127.0.0.1.evil.example", isLocal: false },
+  { host: "127.0.0.1:12091", origin: "https://evil.example", isLocal: false },
+  { host: "127.0.0.1:12091", origin: "null", isLocal: false },
+  { host: "watcher:12091", isLocal: false },
+  { host: "watcher.kube-system.svc:12091", isCluster: true, isLocal: true },
+  { host: "watcher:12091", isCluster: true, isLocal: true },
+  { host: "10.0.0.7:12091", isCluster: true, isLocal: true },
+  { host: "watcher.svc.evil.example:12091", isCluster: true, isLocal: false },
+])(
+  "a request to $host from $origin, in a cluster: $isCluster, is answered: $isLocal",
+  ({ host, origin, isCluster, isLocal }) => {
+    expect(webPageReason(host, origin, { isCluster }) === undefined).toBe(isLocal);
+  },
+);
 
 test("only its own page can send queries", async () => {
   await serve();

@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { isIP } from "node:net";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { AnswerPage } from "@kpng/process/health/status-server.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { isLoopback, rightsOfConnection, type Trust } from "../identity/client-rights.ts";
-import { webPageReason } from "../identity/refuse-web-page.ts";
 import { checkInspectionRight, joinRights, type Rights } from "../identity/rights.ts";
 import type { TokenChecker } from "../identity/token-checker.ts";
 import { makeConnectHandler } from "../stream/serve/connect-handler.ts";
@@ -111,6 +111,30 @@ function refusalOf(
     const text = `${rawMessage}\n\n${remedy}`;
     return code === Code.Unauthenticated ? [401, text, { "www-authenticate": 'Basic realm="kpng"' }] : [403, text];
   }
+}
+
+/**
+ * Returns why a request seems to come from another web page in a browser; undefined for others. Pure.
+ *
+ * Any page can send requests to loopback, whose clients have rights. With a name of its own that resolves to it (DNS
+ * rebinding), it can also read the answers. Browsers then send that name as `Host`, and the page's `Origin`.
+ * `isCluster` admits names that no page of the internet can have: those without a dot, and those of Services.
+ */
+export function webPageReason(
+  host: string | undefined,
+  origin: string | undefined,
+  { isCluster = false } = {},
+): string | undefined {
+  const name = (host ?? "").replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
+  const isLocal =
+    name === "localhost" || isIP(name) !== 0 || (isCluster && /^[^.]+$|\.(svc|local|internal)\.?$/.test(name));
+  if (host !== undefined && !isLocal) {
+    return `the host "${host}" is not an address of this machine: use localhost or an IP address`;
+  }
+  if (origin !== undefined && origin !== `http://${host}` && origin !== `https://${host}`) {
+    return `pages of "${origin}" may not use this watcher`;
+  }
+  return undefined;
 }
 
 const remedy =
