@@ -3,23 +3,94 @@ import { once } from "node:events";
 import { connect } from "node:http2";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
+import { type Client, createClient } from "@connectrpc/connect";
+import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
-import { node, service } from "@kpng/watcher/testing/build.ts";
-import { beforeEach, describe, expect, test } from "vitest";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { inspection } from "@kpng/watcher/inspect/inspection.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
+import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
+import { addresses, draining, endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
+import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { findBinaries } from "../cluster/binaries.ts";
-import { useInspectedWatcher } from "./inspected-watcher.ts";
+import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
 
 const run = promisify(execFile);
 
-const watcher = useInspectedWatcher();
-const { list, join, applied, change, client, nodeRow } = watcher;
+let store: Store;
+let server: TestServer;
+let subscribers: Subscribers;
+const watches: GrpcJsWatch[] = [];
+
+beforeEach(async () => {
+  store = new Store();
+  subscribers = new Subscribers(new Registry());
+  const proxyNames = proxyNamesOf([]);
+  const moreServices = [inspection({ store, subscribers, proxyNames })];
+  server = await serveStore(store, { subscribers, proxyNames, moreServices });
+});
+afterEach(async () => {
+  for (const each of watches.splice(0)) each.close();
+  await server.stop();
+});
+
+const client = (): Client<typeof InspectService> => createClient(InspectService, dial({ api: server.address }));
+const nodeRow = async (name: string) => (await client().listNodes({ name })).nodes[0];
+
+/** Opens a stream, which is closed after the test. */
+function watch(): GrpcJsWatch {
+  const opened = new GrpcJsWatch(server.address, "local");
+  watches.push(opened);
+  return opened;
+}
+
+/** Acknowledges the current revision. */
+function applied(on: GrpcJsWatch): void {
+  const Timings = { WaitMicros: 1_000n, RenderMicros: 2_000n, CommitMicros: 3_000n };
+  on.send({ Ack: { Applied: BigInt(store.snapshot.revision), Timings } });
+}
+
+/** Subscribes a node and acknowledges its first batch. */
+async function join(name: string): Promise<GrpcJsWatch> {
+  const joined = watch();
+  await joined.ask({ NodeName: name, Features: [Feature.Extended], Subscriber: { Name: "kpng-test", Version: "1" } });
+  applied(joined);
+  joined.send({ NodeName: name, Features: [Feature.Extended] });
+  const states: readonly unknown[] = [ApplyState.CURRENT, ApplyState.UNKNOWN];
+  await expect.poll(async () => states.includes((await nodeRow(name))?.state), { timeout: 30_000 }).toBe(true);
+  return joined;
+}
+
+/** Lists two Services with three endpoints on two of three nodes. */
+function list(): void {
+  store.replace({
+    services: [service(), service({ name: "dns", clusterIPs: addresses("10.96.0.2"), internalTrafficPolicy: "Local" })],
+    slices: [
+      slice([endpoint("10.1.0.1", { podName: "web-1" }), endpoint("10.1.0.2", { podName: "web-2", nodeName: "n2" })]),
+      slice([endpoint("10.1.0.9", { podName: "dns-1", nodeName: "n2" })], { name: "dns-a", serviceName: "dns" }),
+    ],
+    nodes: [node("n1", { podCIDRs: ["10.1.0.0/24"] }), node("n2"), node("n3")],
+  });
+}
+
+/** Makes endpoint `web-2` terminating. */
+function change(): void {
+  const terminating = endpoint("10.1.0.2", { podName: "web-2", nodeName: "n2", conditions: draining });
+  store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.1", { podName: "web-1" }), terminating]) }], {
+    source: "kube",
+    receivedAtMs: Date.now(),
+  });
+}
 
 describe("grpcurl alone answers", () => {
   const grpcurl = async (method: string, request: object = {}): Promise<Record<string, unknown>> => {
     const binaries = await findBinaries(["grpcurl"]);
     if (binaries.kind === "missing") throw new Error(binaries.reason);
-    const args = ["-plaintext", "-d", JSON.stringify(request), watcher.server.address];
+    const args = ["-plaintext", "-d", JSON.stringify(request), server.address];
     const { stdout } = await run(binaries.paths.grpcurl ?? "", [...args, `kpng.inspect.v1.InspectService/${method}`]);
     return JSON.parse(stdout);
   };
@@ -74,8 +145,8 @@ describe("grpcurl alone answers", () => {
     const binaries = await findBinaries(["grpcurl"]);
     const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
     const request = JSON.stringify({ NodeName: "n1", Count: 2 });
-    const watching = run(program, ["-plaintext", "-d", request, watcher.server.address, "localv1.Sets/Watch"]);
-    await expect.poll(() => [...watcher.subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
+    const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
+    await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
     expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.ABSENT, subscriberCount: 0, observerCount: 1 });
     change();
     // The command requested two views and ends when it has them.
@@ -86,19 +157,14 @@ describe("grpcurl alone answers", () => {
   test("the list of services, by reflection", async () => {
     const binaries = await findBinaries(["grpcurl"]);
     const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
-    const described = await run(program, [
-      "-plaintext",
-      watcher.server.address,
-      "describe",
-      "kpng.inspect.v1.InspectService",
-    ]);
+    const described = await run(program, ["-plaintext", server.address, "describe", "kpng.inspect.v1.InspectService"]);
     expect(described.stdout).toContain("rpc Explain");
   });
 });
 
 describe("over Connect, as curl calls", () => {
   const ask = async (method: string, request: object): Promise<[number, Record<string, unknown>]> => {
-    const session = connect(`http://${watcher.server.address}`);
+    const session = connect(`http://${server.address}`);
     const stream = session.request({
       ":method": "POST",
       ":path": `/kpng.inspect.v1.InspectService/${method}`,
@@ -165,9 +231,7 @@ describe("over Connect, as curl calls", () => {
 describe("lists", () => {
   test("come in pages without gaps and duplicates", async () => {
     list();
-    watcher.store.apply(
-      Array.from({ length: 25 }, (_, at) => ({ kind: "put-service", service: service({ name: `s${at}` }) })),
-    );
+    store.apply(Array.from({ length: 25 }, (_, at) => ({ kind: "put-service", service: service({ name: `s${at}` }) })));
     const names: string[] = [];
     for (let pageToken = "", pages = 1; ; pages += 1) {
       const page = await client().listServices({ pageSize: 10, pageToken });
@@ -197,7 +261,7 @@ describe("lists", () => {
 
   test("a page ends early if few of many objects match", async () => {
     const nodes = Array.from({ length: 5_001 }, (_, at) => node(`n${10_000 + at}`));
-    watcher.store.replace({ services: [], slices: [], nodes });
+    store.replace({ services: [], slices: [], nodes });
     const states = [ApplyState.FAILING];
     const first = await client().listNodes({ states });
     expect([first.nodes, first.nextPageToken]).toEqual([[], "n14999"]);
@@ -220,18 +284,18 @@ describe("lists", () => {
 
   test("a node whose last attempt failed on an earlier stream is failing until it acknowledges", async () => {
     list();
-    const watch = watcher.watch();
+    const failing = watch();
     const LastFailure = { Error: "nft refused line 7", AgeMicros: 5_000_000n };
-    await watch.ask({ NodeName: "n1", Features: [Feature.Extended], LastFailure });
+    await failing.ask({ NodeName: "n1", Features: [Feature.Extended], LastFailure });
     expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.FAILING, error: "nft refused line 7" });
-    applied(watch);
+    applied(failing);
     await expect.poll(async () => (await nodeRow("n1"))?.error).toBe("");
   });
 
   test("a subscriber that only observes is listed as such, and does not count as a node", async () => {
     list();
     await join("n1");
-    const observer = watcher.watch();
+    const observer = watch();
     for (const NodeName of ["n1", "made-up"]) {
       await observer.ask({ NodeName, Features: [Feature.Extended], Subscriber: { Name: "viewer", Observes: true } });
       const row = await nodeRow("n1");
@@ -280,5 +344,70 @@ describe("lists", () => {
       true,
     ]);
     expect((await client().listChanges({ sinceRevision: 2n })).changes).toHaveLength(1);
+  });
+});
+
+describe("watches", () => {
+  const open = new AbortController();
+
+  test("start with all objects and continue with changes", async () => {
+    list();
+    const signal = AbortSignal.any([open.signal]);
+    const services = client().watchServices({}, { signal })[Symbol.asyncIterator]();
+    const endpoints = client().watchEndpoints({ namespace: "ns", service: "web" }, { signal })[Symbol.asyncIterator]();
+    expect((await services.next()).value).toMatchObject({ revision: 1n, isComplete: true, deleted: [] });
+    expect((await endpoints.next()).value.endpoints).toHaveLength(2);
+    change();
+    expect((await endpoints.next()).value.endpoints).toMatchObject([{ pod: "web-2", isTerminating: true }]);
+    expect((await services.next()).value.services).toMatchObject([
+      { name: "web", endpoints: { ready: 1, terminating: 1 } },
+    ]);
+    store.apply([
+      { kind: "delete-service", key: "ns/web" },
+      { kind: "delete-slice", key: "ns/web/web-a" },
+    ]);
+    expect((await services.next()).value).toMatchObject({ services: [], deleted: ["ns/web"] });
+    expect((await endpoints.next()).value.deleted).toEqual(["ns/web/web-a/10.1.0.1", "ns/web/web-a/10.1.0.2"]);
+  });
+
+  test("of nodes, subscribers and changes follow acknowledgements", async () => {
+    list();
+    const watchedNodes = client().watchNodes({}, { signal: open.signal })[Symbol.asyncIterator]();
+    const watchedChanges = client()
+      .watchChanges({ sinceRevision: 2n }, { signal: open.signal })
+      [Symbol.asyncIterator]();
+    const subscribers = client().watchSubscribers({}, { signal: open.signal })[Symbol.asyncIterator]();
+    expect((await watchedNodes.next()).value.nodes).toHaveLength(3);
+    expect((await watchedChanges.next()).value).toMatchObject({ changes: [], isComplete: true });
+    expect((await subscribers.next()).value).toMatchObject({ subscribers: [], isComplete: true });
+    const one = await join("n1");
+    expect((await watchedNodes.next()).value.nodes).toMatchObject([{ name: "n1" }]);
+    expect((await subscribers.next()).value.subscribers).toMatchObject([{ node: "n1" }]);
+    change();
+    await one.batch();
+    applied(one);
+    for (let appliedCount = 0; appliedCount === 0; ) {
+      const { changes } = (await watchedChanges.next()).value;
+      expect(changes).toMatchObject([{ revision: 2n }]);
+      appliedCount = changes[0].appliedCount;
+    }
+    const { id } = (await client().listSubscribers({})).subscribers[0] ?? {};
+    one.close();
+    for (;;) {
+      const { deleted } = (await subscribers.next()).value;
+      if (deleted.length === 0) continue;
+      expect(deleted).toEqual([id]);
+      break;
+    }
+    open.abort();
+  });
+
+  test("end when the watcher stops", async () => {
+    list();
+    const watched = client().watchNodes({})[Symbol.asyncIterator]();
+    await watched.next();
+    const ended = expect(watched.next()).rejects.toThrow(/unavailable/);
+    await server.stop();
+    await ended;
   });
 });
