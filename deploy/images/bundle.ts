@@ -1,17 +1,18 @@
-import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type BuildOptions, build } from "esbuild";
 
 /**
- * Bundles the programs, as the images contain them: one file for each program, and a few shared files for code that
- * only some runs need.
+ * Bundles the programs, as the images contain them: one file for each program, and shared files for code that only some
+ * runs need, so that `kpng --version` reads 0.3 MB of 6.
  *
- *     node deploy/images/bundle.ts FOLDER [NODE_MODULES]
+ *     npm run bundle -- [FOLDER [NODE_MODULES]]
  *
- * A bundled program needs only Node.js and that folder, starts without reading hundreds of files, and does not hold a
- * TypeScript compiler in memory. NODE_MODULES has koffi for the architecture of the image; default: this machine's.
+ * A bundled program needs only Node.js 24 and that folder (`dist`), starts without reading hundreds of files, and does
+ * not hold a TypeScript compiler in memory. NODE_MODULES has koffi for the architecture of the image; default: this
+ * machine's.
  */
 
 const traceExporter = "@opentelemetry/exporter-trace-otlp-grpc";
@@ -72,6 +73,7 @@ const mains = {
  */
 async function bundlePrograms(folder: string, nodeModules: string): Promise<void> {
   const { metafile } = await build({ ...bundleOptions, entryPoints: mains, outdir: folder, metafile: true });
+  for (const name of Object.keys(mains)) chmodSync(join(folder, `${name}.mjs`), 0o755);
   const isNeeded = (from: string): boolean => !/\/koffi\/(vendor|lib|doc)$|\.(cc|hh|inc|S|asm)$/.test(from);
   const koffi = ["koffi", ...readdirSync(join(nodeModules, "@koromix")).map((name) => `@koromix/${name}`)];
   for (const name of koffi)
@@ -122,7 +124,6 @@ function readManifest(folder: string): Readonly<Record<"name" | "version" | "lic
 }
 
 if (import.meta.main) {
-  const [folder, nodeModules = join(bundleOptions.absWorkingDir, "node_modules")] = process.argv.slice(2);
-  if (folder === undefined) throw new Error("usage: node deploy/images/bundle.ts FOLDER [NODE_MODULES]");
+  const [folder = "dist", nodeModules = join(bundleOptions.absWorkingDir, "node_modules")] = process.argv.slice(2);
   await bundlePrograms(resolve(folder), resolve(nodeModules));
 }

@@ -9,11 +9,11 @@ vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 const input = resolve("test/fixtures/kpng/input.yaml");
 const services = "service/default/noeps\nservice/default/web\n";
 
-describe("kpng as one file", () => {
+describe("kpng as a folder", () => {
   let folder: string;
   beforeAll(() => {
     folder = mkdtempSync(join(tmpdir(), "kpng-bundle-"));
-    execFileSync(process.execPath, ["deploy/npm/bundle-kpng.ts", join(folder, "kpng.mjs")], { stdio: "pipe" });
+    execFileSync(process.execPath, ["deploy/images/bundle.ts", folder], { stdio: "pipe" });
   });
   afterAll(() => rmSync(folder, { recursive: true }));
 

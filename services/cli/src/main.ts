@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 // The program `kpng`: this file only starts it, so tests can import the commands without running them.
 
 // In a clone, Node.js keeps compiled sources in node_modules: without that, a command takes two seconds. Not in /tmp,
-// where another user could put code that root then runs. A bundle is one file, which compiles fast enough.
+// where another user could put code that root then runs. A bundle compiles fast enough.
 if (import.meta.url.endsWith("/services/cli/src/main.ts")) {
   enableCompileCache(fileURLToPath(new URL("../../../node_modules/.cache/kpng", import.meta.url)));
 }
