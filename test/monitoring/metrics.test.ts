@@ -13,10 +13,7 @@ const queries = [...queriesOfRules(), ...queriesOfDashboard()];
 const always = ["job", "instance", "le"];
 
 /** Metrics of backends that are not scraped: many kernels of test machines have no IPVS, or no right to use BPF. */
-const notScraped = [
-  ...["ipvs", "ebpf"].flatMap((name) => [`kpng_${name}_repairs_total`, `kpng_${name}_drift_checks_total`]),
-  "kpng_ipvs_refused_objects",
-];
+const notScraped = ["kpng_ipvs_refused_objects"];
 
 /** Names of kube-proxy, which existing dashboards query. */
 const asInKubeProxy = [

@@ -73,6 +73,8 @@ const groups: Readonly<Record<string, Register>> = {
   "service-proxy": (registry) => {
     new ProxyMetrics({ registry, families: [] });
     new ClashReport(log, registry);
+    countRepairs(registry, []);
+    registerDriftCheck(registry);
     observeBackend(
       { proxyMode: "any" },
       { healthzBindAddress: "127.0.0.1:0" },
@@ -81,28 +83,14 @@ const groups: Readonly<Record<string, Register>> = {
   },
   iptables: (registry) => {
     observeRules(registry, []);
-    countRepairs("iptables", registry, []);
-    registerDriftCheck("iptables", registry);
-  },
-  nft: (registry) => {
-    countRepairs("nft", registry, []);
-    registerDriftCheck("nft", registry);
   },
   userspace: (registry) => {
     const limit = new TrafficLimit({ total: 0, perService: 0 });
     const counts = { closedFrontends: () => 0, openSockets: () => 0 };
     registerTrafficMetrics(registry, { table: new TrafficTable(), connections: limit, flows: limit, ...counts });
-    countRepairs("userspace", registry, []);
-    registerDriftCheck("userspace", registry);
   },
   ipvs: (registry) => {
     observeRefused(registry, []);
-    countRepairs("ipvs", registry, []);
-    registerDriftCheck("ipvs", registry);
-  },
-  ebpf: (registry) => {
-    countRepairs("ebpf", registry, []);
-    registerDriftCheck("ebpf", registry);
   },
 };
 
@@ -136,8 +124,8 @@ export async function metricsOf(group: string): Promise<readonly ProgramMetric[]
 
 export const metricGroups: readonly string[] = Object.keys(groups);
 
-function registerDriftCheck(name: string, metrics: Registry): void {
+function registerDriftCheck(metrics: Registry): void {
   const rules = { repair: async () => undefined };
   const requests = new SyncRequests();
-  driftCheck({ name, rules, intervalMs: 0, requests, errorDelayMs: 0, log, health: new Health(), metrics });
+  driftCheck({ rules, intervalMs: 0, requests, errorDelayMs: 0, log, health: new Health(), metrics });
 }

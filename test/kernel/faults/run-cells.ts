@@ -104,7 +104,7 @@ async function startBackend(api: string, state: string): Promise<Backend> {
   const ended = task.run(stop.signal);
   const checkCount = async (): Promise<number> => {
     const text = await metrics.metrics();
-    return Number(/^kpng_\w+_drift_checks_total\{result="ok"\} (\d+)/m.exec(text)?.[1] ?? 0);
+    return Number(/^kpng_backend_drift_checks_total\{result="ok"\} (\d+)/m.exec(text)?.[1] ?? 0);
   };
   return {
     proxyHealth,

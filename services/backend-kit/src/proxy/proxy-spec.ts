@@ -17,7 +17,7 @@ import type { FamilyOutcome } from "./rule-sets.ts";
  * this file and `RuleSet`; the rest of this folder is the same for all backends.
  */
 export interface ProxySpec<Change extends RuleChange = RuleChange> {
-  /** Lower-case letters; e.g. "iptables" for `kpng-iptables`, `to-iptables` and `kpng_iptables_repairs_total`. */
+  /** Lower-case letters; e.g. "iptables" for `kpng-iptables` and `to-iptables`. */
   readonly name: string;
   /** KPNG's names of the backend, where they differ. Default: none. */
   readonly aliases?: readonly string[] | undefined;

@@ -251,10 +251,8 @@ test("a check without a view is not counted, because it compared nothing", async
   const settings = readProxySettings({}, true);
   const rules = new RuleSets({ settings, ruleSets: [new MemoryRuleSet()], onOutcome: () => undefined, log });
   const pace = { intervalMs: 30_000, errorDelayMs: 1_000, requests: new SyncRequests() };
-  await driftCheck({ name: "test", rules, log, health: new Health(), metrics, ...pace }).run(
-    new AbortController().signal,
-  );
-  expect(await metrics.metrics()).toContain('kpng_test_drift_checks_total{result="ok"} 0');
+  await driftCheck({ rules, log, health: new Health(), metrics, ...pace }).run(new AbortController().signal);
+  expect(await metrics.metrics()).toContain('kpng_backend_drift_checks_total{result="ok"} 0');
 });
 
 test("a check that fails is reported in health, metrics and log until one succeeds", async () => {
@@ -271,11 +269,11 @@ test("a check that fails is reported in health, metrics and log until one succee
   await rules.sync(view([service("a/web")]), "all", { committing: () => undefined });
   const requests = new SyncRequests();
   const pace = { intervalMs: 30_000, errorDelayMs: 1_000, requests, nowMs: () => 0 };
-  const check = driftCheck({ name: "test", rules, log, health, metrics, ...pace });
+  const check = driftCheck({ rules, log, health, metrics, ...pace });
   ruleSet.failure = new Error("cannot be read");
   await check.run(new AbortController().signal);
   expect(health.parts.get("drift")).toEqual({ isHealthy: false, isReady: true, reason: "cannot be read" });
-  expect(await metrics.metrics()).toContain('kpng_test_drift_checks_total{result="failed"} 1');
+  expect(await metrics.metrics()).toContain('kpng_backend_drift_checks_total{result="failed"} 1');
   expect(lines.filter(({ level }) => level === "error").map(({ msg }) => msg)).toEqual([
     "check of installed rules failed: trying again",
   ]);
@@ -284,5 +282,5 @@ test("a check that fails is reported in health, metrics and log until one succee
   ruleSet.failure = undefined;
   await check.run(new AbortController().signal);
   expect(health.parts.get("drift")).toEqual({ isHealthy: true, isReady: true, reason: "" });
-  expect(await metrics.metrics()).toContain('kpng_test_drift_checks_total{result="ok"} 1');
+  expect(await metrics.metrics()).toContain('kpng_backend_drift_checks_total{result="ok"} 1');
 });

@@ -55,7 +55,7 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
   context.health.setWaiting(name, "not yet synced");
   const { ruleSets, onOutcome, udpListeners } = await proxy.openRuleSets(host);
   const families = ruleSets.map(({ family }) => family);
-  const repairs = countRepairs(name, metrics, ruleSets);
+  const repairs = countRepairs(metrics, ruleSets);
   const rules = new RuleSets({
     settings: host.settings,
     ruleSets,
@@ -91,7 +91,7 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
     name,
     onChanges,
     minIntervalMs,
-    check: checkMs === 0 ? undefined : driftCheck({ ...context, name, rules, intervalMs: checkMs, requests }),
+    check: checkMs === 0 ? undefined : driftCheck({ ...context, rules, intervalMs: checkMs, requests }),
     requests,
     observers: [new ProxyMetrics({ registry: metrics, families })],
     state,
@@ -123,12 +123,11 @@ function servicesOf({ mode, fullReason, touched }: SyncUpdate): ReadonlySet<Serv
  * Exported for the generated reference of the metrics.
  */
 export function countRepairs(
-  name: string,
   registry: Registry,
   ruleSets: readonly { readonly family: Family }[],
 ): (outcome: FamilyOutcome) => void {
   const repairs = new Counter({
-    name: `kpng_${name}_repairs_total`,
+    name: "kpng_backend_repairs_total",
     help: "Repairs of changes that other programs made to our rules",
     labelNames: ["ip_family"] as const,
     registers: [registry],
@@ -159,8 +158,6 @@ function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, cont
 
 /** Options of {@link driftCheck}. */
 interface DriftCheckOptions {
-  /** Name of the backend. */
-  readonly name: string;
   readonly rules: Pick<RuleSets, "repair">;
   /** Time between two checks, in milliseconds. */
   readonly intervalMs: number;
@@ -182,10 +179,10 @@ interface DriftCheckOptions {
  * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff.
  */
 export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
-  const { name, rules, intervalMs, requests, errorDelayMs, log, health, metrics, nowMs = realClock.nowMs } = options;
+  const { rules, intervalMs, requests, errorDelayMs, log, health, metrics, nowMs = realClock.nowMs } = options;
   const backoff = new Backoff({ minMs: Math.min(errorDelayMs, intervalMs), maxMs: intervalMs });
   const checks = new Counter({
-    name: `kpng_${name}_drift_checks_total`,
+    name: "kpng_backend_drift_checks_total",
     help: "Checks of the installed rules for changes by other programs, by result",
     labelNames: ["result"] as const,
     registers: [metrics],
