@@ -133,37 +133,6 @@ describe("a watcher and its backends", () => {
   });
 });
 
-describe("a program on the PATH is a backend", () => {
-  function install(): Record<string, string> {
-    const text = '#!/bin/sh\necho "$@" > "$(dirname "$0")/arguments"\nexec node "$KPNG_JSON" "$@"\n';
-    writeFileSync(at("kpng-mine"), text);
-    chmodSync(at("kpng-mine"), 0o755);
-    return { PATH: `${at("")}:${process.env.PATH}`, KPNG_JSON: resolve(jsonMain) };
-  }
-
-  test("of a watcher elsewhere", async () => {
-    const env = install();
-    await watcher();
-    const backend = kpng(["local", "--api", socket(), "to-mine", "--node-name", "n1", "--once"], env);
-    expect(await backend.ended, backend.stderr()).toBe(0);
-    expect(lines(backend)).toHaveLength(2);
-    expect(readFileSync(at("arguments"), "utf8")).toBe(`--api ${socket()} --node-name n1 --once\n`);
-  });
-
-  test("of a source in the same process", async () => {
-    const env = install();
-    const backend = kpng(["file", "-i", at("state.yaml"), "to-local", "to-mine", "--node-name", "n1", "--once"], env);
-    expect(await backend.ended, backend.stderr()).toBe(0);
-    expect(lines(backend)).toHaveLength(2);
-  });
-
-  test("that does not exist is an error", async () => {
-    const backend = kpng(["local", "to-nothing"]);
-    expect(await backend.ended).toBe(1);
-    expect(backend.stderr()).toContain("no program kpng-nothing is on the PATH");
-  });
-});
-
 const tokenFlags = [...["--listen-tls-key", "key.pem", "--listen-tls-crt", "crt.pem"], ...["--token-audience", "kpng"]];
 
 describe("the command line", () => {
@@ -178,6 +147,7 @@ describe("the command line", () => {
     [["api", "--api", "host:99999", "to-file"], 1, '[BAD_OPTION] --api "host:99999" is not an address'],
     [["local", "--tls-ca", "/nonexistent.pem", "to-json"], 1, "[TLS_FILES] --tls-ca /nonexistent.pem cannot be read"],
     [["file", "to-api", ...tokenFlags], 1, "[BAD_OPTION] --token-audience needs an API server: kpng kube, or kpng api"],
+    [["local", "to-nothing"], 2, "unknown command 'to-nothing'"],
     [["file", "to-nowhere"], 2, "unknown command 'to-nowhere'"],
     [["file", "to-api", "--colour"], 2, "unknown option '--colour'"],
     [["local", "to-json", "--node-name", "x".repeat(254)], 2, "at most 253 characters"],

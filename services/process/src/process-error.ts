@@ -18,7 +18,6 @@ export type ProcessErrorCode =
   | "LISTEN_FAILED"
   | "TLS_FILES"
   | "TOKEN_FILE"
-  | "BACKEND_FAILED"
   | "REQUEST_FAILED"
   | "OUTPUT_FAILED";
 

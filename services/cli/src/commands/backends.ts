@@ -11,7 +11,7 @@ function backend(names: readonly string[], load: () => Promise<BackendCommand>):
   return { words: names.flatMap((name) => [name, `to-${name}`]), load };
 }
 
-/** In the order of the help. A program `kpng-NAME` on the PATH is a backend too, but not in this list. */
+/** In the order of the help. */
 const builtIn: readonly BuiltInBackend[] = [
   backend(["json"], async () => (await import("@kpng/backend-json/json-backend.ts")).jsonBackend),
   backend(["callout"], async () => (await import("@kpng/backend-callout/callout-backend.ts")).calloutBackend),

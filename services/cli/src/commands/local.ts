@@ -3,14 +3,12 @@ import { connectionOptions, followOptions } from "@kpng/backend-kit/backend/back
 import { prepareBackend } from "@kpng/backend-kit/backend/run-backend.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
 import { answersByExitCode } from "@kpng/process/run/run-process.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { Command } from "commander";
 import { readApiClient } from "../context/api-client.ts";
 import { type Options, withContext } from "../context/command-context.ts";
 import { withPlainErrors } from "../inspect/query/client.ts";
-import { externalBackend } from "../sink/sinks.ts";
 
 /**
  * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the state of the cluster;
@@ -23,8 +21,6 @@ export function makeLocal(backends: readonly BackendCommand[], signal: AbortSign
   ]).addHelpText(
     "after",
     `
-A program kpng-NAME on the PATH can be run as to-NAME.
-
 Examples:
   kpng local --api watcher.kube-system:12090 to-json --node-name n1
   kpng local --api unix:///run/kpng.sock to-callout --callout ./rules.sh
@@ -44,12 +40,6 @@ Examples:
     if (backend.isQuestion !== undefined) answersByExitCode(command, backend.isQuestion);
     local.addCommand(command);
   }
-  addExternalBackends(local, async (name, args, options) => {
-    const { tlsKey: key, tlsCrt: crt, tlsCa: ca, tokenFile: token } = options;
-    const files = { "--tls-key": key, "--tls-crt": crt, "--tls-ca": ca, "--token-file": token };
-    const client = Object.entries(files).flatMap(([flag, path]) => (path === undefined ? [] : [flag, String(path)]));
-    await externalBackend(name, ["--api", String(options.api), ...client, ...args]).run(signal);
-  });
   return local;
 }
 
@@ -101,22 +91,4 @@ The exit code is 0 if nothing differs, 1 if something differs, and 2 if the comp
     diff.addCommand(answersByExitCode(command, () => true));
   }
   return diff;
-}
-
-/**
- * Makes `command` accept any other `to-NAME`: `run` gets the name and all further arguments, for the program
- * `kpng-NAME` on the PATH. A backend can therefore be installed without a change to `kpng`.
- */
-export function addExternalBackends(
-  command: Command,
-  run: (name: string, args: readonly string[], options: Options) => Promise<void>,
-): void {
-  const any = new Command("*").argument("[arguments...]").allowUnknownOption().helpOption(false);
-  any.action((words: readonly string[], _options: Options, self: Command) => {
-    const [word = "", ...args] = words;
-    if (!/^to-[a-z0-9-]+$/.test(word))
-      throw new ProcessError("BAD_OPTION", `unknown backend "${word}": expected to-NAME`);
-    return run(word.slice("to-".length), args, self.optsWithGlobals());
-  });
-  command.addCommand(any, { hidden: true });
 }

@@ -23,11 +23,10 @@ import { explainCommand } from "../inspect/explain.ts";
 import { nodesCommand } from "../inspect/nodes.ts";
 import { type InspectCommand, showProgress, withRequestErrors } from "../inspect/query/client.ts";
 import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
-import { routesOptions, type SinkCommand, toExternal, toFile, toLocal } from "../sink/sinks.ts";
+import { routesOptions, type SinkCommand, toFile, toLocal } from "../sink/sinks.ts";
 import { toApi } from "../sink/to-api.ts";
 import { proxyNameOption, readProxyNames, type SourceCommand } from "../source/source-command.ts";
 import { makeGroup, makeInspectCommand, type WithTransport } from "./inspect.ts";
-import { addExternalBackends } from "./local.ts";
 
 /**
  * `kpng SOURCE to-api|to-file|to-local|get|explain …`: options of the source are accepted before and after the sink.
@@ -40,11 +39,10 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
     source.examples,
   );
   for (const sink of [toApi, toFile]) command.addCommand(makeSink(source, sink, [], signal));
-  const local = addOptions(new Command("to-local"), [...statusServerOptions, logLevelOption])
-    .description("run a backend for one node in this process")
-    .addHelpText("after", "\nA program kpng-NAME on the PATH can be run as to-NAME.\n");
+  const local = addOptions(new Command("to-local"), [...statusServerOptions, logLevelOption]).description(
+    "run a backend for one node in this process",
+  );
   for (const backend of backends) local.addCommand(makeSink(source, toLocal(backend), ["to-local"], signal));
-  addExternalBackends(local, (name, args, options) => run(source, toExternal(name, args), options, signal));
   command.addCommand(local);
   for (const one of makeInspectSource(source, signal)) command.addCommand(one);
   return command;

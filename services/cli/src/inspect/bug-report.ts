@@ -1,4 +1,4 @@
-import { closeSync, createReadStream, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { closeSync, createReadStream, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { release, tmpdir } from "node:os";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -142,7 +142,10 @@ async function collectWatcher(
   await report.add("subscribers.json", async () => json(SubscriberSchema, subscribers));
   await report.add("findings.txt", async () => formatFindings(findFindings(state, { hasNodes: true })));
   await report.add("recording.jsonl.gz", async () => {
-    await writeRecording(transport, recording, signal);
+    await writeRecording(transport, recording, signal).catch((error: unknown) => {
+      if (!existsSync(recording.path)) throw error;
+      report.addError("recording.jsonl.gz", error);
+    });
     return readFileSync(recording.path);
   });
 }

@@ -1,6 +1,6 @@
-import { closeSync, fchmodSync, fstatSync, openSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { closeSync, fchmodSync, fstatSync, openSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
-import { create, type DescMessage, type JsonValue, type MessageShape, toJson } from "@bufbuild/protobuf";
+import { create, type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
 import { type CallOptions, createClient, type Transport } from "@connectrpc/connect";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
@@ -64,10 +64,8 @@ Examples:
 `,
   run: async (transport, _words, options, signal) => {
     const path = String(options.output);
-    const onWritten = (): void => void process.stderr.write(`recording written to ${path}\n`);
-    const record = { path, node: String(options.node), durationMs: Number(options.for), onWritten };
-    const { failure } = await writeRecording(transport, record, signal);
-    if (failure !== undefined) throw failure;
+    const record = { path, node: String(options.node), durationMs: Number(options.for) };
+    await writeRecording(transport, record, signal, () => process.stderr.write(`recording written to ${path}\n`));
   },
 };
 
@@ -77,33 +75,28 @@ interface RecordOptions {
   readonly node: string;
   /** How long changes are recorded, in milliseconds; 0 for only the state. */
   readonly durationMs: number;
-  /** Called when the file is complete. */
-  readonly onWritten?: (() => void) | undefined;
 }
 
 /**
- * Records a watcher. `kpng record` and `kpng bug-report` call it. If `signal` aborts, a request fails after the state
- * was recorded, or the process exits, the recording ends early and is kept; `failure` is the error of the request.
+ * Records a watcher. If `signal` aborts, or a request fails after the state was recorded, the recording ends early and
+ * is kept. Each complete batch is in the file at once, so that it is not lost if the process is killed. `onKept` is
+ * called when the recording has ended and is kept.
  *
- * Errors, after which no file remains: REQUEST_FAILED if the file cannot be written; those of a request before the
- * state was recorded.
+ * Errors: REQUEST_FAILED if the file cannot be written; those of a request. No file remains of a request that fails
+ * before the state was recorded.
  */
 export async function writeRecording(
   transport: Transport,
-  { path, node, durationMs, onWritten }: RecordOptions,
+  { path, node, durationMs }: RecordOptions,
   signal: AbortSignal,
-): Promise<{ readonly failure: unknown }> {
+  onKept: () => void = () => undefined,
+): Promise<void> {
   const startMs = Date.now();
-  const file = createRecordingFile(path);
+  const file = new RecordingFile(path);
   const client = inspectClient(transport);
-  const writeRows = <D extends DescMessage>(
-    of: RecordedRows,
-    schema: D,
-    messages: readonly MessageShape<D>[],
-  ): void => {
-    const rows = messages.map((message): JsonValue => toJson(schema, message));
-    file.write({ kind: "rows", of, atMs: Date.now() - startMs, rows });
-  };
+  const atMs = (): number => Date.now() - startMs;
+  const writeRows = <D extends DescMessage>(of: RecordedRows, schema: D, messages: readonly MessageShape<D>[]): void =>
+    file.write({ kind: "rows", of, atMs: atMs(), rows: messages.map((message) => toJson(schema, message)) });
   const writeSubscribers = async (call: CallOptions = {}): Promise<void> => {
     const subscribers = await readPages(
       (pageToken) => client.listSubscribers({ node, pageSize, pageToken }, call),
@@ -112,24 +105,18 @@ export async function writeRecording(
     writeRows("subscribers", SubscriberSchema, subscribers);
   };
   let hasState = false;
-  let failure: unknown;
   let hide = (): void => undefined;
-  const endFile = (): void => {
-    if (hasState) file.complete();
-    else file.discard();
-    if (hasState) onWritten?.();
-  };
-  // A second signal ends the process at once (`runProcess`). What was recorded must not be lost then.
-  process.once("exit", endFile);
   try {
     const status = toJson(GetStatusResponseSchema, await client.getStatus({}));
     const recordedBy = `kpng ${packageJson.version}`;
     file.write({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
     await writeSubscribers();
     hide = showProgress(() => `recording changes for ${formatMs(durationMs)}; Ctrl-C ends it early`);
-    await recordOps(transport, durationMs, signal, async (op) => {
-      file.write({ kind: "op", atMs: Date.now() - startMs, op });
-      if (op.Op.case === "Sync") hasState = true;
+    await recordOps(transport, durationMs, signal, (op) => {
+      file.write({ kind: "op", atMs: atMs(), op });
+      if (op.Op.case !== "Sync") return;
+      hasState = true;
+      file.flush();
     });
     hide();
     hide = showProgress(() => "asking for the state at the end; Ctrl-C leaves it out");
@@ -144,14 +131,11 @@ export async function writeRecording(
       const decisions = await readNodeEndpoints(client, { nodeName: node }, call);
       writeRows("node-endpoints", EndpointDecisionSchema, decisions);
     }
-  } catch (error) {
-    failure = error;
+  } finally {
+    hide();
+    file.close(hasState);
+    if (hasState) onKept();
   }
-  hide();
-  process.off("exit", endFile);
-  endFile();
-  if (!hasState) throw failure;
-  return { failure };
 }
 
 /**
@@ -169,7 +153,7 @@ export async function recordOps(
   transport: Transport,
   durationMs: number,
   signal: AbortSignal,
-  onOp: (op: OpItem) => Promise<void>,
+  onOp: (op: OpItem) => void,
 ): Promise<void> {
   const elapsed = new AbortController();
   const timer = setTimeout(() => elapsed.abort(), durationMs);
@@ -190,7 +174,7 @@ export async function recordOps(
   try {
     let hasState = false;
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamEnd.signal })) {
-      await onOp(op);
+      onOp(op);
       if (op.Op.case !== "Sync") continue;
       if (stop.aborted) return;
       if (!hasState) stop.addEventListener("abort", endStream, { once: true });
@@ -208,63 +192,46 @@ export async function recordOps(
 }
 
 /**
- * A recording that is being written. It gets its name only when it is complete. All methods are synchronous, so that a
- * process that must end at once can still complete the file.
- */
-interface RecordingFile {
-  write(line: RecordingLine): void;
-  /** Completes the file and gives it its name, or removes it if it cannot be written. */
-  complete(): void;
-  /** Removes the incomplete file. */
-  discard(): void;
-}
-
-/**
- * Creates a recording at `path` with a suffix, readable only by its owner; compressed if `path` ends in ".gz". Up to
+ * A recording that is being written, readable only by its owner; compressed if its name ends in ".gz". Up to
  * {@link maxPendingLength} characters are held in memory.
  *
- * Errors, also of its methods: REQUEST_FAILED if the file cannot be written.
- *
- * `readRecording` of the watcher reads such files.
+ * Errors: REQUEST_FAILED if the file cannot be written.
  */
-export function createRecordingFile(path: string): RecordingFile {
-  // A rename would replace a device such as /dev/null by a file.
-  if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) {
-    throw new ProcessError("REQUEST_FAILED", `cannot write ${path}: it exists and is not a regular file`);
+class RecordingFile {
+  readonly #path: string;
+  readonly #file: number;
+  #pending = "";
+
+  constructor(path: string) {
+    // A device would be removed with an incomplete recording.
+    if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) {
+      throw new ProcessError("REQUEST_FAILED", `cannot write ${path}: it exists and is not a regular file`);
+    }
+    this.#path = path;
+    this.#file = openPrivateFile(path);
   }
-  const partPath = `${path}.part`;
-  const file = openPrivateFile(partPath);
-  let pending = "";
-  const flush = (): void => {
+
+  write(line: RecordingLine): void {
+    this.#pending += `${formatRecordingLine(line)}\n`;
+    if (this.#pending.length > maxPendingLength) this.flush();
+  }
+
+  flush(): void {
     try {
       // A gzip file may have several members, each compressed on its own.
-      writeFileSync(file, path.endsWith(".gz") ? gzipSync(pending) : pending);
+      writeFileSync(this.#file, this.#path.endsWith(".gz") ? gzipSync(this.#pending) : this.#pending);
     } catch (cause) {
-      throw new ProcessError("REQUEST_FAILED", `cannot write ${partPath}`, { cause });
+      throw new ProcessError("REQUEST_FAILED", `cannot write ${this.#path}`, { cause });
     }
-    pending = "";
-  };
-  const discard = (): void => {
-    closeSync(file);
-    rmSync(partPath, { force: true });
-  };
-  return {
-    write: (line) => {
-      pending += `${formatRecordingLine(line)}\n`;
-      if (pending.length > maxPendingLength) flush();
-    },
-    complete: () => {
-      try {
-        flush();
-      } catch (error) {
-        discard();
-        throw error;
-      }
-      closeSync(file);
-      renameSync(partPath, path);
-    },
-    discard,
-  };
+    this.#pending = "";
+  }
+
+  /** Closes the file; removes it unless it is to be kept. */
+  close(isKept: boolean): void {
+    if (isKept) this.flush();
+    closeSync(this.#file);
+    if (!isKept) rmSync(this.#path, { force: true });
+  }
 }
 
 /** Long enough to compress well; short enough to be compressed within some 20 ms. */

@@ -1,20 +1,13 @@
-import { spawn } from "node:child_process";
-import { accessSync, constants, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import type { AnswerPage } from "@kpng/process/health/status-server.ts";
 import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { runWithMain } from "@kpng/process/task.ts";
 import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";
 import { localTransport } from "@kpng/watcher/stream/serve/routes.ts";
-import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
@@ -105,73 +98,4 @@ export function toLocal(backend: BackendCommand): SinkCommand {
       return { name: task.name, run: (signal) => task.run(signal).finally(() => stop.abort()) };
     },
   };
-}
-
-/**
- * Runs the program kpng-NAME as backend. It connects to this process, on a unix socket that only this user can reach.
- * This is the sink `kpng SOURCE to-local to-NAME` for backends that are not built into `kpng`.
- */
-export function toExternal(name: string, args: readonly string[]): SinkCommand {
-  return {
-    name: `to-${name}`,
-    description: `run kpng-${name}`,
-    examples: "",
-    options: [],
-    make: (_options, store, context) => {
-      const folder = mkdtempSync(join(tmpdir(), "kpng-"));
-      const address = `unix://${join(folder, "api.sock")}`;
-      const backend = externalBackend(name, ["--api", address, ...args]);
-      const serve = (onListening: () => void): Task =>
-        serveTask({ ...routesOptions([], store, context), listen: [address], log: context.log, onListening });
-      const run = async (signal: AbortSignal): Promise<void> => {
-        const open = Promise.withResolvers<void>();
-        const main: Task = { name: backend.name, run: (stop) => open.promise.then(() => backend.run(stop)) };
-        try {
-          await runWithMain(main, [serve(open.resolve)], signal);
-        } finally {
-          rmSync(folder, { recursive: true, force: true });
-        }
-      };
-      return { name: backend.name, run };
-    },
-  };
-}
-
-/**
- * A task that runs a backend which is not built into `kpng`: the program `kpng-NAME`. The task ends when the program
- * exits, and sends it SIGTERM when its signal aborts.
- *
- * Errors: BAD_OPTION if no such program is on the PATH; of the task: BACKEND_FAILED if the program fails.
- */
-export function externalBackend(name: string, args: readonly string[]): Task {
-  const program = findProgram(`kpng-${name}`);
-  return { name: `backend/${name}`, run: (signal) => runProgram(program, args, signal) };
-}
-
-async function runProgram(program: string, args: readonly string[], signal: AbortSignal): Promise<void> {
-  const child = spawn(program, args, { stdio: "inherit" });
-  const stop = (): void => void child.kill("SIGTERM");
-  signal.addEventListener("abort", stop, { once: true });
-  const outcome = await new Promise<string>((resolve) => {
-    child.once("error", (error) => resolve(error.message));
-    child.once("exit", (code, signalName) => resolve(code === 0 ? "" : (signalName ?? `exit status ${code}`)));
-  });
-  signal.removeEventListener("abort", stop);
-  if (outcome !== "" && !signal.aborted) throw new ProcessError("BACKEND_FAILED", `${program}: ${outcome}`);
-}
-
-function findProgram(name: string): string {
-  for (const folder of (process.env.PATH ?? "").split(delimiter)) {
-    const path = join(folder, name);
-    try {
-      accessSync(path, constants.X_OK);
-      return path;
-    } catch {
-      // The next folder may have it.
-    }
-  }
-  throw new ProcessError(
-    "BAD_OPTION",
-    `backend to-${name.slice("kpng-".length)} not found: it is not built in, and no program ${name} is on the PATH`,
-  );
 }
