@@ -1,3 +1,4 @@
+// The library needs this module, and does not import it.
 import "reflect-metadata";
 import { createPrivateKey, KeyObject, X509Certificate as NodeCertificate, webcrypto } from "node:crypto";
 import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -18,8 +19,6 @@ import {
   X509Certificate,
   X509CertificateGenerator,
 } from "@peculiar/x509";
-
-// The library needs this module, and does not import it.
 
 /** A private key and its certificate, both as PEM. */
 export interface PemPair {
@@ -56,13 +55,8 @@ const slackMs = 3_600_000;
 
 cryptoProvider.set(webcrypto);
 
-/**
- * Makes a CA with a new key, for `openAuthority`. It cannot sign further CAs.
- *
- * The library takes a tenth of a second to load, so `kpng certificates` imports this file only when it issues a
- * certificate.
- */
-export async function createAuthority(now: Date): Promise<PemPair> {
+/** Makes a CA with a new key. It cannot sign further CAs. */
+async function createAuthority(now: Date): Promise<PemPair> {
   const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
   const certificate = await X509CertificateGenerator.createSelfSigned({
     name: [{ CN: ["kpng CA"] }],
@@ -79,10 +73,7 @@ export async function createAuthority(now: Date): Promise<PemPair> {
   return pairOf(keys.privateKey, certificate);
 }
 
-/**
- * Issues a certificate with a new key. `authority` is a CA that {@link createAuthority} made. Called by `kpng
- * certificates`.
- */
+/** Issues a certificate with a new key. `authority` is a CA that {@link openAuthority} returned. */
 export async function issueCertificate(
   authority: PemPair,
   { commonName, names, usage, days }: CertificateRequest,

@@ -6,7 +6,7 @@ import { Command, InvalidArgumentError } from "commander";
 import { stringify } from "yaml";
 import type { CertificateRequest, PemPair, SubjectName } from "../certificates/issue.ts";
 import type { Options } from "../context/command-context.ts";
-import { withPlainErrors } from "../inspect/query/client.ts";
+import { withPlainErrors } from "../inspect/client.ts";
 
 const issueOptions: readonly OptionSpec[] = [
   {

@@ -1,21 +1,25 @@
 import type { Transport } from "@connectrpc/connect";
 import { addOptions, type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
 import { Command } from "commander";
-import { dialRemote, remoteOptions } from "../context/api-client.ts";
 import type { Options } from "../context/command-context.ts";
-import { makeAnalyze } from "../inspect/analyze.ts";
-import { backendCommand, rulesCommand } from "../inspect/backend.ts";
+import { dialRemote, remoteOptions } from "../context/command-context.ts";
 import { bugReportCommand } from "../inspect/bug-report.ts";
-import { changesCommand } from "../inspect/changes.ts";
+import { changesCommand, traceCommand } from "../inspect/changes.ts";
+import { type InspectCommand, progressTransport, withPlainErrors, withRequestErrors } from "../inspect/client.ts";
 import { describeEndpointCommand, endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
-import { describeNodeCommand, nodesCommand, subscribersCommand } from "../inspect/nodes.ts";
-import { type InspectCommand, progressTransport, withPlainErrors, withRequestErrors } from "../inspect/query/client.ts";
+import { makeAnalyze } from "../inspect/findings.ts";
+import {
+  backendCommand,
+  describeNodeCommand,
+  nodesCommand,
+  rulesCommand,
+  subscribersCommand,
+} from "../inspect/nodes.ts";
 import { recordCommand } from "../inspect/record.ts";
 import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
 import { statusCommand } from "../inspect/status.ts";
 import { topCommand } from "../inspect/top.ts";
-import { traceCommand } from "../inspect/trace.ts";
 
 /** `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: query a remote watcher or a backend. */
 export function makeInspect(name: string, signal: AbortSignal): Command {
@@ -56,14 +60,12 @@ const proxyNameFilter: OptionSpec = {
 
 /**
  * How an inspect command reaches its watcher: it connects as the options say, passes the transport to `work`, and
- * disconnects. `inspect.ts` (a remote watcher) and `inspect-source.ts` (a watcher in this process) each have such a
- * function, and make their commands with the functions of this file, which is separate for that reason.
+ * disconnects.
  */
 export type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
 
 /**
- * Turns an inspect command into a command of commander. `path` is how a user calls it, for its examples. The queries
- * themselves are in `inspect/`.
+ * Turns an inspect command into a command of commander. `path` is how a user calls it, for its examples.
  */
 export function makeInspectCommand(
   { name, aliases = [], argument, parseArgument, description, options, examples, run }: InspectCommand,

@@ -6,9 +6,8 @@ import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/o
 import { answersByExitCode } from "@kpng/process/run/run-process.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { Command } from "commander";
-import { readApiClient } from "../context/api-client.ts";
-import { type Options, withContext } from "../context/command-context.ts";
-import { withPlainErrors } from "../inspect/query/client.ts";
+import { type Options, readApiClient, withContext } from "../context/command-context.ts";
+import { withPlainErrors } from "../inspect/client.ts";
 
 /**
  * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the state of the cluster;

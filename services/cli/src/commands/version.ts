@@ -2,10 +2,10 @@ import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
 import { formatVersion } from "@kpng/process/run/run-process.ts";
 import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
-import { dialRemote, remoteOptions } from "../context/api-client.ts";
 import type { Options } from "../context/command-context.ts";
+import { dialRemote, remoteOptions } from "../context/command-context.ts";
+import { inspectClient } from "../inspect/client.ts";
 import { oneLine } from "../inspect/print/text.ts";
-import { inspectClient } from "../inspect/query/client.ts";
 
 const versionText = formatVersion("kpng", packageJson.version);
 

@@ -1,4 +1,13 @@
-import { closeSync, createReadStream, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  createReadStream,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { release, tmpdir } from "node:os";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -17,10 +26,9 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { parseDurationMs, parseNodeName, parseNonEmptyText, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import packageJson from "../../package.json" with { type: "json" };
-import { formatFindings } from "./analyze.ts";
-import { findFindings, readWatcherState } from "./find-findings.ts";
+import { type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
+import { findFindings, formatFindings, readWatcherState } from "./findings.ts";
 import { oneLine } from "./print/text.ts";
-import { type InspectCommand, inspectClient, pageSize, readPages } from "./query/client.ts";
 import { openPrivateFile, writeRecording } from "./record.ts";
 
 /**

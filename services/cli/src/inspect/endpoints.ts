@@ -2,11 +2,6 @@ import { type Endpoint, EndpointSchema, Protocol } from "@kpng/model/gen/kpng/in
 import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { parseNodeName } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { runList, warnEmpty, watchOption } from "./list.ts";
-import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
-import type { TableSpec } from "./print/table.ts";
-import { formatFields, formatSection } from "./print/table.ts";
-import { formatProtocol, terminalText } from "./print/text.ts";
 import {
   type InspectClient,
   type InspectCommand,
@@ -14,21 +9,24 @@ import {
   pageSize,
   readNodeEndpoints,
   readPages,
-} from "./query/client.ts";
+} from "./client.ts";
 import {
   allNamespacesOption,
   namespaceOption,
   nodeFilterOption,
   parseFilter,
   readProxyName,
+  runList,
   serviceFilterOption,
   splitService,
-} from "./query/filters.ts";
+  warnEmpty,
+  watchOption,
+} from "./list.ts";
+import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
+import type { TableSpec } from "./print/text.ts";
+import { formatFields, formatProtocol, formatSection, terminalText } from "./print/text.ts";
 
-/**
- * Columns for endpoints of EndpointSlices. `kpng get endpoints`, `kpng describe service` and `kpng describe node` print
- * them.
- */
+/** Columns for endpoints of EndpointSlices. */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
   schema: EndpointSchema,
   columns: [
@@ -63,10 +61,7 @@ export function formatState({ isReady, isServing, isTerminating }: Endpoint): st
   return "not ready";
 }
 
-/**
- * Columns for endpoints as one node uses them, with the reason why it uses each or not. `kpng get view`, `kpng explain`
- * and `kpng describe endpoint` print them.
- */
+/** Columns for endpoints as one node uses them, with the reason why it uses each or not. */
 export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
   schema: EndpointDecisionSchema,
   columns: [

@@ -4,7 +4,9 @@ import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpn
 import { type OptionSpec, parseNodeName, parseNonEmptyText, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
+import { type InspectClient, type InspectCommand, inspectClient, warnUnknownNode } from "./client.ts";
 import { decisionTable } from "./endpoints.ts";
+import { readProxyName } from "./list.ts";
 import {
   isTable,
   type OutputOptions,
@@ -13,10 +15,7 @@ import {
   printRows,
   readOutputOptions,
 } from "./print/output.ts";
-import { type Column, formatTable } from "./print/table.ts";
-import { formatEnum, formatProtocol } from "./print/text.ts";
-import { type InspectClient, type InspectCommand, inspectClient, warnUnknownNode } from "./query/client.ts";
-import { readProxyName } from "./query/filters.ts";
+import { type Column, formatEnum, formatProtocol, formatTable } from "./print/text.ts";
 
 const sourceNames: ReadonlyMap<string, SourceKind> = new Map([
   ["pod", SourceKind.POD],

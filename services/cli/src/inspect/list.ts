@@ -1,19 +1,13 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
-import type { OptionSpec } from "@kpng/process/options.ts";
+import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { type OptionSpec, parseNodeName, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
+import { type InspectClient, type InspectCommand, inspectClient, keepAsking, pageSize, readPages } from "./client.ts";
 import { printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
-import type { TableSpec } from "./print/table.ts";
-import {
-  type InspectClient,
-  type InspectCommand,
-  inspectClient,
-  keepAsking,
-  pageSize,
-  readPages,
-} from "./query/client.ts";
-import { labelsOf, RowSelection } from "./query/filters.ts";
+import type { TableSpec } from "./print/text.ts";
 
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
 interface List<D extends DescMessage, F, P, W> {
@@ -35,8 +29,6 @@ interface List<D extends DescMessage, F, P, W> {
 
 /**
  * Makes the action of a list command: prints the rows once, or the rows and their changes with `--watch`.
- *
- * The commands `changes`, `endpoints`, `nodes`, `services` and `subscribers` of this folder call it.
  *
  * Errors of the action: REQUEST_FAILED if a name matches no row; the rows of the other names are printed.
  */
@@ -103,3 +95,241 @@ function warnNoLabels(noun: string): void {
 
 /** The option of every list that can be watched. */
 export const watchOption: OptionSpec = { flags: "-w, --watch", description: "after the list, print changes" };
+
+/**
+ * Accepts the value of a filter, such as `--namespace`, unless it is empty. An empty filter would select everything,
+ * which is a surprise if a script passes an unset variable.
+ */
+export function parseFilter(text: string): string {
+  if (text.trim() === "") throw new InvalidArgumentError("the value is empty; omit it to select all");
+  return text;
+}
+
+/** Accepts `name` or `namespace/name`. */
+export function parseServiceName(text: string): string {
+  parseFilter(text);
+  const [service = "", port] = text.split(":");
+  if (port !== undefined)
+    throw new InvalidArgumentError(
+      `a port is part of a packet: kpng explain --node NODE ${text}; here write ${service}`,
+    );
+  if (/^[^/\s]+(\/[^/\s]+)?$/.test(text)) return text;
+  throw new InvalidArgumentError("expected a Service as name or namespace/name");
+}
+
+/** Accepts `namespace/name`. */
+export function parseServiceKey(text: string): string {
+  if (/^[^/\s]+\/[^/\s]+$/.test(text)) return text;
+  throw new InvalidArgumentError("expected a Service as namespace/name");
+}
+
+/** Option that selects the rows of one namespace. */
+export const namespaceOption: OptionSpec = {
+  flags: "-n, --namespace <name>",
+  description: "only this namespace (default: all)",
+  default: "",
+  parse: (text) => {
+    parseFilter(text);
+    if (/^[^/\s]+$/.test(text)) return text;
+    throw new InvalidArgumentError('expected the name of a namespace, without "/"');
+  },
+};
+
+/** Option that selects the rows of all namespaces, which is the default. People who know kubectl type it. */
+export const allNamespacesOption: OptionSpec = {
+  flags: "-A, --all-namespaces",
+  description: "all namespaces: the default",
+};
+
+/** Option that selects the rows of one Service. */
+export const serviceFilterOption: OptionSpec = {
+  flags: "--service <name>",
+  description: "only this Service: name or namespace/name",
+  default: "",
+  parse: parseServiceName,
+};
+
+/** Option that selects the rows of one node. */
+export const nodeFilterOption: OptionSpec = {
+  flags: "--node <name>",
+  description: "only this node",
+  default: "",
+  parse: parseNodeName,
+};
+
+/** Option that limits how many changes are printed. */
+export const limitOption: OptionSpec = {
+  flags: "--limit <count>",
+  description: "maximum number of changes, newest first",
+  default: 20,
+  parse: parseWholeNumber("--limit", 1, 1_000),
+};
+
+/**
+ * Combines the argument that `parseServiceName` accepted, if there is one, with `--namespace`.
+ *
+ * Errors: BAD_OPTION if they name different namespaces, or with `--namespace` and `--all-namespaces`.
+ */
+export function splitName(argument: string | undefined, options: Options): { namespace: string; name: string } {
+  const [first = "", second] = (argument ?? "").split("/");
+  const namespace = String(options.namespace ?? "");
+  if (options.allNamespaces === true && namespace !== "")
+    throw new ProcessError("BAD_OPTION", `--namespace "${namespace}" and --all-namespaces exclude each other`);
+  if (second === undefined) return { namespace, name: first };
+  if (namespace === "" || namespace === first) return { namespace: first, name: second };
+  throw new ProcessError("BAD_OPTION", `"${argument}" and --namespace "${namespace}" name different namespaces`);
+}
+
+/** Combines `--service` with `--namespace`. Errors: BAD_OPTION, as {@link splitName}. */
+export function splitService(options: Options): { namespace: string; service: string } {
+  const { namespace, name } = splitName(String(options.service ?? ""), options);
+  return { namespace, service: name };
+}
+
+/** The value of `--service-proxy-name`; "" in `kpng SOURCE …`, where it is a list, which the watcher applies. */
+export function readProxyName({ serviceProxyName }: Options): string {
+  return typeof serviceProxyName === "string" ? serviceProxyName : "";
+}
+
+/** True if an object with these labels is selected. */
+type LabelSelector = (labels: Readonly<Record<string, string>>) => boolean;
+
+/** `-l`, for rows that have labels. */
+export const labelSelectorOption: OptionSpec = {
+  flags: "-l, --selector <labels>",
+  description: "only objects with these labels, as in kubectl: a=b, a!=b, a, !a, a in (b,c), a notin (b,c)",
+  parse: (text) => {
+    parseLabelSelector(text);
+    return text;
+  },
+};
+
+const name = "[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?";
+const value = "(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?";
+const setCondition = new RegExp(String.raw`^(${name})\s+(in|notin)\s*\(([^()]*)\)$`);
+const equalCondition = new RegExp(`^(${name})\\s*(==|=|!=)\\s*(${value})$`);
+const presence = new RegExp(String.raw`^(!?)\s*(${name})$`);
+
+/**
+ * Parses a label selector as kubectl does. An object without the label matches `a!=b` and `a notin (b)`.
+ *
+ * Errors: InvalidArgumentError, with the part that is invalid. Source: k8s.io/apimachinery `labels.Parse`.
+ */
+export function parseLabelSelector(text: string): LabelSelector {
+  // Commas inside parentheses separate values.
+  const conditions = text.split(/,(?![^(]*\))/).map((part) => parseLabelCondition(part.trim()));
+  return (labels) => conditions.every((condition) => condition(labels));
+}
+
+function parseLabelCondition(text: string): LabelSelector {
+  const [, setName, how, list] = setCondition.exec(text) ?? [];
+  if (setName !== undefined) {
+    const values = new Set((list ?? "").split(",").map((one) => one.trim()));
+    return (labels) => isIn(values, labels[setName]) === (how === "in");
+  }
+  const [, equalName, operator, wanted = ""] = equalCondition.exec(text) ?? [];
+  if (equalName !== undefined) return (labels) => (labels[equalName] === wanted) === (operator !== "!=");
+  const [, not, label] = presence.exec(text) ?? [];
+  if (label !== undefined) return (labels) => Object.hasOwn(labels, label) === (not === "");
+  throw new InvalidArgumentError(
+    `"${text}" is not a label selector: write a=b, a!=b, a, !a, a in (b,c) or a notin (b)`,
+  );
+}
+
+function isIn(values: ReadonlySet<string>, text: string | undefined): boolean {
+  return text !== undefined && values.has(text);
+}
+
+/**
+ * Selects rows by `--selector`. The watcher sends all rows, because it does not know labels of a request.
+ */
+export class RowSelection<T extends object> {
+  readonly #selector: LabelSelector | undefined;
+  /** Keys of the rows that a watch has shown; empty without a selection. */
+  readonly #shown = new Set<string>();
+
+  constructor({ selector }: Options) {
+    this.#selector = selector === undefined ? undefined : parseLabelSelector(String(selector));
+  }
+
+  get isAll(): boolean {
+    return this.#selector === undefined;
+  }
+
+  keep(rows: readonly T[]): readonly T[] {
+    const selector = this.#selector;
+    return selector === undefined ? rows : rows.filter((row) => selector(labelsOf(row)));
+  }
+
+  /** Selects from a message of a watch. A row that no longer matches counts as deleted. */
+  follow(
+    rows: readonly T[],
+    deleted: readonly string[],
+    keyOf: (row: T) => string,
+  ): { readonly rows: readonly T[]; readonly deleted: readonly string[] } {
+    if (this.isAll) return { rows, deleted };
+    const kept = this.keep(rows);
+    const keptKeys = new Set(kept.map(keyOf));
+    const gone = [...deleted, ...rows.map(keyOf).filter((key) => !keptKeys.has(key))];
+    const wereShown = gone.filter((key) => this.#shown.delete(key));
+    for (const key of keptKeys) this.#shown.add(key);
+    return { rows: kept, deleted: wereShown };
+  }
+}
+
+/** Returns the labels of a row; none for rows of a kind without labels. */
+export function labelsOf(row: object): Readonly<Record<string, string>> {
+  return "labels" in row ? (row.labels as Readonly<Record<string, string>>) : {};
+}
+
+const stateNames: ReadonlyMap<string, ApplyState> = new Map([
+  ["current", ApplyState.CURRENT],
+  ["received", ApplyState.RECEIVED],
+  ["behind", ApplyState.BEHIND],
+  ["failing", ApplyState.FAILING],
+  ["absent", ApplyState.ABSENT],
+  ["unknown", ApplyState.UNKNOWN],
+]);
+
+const stateWords = "current, received, behind, failing, absent or unknown";
+
+const stateOption = repeatable("--state <state>", `only this state: ${stateWords}`);
+
+/** Options that select nodes and subscribers by the revision that they have applied. */
+export const applyFilterOptions: readonly OptionSpec[] = [
+  {
+    flags: "--not-applied <revision>",
+    description: "only if this revision is not applied",
+    default: 0,
+    parse: parseWholeNumber("--not-applied", 1, Number.MAX_SAFE_INTEGER),
+  },
+  {
+    ...stateOption,
+    parse: (text, previous) => {
+      parseFilter(text);
+      const wrong = text.split(",").find((state) => state !== "" && !stateNames.has(state));
+      if (wrong !== undefined) throw new InvalidArgumentError(`unknown state "${wrong}": expected ${stateWords}`);
+      return stateOption.parse?.(text, previous);
+    },
+  },
+];
+
+/**
+ * Refuses a revision of `--not-applied` that the watcher has not reached: every node would seem to lack it. Revisions
+ * count from 1 in each run of a watcher, so it is probably one of an earlier run. Errors: BAD_OPTION.
+ */
+export async function checkRevision(client: InspectClient, { notApplied }: Options): Promise<void> {
+  if (Number(notApplied) === 0) return;
+  const { revision } = await client.getStatus({});
+  if (BigInt(Number(notApplied)) <= revision) return;
+  const limit = `the watcher is at revision ${revision}, counted from its start`;
+  throw new ProcessError("BAD_OPTION", `--not-applied ${notApplied} does not exist yet: ${limit}`);
+}
+
+/** The values of {@link applyFilterOptions}, as fields of a request. */
+export function applyFilterOf(options: Options): { notAppliedRevision: bigint; states: ApplyState[] } {
+  return {
+    notAppliedRevision: BigInt(Number(options.notApplied)),
+    states: (options.state as readonly string[]).flatMap((name) => stateNames.get(name) ?? []),
+  };
+}

@@ -13,15 +13,8 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { formatRecordingLine, type RecordedRows, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
 import packageJson from "../../package.json" with { type: "json" };
+import { type InspectCommand, inspectClient, pageSize, readNodeEndpoints, readPages, showProgress } from "./client.ts";
 import { formatMs } from "./print/text.ts";
-import {
-  type InspectCommand,
-  inspectClient,
-  pageSize,
-  readNodeEndpoints,
-  readPages,
-  showProgress,
-} from "./query/client.ts";
 
 /**
  * `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. `kpng replay` serves a

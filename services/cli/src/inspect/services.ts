@@ -7,23 +7,32 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { changeTable } from "./changes.ts";
+import { type InspectClient, type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
-import { findFindings, readWatcherState, type WatcherState } from "./find-findings.ts";
-import { runList, watchOption } from "./list.ts";
-import { outputOptions } from "./print/output.ts";
-import type { TableSpec } from "./print/table.ts";
-import { formatFields, formatList, formatSection } from "./print/table.ts";
-import { formatEnum, formatLabels, formatMs, formatProtocol, terminalText } from "./print/text.ts";
-import { type InspectClient, type InspectCommand, inspectClient, pageSize, readPages } from "./query/client.ts";
+import { findFindings, readWatcherState, type WatcherState } from "./findings.ts";
 import {
   allNamespacesOption,
   labelSelectorOption,
   namespaceOption,
   parseServiceName,
+  runList,
   splitName,
-} from "./query/filters.ts";
+  watchOption,
+} from "./list.ts";
+import { outputOptions } from "./print/output.ts";
+import type { TableSpec } from "./print/text.ts";
+import {
+  formatEnum,
+  formatFields,
+  formatLabels,
+  formatList,
+  formatMs,
+  formatProtocol,
+  formatSection,
+  terminalText,
+} from "./print/text.ts";
 
-/** Columns for Services, with the number of their endpoints. `kpng get services` prints them. */
+/** Columns for Services, with the number of their endpoints. */
 export const serviceTable: TableSpec<typeof ServiceSchema> = {
   schema: ServiceSchema,
   nameOf: ({ namespace, name }) => `service/${namespace}/${name}`,

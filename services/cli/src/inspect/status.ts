@@ -1,8 +1,8 @@
 import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { findFindings, readWatcherState, type WatcherState } from "./find-findings.ts";
+import { type InspectCommand, inspectClient } from "./client.ts";
+import { findFindings, readWatcherState, type WatcherState } from "./findings.ts";
 import { formatAge, formatCount, formatEnum, oneLine, terminalText, timestampMs } from "./print/text.ts";
-import { type InspectCommand, inspectClient } from "./query/client.ts";
 
 /**
  * `kpng status`: one screen about a watcher: what it holds, how far its nodes are, which are slowest, what fails, and

@@ -9,10 +9,9 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { changeTable } from "./changes.ts";
+import { type InspectCommand, inspectClient, keepAsking } from "./client.ts";
 import { nodeTable } from "./nodes.ts";
-import { formatTable } from "./print/table.ts";
-import { formatAge, formatCount, formatEnum, terminalText, timestampMs } from "./print/text.ts";
-import { type InspectCommand, inspectClient, keepAsking } from "./query/client.ts";
+import { formatAge, formatCount, formatEnum, formatTable, terminalText, timestampMs } from "./print/text.ts";
 
 const intervalMs = 2_000;
 

@@ -5,7 +5,7 @@ import { clientOptions } from "@kpng/process/credential-files.ts";
 import { parseDurationMs, parseMemory } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
-import { readApiClient } from "../context/api-client.ts";
+import { readApiClient } from "../context/command-context.ts";
 import { connect, kubeOptions } from "./kube.ts";
 import { type SourceCommand, staleOption } from "./source-command.ts";
 

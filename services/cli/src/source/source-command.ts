@@ -6,8 +6,7 @@ import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
 /**
- * A command that reads the objects of the cluster from somewhere: `kpng NAME to-…`. The sources are `kube`, `file`,
- * `api` and `replay`; `makeSource` combines each with every sink.
+ * A command that reads the objects of the cluster from somewhere: `kpng NAME to-…`.
  */
 export interface SourceCommand {
   readonly name: string;
@@ -22,8 +21,7 @@ export interface SourceCommand {
 
 /**
  * Option that selects the Services to serve. A Service names its proxy in the label
- * `service.kubernetes.io/service-proxy-name`. `makeSource` adds the option to every source and not to the sinks, as in
- * KPNG, because it holds for all of them.
+ * `service.kubernetes.io/service-proxy-name`. It is an option of every source and not of the sinks, as in KPNG.
  */
 export const proxyNameOption: OptionSpec = (() => {
   const spec = repeatable(
@@ -39,14 +37,14 @@ export const proxyNameOption: OptionSpec = (() => {
   return { ...spec, parse };
 })();
 
-/** Returns the values of {@link proxyNameOption}, for the source `kube` and the sinks `to-api` and `to-local`. */
+/** Returns the values of {@link proxyNameOption}. */
 export function readProxyNames(options: Options): readonly string[] {
   return options.serviceProxyName as readonly string[];
 }
 
 /**
  * Options that select the labels and annotations to keep; a source drops all others when it decodes an object. Fewer
- * kept labels mean fewer changes to send. The sources `kube` and `file` share these options, hence a file of their own.
+ * kept labels mean fewer changes to send.
  */
 export const keepOptions: readonly OptionSpec[] = [
   repeatable("--with-service-labels <glob>", "glob of the Service labels to keep"),
@@ -72,7 +70,6 @@ export function decodeOptionsOf(options: Options): DecodeOptions {
 
 /**
  * Option of the sources that read from a server: the time without an answer after which the state may be out of date.
- * `kubeCommand` and `apiCommand` share it, hence a file of its own; files and recordings have no server.
  */
 export const staleOption: OptionSpec = {
   flags: "--stale-after <duration>",

@@ -1,11 +1,7 @@
-import type { DescEnum } from "@bufbuild/protobuf";
+import type { DescEnum, DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-
-/**
- * Returns a time in milliseconds since 1970. The functions of this file convert and format the values of messages. The
- * commands of `inspect/` and their tables call them, so that all show a value alike.
- */
+/** Returns a time in milliseconds since 1970. */
 export function timestampMs({ seconds, nanos }: Timestamp): number {
   return Number(seconds) * 1_000 + nanos / 1_000_000;
 }
@@ -93,18 +89,12 @@ const unsafe = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gu;
 /** Line breaks and tabs, which our own output consists of. */
 const layout = /^[\n\t]+$/;
 
-/**
- * Returns the text in one line: each run of unsafe characters becomes a space. The functions of this file are separate
- * from `format.ts`, because they concern texts that another machine chose.
- */
+/** Returns the text in one line: each run of unsafe characters becomes a space. */
 export function oneLine(text: string): string {
   return text.replaceAll(unsafe, " ").trim();
 }
 
-/**
- * Returns text without unsafe characters, except line breaks and tabs. Commands that print answers of a watcher call it
- * for all their output, and `withPlainErrors` for errors.
- */
+/** Returns text without unsafe characters, except line breaks and tabs. */
 export function terminalText(text: string): string {
   return text.replaceAll(unsafe, (run) => (layout.test(run) ? run : run.replaceAll(/[^\n\t]+/g, " ")));
 }
@@ -119,4 +109,79 @@ export function terminalJson(json: string): string {
 /** Whether YAML must write a text in double quotes, which can contain escapes. */
 export function hasUnsafe(text: string): boolean {
   return text.replaceAll(/[\n\t]/g, "").search(unsafe) >= 0;
+}
+
+/** A column of a table. `T` is the type of a row. */
+export interface Column<T> {
+  /** In capitals, as in kubectl. */
+  readonly title: string;
+  /** Text of a row; "" is shown as {@link placeholder}. */
+  readonly cell: (row: T) => string;
+  /** Default "-". */
+  readonly placeholder?: string | undefined;
+  /** Shown only with `-o wide`. */
+  readonly isWide?: boolean | undefined;
+}
+
+/** Columns that show messages of one type as the rows of a table. */
+export interface TableSpec<D extends DescMessage> {
+  readonly schema: D;
+  readonly columns: readonly Column<MessageShape<D>>[];
+  /** Name of a row, for `-o name`: `service/default/web`. Absent if rows have no names. */
+  readonly nameOf?: ((row: MessageShape<D>) => string) | undefined;
+}
+
+const gap = "   ";
+
+/**
+ * Formats rows as kubectl does: left-aligned columns, as wide as their widest cell, with three spaces between them. The
+ * result has no control characters but line breaks.
+ *
+ * `widths` are minimum widths; the call updates them, so that later rows of a watch align with earlier ones.
+ */
+export function formatTable<T>(
+  columns: readonly Column<T>[],
+  rows: readonly T[],
+  hasHeaders: boolean,
+  widths: number[] = [],
+): string {
+  const lines = rows.map((row) => columns.map(({ cell, placeholder = "-" }) => oneLine(cell(row)) || placeholder));
+  if (hasHeaders) lines.unshift(columns.map(({ title }) => oneLine(title)));
+  for (const line of lines) {
+    for (const [index, text] of line.entries()) widths[index] = Math.max(widths[index] ?? 0, text.length);
+  }
+  return lines
+    .map(
+      (line) =>
+        `${line
+          .map((text, index) => text.padEnd(widths[index] ?? 0))
+          .join(gap)
+          .trimEnd()}\n`,
+    )
+    .join("");
+}
+
+/**
+ * Formats fields as `kubectl describe` does: a name and a value a line, values below each other; "<none>" for an empty
+ * value.
+ */
+export function formatFields(fields: readonly (readonly [name: string, value: string])[]): string {
+  const width = Math.max(...fields.map(([name]) => name.length)) + 1;
+  return fields.map(([name, value]) => `${`${name}:`.padEnd(width)}  ${oneLine(value) || "<none>"}\n`).join("");
+}
+
+/** Formats a table below a title, indented; "<none>" instead of an empty one. */
+export function formatSection<D extends DescMessage>(
+  title: string,
+  { columns }: TableSpec<D>,
+  rows: readonly MessageShape<D>[],
+): string {
+  if (rows.length === 0) return `${title}:  <none>\n`;
+  const shown = columns.filter(({ isWide }) => isWide !== true);
+  return `${title}:\n${formatTable(shown, rows, true).replaceAll(/^/gm, "  ").trimEnd()}\n`;
+}
+
+/** Formats a list below a title, indented; "" for an empty list. */
+export function formatList(title: string, lines: readonly string[]): string {
+  return lines.length === 0 ? "" : `${title}:\n${lines.map((line) => `  ${oneLine(line)}\n`).join("")}`;
 }

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { durationFromMs, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type Change, ChangeSchema, ObjectKind } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { expect, test } from "vitest";
-import { formatWaterfall } from "./trace.ts";
+import { formatWaterfall } from "./changes.ts";
 
 const storedMs = Date.UTC(2026, 0, 2, 3, 4, 5, 60);
 

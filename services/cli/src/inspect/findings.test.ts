@@ -4,8 +4,8 @@ import { EndpointSchema, NodeSchema, Protocol, ServiceSchema } from "@kpng/model
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { expect, test } from "vitest";
-import type { WatcherState } from "./find-findings.ts";
-import { findFindings } from "./find-findings.ts";
+import type { WatcherState } from "./findings.ts";
+import { findFindings } from "./findings.ts";
 
 const nowMs = 1_800_000_000_000;
 

@@ -4,9 +4,10 @@ import type { GetStatusResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { type Claimant, compareClaimants } from "@kpng/service-plan/frontend-claims.ts";
-import { formatAge, formatEnum, timestampMs } from "./print/text.ts";
-import { type InspectClient, pageSize, readPages } from "./query/client.ts";
-
+import { InvalidArgumentError } from "commander";
+import { type InspectClient, type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
+import { allNamespacesOption, namespaceOption, splitName } from "./list.ts";
+import { formatAge, formatCount, formatEnum, formatTable, oneLine, terminalJson, timestampMs } from "./print/text.ts";
 /** Something that is probably wrong, and what to do about it. */
 export interface Finding {
   /** "error": traffic is lost, or nodes are not kept up to date. "warning": it may be intended. */
@@ -26,11 +27,8 @@ interface FindOptions {
 
 /**
  * Looks for what commonly goes wrong in a cluster and between a watcher and its nodes. Pure. Errors first, then by
- * subject.
- *
- * `kpng analyze`, `kpng describe service` and `kpng bug-report` print the findings, and `kpng status` counts them. It
- * is separate, so that all of them agree. Only the backend of a node knows about drift of its rules, so drift is not
- * among the findings: `kpng get backend` shows it.
+ * subject. Only the backend of a node knows about drift of its rules, so drift is not among the findings: `kpng get
+ * backend` shows it.
  */
 export function findFindings(state: WatcherState, { hasNodes, nowMs = Date.now() }: FindOptions): readonly Finding[] {
   const findings = [
@@ -226,8 +224,7 @@ export interface WatcherState {
 }
 
 /**
- * Reads the state of a watcher, page by page. The commands that call `findFindings` call it first. The lists may be
- * some revisions apart, as with any two calls.
+ * Reads the state of a watcher, page by page. The lists may be some revisions apart, as with any two calls.
  */
 export async function readWatcherState(client: InspectClient): Promise<WatcherState> {
   const status = await client.getStatus({});
@@ -245,4 +242,61 @@ export async function readWatcherState(client: InspectClient): Promise<WatcherSt
     (page) => page.nodes,
   );
   return { status, services, endpoints, nodes };
+}
+
+/** `kpng analyze`: prints what is probably wrong with a cluster and its nodes, and what to do about it. */
+export function makeAnalyze(hasNodes: boolean): InspectCommand {
+  return {
+    name: "analyze",
+    description: "what is probably wrong, and what to do about it",
+    options: [
+      namespaceOption,
+      allNamespacesOption,
+      {
+        flags: "-o, --output <format>",
+        description: "text or json",
+        default: "text",
+        env: "KPNG_ANALYZE_OUTPUT",
+        parse: (text) => {
+          if (text === "text" || text === "json") return text;
+          throw new InvalidArgumentError("expected text or json");
+        },
+      },
+    ],
+    examples: `
+The exit code is 1 if there is a finding of severity error, and 0 otherwise.
+
+Examples:
+  COMMAND
+  COMMAND -n shop
+  COMMAND -o json | jq '.[] | select(.severity == "error")'
+`,
+    run: async (transport, _words, options) => {
+      const { namespace } = splitName(undefined, options);
+      const all = findFindings(await readWatcherState(inspectClient(transport)), { hasNodes });
+      const findings = all.filter(({ subject }) => namespace === "" || subject.startsWith(`service/${namespace}/`));
+      if (options.output === "json") {
+        process.stdout.write(`${terminalJson(JSON.stringify(findings, undefined, 2))}\n`);
+      } else process.stdout.write(formatFindings(findings));
+      if (findings.some(({ severity }) => severity === "error")) process.exitCode = 1;
+    },
+  };
+}
+
+/** Formats findings as two lines each: the finding, and the remedy below it. Ends with their number. */
+export function formatFindings(findings: readonly Finding[]): string {
+  if (findings.length === 0) return "No findings.\n";
+  const table = formatTable(
+    [
+      { title: "", cell: ({ severity }: Finding) => severity },
+      { title: "", cell: ({ subject }) => subject },
+      { title: "", cell: ({ text }) => text },
+    ],
+    findings,
+    false,
+  );
+  const lines = table.trimEnd().split("\n");
+  const body = lines.map((line, index) => `${line}\n          → ${oneLine(findings[index]?.remedy ?? "")}\n`).join("");
+  const errors = findings.filter(({ severity }) => severity === "error").length;
+  return `${body}\n${formatCount(errors, "error")}, ${formatCount(findings.length - errors, "warning")}\n`;
 }

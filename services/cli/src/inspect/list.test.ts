@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type Node, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { describe, expect, test } from "vitest";
-import { parseLabelSelector, RowSelection } from "./filters.ts";
+import { parseLabelSelector, RowSelection } from "./list.ts";
 
 describe("a label selector as in kubectl", () => {
   const labels = { app: "web", tier: "front", "k8s.io/zone": "za", empty: "" };

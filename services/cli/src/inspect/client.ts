@@ -8,13 +8,11 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import { CodedError, ProcessError } from "@kpng/process/process-error.ts";
 import { failureExitCode } from "@kpng/process/run/run-process.ts";
 import { waitMs } from "@kpng/process/wait.ts";
-import type { Options } from "../../context/command-context.ts";
-import { formatMs, oneLine, terminalText } from "../print/text.ts";
+import type { Options } from "../context/command-context.ts";
+import { formatMs, oneLine, terminalText } from "./print/text.ts";
 
 /**
- * A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`). The files
- * of `inspect/` each export one; `makeInspect` and `makeInspectSource` pass them to `makeInspectCommand`, which makes a
- * command of commander.
+ * A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`).
  */
 export interface InspectCommand {
   readonly name: string;
@@ -31,7 +29,7 @@ export interface InspectCommand {
   run(transport: Transport, words: readonly string[], options: Options, signal: AbortSignal): Promise<void>;
 }
 
-/** Client of a watcher's inspect API. Nearly all commands of `inspect/` send their queries with it. */
+/** Client of a watcher's inspect API. */
 export type InspectClient = Client<typeof InspectService>;
 
 /** Returns a client that sends its calls over this transport. */
@@ -84,7 +82,7 @@ export function warnUnknownNode(nodeName: string): void {
 
 /**
  * Runs `work`; an error of an RPC becomes an error that names the server, with a hint if the cause is known. Ignores
- * errors after `signal` aborted. `makeInspect` and `makeInspectSource` run all queries inside it.
+ * errors after `signal` aborted.
  *
  * Errors: REQUEST_FAILED if a request fails.
  */
@@ -127,9 +125,8 @@ const finalCodes: ReadonlySet<Code> = new Set([
 
 /**
  * Repeats `work` when the watcher goes away, until `signal` aborts or `work` returns true. `work` calls `answered` for
- * each answer. It reports on standard error when the connection is lost, and when it is restored.
- *
- * `kpng get --watch` and `kpng top` call it, because a watcher restarts whenever it is upgraded.
+ * each answer. It reports on standard error when the connection is lost, and when it is restored: a watcher restarts
+ * whenever it is upgraded.
  *
  * Errors: those of `work` before the first answer, and those that another attempt does not change.
  */
@@ -188,10 +185,7 @@ const hints: readonly (readonly [RegExp, string])[] = [
   [/PERMISSION_DENIED|permission_denied/, "docs/threat-model.md lists the rights that a request needs"],
 ];
 
-/**
- * Returns advice for a failed request, by the text of its error; undefined if there is none. `withRequestErrors`,
- * `withPlainErrors` call it.
- */
+/** Returns advice for a failed request, by the text of its error; undefined if there is none. */
 export function requestHint(message: string): string | undefined {
   return hints.find(([pattern]) => pattern.test(message))?.[1];
 }
@@ -221,7 +215,7 @@ export function showProgress(text: () => string): () => void {
 
 /**
  * Returns a transport that shows on a terminal what a command waits for, if an answer of `server` takes longer than a
- * second: a response, or the first message of a stream. `makeInspect` wraps the connections of all queries in it.
+ * second: a response, or the first message of a stream.
  */
 export function progressTransport(transport: Transport, server: string): Transport {
   const show = (method: string): (() => void) => showProgress(() => `waiting for ${server} (${method})`);
@@ -256,7 +250,7 @@ async function* untilFirst<T>(messages: AsyncIterable<T>, onFirst: () => void): 
 
 /**
  * Runs a command that people use at a terminal: it fails with a line of plain text and a hint, where other commands log
- * JSON. The queries (`kpng get`), `kpng diff`, `kpng certificates` call it.
+ * JSON.
  */
 export async function withPlainErrors(work: () => Promise<void>): Promise<void> {
   try {
