@@ -4,18 +4,8 @@ import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { isOnNode } from "../view/choose-endpoints.ts";
 import { namedGroupsFor } from "../view/class-choice.ts";
-import type { MergedEndpoint } from "../view/merge-slices.ts";
 import { type Item, nodeItems } from "./item.ts";
-import {
-  diffItems,
-  findItem,
-  type ItemsDiff,
-  makeServiceItems,
-  noDiff,
-  noServiceItems,
-  type ServiceItems,
-  sortByPath,
-} from "./service-items.ts";
+import { findItem, type ItemsDiff, noDiff, noServiceItems, type ServiceItems, sortByPath } from "./service-items.ts";
 import { serviceAt, serviceStates } from "./service-state.ts";
 import type { ViewTarget } from "./view-target.ts";
 
@@ -62,27 +52,22 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   const { own, items: cache } = state;
   const endpoints = own.byNode.get(node.name) ?? [];
   const shared = state.sharedItems(viewClass);
-  const { items: base, choice, diff } = state.ofClass(viewClass, namedGroupsFor(own, endpoints, node.name));
+  const { choice, diff } = state.ofClass(viewClass, namedGroupsFor(own, endpoints, node.name));
   const uses = choice.usesOfOwn(endpoints, node.name);
-  const variantOf = ({ endpoint }: MergedEndpoint) => ({ isExtended, isOnNode: isOnNode(endpoint, node) });
   const removed: Item[] = [];
   const added: Item[] = [];
   // An own endpoint that the node uses unlike its class has other items, which replace those of the class.
   for (const [index, one] of endpoints.entries()) {
     const inClass = cache.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
-    const items = cache.ofEndpoint(one, uses[index] ?? [], variantOf(one), isKept);
+    const items = cache.ofEndpoint(
+      one,
+      uses[index] ?? [],
+      { isExtended, isOnNode: isOnNode(one.endpoint, node) },
+      isKept,
+    );
     if (items === inClass) continue;
     removed.push(...inClass);
     added.push(...items);
-  }
-  if (hasClashes(base, { removed, added })) {
-    // Endpoints share a path, which only a state file can cause. All of them together decide which one has it.
-    const usesByOwn = new Map(endpoints.map((one, index) => [one, uses[index] ?? []]));
-    const items = state.merged.endpoints.flatMap((one) =>
-      cache.ofEndpoint(one, usesByOwn.get(one) ?? choice.usesOf(one), variantOf(one)),
-    );
-    const received = makeServiceItems([...cache.ofService(choice.portHasEndpoints, isExtended), ...items]);
-    return { shared, ...diffItems(shared.items, received.items) };
   }
   return { shared, ...compose(diff, { removed, added }, shared) };
 }
@@ -100,19 +85,6 @@ function compose(first: ItemsDiff, second: ItemsDiff, shared: ServiceItems): Ite
     removed: sortByPath([...first.removed, ...removed].filter(isChanged)),
     added: sortByPath(added.filter(isChanged)),
   };
-}
-
-/** True if two endpoints have the same path: two of the class, two of the node's own, or one of each. */
-function hasClashes(base: ServiceItems, { removed, added }: ItemsDiff): boolean {
-  if (base.hasClashes) return true;
-  const gone = new Set(removed);
-  const paths = new Set<string>();
-  for (const item of added) {
-    const inClass = findItem(base.items, item.path);
-    if ((inClass !== undefined && !gone.has(inClass)) || paths.has(item.path)) return true;
-    paths.add(item.path);
-  }
-  return false;
 }
 
 /** Returns the item that the node receives at a path. O(log items). */

@@ -3,21 +3,12 @@ import type { Item } from "./item.ts";
 
 /** The items of one Service as a sorted list, from which overlays and differences are computed. */
 export interface ServiceItems {
-  /** Ascending by path; each path occurs once. */
+  /** Ascending by path; each path occurs once, because sources give no two endpoints of a Service the same key. */
   readonly items: readonly Item[];
-  /** True if several endpoints had the same path, so that only one of them is in the list. */
-  readonly hasClashes: boolean;
 }
 
 /** The items of a Service that a view does not include. */
-export const noServiceItems: ServiceItems = { items: [], hasClashes: false };
-
-/** Sorts the items; of several items with the same path, keeps the last. */
-export function makeServiceItems(items: readonly Item[]): ServiceItems {
-  const sorted = sortByPath(items);
-  const kept = sorted.filter((item, index) => item.path !== sorted[index + 1]?.path);
-  return { items: kept, hasClashes: kept.length < sorted.length };
-}
+export const noServiceItems: ServiceItems = { items: [] };
 
 /** Returns the items ascending by path. */
 export function sortByPath(items: readonly Item[]): readonly Item[] {
@@ -35,14 +26,12 @@ export function editItems({ items }: ServiceItems, removed: readonly Item[], add
   const kept = gone.size === 0 ? items : items.filter((item) => !gone.has(item));
   const edited: Item[] = [];
   let from = 0;
-  let hasClashes = false;
   for (const item of fresh) {
     const to = lowerBound(kept.length, (index) => (kept[index]?.path ?? "") < item.path);
     for (; from < to; from += 1) edited.push(kept[from] as Item);
-    hasClashes ||= kept[to]?.path === item.path || edited.at(-1)?.path === item.path;
     edited.push(item);
   }
-  return { items: fresh.length === 0 ? kept : [...edited, ...kept.slice(from)], hasClashes };
+  return { items: fresh.length === 0 ? kept : [...edited, ...kept.slice(from)] };
 }
 
 /** Returns the item at a path. `items` ascend by path. O(log items). */

@@ -12,10 +12,10 @@ import {
   diffItems,
   editItems,
   type ItemsDiff,
-  makeServiceItems,
   noDiff,
   noServiceItems,
   type ServiceItems,
+  sortByPath,
 } from "./service-items.ts";
 import type { ViewClass } from "./view-target.ts";
 
@@ -55,16 +55,20 @@ export class ServiceState {
     const { removed, added } = differingParts(before, this);
     for (const [key, old] of before.#byClass) {
       const { viewClass, isRequested, items, choice } = old;
-      if (!isRequested || viewClass === undefined || items.hasClashes) continue;
+      if (!isRequested || viewClass === undefined) continue;
       const nodeClass = { zone: viewClass.zone, namedGroups: noGroups };
       const next = chooseForClass(this.service, this.merged, nodeClass);
       if (!next.isSame(choice)) continue;
       const variant = { isExtended: viewClass.isExtended, isOnNode: false };
       const gone = removed.flatMap((one) => before.items.ofEndpoint(one, choice.usesOf(one), variant));
       const come = added.flatMap((one) => this.items.ofEndpoint(one, next.usesOf(one), variant));
-      const edited = editItems(items, gone, come);
-      if (edited.hasClashes) continue;
-      this.#byClass.set(key, { items: edited, choice: next, diff: noDiff, viewClass, isRequested: false });
+      this.#byClass.set(key, {
+        items: editItems(items, gone, come),
+        choice: next,
+        diff: noDiff,
+        viewClass,
+        isRequested: false,
+      });
     }
   }
 
@@ -106,7 +110,7 @@ export class ServiceState {
   #makeItems(choice: ClassChoice, isExtended: boolean): ServiceItems {
     const variant = { isExtended, isOnNode: false };
     const endpoints = this.merged.endpoints.flatMap((one) => this.items.ofEndpoint(one, choice.usesOf(one), variant));
-    return makeServiceItems([...this.items.ofService(choice.portHasEndpoints, isExtended), ...endpoints]);
+    return { items: sortByPath([...this.items.ofService(choice.portHasEndpoints, isExtended), ...endpoints]) };
   }
 }
 
@@ -149,7 +153,7 @@ export function changedOwners(
     before.own.hasZoneHints === after.own.hasZoneHints;
   if (isComparable) {
     const [old, now] = [before.ofClass(viewClass, noGroups), after.ofClass(viewClass, noGroups)];
-    if (!old.items.hasClashes && !now.items.hasClashes && now.choice.isSame(old.choice)) {
+    if (now.choice.isSame(old.choice)) {
       const { removed, added } = differingParts(before, after);
       const differing = new Map(removed.map((one) => [one.endpoint, one]));
       for (const one of added) {

@@ -153,11 +153,16 @@ function sliceOf(path: string): string {
   return path.slice(0, path.lastIndexOf("|"));
 }
 
-/** Makes a slice of its endpoints, ordered by path, so that equal items give equal slices in any order of arrival. */
+/**
+ * Makes a slice of its endpoints, ordered by path, so that equal items give equal slices in any order of arrival. An
+ * original KPNG may send a pod twice in a slice named like its Service; its name is then no key.
+ */
 function joinSlice(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): EndpointSlice | undefined {
   const [first, ...others] = [...(slice ?? [])].sort(([a], [b]) => compareText(a, b)).map(([, item]) => item);
   if (first === undefined) return undefined;
-  return { ...first.slice, endpoints: [first, ...others].map(({ endpoint }) => endpoint) };
+  const endpoints = [first, ...others].map(({ endpoint }) => endpoint);
+  const pods = endpoints.map(({ podName }) => podName).filter((name) => name !== "");
+  return { ...first.slice, endpoints, hasPodKeys: first.slice.hasPodKeys && new Set(pods).size === pods.length };
 }
 
 /** Returns the state that changes of an empty one lead to. */

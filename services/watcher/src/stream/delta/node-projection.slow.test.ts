@@ -75,20 +75,23 @@ function randomSlice(serviceName: string, pick: Random) {
   // All endpoints of a slice have hints or, while they change, some of them; all hints are of the same topology.
   const hints = pick("none", "none", "zones", "nodes", "nodes", "mixed");
   const isOf = (kind: string): boolean => hints === kind || (hints === "mixed" && pick(true, false));
+  // In the one slice with the keys of a state file, each pod occurs once.
+  const name = pick("s1", "s2");
+  const hasPodKeys = name === "s1" && pick(true, false);
   const made = Array.from({ length: pick(0, 1, 2, 3, 6) }, (_, index) => {
     const number = index + pick(1, 1, 2);
     const nodeName = pick("n1", "n2", "n3", "");
     return endpoint(pick([`10.1.0.${number}`], [`10.1.0.${number}`], [`10.1.0.${number}`, `fd00::${number}`]), {
       nodeName,
-      // One pod with two endpoints, and two pods with the same name, as a state file may contain.
-      podName: pick("", `p${index}`, `p${index}`, "p0"),
+      // One pod with two endpoints, and two pods with the same name.
+      podName: pick("", `p${index}`, `p${index}`, hasPodKeys ? "" : "p0"),
       ports: pick([httpPort], [httpPort], [httpPort, adminPort], [dnsPort, httpPort], []),
       conditions: pick(ready, ready, ready, draining, starting),
       hintedZones: isOf("zones") ? pick(["z1"], ["z2"], ["z1", "z2"]) : [],
       hintedNodes: isOf("nodes") ? pick([nodeName], ["n1"], ["n1", "n2"], [""]) : [],
     });
   });
-  return slice(made, { serviceName, name: pick("s1", "s2"), hasPodKeys: pick(false, false, true) });
+  return slice(made, { serviceName, name, hasPodKeys });
 }
 
 const requests: readonly NodeViewRequest[] = nodeNames.flatMap((nodeName) => [
