@@ -132,7 +132,7 @@ export async function scrapePrograms(): Promise<Scrapes> {
     await write(stateWith(["b", "c"]));
     await until(
       "the change has been applied everywhere",
-      async () => sumOf(await scrapeHere(0), "kpng_convergence_seconds_count") > 0,
+      async () => sumOf(await scrapeHere(0), "kpng_apply_seconds_count") > 0,
     );
     await until("kpng-iptables has synced again", () => isApplied(2), 60_000, iptablesLog);
     await Promise.all(["livez", "healthz"].map((path) => scrapeNode(10_271, path)));

@@ -86,15 +86,6 @@ describe("a backend", () => {
     expect(Math.min(waitMs, renderMs, commitMs)).toBeGreaterThanOrEqual(0);
   });
 
-  test("is up to date with a revision that does not concern it", async () => {
-    run({ onState: () => undefined });
-    await expect.poll(() => subscriber()?.hasAcknowledged).toBe(true);
-    const sent = subscriber()?.sentRevision;
-    store.apply([{ kind: "put-node", node: node("n2") }]);
-    await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
-    expect(subscriber()?.sentRevision).toBe(sent);
-  });
-
   test("counts as behind while it works, and reports a failure", async () => {
     let release: (() => void) | undefined;
     let isBroken = false;
@@ -156,21 +147,6 @@ describe("a backend", () => {
   });
 });
 
-describe("a slow backend", () => {
-  test("reports a batch as received before it is applied", async () => {
-    let release: (() => void) | undefined;
-    run({
-      onState: () =>
-        new Promise<void>((resolve) => {
-          release = resolve;
-        }),
-    });
-    await expect.poll(() => subscriber()?.receivedRevision, { timeout: 5_000 }).toBe(store.snapshot.revision);
-    expect(subscriber()).toMatchObject({ appliedRevision: 0, hasAcknowledged: false });
-    release?.();
-  });
-});
-
 describe("a request for several batches", () => {
   test("gets that many batches, each as soon as there is a change", async () => {
     const watch = new GrpcJsWatch(server.address, "local");
@@ -190,43 +166,6 @@ describe("a request for several batches", () => {
       watch.send({ NodeName: "n1", Features: [Feature.Extended], Received: BigInt(revision) });
       await watch.batch();
       expect(subscriber()).toMatchObject({ receivedRevision: revision, sentRevision: revision + 1 });
-    } finally {
-      watch.close();
-    }
-  });
-});
-
-describe("an acknowledgement on the wire", () => {
-  test("is read while the stream waits for a change, and requests no batch", async () => {
-    const watch = new GrpcJsWatch(server.address, "local");
-    try {
-      await watch.ask({ NodeName: "n1", Features: [Feature.Extended] });
-      watch.send({ Ack: { Applied: BigInt(store.snapshot.revision) } });
-      await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
-      // No batch is requested, so the change waits.
-      const { revision } = store.snapshot;
-      setAddress("10.1.0.4");
-      watch.send({ Ack: { Applied: BigInt(revision), Failed: BigInt(revision), Error: "late" } });
-      await expect.poll(() => subscriber()?.failure?.error).toBe("late");
-      expect(subscriber()?.sentRevision).toBe(revision);
-      const ops = await watch.ask({ NodeName: "n1", Features: [Feature.Extended] });
-      expect(ops.map(({ Op: op }) => op.case)).toEqual(["Set", "Delete", "Sync"]);
-      watch.send({ NodeName: "n1", Features: [Feature.Extended] });
-      watch.send({ Ack: { Applied: BigInt(store.snapshot.revision) } });
-      await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
-    } finally {
-      watch.close();
-    }
-  });
-
-  test("of a revision that was never sent ends only that stream", async () => {
-    const watch = new GrpcJsWatch(server.address, "local");
-    try {
-      await watch.ask({ NodeName: "n1", Features: [Feature.Extended] });
-      watch.send({ Ack: { Applied: 99n } });
-      watch.send({ NodeName: "n1" });
-      setAddress("10.1.0.5");
-      await expect(watch.next().then(() => watch.next())).rejects.toThrow(/INVALID_ARGUMENT.*Ack names revision 99/);
     } finally {
       watch.close();
     }

@@ -5,7 +5,6 @@ import { viewTargetIn } from "@kpng/watcher/items/view-target.ts";
 import type { ObjectChange } from "@kpng/watcher/source/source.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { viewBuckets } from "@kpng/watcher/stream/delta/resume-view.ts";
-import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { Registry } from "prom-client";
@@ -21,7 +20,6 @@ const store = new Store();
 const registry = new Registry();
 const subscribers = new Subscribers(registry);
 // `kpng to-api` does the same.
-observeConvergence(store, subscribers, registry);
 let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
 /** The changes in progress; see `churn`. */

@@ -26,7 +26,6 @@ export { observeStore } from "./store/store-metrics.ts";
 export type { ServeOptions } from "./stream/serve/call-handler.ts";
 export { type MoreService, makeRoutes, type RoutesOptions } from "./stream/serve/routes.ts";
 export { serveTask } from "./stream/serve/serve.ts";
-export { observeConvergence } from "./stream/session/convergence.ts";
 export { type ProxyNames, proxyNamesOf } from "./stream/session/requests.ts";
 export { Subscribers } from "./stream/session/subscribers.ts";
 export { TraceSends, traceRevisions } from "./trace/traces.ts";

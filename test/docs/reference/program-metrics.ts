@@ -24,9 +24,7 @@ import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/kind-r
 import { observeCurrency } from "@kpng/watcher/store/currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
-import { makeCertificateMetrics } from "@kpng/watcher/stream/serve/reload-tls.ts";
-import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
-import { StartLimits } from "@kpng/watcher/stream/session/start-limits.ts";
+import { makeCertificateExpiry } from "@kpng/watcher/stream/serve/reload-tls.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { Registry } from "prom-client";
 
@@ -41,12 +39,11 @@ const groups: Readonly<Record<string, Register>> = {
     const store = new Store();
     observeStore(store, registry);
     observeCurrency(store, { log, health: new Health(), metrics: registry });
-    observeConvergence(store, new Subscribers(registry), registry);
+    new Subscribers(registry);
     makeConnectionMetrics(registry, () => 0);
     new Refusals(log, registry);
-    new StartLimits({ registry, log });
     makeReviewCounter(registry);
-    makeCertificateMetrics(registry);
+    makeCertificateExpiry(registry);
   },
   kube: (registry) => {
     const metrics = makeSourceMetrics(registry);

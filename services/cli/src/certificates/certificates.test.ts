@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect, createServer, type TLSSocket, type TlsOptions } from "node:tls";
 import { minTlsVersion } from "@kpng/process/credential-files.ts";
-import { rightsOfCertificate } from "@kpng/watcher/identity/client-rights.ts";
+import { rightsOfCertificate } from "@kpng/watcher/identity/rights.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
 import { rightNameOf, servingManifest, subjectNameOf } from "../commands/certificates.ts";

@@ -8,7 +8,6 @@ import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";
 import { localTransport } from "@kpng/watcher/stream/serve/routes.ts";
-import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { TraceSends } from "@kpng/watcher/trace/traces.ts";
@@ -42,7 +41,6 @@ export interface SinkContext extends CommandContext {
 /** Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(context.metrics);
-  observeConvergence(store, subscribers, context.metrics);
   if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
   return {
     store,

@@ -42,13 +42,6 @@ const tokenOptions: readonly OptionSpec[] = [
 
 const connectionOptions: readonly OptionSpec[] = [
   {
-    flags: "--max-waiting-streams <count>",
-    isExpert: true,
-    description:
-      "streams that may wait for their first batch, per kind; further ones are told to retry (default: an eighth of the memory; 0: no limit)",
-    parse: parseWholeNumber("--max-waiting-streams", 0, 1_000_000),
-  },
-  {
     flags: "--max-connection-age <duration>",
     isExpert: true,
     description: "age at which a client is asked to reconnect, so that nodes spread over replicas (0: never)",
@@ -67,13 +60,6 @@ const connectionOptions: readonly OptionSpec[] = [
     isExpert: true,
     description: "maximum number of connections over TCP, fewer than open files (0: half of the memory limit)",
     parse: parseWholeNumber("--max-connections", 0, 1_000_000),
-    default: 0,
-  },
-  {
-    flags: "--max-connections-per-address <count>",
-    isExpert: true,
-    description: "maximum number of connections of one client address over TCP (0: no limit)",
-    parse: parseWholeNumber("--max-connections-per-address", 0, 1_000_000),
     default: 0,
   },
   {
@@ -162,11 +148,9 @@ Examples:
       tokens,
       hasGlobalApi: options.globalv1Api as boolean,
       hasLocalApi: options.localApi as boolean,
-      maxWaiting: options.maxWaitingStreams as number | undefined,
       maxAgeMs: options.maxConnectionAge as number,
       drainMs: options.drainTime as number,
       maxConnections: options.maxConnections as number,
-      maxConnectionsPerAddress: options.maxConnectionsPerAddress as number,
       maxQueries: options.maxQueries as number,
       ...trust,
       registry: context.metrics,

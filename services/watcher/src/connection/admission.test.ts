@@ -25,7 +25,13 @@ test.each<{ readonly url: string; readonly rights: Rights; readonly expected: Ca
   expect(classOf(url, rights)).toBe(expected);
 });
 
-const limitsOf = (limits: ClientLimits) => resolveLimits(limits, { memoryBytes: 2 ** 30, openFiles: 1_000 }, false);
+function makeAdmission(limits: ClientLimits): Admission {
+  const log = createLog("error", () => undefined);
+  return new Admission(
+    resolveLimits(limits, { memoryBytes: 2 ** 30, openFiles: 1_000 }, false),
+    new Refusals(log, new Registry()),
+  );
+}
 
 const classes: readonly CallClass[] = ["nodes", "people", "open", "probes", "unproven"];
 
@@ -33,46 +39,37 @@ test("no class of calls keeps out another, whatever calls begin, change their cl
   for (let seed = 1; seed <= 50; seed += 1) {
     const random = makeRandom(seed);
     const pick = makePick(random);
-    const refusals = new Refusals(
-      createLog("error", () => undefined),
-      new Registry(),
-    );
-    const admission = new Admission(limitsOf({ maxCalls: 40, maxQueries: 20 }), refusals);
+    const admission = makeAdmission({ maxCalls: 40, maxQueries: 20 });
     const victim = pick(...classes);
     const others = classes.filter((one) => one !== victim);
     const slots: CallSlot[] = [];
-    const connections = Array.from({ length: 10 }, () => ({}));
     for (let step = 0; step < 600; step += 1) {
       const slot = slots[Math.floor(random() * slots.length)];
       const did = pick("enter", "enter", "enter", "move", "leave");
       if (did === "enter") {
-        const entered = admission.enter(pick(...others), pick(...connections), "10.0.0.1:1");
+        const entered = admission.enter(pick(...others), "10.0.0.1:1");
         if (entered !== undefined) slots.push(entered);
       } else if (did === "move") slot?.move(pick(...others));
       else slot?.leave();
     }
-    const admitted = Array.from({ length: 10 }, () => admission.enter(victim, {}, "10.0.0.2:1"));
+    const admitted = Array.from({ length: 10 }, () => admission.enter(victim, "10.0.0.2:1"));
     expect(admitted, `seed ${seed}: ${victim}`).not.toContain(undefined);
     // What left made room again.
     for (const slot of [...slots, ...admitted]) slot?.leave();
     for (const one of classes) {
-      const all = Array.from({ length: 10 }, () => admission.enter(one, {}, "10.0.0.3:1"));
+      const all = Array.from({ length: 10 }, () => admission.enter(one, "10.0.0.3:1"));
       expect(all, `seed ${seed}: ${one} again`).not.toContain(undefined);
     }
   }
 });
 
 test("clients with the right of one node leave the other nodes and relays their places, over any number of connections", () => {
-  const refusals = new Refusals(
-    createLog("error", () => undefined),
-    new Registry(),
-  );
-  const admission = new Admission(limitsOf({ maxCalls: 100, maxQueries: 20 }), refusals);
-  const enter = (rights: Rights) => admission.enter("nodes", {}, "10.0.0.1:1", nodeOf(rights));
+  const admission = makeAdmission({ maxCalls: 100, maxQueries: 20 });
+  const enter = (rights: Rights) => admission.enter("nodes", "10.0.0.1:1", nodeOf(rights));
   const slots = Array.from({ length: 200 }, () => enter(nodeRights)).filter((slot) => slot !== undefined);
   expect(slots).toHaveLength(16);
   // Whose token was checked first.
-  const unproven = admission.enter("unproven", {}, "10.0.0.1:1");
+  const unproven = admission.enter("unproven", "10.0.0.1:1");
   expect(unproven?.move("nodes", nodeOf(nodeRights))).toBe(false);
   const others = Array.from({ length: 40 }, (_, index) => enter({ ...nodeRights, nodes: new Set([`other-${index}`]) }));
   const relays = Array.from({ length: 40 }, () => enter(everyRight("relay")));
@@ -83,15 +80,11 @@ test("clients with the right of one node leave the other nodes and relays their 
 });
 
 test("clients with the right of one node have at most eight queries, beside their streams", () => {
-  const refusals = new Refusals(
-    createLog("error", () => undefined),
-    new Registry(),
-  );
-  const admission = new Admission(limitsOf({ maxCalls: 100, maxQueries: 64 }), refusals);
-  const ask = (rights: Rights) => admission.enter("people", {}, "10.0.0.1:1", nodeOf(rights));
+  const admission = makeAdmission({ maxCalls: 100, maxQueries: 64 });
+  const ask = (rights: Rights) => admission.enter("people", "10.0.0.1:1", nodeOf(rights));
   const slots = Array.from({ length: 64 }, () => ask(nodeRights)).filter((slot) => slot !== undefined);
   expect(slots).toHaveLength(8);
-  expect(admission.enter("nodes", {}, "10.0.0.1:1", nodeOf(nodeRights))).toBeDefined();
+  expect(admission.enter("nodes", "10.0.0.1:1", nodeOf(nodeRights))).toBeDefined();
   expect(ask({ ...nodeRights, nodes: new Set(["other"]) })).toBeDefined();
   slots[0]?.leave();
   expect(ask(nodeRights)).toBeDefined();

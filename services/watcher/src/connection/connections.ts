@@ -6,32 +6,28 @@ import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import type { Refusals } from "./limits.ts";
-import { LoopClock } from "./loop-clock.ts";
+import type { Rights } from "../identity/rights.ts";
+import { Rate, type Refusals } from "./limits.ts";
 
 /** Timing of the connections that clients open to a watcher, in milliseconds; tests shorten the times. */
 export interface ConnectionTimes {
   readonly keepalive?: KeepaliveOptions | undefined;
   /**
-   * Time after which a connection without a running call is closed; the check may take up to twice as long. A call
-   * counts once its request has arrived. Default 90 000: longer than the delay after which a client retries when the
-   * watcher is busy.
+   * Time after which a connection without a running call is closed. A call counts once its request has arrived. Default
+   * 90 000.
    */
   readonly idleMs?: number | undefined;
   /** Age at which a client is asked to reconnect, varied by up to 10 % per connection. 0 is never. Default 1 800 000. */
   readonly maxAgeMs?: number | undefined;
   /** Shortest interval between two requests to reconnect because of age. Default 1 000. */
   readonly ageIntervalMs?: number | undefined;
-  /**
-   * Longest time for which a client may read nothing while more output waits than its stream buffers; at most twice as
-   * long passes. Default 60 000.
-   */
+  /** Longest time for which a client may read nothing while more output waits than its stream buffers. Default 60 000. */
   readonly writeTimeoutMs?: number | undefined;
   /** Time that the calls of a connection may take to end after the CA of its certificate was replaced. Default 10 000. */
   readonly oldCaMs?: number | undefined;
   /** Longest time for draining connections when the watcher stops. 0 closes them at once. Default 10 000. */
   readonly drainMs?: number | undefined;
-  /** Clock of the drain. Unlike `LoopClock`, it also advances while the event loop is blocked. Default real time. */
+  /** Clock of the drain, which also advances while the event loop is blocked. Default real time. */
   readonly drainClock?: Clock | undefined;
 }
 
@@ -46,13 +42,11 @@ export interface KeepaliveOptions {
 /** Default time between pings, in milliseconds. */
 export const standardPingMs = 30_000;
 
-/** Metrics of connections. */
-export interface ConnectionMetrics {
-  readonly ended: Counter<"reason">;
-}
-
-/** Registers the metrics. `count` returns the number of open connections. */
-export function makeConnectionMetrics(registry: Registry, count: () => number): ConnectionMetrics {
+/**
+ * Registers the metrics of connections; `count` returns the number of open ones. Returns the counter of those that the
+ * watcher ended.
+ */
+export function makeConnectionMetrics(registry: Registry, count: () => number): Counter<"reason"> {
   const registers = [registry];
   new Gauge({
     name: "kpng_connections",
@@ -69,7 +63,7 @@ export function makeConnectionMetrics(registry: Registry, count: () => number): 
     registers,
   });
   for (const reason of endReasons) ended.inc({ reason }, 0);
-  return { ended };
+  return ended;
 }
 
 const endReasons = ["age", "ca", "drain", "idle", "silent", "stale"] as const;
@@ -77,13 +71,64 @@ const endReasons = ["age", "ca", "drain", "idle", "silent", "stale"] as const;
 /** Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. */
 type EndReason = (typeof endReasons)[number];
 
-/** A connection of a client. */
-interface Connection {
+/** Default wait for a sign of life after a ping, in milliseconds. */
+const standardTimeoutMs = 20_000;
+
+/**
+ * Calls that a connection may begin at once, and then per second; beyond it, the connection ends. A node or a relay
+ * begins one or two. The pages of a long list are one call each, and proxies carry the calls of many clients on a
+ * connection. A call that ends at once takes 0.2 ms.
+ */
+const [callBurst, callsPerSecond] = [500, 100];
+
+/**
+ * Bytes of Watch requests that a connection may send at once, and per second after that; the watcher then reads no more
+ * for a while. 8 KiB take up to 0.4 ms to decode.
+ *
+ * A proxy may carry the streams of a hundred nodes on one connection. When they resume, each sends 8 KiB at once. Later
+ * a node sends acknowledgements, and at most 5 KB per second for a report of its traffic, if a hundred Services have
+ * some; most nodes send a small part of that.
+ */
+const [burstBytes, bytesPerSecond] = [1_024 * 1_024, 256 * 1_024];
+
+/** A connection of a client. Times are those of the clock of {@link Connections}. */
+export class Connection {
   readonly session: ServerHttp2Session;
+  readonly rights: Rights;
   /** Aborts when the client is asked to reconnect. Waiting calls end; a batch that is being written is completed. */
-  readonly leaving: AbortController;
-  /** The streams of the calls in progress. */
-  readonly calls: Set<ServerHttp2Stream>;
+  readonly leaving = new AbortController();
+  /** The rate of Watch requests, in bytes. */
+  readonly requestRate = new Rate(burstBytes, bytesPerSecond);
+  readonly callRate = new Rate(callBurst, callsPerSecond);
+  /** False for a client that has no other replica to move to: one of the unix socket. */
+  readonly isMovable: boolean;
+  readonly calls = new Map<ServerHttp2Stream, CallTimes>();
+  bytesRead = 0;
+  /** When data arrived last. */
+  heardAtMs: number;
+  /** When a call was in progress last. */
+  busyAtMs: number;
+  /** When the next ping is due. */
+  pingAtMs = 0;
+  /** When the connection reaches its maximum age. */
+  moveAtMs = Number.POSITIVE_INFINITY;
+  /** When the certificate of the client is no longer trusted, because its CA was replaced. */
+  leaveAtMs = Number.POSITIVE_INFINITY;
+
+  constructor(session: ServerHttp2Session, rights: Rights, isMovable: boolean, nowMs: number) {
+    this.session = session;
+    this.rights = rights;
+    this.isMovable = isMovable;
+    this.heardAtMs = nowMs;
+    this.busyAtMs = nowMs;
+  }
+}
+
+interface CallTimes {
+  /** Since when the output has waited; infinity if it does not. */
+  fullSinceMs: number;
+  /** When the answered call ends, although its client has not ended its side. */
+  closeAtMs: number;
 }
 
 /**
@@ -91,46 +136,54 @@ interface Connection {
  * asks clients of old connections to reconnect, and drains all connections one after the other when the watcher stops.
  * Whether a connection or a call may begin is decided before, by `Admission`.
  *
- * *Bound:* one entry per connection.
+ * All connections are checked at each tick of a clock that stops while the event loop is blocked. After a turn that took
+ * ten seconds, Node.js runs the timers that became due before it reads sockets; a timeout would then end clients whose
+ * data has already arrived. The clock counts at most two ticks per turn, and sockets are read between any two ticks.
+ *
+ * *Bound:* one entry per connection and call. *Cost:* less than a millisecond per tick for 5 000 connections.
  */
 export class Connections {
-  readonly clock: LoopClock;
   readonly #times: ConnectionTimes;
   readonly #log: Log;
-  readonly #metrics: ConnectionMetrics;
+  readonly #ended: Counter<"reason">;
   readonly #refusals: Refusals;
   readonly #open = new Set<Connection>();
-  readonly #bySession = new WeakMap<ServerHttp2Session, Connection>();
-  /** Connections whose clients can reconnect elsewhere. */
-  readonly #movable = new Set<Connection>();
+  readonly #bySession = new WeakMap<object, Connection>();
   /** Queue of clients to ask to reconnect, one every {@link ConnectionTimes.ageIntervalMs}, with the reason. */
   readonly #moving = new Map<Connection, "age" | "stale">();
   readonly #closed = new Wakeup();
-  #isPaced = false;
-  /** Connections over TLS whose handshake is not complete. */
-  readonly #handshakes = new Map<string, Socket>();
+  readonly #tickMs: number;
+  #ticking: NodeJS.Timeout | undefined;
+  #nowMs = 0;
+  #tickedAtMs = 0;
+  #movedAtMs = Number.NEGATIVE_INFINITY;
+  /** Connections that open earlier may have been verified with a replaced CA. */
+  #trustedFromMs = 0;
   #isDraining = false;
 
   constructor(times: ConnectionTimes, log: Log, registry: Registry, refusals: Refusals) {
     const { keepalive = {}, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs } = times;
-    const all = [
-      keepalive.intervalMs,
-      keepalive.timeoutMs,
-      idleMs,
-      maxAgeMs || undefined,
-      ageIntervalMs,
-      writeTimeoutMs,
-    ];
-    // The clock ticks at least four times within the shortest time, which matters for the short times of tests.
-    this.clock = new LoopClock(Math.max(5, Math.min(1_000, ...all.map((ms = 4_000) => ms / 4))));
+    const { intervalMs, timeoutMs } = keepalive;
+    const all = [intervalMs, timeoutMs, idleMs, maxAgeMs || undefined, ageIntervalMs, writeTimeoutMs];
+    // At least four ticks within the shortest time, which matters for the short times of tests.
+    this.#tickMs = Math.max(5, Math.min(1_000, ...all.map((ms = 4_000) => ms / 4)));
     this.#times = times;
     this.#log = log;
     this.#refusals = refusals;
-    this.#metrics = makeConnectionMetrics(registry, () => this.#open.size);
+    this.#ended = makeConnectionMetrics(registry, () => this.#open.size);
   }
 
-  /** `hasAge` is false for a client that has no other replica to move to: one of the unix socket. */
-  addSession(session: ServerHttp2Session, hasAge: boolean): void {
+  /** Starts the clock, which does not keep the process alive. */
+  start(): void {
+    this.#tickedAtMs = performance.now();
+    this.#ticking = setInterval(() => this.#tick(), this.#tickMs).unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#ticking);
+  }
+
+  addSession(session: ServerHttp2Session, rights: Rights, isMovable: boolean): void {
     // Unknown when the session has ended.
     const { remoteAddress: peer = "" } = session.socket;
     session.on("error", (error: NodeJS.ErrnoException) => {
@@ -138,39 +191,40 @@ export class Connections {
       if (protocolErrors.has(error.code ?? "")) this.#refusals.add("protocol", peer, { reason });
       else this.#log.debug("session failed", { reason });
     });
-    const connection: Connection = { session, leaving: new AbortController(), calls: new Set() };
+    const connection = new Connection(session, rights, isMovable, this.#nowMs);
+    const { maxAgeMs = 1_800_000, keepalive = {} } = this.#times;
+    const { intervalMs = standardPingMs } = keepalive;
+    // A random first delay, so that thousands of clients that connected in the same second are not pinged together.
+    connection.pingAtMs = this.#nowMs + intervalMs * (0.5 + Math.random() / 2);
+    if (isMovable && maxAgeMs > 0) connection.moveAtMs = this.#nowMs + maxAgeMs * (0.9 + 0.2 * Math.random());
+    if (this.#nowMs < this.#trustedFromMs && hasCertificate(connection)) connection.leaveAtMs = this.#trustedFromMs;
     this.#open.add(connection);
     this.#bySession.set(session, connection);
-    const cancels = [this.#endIdle(connection), this.#endUnread(connection), this.#endSilent(connection)];
-    if (hasAge) this.#movable.add(connection);
-    const { maxAgeMs = 1_800_000 } = this.#times;
-    if (hasAge && maxAgeMs > 0) {
-      const ageMs = maxAgeMs * (0.9 + 0.2 * Math.random());
-      cancels.push(this.clock.after(ageMs, () => this.#move(connection, "age")));
-    }
     session.once("close", () => {
-      for (const cancel of cancels) cancel();
       this.#open.delete(connection);
-      this.#movable.delete(connection);
       this.#moving.delete(connection);
       this.#closed.wake();
     });
     if (this.#isDraining) this.#leave(connection, "drain");
   }
 
-  /** Registers a call. Returns a signal that aborts, with the error for the client, when the connection is to close. */
-  began(stream: ServerHttp2Stream): AbortSignal {
-    const connection = stream.session && this.#bySession.get(stream.session as ServerHttp2Session);
-    // The connection was closed while the call arrived.
-    if (connection === undefined) return AbortSignal.abort(retryLaterError("the connection was closed", 0));
-    const { calls, leaving, session } = connection;
-    calls.add(stream);
-    this.#closeWhenAnswered(stream);
+  /** Registers a call, and returns its connection; undefined if that has ended. */
+  began(stream: ServerHttp2Stream): Connection | undefined {
+    const { session } = stream;
+    const connection = session === undefined || session.destroyed ? undefined : this.#bySession.get(session);
+    if (connection === undefined) return undefined;
+    const { calls, leaving } = connection;
+    const times: CallTimes = { fullSinceMs: Number.POSITIVE_INFINITY, closeAtMs: Number.POSITIVE_INFINITY };
+    calls.set(stream, times);
+    stream.once("finish", () => {
+      // Not at once, because clients that receive both together discard the trailers of the response.
+      times.closeAtMs = this.#nowMs + answeredMs;
+    });
     stream.once("close", () => {
       calls.delete(stream);
-      if (leaving.signal.aborted) session.close();
+      if (leaving.signal.aborted) connection.session.close();
     });
-    return leaving.signal;
+    return connection;
   }
 
   /**
@@ -178,12 +232,9 @@ export class Connections {
    * may be out of date. Connections that are opened later stay: their clients found no better watcher.
    */
   moveAll(): void {
-    for (const connection of this.#movable) this.#move(connection, "stale");
-  }
-
-  /** Cancels {@link moveAll} for the clients that it has not asked yet, because the state is current again. */
-  stopMoving(): void {
-    for (const [connection, reason] of this.#moving) if (reason === "stale") this.#moving.delete(connection);
+    for (const connection of this.#open) {
+      if (connection.isMovable && !this.#moving.has(connection)) this.#moving.set(connection, "stale");
+    }
   }
 
   /** Asks all connections to close, one after the other. Resolves when all are closed or the time is over. */
@@ -208,34 +259,18 @@ export class Connections {
   }
 
   /**
-   * Registers a connection over TLS until {@link endedHandshake}. Its client is verified with the CA of the moment in
-   * which it was accepted, so it is destroyed if the CA changes before it is known to have presented a certificate.
-   */
-  beganHandshake(socket: Socket): void {
-    const address = addressOf(socket);
-    this.#handshakes.set(address, socket);
-    socket.once("close", () => {
-      if (this.#handshakes.get(address) === socket) this.#handshakes.delete(address);
-    });
-  }
-
-  /** The handshake of a connection is complete. `socket` is the one over TLS. */
-  endedHandshake(socket: Socket): void {
-    this.#handshakes.delete(addressOf(socket));
-  }
-
-  /**
    * Asks all connections whose client presented a certificate to close now, because the CA of client certificates
    * changed, and ends those that are still open a while later: a call without an end would keep the rights of a
-   * certificate that is no longer trusted. Clients of a unix socket, and those with a token only, stay.
+   * certificate that is no longer trusted. Clients of a unix socket, and those with a token only, stay. Connections that
+   * open during the next 30 s are asked as well, later: their handshake may have begun before the change.
    */
   leaveForNewCa(): void {
-    for (const socket of this.#handshakes.values()) socket.destroy();
-    const old = [...this.#open].filter(hasCertificate);
-    for (const connection of old) this.#leave(connection, "ca");
-    this.clock.after(this.#times.oldCaMs ?? 10_000, () => {
-      for (const connection of old) if (this.#open.has(connection)) connection.session.destroy();
-    });
+    this.#trustedFromMs = this.#nowMs + handshakeMs;
+    for (const connection of this.#open) {
+      if (!hasCertificate(connection)) continue;
+      connection.leaveAtMs = this.#nowMs;
+      this.#leave(connection, "ca");
+    }
   }
 
   /** Resolves when all connections are closed, or when `signal` aborts. */
@@ -243,130 +278,101 @@ export class Connections {
     while (this.#open.size > 0 && !signal.aborted) await this.#closed.wait(signal);
   }
 
+  /** Ends all calls that wait, and closes each connection after its last call. */
   closeAll(): void {
-    for (const { session } of this.#open) session.close();
+    for (const { session, leaving } of this.#open) {
+      session.close();
+      leaving.abort(retryLaterError(leaveMessages.drain, 0));
+    }
   }
 
   destroyAll(): void {
     for (const { session } of this.#open) session.destroy();
   }
 
-  /** Ends the connection once it is idle. Returns a function that cancels this. */
-  #endIdle(connection: Connection): () => void {
-    const { idleMs = 90_000 } = this.#times;
-    let cancel: () => void = () => undefined;
-    const check = (wasBusy: boolean): void => {
-      cancel = this.clock.after(idleMs, () => {
-        const isBusy = [...connection.calls].some((call) => call.readableDidRead || call.readableEnded);
-        if (wasBusy || isBusy) check(isBusy);
-        else this.#end(connection, "idle");
-      });
-    };
-    check(false);
-    return () => cancel();
+  #tick(): void {
+    const nowMs = performance.now();
+    this.#nowMs += Math.min(nowMs - this.#tickedAtMs, 2 * this.#tickMs);
+    this.#tickedAtMs = nowMs;
+    for (const connection of this.#open) {
+      if (!connection.session.destroyed) this.#check(connection);
+    }
+    const [next] = this.#moving;
+    if (next === undefined || this.#nowMs - this.#movedAtMs < (this.#times.ageIntervalMs ?? 1_000)) return;
+    const [connection, reason] = next;
+    this.#moving.delete(connection);
+    this.#movedAtMs = this.#nowMs;
+    this.#leave(connection, reason);
   }
 
-  /** Ends calls whose output has waited since the last check. Returns a function that cancels this. */
-  #endUnread({ calls, session }: Connection): () => void {
+  #check(connection: Connection): void {
+    const { session } = connection;
+    const { idleMs = 90_000 } = this.#times;
+    const nowMs = this.#nowMs;
+    this.#checkCalls(connection);
+    if (nowMs >= connection.leaveAtMs) this.#leave(connection, "ca");
+    if (nowMs >= connection.leaveAtMs + (this.#times.oldCaMs ?? 10_000)) session.destroy();
+    else if (nowMs - connection.busyAtMs >= idleMs) this.#end(connection, "idle");
+    else this.#checkLife(connection);
+    if (nowMs < connection.moveAtMs) return;
+    connection.moveAtMs = Number.POSITIVE_INFINITY;
+    if (!this.#moving.has(connection)) this.#moving.set(connection, "age");
+  }
+
+  #checkCalls(connection: Connection): void {
     const { writeTimeoutMs = 60_000 } = this.#times;
-    let cancel: () => void = () => undefined;
-    const full = new Set<ServerHttp2Stream>();
-    const check = (): void => {
-      for (const call of calls) {
-        if (full.delete(call)) {
-          this.#refusals.add("unread", session.socket?.remoteAddress ?? "");
-          call.close(constants.NGHTTP2_CANCEL);
-          // Its writes never complete, and closing waits for them.
-          call.destroy();
-        } else if (call.writableNeedDrain) {
-          full.add(call);
-          call.once("drain", () => full.delete(call));
-        }
+    const nowMs = this.#nowMs;
+    for (const [call, times] of connection.calls) {
+      if (call.readableDidRead || call.readableEnded) connection.busyAtMs = nowMs;
+      if (nowMs >= times.closeAtMs) call.close();
+      if (!call.writableNeedDrain) continue;
+      if (times.fullSinceMs === Number.POSITIVE_INFINITY) {
+        times.fullSinceMs = nowMs;
+        call.once("drain", () => {
+          times.fullSinceMs = Number.POSITIVE_INFINITY;
+        });
+      } else if (nowMs - times.fullSinceMs >= writeTimeoutMs) {
+        this.#refusals.add("unread", connection.session.socket?.remoteAddress ?? "");
+        call.close(constants.NGHTTP2_CANCEL);
+        // Its writes never complete, and closing waits for them.
+        call.destroy();
       }
-      for (const call of full) if (!calls.has(call)) full.delete(call);
-      cancel = this.clock.after(writeTimeoutMs, check);
-    };
-    cancel = this.clock.after(writeTimeoutMs, check);
-    return () => cancel();
+    }
   }
 
   /**
-   * Ends the connection when its client no longer answers pings: a node that lost its power never closes its
+   * Pings the client, and ends the connection when it no longer answers: a node that lost its power never closes its
    * connection, and its subscription would last indefinitely. A client that sends anything counts as alive: on a slow
-   * link, the reply may be queued for minutes behind other data. Returns a function that cancels this.
+   * link, the reply may be queued for minutes behind other data.
    */
-  #endSilent(connection: Connection): () => void {
+  #checkLife(connection: Connection): void {
     const { session } = connection;
-    const { socket } = session;
-    const { intervalMs = standardPingMs, timeoutMs = 20_000 } = this.#times.keepalive ?? {};
-    let cancel: () => void = () => undefined;
-    const wait = (ms = intervalMs): void => {
-      cancel = this.clock.after(ms, ping);
-    };
-    const awaitReply = (bytesRead: number): void => {
-      cancel = this.clock.after(timeoutMs, () => {
-        if (session.destroyed) return;
-        if (socket.bytesRead === bytesRead) this.#end(connection, "silent");
-        else awaitReply(socket.bytesRead);
-      });
-    };
-    const ping = (): void => {
-      if (session.destroyed) return;
-      awaitReply(socket.bytesRead);
-      // An error is not a reply: a closing session fails its pings, but may wait for its streams indefinitely.
-      session.ping((error) => {
-        if (error !== null || session.destroyed) return;
-        cancel();
-        wait();
-      });
-    };
-    // A random first delay, so that thousands of clients that connected in the same second are not pinged together.
-    wait(intervalMs * (0.5 + Math.random() / 2));
-    return () => cancel();
-  }
-
-  /** Closes the stream some time after its response: a client that never ends its side would keep the connection. */
-  #closeWhenAnswered(stream: ServerHttp2Stream): void {
-    stream.once("finish", () => {
-      // Not at once, because clients that receive both together discard the trailers of the response.
-      const cancel = this.clock.after(answeredMs, () => stream.close());
-      stream.once("close", cancel);
-    });
-  }
-
-  #move(connection: Connection, reason: "age" | "stale"): void {
-    // A connection that is too old must move even if the state becomes current again.
-    if (reason === "age" || !this.#moving.has(connection)) this.#moving.set(connection, reason);
-    if (!this.#isPaced) this.#moveNext();
-  }
-
-  #moveNext(): void {
-    const [first] = this.#moving;
-    this.#isPaced = first !== undefined;
-    if (first === undefined) return;
-    const [connection, reason] = first;
-    this.#moving.delete(connection);
-    this.#leave(connection, reason);
-    this.clock.after(this.#times.ageIntervalMs ?? 1_000, () => this.#moveNext());
+    const { intervalMs = standardPingMs, timeoutMs = standardTimeoutMs } = this.#times.keepalive ?? {};
+    if (session.destroyed) return;
+    const { bytesRead = connection.bytesRead } = session.socket ?? {};
+    if (bytesRead !== connection.bytesRead) {
+      connection.bytesRead = bytesRead;
+      connection.heardAtMs = this.#nowMs;
+    }
+    if (this.#nowMs - connection.heardAtMs >= intervalMs + timeoutMs) this.#end(connection, "silent");
+    else if (this.#nowMs >= connection.pingAtMs) {
+      connection.pingAtMs = this.#nowMs + intervalMs;
+      session.ping(() => undefined);
+    }
   }
 
   #leave(connection: Connection, reason: keyof typeof leaveMessages): void {
     if (!this.#open.has(connection) || connection.leaving.signal.aborted) return;
-    this.#metrics.ended.inc({ reason });
+    this.#ended.inc({ reason });
     // GOAWAY comes first, so that the client does not open its next stream on this connection.
     connection.session.close();
     connection.leaving.abort(retryLaterError(leaveMessages[reason], 0));
   }
 
   #end(connection: Connection, reason: EndReason): void {
-    this.#metrics.ended.inc({ reason });
+    this.#ended.inc({ reason });
     connection.session.destroy();
   }
-}
-
-/** Both ends of a TCP connection, which its socket and the one over TLS have in common. */
-function addressOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
-  return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`;
 }
 
 /** Messages for clients that are asked to reconnect, by reason. */
@@ -382,6 +388,12 @@ const maxDrainStepMs = 50;
 
 /** Codes of errors with which Node.js and nghttp2 end the connection of a client that breaks their rules. */
 const protocolErrors: ReadonlySet<string> = new Set(["ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"]);
+
+/**
+ * Longest time for a TLS handshake, in milliseconds. Long, because this Node.js timer also counts time in which the
+ * event loop is blocked.
+ */
+export const handshakeMs = 30_000;
 
 /** How long a client may keep a stream open after its response, in milliseconds. */
 const answeredMs = 1_000;

@@ -68,17 +68,12 @@ test("queries beyond the limits fail with RESOURCE_EXHAUSTED, and ended ones mak
   const client = createClient(InspectService, dial({ api: server.address }));
   const stop = new AbortController();
   const watch = (one: typeof client) => one.watchServices({}, { signal: stop.signal })[Symbol.asyncIterator]();
-  const watches = Array.from({ length: 32 }, () => watch(client));
+  const watches = Array.from({ length: 40 }, () => watch(client));
   await Promise.all(watches.map((one) => one.next()));
   await expect(client.getStatus({})).rejects.toThrow("resource_exhausted");
-  expect(await refused("connection-queries")).toBe(1);
-  const other = createClient(InspectService, dial({ api: server.address }));
-  const more = Array.from({ length: 8 }, () => watch(other));
-  await Promise.all(more.map((one) => one.next()));
-  await expect(other.getStatus({})).rejects.toThrow("resource_exhausted");
   expect(await refused("queries")).toBe(1);
   stop.abort();
-  await Promise.allSettled([...watches, ...more].map((one) => one.next()));
+  await Promise.allSettled(watches.map((one) => one.next()));
   await expect
     .poll(() =>
       client.getStatus({}).then(
@@ -87,17 +82,6 @@ test("queries beyond the limits fail with RESOURCE_EXHAUSTED, and ended ones mak
       ),
     )
     .toBe(true);
-});
-
-test("connections beyond the limits are closed, in all and of one address", async () => {
-  await serve({ maxConnections: 20, maxConnectionsPerAddress: 5 });
-  await Promise.all(Array.from({ length: 15 }, open));
-  const isClosed = () => sockets.filter((socket) => socket.destroyed || socket.readableEnded).length;
-  for (const socket of sockets) socket.resume();
-  await expect.poll(isClosed).toBe(10);
-  expect(await refused("address")).toBe(10);
-  for (const socket of sockets.splice(0)) socket.destroy();
-  await expect.poll(async () => !(await open()).resume().readableEnded).toBe(true);
 });
 
 test("connections beyond the limit in all are closed", async () => {
@@ -126,19 +110,6 @@ test("calls beyond the limit in all are refused, and ended ones make room", { ti
   };
   await expect.poll(isServed, { timeout: 60_000 }).toBe(true);
   for (const { session } of [...watches, refusedWatch]) session.destroy();
-});
-
-test("a connection with many calls ends when one of them is refused", { timeout: 120_000 }, async () => {
-  await serve({ maxCalls: 20 });
-  const good = new RawWatch(dialHttp2(server.address));
-  await good.received(40);
-  const session = dialHttp2(server.address);
-  const watches = Array.from({ length: 30 }, () => new RawWatch(session));
-  await Promise.all(watches.map(({ ended }) => ended));
-  expect(session.destroyed).toBe(true);
-  expect(await refused("calls")).toBe(1);
-  expect(good.stream.closed).toBe(false);
-  good.session.destroy();
 });
 
 test("a connection ends when the headers of a call are larger than 16 KiB", { timeout: 120_000 }, async () => {

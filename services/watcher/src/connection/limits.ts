@@ -8,8 +8,6 @@ import { Counter, type Registry } from "prom-client";
 export interface ClientLimits {
   /** Connections over TCP (`--max-connections`). */
   readonly maxConnections?: number | undefined;
-  /** Connections of one address over TCP (`--max-connections-per-address`). 0 is no limit. Default 0. */
-  readonly maxConnectionsPerAddress?: number | undefined;
   /** Calls of people in progress (`--max-queries`). See CallClass. */
   readonly maxQueries?: number | undefined;
   /** Calls of nodes and relays in progress. See CallClass. */
@@ -49,7 +47,6 @@ export function resolveLimits(
   const byMemory = memoryBytes / 2 / (isTls ? connectionBytes.tls : connectionBytes.plain);
   return {
     maxConnections: Math.max(1, Math.floor(Math.min(limits.maxConnections || byMemory, byFiles))),
-    maxConnectionsPerAddress: limits.maxConnectionsPerAddress ?? 0,
     maxQueries: limits.maxQueries || Math.min(1_000, Math.max(16, Math.floor(memoryBytes / 8 / queryBytes))),
     // A node has one connection with one call, whose memory connectionBytes includes.
     maxCalls: limits.maxCalls || Math.max(1, Math.floor(memoryBytes / 2 / connectionBytes.plain)),
@@ -85,9 +82,14 @@ export class Rate {
     this.#perSecond = perSecond;
   }
 
-  /** Counts units. Returns how long the client should rest, in milliseconds; 0 if it is within the rate. */
+  /** Counts units. Returns {@link restMs}. */
   add(count: number, nowMs: number): number {
     this.#restedAtMs = Math.max(this.#restedAtMs, nowMs) + (count * 1_000) / this.#perSecond;
+    return this.restMs(nowMs);
+  }
+
+  /** Returns how long the client should rest, in milliseconds; 0 if it is within the rate. */
+  restMs(nowMs: number): number {
     return Math.max(0, this.#restedAtMs - nowMs - (this.#burst * 1_000) / this.#perSecond);
   }
 }
@@ -98,15 +100,12 @@ export type RefusalReason = keyof typeof messages;
 /** Log messages by reason. */
 const messages = {
   connections: "connection refused: the watcher has as many as it may (--max-connections)",
-  address: "connection refused: its address has as many as it may (--max-connections-per-address)",
   files: "connection refused: too many open files (ulimit -n)",
-  calls: "call refused, or its connection ended if it has many: there are as many of its class as may be",
-  "node-calls":
-    "call refused, or its connection ended if it has many: clients of its node have as many as they may (16 streams, 8 queries)",
-  "call-rate": "connection ended: it cancelled calls that waited, and began more than 100 per second",
+  calls: "call refused: there are as many of its class as may be",
+  "node-calls": "call refused: clients of its node have as many as they may (16 streams, 8 queries)",
+  "call-rate": "connection ended: it began more than 500 calls at once, or 100 per second",
   headers: "connection ended: the headers of a call have more than 16 KiB",
   queries: "query refused: the watcher answers as many as it may (--max-queries)",
-  "connection-queries": "query refused: its connection has as many as it may (32)",
   "open-calls": "call without a right refused: the watcher has as many as it may (--max-queries)",
   requests: "connection ended: its incomplete and waiting requests held the most memory",
   protocol:

@@ -9,8 +9,8 @@ test.each([
   { what: "are incomplete", before: 0, message: Buffer.concat([Buffer.of(0, 0, 0, 0xea, 0x60), Buffer.alloc(30_000)]) },
   {
     what: "come faster than they are read",
-    // As many as a stream may send at once.
-    before: 101,
+    // More than a stream may send at once: the next request waits for a second.
+    before: 120,
     message: encodeRequest({ LastFailure: { Error: "e".repeat(30_000) } }),
   },
 ])(
@@ -29,6 +29,7 @@ test.each([
     const session = dialHttp2(server.address);
     for (let stream = 0; stream < 20; stream += 1) {
       const hostile = new RawWatch(session);
+      await hostile.received(40);
       for (let count = 0; count < before; count += 1) hostile.ask({ Ack: { Failed: 1n } });
       hostile.stream.write(message);
     }

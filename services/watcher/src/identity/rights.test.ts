@@ -1,5 +1,42 @@
 import { expect, test } from "vitest";
-import { joinRights, noRights } from "./rights.ts";
+import { type ClientSocket, joinRights, noRights, rightsOfCertificate, rightsOfConnection } from "./rights.ts";
+
+const none = { nodes: new Set(), hasState: false, hasInspection: false };
+
+test.each([
+  { names: undefined, rights: none },
+  { names: "DNS:n1", rights: none },
+  { names: "URI:kpng://node/n1", rights: { ...none, nodes: new Set(["n1"]) } },
+  { names: "URI:kpng://node/n1, DNS:x, URI:kpng://node/n2", rights: { ...none, nodes: new Set(["n1", "n2"]) } },
+  { names: "URI:kpng://node/*", rights: { ...none, nodes: "all" } },
+  { names: "URI:kpng://state", rights: { ...none, nodes: "all", hasState: true } },
+  { names: "URI:kpng://inspection", rights: { ...none, hasInspection: true } },
+  // A name of another kind cannot smuggle one of ours in: Node.js quotes names with separators.
+  { names: 'DNS:"a, URI:kpng://node/n1"', rights: none },
+  { names: "URI:https://kpng://node/n1", rights: none },
+  { names: "URI:kpng://node/", rights: none },
+  { names: "URI:kpng://nodes/n1", rights: none },
+])("a certificate with $names gives these rights", ({ names, rights }) => {
+  const { identity, ...found } = rightsOfCertificate(names, "c");
+  expect(found).toEqual(rights);
+  expect(identity).toBe('certificate "c"');
+});
+
+test("an expired certificate gives no rights, although a resumed session counts as authorized", () => {
+  const certificate = {
+    subject: { CN: "n1" },
+    subjectaltname: "URI:kpng://node/n1",
+    valid_to: "Nov 24 00:00:00 2026 GMT",
+  };
+  const socket = {
+    remoteAddress: "192.0.2.1",
+    authorized: true,
+    getPeerCertificate: () => certificate,
+  } as unknown as ClientSocket;
+  const nodesAt = (time: string) => rightsOfConnection(socket, false, {}, Date.parse(time)).nodes;
+  expect(nodesAt("2026-11-23T23:59:59Z")).toEqual(new Set(["n1"]));
+  expect(nodesAt("2026-11-24T00:00:00Z")).toEqual(new Set());
+});
 
 const one = { ...noRights, nodes: new Set(["n1"]), identity: 'certificate "a"' };
 const other = { nodes: new Set(["n2"]), hasState: true, hasInspection: true, identity: 'user "b"' };

@@ -42,8 +42,8 @@ export interface TokenCheckerOptions {
  * minute, and a pod 60 accepted, since root on its node can ask for as many as it likes. 12 first reviews run at a time,
  * and 4 of tokens in use, so that a flood of new tokens does not delay the end of a revoked one.
  *
- * *Bound:* 64 MiB of accepted tokens and 10 000 refused ones, by their hash. Those with calls in progress are never
- * forgotten. `Admission` bounds the calls that wait for a review.
+ * *Bound:* 64 MiB of accepted tokens (25 000), beyond which the calls of the oldest end, and 10 000 refused ones, by
+ * their hash. `Admission` bounds the calls that wait for a review.
  *
  * *Cost:* a hash for each call; nothing for each message.
  */
@@ -51,8 +51,6 @@ export class TokenChecker {
   readonly #options: TokenCheckerOptions;
   readonly #reviews: Counter<"result">;
   readonly #known: LRUCache<string, KnownToken>;
-  /** Accepted tokens that made room for others while calls used them. */
-  readonly #crowdedOut = new Set<KnownToken>();
   readonly #refused = new LRUCache<string, TokenProblem>({ max: 10_000, ttl: 60_000 });
   /** Reviews of the last minute: refused ones by address, accepted ones by identity. */
   readonly #recent = new LRUCache<string, number>({ max: 10_000, ttl: 60_000, noUpdateTTL: true });
@@ -73,7 +71,8 @@ export class TokenChecker {
       maxSize: 64 << 20,
       sizeCalculation: ({ text }) => text.length + 1_024,
       dispose: (token, _key, reason) => {
-        if (reason === "evict" && token.calls > 0) this.#crowdedOut.add(token);
+        // Its calls, which nothing would review any more, begin again.
+        if (reason === "evict") token.refuse(unavailable("the watcher has too many tokens to review"));
       },
     });
   }
@@ -96,12 +95,15 @@ export class TokenChecker {
    * Never rejects.
    */
   check(text: string, address = ""): CheckedToken | Promise<CheckedToken> {
-    if (text.length > maxTokenBytes) return refused(Code.Unauthenticated, "the token is too long");
+    if (text.length > maxTokenBytes) return { kind: "refused", problem: unauthenticated("the token is too long") };
     const key = hashOf(text);
     const known = this.#known.get(key);
     if (known !== undefined && this.#isAlive(known)) {
       if (known.reviewAtMs > performance.now()) return { kind: "accepted", token: known };
-      return this.#reviewAgain(known).then(() => resultOf(known));
+      return this.#reviewAgain(known).then(() => {
+        const { problem } = known;
+        return problem === undefined ? { kind: "accepted", token: known } : { kind: "refused", problem };
+      });
     }
     const problem = this.#refused.get(key);
     if (problem !== undefined) return { kind: "refused", problem };
@@ -120,7 +122,6 @@ export class TokenChecker {
   /** Returns why a token need not be reviewed; undefined if it must be. */
   #whyHopeless(text: string, address: string): TokenProblem | undefined {
     const claims = claimsOf(text);
-    const unauthenticated = (message: string): TokenProblem => ({ code: Code.Unauthenticated, message });
     if (claims === undefined) return unauthenticated("the token is malformed, or not a ServiceAccount's");
     const { audience, accounts } = this.#options;
     const { identity } = rightsOfToken(claims, accounts);
@@ -129,7 +130,6 @@ export class TokenChecker {
       return unauthenticated(`the token's ${identity} has no right at this watcher`);
     }
     if (this.#hasExpired(claims.expiresAtMs)) return expired;
-    const unavailable = (message: string): TokenProblem => ({ code: Code.Unavailable, message });
     if ((this.#recent.get(`address ${address}`) ?? 0) >= maxRefused) {
       return unavailable("too many tokens of this address were refused in the last minute");
     }
@@ -152,19 +152,18 @@ export class TokenChecker {
       }
       case "invalid": {
         this.#count(`address ${address}`);
-        const result = refused(Code.Unauthenticated, `the API server refused the token: ${review.reason}`);
-        this.#refused.set(key, result.problem);
-        return result;
+        const problem = unauthenticated(`the API server refused the token: ${review.reason}`);
+        this.#refused.set(key, problem);
+        return { kind: "refused", problem };
       }
       default: {
         if (failure === undefined) this.#failure = { review, untilMs: performance.now() + failedMs };
         this.#logFailure(review);
-        return refused(
-          Code.Unavailable,
+        const reason =
           review.kind === "forbidden"
             ? `the watcher may not review tokens: ${review.reason}`
-            : `the API server cannot be asked about a new token: ${review.reason}; try again, rules stay meanwhile`,
-        );
+            : `the API server cannot be asked about a new token: ${review.reason}; try again, rules stay meanwhile`;
+        return { kind: "refused", problem: unavailable(reason) };
       }
     }
   }
@@ -177,11 +176,12 @@ export class TokenChecker {
         const { retryMs = standardRetryMs } = this.#options;
         token.reviewAtMs = review.kind === "valid" ? this.#nextReviewMs() : performance.now() + retryMs;
         if (review.kind === "invalid") {
-          const message = `the API server refused the token: ${review.reason}`;
-          this.#end(token, { code: Code.Unauthenticated, message });
+          const problem = unauthenticated(`the API server refused the token: ${review.reason}`);
           const { calls, rights } = token;
+          this.#end(token, problem);
           if (calls === 0) return;
-          this.#options.log.info("token revoked: its calls end", { identity: rights.identity, calls, reason: message });
+          const fields = { identity: rights.identity, calls, reason: problem.message };
+          this.#options.log.info("token revoked: its calls end", fields);
         } else if (review.kind !== "valid") this.#logFailure(review);
       })
       .finally(() => {
@@ -207,9 +207,9 @@ export class TokenChecker {
   }
 
   #sweep(): void {
-    for (const token of [...this.#known.values(), ...this.#crowdedOut]) {
-      if (token.calls === 0) this.#crowdedOut.delete(token);
-      else if (!this.#isAlive(token)) this.#end(token, expired);
+    for (const token of [...this.#known.values()]) {
+      if (token.calls === 0) continue;
+      if (!this.#isAlive(token)) this.#end(token, expired);
       else if (token.reviewAtMs <= performance.now()) void this.#reviewAgain(token);
     }
   }
@@ -217,7 +217,6 @@ export class TokenChecker {
   #end(token: KnownToken, problem: TokenProblem): void {
     const key = hashOf(token.text);
     this.#known.delete(key);
-    this.#crowdedOut.delete(token);
     this.#refused.set(key, problem);
     token.refuse(problem);
   }
@@ -328,16 +327,15 @@ function hashOf(text: string): string {
   return createHash("sha256").update(text).digest("base64");
 }
 
-function resultOf(token: KnownToken): CheckedToken {
-  const { problem } = token;
-  return problem === undefined ? { kind: "accepted", token } : { kind: "refused", problem };
+function unauthenticated(message: string): TokenProblem {
+  return { code: Code.Unauthenticated, message };
 }
 
-function refused(code: TokenProblem["code"], message: string): Extract<CheckedToken, { kind: "refused" }> {
-  return { kind: "refused", problem: { code, message } };
+function unavailable(message: string): TokenProblem {
+  return { code: Code.Unavailable, message };
 }
 
-const expired: TokenProblem = { code: Code.Unauthenticated, message: "the token has expired" };
+const expired = unauthenticated("the token has expired");
 
 const standardReviewMs = 300_000;
 const standardRetryMs = 10_000;

@@ -8,9 +8,9 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { checkInspectionRight } from "../identity/rights.ts";
-import { leaveKey, rightsKey } from "../stream/serve/call.ts";
+import { leaveKey, rightsKey } from "../stream/serve/connect-handler.ts";
 import type { MoreService } from "../stream/serve/routes.ts";
-import type { WatchContext } from "../stream/session/open-watch.ts";
+import type { WatchContext } from "../stream/session/requests.ts";
 import { scheduler } from "../stream/session/scheduler.ts";
 import { explainMethod } from "./explain-method.ts";
 import { listMethods } from "./lists.ts";

@@ -16,7 +16,7 @@ import { waitMs } from "@kpng/process/wait.ts";
 import { changedServices } from "../store/derived.ts";
 import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
-import { leaveKey } from "../stream/serve/call.ts";
+import { leaveKey } from "../stream/serve/connect-handler.ts";
 import { scheduler } from "../stream/session/scheduler.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
 import { endpointRowKey, endpointRows, matchesService, type ServiceFilter, serviceRow } from "./cluster-rows.ts";

@@ -6,7 +6,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { freePorts } from "../../../../test/cluster/ports.ts";
-import type { Trust } from "../identity/client-rights.ts";
+import type { Trust } from "../identity/rights.ts";
 import { TokenChecker } from "../identity/token-checker.ts";
 import { inspection } from "../inspect/inspection.ts";
 import { Store } from "../store/store.ts";

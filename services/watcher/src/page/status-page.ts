@@ -6,8 +6,14 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { AnswerPage } from "@kpng/process/health/status-server.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { isLoopback, rightsOfConnection, type Trust } from "../identity/client-rights.ts";
-import { checkInspectionRight, joinRights, type Rights } from "../identity/rights.ts";
+import {
+  checkInspectionRight,
+  isLoopback,
+  joinRights,
+  type Rights,
+  rightsOfConnection,
+  type Trust,
+} from "../identity/rights.ts";
 import type { TokenChecker } from "../identity/token-checker.ts";
 import { makeConnectHandler } from "../stream/serve/connect-handler.ts";
 import type { MoreService } from "../stream/serve/routes.ts";

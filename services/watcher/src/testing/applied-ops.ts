@@ -64,7 +64,7 @@ export function plainChanges(sent: Iterable<Item>, wanted: Iterable<Item>, { sec
 const noFrame = new Uint8Array();
 
 /** Returns all operations of changes, unpacked. */
-export function* opsOfChanges(changes: Changes): Iterable<OpItem> {
+export function* opsOfChanges(changes: Changes): Generator<OpItem, void> {
   for (const piece of changes.frames()) for (const op of opsIn(piece)) yield* unpacked(op);
 }
 
@@ -91,6 +91,9 @@ function applyOp(held: Map<string, string>, { Op: op }: OpItem): void {
     }
     case "Delete":
       held.delete(`${op.value.Set} ${op.value.Path}`);
+      return;
+    case "Reset":
+      held.clear();
       return;
     case "Keep":
       for (const [key, bytes] of held) {

@@ -8,10 +8,7 @@ import { Subscribers } from "../stream/session/subscribers.ts";
 import { WatchStream } from "../stream/session/watch-stream.ts";
 import { node } from "./build.ts";
 
-/**
- * A stream whose writes a test records. For the tests of `WatchStream`, `watch-stream.test.ts` and
- * `many-streams.test.ts`; separate, because both use it.
- */
+/** A stream whose writes a test records. */
 export interface RecordedStream {
   readonly stream: WatchStream<Projection>;
   /** Lengths of the writes. */
@@ -61,7 +58,6 @@ export function useStreams(): RecordedStreams {
           end: (error) => opened.ends.push(error),
         },
         read: (projection) => ({ projection, isExtended: false, count, received: undefined }),
-        enter: () => undefined,
         openCount: () => 1,
       });
       return Object.assign(opened, { stream });
@@ -69,8 +65,6 @@ export function useStreams(): RecordedStreams {
     change: () => store.apply([{ kind: "put-node", node: node(`n${store.snapshot.revision}`) }]),
   };
 }
-
-const layout = { order: { sections: [], phases: [] }, prefixOf: () => "" };
 
 /**
  * Returns a projection that shows a revision as a frame of `frameBytes`; it calls `make` for each view and each
@@ -81,7 +75,7 @@ export function revisions(frameBytes = 10, make: () => void = () => undefined): 
     make();
     return { isEmpty: count === 0, frames: () => Array.from({ length: count }, () => Buffer.alloc(frameBytes)) };
   };
-  return { whole: () => changes(1), between: () => changes(1), keys: () => [], items: () => [], layout };
+  return { whole: () => changes(1), between: () => changes(1) };
 }
 
 /** Waits until the streams have used a turn of the event loop. */

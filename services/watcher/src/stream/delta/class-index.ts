@@ -8,7 +8,7 @@ import { proxyNamesIn, type ViewClass, viewClassOf } from "../../items/view-targ
 import { changedServices, derived } from "../../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import { packFrames } from "./encoded-ops.ts";
-import { inSlices, pause } from "./projection.ts";
+import { inSlices } from "./projection.ts";
 
 /**
  * The items (encoded Services and endpoints) that a class of nodes shares, by the bucket of their path, and the digest
@@ -129,45 +129,20 @@ export function classDigest(snapshot: Snapshot, viewClass: ViewClass): bigint {
 }
 
 /**
- * Computes the indexes of a class in slices, if they are new. Streams that need the same index at the same time
- * advance the same computation, also while the snapshots change.
+ * Computes the indexes of a class if they are new: encodes the items in slices, and then indexes all of them at once,
+ * which takes a tenth of a second for 100 000 endpoints. The indexes then follow the snapshots.
  */
 export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Generator<Frame, void> {
-  for (const part of partsOf(snapshot, viewClass)) {
-    if (indexesIn(snapshot).has(part.key) || indexesIn(newest).has(part.key)) continue;
-    const build = getOrMake(builds, part.key, () => buildIndex(part, snapshot));
-    while (build.next().done !== true) yield pause;
+  const parts = partsOf(snapshot, viewClass);
+  const isKnown = ({ key }: Part): boolean => indexesIn(snapshot).has(key) || indexesIn(newest).has(key);
+  if (parts.every(isKnown)) return;
+  yield* encodeInSlices(serviceStates(snapshot).values(), viewClass);
+  const indexes = classIndexes(snapshot, viewClass);
+  // The snapshots whose indexes were derived meanwhile do not have the parts.
+  for (const [at, part] of parts.entries()) {
+    const index = evolve(indexes[at] ?? BucketIndex.empty, part, snapshot, newest);
+    getOrMake(indexesIn(newest), part.key, () => ({ part, index }));
   }
-}
-
-/** The computations in progress, by the key of the part. */
-const builds = new Map<string, Iterator<Frame, void>>();
-
-function* buildIndex(part: Part, snapshot: Snapshot): Generator<Frame, void> {
-  const states = [...serviceStates(snapshot).values()].filter((state) => isIn(part, state));
-  yield* encodeInSlices(states, part.viewClass);
-  let index = BucketIndex.empty;
-  yield* inSlices(groups(states, part.viewClass), (items) => {
-    index = index.with([], items);
-  });
-  indexesIn(snapshot).set(part.key, { part, index });
-  // The snapshots whose indexes were derived meanwhile do not have the part.
-  if (!indexesIn(newest).has(part.key)) {
-    indexesIn(newest).set(part.key, { part, index: evolve(index, part, snapshot, newest) });
-  }
-  builds.delete(part.key);
-}
-
-/** Yields the items of some Services together: adding them one Service at a time would copy 16 KiB for each. */
-function* groups(states: readonly ServiceState[], viewClass: ViewClass): Iterable<readonly Item[]> {
-  let items: Item[] = [];
-  for (const state of states) {
-    items = items.concat(state.sharedItems(viewClass).items);
-    if (items.length < 1_000) continue;
-    yield items;
-    items = [];
-  }
-  yield items;
 }
 
 /**

@@ -1,3 +1,4 @@
+import { compareText } from "@kpng/model/collections.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { formatHash } from "@kpng/model/wire/digest.ts";
@@ -8,12 +9,12 @@ import {
   encodeServiceInfo,
   endpointInfoHash,
 } from "@kpng/model/wire/global-message.ts";
-import { setFrame } from "../../items/frames.ts";
+import { deleteFrame, type Frame, setFrame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
-import { sortByPath } from "../../items/service-items.ts";
+import { deletedItems, diffItems, sortByPath } from "../../items/service-items.ts";
 import { changedServices } from "../../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
-import { type Changes, changesByKey, type Layout, type Projection } from "./projection.ts";
+import { type Changes, joinFrames, noChanges, type Projection, pause } from "./projection.ts";
 
 /**
  * The state of the whole cluster, for relays: watchers whose source is this watcher. A relay gets the state itself,
@@ -25,23 +26,41 @@ import { type Changes, changesByKey, type Layout, type Projection } from "./proj
  * Objects are encoded and compared while the frames are read.
  */
 export function globalProjection(request: GlobalRequest): Projection {
-  const items = (snapshot: Snapshot, section: number, key: string) => itemsOf(snapshot, section, key, request);
-  const between = (before: Snapshot, snapshot: Snapshot): Changes =>
-    changesByKey(
-      layout,
-      (section) => changedKeys(before, snapshot, section),
-      (section, key) => items(before, section, key),
-      (section, key) => items(snapshot, section, key),
-    );
+  const between = (before: Snapshot, snapshot: Snapshot): Changes => {
+    const frames = () => changedFrames(before, snapshot, request);
+    if (frames().find((frame) => frame !== pause) === undefined) return noChanges;
+    return { isEmpty: false, frames: () => joinFrames(frames()) };
+  };
   return {
-    layout,
-    items,
-    keys: (snapshot, section) => changedKeys(emptySnapshot, snapshot, section),
     // Not empty, because a stream begins with it.
     whole: (snapshot) => ({ ...between(emptySnapshot, snapshot), isEmpty: false }),
     between,
   };
 }
+
+/** The changes of all objects, phase by phase. Within a phase, puts ascend by path and deletes descend. */
+function* changedFrames(before: Snapshot, snapshot: Snapshot, request: GlobalRequest): Generator<Frame, void> {
+  let count = 0;
+  for (const { kind, section } of order.phases) {
+    const prefixes = [...new Set(changedKeys(before, snapshot, section))].map((key) => ({
+      key,
+      prefix: prefixOf(section, key),
+    }));
+    const sorted = prefixes.sort((a, b) => compareText(a.prefix, b.prefix));
+    for (const { key } of kind === "put" ? sorted : sorted.reverse()) {
+      const diff = diffItems(itemsOf(before, section, key, request), itemsOf(snapshot, section, key, request));
+      if (kind === "put") for (const { frame } of diff.added) yield frame;
+      else {
+        for (const { path } of deletedItems(diff).toReversed()) yield deleteFrame(order.sections[section] ?? 0, path);
+      }
+      count += 1;
+      if (count % keysPerSlice === 0) yield pause;
+    }
+  }
+}
+
+/** Objects that are compared before other work has its turn: a few milliseconds. */
+const keysPerSlice = 100;
 
 const cluster = 3;
 const nodes = 0;
@@ -75,11 +94,11 @@ export interface GlobalRequest {
   readonly proxyName: string;
 }
 
-const layout: Layout = {
-  order,
+/** Returns the beginning of the paths of all items that an object has in a section, and of no others. */
+function prefixOf(section: number, key: string): string {
   // "a-b" comes after "a", but "a-b|" before "a|".
-  prefixOf: (section, key) => (section === services || section === endpoints ? `${key.replace("/", "|")}|` : key),
-};
+  return section === services || section === endpoints ? `${key.replace("/", "|")}|` : key;
+}
 
 function changedKeys(before: Snapshot, snapshot: Snapshot, section: number): Iterable<string> {
   if (section === cluster) return before.serviceCIDRs === snapshot.serviceCIDRs ? [] : [""];

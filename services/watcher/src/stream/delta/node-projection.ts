@@ -1,23 +1,21 @@
-import type { Frame } from "../../items/frames.ts";
-import {
-  type Item,
-  nodeItems,
-  nodeSection,
-  nodeViewOrder,
-  serviceSection,
-  toggleDigests,
-  uncachedDigestOf,
-} from "../../items/item.ts";
+import { compareText, getOrMake } from "@kpng/model/collections.ts";
+import { type Frame, resetFrame } from "../../items/frames.ts";
+import { type Item, nodeViewOrder, toggleDigests, uncachedDigestOf } from "../../items/item.ts";
 import { itemAt, nodeOverlay, type Overlay, overlaysOf, serviceOverlay } from "../../items/overlay.ts";
-import { diffItems, findItem, isSameItem, sortByPath } from "../../items/service-items.ts";
-import { serviceStates } from "../../items/service-state.ts";
-import { type NodeViewRequest, type ViewTarget, ViewTargetTracker } from "../../items/view-target.ts";
-import { changedServices } from "../../store/derived.ts";
+import { deletedItems, diffItems, findItem, type ItemsDiff, isSameItem } from "../../items/service-items.ts";
+import { changedOwners, serviceAt, serviceStates, sharedItemsAt } from "../../items/service-state.ts";
+import {
+  type NodeViewRequest,
+  type ViewClass,
+  type ViewTarget,
+  ViewTargetTracker,
+  viewClassOf,
+} from "../../items/view-target.ts";
+import { between, changedServices } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { type ClassDelta, classDelta } from "./class-delta.ts";
 import { classDigest } from "./class-index.ts";
-import { deleteOp, type Op, spliceOps } from "./encoded-ops.ts";
-import { type Changes, changesByKey, type Layout, noChanges, type Projection } from "./projection.ts";
+import { deleteOp, type Op, packFrames } from "./encoded-ops.ts";
+import { type Changes, changesOf, joinFrames, noChanges, type Projection } from "./projection.ts";
 import { resumeView } from "./resume-view.ts";
 import { wholeView } from "./whole-view.ts";
 
@@ -35,7 +33,7 @@ import { wholeView } from "./whole-view.ts";
  * | changes | the operations of the changed Services (`classDelta`) | the overlays that changed |
  * | resume | the buckets that the node lacks (`resumeView`) | the overlays in these buckets |
  *
- * If the class of the node changes, as when its zone becomes known, the items of both classes are compared.
+ * If the class of the node changes, as when its zone becomes known, the view begins again with Reset.
  */
 export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   const targets = new ViewTargetTracker(request);
@@ -57,7 +55,7 @@ export function nodeProjection(request: NodeViewRequest): Required<Projection> {
     },
     between(before, snapshot) {
       const [old, target] = [targets.at(before), targets.at(snapshot)];
-      if (old !== target) return betweenTargets([before, old], [snapshot, target]);
+      if (old !== target) return { isEmpty: false, frames: () => afterReset(whole(snapshot)) };
       const shared = classDelta(before, snapshot, target.viewClass);
       const overlays = overlayDeltas(before, snapshot, target, shared);
       digest.advance(before, snapshot, overlays);
@@ -67,44 +65,12 @@ export function nodeProjection(request: NodeViewRequest): Required<Projection> {
       const target = targets.at(snapshot);
       return classDigest(snapshot, target.viewClass) ^ digest.at(snapshot, target);
     },
-    layout,
-    keys: (snapshot, section) => (section === nodeSection ? nodeKeys(request) : snapshot.services.keys()),
-    items: (snapshot, section, key) => itemsIn(snapshot, section, key, targets.at(snapshot)),
   };
 }
 
-type Located = readonly [Snapshot, ViewTarget];
-
-/** Compares all Services whose items may depend on the zone or the proxy name, and those that changed. */
-function betweenTargets([before, old]: Located, [snapshot, target]: Located): Changes {
-  const keys = new Set(changedServices(before, snapshot));
-  for (const one of [before, snapshot]) {
-    for (const [key, state] of serviceStates(one).entries()) if (state.own.hasZoneHints) keys.add(key);
-  }
-  return changesByKey(
-    layout,
-    (section) => (section === nodeSection ? nodeKeys(target.request) : keys),
-    (section, key) => itemsIn(before, section, key, old),
-    (section, key) => itemsIn(snapshot, section, key, target),
-  );
-}
-
-const layout: Layout = {
-  order: nodeViewOrder,
-  // "a-b" comes after "a", but "a-b/pod" before "a/pod".
-  prefixOf: (section, key) => (section === nodeSection || section === serviceSection ? key : `${key}/`),
-};
-
-function nodeKeys({ wantsNode, nodeName }: NodeViewRequest): readonly string[] {
-  return wantsNode ? [nodeName] : [];
-}
-
-function itemsIn(snapshot: Snapshot, section: number, key: string, target: ViewTarget): readonly Item[] {
-  if (section === nodeSection) return nodeKeys(target.request).includes(key) ? nodeItems(snapshot, key) : [];
-  const { shared, removed, added } = serviceOverlay(snapshot, key, target, false);
-  const gone = new Set(removed);
-  const items = added.length === 0 ? shared.items : sortByPath([...shared.items, ...added]);
-  return items.filter((item) => item.section === section && !gone.has(item));
+function* afterReset({ frames }: Changes): Iterable<Frame> {
+  yield resetFrame;
+  yield* frames();
 }
 
 /** The change of one overlay between two snapshots. */
@@ -153,8 +119,7 @@ function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: string): 
 /**
  * Returns the changes of a class, with other operations on the paths where the overlays of one node changed.
  *
- * *Cost:* the items of these overlays. *Bound:* the operations on these items; the others are slices of the class's
- * bytes, so that a reader that stops keeps no copy of a large change.
+ * *Cost:* the items of these overlays, and, unless the changes are compressed, a copy of them while they are written.
  */
 function nodeChanges(shared: ClassDelta, overlays: readonly OverlayDelta[], takesBatches = false): Changes {
   const changes = takesBatches ? shared.packed : shared.changes;
@@ -181,8 +146,19 @@ function nodeChanges(shared: ClassDelta, overlays: readonly OverlayDelta[], take
       : { isEmpty: false, frames: () => [...changes.frames(), Buffer.concat(outcomes)] };
   }
   if (edits.every(({ size }) => size === 0)) return changes;
-  const frames = shared.opsByPhase.flatMap((ops, phase) => spliceOps(ops, edits[phase] ?? new Map()));
-  return frames.length === 0 ? noChanges : { isEmpty: false, frames: () => frames };
+  const frames = shared.opsByPhase.flatMap((ops, phase) => editedFrames(ops, edits[phase] ?? new Map()));
+  return frames.length === 0 ? noChanges : { isEmpty: false, frames: () => joinFrames(frames) };
+}
+
+/** Returns the operations with others at some paths, or none where `edits` has undefined. */
+function editedFrames(ops: readonly Op[], edits: Map<string, Frame | undefined>): readonly Frame[] {
+  if (edits.size === 0) return ops.map(({ frame }) => frame);
+  const frames = ops.map(({ path, frame }) => {
+    const own = edits.has(path) ? edits.get(path) : frame;
+    edits.delete(path);
+    return own;
+  });
+  return [...frames, ...edits.values()].filter((frame) => frame !== undefined);
 }
 
 interface PhaseOp extends Op {
@@ -241,4 +217,70 @@ class OverlaysDigest {
     this.#snapshot = snapshot;
     this.#digest = deltas.reduce((digest, { changed }) => toggleDigests(digest, changed), this.#digest);
   }
+}
+
+/** The changes between two snapshots that the subscribers of a class share. */
+interface ClassDelta {
+  /** For each node, the Services of which it may need other changes than its class; see changedOwners. */
+  readonly keysByNode: ReadonlyMap<string, readonly string[]>;
+  /** One element for each phase of the order: puts ascending, and deletes descending by path. */
+  readonly opsByPhase: readonly (readonly Op[])[];
+  /** All operations in one frame. */
+  readonly changes: Changes;
+  /** The same as compressed batches; {@link changes} if they are short. */
+  readonly packed: Changes;
+}
+
+/**
+ * Returns the changes of a class between two snapshots.
+ *
+ * *Cost:* the Services that changed, at the first call for a pair of snapshots and a class; then a look-up. A
+ * subscriber that lags behind causes a delta of its own, which references only the snapshot that it was last sent.
+ */
+function classDelta(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass): ClassDelta {
+  const { byClass, keys, dependsOnZone } = deltas(before, snapshot);
+  // Without zone hints, all zones share what is encoded.
+  const { key } = dependsOnZone ? viewClass : viewClassOf(viewClass, "");
+  return getOrMake(byClass, key, () => {
+    const keysByNode = new Map<string, string[]>();
+    const diffs = keys.map((one) => {
+      const owners = changedOwners(serviceAt(before, one, viewClass), serviceAt(snapshot, one, viewClass), viewClass);
+      for (const name of owners) getOrMake(keysByNode, name, () => []).push(one);
+      return diffItems(sharedItemsAt(before, one, viewClass).items, sharedItemsAt(snapshot, one, viewClass).items);
+    });
+    return { keysByNode, ...encodeDiffs(diffs) };
+  });
+}
+
+const deltas = between((before, snapshot) => {
+  const keys = changedServices(before, snapshot);
+  const dependsOnZone = keys.some((key) =>
+    [before, snapshot].some((one) => serviceStates(one).get(key)?.own.hasZoneHints === true),
+  );
+  return { keys, dependsOnZone, byClass: new Map<string, ClassDelta>() };
+});
+
+/** Shorter changes are not compressed, in bytes: the saving would not be worth the decompression on each node. */
+const minPackedBytes = 16 * 1024;
+
+function encodeDiffs(diffs: readonly ItemsDiff[]): Omit<ClassDelta, "keysByNode"> {
+  const puts = diffs.flatMap(({ added }) => added);
+  const deletes = diffs.flatMap(deletedItems);
+  const opsByPhase = nodeViewOrder.phases.map(({ kind, section }): readonly Op[] => {
+    const inSection = (items: readonly Item[]): readonly Item[] => items.filter((item) => item.section === section);
+    if (kind === "put") return inSection(puts).toSorted((a, b) => compareText(a.path, b.path));
+    return inSection(deletes)
+      .map(deleteOp)
+      .sort((a, b) => compareText(b.path, a.path));
+  });
+  const all = opsByPhase.flatMap((ops) => ops.map(({ frame }) => frame));
+  const bytes = Buffer.concat(all);
+  const changes = changesOf(bytes);
+  if (bytes.length < minPackedBytes) return { opsByPhase, changes, packed: changes };
+  let frames: readonly Frame[] | undefined;
+  const pack = (): readonly Frame[] => {
+    frames ??= packFrames(all);
+    return frames;
+  };
+  return { opsByPhase, changes, packed: { isEmpty: false, frames: pack } };
 }

@@ -1,17 +1,22 @@
-import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
 import { Code } from "@connectrpc/connect";
 import type { ReadTls, ServerTlsFiles } from "@kpng/process/credential-files.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Registry } from "prom-client";
-import { type Admission, classOf, isAnsweredWhenRefused, nodeOf } from "../../connection/admission.ts";
+import {
+  type Admission,
+  type CallClass,
+  classOf,
+  isAnsweredWhenRefused,
+  nodeOf,
+  refuseStream,
+} from "../../connection/admission.ts";
 import { type Connections, type ConnectionTimes, standardPingMs } from "../../connection/connections.ts";
 import type { ClientLimits, Refusals } from "../../connection/limits.ts";
-import type { ClientRights, Trust } from "../../identity/client-rights.ts";
-import { joinRights, type Rights, type TokenProblem } from "../../identity/rights.ts";
+import { joinRights, type Rights, type TokenProblem, type Trust } from "../../identity/rights.ts";
 import type { CheckedToken, TokenChecker } from "../../identity/token-checker.ts";
-import { type Call, formatPeer } from "./call.ts";
-import { makeConnectHandler } from "./connect-handler.ts";
-import { makeFastWatch } from "./fast-watch.ts";
+import { type Call, formatPeer, makeConnectHandler } from "./connect-handler.ts";
+import { makeGrpcWatch } from "./grpc-watch.ts";
 import { makeRoutes, type RoutesOptions } from "./routes.ts";
 
 /** Options of `serveTask`. */
@@ -23,39 +28,37 @@ export interface ServeOptions extends RoutesOptions, ClientLimits, ConnectionTim
   readonly tokens?: TokenChecker | undefined;
   /** Interval between two reads of the TLS files, in milliseconds. Default 10 000. */
   readonly reloadMs?: number | undefined;
-  /** Maximum number of streams of each kind that wait for their first batch; 0 for no limit. Default: by the memory. */
-  readonly maxWaiting?: number | undefined;
-  /** Registry for the metrics of connections and waiting streams. Default none. */
+  /** Registry for the metrics of connections. Default none. */
   readonly registry?: Registry | undefined;
   readonly log: Log;
   /** Called once, when all addresses are open, with addresses that clients can dial (port 0 is resolved). */
   readonly onListening?: ((addresses: readonly string[]) => void) | undefined;
 }
 
-/** Maximum size of a Watch request over gRPC, in bytes. */
-const maxRequestBytes = 64 * 1024;
-
 /**
  * Maximum size of a request that the Connect library decodes, in bytes. It decodes all of it at once: two or three
- * bytes may be a field that takes 2 µs. The largest contain digests: 11 KB as JSON.
+ * bytes may be a field that takes 2 µs. The largest contain filters.
  */
 const maxDecodedBytes = 16 * 1024;
 
+/** Maximum size of the headers of a call, in bytes. Node.js allows 64 KiB; tokens of ServiceAccounts have 1 to 2 KiB. */
+const maxHeaderBytes = 16 * 1024;
+
 /**
  * Returns the function that handles every call, on every address: it finds the rights of the client, refuses calls
- * beyond a limit, and passes the others to `makeFastWatch` or the Connect library. Calls end when `stop` aborts.
+ * beyond a limit, and passes the others to `makeGrpcWatch` or the Connect library. Calls of the library end when `stop`
+ * aborts.
  */
 export function makeCallHandler(
   options: ServeOptions,
-  { connections, clientRights, admission, refusals }: Bounds,
+  { connections, admission, refusals }: Bounds,
   stop: AbortSignal,
-) {
-  const { hasLocalApi = true, hasGlobalApi = true, log, tokens } = options;
-  const pingMs = options.keepalive?.intervalMs ?? standardPingMs;
-  const watchFast = makeFastWatch({ ...options, hasLocalApi, hasGlobalApi, maxRequestBytes, admission, pingMs }, stop);
+): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
+  const { log, tokens, keepalive } = options;
+  const watch = makeGrpcWatch({ ...options, refusals, admission, pingMs: keepalive?.intervalMs ?? standardPingMs });
   const route = makeConnectHandler({
     log,
-    routes: makeRoutes(options, stop),
+    routes: makeRoutes({ ...options, refusals }, stop),
     readMaxBytes: maxDecodedBytes,
     shutdownSignal: stop,
     // Browsers use the status page.
@@ -63,8 +66,15 @@ export function makeCallHandler(
     // With small messages and many readers, compression of each stream would cost eight times the CPU.
     acceptCompression: [],
   });
-  const start = (request: Http2ServerRequest, response: Http2ServerResponse): void => {
+  return (request, response) => {
     const { stream } = request;
+    const connection = connections.began(stream);
+    if (connection === undefined) {
+      // The rest of what was read with a call whose connection has ended.
+      stream.destroy();
+      return;
+    }
+    const { rights, session } = connection;
     const peer = formatPeer(request.socket);
     if (peer !== "" && isFromBrowser(request)) {
       refusals.add("web-page", peer);
@@ -74,28 +84,32 @@ export function makeCallHandler(
       request.resume();
       return;
     }
-    const carrier = stream.session;
-    const rights = clientRights.of(carrier);
-    const isUnproven = mayCheckToken(request, rights, tokens);
-    const first = isUnproven ? "unproven" : classOf(request.url, rights);
-    const refuse = (callClass: typeof first): void => {
+    const isLarge = request.rawHeaders.reduce((sum, { length }) => sum + length, 0) > maxHeaderBytes;
+    if (peer !== "" && (isLarge || connection.callRate.add(1, performance.now()) > 0)) {
+      refusals.add(isLarge ? "headers" : "call-rate", peer);
+      // `destroy` alone would send NO_ERROR; with a code, it would report an error of the session.
+      session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+      session.destroy();
+      return;
+    }
+    const refuse = (callClass: CallClass): void => {
       if (isAnsweredWhenRefused(callClass)) refuseCall(request, response);
-      else admission.refuse(stream);
+      else refuseStream(stream);
     };
-    const slot = admission.enter(first, carrier ?? request, peer, nodeOf(rights));
+    const first = mayCheckToken(request, rights, tokens) ? "unproven" : classOf(request.url, rights);
+    const slot = admission.enter(first, peer, nodeOf(rights));
     if (slot === undefined) {
       refuse(first);
       return;
     }
+    if (peer !== "") admission.hold(stream);
     stream.once("close", slot.leave);
-    admitCall({ request, response, rights, leave: connections.began(stream) }, tokens, (call) => {
+    admitCall({ request, response, rights, leave: connection.leaving.signal }, tokens, (call) => {
       const callClass = classOf(request.url, call.rights);
       if (!slot.move(callClass, nodeOf(call.rights))) refuse(callClass);
-      else if (!watchFast(call)) route(call);
+      else if (!watch(call, connection)) route(call);
     });
   };
-  return (request: Http2ServerRequest, response: Http2ServerResponse): void =>
-    admission.pace(request.stream, request.rawHeaders, formatPeer(request.socket), () => start(request, response));
 }
 
 /** Handler of all calls. */
@@ -104,7 +118,6 @@ export type CallHandler = ReturnType<typeof makeCallHandler>;
 /** Parts of the server that know its open connections, and its limits. */
 interface Bounds {
   readonly connections: Connections;
-  readonly clientRights: ClientRights;
   readonly admission: Admission;
   readonly refusals: Refusals;
 }
@@ -184,19 +197,12 @@ function secrecyProblem({ socket }: Http2ServerRequest): string | undefined {
 
 /** Returns the call with the rights of its token, whose end is also the end of the call. */
 function withToken(call: Call, { token }: CheckedToken & { kind: "accepted" }): Call {
-  const leaving = new AbortController();
-  const removers = [token.ended, call.leave].map((signal) => {
-    const leave = (): void => leaving.abort(signal.reason);
-    if (signal.aborted) leave();
-    else signal.addEventListener("abort", leave, { once: true });
-    return () => signal.removeEventListener("abort", leave);
-  });
   token.calls += 1;
   call.response.once("close", () => {
     token.calls -= 1;
-    for (const remove of removers) remove();
   });
-  return { ...call, rights: joinRights(call.rights, token.rights), leave: leaving.signal };
+  const leave = AbortSignal.any([token.ended, call.leave]);
+  return { ...call, rights: joinRights(call.rights, token.rights), leave };
 }
 
 /** Returns true if the client cancelled the call, or the connection is closed. */

@@ -1,15 +1,57 @@
+import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import {
   Code,
   ConnectError,
   type ConnectRouter,
   type ConnectRouterOptions,
+  type ContextKey,
   createConnectRouter,
+  createContextKey,
   createContextValues,
+  type HandlerContext,
 } from "@connectrpc/connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import type { Rights } from "../../identity/rights.ts";
-import { formatPeer, leaveKey, peerKey, rightsKey } from "./call.ts";
+import { noRights, type Rights } from "../../identity/rights.ts";
+import type { WatchClient } from "../session/requests.ts";
+
+/** A call that the server has admitted, before its request is read. */
+export interface Call {
+  readonly request: Http2ServerRequest;
+  readonly response: Http2ServerResponse;
+  readonly rights: Rights;
+  /**
+   * Aborts when the client should open its next call on another connection. Its reason is the error for the client. A
+   * handler that waits ends with this error; a handler that writes a batch completes the batch first.
+   */
+  readonly leave: AbortSignal;
+}
+
+/** Context value for handlers: the address of the client; see {@link formatPeer}. */
+const peerKey = createContextKey("", { description: "kpng peer" });
+
+/** Context value for handlers: the rights of the client. */
+export const rightsKey = createContextKey<Rights>(noRights, { description: "kpng rights" });
+
+/** Context value for handlers: the signal {@link Call.leave}. The default never aborts. */
+export const leaveKey: ContextKey<AbortSignal> = createContextKey(new AbortController().signal, {
+  description: "kpng leave",
+});
+
+/** Returns the client of a call that the Connect library serves. */
+export function clientOf({ values, requestHeader }: HandlerContext): WatchClient {
+  const rights = values.get(rightsKey);
+  return { peer: values.get(peerKey), rights, userAgent: requestHeader.get("user-agent") ?? undefined };
+}
+
+/** Returns the client's address. *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`; "" for a unix or a closed socket. */
+export function formatPeer(socket: { remoteAddress?: string | undefined; remotePort?: number | undefined }): string {
+  const { remoteAddress: address, remotePort: port } = socket;
+  if (address === undefined) return "";
+  // A dual-stack listener reports IPv4 clients as mapped IPv6 addresses.
+  const plain = address.replace(/^::ffff:(?=\d+\.)/, "");
+  return `${plain.includes(":") ? `[${plain}]` : plain}:${port ?? 0}`;
+}
 
 /**
  * Returns the handler of all requests that the Connect library answers.
@@ -34,7 +76,7 @@ export function makeConnectHandler({ routes, log, ...options }: HandlerOptions) 
       .set(peerKey, formatPeer(request.socket))
       .set(rightsKey, rights)
       .set(leaveKey, leave);
-    let universal: UniversalServerRequest;
+    let universal: ReturnType<typeof universalRequestFromNodeRequest>;
     try {
       universal = universalRequestFromNodeRequest(request, response, undefined, values);
     } catch (error) {
@@ -55,10 +97,8 @@ export function makeConnectHandler({ routes, log, ...options }: HandlerOptions) 
   };
 }
 
-type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
-
 /** A call over HTTP/2, or a request to the status page over HTTP/1.1. */
-export interface HandlerCall {
+interface HandlerCall {
   readonly request: Parameters<typeof universalRequestFromNodeRequest>[0];
   readonly response: Parameters<typeof universalResponseToNodeResponse>[1];
   readonly rights: Rights;
@@ -71,31 +111,11 @@ interface HandlerOptions extends ConnectRouterOptions {
   readonly log: Log;
 }
 
-/** Longest delay of a Node.js timer, in milliseconds: 24.8 days. A longer one would fire at once. */
-const maxTimerMs = 2 ** 31 - 1;
-
-const unitMs: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 1e-3, n: 1e-6 };
-
 /**
- * Returns the time limit of a call in milliseconds, at most 24.8 days; undefined without the header, and "invalid" for
- * a value that gRPC does not allow.
- *
- * *Shape:* up to eight digits and a unit, `1500m` for 1.5 s; see "Timeout" in gRPC's PROTOCOL-HTTP2.md.
- */
-export function readTimeout(header: string | string[] | undefined): number | "invalid" | undefined {
-  if (header === undefined) return undefined;
-  const [, digits, unit = ""] = /^(\d{1,8})([HMSmun])$/.exec(String(header)) ?? [];
-  const factorMs = unitMs[unit];
-  if (digits === undefined || factorMs === undefined) return "invalid";
-  return Math.min(Number(digits) * factorMs, maxTimerMs);
-}
-
-/**
- * Deletes the deadline of a call if it is beyond the longest timer: the timer of the Connect library would fire at once,
- * with a warning on standard error.
+ * Deletes the deadline of a call if it is more than some days away. Beyond the longest timer of Node.js (24.8 days), the
+ * timer of the Connect library would fire at once.
  */
 function dropDistantDeadline(header: Headers): void {
-  const timeout = readTimeout(header.get("grpc-timeout") ?? undefined);
-  if (timeout === maxTimerMs) header.delete("grpc-timeout");
-  if (Number(header.get("connect-timeout-ms") ?? 0) > maxTimerMs) header.delete("connect-timeout-ms");
+  if (/^(\d{3,}H|\d{5,}M|\d{7,}S)$/.test(header.get("grpc-timeout") ?? "")) header.delete("grpc-timeout");
+  if (/^\d{10,}$/.test(header.get("connect-timeout-ms") ?? "")) header.delete("connect-timeout-ms");
 }

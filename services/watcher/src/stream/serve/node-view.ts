@@ -1,30 +1,32 @@
 import { setImmediate } from "node:timers/promises";
 import { create, fromBinary } from "@bufbuild/protobuf";
-import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import { compareText } from "@kpng/model/collections.ts";
 import {
+  type GetNodeViewResponse,
   GetNodeViewResponseSchema,
   type NodeViewService,
+  type ServiceEndpoints,
   ServiceEndpointsSchema,
   WatchNodeViewResponseSchema,
 } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import {
+  EndpointSchema,
   Feature,
   NodeSchema,
   type OpItem,
+  ServiceSchema,
   Set as SetName,
+  type Value,
   type WatchReq,
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { checkNodeRight } from "../../identity/rights.ts";
-import type { Frame } from "../../items/frames.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
-import { openLocalWatch, type WatchContext } from "../session/open-watch.ts";
-import { readLocalRequest, syncedSnapshot } from "../session/requests.ts";
+import { openLocalWatch, readLocalRequest, syncedSnapshot, type WatchContext } from "../session/requests.ts";
 import { scheduledItems } from "../session/scheduler.ts";
-import { clientOf, leaveKey, rightsKey } from "./call.ts";
+import { clientOf, leaveKey, rightsKey } from "./connect-handler.ts";
 import { opsIn, watchOps } from "./watch-ops.ts";
 
 /**
@@ -33,31 +35,26 @@ import { opsIn, watchOps } from "./watch-ops.ts";
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
   const { store, proxyNames } = context;
   return {
-    async getNodeView(request, { signal, values, requestHeader, url }) {
+    async getNodeView(request, { signal, values }) {
       values.get(leaveKey).throwIfAborted();
       checkNodeRight(values.get(rightsKey), request.nodeName);
       const local = readLocalRequest(toWatchReq(request), proxyNames);
       const snapshot = syncedSnapshot(store);
-      const frames = nodeProjection(local).whole(snapshot).frames();
-      const view = new CollectedView();
-      await allOf(view.collect(frames), signal);
-      const response = create(GetNodeViewResponseSchema, {
-        revision: BigInt(snapshot.revision),
-        ...(view.node !== undefined && { node: fromBinary(NodeSchema, view.node) }),
-      });
-      const items = await allOf(view.items(), signal);
-      if (isJson(requestHeader, url)) {
-        if (view.count > maxJsonItems) throw new ConnectError(tooLargeForJson, Code.ResourceExhausted);
-        response.items = items.map((item) => fromBinary(ServiceEndpointsSchema, item));
-        return response;
+      const view = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
+      const services = new Map<string, ServiceEndpoints>();
+      let count = 0;
+      // In short steps, so that it does not delay nodes.
+      for await (const frames of scheduledItems(nodeProjection(local).whole(snapshot).frames(), signal)) {
+        for (const { Op: op } of opsIn(frames)) {
+          if (op.case !== "Set") continue;
+          count += 1;
+          if (count > maxObjects) throw new ConnectError(tooLarge, Code.ResourceExhausted);
+          put(view, services, op.value);
+        }
       }
-      // As fields of the message, the library would encode all of them at once, and keep the event loop meanwhile.
-      response.$unknown = items.map((item) => ({
-        no: GetNodeViewResponseSchema.field.items.number,
-        wireType: WireType.LengthDelimited,
-        data: new BinaryWriter().bytes(item).finish(),
-      }));
-      return response;
+      signal.throwIfAborted();
+      view.items = [...services].sort(([a], [b]) => compareText(a, b)).map(([, item]) => item);
+      return view;
     },
     async *watchNodeView(request, call) {
       const { signal, values } = call;
@@ -94,13 +91,6 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
   };
 }
 
-/** Returns the items, each computed as a scheduled piece of work. Throws the signal's reason if it aborts. */
-async function allOf<T>(items: Iterable<T>, signal: AbortSignal): Promise<T[]> {
-  const all = await Array.fromAsync(scheduledItems(items, signal));
-  signal.throwIfAborted();
-  return all;
-}
-
 /** Operations in one message of WatchNodeView: 2 to 5 ms to decode and encode. A larger batch is divided. */
 const maxOpsPerMessage = 500;
 
@@ -112,71 +102,16 @@ function toWatchReq({ nodeName, serviceProxyName }: { nodeName: string; serviceP
   });
 }
 
-/** Operations in one step: 3 to 10 ms. */
-const itemsPerStep = 256;
+/** Maximum number of objects in an answer of GetNodeView, which the library encodes in one piece: 50 ms. */
+const maxObjects = 5_000;
 
-/** Maximum number of objects in a view that is sent as JSON, which the library encodes in one piece: 50 ms. */
-const maxJsonItems = 5_000;
+const tooLarge = `the view has more than ${maxObjects} objects, too many for one answer: call WatchNodeView`;
 
-const tooLargeForJson = `the view has more than ${maxJsonItems} objects, too many for JSON: ask for protobuf, or call WatchNodeView`;
-
-function isJson(header: Headers, url: string): boolean {
-  return header.get("content-type")?.includes("json") === true || /[?&]encoding=json\b/.test(url);
-}
-
-/**
- * A node's view as encoded messages, collected from the frames of a first batch, and then encoded Service by Service.
- * Each method yields between short steps: in one piece, 100 000 endpoints would keep the event loop for a second.
- *
- * *Bound:* the bytes of one view.
- */
-class CollectedView {
-  /** Encoded `localv1.Node`; undefined if the cluster does not know the node. */
-  node: Uint8Array | undefined;
-  /** Number of objects. */
-  count = 0;
-  readonly #services = new Map<string, CollectedService>();
-
-  *collect(batch: Iterable<Frame>): Iterable<undefined> {
-    for (const frames of batch) {
-      for (const { Op: op } of opsIn(frames)) {
-        if (op.case !== "Set") continue;
-        this.#put(op.value.Ref?.Set, op.value.Ref?.Path ?? "", op.value.Bytes);
-        this.count += 1;
-        if (this.count % itemsPerStep === 0) yield undefined;
-      }
-      yield undefined;
-    }
-  }
-
-  /** Yields each encoded `ServiceEndpoints`, ascending by namespace and name. */
-  *items(): Iterable<Uint8Array> {
-    for (const { bytes, endpoints } of ascending(this.#services)) {
-      const item = new BinaryWriter().tag(1, WireType.LengthDelimited).bytes(bytes);
-      for (const endpoint of ascending(endpoints)) item.tag(2, WireType.LengthDelimited).bytes(endpoint);
-      yield item.finish();
-    }
-  }
-
-  #put(set: SetName | undefined, path: string, bytes: Uint8Array): void {
-    switch (set) {
-      case SetName.NodesSet:
-        this.node = bytes;
-        break;
-      case SetName.ServicesSet:
-        this.#services.set(path, { bytes, endpoints: new Map() });
-        break;
-      default:
-        this.#services.get(path.slice(0, path.lastIndexOf("/")))?.endpoints.set(path, bytes);
-    }
-  }
-}
-
-interface CollectedService {
-  readonly bytes: Uint8Array;
-  readonly endpoints: Map<string, Uint8Array>;
-}
-
-function ascending<V>(map: ReadonlyMap<string, V>): V[] {
-  return [...map].sort(([a], [b]) => compareText(a, b)).map(([, value]) => value);
+/** Adds an item. Services precede their endpoints. */
+function put(view: GetNodeViewResponse, services: Map<string, ServiceEndpoints>, { Ref, Bytes }: Value): void {
+  const { Set: set, Path: path = "" } = Ref ?? {};
+  if (set === SetName.NodesSet) view.node = fromBinary(NodeSchema, Bytes);
+  else if (set === SetName.ServicesSet) {
+    services.set(path, create(ServiceEndpointsSchema, { service: fromBinary(ServiceSchema, Bytes) }));
+  } else services.get(path.slice(0, path.lastIndexOf("/")))?.endpoints.push(fromBinary(EndpointSchema, Bytes));
 }

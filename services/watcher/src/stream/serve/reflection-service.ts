@@ -1,6 +1,6 @@
 import { createRegistry, type DescFile, type DescService, type Registry, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
-import { Code, type ConnectRouter, type HandlerContext } from "@connectrpc/connect";
+import { Code, type ConnectRouter } from "@connectrpc/connect";
 import { compareText } from "@kpng/model/collections.ts";
 import { ServerReflection, type ServerReflectionRequest } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
 import {
@@ -8,7 +8,6 @@ import {
   type ServerReflectionRequest as ServerReflectionAlphaRequest,
 } from "@kpng/model/gen/grpc/reflection/v1alpha/reflection_pb.ts";
 import { scheduler } from "../session/scheduler.ts";
-import { leaveKey } from "./call.ts";
 
 /**
  * Adds grpc.reflection v1 and v1alpha, whose messages are the same, for the proto files of `services`. Tools such as
@@ -18,10 +17,9 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
   const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
   async function* serverReflectionInfo<R extends { host: string; messageRequest: Question }>(
     requests: AsyncIterable<R>,
-    { values }: HandlerContext,
   ) {
     const sent = new Set<DescFile>();
-    for await (const request of endWhen(values.get(leaveKey), requests)) {
+    for await (const request of requests) {
       const { messageRequest } = request;
       // Scheduled, because these streams need no right and must not delay nodes.
       const messageResponse = await scheduler.run("query", () => answer(messageRequest, index, sent));
@@ -64,22 +62,11 @@ function answer(question: Question, { services, files, registry }: Index, sent: 
       return descriptors(files.get(question.value), `file "${question.value}"`, sent);
     case "fileContainingSymbol":
       return descriptors(fileOf(question.value, registry), `symbol "${question.value}"`, sent);
-    case "fileContainingExtension": {
-      const { containingType, extensionNumber } = question.value;
-      return failure(
-        Code.NotFound,
-        `extension ${extensionNumber} of "${containingType}" not found: this server has no extensions`,
-      );
-    }
-    case "allExtensionNumbersOfType":
-      return registry.getMessage(question.value) === undefined
-        ? failure(Code.NotFound, `message "${question.value}" not found`)
-        : {
-            case: "allExtensionNumbersResponse" as const,
-            value: { baseTypeName: question.value, extensionNumber: [] },
-          };
     default:
-      return failure(Code.InvalidArgument, "the reflection request has no message_request");
+      return failure(
+        Code.InvalidArgument,
+        "the reflection request asks for extensions, which this server does not have, or for nothing",
+      );
   }
 }
 
@@ -102,7 +89,7 @@ function* unsent(file: DescFile, sent: Set<DescFile>): Iterable<DescFile> {
   for (const dependency of file.dependencies) yield* unsent(dependency, sent);
 }
 
-/** Returns the file that defines a type or service, or one of its members (method, field, oneof, enum value). */
+/** Returns the file that defines a type or service, or one of its members (method, field, oneof). */
 function fileOf(symbol: string, registry: Registry): DescFile | undefined {
   const type = registry.get(symbol);
   if (type !== undefined) return type.file;
@@ -112,32 +99,5 @@ function fileOf(symbol: string, registry: Registry): DescFile | undefined {
   if (owner?.kind === "service" && owner.methods.some((method) => method.name === member)) return owner.file;
   if (owner?.kind === "message" && [...owner.fields, ...owner.oneofs].some((one) => one.name === member))
     return owner.file;
-  // The full name of an enum value does not contain the name of its enum.
-  for (const desc of registry) {
-    if (desc.kind !== "enum" || !desc.values.some((value) => value.name === member)) continue;
-    if (desc.typeName.slice(0, Math.max(desc.typeName.lastIndexOf("."), 0)) === parent) return desc.file;
-  }
   return undefined;
-}
-
-/**
- * Yields the same items. When `signal` aborts, ends without waiting for the next item.
- */
-function endWhen<T>(signal: AbortSignal, items: AsyncIterable<T>): AsyncIterable<T> {
-  const iterator = items[Symbol.asyncIterator]();
-  const done = { done: true, value: undefined } as const;
-  return {
-    [Symbol.asyncIterator]: () => ({
-      next: () =>
-        new Promise<IteratorResult<T>>((resolve, reject) => {
-          if (signal.aborted) return resolve(done);
-          const end = (): void => resolve(done);
-          signal.addEventListener("abort", end, { once: true });
-          iterator
-            .next()
-            .then(resolve, reject)
-            .finally(() => signal.removeEventListener("abort", end));
-        }),
-    }),
-  };
 }

@@ -3,27 +3,23 @@ import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/credential-files.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Gauge, type Registry } from "prom-client";
-import type { LoopClock } from "../../connection/loop-clock.ts";
-
-/** Interval between two reads of the files, in milliseconds. A mounted Secret itself changes up to a minute late. */
-export const standardReloadMs = 10_000;
 
 /**
  * Reads the TLS files of the listeners now and then, and gives changed ones to the servers, so that a renewed
  * certificate needs no restart. Open connections continue. If the CA changed, `onNewCa` is called: a client whose
  * certificate the new CA did not issue must not keep its stream.
  *
- * Files that cannot be used are logged once, and the servers keep the last ones. It ends when the clock stops.
+ * Files that cannot be used are logged once, and the servers keep the last ones. Returns the timer, which the caller
+ * clears.
  */
 export function reloadTls(
   read: ReadTls<ServerTlsFiles>,
-  { servers, clock, intervalMs, onNewCa, log, metrics }: Reload,
-): void {
+  { servers, intervalMs, onNewCa, log, expiry }: Reload,
+): NodeJS.Timeout {
   let current = read();
-  metrics.use(current.cert);
+  setExpiry(expiry, current.cert);
   let failure = "";
   const reload = (): void => {
-    clock.after(intervalMs, reload);
     let files: ServerTlsFiles;
     try {
       files = read();
@@ -43,11 +39,11 @@ export function reloadTls(
     const hasNewCa = !isEqual(files.ca, current.ca);
     current = files;
     for (const server of servers) server.setSecureContext({ ...files, minVersion: minTlsVersion });
-    metrics.use(files.cert);
+    setExpiry(expiry, files.cert);
     log.info("TLS files reloaded", { hasNewCa });
     if (hasNewCa) onNewCa();
   };
-  clock.after(intervalMs, reload);
+  return setInterval(reload, intervalMs).unref();
 }
 
 function isSame(a: ServerTlsFiles, b: ServerTlsFiles): boolean {
@@ -60,28 +56,24 @@ function isEqual(a: Buffer | undefined, b: Buffer | undefined): boolean {
 
 interface Reload {
   readonly servers: readonly { setSecureContext(options: SecureContextOptions): void }[];
-  readonly clock: LoopClock;
+  /** Interval between two reads, in milliseconds. A mounted Secret itself changes up to a minute late. */
   readonly intervalMs: number;
   readonly onNewCa: () => void;
   readonly log: Log;
-  readonly metrics: CertificateMetrics;
+  readonly expiry: Gauge<"use">;
 }
 
-/** Metrics of the certificate that the listeners show. */
-export interface CertificateMetrics {
-  /** Records a certificate that the listeners begin to use, in PEM form; the first of a chain counts. */
-  use(certificate: Buffer): void;
-}
-
-/** Registers the metrics. Without a certificate there is no series. */
-export function makeCertificateMetrics(registry: Registry): CertificateMetrics {
-  const expiry = new Gauge({
+/** Registers the metric of the certificate that the listeners show. Without a certificate there is no series. */
+export function makeCertificateExpiry(registry: Registry): Gauge<"use"> {
+  return new Gauge({
     name: "kpng_certificate_expiry_timestamp_seconds",
     help: "When the certificate in use expires, by what it is used for; serving: the listeners show it to clients",
     labelNames: ["use"],
     registers: [registry],
   });
-  return {
-    use: (certificate) => expiry.set({ use: "serving" }, new X509Certificate(certificate).validToDate.getTime() / 1000),
-  };
+}
+
+/** `certificate` is in PEM form; the first of a chain counts. */
+function setExpiry(expiry: Gauge<"use">, certificate: Buffer): void {
+  expiry.set({ use: "serving" }, new X509Certificate(certificate).validToDate.getTime() / 1000);
 }

@@ -23,15 +23,17 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { checkAnyRight, everyRight } from "../../identity/rights.ts";
 import type { Store } from "../../store/store.ts";
-import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "../session/open-watch.ts";
-import { clientOf, leaveKey, rightsKey } from "./call.ts";
+import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "../session/requests.ts";
+import { clientOf, leaveKey, rightsKey } from "./connect-handler.ts";
 import { nodeViewService } from "./node-view.ts";
 import { addReflection } from "./reflection-service.ts";
 import { watchOps } from "./watch-ops.ts";
 
 /**
  * Returns a function that registers the gRPC services of a watcher: node views, the cluster state, additional services,
- * health and reflection. Watches of health end when `stop` aborts.
+ * health and reflection. `stop` ends what they observe.
+ *
+ * A server answers Watch itself, with `makeGrpcWatch`; the router does for clients in this process.
  */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
@@ -84,7 +86,7 @@ export interface RoutesOptions extends WatchContext {
 
 /**
  * Implements grpc.health.v1, for probes and load balancers. SERVING means that the process is ready, for "" and for
- * each of `services`. Watches end when `stop` aborts.
+ * each of `services`.
  */
 function healthService(
   health: Health,
@@ -137,8 +139,7 @@ function positionService({ currency }: Store): ServiceImpl<typeof PositionServic
 
 /**
  * Returns a transport to the services of a watcher in the same process. Its calls have every right; those of
- * createRouterTransport of the Connect library come from no connection and would have none. Watches of health end when
- * `stop` aborts.
+ * createRouterTransport of the Connect library come from no connection and would have none.
  */
 export function localTransport(options: RoutesOptions, stop: AbortSignal): Transport {
   const router = createConnectRouter({ connect: true });

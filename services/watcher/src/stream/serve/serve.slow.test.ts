@@ -1,4 +1,4 @@
-import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { statSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp } from "node:net";
@@ -9,13 +9,9 @@ import { runInNewContext } from "node:vm";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
-import * as grpc from "@grpc/grpc-js";
 import { NodeViewService, type WatchNodeViewResponse } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { readServerTls } from "@kpng/process/credential-files.ts";
-import { createLog } from "@kpng/process/log.ts";
-import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
@@ -49,8 +45,8 @@ function cases(result: IteratorResult<WatchNodeViewResponse>): unknown {
 }
 
 /** Receives one whole view over grpc-js, as a node does. */
-async function firstBatch(address: string, credentials?: grpc.ChannelCredentials): Promise<number> {
-  const watch = new GrpcJsWatch(address, "local", credentials);
+async function firstBatch(address: string): Promise<number> {
+  const watch = new GrpcJsWatch(address, "local");
   try {
     return (await watch.ask({ NodeName: "n1" })).length;
   } finally {
@@ -94,28 +90,7 @@ describe("one port speaks", () => {
     expect(statSync(path).mode & 0o777).toBe(0o660);
     expect(await firstBatch(`unix://${path}`)).toBe(4);
   });
-
-  test("gRPC with client certificates; a client without one is refused and logged", async () => {
-    const lines: string[] = [];
-    await serve({ tls: tlsOf(certificates), log: createLog("info", (line) => lines.push(line)) });
-    const ca = readFileSync(certificates.ca);
-    const { key, crt } = certificates.client;
-    const known = grpc.credentials.createSsl(ca, readFileSync(key), readFileSync(crt));
-    expect(await firstBatch(server.address, known)).toBe(4);
-    await expect(firstBatch(server.address, grpc.credentials.createSsl(ca))).rejects.toMatchObject({ code: 14 });
-    await expect.poll(() => lines.join("")).toContain("TLS client refused");
-  });
 });
-
-let certificates: TestCertificates;
-beforeAll(() => {
-  certificates = makeCertificates();
-});
-afterAll(() => certificates.remove());
-
-function tlsOf({ ca, server: { key, crt } }: TestCertificates) {
-  return readServerTls("listen-", { key, crt, ca });
-}
 
 describe("listening", () => {
   test("takes over the socket of a watcher that was killed", async () => {
@@ -219,21 +194,6 @@ describe("a bad client does not affect others", () => {
       socket.resetAndDestroy();
     }
     expect(await firstBatch(server.address)).toBe(4);
-  });
-
-  test("while a preface that arrives byte by byte is accepted", async () => {
-    await serve();
-    const [host = "", port = ""] = server.address.split(":");
-    const socket = connectTcp({ host, port: Number(port), noDelay: true });
-    for (const byte of "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") {
-      socket.write(byte);
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    // An empty SETTINGS frame, as every client sends; the server must answer with its own SETTINGS (type 4).
-    socket.write(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]));
-    const answer = await new Promise<Buffer>((resolve) => socket.once("data", resolve));
-    expect(answer[3]).toBe(4);
-    socket.destroy();
   });
 });
 

@@ -1,21 +1,20 @@
 import { createSecureServer, createServer, type ServerHttp2Session } from "node:http2";
 import { Server, type Socket } from "node:net";
-import { type TLSSocket, Server as TlsServer } from "node:tls";
+import { Server as TlsServer } from "node:tls";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { minTlsVersion } from "@kpng/process/credential-files.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { Admission } from "../../connection/admission.ts";
-import { Connections } from "../../connection/connections.ts";
+import { Connections, handshakeMs } from "../../connection/connections.ts";
 import { Refusals, readResources, resolveLimits } from "../../connection/limits.ts";
 import { type ListenAddress, listen, parseListenAddress } from "../../connection/listen.ts";
-import { ClientRights, isLoopback } from "../../identity/client-rights.ts";
+import { isLoopback, rightsOfConnection } from "../../identity/rights.ts";
 import { prepareViews } from "../session/rounds.ts";
 import { scheduler } from "../session/scheduler.ts";
-import { StartLimits } from "../session/start-limits.ts";
 import { type CallHandler, makeCallHandler, type ServeOptions } from "./call-handler.ts";
-import { makeCertificateMetrics, reloadTls, standardReloadMs } from "./reload-tls.ts";
+import { makeCertificateExpiry, reloadTls } from "./reload-tls.ts";
 
 /**
  * Serves gRPC and Connect over HTTP/2 on every address.
@@ -38,40 +37,35 @@ const part = "stream";
 
 async function serve(addresses: readonly ListenAddress[], options: ServeOptions, signal: AbortSignal): Promise<void> {
   const stop = new AbortController();
-  const { health, log, registry = new Registry(), maxWaiting, drainMs, store, tls, tokens } = options;
+  const { health, log, registry = new Registry(), drainMs, store, tls, tokens } = options;
   const refusals = new Refusals(log, registry);
   const connections = new Connections(options, log, registry, refusals);
-  const clientRights = new ClientRights(options);
   const admission = new Admission(resolveLimits(options, readResources(), tls !== undefined), refusals);
-  const startLimits = new StartLimits({ registry, log, maxWaiting });
-  const bounds = { connections, clientRights, admission, refusals };
-  const handle = makeCallHandler({ ...options, startLimits, refusals }, bounds, stop.signal);
-  connections.clock.start();
-  admission.start();
+  const handle = makeCallHandler(options, { connections, admission, refusals }, stop.signal);
+  connections.start();
   store.currency.observe(({ kind }) => {
     if (kind === "stale") connections.moveAll();
-    else connections.stopMoving();
   });
   tokens?.start();
-  const servers: Server[] = [];
+  const servers = addresses.map((address) => makeServer(address, options, connections, handle));
+  admission.start(servers.filter((_, index) => addresses[index]?.kind === "tcp"));
+  const expiry = makeCertificateExpiry(registry);
+  let reloading: NodeJS.Timeout | undefined;
   try {
     const dialable: string[] = [];
-    for (const address of addresses) {
-      const server = makeServer(address, options, { connections, clientRights, handle });
-      if (address.kind !== "unix") admission.attach(server);
+    for (const [index, address] of addresses.entries()) {
+      const server = servers[index];
+      if (server === undefined) continue;
       server.on("connection", () => scheduler.connected());
       dialable.push(await listen(server, address, () => refusals.add("files", "")));
-      servers.push(server);
     }
-    const metrics = makeCertificateMetrics(registry);
     if (tls !== undefined) {
-      reloadTls(tls, {
+      reloading = reloadTls(tls, {
         servers: servers.filter((server) => server instanceof TlsServer),
-        clock: connections.clock,
-        intervalMs: options.reloadMs ?? standardReloadMs,
+        intervalMs: options.reloadMs ?? 10_000,
         onNewCa: () => connections.leaveForNewCa(),
         log,
-        metrics,
+        expiry,
       });
     }
     log.info("listening", { addresses: dialable });
@@ -90,7 +84,8 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     connections.closeAll();
     await connections.gone(AbortSignal.timeout(stopGraceMs));
     connections.destroyAll();
-    connections.clock.stop();
+    connections.stop();
+    clearInterval(reloading);
     admission.stop();
     tokens?.stop();
   }
@@ -114,15 +109,13 @@ const maxStreamsPerConnection = 100;
  */
 const resetLimit = { streamResetBurst: 100, streamResetRate: 33 };
 
-/**
- * Longest time for a TLS handshake, in milliseconds. Long, because this Node.js timer also counts time in which the
- * event loop is blocked.
- */
-const handshakeMs = 30_000;
-
 /** Returns the server of one address, with TLS or without, not yet listening. */
-function makeServer(address: ListenAddress, options: ServeOptions, parts: ServerParts): Server {
-  const { connections, clientRights, handle } = parts;
+function makeServer(
+  address: ListenAddress,
+  options: ServeOptions,
+  connections: Connections,
+  handle: CallHandler,
+): Server {
   const { tls, log } = options;
   const limits = { settings: { maxConcurrentStreams: maxStreamsPerConnection }, ...resetLimit };
   const isUnix = address.kind === "unix";
@@ -149,22 +142,11 @@ function makeServer(address: ListenAddress, options: ServeOptions, parts: Server
     log[level]("TLS client refused", { peer: socket.remoteAddress, reason: error.message.trim() });
   });
   server.on("session", (session: ServerHttp2Session) => {
-    clientRights.add(session, isUnix);
+    const rights = rightsOfConnection(session.socket, isUnix, options);
     // A client on the unix socket has no other replica to move to, so its connection has no maximum age.
-    connections.addSession(session, !isUnix);
+    connections.addSession(session, rights, !isUnix);
   });
-  if (files) {
-    server.prependListener("connection", (socket: Socket) => connections.beganHandshake(socket));
-    server.prependListener("secureConnection", (socket: TLSSocket) => connections.endedHandshake(socket));
-  }
   return server;
-}
-
-/** Parts that all servers of a watcher share. */
-interface ServerParts {
-  readonly connections: Connections;
-  readonly clientRights: ClientRights;
-  readonly handle: CallHandler;
 }
 
 /** Logs the addresses whose clients can prove no identity, and are therefore refused. */

@@ -3,7 +3,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { type Frame, frameHeaderBytes, messageIn } from "../../items/frames.ts";
-import type { OpenWatch, WatchClient, WatchContext } from "../session/open-watch.ts";
+import type { OpenWatch, WatchClient, WatchContext } from "../session/requests.ts";
 import type { WatchStream } from "../session/watch-stream.ts";
 
 /**

@@ -1,18 +1,75 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { EmptyOpSchema, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { EmptyOpSchema, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { expect, test } from "vitest";
-import { frameOf, messageIn, setFrame } from "../../items/frames.ts";
-import { Marker } from "./marker.ts";
+import { frameOf, messageIn } from "../../items/frames.ts";
+import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
+import { Marker, markerTraces } from "./marker.ts";
 
 test("a marker with a digest decodes to the marker with that field", () => {
   const body = { Revision: 42n, Instance: "run", TakesAcks: true, AckIntervalMs: 100, TracedNodes: 0.5 };
   const op = { case: "Sync" as const, value: create(EmptyOpSchema, body) };
   const marker = new Marker(frameOf(toBinary(OpItemSchema, create(OpItemSchema, { Op: op }))));
-  const changes = setFrame(SetName.ServicesSet, "a/b", Buffer.from("x"));
   for (const digest of [0n, 2n ** 64n - 1n]) {
     const decoded = fromBinary(OpItemSchema, messageIn(marker.withDigest(digest))).Op;
     expect(decoded).toEqual({ case: "Sync", value: create(EmptyOpSchema, { ...body, Digest: digest }) });
-    const closing = Buffer.concat([changes, marker.withDigest(digest)]);
-    expect(closing.equals(marker.closing(changes, digest))).toBe(true);
   }
+});
+
+const nowMs = 100_000;
+
+/** A snapshot after traced revisions; each was stored `age` milliseconds ago. */
+function snapshot(revision: number, ages: Readonly<Record<number, number>>, nodes = 50): Snapshot {
+  const traces = Object.entries(ages).map(([number, age]) => ({
+    revision: Number(number),
+    traceparent: `trace ${number}`,
+    storedAtMs: nowMs - age,
+    nodes,
+  }));
+  return { ...emptySnapshot, revision, traces };
+}
+
+const at = (revision: number): Snapshot => ({ ...emptySnapshot, revision });
+
+test.each([
+  {
+    name: "the trace of the batch's revision is named",
+    before: at(4),
+    snapshot: snapshot(5, { 5: 1 }),
+    traces: ["trace 5"],
+  },
+  {
+    name: "traces are named newest first",
+    before: at(2),
+    snapshot: snapshot(5, { 3: 9, 5: 1 }),
+    traces: ["trace 5", "trace 3"],
+  },
+  {
+    name: "only traces of revisions in the batch are named",
+    before: at(3),
+    snapshot: snapshot(5, { 3: 9 }),
+    traces: [],
+  },
+  {
+    name: "a trace is named however old it is",
+    before: at(1),
+    snapshot: snapshot(5, { 2: 90_000 }),
+    traces: ["trace 2"],
+  },
+  {
+    name: "a first batch names recent traces only",
+    before: undefined,
+    snapshot: snapshot(5, { 2: 40_000, 4: 20_000 }),
+    traces: ["trace 4"],
+  },
+])("$name", ({ before, snapshot: now, traces }) => {
+  expect(markerTraces({ before, snapshot: now }, 1, nowMs).traceparents).toEqual(traces);
+});
+
+test("the nodes that record their part are distributed over the streams", () => {
+  const batch = (nodes: number) => ({ before: at(4), snapshot: snapshot(5, { 5: 1 }, nodes) });
+  expect(markerTraces(batch(50), 5_000, nowMs).tracedNodes).toBe(0.01);
+  expect(markerTraces(batch(50), 10, nowMs).tracedNodes).toBe(5);
+  // A relay that received a share of 5 nodes and has 500 streams.
+  expect(markerTraces(batch(5), 500, nowMs).tracedNodes).toBe(0.01);
+  expect(markerTraces(batch(50), 0, nowMs).tracedNodes).toBe(50);
 });

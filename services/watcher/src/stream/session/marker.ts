@@ -1,5 +1,4 @@
 import { create, toBinary } from "@bufbuild/protobuf";
-import { getOrMake } from "@kpng/model/collections.ts";
 import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { MessageReader, MessageWriter } from "@kpng/model/wire/protobuf.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
@@ -8,7 +7,7 @@ import { between } from "../../store/derived.ts";
 import { emptySnapshot, triggerTimes } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
-import type { Batch } from "./subscribers.ts";
+import type { Batch } from "./rounds.ts";
 
 /**
  * Returns the sync marker of a batch, the message that ends it. A subscriber without the extended feature, such as
@@ -29,8 +28,6 @@ export class Marker {
   readonly frame: Frame;
   /** The frame with a digest field of zero at its end. */
   #template: Frame | undefined;
-  /** The template with changes before it, by these changes. */
-  #closing: Map<Frame, Frame> | undefined;
 
   constructor(frame: Frame) {
     this.frame = frame;
@@ -38,16 +35,9 @@ export class Marker {
 
   /** Returns the marker with a digest. *Cost:* a copy of the marker. */
   withDigest(digest: bigint): Frame {
-    return withDigestAtEnd(this.#withZeroDigest(), digest);
-  }
-
-  /** Returns changes that many subscribers share, then the marker with the digest of one. *Cost:* a copy of both. */
-  closing(changes: Frame, digest: bigint): Frame {
-    this.#closing ??= new Map();
-    return withDigestAtEnd(
-      getOrMake(this.#closing, changes, () => Buffer.concat([changes, this.#withZeroDigest()])),
-      digest,
-    );
+    const copy = Buffer.from(this.#withZeroDigest());
+    copy.writeBigUInt64LE(digest, copy.length - digestBytes);
+    return copy;
   }
 
   #withZeroDigest(): Frame {
@@ -67,13 +57,6 @@ const digestBytes = 8;
 
 /** The field EmptyOp.Digest. */
 const zeroDigest = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Digest: 0n }));
-
-/** Returns a copy whose last bytes are the digest. */
-function withDigestAtEnd(template: Frame, digest: bigint): Frame {
-  const copy = Buffer.from(template);
-  copy.writeBigUInt64LE(digest, copy.length - digestBytes);
-  return copy;
-}
 
 const plainMarker = new Marker(syncFrame());
 

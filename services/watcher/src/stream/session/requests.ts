@@ -3,17 +3,17 @@ import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/digest.ts";
 import type { Refusals } from "../../connection/limits.ts";
+import { checkNodeRight, checkStateRight, type Rights } from "../../identity/rights.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
+import { globalProjection } from "../delta/global-projection.ts";
+import { nodeProjection } from "../delta/node-projection.ts";
+import { Acknowledgement, maxEarlier } from "./acknowledgement.ts";
+import type { Subscribers } from "./subscribers.ts";
+import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
 
-/**
- * The proxy names that the watcher serves: values of the label `service.kubernetes.io/service-proxy-name`.
- *
- * The functions of this file check what clients request against these names and other limits. `openLocalWatch`,
- * `openGlobalWatch`, the NodeViewService and the inspection methods call them before they act on a request. Separate,
- * because all of these need the same checks.
- */
+/** The proxy names that the watcher serves: values of the label `service.kubernetes.io/service-proxy-name`. */
 export interface ProxyNames {
   /** The name for subscribers that send none; "" selects the Services without the label. */
   readonly standard: string;
@@ -48,7 +48,6 @@ export function syncedSnapshot({ snapshot, missingKinds }: Store): Snapshot {
 
 /**
  * Counts a request that exceeds a limit, and returns the error that ends its call: INVALID_ARGUMENT with the reason.
- * `openLocalWatch` calls it for entries, and `makeFastWatch` for fields.
  */
 export function refuseRequest(refusals: Refusals | undefined, peer: string, reason: string): ConnectError {
   refusals?.add("request", peer, { reason });
@@ -58,28 +57,13 @@ export function refuseRequest(refusals: Refusals | undefined, peer: string, reas
 /** Maximum number of batches in one request. */
 const maxCount = 1_000;
 
-/** Returns the number of batches that a request asks for, from 1. */
-export function readCount({ Count: count }: WatchReq): number {
-  return Math.min(Math.max(1, count), maxCount);
-}
-
-/** Returns the revision that the client has received; undefined if the request does not name it. */
-export function readReceived({ Received: received }: WatchReq): number | undefined {
-  return received === 0n ? undefined : Number(received);
-}
-
 /** Returns the digests of the items that the subscriber holds; undefined if it holds none. Errors: INVALID_ARGUMENT. */
-export function readHeldDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefined {
+function readHeldDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefined {
   if (bytes.length === 0) return undefined;
   const held = BucketDigests.fromBytes(bytes);
   if (held === undefined)
     throw new ConnectError(`HeldDigests has an invalid length of ${bytes.length} bytes`, Code.InvalidArgument);
   return held;
-}
-
-/** True if a relay's request has the feature Extended: it understands the fields that kpng adds to KPNG's messages. */
-export function isExtended(request: GlobalWatchReq): boolean {
-  return request.Features.includes(Feature.Extended);
 }
 
 /** Returns the node name of a request. Errors: INVALID_ARGUMENT for a name that is too long for Kubernetes. */
@@ -104,8 +88,8 @@ export function readProxyName(name: string, names: ProxyNames): string {
   return name;
 }
 
-/** True if two requests ask for the same view; `openLocalWatch` then continues the view instead of starting another. */
-export function isSameRequest(a: NodeViewRequest, b: NodeViewRequest): boolean {
+/** True if two requests ask for the same view, which then continues. */
+function isSameRequest(a: NodeViewRequest, b: NodeViewRequest): boolean {
   return (
     a.nodeName === b.nodeName &&
     a.proxyName === b.proxyName &&
@@ -113,4 +97,90 @@ export function isSameRequest(a: NodeViewRequest, b: NodeViewRequest): boolean {
     a.wantsNode === b.wantsNode &&
     a.takesBatches === b.takesBatches
   );
+}
+
+/** The parts of the watcher that all Watch calls share. */
+export interface WatchContext {
+  readonly store: Store;
+  readonly proxyNames: ProxyNames;
+  readonly subscribers: Subscribers;
+  /** Counts requests that exceed a limit. Default not counted. */
+  readonly refusals?: Refusals | undefined;
+}
+
+/** The client of a Watch call. */
+export interface WatchClient {
+  /** See formatPeer. */
+  readonly peer: string;
+  readonly rights: Rights;
+  /** The HTTP header user-agent; undefined if absent. */
+  readonly userAgent?: string | undefined;
+}
+
+/** Opens a Watch call. The caller closes it when the client disconnects. */
+export type OpenWatch<Request> = (context: WatchContext, client: WatchClient, sink: WatchSink) => WatchStream<Request>;
+
+/** Opens a call of localv1.Sets.Watch: registers a subscriber, and connects its requests to a `WatchStream`. */
+export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, userAgent }, sink) => {
+  const { store, proxyNames, subscribers, refusals } = context;
+  const subscriber = subscribers.add("local", peer, store, isTool(userAgent));
+  let last: { readonly message?: WatchReq; readonly request: NodeViewRequest; readonly wanted: Wanted } | undefined;
+  const read = (message: WatchReq): Wanted | undefined => {
+    // KPNG's clients repeat the same request for each batch; it is read once.
+    if (last !== undefined && message === last.message) return last.wanted;
+    if (message.Ack !== undefined) {
+      const { length } = message.Ack.Earlier;
+      if (length > maxEarlier) {
+        throw refuseRequest(refusals, peer, `Ack has ${length} earlier revisions, more than ${maxEarlier}`);
+      }
+      subscriber.acknowledge(Acknowledgement.fromMessage(message.Ack));
+      return undefined;
+    }
+    const request = readLocalRequest(message, proxyNames);
+    checkNodeRight(rights, request.nodeName);
+    const same = last !== undefined && isSameRequest(request, last.request) ? last.wanted.projection : undefined;
+    const projection = same ?? nodeProjection(request);
+    subscriber.nodeName = request.nodeName;
+    subscriber.proxyName = request.proxyName;
+    subscriber.introduce(message.Subscriber);
+    subscriber.failedBefore(message.LastFailure);
+    const received = message.Received === 0n ? undefined : Number(message.Received);
+    const count = Math.min(Math.max(1, message.Count), maxCount);
+    const wanted = { projection, isExtended: request.isExtended, count, received };
+    const held = readHeldDigests(message);
+    // The digests are large, so a request with them is not kept.
+    last = { request, wanted, ...(held === undefined ? { message } : {}) };
+    if (held === undefined) return wanted;
+    return { ...wanted, resume: (snapshot) => projection.resume?.(snapshot, held) ?? projection.whole(snapshot) };
+  };
+  return new WatchStream({ store, subscriber, sink, read, openCount: () => subscribers.open.size });
+};
+
+/**
+ * Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. Called like {@link openLocalWatch}.
+ */
+export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights, userAgent }, sink) => {
+  const { store, proxyNames, subscribers } = context;
+  const subscriber = subscribers.add("global", peer, store, isTool(userAgent));
+  const make = (isExtended: boolean): Wanted => ({
+    projection: globalProjection({ isExtended, proxyName: proxyNames.standard }),
+    isExtended,
+    count: 1,
+    received: undefined,
+  });
+  const [plain, extended] = [make(false), make(true)];
+  const read = (message: GlobalWatchReq): Wanted => {
+    checkStateRight(rights);
+    subscriber.introduce(message.Subscriber);
+    return message.Features.includes(Feature.Extended) ? extended : plain;
+  };
+  return new WatchStream({ store, subscriber, sink, read, openCount: () => subscribers.open.size });
+};
+
+/**
+ * True if a client is a tool of people, which sends no description of itself. KPNG's Go clients send none either, but
+ * their user agent begins with "grpc-go/".
+ */
+function isTool(userAgent: string | undefined): boolean {
+  return /^(grpcurl|curl|evans|buf|httpie|wget|postman|mozilla)\b/i.test(userAgent ?? "");
 }

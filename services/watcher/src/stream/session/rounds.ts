@@ -1,15 +1,13 @@
 import { getOrMake } from "@kpng/model/collections.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
-import { keysByNode } from "../../items/overlay.ts";
-import { serviceStates } from "../../items/service-state.ts";
-import { proxyNamesIn, viewClassOf } from "../../items/view-target.ts";
-import { changedServices } from "../../store/derived.ts";
-import { ShardedMap, shardCount } from "../../store/sharded-map.ts";
-import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import { viewClassOf } from "../../items/view-target.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import { indexesIn, zoneHintedCount, zonesOfViews } from "../delta/class-index.ts";
-import { chunksByEndpoint, chunksByService, prepareClass } from "../delta/whole-view.ts";
+import { zonesOfViews } from "../delta/class-index.ts";
+import type { Changes, Projection } from "../delta/projection.ts";
+import { prepareClass } from "../delta/whole-view.ts";
 import { scheduledItems, scheduler } from "./scheduler.ts";
 
 /**
@@ -22,12 +20,7 @@ import { scheduledItems, scheduler } from "./scheduler.ts";
  * A change that arrives while no round is in progress starts one immediately. First batches have their share of the
  * thread between two rounds, and during one that takes longer than 100 ms; see Scheduler.
  *
- * A round can only begin with a prepared snapshot: everything that views derive from a snapshot was derived before the
- * first subscriber asks. Few changed Services take some milliseconds. After a list that changes thousands of Services,
- * the snapshot before it remains the target for about a second, while it is derived in steps and the event loop turns
- * between them. A store that serves only relays needs no preparation.
- *
- * *Bound:* one entry for each waiting subscriber, and the values of one further snapshot.
+ * *Bound:* one entry for each waiting subscriber.
  */
 export class Rounds {
   readonly #store: Store;
@@ -38,31 +31,17 @@ export class Rounds {
     this.#isInProgress = false;
     if (this.#waiting.waitingCount > 0) this.#begin();
   };
-  #hasViews = false;
-  #isPreparing = false;
-  /** The newest prepared snapshot. */
-  #prepared: Snapshot;
   #target: Snapshot;
-  /** The snapshot of the last round. */
-  #begun: Snapshot | undefined;
   #isInProgress = false;
 
   constructor(store: Store) {
     this.#store = store;
-    this.#prepared = store.snapshot;
     this.#target = store.snapshot;
   }
 
-  /** From now on, prepares snapshots for views of nodes. Call it for each stream of a node. */
-  forViews(): void {
-    if (this.#hasViews) return;
-    this.#hasViews = true;
-    this.#prepared = emptySnapshot;
-  }
-
-  /** The target snapshot: the one of the round in progress, otherwise the newest that is prepared. */
+  /** The target snapshot: the one of the round in progress, otherwise the newest. */
   get snapshot(): Snapshot {
-    if (!this.#isInProgress) this.#target = this.#newest();
+    if (!this.#isInProgress) this.#target = this.#store.snapshot;
     return this.#target;
   }
 
@@ -85,12 +64,7 @@ export class Rounds {
 
   #begin(): void {
     if (this.#isInProgress) return;
-    const snapshot = this.#newest();
-    // Otherwise, the round begins when a newer snapshot is prepared. It does not wait for the newest one of the store:
-    // while that keeps changing, no round would ever begin.
-    if (snapshot === this.#begun) return;
-    this.#begun = snapshot;
-    this.#target = snapshot;
+    this.#target = this.#store.snapshot;
     this.#isInProgress = true;
     this.#waiting.wake();
     scheduler.schedule("round", this.#onDone);
@@ -106,72 +80,75 @@ export class Rounds {
     this.#isInProgress = false;
     if (this.#waiting.waitingCount > 0) this.#store.callNext(this.#onStored);
   }
-
-  /** Returns the newest prepared snapshot, and starts to prepare the newest one of the store. */
-  #newest(): Snapshot {
-    const { snapshot } = this.#store;
-    if (this.#isPreparing || snapshot === this.#prepared) return this.#prepared;
-    if (!this.#hasViews || changedServices(this.#prepared, snapshot).length <= maxServices) this.#prepared = snapshot;
-    else {
-      this.#isPreparing = true;
-      this.#prepare(preparation(this.#prepared, snapshot)[Symbol.iterator](), snapshot);
-    }
-    return this.#prepared;
-  }
-
-  #prepare(steps: Iterator<undefined>, snapshot: Snapshot): void {
-    scheduler.schedule("update", () => {
-      if (steps.next().done !== true) {
-        this.#prepare(steps, snapshot);
-        return;
-      }
-      this.#isPreparing = false;
-      this.#prepared = snapshot;
-      this.#begin();
-    });
-  }
 }
-
-/** Changes of more Services are prepared in steps. */
-const maxServices = 256;
-
-/** Shards of the maps that one step advances: 80 Services with their slices at 10 000 Services. */
-const shardsPerStep = 4;
-
-/**
- * Derives all values of a snapshot in steps of some Services each. The states in between have the revision of
- * `snapshot`, but never existed: nothing may be sent from them. A Service and its slices are always of the same step,
- * because both maps have the same keys.
- */
-function* preparation(before: Snapshot, snapshot: Snapshot): Iterable<undefined> {
-  for (let count = shardsPerStep; count < shardCount; count += shardsPerStep) {
-    yield* deriveAll({
-      ...snapshot,
-      services: ShardedMap.blend(before.services, snapshot.services, count),
-      slicesByService: ShardedMap.blend(before.slicesByService, snapshot.slicesByService, count),
-    });
-  }
-  yield* deriveAll(snapshot);
-}
-
-/** Derives everything that views take from a snapshot, and yields after each value. */
-function* deriveAll(snapshot: Snapshot): Iterable<undefined> {
-  for (const derive of derivations) {
-    derive(snapshot);
-    yield undefined;
-  }
-}
-
-const derivations: readonly ((snapshot: Snapshot) => unknown)[] = [
-  ...[serviceStates, keysByNode, proxyNamesIn],
-  ...[zoneHintedCount, indexesIn, chunksByService, chunksByEndpoint],
-];
 
 const roundsByStore = new WeakMap<Store, Rounds>();
 
 /** Returns the rounds of a store. */
 export function roundsOf(store: Store): Rounds {
   return getOrMake(roundsByStore, store, () => new Rounds(store));
+}
+
+/**
+ * The view that one subscriber was last sent, and the source of its next batch.
+ *
+ * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
+ * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the
+ * difference between the snapshot that was sent and the current one.
+ */
+export class Subscription {
+  readonly #state: { readonly snapshot: Snapshot };
+  #projection: Projection | undefined;
+  #snapshot: Snapshot | undefined;
+  #quietRevision = 0;
+
+  /** `state` holds the snapshot to which all subscribers now advance; see `Rounds`. */
+  constructor(state: { readonly snapshot: Snapshot }) {
+    this.#state = state;
+  }
+
+  /** The projection of the last batch; undefined before the first batch. */
+  get projection(): Projection | undefined {
+    return this.#projection;
+  }
+
+  /** Newest revision that did not change the view after the batches so far; 0 for none. */
+  get quietRevision(): number {
+    return this.#quietRevision;
+  }
+
+  /** The revision that the subscriber has once the last batch is sent; 0 before the first batch. */
+  get revision(): number {
+    return this.#snapshot?.revision ?? 0;
+  }
+
+  /**
+   * Returns the batch that leads from the snapshot that was sent to the target snapshot, which then counts as sent. The
+   * batch may be empty. `begin` computes a view that the subscriber does not have.
+   */
+  advance(projection: Projection, begin: (snapshot: Snapshot) => Changes = projection.whole): Batch {
+    const { snapshot } = this.#state;
+    const before = projection === this.#projection ? this.#snapshot : undefined;
+    const changes = before === undefined ? begin(snapshot) : projection.between(before, snapshot);
+    this.#projection = projection;
+    this.#snapshot = snapshot;
+    if (before !== undefined && changes.isEmpty) this.#quietRevision = snapshot.revision;
+    const computedAtMs = snapshot.traces.length === 0 ? 0 : wallClockMs();
+    return { changes, snapshot, before, computedAtMs };
+  }
+}
+
+/** The answer to one request of a subscriber. */
+export interface Batch {
+  readonly changes: Changes;
+  readonly snapshot: Snapshot;
+  /** The snapshot that the subscriber had before; undefined for a view that it did not have. */
+  readonly before: Snapshot | undefined;
+  /**
+   * When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. They may
+   * be encoded later.
+   */
+  readonly computedAtMs: number;
 }
 
 /** Part of the health of a watcher that is not ready before its views are prepared. */
@@ -191,7 +168,6 @@ export async function prepareViews(
 ): Promise<void> {
   health.setWaiting(part, "waiting for the first complete lists");
   const rounds = roundsOf(store);
-  rounds.forViews();
   while (!rounds.snapshot.isSynced && !signal.aborted) await rounds.next(signal);
   health.setWaiting(part, "computing what the views of all nodes share");
   const { snapshot } = rounds;

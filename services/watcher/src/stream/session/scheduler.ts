@@ -143,8 +143,8 @@ export type Work = "update" | "round" | "continue" | "begin" | "query";
 
 /** The waiting work of one lane. */
 class Lane {
-  readonly #urgent = new Queue<() => void>();
-  readonly #other = new Queue<() => void>();
+  readonly #urgent: (() => void)[] = [];
+  readonly #other: (() => void)[] = [];
   readonly share: number;
   /** The time that the lane has had, divided by its share. */
   chargedMs = 0;
@@ -155,7 +155,7 @@ class Lane {
   }
 
   get size(): number {
-    return this.#urgent.size + this.#other.size;
+    return this.#urgent.length + this.#other.length;
   }
 
   /**
@@ -171,34 +171,8 @@ class Lane {
   }
 
   take(): (() => void) | undefined {
-    this.#wasUrgent = this.#urgent.size > 0;
+    this.#wasUrgent = this.#urgent.length > 0;
     return this.#wasUrgent ? this.#urgent.shift() : this.#other.shift();
-  }
-}
-
-/** A FIFO queue. `Array.shift` would take time in proportion to the length. */
-class Queue<T> {
-  #items: (T | undefined)[] = [];
-  #first = 0;
-
-  get size(): number {
-    return this.#items.length - this.#first;
-  }
-
-  push(item: T): void {
-    this.#items.push(item);
-  }
-
-  shift(): T | undefined {
-    if (this.size === 0) return undefined;
-    const item = this.#items[this.#first];
-    this.#items[this.#first] = undefined;
-    this.#first += 1;
-    if (this.#first * 2 >= this.#items.length) {
-      this.#items = this.#items.slice(this.#first);
-      this.#first = 0;
-    }
-    return item;
   }
 }
 

@@ -31,31 +31,39 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
       this.set((nowMs - oldestMs) / 1_000);
     },
   });
-  const subscribers = new Gauge({
+  new Gauge({
     name: "kpng_subscribers",
     help: "Open streams, by kind of view",
     labelNames,
     registers,
+    collect() {
+      for (const kind of kinds)
+        this.set(
+          { kind },
+          count(open(), (one) => one.kind === kind),
+        );
+    },
   });
-  for (const kind of kinds) subscribers.set({ kind }, 0);
-  const sent = { local: new Tally(), global: new Tally() };
-  const addCounter = (name: string, help: string, read: (tally: Tally) => number): void => {
-    new Counter({
-      name,
-      help,
-      labelNames,
-      registers,
-      collect() {
-        this.reset();
-        for (const kind of kinds) this.inc({ kind }, read(sent[kind]));
-      },
-    });
+  const addCounter = <L extends string>(
+    name: string,
+    help: string,
+    label: L,
+    values: readonly string[],
+  ): Counter<L> => {
+    const counter = new Counter({ name, help, labelNames: [label], registers });
+    for (const value of values) counter.inc({ [label]: value } as Record<L, string>, 0);
+    return counter;
   };
-  addCounter("kpng_batches_total", "Batches sent to subscribers, by kind of view", ({ batches }) => batches);
-  addCounter("kpng_sent_bytes_total", "Bytes of messages sent to subscribers, by kind of view", ({ bytes }) => bytes);
+  const begunHelp = "Views that streams began: a whole view, the difference to a held view, or the whole cluster";
   return {
-    subscribers,
-    sent,
+    begun: addCounter("kpng_streams_begun_total", begunHelp, "view", beginnings),
+    batches: addCounter("kpng_batches_total", "Batches sent to subscribers, by kind of view", "kind", kinds),
+    sentBytes: addCounter(
+      "kpng_sent_bytes_total",
+      "Bytes of messages sent to subscribers, by kind of view",
+      "kind",
+      kinds,
+    ),
     applySeconds: new Histogram({
       name: "kpng_apply_seconds",
       help: "Time from when a subscriber was sent a batch until it had applied it",
@@ -72,38 +80,26 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
 
 /** The state of a subscriber that metrics count. */
 interface SubscriberState {
+  readonly kind: string;
   readonly failure: unknown;
   readonly unappliedSinceMs: number | undefined;
 }
 
 /** The metrics that subscribers update themselves; the others are computed at each scrape. */
 export interface StreamMetrics {
-  readonly subscribers: Gauge<"kind">;
-  readonly sent: Readonly<Record<(typeof kinds)[number], Tally>>;
+  readonly begun: Counter<"view">;
+  readonly batches: Counter<"kind">;
+  readonly sentBytes: Counter<"kind">;
   readonly applySeconds: Histogram;
   readonly applyFailures: Counter;
 }
 
-/** Sent batches and their bytes. Cheaper than a counter with labels, which is set when metrics are collected. */
-export class Tally {
-  #batches = 0;
-  #bytes = 0;
-
-  add(byteCount: number): void {
-    this.#batches += 1;
-    this.#bytes += byteCount;
-  }
-
-  get batches(): number {
-    return this.#batches;
-  }
-
-  get bytes(): number {
-    return this.#bytes;
-  }
-}
-
 const kinds = ["local", "global"] as const;
+
+const beginnings = ["whole", "resumed", "global"] as const;
+
+/** How a stream begins a view: with a whole view of a node, the difference to a held one, or the whole cluster. */
+export type Beginning = (typeof beginnings)[number];
 
 function count<T>(items: Iterable<T>, holds: (item: T) => boolean): number {
   let found = 0;

@@ -2,12 +2,10 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import type { ApplyFailure, Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
-import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import { type Changes, changesByKey, type Projection } from "../delta/projection.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
-import { roundsOf } from "./rounds.ts";
-import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
+import { roundsOf, Subscription } from "./rounds.ts";
+import { type Beginning, makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 
 /**
  * The subscribers of all open streams, and the followers that observe their batches.
@@ -84,11 +82,7 @@ export class Subscriber {
   #appliedAtMs = 0;
   #failed = 0;
   #error = "";
-  // Copied into fields: one object for each acknowledgement of each stream would burden the garbage collector.
-  #hasTimings = false;
-  #waitMs = 0;
-  #renderMs = 0;
-  #commitMs = 0;
+  #timings: ApplyTimings | undefined;
   /** Batches that wait for an acknowledgement, oldest first, and how many of them were received. */
   readonly #pending: PendingBatch[] = [];
   #receivedCount = 0;
@@ -100,12 +94,10 @@ export class Subscriber {
     this.peer = options.peer;
     this.#observes = options.isTool === true;
     this.subscription = new Subscription(roundsOf(options.store));
-    options.metrics.subscribers.inc({ kind: options.kind });
   }
 
   close(): void {
-    const { kind, metrics, close, followers } = this.#options;
-    metrics.subscribers.dec({ kind });
+    const { close, followers } = this.#options;
     close();
     for (const batch of this.#hasAcknowledged ? this.#pending : this.#pending.slice(this.#receivedCount)) {
       for (const follower of followers) follower.lost?.(this, batch);
@@ -166,8 +158,7 @@ export class Subscriber {
 
   /** The timings in the last acknowledgement that had any. */
   get timings(): ApplyTimings | undefined {
-    if (!this.#hasTimings) return undefined;
-    return { waitMs: this.#waitMs, renderMs: this.#renderMs, commitMs: this.#commitMs };
+    return this.#timings;
   }
 
   /** When the oldest batch that is not applied was sent, in milliseconds since 1970; undefined if there is none. */
@@ -191,6 +182,11 @@ export class Subscriber {
     if (failure !== undefined && !this.#hasAcknowledged) this.#error = errorText(failure.Error);
   }
 
+  /** Records that the stream begins a view. */
+  began(view: Beginning): void {
+    this.#options.metrics.begun.inc({ view });
+  }
+
   /**
    * Records that it has received the batches up to a revision. Errors: INVALID_ARGUMENT for a revision that was never
    * sent.
@@ -208,7 +204,8 @@ export class Subscriber {
     this.#sentAtMs = nowMs;
     this.#pending.push({ after: delivery.after, revision: delivery.revision, sentAtMs: nowMs });
     if (this.#pending.length > maxPending) this.#mergeOldest();
-    metrics.sent[kind].add(delivery.byteCount);
+    metrics.batches.inc({ kind });
+    metrics.sentBytes.inc({ kind }, delivery.byteCount);
     for (const follower of followers) follower.sent?.(this, delivery, nowMs);
   }
 
@@ -225,7 +222,7 @@ export class Subscriber {
     for (const earlier of ack.earlier) {
       if (earlier.applied <= applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
     }
-    if (timings !== undefined) this.#keep(timings);
+    this.#timings = timings ?? this.#timings;
     this.#apply(applied, nowMs - ack.ageMs, timings);
     this.#fail(failed, ack.error);
   }
@@ -284,13 +281,6 @@ export class Subscriber {
     this.#receivedCount = Math.max(Math.min(1, this.#receivedCount), this.#receivedCount - 1);
   }
 
-  #keep({ waitMs, renderMs, commitMs }: ApplyTimings): void {
-    this.#hasTimings = true;
-    this.#waitMs = waitMs;
-    this.#renderMs = renderMs;
-    this.#commitMs = commitMs;
-  }
-
   #mustBeSent(revision: number, field: string): void {
     if (revision <= this.#sent) return;
     throw new ConnectError(
@@ -321,84 +311,6 @@ const maxErrorLength = 1_000;
 /** Returns the error of a failed attempt, which is never empty. */
 function errorText(error: string): string {
   return error.slice(0, maxErrorLength) || "unknown error";
-}
-
-/**
- * The view that one subscriber was last sent, and the source of its next batch.
- *
- * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
- * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the
- * difference between the snapshot that was sent and the current one.
- */
-export class Subscription {
-  readonly #state: { readonly snapshot: Snapshot };
-  #projection: Projection | undefined;
-  #snapshot: Snapshot | undefined;
-  #quietRevision = 0;
-
-  /** `state` holds the snapshot to which all subscribers now advance; see `Rounds`. */
-  constructor(state: { readonly snapshot: Snapshot }) {
-    this.#state = state;
-  }
-
-  /** The projection of the last batch; undefined before the first batch. */
-  get projection(): Projection | undefined {
-    return this.#projection;
-  }
-
-  /** Newest revision that did not change the view after the batches so far; 0 for none. */
-  get quietRevision(): number {
-    return this.#quietRevision;
-  }
-
-  /** The revision that the subscriber has once the last batch is sent; 0 before the first batch. */
-  get revision(): number {
-    return this.#snapshot?.revision ?? 0;
-  }
-
-  /**
-   * Returns the batch that leads from the snapshot that was sent to the target snapshot, which then counts as sent. The
-   * batch may be empty. `begin` computes the changes of the first batch.
-   */
-  advance(projection: Projection, begin: (snapshot: Snapshot) => Changes = projection.whole): Batch {
-    const { snapshot } = this.#state;
-    const isUpdate = projection === this.#projection;
-    const before = isUpdate ? this.#snapshot : undefined;
-    const changes = this.#changesTo(projection, snapshot, begin);
-    this.#projection = projection;
-    this.#snapshot = snapshot;
-    if (isUpdate && changes.isEmpty) this.#quietRevision = snapshot.revision;
-    const computedAtMs = snapshot.traces.length === 0 ? 0 : wallClockMs();
-    return { changes, snapshot, before, isUpdate, computedAtMs };
-  }
-
-  #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {
-    const [held, before] = [this.#projection, this.#snapshot];
-    if (held === undefined || before === undefined) return begin(snapshot);
-    if (held === projection) return projection.between(before, snapshot);
-    // Another view.
-    return changesByKey(
-      projection.layout,
-      (section) => [...held.keys(before, section), ...projection.keys(snapshot, section)],
-      (section, key) => held.items(before, section, key),
-      (section, key) => projection.items(snapshot, section, key),
-    );
-  }
-}
-
-/** The answer to one request of a subscriber. */
-export interface Batch {
-  readonly changes: Changes;
-  /** True for a change of the view that the subscriber has, false for a view that it did not have. */
-  readonly isUpdate: boolean;
-  readonly snapshot: Snapshot;
-  /** The snapshot that the subscriber had before; undefined for a view that it did not have. */
-  readonly before: Snapshot | undefined;
-  /**
-   * When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. They may
-   * be encoded later.
-   */
-  readonly computedAtMs: number;
 }
 
 /**

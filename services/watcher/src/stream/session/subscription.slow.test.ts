@@ -10,7 +10,7 @@ import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import type { Projection } from "../delta/projection.ts";
 import { opsIn } from "../serve/watch-ops.ts";
-import { Subscription } from "./subscribers.ts";
+import { Subscription } from "./rounds.ts";
 
 /** A projection, and the frames of all items that it shows of a snapshot. */
 interface Choice {
@@ -31,21 +31,20 @@ const relay = (isExtended: boolean): Choice => {
   return { projection, expected: (snapshot) => projection.whole(snapshot).frames() };
 };
 
-const projections: readonly (readonly [string, readonly Choice[]])[] = [
-  ["a node", [local("n1", true)]],
-  ["a node of KPNG's kind", [local("n2", false)]],
-  ["a relay", [relay(true)]],
-  ["a relay of KPNG's kind", [relay(false)]],
-  ["one that changes its mind", [local("n1", true), local("n2", true), local("n2", false)]],
+const projections: readonly (readonly [string, Choice])[] = [
+  ["a node", local("n1", true)],
+  ["a node of KPNG's kind", local("n2", false)],
+  ["a relay", relay(true)],
+  ["a relay of KPNG's kind", relay(false)],
 ];
 
 describe("after random changes, a subscriber holds exactly the view of the state", () => {
-  test.each(projections)("%s", (_, choices) => {
-    for (let seed = 1; seed <= 30; seed += 1) follow(seed, choices);
+  test.each(projections)("%s", (_, choice) => {
+    for (let seed = 1; seed <= 30; seed += 1) follow(seed, choice);
   });
 });
 
-function follow(seed: number, choices: readonly Choice[]): void {
+function follow(seed: number, choice: Choice): void {
   const random = makeRandom(seed);
   const store = new Store();
   store.replace({ services: [], slices: [], nodes: [] });
@@ -53,10 +52,11 @@ function follow(seed: number, choices: readonly Choice[]): void {
   const held = new Map<string, string>();
   for (let step = 0; step < 40; step += 1) {
     store.apply(Array.from({ length: Math.floor(random() * 4) }, () => randomChange(random)));
-    const { projection, expected: expectedFrames } = choices[Math.floor(random() * choices.length)] as Choice;
+    const { projection, expected: expectedFrames } = choice;
     for (const piece of subscription.advance(projection).changes.frames()) {
       for (const { Op: op } of opsIn(piece)) {
-        if (op.case === "Set") held.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, show(op.value.Bytes));
+        if (op.case === "Reset") held.clear();
+        else if (op.case === "Set") held.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, show(op.value.Bytes));
         else if (op.case === "Delete") expect(held.delete(`${op.value.Set} ${op.value.Path}`)).toBe(true);
       }
     }
@@ -79,7 +79,7 @@ test("a change outside the view gives an empty batch", () => {
   store.replace({ services: [], slices: [], nodes: [node("n1")] });
   const subscription = new Subscription(store);
   const { projection } = local("n1", false);
-  expect(subscription.advance(projection).isUpdate).toBe(false);
+  expect(subscription.advance(projection).before).toBeUndefined();
   store.apply([{ kind: "put-node", node: node("n2") }]);
   expect(subscription.advance(projection).changes.isEmpty).toBe(true);
   expect(subscription.revision).toBe(store.snapshot.revision);

@@ -1,14 +1,12 @@
 import { ConnectError } from "@connectrpc/connect";
-import { Rate } from "../../connection/limits.ts";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { type Changes, type Projection, pause } from "../delta/projection.ts";
 import { syncMarker } from "./marker.ts";
-import { type Rounds, roundsOf } from "./rounds.ts";
+import { type Batch, type Rounds, roundsOf } from "./rounds.ts";
 import { scheduler } from "./scheduler.ts";
-import type { StartTicket } from "./start-limits.ts";
-import type { Batch, Subscriber } from "./subscribers.ts";
+import type { Subscriber } from "./subscribers.ts";
 
 /**
  * One Watch call, from its first request to its end.
@@ -36,17 +34,14 @@ import type { Batch, Subscriber } from "./subscribers.ts";
  *    says; the digest of the view lets the client check what it holds.
  * 4. *Acknowledgement.* Clients report what they have received and applied; `Subscriber` records it, for metrics,
  *    inspection and traces only. The watcher never waits for it.
- * 5. *End.* The client disconnects, an error ends the stream, or the watcher asks it to leave after the current batch.
+ * 5. *Another view.* A request for another node, or a change of the node's zone, begins again with Reset.
+ * 6. *End.* The client disconnects, an error ends the stream, or the watcher asks it to leave after the current batch.
  *
- * *Bound:* one request for another view, and the frames in the {@link FrameJoiner}.
+ * *Bound:* one request for another view, and one frame.
  */
 export class WatchStream<Request> {
   readonly #options: WatchStreamOptions<Request>;
   readonly #rounds: Rounds;
-  readonly #joiner: FrameJoiner;
-  readonly #requests: RequestLimit;
-  /** The last request that was read. */
-  #last: Wanted | undefined;
   #state: State = "idle";
   /** False from a write that filled the sink until the sink has drained. */
   #hasRoom = true;
@@ -56,36 +51,29 @@ export class WatchStream<Request> {
   #credits = 0;
   /** A request for another view that is not started. */
   #ahead: Wanted | undefined;
-  #isFirst = true;
-  /** Reset was written. */
-  #isReset = false;
-  /** The first batch was computed. */
+  /** A view was begun, with Reset or to be resumed. */
   #hasBegun = false;
-  #ticket: StartTicket | undefined;
   /** True if no more requests will come. */
   #isFinished = false;
   /** The error with which the stream ends after the current batch. */
   #leaving: ConnectError | undefined;
   #batch: Batch | undefined;
   #frames: Iterator<Frame> | undefined;
+  /** The frame before the next one: the last one may be written with the marker. */
+  #held: Frame | undefined;
+  /** Size of the batch so far, in bytes. */
+  #byteCount = 0;
   readonly #onStored = (): void => this.#await();
   readonly #onTurn = (): void => this.#advance();
 
   constructor(options: WatchStreamOptions<Request>) {
     this.#options = options;
     this.#rounds = roundsOf(options.store);
-    this.#joiner = new FrameJoiner((frames) => {
-      this.#hasRoom = options.sink.write(frames);
-      this.#ticket?.wrote();
-    });
-    this.#requests = new RequestLimit(() => {
-      if (!this.isFull) options.sink.room();
-    });
   }
 
   /** True if the stream can take no request now; the sink's `room` reports when it can. */
   get isFull(): boolean {
-    return this.#ahead !== undefined || this.#credits >= maxCredits || this.#requests.isFull;
+    return this.#ahead !== undefined || this.#credits >= maxCredits;
   }
 
   /** Takes a request. The stream must not be full. */
@@ -98,11 +86,7 @@ export class WatchStream<Request> {
       this.#end(ConnectError.from(error));
       return;
     }
-    // KPNG's clients repeat the same request for each batch; it is read once.
-    if (wanted === undefined || wanted !== this.#last) this.#requests.add();
     if (wanted === undefined) return;
-    // Not with the digests of a subscriber that resumes: they are large.
-    this.#last = wanted.resume === undefined ? wanted : undefined;
     this.#recordReceipt(wanted);
     if (this.#isSameView(wanted)) this.#credits += wanted.count;
     else this.#replace(wanted);
@@ -141,9 +125,6 @@ export class WatchStream<Request> {
     this.#release();
     this.#wanted = undefined;
     this.#ahead = undefined;
-    this.#last = undefined;
-    this.#ticket?.close();
-    this.#requests.close();
     this.#options.subscriber.close();
   }
 
@@ -191,32 +172,21 @@ export class WatchStream<Request> {
     }
     this.#ahead = undefined;
     this.#credits = ahead.count - 1;
-    if (this.#isFirst && !this.#enter(ahead)) return;
-    this.#wanted = this.#hasBegun ? ahead : this.#open(ahead);
+    this.#beginView(ahead);
     this.#await();
     this.#options.sink.room();
   }
 
-  /** False if too many streams wait for their first batch. */
-  #enter(wanted: Wanted): boolean {
-    this.#isFirst = false;
-    try {
-      this.#ticket = this.#options.enter(wanted);
-    } catch (error) {
-      this.#end(ConnectError.from(error));
-      return false;
+  /** Writes Reset at once, unless the stream begins with a view that the client holds. */
+  #beginView(wanted: Wanted): void {
+    const { sink, subscriber } = this.#options;
+    this.#wanted = this.#hasBegun ? { ...wanted, resume: undefined } : wanted;
+    this.#hasBegun = true;
+    if (this.#wanted.resume !== undefined) subscriber.began("resumed");
+    else {
+      subscriber.began(subscriber.kind === "global" ? "global" : "whole");
+      this.#hasRoom = sink.write(resetFrame);
     }
-    return true;
-  }
-
-  /** Writes Reset unless the subscriber resumes; only once, even if the request changes before the first batch. */
-  #open(wanted: Wanted): Wanted {
-    if (this.#isReset) return { ...wanted, resume: undefined };
-    if (wanted.resume === undefined) {
-      this.#isReset = true;
-      this.#hasRoom = this.#options.sink.write(resetFrame);
-    }
-    return wanted;
   }
 
   /** Waits for a snapshot with which this subscriber was not compared. */
@@ -239,7 +209,7 @@ export class WatchStream<Request> {
     const { subscription } = this.#options.subscriber;
     try {
       const batch = subscription.advance(wanted.projection, wanted.resume);
-      if (batch.isUpdate && batch.changes.isEmpty) {
+      if (batch.before !== undefined && batch.changes.isEmpty) {
         if (this.#ahead === undefined) {
           this.#await();
         } else {
@@ -250,16 +220,15 @@ export class WatchStream<Request> {
         return;
       }
       this.#batch = batch;
-      this.#hasBegun = true;
-      this.#joiner.reset();
       this.#state = "writing";
-      const { only } = batch.changes;
-      if (only === undefined) {
-        this.#frames = batch.changes.frames()[Symbol.iterator]();
-        this.#writeNext();
-      } else {
+      this.#byteCount = 0;
+      this.#held = batch.changes.only;
+      if (this.#held !== undefined) {
         this.#writeLast();
+        return;
       }
+      this.#frames = batch.changes.frames()[Symbol.iterator]();
+      this.#writeNext();
     } catch (error) {
       this.#end(ConnectError.from(error));
     }
@@ -267,7 +236,7 @@ export class WatchStream<Request> {
 
   #continue(): void {
     this.#state = "writing";
-    scheduler.schedule(this.#batch?.isUpdate === true ? "update" : "continue", () => {
+    scheduler.schedule(this.#batch?.before === undefined ? "continue" : "update", () => {
       if (this.#state !== "writing") return;
       try {
         this.#writeNext();
@@ -277,38 +246,45 @@ export class WatchStream<Request> {
     });
   }
 
-  /** Writes the next frames of the batch: joined small ones, or a large one. Writes nothing at a {@link pause}. */
+  /** Writes the next frames of the batch, up to {@link stepBytes} or a {@link pause}. */
   #writeNext(): void {
-    let next = this.#frames?.next();
-    while (next?.done === false && next.value !== pause && !this.#joiner.add(next.value)) next = this.#frames?.next();
-    if (next === undefined || next.done === true) {
-      this.#writeLast();
-      return;
+    const endBytes = this.#byteCount + stepBytes;
+    while (this.#byteCount < endBytes) {
+      const next = this.#frames?.next();
+      if (next === undefined || next.done === true) {
+        this.#writeLast();
+        return;
+      }
+      if (next.value === pause) break;
+      if (this.#held !== undefined) this.#write(this.#held);
+      this.#held = next.value;
+      if (!this.#hasRoom) break;
     }
-    if (next.value !== pause) this.#joiner.write();
     if (this.#hasRoom) this.#continue();
     else this.#state = "blocked";
+  }
+
+  #write(frame: Frame): void {
+    this.#byteCount += frame.length;
+    this.#hasRoom = this.#options.sink.write(frame);
   }
 
   /** Writes the rest of the batch and its sync marker. */
   #writeLast(): void {
     const { store, subscriber, openCount } = this.#options;
-    const [wanted, batch, joiner] = [this.#wanted, this.#batch, this.#joiner];
+    const [wanted, batch, held] = [this.#wanted, this.#batch, this.#held];
     if (wanted === undefined || batch === undefined) return;
     const digest = wanted.isExtended ? wanted.projection.digest?.(batch.snapshot) : undefined;
-    const { before, snapshot, computedAtMs, changes } = batch;
+    const { before, snapshot, computedAtMs } = batch;
     const marker = syncMarker(batch, store, wanted.isExtended, openCount());
-    if (changes.only !== undefined && changes.only.length < joinedBytes && digest !== undefined) {
-      joiner.add(marker.closing(changes.only, digest));
-    } else {
-      if (changes.only !== undefined) joiner.add(changes.only);
-      joiner.add(digest === undefined ? marker.frame : marker.withDigest(digest));
-    }
+    let last = digest === undefined ? marker.frame : marker.withDigest(digest);
+    // Many streams share a large frame, and a copy would belong to one.
+    if (held !== undefined && held.length >= largeFrameBytes) this.#write(held);
+    else if (held !== undefined) last = Buffer.concat([held, last]);
+    const byteCount = this.#byteCount + last.length;
     // Before the write: the acknowledgement may arrive before the write returns.
-    const { byteCount } = joiner;
     subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
-    joiner.write();
-    this.#ticket?.close();
+    this.#write(last);
     this.#release();
     // The digests of the subscriber are large and no longer needed.
     if (wanted.resume !== undefined) this.#wanted = { ...wanted, resume: undefined };
@@ -323,14 +299,17 @@ export class WatchStream<Request> {
   #release(): void {
     this.#batch = undefined;
     this.#frames = undefined;
-    this.#joiner.reset();
+    this.#held = undefined;
   }
 }
 
 /** A decoded request of a Watch call. */
 export interface Wanted {
   readonly projection: Projection;
-  /** Computes the first batch instead of Reset and the whole view; undefined for a subscriber that holds nothing. */
+  /**
+   * Computes the first batch instead of Reset and the whole view; undefined for a subscriber that holds nothing. Ignored
+   * unless it is the first request of the stream.
+   */
   readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
   readonly isExtended: boolean;
   /** Number of requested batches, from 1. */
@@ -355,8 +334,6 @@ interface WatchStreamOptions<Request> {
   readonly sink: WatchSink;
   /** Decodes a request; undefined for a report, which requests no batch. Errors: ConnectError. */
   readonly read: (request: Request) => Wanted | undefined;
-  /** Counts the stream until the end of its first batch. Errors: ConnectError if too many streams wait. */
-  readonly enter: (wanted: Wanted) => StartTicket | undefined;
   /** Returns the number of open streams. */
   readonly openCount: () => number;
 }
@@ -378,98 +355,8 @@ const maxCredits = 10_000;
  */
 type State = "idle" | "waiting" | "due" | "writing" | "blocked" | "over";
 
-/**
- * Joins the frames (encoded messages) of a batch into fewer writes. *Bound:* {@link joinedBytes} and one frame.
- */
-class FrameJoiner {
-  readonly #write: (frames: Frame) => void;
-  #frames: Frame[] | undefined;
-  #heldBytes = 0;
-  #writtenBytes = 0;
-
-  constructor(write: (frames: Frame) => void) {
-    this.#write = write;
-  }
-
-  /** Size of all frames since {@link reset}, in bytes. */
-  get byteCount(): number {
-    return this.#writtenBytes + this.#heldBytes;
-  }
-
-  /** Adds a frame, and writes the frames before it if it is large. True if the caller should write now. */
-  add(frame: Frame): boolean {
-    const isLarge = frame.length >= largeFrameBytes;
-    if (isLarge || this.#heldBytes >= joinedBytes) this.write();
-    // Not an empty array to push to: it would have capacity for many frames, at each batch of each stream.
-    if (this.#frames === undefined) this.#frames = [frame];
-    else this.#frames.push(frame);
-    this.#heldBytes += frame.length;
-    return isLarge || this.#heldBytes >= joinedBytes;
-  }
-
-  /** Writes the frames that were added since the last write. */
-  write(): void {
-    const held = this.#frames;
-    const first = held?.[0];
-    if (held === undefined || first === undefined) return;
-    const frames = held.length === 1 ? first : Buffer.concat(held, this.#heldBytes);
-    this.#writtenBytes += this.#heldBytes;
-    this.#frames = undefined;
-    this.#heldBytes = 0;
-    this.#write(frames);
-  }
-
-  /** Discards the frames that were not written. */
-  reset(): void {
-    this.#frames = undefined;
-    this.#heldBytes = 0;
-    this.#writtenBytes = 0;
-  }
-}
-
-/** Frames are joined up to this size, in bytes: a write costs more than a copy of this length. */
-const joinedBytes = 16 * 1024;
-
-/** A frame of at least this size is written alone, in bytes: many streams share it, and a copy would belong to one. */
+/** A frame of at least this size is written alone, in bytes. */
 const largeFrameBytes = 4 * 1024;
 
-/**
- * Requests that a stream may send at once, and per second after that. Our nodes send an acknowledgement every 100 ms at
- * most (see `ackIntervalFor`), a traffic report every 2 s, and a request for every 16 batches.
- */
-const [burst, perSecond] = [100, 20];
-
-/**
- * Limits the requests of one stream that must be decoded: reports, and requests for batches that differ from the one
- * before. Beyond the limit, the stream takes no requests for a while, and the client's data waits in its flow-control
- * window. Equal requests, as KPNG's clients send, cost little; outstanding batches limit them. */
-class RequestLimit {
-  readonly #onRoom: () => void;
-  readonly #rate = new Rate(burst, perSecond);
-  #timer: NodeJS.Timeout | undefined;
-
-  /** Calls `onRoom` when there is room again. */
-  constructor(onRoom: () => void) {
-    this.#onRoom = onRoom;
-  }
-
-  get isFull(): boolean {
-    return this.#timer !== undefined;
-  }
-
-  /** Counts a request. */
-  add(): void {
-    const waitMs = this.#rate.add(1, performance.now());
-    if (waitMs > 0) this.#timer ??= setTimeout(() => this.#rest(), waitMs).unref();
-  }
-
-  /** The stream is over: `onRoom` is not called any more. */
-  close(): void {
-    clearTimeout(this.#timer);
-  }
-
-  #rest(): void {
-    this.#timer = undefined;
-    this.#onRoom();
-  }
-}
+/** What a stream writes in one step, in bytes. */
+const stepBytes = 16 * 1024;

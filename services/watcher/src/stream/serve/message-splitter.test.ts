@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { MessageSplitter } from "./read-messages.ts";
+import { MessageSplitter } from "./grpc-watch.ts";
 
 /** Two gRPC messages, of 3 and of 60 000 bytes, followed by two bytes of a third. */
 const first = Uint8Array.from([1, 2, 3]);

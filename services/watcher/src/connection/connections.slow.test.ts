@@ -1,0 +1,291 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect as connectTcp } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setImmediate as turn } from "node:timers/promises";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
+import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
+import type { StatusObject } from "@grpc/grpc-js";
+import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
+import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
+import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { GrpcJsWatch } from "../../../../test/peer/grpc-js-client.ts";
+import {
+  connectionStart,
+  encodeFrame,
+  encodeRequestHeaders,
+  flagEndHeaders,
+  frameType,
+} from "../../../../test/scale/http2-frames.ts";
+import { service } from "../testing/build.ts";
+import { dialHttp2, encodeRequest, type RawWatch } from "../testing/raw-watch.ts";
+import { WatchedServer } from "../testing/watched-server.ts";
+
+let watched: WatchedServer;
+beforeEach(() => {
+  watched = new WatchedServer();
+});
+afterEach(() => watched.stop());
+
+describe("a connection at its maximum age", () => {
+  test("receives GOAWAY, then its stream ends, and then it closes", async () => {
+    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
+    const watch = await watched.openWatch();
+    await watch.ended;
+    expect({ status: watch.status, pushback: watch.pushback }).toEqual({ status: "14", pushback: "0" });
+    await expect.poll(() => watch.events.at(-1)).toBe("close of session");
+    expect(watch.events.slice(0, 3)).toEqual(["goaway", "trailers", "close of stream"]);
+    expect(await watched.metric("kpng_connections_ended_total", { reason: "age" })).toBe(1);
+  });
+
+  test("receives the batch in progress to its end", async () => {
+    // More than the flow-control windows of HTTP/2 allow at once.
+    watched.store.replace({
+      services: Array.from({ length: 500 }, (_, index) =>
+        service({ name: `s${index}`, annotations: { text: "x".repeat(1_000) } }),
+      ),
+    });
+    await watched.serve({ maxAgeMs: 1_000, ageIntervalMs: 1 });
+    const watch = watched.dialWatch();
+    // More than Reset, which is sent before the view is computed.
+    await watch.received(1_000);
+    watch.stream.pause();
+    await once(watch.session, "goaway");
+    watch.stream.resume();
+    await watch.ended;
+    expect(watch.status).toBe("14");
+    expect(watch.byteCount).toBeGreaterThan(500_000);
+  });
+
+  test("closes alone: the next one waits for the pace", async () => {
+    await watched.serve({ maxAgeMs: 40, ageIntervalMs: 3_600_000 });
+    const watches: RawWatch[] = [];
+    for (let count = 0; count < 5; count++) watches.push(await watched.openWatch());
+    const gone = () => watches.filter(({ events }) => events.includes("goaway")).length;
+    await expect.poll(gone).toBe(1);
+    // All have exceeded their maximum age by now.
+    for (let passed = 0; passed < 10; passed++) await new Promise((resolve) => setTimeout(resolve, 40));
+    expect(gone()).toBe(1);
+  });
+
+  test.each([
+    { name: "Connect", make: (baseUrl: string) => createConnectTransport({ baseUrl, httpVersion: "2" }) },
+    { name: "gRPC", make: (baseUrl: string) => createGrpcTransport({ baseUrl }) },
+  ])("ends all kinds of calls that wait, over $name, and the next call is served", async ({ make }) => {
+    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
+    const transport = make(`http://${watched.address}`);
+    const endOf = async (messages: AsyncIterable<unknown>): Promise<ConnectError> => {
+      try {
+        for await (const _ of messages);
+      } catch (error) {
+        return ConnectError.from(error);
+      }
+      throw new Error("it ended without an error");
+    };
+    for (const call of [
+      () => createClient(NodeViewService, transport).watchNodeView({ nodeName: "n1" }),
+      () => createClient(Health, transport).watch({ service: "" }),
+      () => createClient(NodeViewService, transport).watchNodeView({ nodeName: "n1" }),
+    ]) {
+      const error = await endOf(call());
+      expect({ code: error.code, pushback: pushbackOf(error) }).toEqual({ code: Code.Unavailable, pushback: 0 });
+    }
+  });
+
+  test("gives a client of another library UNAVAILABLE with a pushback, and serves its retry", async () => {
+    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
+    const watch = new GrpcJsWatch(watched.address, "local");
+    const status = new Promise<StatusObject>((resolve) => watch.call.once("status", resolve));
+    await watch.ask({ NodeName: "n1" });
+    watch.send({ NodeName: "n1" });
+    const { code, metadata } = await status;
+    expect({ code, pushback: metadata.get("grpc-retry-pushback-ms") }).toEqual({ code: 14, pushback: ["0"] });
+    watch.close();
+    const again = new GrpcJsWatch(watched.address, "local");
+    expect((await again.ask({ NodeName: "n1" })).length).toBeGreaterThan(1);
+    again.close();
+  });
+
+  test("stays open on a unix socket", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "kpng-age-"));
+    const path = join(folder, "api.sock");
+    try {
+      await watched.serve({ listen: [`unix://${path}`], maxAgeMs: 30, ageIntervalMs: 1 });
+      const transport = createGrpcTransport({
+        baseUrl: "http://localhost",
+        nodeOptions: { createConnection: () => connectTcp(path) },
+      });
+      const stop = new AbortController();
+      const options = { signal: stop.signal };
+      const watch = createClient(NodeViewService, transport).watchNodeView({ nodeName: "n1" }, options);
+      const iterator = watch[Symbol.asyncIterator]();
+      await iterator.next();
+      for (let passed = 0; passed < 10; passed++) await new Promise((resolve) => setTimeout(resolve, 30));
+      const next = iterator.next();
+      watched.store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+      expect((await next).done).toBe(false);
+      stop.abort();
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
+
+test("requests that are never read do not keep a connection open", async () => {
+  await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
+  const watch = await watched.openWatch();
+  watch.stream.write(encodeRequest({ NodeName: "n1" }).subarray(0, 3));
+  await watch.ended;
+  expect(watch.status).toBe("14");
+});
+
+describe("a watcher that stops", () => {
+  test("is not ready, accepts no connections, serves the open ones, and closes them one after the other", async () => {
+    const clock = new ManualClock();
+    await watched.serve({ drainMs: 5_000, drainClock: clock });
+    watched.server.health.setReady("source");
+    const watches: RawWatch[] = [];
+    for (let count = 0; count < 20; count++) watches.push(await watched.openWatch());
+    const told = () => watched.metric("kpng_connections_ended_total", { reason: "drain" });
+    const stopped = watched.server.stop();
+    for (const [index, watch] of watches.entries()) {
+      await expect.poll(() => watch.events.slice(0, 2), { interval: 5 }).toEqual(["goaway", "trailers"]);
+      expect({ status: watch.status, pushback: watch.pushback }).toEqual({ status: "14", pushback: "0" });
+      expect(watched.server.health.isReady).toBe(false);
+      expect(await told()).toBe(index + 1);
+      const others = watches.slice(index + 1);
+      // The remaining connections still receive changes.
+      const counts = others.map(({ byteCount }) => byteCount);
+      watched.store.apply([{ kind: "put-service", service: service({ name: `other${index}` }) }]);
+      await Promise.all(others.map((other, at) => other.received((counts[at] ?? 0) + 1)));
+      expect(others.flatMap(({ events }) => events)).toEqual([]);
+      for (const other of others) other.ask();
+      if (index === 0) {
+        const refused = dialHttp2(watched.address);
+        await new Promise((resolve) => refused.once("close", resolve));
+      }
+      await clock.advance(50);
+    }
+    await stopped;
+    expect(await told()).toBe(20);
+  });
+
+  test("ends the connections that remain when its time is over", async () => {
+    watched.store.replace({
+      services: Array.from({ length: 2_000 }, (_, index) =>
+        service({ name: `s${index}`, annotations: { text: "x".repeat(1_000) } }),
+      ),
+    });
+    await watched.serve({ drainMs: 200 });
+    const stalled = watched.dialWatch();
+    await stalled.received();
+    stalled.stream.pause();
+    await watched.server.stop();
+    await expect.poll(() => watched.metric("kpng_subscribers", { kind: "local" })).toBe(0);
+  });
+
+  test("closes connections without asking if it has no time", async () => {
+    await watched.serve({ drainMs: 0 });
+    const watch = await watched.openWatch();
+    await watched.server.stop();
+    await watch.ended;
+    expect(await watched.metric("kpng_connections_ended_total", { reason: "drain" })).toBe(0);
+  });
+});
+
+describe("the server ends", () => {
+  test("a connection that answers no ping and sends nothing", async () => {
+    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 40 } });
+    const socket = connectTcp(watched.socketAddress);
+    socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
+    await once(socket.resume(), "close");
+    expect(await watched.metric("kpng_connections_ended_total", { reason: "silent" })).toBe(1);
+  });
+
+  test("no connection that sends other data without answering a ping, because the reply may be queued", async () => {
+    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 100 } });
+    const socket = connectTcp(watched.socketAddress);
+    socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
+    let isClosed = false;
+    socket.resume().once("close", () => {
+      isClosed = true;
+    });
+    // PRIORITY frames, which are deprecated and ignored (RFC 9113 §5.3.2).
+    for (let count = 0; count < 50; count++) {
+      socket.write(Buffer.from([0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0]));
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    expect(isClosed).toBe(false);
+    socket.destroy();
+  });
+
+  const headers = encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "http");
+  const silentCalls = Buffer.concat([
+    connectionStart,
+    ...[1, 3, 5].map((id) => encodeFrame(frameType.headers, flagEndHeaders, id, headers)),
+  ]).toString("latin1");
+  test.each([
+    { name: "half an HTTP/2 preface", bytes: "PRI * HTT" },
+    { name: "HTTP/2 without a call", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" },
+    { name: "HTTP/2 calls without a request", bytes: silentCalls },
+  ])("$name", async ({ bytes }) => {
+    await watched.serve({ idleMs: 60 });
+    const socket = connectTcp(watched.socketAddress);
+    socket.on("error", () => undefined);
+    socket.write(bytes, "latin1");
+    await once(socket.resume(), "close");
+    await expect.poll(() => watched.metric("kpng_connections")).toBe(0);
+  });
+
+  test("no connection with a call", async () => {
+    await watched.serve({ idleMs: 30 });
+    const watch = await watched.openWatch();
+    for (let passed = 0; passed < 10; passed++) await new Promise((resolve) => setTimeout(resolve, 30));
+    const { byteCount } = watch;
+    watched.store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+    await watch.received(byteCount + 1);
+  });
+});
+
+/** Blocks the event loop, and lets due timers run before sockets are read. */
+async function holdUp(ms: number): Promise<void> {
+  await turn();
+  const untilMs = performance.now() + ms;
+  while (performance.now() < untilMs);
+}
+
+/** Runs a client in another process, so that it continues while the server is blocked. */
+function startClient(code: string): { readonly said: () => string; readonly ended: Promise<unknown> } {
+  const { host, port } = watched.socketAddress;
+  const child = spawn(process.execPath, ["-e", `const [host, port] = ["${host}", ${port}]; ${code}`]);
+  let text = "";
+  child.stdout.on("data", (chunk) => {
+    text += chunk;
+  });
+  child.stderr.on("data", (chunk) => {
+    text += chunk;
+  });
+  return { said: () => text, ended: once(child, "close") };
+}
+
+describe("a server whose event loop was blocked keeps", () => {
+  test("a connection whose reply to a ping arrived meanwhile", async () => {
+    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 400 } });
+    const client = startClient(`
+      const session = require("http2").connect("http://" + host + ":" + port);
+      let pings = 0;
+      session.on("ping", () => console.log("ping", ++pings)).on("error", (error) => console.log(error.code));
+      session.on("close", () => { console.log("closed"); process.exit(); });
+      process.on("SIGTERM", () => process.exit());
+      setTimeout(() => process.exit(), 5_000);
+    `);
+    await expect.poll(client.said).toContain("ping 2");
+    for (let round = 0; round < 3; round++) await holdUp(1_000);
+    await client.ended;
+    expect(client.said()).not.toContain("closed");
+  });
+});
