@@ -18,7 +18,7 @@ test("the reference has each metric that the code registers under a literal name
   );
   const text = references.get("docs/reference/metrics.md") ?? "";
   const listed = new Set(distinctMatches(text, /^\| `(\w+)`/gm));
-  expect(written.length).toBeGreaterThan(50);
+  expect(written.length).toBeGreaterThan(30);
   const missing = [...new Set(written)].filter((name) => !listed.has(name));
   expect(missing, "add the code that registers them to test/docs/reference/program-metrics.ts").toEqual([]);
 });

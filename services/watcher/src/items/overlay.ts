@@ -101,7 +101,7 @@ export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<s
 }
 
 /** The keys of the Services by node. *Cost:* the nodes with endpoints of the Services that changed. */
-export const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
+const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
   const next = new Map<string, Set<string>>();
   const edit = (name: string): Set<string> => getOrMake(next, name, () => new Set(byNode.get(name)));
   for (const key of changedServices(before, snapshot)) {

@@ -1,5 +1,5 @@
 /** Number of shards of a {@link ShardedMap}. A put copies one shard and the array of shards. */
-export const shardCount = 512;
+const shardCount = 512;
 
 /**
  * Immutable map with text keys. `with` returns a copy that shares all shards but one. Snapshots hold Services, slices
@@ -35,15 +35,6 @@ export class ShardedMap<V> {
       shard.set(key, value);
     }
     return new ShardedMap(shards, size);
-  }
-
-  /** Returns a map with the first `count` shards of `after`, and the others of `before`. Copies no entries. */
-  static blend<V>(before: ShardedMap<V>, after: ShardedMap<V>, count: number): ShardedMap<V> {
-    const shards = [...after.#shards.slice(0, count), ...before.#shards.slice(count)];
-    return new ShardedMap(
-      shards,
-      shards.reduce((size, shard) => size + shard.size, 0),
-    );
   }
 
   get(key: string): V | undefined {

@@ -170,7 +170,7 @@ let newest = emptySnapshot;
  * The indexes of a snapshot, by the key of their part. Every part that was ever requested follows the snapshots, as long
  * as Services have its proxy name and nodes have its zone.
  */
-export const indexesIn = derived(
+const indexesIn = derived(
   new Map<string, { readonly part: Part; readonly index: BucketIndex }>(),
   (all, before, snapshot) => {
     if (snapshot.revision >= newest.revision) newest = snapshot;
@@ -219,7 +219,7 @@ const zonesIn = derived<ReadonlySet<string>>(new Set([""]), (zones, before, { no
 );
 
 /** Number of Services that have endpoints with hints for zones. */
-export const zoneHintedCount = derived(0, (count, before, snapshot) =>
+const zoneHintedCount = derived(0, (count, before, snapshot) =>
   changedServices(before, snapshot).reduce((sum, key) => {
     const [old, now] = [before, snapshot].map((one) => serviceStates(one).get(key)?.own.hasZoneHints === true);
     return sum + Number(now) - Number(old);
