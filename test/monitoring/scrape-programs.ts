@@ -53,7 +53,7 @@ export async function scrapePrograms(): Promise<Scrapes> {
       await rename(join(folder, "next"), join(folder, "state.json"));
     };
     await write(stateWith(["a", "b"]));
-    const ports = await freePorts(6);
+    const ports = await freePorts(5);
     const observe = (index: number): string[] => {
       const address = `127.0.0.1:${ports[index]}`;
       return ["--metrics-bind-address", address, "--healthz-bind-address", address];
@@ -80,21 +80,6 @@ export async function scrapePrograms(): Promise<Scrapes> {
           ["--api", socket, "--node-name", "n1", ...observe(3 + index)],
           "in sync",
         ),
-      ),
-      start(
-        cli,
-        [
-          "local",
-          "--api",
-          socket,
-          "to-healthchecks",
-          "--node-name",
-          "n1",
-          "--nodeport-addresses",
-          "127.0.0.1/32",
-          ...observe(5),
-        ],
-        "in sync",
       ),
     ]);
     const inNode = (main: string, args: readonly string[]): (() => string) => {
@@ -142,7 +127,6 @@ export async function scrapePrograms(): Promise<Scrapes> {
       ["kpng api to-api", await scrapeHere(2)],
       ["kpng-json", await scrapeHere(3)],
       ["kpng-callout", await scrapeHere(4)],
-      ["kpng local to-healthchecks", await scrapeHere(5)],
       ["kpng-iptables", await scrapeNode(10_271)],
       ["kpng-nft", await scrapeNode(10_275)],
       ["kpng-userspace", await scrapeNode(10_276)],

@@ -10,7 +10,6 @@ const deploymentPorts = {
   nft: { healthz: 10_272, metrics: 10_273 },
   ipvs: { healthz: 10_274, metrics: 10_275 },
   userspace: { healthz: 10_276, metrics: 10_277 },
-  healthchecks: { healthz: 10_278, metrics: 10_279 },
   callout: { healthz: 10_280, metrics: 10_281 },
   ebpf: { healthz: 10_284, metrics: 10_285 },
   json: { healthz: 10_282, metrics: 10_283 },

@@ -179,23 +179,6 @@ test("a synced backend stays healthy and ready without a watcher, and health has
   await backend.ended;
 });
 
-test("a port with an unknown protocol is logged once, over all streams", async () => {
-  const first = [reset, putService("a/1", "10.0.0.1", 4), sync(1n)];
-  await using watcher = await playWatcher((asked) =>
-    asked.index === 0 ? first : asked.stream < 2 ? "end" : silence(asked),
-  );
-  const views: NodeView[] = [];
-  const backend = start(watcher, { onState: (view) => void views.push(view) });
-  await watcher.untilAsked(6);
-  backend.stop();
-  await backend.ended;
-  expect(views.at(-1)?.services.get("a/1")?.service.ports).toEqual([]);
-  const told = backend.log.filter(
-    ({ msg }) => msg === "service port not served: this version does not know its protocol",
-  );
-  expect(told).toMatchObject([{ level: "error", service: "a/1", port: 80, protocol: 4 }]);
-});
-
 test("before the first sync marker a backend is not ready, and health has the reason of the lost stream", async () => {
   await using watcher = await playWatcher((asked) => (asked.stream < 2 ? "end" : silence(asked)));
   const backend = start(watcher, { onState: () => undefined });

@@ -6,7 +6,7 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
-import { Counter, Gauge, type Registry } from "prom-client";
+import { Counter, type Registry } from "prom-client";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 import { loadView, readBootId, viewPath, writeViewFile } from "./view-file.ts";
@@ -47,7 +47,7 @@ const pausePerWrite = 50;
  */
 export class ViewKeeper implements SyncObserver {
   readonly #options: ViewKeeperOptions;
-  readonly #metrics: ReturnType<typeof createMetrics>;
+  readonly #writes: ReturnType<typeof countWrites>;
   readonly #changed = new Wakeup();
   readonly #bootId = readBootId();
   #view: NodeView | undefined;
@@ -57,7 +57,7 @@ export class ViewKeeper implements SyncObserver {
 
   constructor(options: ViewKeeperOptions) {
     this.#options = options;
-    this.#metrics = createMetrics(options.metrics);
+    this.#writes = countWrites(options.metrics);
   }
 
   succeeded(update: SyncUpdate): void {
@@ -105,7 +105,7 @@ export class ViewKeeper implements SyncObserver {
       await writeViewFile(path, header, view);
     } catch (error) {
       const reason = reasonOf(error);
-      this.#metrics.writes.inc({ result: "failed" });
+      this.#writes.inc({ result: "failed" });
       if (reason !== this.#failure) log.error("view not saved: trying again", { path, reason });
       this.#failure = reason;
       return;
@@ -114,8 +114,7 @@ export class ViewKeeper implements SyncObserver {
     if (this.#view === view) this.#isDirty = false;
     if (this.#failure !== "") log.info("view saved again", { path });
     this.#failure = "";
-    this.#metrics.writes.inc({ result: "ok" });
-    this.#metrics.savedAt.set(this.#currentAtMs / 1_000);
+    this.#writes.inc({ result: "ok" });
   }
 
   #now(): number {
@@ -123,21 +122,15 @@ export class ViewKeeper implements SyncObserver {
   }
 }
 
-function createMetrics(registry: Registry) {
-  const registers = [registry];
+function countWrites(registry: Registry) {
   const writes = new Counter({
     name: "kpng_backend_view_writes_total",
     help: "Attempts to save the last view on disk by result",
     labelNames: ["result"] as const,
-    registers,
+    registers: [registry],
   });
   for (const result of ["ok", "failed"]) writes.inc({ result }, 0);
-  const savedAt = new Gauge({
-    name: "kpng_backend_view_saved_timestamp_seconds",
-    help: "When the saved view was last known to be current; 0 if this process has not saved a view",
-    registers,
-  });
-  return { writes, savedAt };
+  return writes;
 }
 
 /** Options of {@link startFromDisk}. */

@@ -11,7 +11,7 @@ import {
 } from "@kpng/service-plan/plan-node.ts";
 import { planHealthCheck } from "@kpng/service-plan/plan-service.ts";
 import type { HealthCheckPlan } from "@kpng/service-plan/service-plan.ts";
-import { Counter, Gauge, type Registry } from "prom-client";
+import { Gauge, type Registry } from "prom-client";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 
 /** Options of {@link HealthCheckServers}. */
@@ -58,23 +58,22 @@ interface Listener {
   readonly host: string;
   readonly port: number;
   /** Undefined while the address cannot be bound. */
-  server: CheckServer | undefined;
+  server: Server | undefined;
   /** Why it cannot be bound; "" before the first attempt. */
   failure: string;
 }
 
 /**
  * HTTP servers for the health-check node ports of this node. A load balancer with external traffic policy Local asks
- * them whether the node has endpoints of a Service. Service proxies (`AfterCommit`) and the backend `healthchecks` call
- * `sync` with each view. `wantedChecks` says which checks there are, `openCheckServer` opens one port; this class only
- * keeps the open ports in agreement with the view.
+ * them whether the node has endpoints of a Service. `AfterCommit` calls `sync`
+ * with each view. `wantedChecks` says which checks there are; this class only keeps the open ports in agreement with the view.
  *
  * A server and its connections stay open while the Service keeps its port and the node its address. An address that
  * cannot be bound is logged once and tried again every `retryMs`; the other addresses answer meanwhile.
  */
 export class HealthCheckServers {
   readonly #options: HealthCheckServersOptions;
-  readonly #metrics: ReturnType<typeof createMetrics>;
+  readonly #missing: Gauge;
   readonly #checks = new Map<string, WantedCheck>();
   readonly #listeners = new Map<string, Listener>();
   #addresses: () => ListenAddresses = () => ({ v4: { kind: "all" }, v6: { kind: "all" } });
@@ -82,7 +81,11 @@ export class HealthCheckServers {
 
   constructor(options: HealthCheckServersOptions) {
     this.#options = options;
-    this.#metrics = createMetrics(options.metrics);
+    this.#missing = new Gauge({
+      name: "kpng_backend_health_checks_not_listening",
+      help: "Health-check node ports that cannot be opened at one or more addresses, counted per Service and IP family",
+      registers: [options.metrics],
+    });
   }
 
   /**
@@ -145,16 +148,14 @@ export class HealthCheckServers {
       [...this.#listeners].map(async ([key, { server }]) => {
         if (wanted.has(key)) return;
         this.#listeners.delete(key);
-        await server?.close();
+        server?.closeAllConnections();
+        await server?.[Symbol.asyncDispose]();
       }),
     );
     for (const [key, listener] of wanted) if (!this.#listeners.has(key)) this.#listeners.set(key, listener);
     for (const listener of this.#listeners.values()) if (listener.server === undefined) await this.#open(listener);
-    const listeners = [...this.#listeners.values()];
-    const checksWith = (isOpen: boolean): number =>
-      new Set(listeners.filter(({ server }) => (server !== undefined) === isOpen).map(({ check }) => check)).size;
-    this.#metrics.open.set(checksWith(true));
-    this.#metrics.missing.set(checksWith(false));
+    const missing = [...this.#listeners.values()].filter(({ server }) => server === undefined);
+    this.#missing.set(new Set(missing.map(({ check }) => check)).size);
     this.#options.onFailures?.(this.failures);
   }
 
@@ -181,11 +182,10 @@ export class HealthCheckServers {
       return { ...newest, isProxyHealthy: this.#options.isProxyHealthy(newest.family) };
     };
     try {
-      listener.server = await openCheckServer(host, port, state);
+      listener.server = await listen(host, port, state);
       listener.failure = "";
     } catch (error) {
       const reason = reasonOf(error);
-      this.#metrics.failures.inc();
       if (listener.failure !== reason) {
         const { service, family } = wanted;
         this.#options.log.error("cannot open health-check node port: trying again", {
@@ -201,42 +201,11 @@ export class HealthCheckServers {
   }
 }
 
-function createMetrics(registry: Registry) {
-  const registers = [registry];
-  return {
-    open: new Gauge({
-      name: "kpng_backend_health_checks_open",
-      help: "Health-check node ports that are open at one or more addresses, counted per Service and IP family",
-      registers,
-    }),
-    missing: new Gauge({
-      name: "kpng_backend_health_checks_not_listening",
-      help: "Health-check node ports that cannot be opened at one or more addresses, counted per Service and IP family",
-      registers,
-    }),
-    failures: new Counter({
-      name: "kpng_backend_health_check_listen_failures_total",
-      help: "Failed attempts to open a health-check node port",
-      registers,
-    }),
-  };
-}
-
-/** Open HTTP server for one health-check node port at one address. `HealthCheckServers` opens and closes it. */
-interface CheckServer {
-  close(): Promise<void>;
-}
-
 /**
  * Listens on `port` of an address of this machine, and answers any path and method with `state()`.
  *
  * Rejects with the system's error if the address cannot be bound.
  */
-async function openCheckServer(host: string, port: number, state: () => CheckState): Promise<CheckServer> {
-  const server = await listen(host, port, state);
-  return { close: () => closeServer(server) };
-}
-
 function listen(host: string, port: number, state: () => CheckState): Promise<Server> {
   // Load balancers check every few seconds from many addresses; connections that they leave open must not pile up.
   const server = createServer({ requestTimeout: 10_000, keepAliveTimeout: 15_000 }, (request, response) => {
@@ -254,11 +223,6 @@ function listen(host: string, port: number, state: () => CheckState): Promise<Se
       resolve(server);
     });
   });
-}
-
-function closeServer(server: Server): Promise<void> {
-  server.closeAllConnections();
-  return new Promise((resolve) => server.close(() => resolve()));
 }
 
 /** State of a Service on this node that a health check reports. */
@@ -325,8 +289,7 @@ export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 
 /**
  * Returns the current addresses of this machine at which node ports answer: health-check node ports follow the same
- * rule (`--nodeport-addresses`) as node ports. `AfterCommit` and the backend `healthchecks` pass the function to
- * `HealthCheckServers`.
+ * rule (`--nodeport-addresses`) as node ports. `AfterCommit` passes the function to `HealthCheckServers`.
  *
  * `local` are the node's own addresses; default: those of all interfaces.
  */

@@ -17,7 +17,7 @@ const serviceInterfaces = /^(?:kube-ipvs0|kpngv-[0-9a-f]{8})$/;
 /**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
  * They decide where node ports answer: service proxies read them through `RecentAddresses` for service plans and health
- * checks; the backend `healthchecks` reads them, too.
+ * checks.
  *
  * Node.js omits links without carrier, although the kernel accepts packets for their addresses from every other link.
  * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.
@@ -229,7 +229,7 @@ export function nodeFamilies(): readonly Family[] {
   return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
 }
 
-/** Option `--nodeport-addresses`, as in kube-proxy, for service proxies and the backend `healthchecks`. */
+/** Option `--nodeport-addresses`, as in kube-proxy. */
 export const nodePortAddressesOption: OptionSpec = repeatable(
   "--nodeport-addresses <cidrs>",
   "serve node ports on local addresses in these CIDRs, or on the Node's own with `primary` (default: all)",
@@ -237,7 +237,7 @@ export const nodePortAddressesOption: OptionSpec = repeatable(
 
 /**
  * Parses the values of `--nodeport-addresses`: CIDRs of both families, or `primary` alone. None means all.
- * `readProxySettings` and the backend `healthchecks` call it.
+ * `readProxySettings` calls it.
  *
  * Errors: BAD_OPTION.
  */

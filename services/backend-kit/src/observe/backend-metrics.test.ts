@@ -15,7 +15,7 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { formatServiceLine } from "../state/kpng-json.ts";
 import { createReadableLog } from "../testing/steps.ts";
-import { KnownNode, UnknownPorts } from "./backend-metrics.ts";
+import { KnownNode } from "./backend-metrics.ts";
 
 function start() {
   const { log, lines } = createReadableLog();
@@ -109,21 +109,4 @@ test("a port with an unknown protocol is passed on unchanged, as JSON and to the
     ["https", 1],
     ["quic", 4],
   ]);
-});
-
-test("a port with an unknown protocol is logged once, and again if it returns after it was removed", () => {
-  const { log, lines } = createReadableLog();
-  const unknownPorts = new UnknownPorts(log);
-  const report = (ports?: Parameters<typeof putService>[0]): void => {
-    const services = ports === undefined ? [] : [{ ...putService(ports).item, endpoints: [] }];
-    unknownPorts.report({ view: view(services), touched: new Set(["a/web"] as const) });
-  };
-  report(both);
-  report(both);
-  expect(lines).toMatchObject([{ level: "error", service: "a/web", name: "quic", port: 443, protocol: 4 }]);
-  report([{ Name: "https", Protocol: 1 }]);
-  report(both);
-  report();
-  report(both);
-  expect(lines).toHaveLength(3);
 });

@@ -1,4 +1,3 @@
-import type { ServiceKey, UnknownPort } from "@kpng/model/service.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
@@ -182,43 +181,5 @@ export class KnownNode {
     this.#isKnown = isKnown;
     this.#gauge.set(isKnown ? 1 : 0);
     health.set(healthPart, { isHealthy: true, isReady: true, reason: isKnown ? "" : unknown });
-  }
-}
-
-/**
- * Logs service ports with a protocol that this version does not know, because they are not served on this node. A newer
- * watcher may send them. Each is logged once, and again if it returns after it was removed.
- *
- * *Bound:* the Services of the view that have such ports.
- */
-export class UnknownPorts {
-  readonly #log: Log;
-  readonly #logged = new Map<ServiceKey, ReadonlySet<string>>();
-
-  constructor(log: Log) {
-    this.#log = log;
-  }
-
-  /** Logs ports that appear with this update. */
-  report({ view, touched }: Pick<ViewUpdate, "view" | "touched">): void {
-    for (const key of touched) this.#reportService(key, view.services.get(key)?.service.unknownPorts ?? []);
-  }
-
-  #reportService(service: ServiceKey, ports: readonly UnknownPort[]): void {
-    const before = this.#logged.get(service);
-    const now = new Set<string>();
-    for (const { name, port, protocol } of ports) {
-      const key = `${name} ${port} ${protocol}`;
-      now.add(key);
-      if (before?.has(key) === true) continue;
-      this.#log.error("service port not served: this version does not know its protocol", {
-        service,
-        name,
-        port,
-        protocol,
-      });
-    }
-    if (now.size === 0) this.#logged.delete(service);
-    else this.#logged.set(service, now);
   }
 }

@@ -11,8 +11,7 @@ export type BackendErrorCode =
   | "CONNTRACK_FAILED"
   | "SYSCTL_FAILED"
   | "STATE_FILE"
-  | "BAD_CONFIG"
-  | "NO_WATCHER_ADDRESS";
+  | "BAD_CONFIG";
 
 /**
  * Error of this package, with one of its codes; most of its folders throw it, and `followView` decides by the code what

@@ -23,10 +23,6 @@ const builtIn: readonly BuiltInBackend[] = [
   ),
   backend(["ipvs"], async () => (await import("@kpng/backend-ipvs/backend.ts")).ipvsBackend),
   backend(["ebpf"], async () => (await import("@kpng/backend-ebpf/backend.ts")).ebpfBackend),
-  backend(
-    ["health-checks"],
-    async () => (await import("@kpng/backend-kit/proxy/health-checks-backend.ts")).healthChecksBackend,
-  ),
 ];
 
 /**
