@@ -71,8 +71,7 @@ export { type ConnectionState, type FollowOptions, followView, watchBatches } fr
 export type { WatchOptions } from "./receive/watch-requests.ts";
 export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
 export { ViewState } from "./state/view-state.ts";
-export type { PeriodicCheck, SyncPace } from "./sync/sync-loop.ts";
-export { type RequestedWork, SyncRequests } from "./sync/sync-requests.ts";
+export { type PeriodicCheck, type SyncPace, SyncRequests } from "./sync/sync-loop.ts";
 export { BackendError, type BackendErrorCode } from "./types/backend-error.ts";
 export type { ParsedOptions } from "./types/parsed-options.ts";
 export type {

@@ -9,7 +9,6 @@ import { createBackendMetrics, KnownNode } from "@kpng/backend-kit/observe/backe
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { ClashReport } from "@kpng/backend-kit/proxy/family-planner.ts";
 import { countRepairs, driftCheck } from "@kpng/backend-kit/proxy/serve-task.ts";
-import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { registerProcessMetrics } from "@kpng/process/health/status-server.ts";
@@ -123,6 +122,5 @@ export const metricGroups: readonly string[] = Object.keys(groups);
 
 function registerDriftCheck(metrics: Registry): void {
   const rules = { repair: async () => undefined };
-  const requests = new SyncRequests();
-  driftCheck({ rules, intervalMs: 0, requests, errorDelayMs: 0, log, health: new Health(), metrics });
+  driftCheck({ rules, intervalMs: 0, log, health: new Health(), metrics });
 }

@@ -7,7 +7,7 @@ import { objectNames } from "@kpng/backend-ipvs/render/kernel-objects.ts";
 import { RecentAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
-import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
+import { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { families } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";

@@ -1,5 +1,5 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type KeyText, type MapSizes, routeKinds, runBytes, sizes } from "../layout/layout.ts";

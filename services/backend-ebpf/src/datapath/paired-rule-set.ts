@@ -36,9 +36,9 @@ export class PairedRuleSet implements RuleSet {
     return joinChanges(packets, await this.#sockets.sync(shared, touched, stages));
   }
 
-  async repair(stages?: SyncStages): Promise<RuleChange> {
-    const packets = await this.#packets.repair(stages);
-    return joinChanges(packets, await this.#sockets.repair(stages));
+  async repair(): Promise<RuleChange> {
+    const packets = await this.#packets.repair();
+    return joinChanges(packets, await this.#sockets.repair());
   }
 
   isInstalled(): Promise<boolean> {

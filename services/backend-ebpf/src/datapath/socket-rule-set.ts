@@ -99,9 +99,9 @@ export class SocketRuleSet implements RuleSet {
     return makeEbpfChange(this.family, "partial", { ...describeChange(change), shared: [] });
   }
 
-  async repair(stages?: SyncStages): Promise<RuleChange> {
+  async repair(): Promise<RuleChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
-    return this.#syncAll(this.#plan, () => stages?.committing());
+    return this.#syncAll(this.#plan, () => undefined);
   }
 
   async isInstalled(): Promise<boolean> {

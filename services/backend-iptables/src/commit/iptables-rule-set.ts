@@ -124,10 +124,10 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
   }
 
-  async repair(stages?: SyncStages): Promise<IptablesChange> {
+  async repair(): Promise<IptablesChange> {
     const [wanted, options] = [this.#wanted, this.#render?.value];
     if (wanted === undefined || options === undefined) throw new Error("repair before the first sync");
-    return await this.#compareAll(wanted, options, stages);
+    return await this.#compareAll(wanted, options);
   }
 
   async isInstalled(): Promise<boolean> {

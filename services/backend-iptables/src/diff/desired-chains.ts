@@ -1,5 +1,5 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { RuleList } from "../render/chains.ts";

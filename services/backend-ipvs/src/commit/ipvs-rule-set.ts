@@ -1,7 +1,7 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
-import type { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
+import type { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -164,10 +164,10 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return await this.#syncTouched(this.#installed, stages);
   }
 
-  async repair(stages?: SyncStages): Promise<IpvsChange> {
+  async repair(): Promise<IpvsChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
     await this.#render(this.#plan, new Set());
-    return await this.#syncAll(this.#plan, stages);
+    return await this.#syncAll(this.#plan);
   }
 
   async isInstalled(): Promise<boolean> {
@@ -344,7 +344,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const lookMs = this.#draining.nextLookMs(this.#nowMs());
     if (lookMs !== undefined && this.#options.print === undefined) {
       const atMs = Math.max(lookMs, this.#nextLookMs);
-      this.#options.requests.request("partial", "removed endpoints have connections", atMs);
+      this.#options.requests.request(atMs);
     }
   }
 }

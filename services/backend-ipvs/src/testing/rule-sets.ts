@@ -1,5 +1,5 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
+import { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { createLog } from "@kpng/process/log.ts";

@@ -13,7 +13,6 @@ import { type ConnectionState, followView } from "../receive/follow-view.ts";
 import { defaultViewBytes } from "../receive/item-limits.ts";
 import { Acknowledgements } from "../receive/watch-requests.ts";
 import { SyncLoop, type SyncPace } from "../sync/sync-loop.ts";
-import { SyncRequests } from "../sync/sync-requests.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Sync } from "../types/sync-update.ts";
 import type { BackendContext } from "./backend-command.ts";
@@ -100,8 +99,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const applied = isDryRun ? [] : [acks, tracer];
   const own = [observeSyncs(metrics, isDryRun), keeper, options.proxyHealth, inspection?.observer, ...applied];
   const observers = [...(options.observers ?? []), ...own].filter((one) => one !== undefined);
-  const { requests = new SyncRequests() } = options;
-  const loop = new SyncLoop({ ...options, onceLimitMs: options.firstViewLimitMs, sync, observers, requests });
+  const loop = new SyncLoop({ ...options, onceLimitMs: options.firstViewLimitMs, sync, observers });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
   // The first part that ends, by its work or by an error, ends the others.
@@ -122,9 +120,9 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
       answered.abort();
       knownNode.report(update);
       metrics.fromDisk.set(0);
-      // The saved view may have been used in part, and may equal this view: without a request there would be no sync.
-      if (saved !== undefined) requests.request("full", "first view of a watcher");
-      loop.offer(saved === undefined ? update : afterSaved(saved, update));
+      // The saved view may have been used in part, and may equal this view: it is synced in full.
+      if (saved === undefined) loop.offer(update);
+      else loop.offer(afterSaved(saved, update), "first view of a watcher");
       saved = undefined;
     }
   };

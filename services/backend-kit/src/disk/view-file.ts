@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { type FileHandle, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import type { Position } from "@kpng/model/forward.ts";
@@ -14,7 +15,6 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { createOwnFile, openOwnFile } from "@kpng/process/regular-file.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { ViewState } from "../state/view-state.ts";
-import { nextTurn } from "../sync/next-turn.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { ViewUpdate } from "../types/sync-update.ts";
 

@@ -19,21 +19,11 @@ export interface ProxyHealthOptions {
   readonly now?: (() => number) | undefined;
 }
 
-/** Outcome of a sync or repair of one family, as far as health depends on it. */
-interface RulesOutcome {
-  readonly family: Family;
-  readonly isDone: boolean;
-  /** True if the installed rules are known to be wrong and could not be repaired. */
-  readonly isDamaged: boolean;
-}
-
 interface FamilyHealth {
   /** Arrival of the oldest change that is not in force; undefined if all are. */
   pendingMs: number | undefined;
   /** Arrival of the oldest change that arrived during the running sync, which does not contain it. */
   nextMs: number | undefined;
-  /** Time of the first of the repairs that have failed in a row; undefined if the last one succeeded. */
-  damagedMs: number | undefined;
   updatedMs: number | undefined;
   /** Whether the running sync has put this family's rules into force. */
   isDone: boolean;
@@ -49,7 +39,7 @@ interface HealthAnswer {
  * Health of a service proxy in kube-proxy's terms.
  *
  * - The kubelet asks /livez; 503 means that a sync hangs, and the kubelet restarts the process.
- * - Load balancers ask /healthz; 503 means that rules are late or damaged, or that the node is about to be removed, and
+ * - Load balancers ask /healthz; 503 means that rules are late, or that the node is about to be removed, and
  *   the load balancer sends its traffic elsewhere.
  *
  * Installed rules work without a watcher and without this process. So neither path fails because the watcher is gone or
@@ -59,8 +49,6 @@ interface HealthAnswer {
 export class ProxyHealth implements SyncObserver {
   readonly #options: ProxyHealthOptions;
   readonly #families = new Map<Family, FamilyHealth>();
-  /** How long rules may be damaged, in milliseconds; see `setDamageLimit`. */
-  #damageMs: number;
   #runningSinceMs: number | undefined;
   #isNodeEligible = true;
   #isNodeKnown = true;
@@ -68,7 +56,6 @@ export class ProxyHealth implements SyncObserver {
 
   constructor(options: ProxyHealthOptions) {
     this.#options = options;
-    this.#damageMs = this.#lateMs;
     this.setFamilies(options.families);
   }
 
@@ -76,19 +63,13 @@ export class ProxyHealth implements SyncObserver {
   setFamilies(families: readonly Family[]): void {
     this.#families.clear();
     for (const family of families) {
-      const fresh = { pendingMs: undefined, nextMs: undefined, damagedMs: undefined, updatedMs: undefined };
-      this.#families.set(family, { ...fresh, isDone: false });
+      this.#families.set(family, { pendingMs: undefined, nextMs: undefined, updatedMs: undefined, isDone: false });
     }
   }
 
   /** Makes health fail until the first successful sync, for a proxy whose rules end with the process. */
   requireFirstSync(): void {
     this.#needsFirstSync = true;
-  }
-
-  /** Sets how long damaged rules may stay without a successful repair: the interval of the drift checks, if shorter. */
-  setDamageLimit(intervalMs: number): void {
-    if (intervalMs > 0) this.#damageMs = Math.min(this.#lateMs, intervalMs);
   }
 
   queued({ view, instance, isFromDisk }: ViewUpdate): void {
@@ -112,15 +93,12 @@ export class ProxyHealth implements SyncObserver {
     for (const family of this.#families.values()) family.isDone = false;
   }
 
-  /** Takes the outcome of one family, during a sync or between syncs. */
-  tell({ family: name, isDone, isDamaged }: RulesOutcome): void {
+  /** Must be called when the rules of one family are in force: after a sync of it, and after a repair. */
+  tell(name: Family): void {
     const family = this.#families.get(name);
     if (family === undefined) return;
-    if (isDone) {
-      family.updatedMs = this.#nowMs();
-      family.damagedMs = undefined;
-      family.isDone = true;
-    } else if (isDamaged) family.damagedMs ??= this.#nowMs();
+    family.updatedMs = this.#nowMs();
+    family.isDone = true;
   }
 
   succeeded(_update: SyncUpdate): void {
@@ -149,8 +127,7 @@ export class ProxyHealth implements SyncObserver {
   }
 
   /**
-   * False if damage could not be repaired, or a change waits too long; without damage, true before the first sync has
-   * succeeded, unless `requireFirstSync` was called.
+   * False if a change waits too long. True before the first sync has succeeded, unless `requireFirstSync` was called.
    */
   isFamilyHealthy(family: Family): boolean {
     return this.#fault(family) === undefined;
@@ -159,10 +136,7 @@ export class ProxyHealth implements SyncObserver {
   #fault(name: Family): string | undefined {
     const family = this.#families.get(name);
     if (family === undefined) return undefined;
-    const { damagedMs, pendingMs, updatedMs } = family;
-    if (damagedMs !== undefined && this.#nowMs() - damagedMs >= this.#damageMs) {
-      return `${familyLabels[name]}: the rules are damaged and cannot be repaired`;
-    }
+    const { pendingMs, updatedMs } = family;
     if (updatedMs === undefined) {
       return this.#needsFirstSync ? `${familyLabels[name]}: nothing is served yet` : undefined;
     }

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -7,7 +8,6 @@ import { type ProxySettings, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { Gauge, type Registry } from "prom-client";
-import { nextTurn } from "../sync/next-turn.ts";
 import type { FamilyPlan } from "./rule-set.ts";
 
 /** A plan, and the Services whose plan may differ from the plan before. */

@@ -7,7 +7,7 @@ import { backendTask } from "../backend/backend-task.ts";
 import { conntrackOptions } from "../conntrack/conntrack-settings.ts";
 import { readStateOptions, stateOptions } from "../disk/view-keeper.ts";
 import { nodePortAddressesOption, RecentAddresses } from "../node-addresses/local-addresses.ts";
-import { SyncRequests } from "../sync/sync-requests.ts";
+import { SyncRequests } from "../sync/sync-loop.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import { oneOf, optionPrefix, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";

@@ -6,7 +6,7 @@ import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { Registry } from "prom-client";
 import type { BackendContext } from "../backend/backend-command.ts";
 import type { UdpListeners } from "../conntrack/udp-flows.ts";
-import type { SyncRequests } from "../sync/sync-requests.ts";
+import type { SyncRequests } from "../sync/sync-loop.ts";
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";

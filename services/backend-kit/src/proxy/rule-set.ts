@@ -44,11 +44,8 @@ export interface RuleSet<Change extends RuleChange = RuleChange> {
    * is due later it requests a partial sync (`ProxyHost.requests`), whose `touched` may be empty.
    */
   sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change>;
-  /**
-   * Compares the installed rules with the rules of the last sync, and repairs them. Calls `stages.committing` when it
-   * has found a difference and begins to repair it: if it rejects then, the rules are known to be damaged.
-   */
-  repair(stages?: SyncStages): Promise<Change>;
+  /** Compares the installed rules with the rules of the last sync, and repairs them. */
+  repair(): Promise<Change>;
   /**
    * Whether packets to Services reach rules that are installed: of this run or an earlier one. False for rules that end
    * with their process. While no watcher answers, the saved view is installed only if this is false.

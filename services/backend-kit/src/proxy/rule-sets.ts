@@ -118,11 +118,8 @@ export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
     | { readonly kind: "done"; readonly change: Change }
     /** Rules of an earlier run were left in force, because no watcher has answered yet. */
     | { readonly kind: "kept" }
-    /**
-     * `mode` is how much was compared. `isDamaged`: the installed rules are known to be wrong and could not be
-     * repaired.
-     */
-    | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode; readonly isDamaged: boolean };
+    /** `mode` is how much was compared. */
+    | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode };
 }
 
 /** Options of {@link FamilyRules}. */
@@ -137,8 +134,7 @@ interface FamilyRulesOptions<Change extends RuleChange> {
 /** The error of a call that failed; undefined if it did not. */
 export type Failure = { readonly cause: unknown } | undefined;
 
-/** Work of one call: returns the change, or undefined if the installed rules were left alone. */
-type Work<Change> = (stages: SyncStages) => Promise<Change | undefined>;
+const noStages: SyncStages = { committing: () => undefined };
 
 /**
  * The rules of one IP family of a service proxy: a rule set with its planner and its history. Calls must not overlap;
@@ -151,8 +147,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   /** How much the last call compared. */
   #mode: SyncMode = "full";
   #reportedOmitted: ReadonlyMap<ServiceKey, number> = new Map();
-  /** Why the installed rules are unknown: at the start, and after a failure; undefined while they are known. */
-  #doubt: "start" | Cause | undefined = "start";
+  /** Whether the installed rules are those of the last call: not at the start, and after a failure. */
+  #areKnown = false;
   /** Whether rules of an earlier run stay in force, because no watcher has answered yet. */
   #isKeeping = false;
 
@@ -180,36 +176,36 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<Failure> {
     this.#isKeeping = false;
-    return this.#attempt("sync", progress, (stages) => this.#sync(view, touched, stages));
+    return this.#attempt("sync", () => this.#sync(view, touched, progress));
   }
 
   /** See `RuleSets.useSaved`. The next sync is a full one unless the saved view is installed. */
   useSaved(view: NodeView, isAfterReboot: boolean, progress: SyncStages): Promise<Failure> {
     const { ruleSet, log } = this.#options;
-    return this.#attempt("sync", progress, async (stages) => {
+    return this.#attempt("sync", async () => {
       this.#isKeeping = !isAfterReboot && (await ruleSet.isInstalled());
       log.info(this.#isKeeping ? "rules of an earlier run stay until a watcher answers" : "installing the saved view", {
         family: this.family,
       });
-      return this.#isKeeping ? undefined : this.#sync(view, "all", stages);
+      return this.#isKeeping ? undefined : this.#sync(view, "all", progress);
     });
   }
 
   /** Undoes changes that other programs made to the rules. `view` is that of the last sync. */
   repair(view: NodeView): Promise<Failure> {
-    return this.#attempt("repair", undefined, async (stages) => {
+    return this.#attempt("repair", async () => {
       if (this.#isKeeping && (await this.#options.ruleSet.isInstalled())) return undefined;
-      const change = await this.#sync(view, new Set(), stages);
+      const change = await this.#sync(view, new Set());
       if (this.#mode === "full" || change.mode !== "none") return change;
       this.#mode = "full";
-      return this.#options.ruleSet.repair(stages);
+      return this.#options.ruleSet.repair();
     });
   }
 
-  async #sync(view: NodeView, services: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change> {
-    const { plan, touched } = await this.#plan(view, this.#doubt === undefined ? services : "all");
+  async #sync(view: NodeView, services: ReadonlySet<ServiceKey> | "all", stages?: SyncStages): Promise<Change> {
+    const { plan, touched } = await this.#plan(view, this.#areKnown ? services : "all");
     this.#mode = touched === "all" ? "full" : "partial";
-    return this.#options.ruleSet.sync(plan, touched, stages);
+    return this.#options.ruleSet.sync(plan, touched, stages ?? noStages);
   }
 
   async #plan(view: NodeView, services: ReadonlySet<ServiceKey> | "all"): Promise<PlanUpdate> {
@@ -223,33 +219,26 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     return update;
   }
 
-  async #attempt(cause: Cause, progress: SyncStages | undefined, work: Work<Change>): Promise<Failure> {
+  async #attempt(cause: Cause, work: () => Promise<Change | undefined>): Promise<Failure> {
     const { onOutcome } = this.#options;
     const { family } = this;
     const startMs = performance.now();
     const report = (result: FamilyOutcome<Change>["result"]): void =>
       onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
-    let hasFoundDifference = false;
-    const committing = (): void => {
-      hasFoundDifference = true;
-      progress?.committing();
-    };
     try {
-      const change = await work({ committing });
+      const change = await work();
       if (change === undefined) {
         report({ kind: "kept" });
         return undefined;
       }
-      this.#doubt = undefined;
+      this.#areKnown = true;
       this.#isKeeping = false;
       this.#history.add(cause, this.#mode, change);
       report({ kind: "done", change });
       return undefined;
     } catch (error) {
-      // After a sync that failed, a difference may be the change that it could not write.
-      const isDamaged = cause === "repair" && hasFoundDifference && this.#doubt !== "sync";
-      if (this.#doubt !== "sync") this.#doubt = cause;
-      report({ kind: "failed", error, mode: this.#mode, isDamaged });
+      this.#areKnown = false;
+      report({ kind: "failed", error, mode: this.#mode });
       return { cause: error };
     }
   }

@@ -1,6 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { Backoff, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -11,7 +10,6 @@ import { backendTask } from "../backend/backend-task.ts";
 import type { StateOptions } from "../disk/view-keeper.ts";
 import { familyLabels, ProxyMetrics } from "../observe/proxy-metrics.ts";
 import type { PeriodicCheck } from "../sync/sync-loop.ts";
-import type { SyncRequests } from "../sync/sync-requests.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncStages, SyncUpdate } from "../types/sync-update.ts";
 import { AfterCommit } from "./after-commit.ts";
@@ -70,7 +68,6 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
     forgetAddresses: host.forgetAddresses,
   });
   proxyHealth?.setFamilies(families);
-  proxyHealth?.setDamageLimit(checkMs);
   const isCommitted = host.destination.kind === "kernel";
   const nodePorts = host.settings.nodePortAddresses;
   const { carriesTraffic = false } = proxy;
@@ -91,7 +88,7 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
     name,
     onChanges,
     minIntervalMs,
-    check: checkMs === 0 ? undefined : driftCheck({ ...context, rules, intervalMs: checkMs, requests }),
+    check: checkMs === 0 ? undefined : driftCheck({ ...context, rules, intervalMs: checkMs }),
     requests,
     observers: [new ProxyMetrics({ registry: metrics, families })],
     state,
@@ -145,11 +142,10 @@ function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, cont
   const part = `rules/${familyLabels[family]}`;
   if (result.kind === "failed") {
     health.setFailing(part, reasonOf(result.error));
-    proxyHealth?.tell({ family, isDone: false, isDamaged: result.isDamaged });
     return;
   }
   health.setReady(part);
-  proxyHealth?.tell({ family, isDone: true, isDamaged: false });
+  proxyHealth?.tell(family);
   if (result.kind === "kept" || result.change.mode === "none") return;
   const { mode, fields } = result.change;
   if (cause === "repair") log.info("rules repaired", { family, ...fields });
@@ -161,26 +157,19 @@ interface DriftCheckOptions {
   readonly rules: Pick<RuleSets, "repair">;
   /** Time between two checks, in milliseconds. */
   readonly intervalMs: number;
-  /** Receives a request for another check after one that failed. */
-  readonly requests: SyncRequests;
-  /** First delay after a failed check, in milliseconds; it doubles up to `intervalMs`. */
-  readonly errorDelayMs: number;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
-  /** Monotonic time in milliseconds. Default that of `realClock`. */
-  readonly nowMs?: (() => number) | undefined;
 }
 
 /**
  * Returns the check that runs at an interval: it lets `RuleSets` compare the installed rules with the wanted ones, and
  * repair changes by other programs.
  *
- * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff.
+ * A check that fails is reported in health (part "drift"), metrics and log, and repeated after the interval.
  */
 export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
-  const { rules, intervalMs, requests, errorDelayMs, log, health, metrics, nowMs = realClock.nowMs } = options;
-  const backoff = new Backoff({ minMs: Math.min(errorDelayMs, intervalMs), maxMs: intervalMs });
+  const { rules, intervalMs, log, health, metrics } = options;
   const checks = new Counter({
     name: "kpng_backend_drift_checks_total",
     help: "Checks of the installed rules for changes by other programs, by result",
@@ -194,17 +183,14 @@ export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
     // Without a view there was nothing to compare with.
     if (outcomes === undefined) return;
     if (outcomes.failure === undefined) {
-      backoff.reset();
       checks.inc({ result: "ok" });
       health.setReady("drift");
       return;
     }
     const reason = reasonOf(outcomes.failure.cause);
-    const delayMs = backoff.nextMs();
     checks.inc({ result: "failed" });
     health.setFailing("drift", reason);
-    log.error("check of installed rules failed: trying again", { reason, delayMs });
-    requests.request("check", "the last check failed", nowMs() + delayMs);
+    log.error("check of installed rules failed: trying again", { reason });
   };
   return { intervalMs, run };
 }

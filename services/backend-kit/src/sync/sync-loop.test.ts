@@ -4,8 +4,7 @@ import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { expect, test } from "vitest";
 import { createGate, createReadableLog, type Gate } from "../testing/steps.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
-import { type PeriodicCheck, SyncLoop, type SyncPace } from "./sync-loop.ts";
-import { SyncRequests } from "./sync-requests.ts";
+import { type PeriodicCheck, SyncLoop, type SyncPace, SyncRequests } from "./sync-loop.ts";
 
 const second = 1_000;
 const minute = 60 * second;
@@ -37,18 +36,12 @@ async function run(
     const next = { ...view(names.map((name) => service(name))), node: world.node };
     const touched = new Set(next.services.keys()).symmetricDifference(new Set(world.services.keys()));
     world = next;
-    loop.offer({
-      view: next,
-      touched,
-      counts: { services: 0, endpoints: 0 },
-      isFirst: false,
-      revision: 1n,
-      instance: "",
-    });
+    loop.offer({ ...unchanged, view: next, touched });
   };
   await steps({
     clock,
     offer,
+    requireFull: (reason) => loop.offer({ ...unchanged, view: world, touched: new Set() }, reason),
     hold: () => {
       const held = createGate();
       gate = held;
@@ -66,8 +59,12 @@ async function run(
   return shown;
 }
 
+const unchanged = { counts: { services: 0, endpoints: 0 }, isFirst: false, revision: 1n, instance: "" };
+
 interface Parts {
   readonly clock: ManualClock;
+  /** Offers the last view again, for a full sync. */
+  readonly requireFull: (reason: string) => void;
   /** Offers a view with exactly these Services. */
   readonly offer: (...names: readonly string[]) => void;
   /** Blocks syncs until the returned function is called. */
@@ -188,17 +185,14 @@ test("the sync after a failure is full, with all Services touched since the last
   expect(shown.map((line) => line.replace(/^\S+ /, ""))).toEqual(["full/start a/1", "partial a/2", "full/failure a/2"]);
 });
 
-test("requests make one full sync, and none before the first view", async () => {
-  const requests = new SyncRequests();
-  const shown = await run({ minIntervalMs: second, requests }, async ({ clock, offer }) => {
-    requests.request("full", "early");
-    await clock.settle();
+test("an update can require a full sync, even without a change", async () => {
+  const shown = await run({ minIntervalMs: second }, async ({ clock, offer, requireFull }) => {
     offer("a/1");
     await clock.settle();
-    for (const reason of ["flushed", "again"]) requests.request("full", reason);
+    for (const reason of ["saved", "again"]) requireFull(reason);
     await clock.advance(minute);
   });
-  expect(shown).toEqual(["0 full/start a/1", "1 full/flushed"]);
+  expect(shown).toEqual(["0 full/start a/1", "1 full/saved"]);
 });
 
 test("a requested partial sync runs at its time, even without a change", async () => {
@@ -206,28 +200,13 @@ test("a requested partial sync runs at its time, even without a change", async (
   const shown = await run({ minIntervalMs: second, requests }, async ({ clock, offer }) => {
     offer("a/1");
     await clock.settle();
-    requests.request("partial", "drained", 40 * second);
-    requests.request("partial", "drained", 15 * second);
+    requests.request(40 * second);
+    requests.request(15 * second);
     await clock.advance(10 * second);
     offer("a/2");
     await clock.advance(minute);
   });
   expect(shown).toEqual(["0 full/start a/1", "10 partial a/2 a/1", "15 partial"]);
-});
-
-test("a check can be requested without an interval", async () => {
-  const requests = new SyncRequests();
-  const checks: number[] = [];
-  await run(
-    (clock) => ({ requests, check: notes(checks, 0, clock) }),
-    async ({ clock, offer }) => {
-      offer("a/1");
-      await clock.advance(minute);
-      requests.request("check", "another program changed rules");
-      await clock.advance(minute);
-    },
-  );
-  expect(checks).toEqual([60]);
 });
 
 test("observers are called at each step, and an update without changes needs no sync", async () => {

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { Alarm, Backoff, type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
@@ -13,8 +14,6 @@ import {
   type SyncUpdate,
   type ViewUpdate,
 } from "../types/sync-update.ts";
-import { nextTurn } from "./next-turn.ts";
-import { SyncRequests } from "./sync-requests.ts";
 
 /** Options that decide when a sync runs. */
 export interface SyncPace {
@@ -35,7 +34,7 @@ export interface SyncPace {
 
 /** A backend's check of its installed rules. */
 export interface PeriodicCheck {
-  /** Time from the end of a check to the start of the next, in milliseconds; 0 for checks on request only. */
+  /** Time from the end of a check to the start of the next, in milliseconds. */
   readonly intervalMs: number;
   /** Compares the installed rules with those of the last sync, and repairs them. Must not reject. */
   run(signal: AbortSignal): Promise<void>;
@@ -85,6 +84,39 @@ const restPerCheck = 20;
 const maxRestMs = 30_000;
 
 /**
+ * Request for a sync of the current view without a change: the rule sets of IPVS make it for work that is due later. Of
+ * several requests, the earliest counts.
+ */
+export class SyncRequests {
+  #atMs = Number.POSITIVE_INFINITY;
+  #listener: () => void = () => undefined;
+
+  /** Requests a sync at the time `atMs` of the monotonic clock. */
+  request(atMs: number): void {
+    if (this.#atMs <= atMs) return;
+    this.#atMs = atMs;
+    this.#listener();
+  }
+
+  /** Time of the request; infinite if there is none. */
+  get nextAtMs(): number {
+    return this.#atMs;
+  }
+
+  /** For the loop: removes the request if it is due; true if it was. */
+  take(nowMs: number): boolean {
+    if (this.#atMs > nowMs) return false;
+    this.#atMs = Number.POSITIVE_INFINITY;
+    return true;
+  }
+
+  /** For the loop: calls `listener` at each request, unless an earlier one waits. */
+  onRequest(listener: () => void): void {
+    this.#listener = listener;
+  }
+}
+
+/**
  * Calls the backend's `sync` with the newest view, one call at a time. Updates that arrive during a call are merged
  * into one. A failed call is repeated after a delay, as a full sync of the view that is the newest by then.
  *
@@ -97,6 +129,8 @@ export class SyncLoop {
   readonly #pending = new PendingUpdate();
   readonly #requests: SyncRequests;
   readonly #arrived = new Wakeup();
+  /** Time of the next check; infinite without checks. */
+  #checkAtMs = Number.POSITIVE_INFINITY;
 
   constructor(options: SyncLoopOptions) {
     const { nowMs = realClock.nowMs, wait = realClock.wait, requests = new SyncRequests() } = options;
@@ -108,9 +142,13 @@ export class SyncLoop {
     requests.onRequest(() => this.#arrived.wake());
   }
 
-  /** Adds an update, which is merged with the one that waits, if any. */
-  offer(update: ViewUpdate): void {
+  /**
+   * Adds an update, which is merged with the one that waits, if any. With `fullReason`, it is synced in full, even if
+   * it changes nothing.
+   */
+  offer(update: ViewUpdate, fullReason?: string): void {
     const isChanged = this.#pending.add(update);
+    if (fullReason !== undefined) this.#pending.requireFull(fullReason);
     if (isChanged) for (const observer of this.#observers) observer.queued?.(update);
     this.#arrived.wake();
   }
@@ -126,7 +164,7 @@ export class SyncLoop {
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
     const pacer = new Pacer(minIntervalMs, this.#clock);
     const alarm = new Alarm(this.#arrived, this.#clock);
-    this.#requestCheck(firstCheckMs);
+    this.#planCheck(firstCheckMs);
     while (!signal.aborted) {
       if (await this.#check(signal)) continue;
       this.#takeRequests();
@@ -150,21 +188,12 @@ export class SyncLoop {
 
   /** Time of the next request; infinite before the first success, because until then there are no rules to check. */
   get #nextRequestMs(): number {
-    return this.#pending.hasDelivered ? this.#requests.nextAtMs : Number.POSITIVE_INFINITY;
+    return this.#pending.hasDelivered ? Math.min(this.#requests.nextAtMs, this.#checkAtMs) : Number.POSITIVE_INFINITY;
   }
 
   #takeRequests(): void {
     if (!this.#pending.hasDelivered) return;
-    const nowMs = this.#clock.nowMs();
-    const reason = this.#requests.take("full", nowMs);
-    if (reason !== undefined) this.#pending.requireFull(reason);
-    if (this.#requests.take("partial", nowMs) !== undefined) this.#pending.require();
-  }
-
-  /** Drops requests that are due, because the full sync that starts now covers them. */
-  #dropRequests(): void {
-    const nowMs = this.#clock.nowMs();
-    for (const work of ["full", "partial"] as const) this.#requests.take(work, nowMs);
+    if (this.#requests.take(this.#clock.nowMs())) this.#pending.require();
   }
 
   /**
@@ -174,20 +203,19 @@ export class SyncLoop {
     const { check } = this.#options;
     if (!this.#pending.hasDelivered) return false;
     const startMs = this.#clock.nowMs();
-    if (this.#requests.take("check", startMs) === undefined || check === undefined) return false;
+    if (startMs < this.#checkAtMs || check === undefined) return false;
     await check.run(signal);
     const tookMs = this.#clock.nowMs() - startMs;
     // A check that takes longer than the longest pause takes at most half of the time.
     const restMs = Math.min(restPerCheck * tookMs, Math.max(maxRestMs, tookMs));
-    this.#requestCheck(Number.POSITIVE_INFINITY, restMs);
+    this.#planCheck(Number.POSITIVE_INFINITY, restMs);
     return true;
   }
 
-  #requestCheck(atMostMs: number, atLeastMs = 0): void {
-    const intervalMs = this.#options.check?.intervalMs ?? 0;
-    if (intervalMs === 0) return;
-    const delayMs = Math.max(Math.min(intervalMs, atMostMs), atLeastMs);
-    this.#requests.request("check", "interval", this.#clock.nowMs() + delayMs);
+  #planCheck(atMostMs: number, atLeastMs = 0): void {
+    const { check } = this.#options;
+    if (check === undefined) return;
+    this.#checkAtMs = this.#clock.nowMs() + Math.max(Math.min(check.intervalMs, atMostMs), atLeastMs);
   }
 
   /**
@@ -202,7 +230,8 @@ export class SyncLoop {
       for (const observer of this.#observers) observer.settled?.(delivery.update);
       return { kind: "nothing" };
     }
-    if (delivery.update.mode === "full") this.#dropRequests();
+    // A full sync covers a request that is due.
+    if (delivery.update.mode === "full") this.#requests.take(this.#clock.nowMs());
     const failure = await this.#syncOnce(delivery.update, signal);
     pacer.ended();
     if (failure === undefined) {

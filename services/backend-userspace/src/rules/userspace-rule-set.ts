@@ -90,11 +90,11 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return change;
   }
 
-  async repair(stages?: SyncStages): Promise<UserspaceChange> {
+  async repair(): Promise<UserspaceChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
     this.#useNode(this.#plan);
     const repaired = await this.#options.entry.repair();
-    return this.#apply([...this.#table.all], "full", stages, repaired);
+    return this.#apply([...this.#table.all], "full", undefined, repaired);
   }
 
   async isInstalled(): Promise<boolean> {

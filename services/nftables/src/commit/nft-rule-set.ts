@@ -55,12 +55,12 @@ export class NftRuleSet implements RuleSet<NftChange> {
     return makeNftChange(this.family, isFull ? "full" : "partial", change, this.#options.table);
   }
 
-  async repair(stages?: SyncStages): Promise<NftChange> {
+  async repair(): Promise<NftChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
     return makeNftChange(
       this.family,
       "full",
-      await this.#table.repair(this.#plan, () => stages?.committing()),
+      await this.#table.repair(this.#plan, () => undefined),
       this.#options.table,
     );
   }

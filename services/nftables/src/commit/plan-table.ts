@@ -1,5 +1,5 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { dataOf, type ElementValue, numberBytes, readNumber, type SharedSet, unpackSet } from "../layout/elements.ts";
 import {

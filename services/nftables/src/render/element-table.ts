@@ -1,4 +1,4 @@
-import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { dataOf, type ElementBytes, type ElementValue, type SharedSet, sharedSets } from "../layout/elements.ts";
 import type { ElementChange, ElementData, SetElement } from "../netlink/transaction.ts";
 
