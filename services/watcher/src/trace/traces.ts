@@ -1,5 +1,4 @@
 import { recordSpan, type SpanAttributes, type Tracing } from "@kpng/process/trace/tracing.ts";
-import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { type TracedRevision, triggerTimes, type Update } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/subscribers.ts";
@@ -70,12 +69,12 @@ function firstOf<T>(values: Iterable<T>): readonly T[] {
 /**
  * Records how long the views of a traced revision took to compute and to send: two spans for each group of subscribers.
  *
- * *Bound:* the traced revisions of the last seconds. *Cost* of a batch without a traced revision: a comparison.
+ * *Bound:* the traced revisions of the last half second. *Cost* of a batch without a traced revision: a comparison.
  */
 export class TraceSends implements DeliveryFollower {
   readonly #store: Store;
   readonly #tracing: Tracing;
-  readonly #sending = new Map<number, { readonly traced: TracedRevision; readonly groups: Map<string, GroupSends> }>();
+  readonly #sending = new Map<number, Map<string, GroupSends>>();
 
   constructor(store: Store, tracing: Tracing) {
     this.#store = store;
@@ -93,13 +92,11 @@ export class TraceSends implements DeliveryFollower {
   }
 
   #sendsOf(traced: TracedRevision, { kind, nodeName, proxyName }: Recipient, computedAtMs: number): GroupSends {
-    let sending = this.#sending.get(traced.revision);
-    if (sending === undefined) {
-      sending = { traced, groups: new Map() };
-      this.#sending.set(traced.revision, sending);
-      this.#endWhenQuiet(traced.revision, computedAtMs);
+    const groups = this.#sending.get(traced.revision) ?? new Map<string, GroupSends>();
+    if (groups.size === 0) {
+      this.#sending.set(traced.revision, groups);
+      setTimeout(() => this.#end(traced, groups.values()), windowMs).unref();
     }
-    const { groups } = sending;
     const zone = this.#store.snapshot.nodes.get(nodeName)?.zone ?? "";
     const wanted = `${kind} ${zone} ${proxyName}`;
     // Subscribers beyond the limit share the group "".
@@ -112,19 +109,7 @@ export class TraceSends implements DeliveryFollower {
     return sends;
   }
 
-  #endWhenQuiet(revision: number, beganAtMs: number): void {
-    const endOrWait = (): void => {
-      const sending = this.#sending.get(revision);
-      if (sending === undefined) return;
-      const lastMs = Math.max(...[...sending.groups.values()].map(({ lastSentAtMs }) => lastSentAtMs));
-      const nowMs = wallClockMs();
-      if (nowMs - lastMs < quietMs && nowMs - beganAtMs < longestMs) setTimeout(endOrWait, quietMs).unref();
-      else this.#end(revision, sending.traced, sending.groups.values());
-    };
-    setTimeout(endOrWait, quietMs).unref();
-  }
-
-  #end(revision: number, { traceparent: parent, storedAtMs }: TracedRevision, groups: Iterable<GroupSends>): void {
+  #end({ revision, traceparent: parent, storedAtMs }: TracedRevision, groups: Iterable<GroupSends>): void {
     this.#sending.delete(revision);
     for (const { kind, zone, proxyName, computedAtMs, lastSentAtMs, subscriberCount, byteCount } of groups) {
       const group = {
@@ -150,11 +135,8 @@ export class TraceSends implements DeliveryFollower {
   }
 }
 
-/** Time without a send of a revision after which all subscribers count as served, in milliseconds. */
-const quietMs = 250;
-
-/** Longest time for which sends of a revision share spans, in milliseconds. Later sends get spans of their own. */
-const longestMs = 10_000;
+/** Time for which the sends of a revision share spans, in milliseconds. Later sends get spans of their own. */
+const windowMs = 500;
 
 /** Maximum number of groups of subscribers with spans of their own; all others share one span. */
 const maxGroups = 10;
