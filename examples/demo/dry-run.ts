@@ -3,9 +3,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { toolEnvironment, waitForSocket } from "@kpng/laboratory/laboratory.ts";
 import { network } from "@kpng/laboratory/one-node.ts";
-import { toolEnvironment } from "@kpng/laboratory/run-command.ts";
-import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
 import { copyManifests, type Running, startCallout, startWatcher, withOutput } from "./processes.ts";
 
 /**

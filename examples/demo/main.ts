@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { openLaboratory } from "@kpng/laboratory/open-laboratory.ts";
+import { openLaboratory } from "@kpng/laboratory/laboratory.ts";
 import { renderRules } from "./dry-run.ts";
 import { type Print, printToStdout } from "./print.ts";
 import { runWalkthrough } from "./walkthrough.ts";
@@ -13,7 +13,7 @@ import { runWalkthrough } from "./walkthrough.ts";
 export async function runDemo(print: Print, signal: AbortSignal): Promise<number> {
   const start = performance.now();
   print.line("demo: a Service owns whole IP addresses, and your own program makes the rules for it");
-  const opened = await openLaboratory(print.line);
+  const opened = await openLaboratory();
   if (opened.kind === "unavailable") {
     print.line(`Cannot send packets here: ${opened.reason}`);
     print.line("The rules that node n1 would get:\n");

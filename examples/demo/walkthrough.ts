@@ -1,9 +1,8 @@
 import { join } from "node:path";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { ping, waitForSocket } from "@kpng/laboratory/laboratory.ts";
 import { buildNetwork, network } from "@kpng/laboratory/one-node.ts";
-import { ping } from "@kpng/laboratory/ping.ts";
-import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
 import { families, moveAddresses, removePod, swapPods } from "./changes.ts";
 import { elapsed, firstAnswer } from "./observe.ts";
 import type { Print } from "./print.ts";

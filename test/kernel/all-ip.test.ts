@@ -1,9 +1,8 @@
 import { join, resolve } from "node:path";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import type { CommandResult } from "@kpng/laboratory/laboratory.ts";
+import { Laboratory, ping } from "@kpng/laboratory/laboratory.ts";
 import { buildNetwork, type Host, network, podA, podB } from "@kpng/laboratory/one-node.ts";
-import { ping } from "@kpng/laboratory/ping.ts";
-import type { CommandResult } from "@kpng/laboratory/run-command.ts";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { serviceLine } from "../example/all-ip/node-state.ts";
 import { describePackets } from "./describe-packets.ts";

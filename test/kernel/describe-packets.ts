@@ -1,4 +1,4 @@
-import { openLaboratory } from "@kpng/laboratory/open-laboratory.ts";
+import { openLaboratory } from "@kpng/laboratory/laboratory.ts";
 import { describe, expect, test } from "vitest";
 import { type IptablesVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts";
 
@@ -6,7 +6,7 @@ import { type IptablesVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts"
 const reason = await findReason();
 
 async function findReason(): Promise<string | undefined> {
-  const opened = await openLaboratory(() => undefined);
+  const opened = await openLaboratory();
   if (opened.kind === "unavailable") return opened.reason;
   await opened.laboratory.close();
   return undefined;

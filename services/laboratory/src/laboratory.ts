@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import { accessSync, constants, existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { type CommandResult, runCommand, toolEnvironment } from "./run-command.ts";
-
+import { dirname, join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 /** This machine permits no laboratory; the message holds the errors of `unshare`. */
 export class LaboratoryUnavailable extends Error {}
 
@@ -17,9 +17,6 @@ export class LaboratoryUnavailable extends Error {}
  * every process in the laboratory; the namespaces and their rules disappear with the last process.
  *
  * The file system is the machine's own, so every namespace reaches a unix socket in a temporary folder.
- *
- * `openLaboratory` opens one after it has checked that this machine permits it; some tests call `Laboratory.open`
- * directly.
  */
 export class Laboratory {
   /** Folder for files of the laboratory's users; removed by `close`. */
@@ -148,4 +145,158 @@ async function startHolder(isolation: Isolation): Promise<StartedHolder> {
     holder.once("close", (code) => resolve({ kind: "refused", reason: stderr.trim() || `exit status ${code}` }));
     holder.stdout.once("data", (data) => resolve({ kind: "started", holder, processId: Number(data) }));
   });
+}
+
+/** Output and exit status of a command. */
+export interface CommandResult {
+  /** -1 if the command could not be started or a signal ended it. */
+  readonly exitCode: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/**
+ * Returns the environment for tools such as `ip` and `iptables-save`.
+ *
+ * PATH begins with the folder of this Node.js and ends with the sbin folders, which a user's PATH on Debian lacks.
+ */
+export function toolEnvironment(): NodeJS.ProcessEnv {
+  const path = [dirname(process.execPath), process.env.PATH ?? "/usr/bin:/bin", "/usr/sbin", "/sbin"].join(":");
+  return { ...process.env, PATH: path };
+}
+
+/**
+ * Runs a command, kills it after `timeoutMs`, and returns how it ended. Never rejects.
+ */
+export async function runCommand(command: readonly string[], input = "", timeoutMs = 60_000): Promise<CommandResult> {
+  const [program = "", ...options] = command;
+  return new Promise((resolve) => {
+    const child = spawn(program, options, { env: toolEnvironment(), detached: true, timeout: timeoutMs });
+    const output = { stdout: "", stderr: "" };
+    for (const name of ["stdout", "stderr"] as const) {
+      child[name].setEncoding("utf8").on("data", (text: string) => {
+        output[name] += text;
+      });
+    }
+    child.once("error", (error) => resolve({ exitCode: -1, stdout: output.stdout, stderr: error.message }));
+    child.once("close", (code) => resolve({ exitCode: code ?? -1, ...output }));
+    // A command may end without reading its input.
+    child.stdin.on("error", () => undefined);
+    child.stdin.end(input);
+  });
+}
+
+/**
+ * Waits until a program has created its unix socket.
+ *
+ * Errors: the program ended, or no socket within a minute.
+ */
+export async function waitForSocket(program: ChildProcess, path: string): Promise<void> {
+  const deadlineMs = performance.now() + 60_000;
+  while (!existsSync(path)) {
+    if (program.exitCode !== null) throw new Error(`exit status ${program.exitCode} before ${path} existed`);
+    if (performance.now() > deadlineMs) throw new Error(`no socket ${path} within 60 s`);
+    await sleep(5);
+  }
+}
+
+/**
+ * An open laboratory (network namespaces that exchange real packets), or the reason why this machine has none. Many
+ * containers permit no namespaces, so the demo and the tests must do without one there.
+ */
+type OpenResult =
+  | { readonly kind: "open"; readonly laboratory: Laboratory }
+  | { readonly kind: "unavailable"; readonly reason: string };
+
+/**
+ * Opens a laboratory if this machine has the tools, permits namespaces and can load NAT rules of both families.
+ */
+export async function openLaboratory(): Promise<OpenResult> {
+  if (process.platform !== "linux") return unavailable("network namespaces need Linux");
+  const tools = missingTools();
+  if (tools.length > 0) {
+    return unavailable(`not installed: ${tools.join(", ")} (Debian packages: ${packagesOf(tools).join(" ")})`);
+  }
+  try {
+    const laboratory = await Laboratory.open();
+    const reason = await tryRules(laboratory);
+    if (reason === undefined) return { kind: "open", laboratory };
+    await laboratory.close();
+    return unavailable(reason);
+  } catch (error) {
+    if (!(error instanceof LaboratoryUnavailable)) throw error;
+    return unavailable(`this user cannot create namespaces on this machine: ${error.message}`);
+  }
+}
+
+const packageByTool: Readonly<Record<string, string>> = {
+  unshare: "util-linux",
+  nsenter: "util-linux",
+  setpriv: "util-linux",
+  ip: "iproute2",
+  "iptables-save": "iptables",
+  "iptables-restore": "iptables",
+  "ip6tables-save": "iptables",
+  "ip6tables-restore": "iptables",
+};
+
+function unavailable(reason: string): OpenResult {
+  return { kind: "unavailable", reason };
+}
+
+/**
+ * NAT rules with every match and target that the demo and the tests need, for iptables-restore and ip6tables-restore.
+ */
+const sampleRules = `*nat
+-A PREROUTING -m comment --comment sample -m statistic --mode random --probability 0.5 -j DNAT --to-destination ADDRESS
+-A POSTROUTING -j MASQUERADE
+COMMIT
+`;
+
+/** Returns why the kernel rejects NAT rules, or undefined if it accepts them. Only loading some of them shows that. */
+async function tryRules(laboratory: Laboratory): Promise<string | undefined> {
+  try {
+    await laboratory.add("probe");
+  } catch (error) {
+    return `cannot create a network namespace: ${error instanceof Error ? error.message : String(error)}`;
+  }
+  for (const [tool, address] of [
+    ["iptables-restore", "192.0.2.1"],
+    ["ip6tables-restore", "2001:db8::1"],
+  ] as const) {
+    const { exitCode, stderr } = await laboratory.tryRun("probe", [tool], sampleRules.replace("ADDRESS", address));
+    if (exitCode !== 0) return `the kernel rejects NAT rules: ${tool}: ${stderr.trim()}`;
+  }
+  return undefined;
+}
+
+function missingTools(): readonly string[] {
+  const folders = (toolEnvironment().PATH ?? "").split(":");
+  const isIn = (folder: string, tool: string) => {
+    try {
+      accessSync(`${folder}/${tool}`, constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  return Object.keys(packageByTool).filter((tool) => !folders.some((folder) => isIn(folder, tool)));
+}
+
+function packagesOf(tools: readonly string[]): readonly string[] {
+  return [...new Set(tools.flatMap((tool) => packageByTool[tool] ?? []))];
+}
+
+/**
+ * Returns whether an address answers one ping, sent from a network namespace of the laboratory, within a second;
+ * undefined if `ping` is not installed.
+ */
+export async function ping(
+  laboratory: Laboratory,
+  networkNamespace: string,
+  address: string,
+): Promise<boolean | undefined> {
+  const { exitCode } = await laboratory.tryRun(networkNamespace, ["ping", "-c", "1", "-W", "1", address]);
+  // setpriv, which starts every command in a namespace, exits with 127 if it does not find the command.
+  return exitCode === 127 ? undefined : exitCode === 0;
 }

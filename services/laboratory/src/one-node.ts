@@ -1,6 +1,4 @@
-import { kernelSettings } from "./kernel-settings.ts";
 import type { Laboratory } from "./laboratory.ts";
-
 /**
  * A namespace of the network with its addresses, one per family. The network imitates one node with two pods and an
  * outside client, for the demo.
@@ -38,9 +36,6 @@ const gateway = { v4: "169.254.1.1", v6: "fe80::1" };
  * Builds the network: one link between client and node, one link between node and each pod; the node routes.
  *
  * Takes about half a second.
- *
- * `npm run demo` and the kernel test of the same example call it. Separate from `Laboratory`, whose other users build
- * other networks.
  */
 export async function buildNetwork(laboratory: Laboratory, { client, node, pods }: Network): Promise<void> {
   for (const { name } of [client, node, ...pods]) {
@@ -90,4 +85,28 @@ link set eth0 up
 route add default via ${gateway.v4} dev eth0 onlink
 route add default via ${gateway.v6} dev eth0
 `;
+}
+
+/**
+ * Returns a shell command that sets the sysctls of a new namespace, before it has links.
+ *
+ * `more` adds settings below /proc/sys/net, for example "ipv4/icmp_ratelimit 0"; a value may be empty. Redirects are
+ * off, because results would otherwise depend on the order of packets. Duplicate address detection is off, because it
+ * delays each IPv6 address by a second, and no other host is on these links.
+ */
+export function kernelSettings(isRouter: boolean, more: readonly string[] = []): string {
+  const on = isRouter ? 1 : 0;
+  const values: readonly string[] = [
+    `ipv4/ip_forward ${on}`,
+    `ipv6/conf/all/forwarding ${on}`,
+    ...["all", "default"].flatMap((scope) => [
+      `ipv4/conf/${scope}/send_redirects 0`,
+      `ipv4/conf/${scope}/accept_redirects 0`,
+      `ipv4/conf/${scope}/rp_filter 0`,
+      `ipv6/conf/${scope}/accept_redirects 0`,
+      `ipv6/conf/${scope}/accept_dad 0`,
+    ]),
+    ...more,
+  ];
+  return values.map((line) => line.replace(/(\S+) (\S*)/, "echo $2 >/proc/sys/net/$1")).join(" && ");
 }

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { cpSync, existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { runCommand } from "@kpng/laboratory/run-command.ts";
+import { runCommand } from "@kpng/laboratory/laboratory.ts";
 import { testCache, withLock } from "../../cluster/test-cache.ts";
 import { keepUsed } from "../cache.ts";
 import { makeContainerdConfig } from "./node-files.ts";

@@ -1,4 +1,4 @@
-import { kernelSettings } from "@kpng/laboratory/kernel-settings.ts";
+import { kernelSettings } from "@kpng/laboratory/one-node.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
 /** Address families of a cluster, in the order of Kubernetes: the first is that of a Service by default. */

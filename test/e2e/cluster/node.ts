@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { runCommand } from "@kpng/laboratory/run-command.ts";
+import { runCommand } from "@kpng/laboratory/laboratory.ts";
 import { until } from "../../cluster/until.ts";
 import { makeControlGroups } from "./control-groups.ts";
 import { Daemon } from "./daemon.ts";

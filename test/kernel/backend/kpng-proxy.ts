@@ -2,7 +2,7 @@ import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
+import { waitForSocket } from "@kpng/laboratory/laboratory.ts";
 import { programFile } from "../../process/program-file.ts";
 import { nodes, together } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";

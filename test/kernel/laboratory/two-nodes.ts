@@ -1,8 +1,7 @@
 import { cpus } from "node:os";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
-import { kernelSettings } from "@kpng/laboratory/kernel-settings.ts";
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { runCommand } from "@kpng/laboratory/run-command.ts";
+import { Laboratory, runCommand } from "@kpng/laboratory/laboratory.ts";
+import { kernelSettings } from "@kpng/laboratory/one-node.ts";
 import { firewallRules } from "../../scenario/firewall.ts";
 import type { Sender } from "../../scenario/packet.ts";
 import {

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import type { HttpAnswer } from "@kpng/laboratory/agent/request.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import type { CommandResult } from "@kpng/laboratory/run-command.ts";
+import type { CommandResult } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, vi } from "vitest";
 import { until } from "../../../../test/cluster/until.ts";
 import { describePackets } from "../../../../test/kernel/describe-packets.ts";

@@ -3,11 +3,9 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Laboratory } from "../laboratory.ts";
 import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals, Protocol } from "./request.ts";
-
 /**
  * Our end of an agent: a process in a network namespace that sends packets and answers them. The agent ends with its
- * laboratory. The demo and the tests send packets through agents and read who answered. Separate from the other end,
- * `agent.ts`, which runs as a process of its own.
+ * laboratory.
  */
 export class AgentClient {
   readonly name: string;

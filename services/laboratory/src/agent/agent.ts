@@ -1,9 +1,7 @@
 import { createInterface } from "node:readline";
-import { ask, askHttp, awaitName } from "./ask.ts";
-import { openFlow, type RunningFlow } from "./flow.ts";
-import { type RunningProbe, startProbe } from "./probe.ts";
 import type { AgentRequest } from "./request.ts";
 import { serve } from "./serve.ts";
+import { ask, askHttp, awaitName, openFlow, type RunningFlow, type RunningProbe, startProbe } from "./traffic.ts";
 
 // The agent: the program that `AgentClient.start` runs in a network namespace of a test network (a laboratory). It
 // answers connections as a pod would, and sends packets on request. It keeps running, because starting a process for

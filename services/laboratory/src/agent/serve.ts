@@ -1,7 +1,6 @@
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
-
 /**
  * Answers on these ports of these addresses, over TCP and UDP, with one line of JSON: its name, its port and the source
  * address of the client, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`. A TCP connection then echoes or,

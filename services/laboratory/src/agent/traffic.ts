@@ -3,8 +3,8 @@ import { setMaxListeners } from "node:events";
 import { request as httpRequest } from "node:http";
 import { connect } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { AgentRequest, Answer, HttpAnswer } from "./request.ts";
-
+import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals } from "./request.ts";
+import { startSending } from "./serve.ts";
 /**
  * Sends packets in rounds until enough different names have answered: each packet reaches a random endpoint. The agent
  * (`agent.ts`) calls it for the request "ask". Separate from `flow.ts` and `probe.ts`, which make continuous traffic:
@@ -172,3 +172,156 @@ function fromError(error: NodeJS.ErrnoException): Answer {
 type Ask = Extract<AgentRequest, { kind: "ask" }>;
 type AwaitRequest = Extract<AgentRequest, { kind: "await" }>;
 type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;
+
+/**
+ * A flow that sends every 15 ms and counts the answers. An agent keeps flows open on request, to show whether an
+ * existing connection survives a change of the rules.
+ */
+export interface RunningFlow {
+  /** State since the last call. */
+  look(): FlowState;
+  /** Stops sending and waits up to 5 s for missing answers. */
+  finish(): Promise<FlowTotals>;
+  end(): void;
+}
+
+const everyMs = 15;
+/** Time limit for missing answers; only a flow that has lost packets waits for so long. */
+const lateMs = 5_000;
+
+type Open = Extract<AgentRequest, { kind: "open" }>;
+
+/**
+ * Starts a flow: one TCP connection to an echo server, or datagrams from one port.
+ */
+export function openFlow(request: Open): Promise<RunningFlow> {
+  return request.protocol === "tcp" ? openTcp(request) : openUdp(request);
+}
+
+async function openTcp({ address, port, from, isServerSending = false }: Open): Promise<RunningFlow> {
+  const localAddress = from === undefined ? {} : { localAddress: from };
+  const socket = connect({ host: address, port, noDelay: true, localPort: nextPort(), ...localAddress });
+  let answered = 0;
+  let name: string | undefined;
+  let ended: string | undefined;
+  const total = { sent: 0, answered: 0 };
+  // 1 KiB each time, so that the flow is a transfer and not a keep-alive.
+  const block = Buffer.alloc(1_024, "x");
+  if (isServerSending) socket.write(startSending);
+  const timer = setInterval(() => {
+    if (isServerSending) return;
+    total.sent += block.length;
+    socket.write(block);
+  }, everyMs);
+  const stop = (reason: string): void => {
+    ended ??= reason;
+    clearInterval(timer);
+  };
+  socket.on("data", (data) => {
+    total.answered += data.length;
+    if (name === undefined) {
+      const [line = ""] = String(data).split("\n");
+      ({ name } = JSON.parse(line) as { name: string });
+      total.answered -= Buffer.byteLength(line) + 1;
+    } else answered += 1;
+  });
+  socket.on("error", (error) => stop(error.message));
+  socket.on("close", () => stop("closed"));
+  return {
+    look: () => {
+      const state = { answered, name, ended };
+      answered = 0;
+      return state;
+    },
+    finish: async () => {
+      clearInterval(timer);
+      await untilAnswered(total, () => ended !== undefined);
+      return { ...total, ended };
+    },
+    end: () => {
+      stop("ended");
+      socket.resetAndDestroy();
+    },
+  };
+}
+
+async function openUdp({ address, port, from }: Open): Promise<RunningFlow> {
+  const socket = await freshUdpSocket(address, from);
+  let answered = 0;
+  let name: string | undefined;
+  const total = { sent: 0, answered: 0 };
+  socket.on("message", (data) => {
+    name = (JSON.parse(String(data)) as { name: string }).name;
+    answered += 1;
+    total.answered += 1;
+  });
+  // A refused datagram does not end the flow: the next one may be answered.
+  socket.on("error", () => undefined);
+  const timer = setInterval(() => {
+    total.sent += 1;
+    socket.send("who?", port, address);
+  }, everyMs);
+  return {
+    look: () => {
+      const state = { answered, name, ended: undefined };
+      answered = 0;
+      return state;
+    },
+    finish: async () => {
+      clearInterval(timer);
+      await untilAnswered(total, () => false);
+      return { ...total, ended: undefined };
+    },
+    end: () => {
+      clearInterval(timer);
+      socket.close();
+    },
+  };
+}
+
+async function untilAnswered(
+  total: { readonly sent: number; readonly answered: number },
+  isEnded: () => boolean,
+): Promise<void> {
+  const deadlineMs = performance.now() + lateMs;
+  while (total.answered < total.sent && !isEnded() && performance.now() < deadlineMs) await sleep(10);
+}
+
+/**
+ * A series of new connections, which reveals moments without rules or endpoints. An agent runs one on request while a
+ * test changes the rules.
+ */
+export interface RunningProbe {
+  /** Stops the series, waits for the connections in progress, and returns the totals. */
+  stop(): Promise<ProbeTotals>;
+}
+
+/**
+ * Makes a connection, or sends a datagram from a new port, again and again without waiting for the previous one.
+ */
+export function startProbe(request: Extract<AgentRequest, { kind: "probe" }>): RunningProbe {
+  const { protocol, everyMs = 50, timeoutMs = 5_000 } = request;
+  const target = { ...request, timeoutMs };
+  const startMs = performance.now();
+  const failures: string[] = [];
+  const pending = new Set<Promise<void>>();
+  let answered = 0;
+  const one = async (): Promise<void> => {
+    const atMs = Math.round(performance.now() - startMs);
+    const answer = await (protocol === "tcp" ? askTcp(target) : askUdp(target));
+    if (answer.kind === "answer") answered += 1;
+    else failures.push(`after ${atMs} ms: ${answer.kind === "error" ? answer.code : answer.kind}`);
+  };
+  const timer = setInterval(() => {
+    const asked = one();
+    pending.add(asked);
+    void asked.finally(() => pending.delete(asked));
+  }, everyMs);
+  return {
+    stop: async () => {
+      clearInterval(timer);
+      await Promise.all(pending);
+      return { answered, failures };
+    },
+  };
+}

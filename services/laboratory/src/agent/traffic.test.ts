@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { afterEach, expect, test } from "vitest";
-import { awaitName } from "./ask.ts";
+import { awaitName } from "./traffic.ts";
 
 let server: Server;
 afterEach(() => new Promise((resolve) => server.close(resolve)));
