@@ -1,5 +1,5 @@
 import { isIn } from "@kpng/model/address.ts";
-import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/outcomes.ts";
+import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/testing/outcomes.ts";
 import { parseRuleset } from "../packet-tracer/parse-ruleset.ts";
 import { type TracedNode, trace } from "../packet-tracer/trace.ts";
 import {

@@ -1,5 +1,5 @@
 import { isIn } from "@kpng/model/address.ts";
-import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/outcomes.ts";
+import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/testing/outcomes.ts";
 import type { Ruleset } from "./parse-ruleset.ts";
 import { type Branch, type Traced, walk } from "./walk.ts";
 

@@ -3,6 +3,7 @@ import { type AddressSet, addressAndPort, type Family, isIn, parseCidr } from "@
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
+import { isLoopback } from "./plan-node.ts";
 import type {
   AllowedSources,
   EndpointAddress,
@@ -313,4 +314,24 @@ export function planHealthCheck(
   if (!isServed(service, family)) return undefined;
   const local = endpoints.filter(({ isOnNode, conditions }) => isOnNode && conditions.ready);
   return { port, localEndpoints: new Set(local.flatMap(({ addresses }) => addresses[family].slice(0, 1))).size };
+}
+
+/** True if the sources let a packet from this address through. */
+export function isAllowed(source: string, { ranges, ownAddresses }: AllowedSources): boolean {
+  return ownAddresses.includes(source) || ranges.some((range) => isIn(source, range));
+}
+
+/**
+ * True if a packet passes the rules that refuse and drop in iptables mode. The rules of external addresses are not in
+ * OUTPUT: a packet of the node to another machine may still reach a load balancer. The rules of cluster IPs are not in
+ * INPUT.
+ */
+export function meetsVerdict({ kind }: Frontend, isFromNode: boolean, isToNode: boolean): boolean {
+  return kind === "clusterIP" ? isFromNode || !isToNode : !isFromNode || isToNode;
+}
+
+/** True if node ports are served at a local address of the node. */
+export function servesNodePorts(address: string, { nodePortAddresses, isLoopbackNodePorts }: NodePlan): boolean {
+  if (nodePortAddresses !== "all") return nodePortAddresses.includes(address);
+  return !isLoopback(address) || isLoopbackNodePorts;
 }

@@ -1,5 +1,5 @@
-import { kernelSettings } from "@kpng/laboratory/one-node.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { kernelSettings } from "@kpng/laboratory/one-node.ts";
 
 /** Address families of a cluster, in the order of Kubernetes: the first is that of a Service by default. */
 export type Family = "ipv4" | "ipv6";

@@ -1,8 +1,8 @@
 import { readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import { outcomes, type PacketOutcome } from "@kpng/service-plan/outcomes.ts";
-import { indexPlans, planNode } from "@kpng/service-plan/plan-node.ts";
+import { planNode } from "@kpng/service-plan/plan-node.ts";
+import { indexPlans, outcomes, type PacketOutcome } from "@kpng/service-plan/testing/outcomes.ts";
 import { plansOf } from "@kpng/service-plan/testing/random-views.ts";
 import type { KubeObject } from "../../cluster/api-client.ts";
 import { parseRuleset } from "../../packet-tracer/parse-ruleset.ts";

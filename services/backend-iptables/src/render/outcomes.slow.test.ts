@@ -1,5 +1,5 @@
-import { outcomes } from "@kpng/service-plan/outcomes.ts";
-import { indexPlans, planNode } from "@kpng/service-plan/plan-node.ts";
+import { planNode } from "@kpng/service-plan/plan-node.ts";
+import { indexPlans, outcomes } from "@kpng/service-plan/testing/outcomes.ts";
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
 import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";

@@ -1,7 +1,14 @@
 import { isIn } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { type FirstPacket, outcomes, type PacketOutcome, servesNodePorts } from "@kpng/service-plan/outcomes.ts";
-import { indexPlans, isLoopback, type PlannedNode, planNode } from "@kpng/service-plan/plan-node.ts";
+import { isLoopback, planNode } from "@kpng/service-plan/plan-node.ts";
+import { servesNodePorts } from "@kpng/service-plan/plan-service.ts";
+import {
+  type FirstPacket,
+  indexPlans,
+  outcomes,
+  type PacketOutcome,
+  type PlannedNode,
+} from "@kpng/service-plan/testing/outcomes.ts";
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
 import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";

@@ -1,5 +1,6 @@
-import type { FirstPacket } from "@kpng/service-plan/outcomes.ts";
-import { isLoopback, type PlannedFrontend, type PlannedNode } from "../plan-node.ts";
+import type { FirstPacket } from "@kpng/service-plan/testing/outcomes.ts";
+import { isLoopback } from "../plan-node.ts";
+import type { PlannedFrontend, PlannedNode } from "./outcomes.ts";
 import type { RandomState } from "./random-views.ts";
 
 /**

@@ -1,8 +1,8 @@
 import { SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { serviceKey } from "@kpng/model/service.ts";
-import { isAllowed, meetsVerdict } from "@kpng/service-plan/outcomes.ts";
 import { nodeAddress } from "@kpng/service-plan/plan-node.ts";
+import { isAllowed, meetsVerdict } from "@kpng/service-plan/plan-service.ts";
 import type { AllowedSources, Route, Sender } from "@kpng/service-plan/service-plan.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/service-view.ts";

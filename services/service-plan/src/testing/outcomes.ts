@@ -1,8 +1,8 @@
 import { isIn } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { frontendId } from "./frontend-claims.ts";
-import { isLoopback, type PlannedFrontend, type PlannedNode } from "./plan-node.ts";
-import type { AllowedSources, Frontend, NodePlan, PodTraffic, Route, Sender } from "./service-plan.ts";
+import { FrontendClaims, type FrontendId, frontendId } from "../frontend-claims.ts";
+import { isAllowed, meetsVerdict, servesNodePorts } from "../plan-service.ts";
+import type { Frontend, NodePlan, PodTraffic, Route, Sender, ServicePlan, ServicePortPlan } from "../service-plan.ts";
 
 /**
  * The first packet of a connection, as it arrives at a node or leaves a process on it.
@@ -114,23 +114,9 @@ function frontendOutcomes(
   return [isMet ? verdict(route) : { kind: "untouched" }];
 }
 
-/** True if the sources let a packet from this address through. */
-export function isAllowed(source: string, { ranges, ownAddresses }: AllowedSources): boolean {
-  return ownAddresses.includes(source) || ranges.some((range) => isIn(source, range));
-}
-
 function verdict(route: Route): PacketOutcome {
   if (route.kind === "balance") return { kind: "untouched" };
   return { kind: route.kind === "refuse" ? "refused" : "dropped" };
-}
-
-/**
- * True if a packet passes the rules that refuse and drop in iptables mode. The rules of external addresses are not in
- * OUTPUT: a packet of the node to another machine may still reach a load balancer. The rules of cluster IPs are not in
- * INPUT.
- */
-export function meetsVerdict({ kind }: Frontend, isFromNode: boolean, isToNode: boolean): boolean {
-  return kind === "clusterIP" ? isFromNode || !isToNode : !isFromNode || isToNode;
 }
 
 function endpointOutcomes(
@@ -151,12 +137,49 @@ function endpointOutcomes(
     : reached.flatMap((outcome) => [outcome, { ...outcome, affinitySeconds }]);
 }
 
-/** True if node ports are served at a local address of the node. */
-export function servesNodePorts(address: string, { nodePortAddresses, isLoopbackNodePorts }: NodePlan): boolean {
-  if (nodePortAddresses !== "all") return nodePortAddresses.includes(address);
-  return !isLoopback(address) || isLoopbackNodePorts;
-}
-
 function isLocal(address: string, { localCIDRs }: Pick<PlannedNode, "localCIDRs">): boolean {
   return localCIDRs.some((cidr) => isIn(address, cidr));
+}
+
+/** A frontend with the plans that it belongs to. */
+export interface PlannedFrontend {
+  readonly service: ServicePlan;
+  readonly port: ServicePortPlan;
+  readonly frontend: Frontend;
+}
+
+/** All plans of one node in one family, indexed so that `outcomes` finds the frontend of a packet. */
+export interface PlannedNode {
+  readonly node: NodePlan;
+  /** CIDRs of the node's own addresses, loopback included. */
+  readonly localCIDRs: readonly string[];
+  /** Each frontend once, with the Service that is served if several claim it. */
+  readonly frontends: ReadonlyMap<FrontendId, PlannedFrontend>;
+  /** Addresses of frontends that are cluster IPs. */
+  readonly clusterIPs: ReadonlySet<string>;
+  /** TCP ports for health checks of load balancers. */
+  readonly healthCheckPorts: ReadonlySet<number>;
+}
+
+/**
+ * Indexes the plans of a node. Pure; O(frontends). The plans stay in memory as long as the result.
+ */
+export function indexPlans(node: NodePlan, localCIDRs: readonly string[], plans: Iterable<ServicePlan>): PlannedNode {
+  const frontends = new Map<FrontendId, PlannedFrontend>();
+  const healthCheckPorts = new Set<number>();
+  const clusterIPs = new Set<string>();
+  const claims = new FrontendClaims();
+  const kept = [...plans];
+  for (const plan of kept) claims.put(plan);
+  for (const service of kept) {
+    if (service.healthCheck !== undefined) healthCheckPorts.add(service.healthCheck.port);
+    for (const port of service.ports) {
+      for (const frontend of port.frontends) {
+        const id = frontendId(frontend);
+        if (frontend.kind === "clusterIP" && frontend.address !== undefined) clusterIPs.add(frontend.address);
+        if (claims.ownerOf(id) === service.key) frontends.set(id, { service, port, frontend });
+      }
+    }
+  }
+  return { node, localCIDRs, frontends, clusterIPs, healthCheckPorts };
 }

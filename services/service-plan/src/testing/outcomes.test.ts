@@ -1,10 +1,9 @@
 import { endpoint, port, service } from "@kpng/model/testing/views.ts";
-import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/outcomes.ts";
+import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/testing/outcomes.ts";
 import { expect, test } from "vitest";
-import { outcomes } from "./outcomes.ts";
-import { indexPlans } from "./plan-node.ts";
-import { planService } from "./plan-service.ts";
-import { nodePlan } from "./testing/node-plans.ts";
+import { planService } from "../plan-service.ts";
+import { nodePlan } from "./node-plans.ts";
+import { indexPlans, outcomes } from "./outcomes.ts";
 
 const node = nodePlan({
   nodePortAddresses: ["192.168.0.2"],
