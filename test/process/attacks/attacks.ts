@@ -134,22 +134,11 @@ const unreadQuery = (id: number): Buffer => {
   message[4] = flagEndStream;
   return Buffer.concat([open("/kpng.inspect.v1.InspectService/WatchEndpoints", id), message]);
 };
-/** Opens a Watch call that the Connect library answers: it knows this spelling, and the fast path does not. */
-const startSlowWatch = (id: number): Buffer => {
-  const bytes = startWatch(id);
-  bytes.write("application/gRPC", bytes.indexOf("application/grpc"));
-  return bytes;
-};
-
 /** Attacks by name. */
 export const attacks = {
   "unread queries": {
     connections: 3,
     piece: once(Buffer.concat([noWindow, ...Array.from({ length: 1_000 }, (_, call) => unreadQuery(2 * call + 1))])),
-  },
-  "slow first views": {
-    connections: 50,
-    piece: once(Buffer.concat([connectionStart, ...manyStreams.map(startSlowWatch)])),
   },
   pings: { connections: 20, piece: flood(repeated(encodeFrame(frameType.ping, 0, 0, Buffer.alloc(8)))) },
   "ping replies": { connections: 20, piece: flood(repeated(encodeFrame(frameType.ping, 1, 0, Buffer.alloc(8)))) },

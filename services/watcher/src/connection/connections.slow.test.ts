@@ -11,7 +11,6 @@ import type { StatusObject } from "@grpc/grpc-js";
 import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
-import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../test/peer/grpc-js-client.ts";
 import {
@@ -145,33 +144,31 @@ test("requests that are never read do not keep a connection open", async () => {
 
 describe("a watcher that stops", () => {
   test("is not ready, accepts no connections, serves the open ones, and closes them one after the other", async () => {
-    const clock = new ManualClock();
-    await watched.serve({ drainMs: 5_000, drainClock: clock });
+    await watched.serve({ drainMs: 10_000 });
     watched.server.health.setReady("source");
     const watches: RawWatch[] = [];
-    for (let count = 0; count < 20; count++) watches.push(await watched.openWatch());
-    const told = () => watched.metric("kpng_connections_ended_total", { reason: "drain" });
-    const stopped = watched.server.stop();
-    for (const [index, watch] of watches.entries()) {
-      await expect.poll(() => watch.events.slice(0, 2), { interval: 5 }).toEqual(["goaway", "trailers"]);
-      expect({ status: watch.status, pushback: watch.pushback }).toEqual({ status: "14", pushback: "0" });
-      expect(watched.server.health.isReady).toBe(false);
-      expect(await told()).toBe(index + 1);
-      const others = watches.slice(index + 1);
-      // The remaining connections still receive changes.
-      const counts = others.map(({ byteCount }) => byteCount);
-      watched.store.apply([{ kind: "put-service", service: service({ name: `other${index}` }) }]);
-      await Promise.all(others.map((other, at) => other.received((counts[at] ?? 0) + 1)));
-      expect(others.flatMap(({ events }) => events)).toEqual([]);
-      for (const other of others) other.ask();
-      if (index === 0) {
-        const refused = dialHttp2(watched.address);
-        await new Promise((resolve) => refused.once("close", resolve));
-      }
-      await clock.advance(50);
+    const order: number[] = [];
+    for (let count = 0; count < 40; count++) {
+      const watch = await watched.openWatch();
+      watch.session.once("goaway", () => order.push(count));
+      watches.push(watch);
     }
+    const stopped = watched.server.stop();
+    const [first, last] = [watches[0], watches.at(-1)];
+    await first?.ended;
+    expect({ status: first?.status, pushback: first?.pushback }).toEqual({ status: "14", pushback: "0" });
+    expect(first?.events.slice(0, 2)).toEqual(["goaway", "trailers"]);
+    expect(watched.server.health.isReady).toBe(false);
+    const refused = dialHttp2(watched.address);
+    await new Promise((resolve) => refused.once("close", resolve));
+    // The remaining connections still receive changes.
+    const { byteCount = 0 } = last ?? {};
+    watched.store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+    await last?.received(byteCount + 1);
+    expect(last?.events).toEqual([]);
     await stopped;
-    expect(await told()).toBe(20);
+    expect(order).toEqual(watches.map((_, index) => index));
+    expect(await watched.metric("kpng_connections_ended_total", { reason: "drain" })).toBe(40);
   });
 
   test("ends the connections that remain when its time is over", async () => {

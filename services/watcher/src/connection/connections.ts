@@ -1,7 +1,6 @@
 import { constants, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
-import { type Clock, realClock } from "@kpng/process/clock.ts";
 import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
@@ -27,8 +26,6 @@ export interface ConnectionTimes {
   readonly oldCaMs?: number | undefined;
   /** Longest time for draining connections when the watcher stops. 0 closes them at once. Default 10 000. */
   readonly drainMs?: number | undefined;
-  /** Clock of the drain, which also advances while the event loop is blocked. Default real time. */
-  readonly drainClock?: Clock | undefined;
 }
 
 /** When an HTTP/2 connection counts as dead. */
@@ -240,22 +237,17 @@ export class Connections {
   /** Asks all connections to close, one after the other. Resolves when all are closed or the time is over. */
   async drain(): Promise<void> {
     this.#isDraining = true;
-    const { drainMs = 10_000, drainClock: clock = realClock } = this.#times;
-    const startMs = clock.nowMs();
+    const { drainMs = 10_000 } = this.#times;
     const waiting = [...this.#open];
     // Less than the whole time, because the last connections need time to close, too.
-    const stepMs = Math.min(maxDrainStepMs, (drainMs * 0.8) / waiting.length);
-    const over = new AbortController();
-    void clock.wait(drainMs, over.signal).then(() => over.abort());
-    for (let asked = 0; asked < waiting.length && !over.signal.aborted; ) {
-      const due = Math.floor((clock.nowMs() - startMs) / stepMs) + 1;
-      for (const connection of waiting.slice(asked, due)) this.#leave(connection, "drain");
-      asked = Math.max(asked, due);
-      if (this.#open.size > 0) await clock.wait(stepMs, over.signal);
-    }
-    await this.gone(over.signal);
-    // Ends the pending wait for the end of the time.
-    over.abort();
+    const perStep = Math.ceil((waiting.length * drainStepMs) / (drainMs * 0.8));
+    const leaveSome = (): void => {
+      for (const connection of waiting.splice(0, perStep)) this.#leave(connection, "drain");
+    };
+    leaveSome();
+    const leaving = setInterval(leaveSome, drainStepMs);
+    await this.gone(AbortSignal.timeout(drainMs));
+    clearInterval(leaving);
   }
 
   /**
@@ -383,8 +375,8 @@ const leaveMessages = {
   drain: "the watcher stops",
 } as const;
 
-/** Longest time between two connections that are asked to close during a drain, in milliseconds. */
-const maxDrainStepMs = 50;
+/** Time between two connections, or groups of many, that are asked to close during a drain, in milliseconds. */
+const drainStepMs = 50;
 
 /** Codes of errors with which Node.js and nghttp2 end the connection of a client that breaks their rules. */
 const protocolErrors: ReadonlySet<string> = new Set(["ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"]);

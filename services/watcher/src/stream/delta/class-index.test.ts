@@ -41,39 +41,6 @@ describe("the bucket index", () => {
     expect(before && after?.digests.differing(before.digests)).toEqual(changed);
   });
 
-  test("is one object for all zones, without hints for zones", () => {
-    const { snapshot } = makeStore();
-    const [one, other] = [indexesOf(snapshot, "n1"), indexesOf(snapshot, "n2")];
-    expect(one).toHaveLength(1);
-    expect(other[0]).toBe(one[0]);
-  });
-
-  test("has a part for each zone with only the Services that have hints", () => {
-    const { snapshot } = makeStore((name) => (name === "s7" ? ["z1"] : []));
-    const [one, other] = [indexesOf(snapshot, "n1"), indexesOf(snapshot, "n2")];
-    expect(other[0]).toBe(one[0]);
-    const pathsOf = (index: BucketIndex | undefined) =>
-      numbers.flatMap((number) => index?.bucket(number).items.map(({ path }) => path) ?? []);
-    expect(pathsOf(one[0])).toHaveLength(2 * (names.length - 1));
-    for (const [, zoned] of [one, other]) {
-      expect(pathsOf(zoned).every((path) => path === "ns/s7" || path.startsWith("ns/s7/"))).toBe(true);
-      expect(pathsOf(zoned)).toContain("ns/s7");
-    }
-  });
-
-  test("forgets an item whose Service was replaced by an equal one in between", () => {
-    const store = makeStore();
-    indexesOf(store.snapshot, "n1");
-    // The items of the endpoint are made again, with equal bytes.
-    store.apply([{ kind: "put-service", service: service({ name: "s7", healthCheckNodePort: 30_000 }) }]);
-    indexesOf(store.snapshot, "n1");
-    store.apply([{ kind: "delete-service", key: "ns/s7" }]);
-    const [index] = indexesOf(store.snapshot, "n1");
-    const left = numbers.flatMap((number) => index?.bucket(number).items ?? []);
-    expect(left.filter(({ path }) => path.startsWith("ns/s7/") || path === "ns/s7")).toEqual([]);
-    expect(left).toHaveLength(2 * (names.length - 1));
-  });
-
   test("of a zone that no hint names shares the lists of items", () => {
     const store = makeStore((name) => (name === "s7" ? ["z1"] : []));
     const lists = new Set<unknown>();

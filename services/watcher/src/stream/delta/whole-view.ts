@@ -1,6 +1,6 @@
 import { compareText, getOrMake, lowerBound } from "@kpng/model/collections.ts";
 import type { Frame } from "../../items/frames.ts";
-import { type Item, nodeSection, serviceSection } from "../../items/item.ts";
+import { anonymousSection, type Item, nodeSection, podSection, serviceSection } from "../../items/item.ts";
 import { type Overlay, overlaysOf, ownServices } from "../../items/overlay.ts";
 import { type ServiceState, serviceStates } from "../../items/service-state.ts";
 import { type ViewClass, type ViewTarget, viewClassOf } from "../../items/view-target.ts";
@@ -48,32 +48,32 @@ export function wholeView(
   };
 }
 
-/**
- * The chunks of the class without what the node's own items replace, and these; all Services before the endpoints. KPNG's
- * clients get no item that a later operation deletes.
- */
-function* plainFrames(snapshot: Snapshot, target: ViewTarget, overlays: readonly Overlay[]): Iterable<Frame> {
-  const { viewClass, node } = target;
-  const own = ownServices(snapshot, node.name);
-  const removed = new Set(overlays.flatMap((overlay) => overlay.removed.map(({ path }) => path)));
-  const added = overlays.flatMap((overlay) => overlay.added).filter(({ section }) => section !== nodeSection);
-  for (const ofServices of [true, false]) {
-    const isIn = ({ section }: Item): boolean => (section === serviceSection) === ofServices;
+/** The sections of a view in KPNG's order. */
+const plainSections = [serviceSection, podSection, anonymousSection];
+
+/** The chunks in KPNG's order, with the node's own items in their place. */
+function* plainFrames(
+  snapshot: Snapshot,
+  { viewClass, node }: ViewTarget,
+  overlays: readonly Overlay[],
+): Iterable<Frame> {
+  // `overlaysOf` has the same order.
+  const own = new Map([...ownServices(snapshot, node.name)].map((key, at) => [key, overlays[at]]));
+  for (const section of plainSections) {
     for (const chunk of serviceChunks(snapshot)) {
       if (!chunk.plain.has(chunkClass(chunk, viewClass))) yield* encodeChunk(chunk, viewClass);
       const hasOwn = chunk.services.some(({ key }) => own.has(key));
       const bytes = hasOwn
-        ? joined(chunkItems(chunk, viewClass).filter((item) => isIn(item) && !removed.has(item.path)))
-        : plainChunk(chunk, viewClass)[ofServices ? 0 : 1];
-      if (bytes.length > 0) yield bytes;
+        ? sectionBytes(chunkItems(chunk, viewClass, own), section)
+        : plainChunk(chunk, viewClass).get(section);
+      if (bytes !== undefined && bytes.length > 0) yield bytes;
     }
-    const bytes = joined(added.filter(isIn));
-    if (bytes.length > 0) yield bytes;
   }
 }
 
-function joined(items: readonly Item[]): Frame {
-  return Buffer.concat(items.map(({ frame }) => frame));
+function sectionBytes(items: readonly Item[], section: number): Frame {
+  const sorted = items.filter((item) => item.section === section).sort((a, b) => compareText(a.path, b.path));
+  return Buffer.concat(sorted.map(({ frame }) => frame));
 }
 
 /** The chunks of the class, compressed. */
@@ -104,8 +104,8 @@ interface ServiceChunk {
   readonly services: readonly ChunkService[];
   /** The zones that hints of its Services name. */
   readonly hintedZones: ReadonlySet<string>;
-  /** Puts of the Services, and of the endpoints, by class. */
-  readonly plain: Map<string, readonly [services: Frame, endpoints: Frame]>;
+  /** Puts by section, by class. */
+  readonly plain: Map<string, ReadonlyMap<number, Frame>>;
   /** By class. */
   readonly packed: Map<string, readonly Frame[]>;
 }
@@ -166,11 +166,11 @@ function encodeChunk({ services }: ServiceChunk, viewClass: ViewClass): Iterable
   );
 }
 
-/** Puts of the Services of a chunk, and of their endpoints, for subscribers that take no batches. */
-function plainChunk(chunk: ServiceChunk, viewClass: ViewClass): readonly [services: Frame, endpoints: Frame] {
+/** Puts of a chunk by section, for subscribers that take no batches. */
+function plainChunk(chunk: ServiceChunk, viewClass: ViewClass): ReadonlyMap<number, Frame> {
   return getOrMake(chunk.plain, chunkClass(chunk, viewClass), () => {
-    const items = Map.groupBy(chunkItems(chunk, viewClass), ({ section }) => section === serviceSection);
-    return [joined(items.get(true) ?? []), joined(items.get(false) ?? [])];
+    const items = chunkItems(chunk, viewClass);
+    return new Map(plainSections.map((section) => [section, sectionBytes(items, section)]));
   });
 }
 
@@ -181,10 +181,19 @@ function packedChunk(chunk: ServiceChunk, viewClass: ViewClass): readonly Frame[
   );
 }
 
-function chunkItems({ services }: ServiceChunk, viewClass: ViewClass): Item[] {
-  return services.flatMap(({ state }) =>
-    state.service.proxyName === viewClass.proxyName ? [...state.sharedItems(viewClass).items] : [],
-  );
+/** Returns the items of the class, or those of a node with overlays by Service. */
+function chunkItems(
+  { services }: ServiceChunk,
+  viewClass: ViewClass,
+  own: ReadonlyMap<string, Overlay | undefined> = new Map(),
+): Item[] {
+  return services.flatMap(({ key, state }) => {
+    if (state.service.proxyName !== viewClass.proxyName) return [];
+    const { items } = state.sharedItems(viewClass);
+    const { removed = [], added = [] } = own.get(key) ?? {};
+    const gone = new Set(removed.map(({ path }) => path));
+    return [...items.filter(({ path }) => !gone.has(path)), ...added];
+  });
 }
 
 /** Returns the key of a class in the caches of a chunk. All zones that no hint names share what is encoded. */

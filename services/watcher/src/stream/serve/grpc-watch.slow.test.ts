@@ -145,6 +145,11 @@ describe("a request for another node", () => {
   });
 });
 
+test("digests of an invalid length are refused with INVALID_ARGUMENT", async () => {
+  store.replace(empty);
+  await expect(watch().ask({ NodeName: "n1", HeldDigests: new Uint8Array(7) })).rejects.toMatchObject({ code: 3 });
+});
+
 describe("a subscriber gets only what it understands", () => {
   const localService = service({
     type: "NodePort",

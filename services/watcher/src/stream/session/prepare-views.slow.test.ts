@@ -61,16 +61,6 @@ test.each([
   expect(pausesBeforeKeep(view.resume(store.snapshot, new BucketDigests()))).toBe(0);
 });
 
-test("without it, the first views pause for other work", () => {
-  const view = (store: Store, proxyName: string) => {
-    fill(store, proxyName);
-    return nodeProjection(requestFor(proxyName));
-  };
-  const [whole, resumed] = [new Store(), new Store()];
-  expect(pausesIn(view(whole, "whole").whole(whole.snapshot))).toBeGreaterThan(3);
-  expect(pausesBeforeKeep(view(resumed, "resumed").resume(resumed.snapshot, new BucketDigests()))).toBeGreaterThan(3);
-});
-
 test("a change while a resumed view is computed in steps does not make the next one start again", () => {
   const store = new Store();
   fill(store, "changed");

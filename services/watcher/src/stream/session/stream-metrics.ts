@@ -4,32 +4,28 @@ import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 export function makeStreamMetrics(registry: Registry, open: () => Iterable<SubscriberState>): StreamMetrics {
   const registers = [registry];
   const labelNames = ["kind"] as const;
-  new Gauge({
-    name: "kpng_subscribers_failing",
-    help: "Subscribers that could not apply the last batch",
-    registers,
-    collect() {
-      this.set(count(open(), (one) => one.failure !== undefined));
-    },
-  });
-  new Gauge({
-    name: "kpng_subscribers_behind",
-    help: "Subscribers that have not applied all batches sent to them",
-    registers,
-    collect() {
-      this.set(count(open(), (one) => one.unappliedSinceMs !== undefined));
-    },
-  });
-  new Gauge({
-    name: "kpng_oldest_unapplied_seconds",
-    help: "Age of the oldest batch that a subscriber has not applied; 0 if all have applied everything",
-    registers,
-    collect() {
-      const nowMs = Date.now();
-      let oldestMs = nowMs;
-      for (const { unappliedSinceMs } of open()) oldestMs = Math.min(oldestMs, unappliedSinceMs ?? nowMs);
-      this.set((nowMs - oldestMs) / 1_000);
-    },
+  const addGauge = (name: string, help: string, read: () => number): void => {
+    new Gauge({
+      name,
+      help,
+      registers,
+      collect() {
+        this.set(read());
+      },
+    });
+  };
+  addGauge("kpng_subscribers_failing", "Subscribers that could not apply the last batch", () =>
+    count(open(), (one) => one.failure !== undefined),
+  );
+  addGauge("kpng_subscribers_behind", "Subscribers that have not applied all batches sent to them", () =>
+    count(open(), (one) => one.unappliedSinceMs !== undefined),
+  );
+  const oldestHelp = "Age of the oldest batch that a subscriber has not applied; 0 if all have applied everything";
+  addGauge("kpng_oldest_unapplied_seconds", oldestHelp, () => {
+    const nowMs = Date.now();
+    let oldestMs = nowMs;
+    for (const { unappliedSinceMs } of open()) oldestMs = Math.min(oldestMs, unappliedSinceMs ?? nowMs);
+    return (nowMs - oldestMs) / 1_000;
   });
   new Gauge({
     name: "kpng_subscribers",

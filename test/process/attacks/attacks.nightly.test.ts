@@ -1,0 +1,33 @@
+import { describe, expect, test } from "vitest";
+import { runAttack, useAttackedWatcher } from "./attacked-watcher.ts";
+
+// Clients that try to exhaust the memory of a watcher with a memory limit of 512 MB.
+const timeout = 400_000;
+
+describe("a watcher", () => {
+  const watcher = useAttackedWatcher();
+
+  test("survives 1 000 WatchEndpoints on each of three connections that do not read", { timeout }, async () => {
+    await watcher.survives("unread queries", 5);
+    // 100 calls of a connection get as far as the limit of queries, which is 64.
+    expect(await watcher.refused("queries")).toBeGreaterThanOrEqual(3 * 100 - 64);
+    expect(watcher.program.stderr()).toContain("query refused");
+  });
+
+  test("ends connections whose unfinished requests hold too much memory", { timeout }, async () => {
+    await watcher.survives("unfinished requests", 5);
+    expect(await watcher.refused("requests")).toBeGreaterThan(0);
+  });
+
+  test("refuses watches of health beyond their limit", { timeout }, async () => {
+    await watcher.survives("watches of health", 5);
+    expect(await watcher.refused("open-calls")).toBeGreaterThan(0);
+  });
+
+  // Its p99 is not judged: as soon as a connection has ended, the attacker opens another one.
+  test("ends connections that begin and cancel calls without end", { timeout }, async () => {
+    await runAttack("resets", watcher.port, watcher.healthPort, 5);
+    const ended = async () => (await watcher.refused("call-rate")) + (await watcher.refused("protocol"));
+    await expect.poll(ended, { timeout: 30_000 }).toBeGreaterThanOrEqual(20);
+  });
+});
