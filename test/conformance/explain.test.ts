@@ -1,5 +1,6 @@
 import { SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
-import { type ExplainedPacket, explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
+import type { ExplainResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
 import type { ProxySettings } from "@kpng/watcher/inspect/find-frontend.ts";
 import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
 import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
@@ -114,7 +115,7 @@ function sourceOf({ from }: Packet): SourceKind {
   return kinds[from.kind === "neighbour" ? "outside" : from.kind];
 }
 
-function isAsSaid(answer: ExplainedPacket, { packet, family, targetPort }: ConcretePacket): boolean {
+function isAsSaid(answer: ExplainResponse, { packet, family, targetPort }: ConcretePacket): boolean {
   if ("verdict" in packet) {
     const verdicts = { refused: Verdict.REJECT, silent: Verdict.DROP, untouched: Verdict.UNTOUCHED, reset: undefined };
     return answer.verdict === verdicts[packet.verdict];

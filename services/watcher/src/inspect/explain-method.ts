@@ -1,24 +1,13 @@
-import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { parseAddress, parseCidr } from "@kpng/model/address.ts";
 import { Protocol as ProtocolMessage } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import {
-  FrontendKind as FrontendMessage,
-  type ProxySettings as ProxySettingsMessage,
-  SourceKind,
-} from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
-import {
-  type ExplainRequest,
-  type ExplainResponse,
-  ExplainResponseSchema,
-} from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { type ProxySettings as ProxySettingsMessage, SourceKind } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import type { ExplainRequest, ExplainResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { type Protocol, type Service, serviceKey } from "@kpng/model/service.ts";
-import type { Frontend } from "@kpng/service-plan/service-plan.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
 import { listAddresses, protocolMessage } from "./cluster-rows.ts";
 import { explainPacket } from "./explain-packet.ts";
-import { decisionRow } from "./explain-service.ts";
 import { nodeAddresses, type Packet, type ProxySettings, sourceKindOf } from "./find-frontend.ts";
 import { type InspectContext, readRequestedNode } from "./lists.ts";
 
@@ -29,25 +18,17 @@ export function explainMethod({ store, proxyNames }: InspectContext, request: Ex
   const snapshot = syncedSnapshot(store);
   const settings = readSettings(request.settings, snapshot);
   const packet = readPacket(request, snapshot, nodeName, settings);
-  const explained = explainPacket(snapshot, nodeName, proxyName, packet, settings);
-  const { frontend, verdict, isMasqueraded, steps, endpoints } = explained;
-  return create(ExplainResponseSchema, {
+  const isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
+  return {
+    ...explainPacket(snapshot, nodeName, proxyName, packet, settings),
     revision: BigInt(snapshot.revision),
-    isNodeKnown: snapshot.nodes.get(nodeName) !== undefined,
+    isNodeKnown,
     sourceKind: packet.source,
     destinationAddress: packet.destination,
     port: packet.port,
     protocol: protocolMessage(packet.protocol),
-    namespace: frontend?.service.namespace ?? "",
-    service: frontend?.service.name ?? "",
-    portName: frontend?.port.name ?? "",
-    frontend: frontend === undefined ? FrontendMessage.UNSPECIFIED : frontendMessages[frontend.planned.kind],
-    verdict,
-    isMasqueraded,
-    steps: [...steps],
-    endpoints: endpoints.map((decision) => decisionRow(decision, true)),
-    assumptions: assumptionsOf(request, packet, settings, snapshot.nodes.get(nodeName) !== undefined),
-  });
+    assumptions: assumptionsOf(request, packet, settings, isNodeKnown),
+  };
 }
 
 /** Returns the assumptions that the explanation makes, for fields that the request did not set. */
@@ -82,13 +63,6 @@ const sourceTexts: Readonly<Record<SourceKind, string>> = {
   [SourceKind.POD]: "a pod",
   [SourceKind.NODE]: "the node itself",
   [SourceKind.OUTSIDE]: "outside the cluster",
-};
-
-const frontendMessages: Readonly<Record<Frontend["kind"], FrontendMessage>> = {
-  clusterIP: FrontendMessage.CLUSTER_IP,
-  externalIP: FrontendMessage.EXTERNAL_IP,
-  loadBalancerIP: FrontendMessage.LOAD_BALANCER_IP,
-  nodePort: FrontendMessage.NODE_PORT,
 };
 
 /** Decodes the packet of a request. Errors: INVALID_ARGUMENT for an invalid packet. */

@@ -46,8 +46,8 @@ test("of two Services with the same frontend, the older answers", () => {
     nodes: [],
   });
   const packet = { family: "v4", protocol: "TCP", source: SourceKind.POD, ...web } as const;
-  const { frontend, verdict } = explainPacket(both.snapshot, "n1", "", packet, settings);
-  expect(frontend?.service.name).toBe("web");
+  const { service: owner, verdict } = explainPacket(both.snapshot, "n1", "", packet, settings);
+  expect(owner).toBe("web");
   expect(verdict).toBe(Verdict.FORWARD);
 });
 
@@ -64,14 +64,14 @@ test.each([
     nodes: [node("n1")],
   });
   const place = { destination: "192.0.2.1", port: 30_080 };
-  const { frontend, verdict } = explainPacket(
+  const { service: owner, verdict } = explainPacket(
     both.snapshot,
     "n1",
     "",
     { family: "v4", protocol: "TCP", source: SourceKind.OUTSIDE, sourceAddress: undefined, ...place },
     { ...settings, moreNodeAddresses: ["192.0.2.1"] },
   );
-  expect([frontend?.service.name, verdict]).toEqual([answers, Verdict.FORWARD]);
+  expect([owner, verdict]).toEqual([answers, Verdict.FORWARD]);
 });
 
 function destinationOf(made: Service): string {

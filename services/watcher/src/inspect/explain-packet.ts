@@ -1,12 +1,14 @@
-import { SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { create } from "@bufbuild/protobuf";
+import { FrontendKind, SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { nodeAddress } from "@kpng/service-plan/plan-node.ts";
 import { isAllowed, meetsVerdict } from "@kpng/service-plan/plan-service.ts";
-import type { AllowedSources, Route, Sender } from "@kpng/service-plan/service-plan.ts";
+import type { AllowedSources, Frontend, Route, Sender } from "@kpng/service-plan/service-plan.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/service-view.ts";
-import { answersFor, type Decision, explainService } from "./explain-service.ts";
+import { answersFor, type Decision, decisionRow, explainService } from "./explain-service.ts";
 import {
   countsAsLocal,
   type ExplainedFrontend,
@@ -16,8 +18,9 @@ import {
 } from "./find-frontend.ts";
 
 /**
- * Explains step by step what happens to a packet on a node, by the plan of its proxy. The endpoints come from
- * {@link explainService}, and so from the code that computes the node's view.
+ * Explains step by step what happens to a packet on a node, by the plan of its proxy: Service, verdict, steps and
+ * endpoints of the answer. The endpoints, used ones first, come from {@link explainService}, and so from the code that
+ * computes the node's view.
  *
  * Pure; O(Services + endpoints of the Service).
  */
@@ -27,14 +30,14 @@ export function explainPacket(
   proxyName: string,
   packet: Packet,
   settings: ProxySettings,
-): ExplainedPacket {
+): ExplainResponse {
   const found = findFrontend(snapshot, nodeName, proxyName, packet, settings);
   if ("none" in found) {
     const steps = [
       { stage: Stage.SERVICE, text: found.none },
       { stage: Stage.VERDICT, text: "No rule matches it, so the node's routes decide." },
     ];
-    return { frontend: undefined, verdict: Verdict.UNTOUCHED, isMasqueraded: false, steps, endpoints: [] };
+    return create(ExplainResponseSchema, { verdict: Verdict.UNTOUCHED, steps });
   }
   const { frontend } = found;
   const { service, planned } = frontend;
@@ -49,10 +52,18 @@ export function explainPacket(
 
   const steps: { stage: Stage; text: string }[] = [];
   const step = (stage: Stage, text: string): void => void steps.push({ stage, text });
-  const end = (verdict: Verdict, text: string): ExplainedPacket => {
+  const end = (verdict: Verdict, text: string): ExplainResponse => {
     step(Stage.VERDICT, text);
-    const isMasqueraded = verdict === Verdict.FORWARD && policy.isMasqueraded;
-    return { frontend, verdict, isMasqueraded, steps, endpoints: decisions };
+    return create(ExplainResponseSchema, {
+      namespace: service.namespace,
+      service: service.name,
+      portName: frontend.port.name,
+      frontend: frontendKinds[planned.kind],
+      verdict,
+      isMasqueraded: verdict === Verdict.FORWARD && policy.isMasqueraded,
+      steps,
+      endpoints: decisions.map((decision) => decisionRow(decision, true)),
+    });
   };
   const isFiltered = meetsVerdict(planned, packet.source === SourceKind.NODE, frontend.isToNode);
   const bypass = `Packets from the node itself to an external address are not filtered, so the node's routes decide.`;
@@ -92,17 +103,12 @@ export function explainPacket(
   return end(Verdict.FORWARD, `It goes to ${choice}.`);
 }
 
-/** Result of {@link explainPacket}. */
-export interface ExplainedPacket {
-  readonly frontend: ExplainedFrontend | undefined;
-  readonly verdict: Verdict;
-  /** Whether the endpoint sees the node's address. An endpoint that reaches itself always does. */
-  readonly isMasqueraded: boolean;
-  /** Full sentences. */
-  readonly steps: readonly { readonly stage: Stage; readonly text: string }[];
-  /** Endpoints of the service port in the packet's family, used ones first. `isUsed` is about this packet. */
-  readonly endpoints: readonly Decision[];
-}
+const frontendKinds: Readonly<Record<Frontend["kind"], FrontendKind>> = {
+  clusterIP: FrontendKind.CLUSTER_IP,
+  externalIP: FrontendKind.EXTERNAL_IP,
+  loadBalancerIP: FrontendKind.LOAD_BALANCER_IP,
+  nodePort: FrontendKind.NODE_PORT,
+};
 
 /** True if a decision about an endpoint concerns the service port of the frontend. */
 function leadsTo(decision: Decision, { port }: ExplainedFrontend): boolean {
