@@ -1,5 +1,6 @@
 import { families } from "@kpng/model/address.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import { EndpointReason } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
@@ -16,7 +17,7 @@ import {
 } from "../testing/build.ts";
 import { makeServiceView } from "../view/service-view.ts";
 
-import { type Decision, decisionRow, explainService } from "./explain-service.ts";
+import { type Decision, type DecisionReason, decisionRow, explainService, reasonTexts } from "./explain-service.ts";
 
 const here = { name: "n1", zone: "z1" };
 
@@ -124,6 +125,15 @@ describe("an endpoint is", () => {
     const [old] = explain({ ports: [servicePort({ name: "dns", protocol: "UDP", port: 53 })] }, slices);
     expect(old).toMatchObject({ isUsed: false, reason: "terminating", use: { cluster: false, local: false } });
   });
+});
+
+test("each reason has a word in the API", () => {
+  const [decision] = explain({}, [slice([endpoint("10.1.0.1")])]);
+  if (decision === undefined) throw new Error("no decision");
+  const reasons = Object.keys(reasonTexts) as DecisionReason[];
+  const words = reasons.map((reason) => decisionRow({ ...decision, reason }).reason);
+  expect(new Set(words).size).toBe(reasons.length);
+  expect(words).not.toContain(EndpointReason.UNSPECIFIED);
 });
 
 test("decisions agree with the view for random Services and slices", () => {

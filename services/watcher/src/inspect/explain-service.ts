@@ -1,10 +1,11 @@
-import { create } from "@bufbuild/protobuf";
+import { create, enumFromJson } from "@bufbuild/protobuf";
 import { type Family, families } from "@kpng/model/address.ts";
 import type { EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import {
   type EndpointDecision,
   EndpointDecisionSchema,
   EndpointReason,
+  EndpointReasonSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 import type { Protocol, Service, ServicePort } from "@kpng/model/service.ts";
@@ -213,21 +214,21 @@ export function decisionRow(decision: Decision, isOfPacket = false): EndpointDec
     pod: decision.podName,
     node: decision.nodeName,
     isUsed: decision.isUsed,
-    reason: reasonRows[decision.reason].message,
+    reason: reasonMessage(decision.reason),
     isInClusterSet: use?.cluster ?? false,
-    clusterReason: reasons.cluster === undefined ? EndpointReason.UNSPECIFIED : reasonRows[reasons.cluster].message,
+    clusterReason: reasonMessage(reasons.cluster),
     isInLocalSet: use?.local ?? false,
-    localReason: reasons.local === undefined ? EndpointReason.UNSPECIFIED : reasonRows[reasons.local].message,
+    localReason: reasonMessage(reasons.local),
     isTold: use !== undefined,
     text: sentence(decision, isOfPacket),
   });
 }
 
 function sentence({ isUsed, reason, use, reasons }: Decision, isOfPacket: boolean): string {
-  const { text } = reasonRows[reason];
+  const text = reasonTexts[reason];
   if (reason === "external-program") {
     const choice = reasons.cluster ?? reasons.local;
-    return `for an external program: ${choice === undefined ? text : reasonRows[choice].text}`;
+    return `for an external program: ${choice === undefined ? text : reasonTexts[choice]}`;
   }
   if (!isUsed) {
     const flows = use !== undefined && !use.cluster && !use.local ? "; its existing UDP flows are kept" : "";
@@ -243,48 +244,31 @@ function sentence({ isUsed, reason, use, reasons }: Decision, isOfPacket: boolea
   return `used with policy Local${isNeeded ? " only" : ""}: ${text}`;
 }
 
-const reasonRows: Readonly<Record<DecisionReason, { readonly message: EndpointReason; readonly text: string }>> = {
-  ready: { message: EndpointReason.READY, text: "it is ready" },
-  "hinted-to-node": { message: EndpointReason.HINTED_TO_NODE, text: "its topology hints name this node" },
-  "hinted-to-zone": { message: EndpointReason.HINTED_TO_ZONE, text: "its topology hints name this node's zone" },
-  "last-resort": {
-    message: EndpointReason.LAST_RESORT,
-    text: "it is terminating but still serving, and no endpoint is ready",
-  },
-  "set-not-needed": { message: EndpointReason.SET_NOT_NEEDED, text: "no traffic policy of the Service needs it" },
-  "not-ready": { message: EndpointReason.NOT_READY, text: "it is not ready" },
-  terminated: { message: EndpointReason.TERMINATED, text: "it is terminating and no longer serving" },
-  "not-on-node": {
-    message: EndpointReason.NOT_ON_NODE,
-    text: "the traffic policy is Local, and it runs on another node",
-  },
-  terminating: { message: EndpointReason.TERMINATING, text: "it is terminating, and other endpoints are ready" },
-  "hinted-to-other-nodes": {
-    message: EndpointReason.HINTED_TO_OTHER_NODES,
-    text: "its topology hints name other nodes, and other endpoints have hints for this node",
-  },
-  "hinted-to-other-zones": {
-    message: EndpointReason.HINTED_TO_OTHER_ZONES,
-    text: "its topology hints name other zones, and other endpoints have hints for this zone",
-  },
-  duplicate: {
-    message: EndpointReason.DUPLICATE,
-    text: "another slice has the same address and port, in a better condition or earlier in order",
-  },
-  "no-service-port": {
-    message: EndpointReason.NO_SERVICE_PORT,
-    text: "the Service has no port with that name and protocol",
-  },
-  "no-such-port": { message: EndpointReason.NO_SUCH_PORT, text: "it has no port for this port of the Service" },
-  "other-family": { message: EndpointReason.OTHER_FAMILY, text: "the Service has no cluster IP of its address family" },
-  "not-proxied": { message: EndpointReason.NOT_PROXIED, text: "the Service is headless or of type ExternalName" },
-  "other-service-proxy": {
-    message: EndpointReason.OTHER_SERVICE_PROXY,
-    text: "the Service belongs to another service proxy (label service.kubernetes.io/service-proxy-name)",
-  },
-  "external-program": {
-    message: EndpointReason.EXTERNAL_PROGRAM,
-    text: "the Service is headless and belongs to another service proxy",
-  },
-  "no-service": { message: EndpointReason.NO_SERVICE, text: "the Service of its slice does not exist" },
+/** Why an endpoint is used or not, as a clause. The words are those of the enum in the API. */
+export const reasonTexts: Readonly<Record<DecisionReason, string>> = {
+  ready: "it is ready",
+  "hinted-to-node": "its topology hints name this node",
+  "hinted-to-zone": "its topology hints name this node's zone",
+  "last-resort": "it is terminating but still serving, and no endpoint is ready",
+  "set-not-needed": "no traffic policy of the Service needs it",
+  "not-ready": "it is not ready",
+  terminated: "it is terminating and no longer serving",
+  "not-on-node": "the traffic policy is Local, and it runs on another node",
+  terminating: "it is terminating, and other endpoints are ready",
+  "hinted-to-other-nodes": "its topology hints name other nodes, and other endpoints have hints for this node",
+  "hinted-to-other-zones": "its topology hints name other zones, and other endpoints have hints for this zone",
+  duplicate: "another slice has the same address and port, in a better condition or earlier in order",
+  "no-service-port": "the Service has no port with that name and protocol",
+  "no-such-port": "it has no port for this port of the Service",
+  "other-family": "the Service has no cluster IP of its address family",
+  "not-proxied": "the Service is headless or of type ExternalName",
+  "other-service-proxy":
+    "the Service belongs to another service proxy (label service.kubernetes.io/service-proxy-name)",
+  "external-program": "the Service is headless and belongs to another service proxy",
+  "no-service": "the Service of its slice does not exist",
 };
+
+function reasonMessage(reason: DecisionReason | undefined): EndpointReason {
+  if (reason === undefined) return EndpointReason.UNSPECIFIED;
+  return enumFromJson(EndpointReasonSchema, `ENDPOINT_REASON_${reason.toUpperCase().replaceAll("-", "_")}`);
+}

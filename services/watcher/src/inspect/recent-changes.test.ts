@@ -144,18 +144,6 @@ test("a late acknowledgement counts with the time of the application", () => {
   expect(one.appliedAtMs).toBe(nowMs - 900);
 });
 
-test("one acknowledgement may cover many batches", () => {
-  const one = subscribe("n1");
-  const earlier: { applied: number; ageMs: number }[] = [];
-  for (let revision = 2; revision <= 30; revision += 1) {
-    change(`s${revision}`);
-    send(one, revision - 1);
-    if (revision < 30) earlier.push({ applied: revision, ageMs: 0 });
-  }
-  one.acknowledge(new Acknowledgement(30, 0, "", undefined, 0, earlier));
-  for (let revision = 2; revision <= 30; revision += 1) expect(at(revision)).toMatchObject({ appliedCount: 1 });
-});
-
 test("a batch of several revisions counts for each of them, and a whole view for none", () => {
   const one = subscribe("n1");
   for (const name of ["a", "b", "c"]) change(name);
