@@ -57,7 +57,7 @@ export function describeBackend(tested: BackendUnderTest): void {
 
     /**
      * Fails if packets, or the tracer where there is one, have unexpected results. The tracer must agree with the
-     * packets, because test/conformance relies on it alone.
+     * packets, because test/peer relies on it alone.
      */
     async function judge(wrong: readonly string[], scenario: Scenario): Promise<void> {
       const traced = (await rules?.trace?.(world, scenario, backend.proxy)) ?? [];

@@ -33,7 +33,7 @@ export async function flushServices({ laboratory }: TwoNodes, table: string): Pr
 }
 
 /** Returns the lines of iptables-save for chains with a prefix: the chains, their rules and the jumps to them. */
-export function ownLines(saved: string, prefix: string): readonly string[] {
+function ownLines(saved: string, prefix: string): readonly string[] {
   const isOwn = new RegExp(`^(:${prefix}|-A ${prefix}|-A .* -[jg] ${prefix})`);
   let table = "";
   const lines: string[] = [];
@@ -42,11 +42,6 @@ export function ownLines(saved: string, prefix: string): readonly string[] {
     else if (isOwn.test(line)) lines.push(`${table} ${line}`);
   }
   return lines;
-}
-
-/** Returns these lines for both families, comparable between runs. */
-export async function ownRules(world: TwoNodes, prefix: string): Promise<readonly string[]> {
-  return comparableRules(await world.rules(), prefix);
 }
 
 /**

@@ -16,61 +16,24 @@ export interface Metric {
   readonly samples: readonly Sample[];
 }
 
-/**
- * Parses the text of a /metrics endpoint.
- *
- * *Source:* Prometheus, "Text-based format", version 0.0.4.
- *
- * Errors: an invalid line, a metric without TYPE, or a duplicate metric.
- */
+/** Parses the text of a /metrics endpoint, which promtool checks. Fails on a line that it does not understand. */
 export function parseExposition(text: string): ReadonlyMap<string, Metric> {
   const metrics = new Map<string, { name: string; type: MetricType; help: string; samples: Sample[] }>();
-  const of = (name: string) => {
-    const metric = metrics.get(name) ?? { name, type: "untyped", help: "", samples: [] };
-    metrics.set(name, metric);
-    return metric;
-  };
-  for (const line of text.split("\n")) {
-    if (line === "") continue;
-    const comment = /^# (HELP|TYPE) ([a-zA-Z_:][\w:]*) ?(.*)$/.exec(line);
-    if (comment !== null) {
-      const [, what, name = "", rest = ""] = comment;
-      const metric = of(name);
-      const isSecond = what === "HELP" ? metric.help !== "" : metric.type !== "untyped";
-      if (isSecond || metric.samples.length > 0)
-        throw new Error(`${what} of ${name} is a duplicate or follows its samples`);
-      if (what === "HELP") metric.help = rest;
-      else metric.type = rest as MetricType;
-      continue;
-    }
-    if (line.startsWith("#")) continue;
-    const sample = parseSample(line);
-    const metric = metrics.get(sample.name) ?? metrics.get(sample.name.replace(/_(bucket|sum|count)$/, ""));
-    if (metric === undefined) throw new Error(`no TYPE for "${line}"`);
-    metric.samples.push(sample);
+  for (const line of text.split("\n").filter(Boolean)) {
+    const [, what, name = "", labels = "", rest = ""] =
+      /^(?:# (HELP|TYPE) )?([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ?(.*)$/.exec(line) ?? [];
+    const metric = metrics.get(name) ?? metrics.get(name.replace(/_(bucket|sum|count)$/, ""));
+    if (what === "HELP") metrics.set(name, { name, type: "untyped", help: rest, samples: [] });
+    else if (metric === undefined) throw new Error(`no HELP for "${line}"`);
+    else if (what === "TYPE") metric.type = rest as MetricType;
+    else metric.samples.push({ name, labels: parseLabels(labels), value: Number(rest.replace("+Inf", "Infinity")) });
   }
   return metrics;
 }
 
-function parseSample(line: string): Sample {
-  const match = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);
-  const [, name, labels = "", value] = match ?? [];
-  if (name === undefined || value === undefined) throw new Error(`invalid sample: "${line}"`);
-  return { name, labels: parseLabels(labels), value: value === "+Inf" ? Number.POSITIVE_INFINITY : Number(value) };
-}
-
 function parseLabels(text: string): Readonly<Record<string, string>> {
-  const labels: Record<string, string> = {};
-  let rest = text;
-  while (rest !== "") {
-    const match = /^([a-zA-Z_]\w*)="((?:[^"\\]|\\[\\"n])*)"(?:,|$)/.exec(rest);
-    const [whole, name, value] = match ?? [];
-    if (whole === undefined || name === undefined || value === undefined) throw new Error(`invalid labels: {${text}}`);
-    if (name in labels) throw new Error(`duplicate label ${name}: {${text}}`);
-    labels[name] = value;
-    rest = rest.slice(whole.length);
-  }
-  return labels;
+  const pairs = [...text.matchAll(/([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g)];
+  return Object.fromEntries(pairs.map(([, name, value]) => [name, value]));
 }
 
 /** Returns the names of all labels of the samples, sorted, except `le` and `quantile`, which belong to the type. */

@@ -2,7 +2,6 @@ import { cpus } from "node:os";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import { Laboratory, runCommand } from "@kpng/laboratory/laboratory.ts";
 import { kernelSettings } from "@kpng/laboratory/one-node.ts";
-import { firewallRules } from "../../scenario/firewall.ts";
 import type { Sender } from "../../scenario/packet.ts";
 import {
   type AddressPair,
@@ -260,4 +259,15 @@ export class NodeFirewall {
       await world.laboratory.run("n1", ["sh", "-c", lines.join(" && ")]);
     }
   }
+}
+
+/** Rules of a firewall in the syntax of `iptables -A`, in order. */
+function firewallRules({ drops }: Firewall, family: Family): readonly string[] {
+  if (!drops.includes("INPUT")) return [];
+  return [
+    "INPUT -i lo -j ACCEPT",
+    "INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+    // IPv6 does not work without neighbour discovery.
+    ...(family === "v6" ? ["INPUT -p ipv6-icmp -j ACCEPT"] : []),
+  ];
 }
