@@ -102,7 +102,7 @@ describeProgram("kpng-iptables as a program, when something fails", (node) => {
       ...command("--state-dir", "none"),
     ]);
     expect(exitCode).toBe(1);
-    expect(stderr).toContain("[IPTABLES_TOO_OLD] iptables has version 1.4.21; at least 1.6.2 is required");
+    expect(stderr).toContain("[IPTABLES_MISSING] iptables has version 1.4.21; at least 1.6.2 is required");
   });
 
   test("without ip6tables, only IPv4 is served, also in health and metrics", async () => {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import { CodedError } from "@kpng/process/process-error.ts";
 
-type CalloutErrorCode = "INPUT_FAILED" | "PROGRAM_FAILED";
+type CalloutErrorCode = "PROGRAM_FAILED";
 
 /** A failed run of the callout backend's program. Each code has a row in docs/errors.md. */
 export class CalloutError extends CodedError<CalloutErrorCode> {
@@ -38,7 +38,7 @@ const killDelayMs = 2_000;
  * in the background keep running. At the time limit, its process group gets SIGTERM, and SIGKILL 2 s later or as soon as
  * the program itself has ended.
  *
- * Errors: PROGRAM_FAILED, after which processes that the program left in the background may still run; INPUT_FAILED.
+ * Errors: PROGRAM_FAILED, after which processes that the program left in the background may still run.
  */
 export async function runCallout(options: CalloutOptions): Promise<void> {
   const { program, args, env, timeoutMs, outputFd = 1 } = options;
@@ -59,7 +59,7 @@ export async function runCallout(options: CalloutOptions): Promise<void> {
  * opens /dev/stdin fails on a socket ("No such device or address"). A file also never blocks, whether the program
  * ignores 50 MB of input or writes before it reads.
  *
- * Errors: INPUT_FAILED.
+ * Errors: PROGRAM_FAILED.
  */
 async function openUnlinkedFile(): Promise<FileHandle> {
   // /dev/shm is usually writable in a container whose root is read-only.
@@ -77,10 +77,10 @@ async function openUnlinkedFile(): Promise<FileHandle> {
     }
   }
   const text = `cannot create a file for the program's standard input in ${folders.join(" or ")}`;
-  throw new CalloutError("INPUT_FAILED", text, { cause: failures[0] });
+  throw new CalloutError("PROGRAM_FAILED", text, { cause: failures[0] });
 }
 
-/** Writes text to an empty file and leaves its offset at 0, where the program starts to read. Errors: INPUT_FAILED. */
+/** Writes text to an empty file and leaves its offset at 0, where the program starts to read. Errors: PROGRAM_FAILED. */
 async function fill(file: FileHandle, chunks: Iterable<string>): Promise<void> {
   const blockLength = 1024 * 1024;
   let position = 0;
@@ -102,7 +102,7 @@ async function fill(file: FileHandle, chunks: Iterable<string>): Promise<void> {
     }
     await flush();
   } catch (cause) {
-    throw new CalloutError("INPUT_FAILED", "cannot write the program's input", { cause });
+    throw new CalloutError("PROGRAM_FAILED", "cannot write the program's input", { cause });
   }
 }
 

@@ -23,10 +23,10 @@ describe("findCgroup", () => {
   test("a machine without version 2 is rejected, with what to do", () => {
     const onlyVersion1 = "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n";
     expect(() => findCgroup(undefined, onlyVersion1)).toThrow(
-      /\[CGROUP_UNKNOWN\].*unified_cgroup_hierarchy=1.*--cgroup/,
+      /\[BPF_UNSUPPORTED\].*unified_cgroup_hierarchy=1.*--cgroup/,
     );
     expect(() => findCgroup("/tmp", onlyVersion1)).toThrow(
-      /\[CGROUP_UNKNOWN\] \/tmp is not .*unified_cgroup_hierarchy=1/,
+      /\[BPF_UNSUPPORTED\] \/tmp is not .*unified_cgroup_hierarchy=1/,
     );
   });
 
@@ -35,7 +35,7 @@ describe("findCgroup", () => {
     onTestFinished(() => rmSync(folder, { recursive: true }));
     writeFileSync(join(folder, "cgroup.type"), "domain\n");
     const mounts = `cgroup2 ${folder} cgroup2 rw 0 0\n`;
-    expect(() => findCgroup(undefined, mounts, only(folder))).toThrow(/\[CGROUP_UNKNOWN\].*of this container/);
+    expect(() => findCgroup(undefined, mounts, only(folder))).toThrow(/\[BPF_UNSUPPORTED\].*of this container/);
     expect(findCgroup(folder, mounts, only(folder))).toBe(folder);
   });
 });

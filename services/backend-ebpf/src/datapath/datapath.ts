@@ -37,7 +37,7 @@ export function checkFeatures(bpfFolder: string): void {
  * Returns the folder of the cgroup whose processes are served: `wanted`, or the root, which contains all processes of
  * this node. Beside controllers of version 1, version 2 is usually mounted at `unified`, which is used then.
  *
- * Errors: CGROUP_UNKNOWN, also if the root is not known because this process runs in a container: its file system of
+ * Errors: BPF_UNSUPPORTED, also if the root is not known because this process runs in a container: its file system of
  * cgroups begins at its own cgroup, and programs attached there would serve no other process.
  */
 export function findCgroup(
@@ -47,16 +47,16 @@ export function findCgroup(
 ): string {
   const folder = wanted ?? /^\S+ (\S+) cgroup2 /m.exec(mounts)?.[1];
   if (folder === undefined) {
-    throw new BackendEbpfError("CGROUP_UNKNOWN", `cgroup version 2 is not mounted: ${howToMount}`);
+    throw new BackendEbpfError("BPF_UNSUPPORTED", `cgroup version 2 is not mounted: ${howToMount}`);
   }
   const found = [folder, join(folder, "unified")].find(isVersion2);
   if (found === undefined) {
-    throw new BackendEbpfError("CGROUP_UNKNOWN", `${folder} is not a folder of cgroup version 2: ${howToMount}`);
+    throw new BackendEbpfError("BPF_UNSUPPORTED", `${folder} is not a folder of cgroup version 2: ${howToMount}`);
   }
   // Every cgroup but the root has this file.
   if (wanted === undefined && existsSync(join(found, "cgroup.type"))) {
     throw new BackendEbpfError(
-      "CGROUP_UNKNOWN",
+      "BPF_UNSUPPORTED",
       `${found} is the cgroup of this container, not that of the node: mount the node's /sys/fs/cgroup into the container, and name that folder with --cgroup; or name this one, if the container is the node`,
     );
   }
@@ -198,7 +198,7 @@ export class Datapath {
 
   /**
    * Loads the programs; nothing is attached yet. A node that cannot load them is left as it was. Errors:
-   * BPF_UNSUPPORTED, PROGRAM_REJECTED, CGROUP_UNKNOWN, BPF_FAILED.
+   * BPF_UNSUPPORTED, PROGRAM_REJECTED, BPF_FAILED.
    */
   static open(options: DatapathOptions, families: readonly Family[]): Datapath {
     const isFirst = !existsSync(join(options.bpfFolder, options.name));

@@ -24,7 +24,7 @@ export interface OpenOptions {
 /**
  * Opens the rule set of each family that the node has tools for.
  *
- * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
+ * Errors: IPTABLES_MISSING for IPv4.
  */
 export async function openRuleSets(options: OpenOptions, host: ProxyHost): Promise<OpenRuleSets<IptablesChange>> {
   const { settings, variant } = options;

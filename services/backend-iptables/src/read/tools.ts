@@ -7,7 +7,6 @@ import { CodedError } from "@kpng/process/process-error.ts";
 /** `docs/errors.md` explains each code. */
 type BackendIptablesErrorCode =
   | "IPTABLES_MISSING"
-  | "IPTABLES_TOO_OLD"
   | "SAVE_FAILED"
   | "TABLE_INCOMPATIBLE"
   | "CHAINS_IN_USE"
@@ -86,7 +85,7 @@ const minVersion = [1, 6, 2] as const;
  *
  * The result `missing` is the reason why this machine cannot have rules of the family (IPv6 is disabled).
  *
- * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD.
+ * Errors: IPTABLES_MISSING.
  */
 export async function findTools(
   family: Family,
@@ -107,7 +106,7 @@ export async function findTools(
   const version = [Number(match[1]), Number(match[2]), Number(match[3])] as const;
   if (isOlder(version, minVersion)) {
     const text = `${name} has version ${version.join(".")}; at least ${minVersion.join(".")} is required`;
-    throw new BackendIptablesError("IPTABLES_TOO_OLD", text);
+    throw new BackendIptablesError("IPTABLES_MISSING", text);
   }
   return {
     family,
@@ -205,7 +204,7 @@ function readLines(onLine: (line: string) => void): (text: string) => void {
  * Returns the tools of each family that this node can have rules of. Without ip6tables, the node serves IPv4 only.
  * Without iptables it cannot serve at all.
  *
- * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
+ * Errors: IPTABLES_MISSING for IPv4.
  */
 export async function openTools(variant: Variant | "auto", run: RunTool, log: Log): Promise<readonly Tools[]> {
   const opened: Tools[] = [];

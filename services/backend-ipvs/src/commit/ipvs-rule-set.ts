@@ -7,7 +7,6 @@ import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { realClock } from "@kpng/process/clock.ts";
 import type { Log } from "@kpng/process/log.ts";
-import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { Gauge, type Registry } from "prom-client";
@@ -121,10 +120,6 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
 
   get family(): Family {
     return this.#options.family;
-  }
-
-  get clashes(): readonly Clash[] {
-    return this.#nodePlaces.clashes;
   }
 
   get desired(): RuleList {

@@ -1,6 +1,6 @@
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { expect, test } from "vitest";
-import { frontend, routesOf, webPlan } from "../testing/plans.ts";
+import { frontend, webPlan } from "../testing/plans.ts";
 import { NodePlaces } from "./node-places.ts";
 
 const nodePort = webPlan([frontend({ kind: "nodePort", address: undefined, port: 30_080 })]);
@@ -23,27 +23,11 @@ test.each([
   expect(places.isTaken("192.0.2.1,tcp:30080")).toBe(false);
 });
 
-test("a node port that does not answer at a place clashes with the Service that does, unless it has no endpoints", () => {
-  const places = new NodePlaces(["192.0.2.1", "192.0.2.2"]);
-  places.put("ns/a", planOf("ns/a"));
-  expect(places.clashes).toEqual([]);
-  places.put("ns/web", nodePort);
-  const clash = { frontend: "192.0.2.1:30080/TCP", served: "ns/a", shadowed: "ns/web" };
-  expect(places.clashes).toEqual([clash]);
-  const refused = frontend({ kind: "nodePort", address: undefined, port: 30_080, routes: routesOf.refused });
-  places.put("ns/web", webPlan([refused]));
-  expect(places.clashes).toEqual([]);
-  places.put("ns/web", nodePort);
-  places.put("ns/a", undefined);
-  expect(places.clashes).toEqual([]);
-});
-
-test("the node port of a Service does not clash with its own external IP", () => {
+test("the node port of a Service does not answer where it has an external IP", () => {
   const places = new NodePlaces(["192.0.2.1"]);
   const both = [nodePort, planOf("ns/web")].flatMap(({ ports }) => ports.flatMap(({ frontends }) => frontends));
   places.put("ns/web", webPlan(both));
   expect(places.isTaken("192.0.2.1,tcp:30080")).toBe(true);
-  expect(places.clashes).toEqual([]);
 });
 
 test.each([

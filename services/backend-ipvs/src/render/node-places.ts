@@ -1,22 +1,15 @@
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { type Clash, type FrontendId, frontendId } from "@kpng/service-plan/frontend-claims.ts";
-import type { Frontend, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { portElement } from "./kernel-objects.ts";
 
 interface ServicePlaces {
-  /** Frontends with addresses of the node. *Shape of a key:* `192.0.2.1,tcp:30080`. */
-  readonly taken: ReadonlyMap<string, TakenPlace>;
-  /** Node ports, and whether any sender gets an endpoint there. *Shape of a key:* `TCP 30080`. */
-  readonly nodePorts: ReadonlyMap<string, boolean>;
+  /** Frontends with addresses of the node, and their ports. *Shape:* `192.0.2.1,tcp:30080` → `TCP 30080`. */
+  readonly taken: ReadonlyMap<string, string>;
+  /** Node ports. *Shape:* `TCP 30080`. */
+  readonly nodePorts: ReadonlySet<string>;
 }
 
-interface TakenPlace {
-  /** *Shape:* `TCP 30080`. */
-  readonly port: string;
-  readonly frontend: FrontendId;
-}
-
-const noPlaces: ServicePlaces = { taken: new Map(), nodePorts: new Map() };
+const noPlaces: ServicePlaces = { taken: new Map(), nodePorts: new Set() };
 
 /**
  * The places (address, protocol and port) of the node at which a Service answers with an external IP or load-balancer
@@ -43,52 +36,31 @@ export class NodePlaces {
     return this.#taken.has(element);
   }
 
-  /**
-   * Node ports with endpoints that do not answer at a place, because another Service does. O(frontends at addresses of
-   * the node).
-   */
-  get clashes(): readonly Clash[] {
-    return [...this.#taken].flatMap(([element, served]) => {
-      const { port = "", frontend = "" } = this.#byService.get(served)?.taken.get(element) ?? {};
-      const shadowed = this.#nodePorts.get(port);
-      if (shadowed === undefined || shadowed === served) return [];
-      return this.#byService.get(shadowed)?.nodePorts.get(port) === true ? [{ frontend, served, shadowed }] : [];
-    });
-  }
-
   /** Replaces the places of a Service. Returns the Services whose node ports gain or lose a place by that. */
   put(key: ServiceKey, plan: ServicePlan | undefined): readonly ServiceKey[] {
     const before = this.#byService.get(key) ?? noPlaces;
     const after = this.#placesOf(plan);
     // Services that exchange a frontend may be put in any order.
     for (const element of before.taken.keys()) if (this.#taken.get(element) === key) this.#taken.delete(element);
-    for (const port of before.nodePorts.keys()) if (this.#nodePorts.get(port) === key) this.#nodePorts.delete(port);
+    for (const port of before.nodePorts) if (this.#nodePorts.get(port) === key) this.#nodePorts.delete(port);
     for (const element of after.taken.keys()) this.#taken.set(element, key);
-    for (const port of after.nodePorts.keys()) this.#nodePorts.set(port, key);
+    for (const port of after.nodePorts) this.#nodePorts.set(port, key);
     if (after.taken.size + after.nodePorts.size === 0) this.#byService.delete(key);
     else this.#byService.set(key, after);
-    return [...new Map([...before.taken, ...after.taken])].flatMap(([element, { port }]) => {
+    return [...before.taken, ...after.taken].flatMap(([element, port]) => {
       const other = this.#nodePorts.get(port);
-      const isChanged = before.taken.has(element) !== after.taken.has(element);
-      return isChanged && other !== undefined ? [other] : [];
+      return before.taken.has(element) !== after.taken.has(element) && other !== undefined ? [other] : [];
     });
   }
 
   #placesOf(plan: ServicePlan | undefined): ServicePlaces {
-    const taken = new Map<string, TakenPlace>();
-    const nodePorts = new Map<string, boolean>();
-    for (const frontend of plan?.ports.flatMap(({ frontends }) => frontends) ?? []) {
-      const { address, protocol, port } = frontend;
+    const taken = new Map<string, string>();
+    const nodePorts = new Set<string>();
+    for (const { address, protocol, port } of plan?.ports.flatMap(({ frontends }) => frontends) ?? []) {
       const id = `${protocol} ${port}`;
-      if (address === undefined) nodePorts.set(id, hasEndpoints(frontend));
-      else if (this.#addresses.has(address))
-        taken.set(portElement(address, protocol, port), { port: id, frontend: frontendId(frontend) });
+      if (address === undefined) nodePorts.add(id);
+      else if (this.#addresses.has(address)) taken.set(portElement(address, protocol, port), id);
     }
     return { taken, nodePorts };
   }
-}
-
-/** True if any sender gets an endpoint at the frontend. */
-function hasEndpoints({ routes: { pod, node, outside } }: Frontend): boolean {
-  return [pod, node, outside].some(({ kind }) => kind === "balance");
 }

@@ -1,4 +1,4 @@
-import { createReadStream } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { isRecord } from "@kpng/model/narrowing.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
@@ -45,13 +45,8 @@ export function acceptConfigFile(command: Command, { proxyMode, log }: ConfigFil
 async function readConfigFile(path: string, proxyMode: string): Promise<ProxyConfig> {
   try {
     // Loaded only if needed, because the parser needs memory.
-    const { parseDocument } = await import("yaml");
-    const document = parseDocument(await readText(path));
-    const error = document.errors[0];
-    if (error?.code === "MULTIPLE_DOCS")
-      throw new BackendError("BAD_CONFIG", "the file contains several YAML documents");
-    if (error !== undefined) throw new BackendError("BAD_CONFIG", error.message);
-    const config = readConfig(document.toJS(), proxyMode);
+    const { parse: parseYaml } = await import("yaml");
+    const config = readConfig(parseYaml(await readFile(path, "utf8")), proxyMode);
     if (config.mode === "" || config.mode === proxyMode) return config;
     throw new BackendError("BAD_CONFIG", `mode is ${config.mode}, and this backend is ${proxyMode}`);
   } catch (cause) {
@@ -59,25 +54,6 @@ async function readConfigFile(path: string, proxyMode: string): Promise<ProxyCon
     // The log adds causes to the message; our own error as a cause would be logged twice.
     throw new BackendError("BAD_CONFIG", `--config ${path}: ${reason}`, cause instanceof BackendError ? {} : { cause });
   }
-}
-
-/**
- * Maximum size of the file, in bytes. kubeadm's file has 2 KiB; the parser needs a hundred times the size in memory.
- */
-const maxConfigBytes = 1 << 20;
-
-/** Reads a file up to the limit. The size is counted during reading, because a pipe or a device has no size. */
-async function readText(path: string): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > maxConfigBytes) {
-      throw new BackendError("BAD_CONFIG", `the file has more than ${maxConfigBytes} bytes`);
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
 }
 
 /** Sets the option for a field. Returns the reason if the backend does not have the option. */

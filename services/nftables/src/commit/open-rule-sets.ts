@@ -22,7 +22,7 @@ export interface TableSettings {
 
 /**
  * Opens a rule set for each IP family that the node supports, IPv4 first: in the kernel, or printed. Errors:
- * NFT_MISSING and NFT_UNSUPPORTED where the node lacks what this needs, NETLINK_UNAVAILABLE.
+ * NFT_UNSUPPORTED where the node lacks what this needs, NETLINK_UNAVAILABLE.
  */
 export async function openRuleSets(
   settings: TableSettings,

@@ -12,13 +12,13 @@ const timeoutMs = 300_000;
  * Applies commands of the program `nft`, which adds chains and rules, in one transaction. Elements are written, and tables
  * read, by `NftablesConnection`.
  *
- * Errors: COMMIT_REJECTED, after which nothing is changed; NFT_MISSING.
+ * Errors: COMMIT_REJECTED, after which nothing is changed; NFT_UNSUPPORTED.
  */
 export async function applyNft(commands: string): Promise<void> {
   await runNft(["nft", "-f", "-"], commands);
 }
 
-/** Rejects if nft or the kernel is too old. Errors: NFT_MISSING, NFT_UNSUPPORTED. */
+/** Rejects if nft or the kernel is too old. Errors: NFT_UNSUPPORTED. */
 export async function checkVersions(kernelRelease: string): Promise<void> {
   const said = await runNft(["nft", "--version"], "");
   requireVersion("nft", said, oldestNft);
@@ -30,7 +30,7 @@ async function runNft(command: readonly string[], stdin: string): Promise<string
   if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
   const [program = ""] = command;
   if (end.kind === "not-started") {
-    throw new BackendNftError("NFT_MISSING", `${program} cannot be started`, { cause: end.cause });
+    throw new BackendNftError("NFT_UNSUPPORTED", `${program} cannot be started`, { cause: end.cause });
   }
   const lines = stdin.split("\n").length - 1;
   const input = stdin === "" ? "" : ` for ${lines} lines`;

@@ -4,7 +4,6 @@ import { CodedError } from "@kpng/process/process-error.ts";
 /** Codes of errors of kpng-nft. `docs/errors.md` explains each. */
 export type BackendNftErrorCode =
   | "NETLINK_UNAVAILABLE"
-  | "NFT_MISSING"
   | "COMMIT_REJECTED"
   | "READ_FAILED"
   | "NFT_UNSUPPORTED"
