@@ -1,15 +1,18 @@
 import { createServer, type ServerHttp2Session } from "node:http2";
 import type { AddressInfo } from "node:net";
+import type { ConnectRouter } from "@connectrpc/connect";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
+import { Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { aborted, waitMs } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { expect, onTestFinished, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
 import { serveStore } from "../../testing/serve-store.ts";
-import type { CurrencySink } from "../source.ts";
-import { apiSource, RelayCurrency } from "./api-source.ts";
+import { apiSource } from "./api-source.ts";
 
 const patient = { timeout: 30_000 };
 
@@ -106,55 +109,56 @@ test("a relay keeps its stream while its upstream is too busy to answer question
   expect(store.currency.staleReason).toBeUndefined();
 });
 
-/** An upstream that does not know the position service, like an original KPNG, and that can stop to answer. */
-async function serveOriginal() {
-  const upstream = { address: "", isFrozen: false };
+test("a relay of an original KPNG, which has no positions, is stale from when that stops to answer until there is a stream again", {
+  timeout: 120_000,
+}, async () => {
+  let isFrozen = false;
+  const routes = ({ service: add }: ConnectRouter): void => {
+    add(Sets, {
+      async *watch(_requests, { signal }) {
+        yield { Op: { case: "Reset" as const, value: {} } };
+        yield { Op: { case: "Sync" as const, value: {} } };
+        await aborted(signal);
+      },
+    });
+  };
+  const answer = connectNodeAdapter({ routes });
   const sessions = new Set<ServerHttp2Session>();
-  const server = createServer().on("stream", (stream) => {
-    const unimplemented = { ":status": 200, "content-type": "application/grpc", "grpc-status": "12" };
-    if (!upstream.isFrozen) stream.respond(unimplemented, { endStream: true });
-    stream.on("error", () => undefined).resume();
+  const server = createServer((request, response) => {
+    if (!isFrozen) answer(request, response);
   });
   server.on("session", (session) => sessions.add(session));
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  upstream.address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
-  onTestFinished(() => {
+  const breakAll = (): void => {
     for (const session of sessions) session.destroy();
-    server.close();
-  });
-  return upstream;
-}
-
-test("a relay of an original KPNG is stale from when that stops to answer until there is a stream again", {
-  timeout: 120_000,
-}, async () => {
-  const upstream = await serveOriginal();
-  const relay: RelayCurrency = new RelayCurrency({
-    transport: () => dial({ api: upstream.address }),
-    staleAfterMs: 600,
-    onOlder: () => undefined,
-    // As apiSource, which ends the stream.
-    onFrozen: (reason) => relay.lost(reason),
-  });
-  const reports: ("fresh" | "stale")[] = [];
-  const currency: CurrencySink = {
-    known: () => undefined,
-    fresh: () => void reports.push("fresh"),
-    stale: () => void reports.push("stale"),
   };
+  const api = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const reports: ("fresh" | "stale")[] = [];
+  const store = new Store();
   const stop = new AbortController();
-  const running = relay.run(currency, stop.signal);
+  const running = apiSource({
+    transport: dial({ api }),
+    redial: () => dial({ api }),
+    sink: store,
+    log: createLog("error", () => undefined),
+    health: new Health(),
+    metrics: new Registry(),
+    backoff: { minMs: 10, maxMs: 20 },
+    staleAfterMs: 600,
+  }).run(stop.signal);
+  store.currency.observe(({ kind }) => reports.push(kind));
   onTestFinished(async () => {
     stop.abort();
     await running;
+    breakAll();
+    server.close();
   });
-  relay.connected();
-  await expect.poll(() => reports.length, patient).toBeGreaterThan(2);
-  upstream.isFrozen = true;
-  const staleCount = () => reports.filter((one) => one === "stale").length;
-  await expect.poll(staleCount, patient).toBeGreaterThan(3);
-  expect(reports.slice(reports.indexOf("stale"))).not.toContain("fresh");
-  upstream.isFrozen = false;
-  relay.connected();
-  await expect.poll(() => reports.at(-1), patient).toBe("fresh");
+  await expect.poll(() => store.snapshot.isSynced, patient).toBe(true);
+  await waitMs(1_000, stop.signal);
+  expect(reports).toEqual([]);
+  isFrozen = true;
+  await expect.poll(() => reports, patient).toEqual(["stale"]);
+  isFrozen = false;
+  breakAll();
+  await expect.poll(() => reports, patient).toEqual(["stale", "fresh"]);
 });
