@@ -1,11 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { type Candidate, chooseEndpoints, type NeededSets } from "./choose-endpoints.ts";
+import { type Candidate, type ChoiceReason, chooseEndpoints, explainChoice } from "./choose-endpoints.ts";
 
 interface Named extends Candidate {
   readonly name: string;
 }
-
-type State = "ready" | "draining" | "starting" | "dead" | "readyButTerminating";
 
 const conditions = {
   ready: { ready: true, serving: true, terminating: false },
@@ -16,292 +14,150 @@ const conditions = {
   readyButTerminating: { ready: true, serving: true, terminating: true },
 };
 
-function endpoint(
-  name: string,
-  state: State,
-  nodeName = "other",
-  hints: { zones?: string[]; nodes?: string[] } = {},
-): Named {
+const nodes: Readonly<Record<string, string>> = { a: "here", b: "there", c: "far", d: "here" };
+
+/**
+ * Parses an endpoint. *Shape:* its name, which says its node, then its state if it is not ready, and its hints for zones
+ * and nodes, e.g. `a`, `b:draining`, `c/z1/@far`.
+ */
+function parseEndpoint(text: string): Named {
+  const [head = "", ...hints] = text.split("/");
+  const [name = "", state = "ready"] = head.split(":");
   return {
     name,
-    conditions: conditions[state],
-    nodeName,
-    hintedZones: hints.zones ?? [],
-    hintedNodes: hints.nodes ?? [],
+    conditions: conditions[state as keyof typeof conditions],
+    nodeName: nodes[name] ?? "",
+    hintedZones: hints.filter((hint) => !hint.startsWith("@")),
+    hintedNodes: hints.filter((hint) => hint.startsWith("@")).map((hint) => hint.slice(1)),
   };
 }
 
-const clusterOnly: NeededSets = { cluster: true, local: false };
-const localOnly: NeededSets = { cluster: false, local: true };
-const both: NeededSets = { cluster: true, local: true };
-
-const a = (hints = {}, state: State = "ready") => endpoint("a", state, "here", hints);
-const b = (hints = {}, state: State = "ready") => endpoint("b", state, "there", hints);
-const c = (hints = {}, state: State = "ready") => endpoint("c", state, "far", hints);
-
-interface Row {
-  readonly name: string;
-  readonly endpoints: readonly Named[];
-  readonly needed: NeededSets;
-  readonly zone?: string;
-  readonly node?: string;
-  readonly cluster: string;
-  readonly local: string;
-  readonly has: boolean;
-}
-
-const rows: readonly Row[] = [
-  { name: "without endpoints, none", endpoints: [], needed: both, cluster: "", local: "", has: false },
-  {
-    name: "without hints, all ready endpoints",
-    endpoints: [a(), b()],
-    needed: clusterOnly,
-    cluster: "a b",
-    local: "",
-    has: true,
-  },
-  {
-    name: "no endpoint that is not ready",
-    endpoints: [a(), b({}, "starting")],
-    needed: both,
-    cluster: "a",
-    local: "a",
-    has: true,
-  },
-  {
-    name: "no draining endpoint if one is ready",
-    endpoints: [a({}, "draining"), b()],
-    needed: clusterOnly,
-    cluster: "b",
-    local: "",
-    has: true,
-  },
-  {
-    name: "draining endpoints if none is ready",
-    endpoints: [a({}, "draining"), b({}, "dead"), c({}, "starting")],
-    needed: clusterOnly,
-    cluster: "a",
-    local: "",
-    has: true,
-  },
-  {
-    name: "an endpoint that is ready and terminating",
-    endpoints: [a({}, "readyButTerminating"), b({}, "draining")],
-    needed: both,
-    cluster: "a",
-    local: "a",
-    has: true,
-  },
-  {
-    name: "no endpoint that neither is ready nor serves",
-    endpoints: [a({}, "dead"), b({}, "starting")],
-    needed: both,
-    cluster: "",
-    local: "",
-    has: false,
-  },
-  {
-    name: "Local: the endpoints on the node",
-    endpoints: [a(), b()],
-    needed: localOnly,
-    cluster: "",
-    local: "a",
-    has: true,
-  },
-  {
-    name: "Local: none if all are on other nodes, and packets are dropped, not rejected",
-    endpoints: [b(), c()],
-    needed: localOnly,
-    cluster: "",
-    local: "",
-    has: true,
-  },
-  {
-    name: "Local: draining endpoints on the node, even if others are ready on other nodes",
-    endpoints: [a({}, "draining"), b()],
-    needed: both,
-    cluster: "b",
-    local: "a",
-    has: true,
-  },
-  {
-    name: "Local: no draining endpoint if one on the node is ready",
-    endpoints: [a({}, "draining"), endpoint("d", "ready", "here"), b()],
-    needed: both,
-    cluster: "b d",
-    local: "d",
-    has: true,
-  },
-  {
-    name: "Local: none if endpoints drain on other nodes, and packets are dropped",
-    endpoints: [b({}, "draining")],
-    needed: localOnly,
-    cluster: "",
-    local: "",
-    has: true,
-  },
-  {
-    name: "draining endpoints for both sets",
-    endpoints: [a({}, "draining"), b({}, "draining")],
-    needed: both,
-    cluster: "a b",
-    local: "a",
-    has: true,
-  },
-  {
-    name: "zone hints: the endpoints whose hints name the zone",
-    endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] }), c({ zones: ["z1", "z2"] })],
-    needed: clusterOnly,
-    zone: "z2",
-    cluster: "b c",
-    local: "",
-    has: true,
-  },
-  {
-    name: "zone hints: all endpoints if one has no hint",
-    endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] }), c()],
-    needed: clusterOnly,
-    zone: "z1",
-    cluster: "a b c",
-    local: "",
-    has: true,
-  },
-  {
-    name: "zone hints: the hinted endpoints if only an endpoint that is not ready has no hint",
-    endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] }), c({}, "starting")],
-    needed: clusterOnly,
-    zone: "z1",
-    cluster: "a",
-    local: "",
-    has: true,
-  },
-  {
-    name: "zone hints: all endpoints if no hint names the zone",
-    endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] })],
-    needed: clusterOnly,
-    zone: "z3",
-    cluster: "a b",
-    local: "",
-    has: true,
-  },
-  {
-    name: "zone hints: all endpoints if the only one with a hint for the zone is not ready",
-    endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] }, "starting")],
-    needed: clusterOnly,
-    zone: "z2",
-    cluster: "a",
-    local: "",
-    has: true,
-  },
-  {
-    name: "zone hints: all endpoints on a node without a zone",
-    endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] })],
-    needed: clusterOnly,
-    cluster: "a b",
-    local: "",
-    has: true,
-  },
-  {
-    name: 'zone hints: on a node without a zone, the endpoints whose hints name zone ""',
-    endpoints: [a({ zones: [""] }), b({ zones: ["z2"] })],
-    needed: clusterOnly,
-    cluster: "a",
-    local: "",
-    has: true,
-  },
-  {
-    name: "zone hints: the endpoints on the node in set local, whatever their hints",
-    endpoints: [a({ zones: ["z2"] }), b({ zones: ["z1"] })],
-    needed: both,
-    zone: "z1",
-    cluster: "b",
-    local: "a",
-    has: true,
-  },
-  {
-    name: "draining endpoints, whatever their hints",
-    endpoints: [a({ zones: ["z1"] }, "draining"), b({ zones: ["z2"] }, "draining")],
-    needed: clusterOnly,
-    zone: "z1",
-    cluster: "a b",
-    local: "",
-    has: true,
-  },
-  {
-    name: "node hints: the endpoints whose hints name the node",
-    endpoints: [a({ nodes: ["here"] }), b({ nodes: ["there"] })],
-    needed: clusterOnly,
-    cluster: "a",
-    local: "",
-    has: true,
-  },
-  {
-    name: "node hints: node hints before zone hints",
-    endpoints: [a({ nodes: ["here"], zones: ["z1"] }), b({ nodes: ["there"], zones: ["z1"] })],
-    needed: clusterOnly,
-    zone: "z1",
-    cluster: "a",
-    local: "",
-    has: true,
-  },
-  {
-    name: "node hints: endpoints by zone hints if no hint names the node",
-    endpoints: [b({ nodes: ["there"], zones: ["z1"] }), c({ nodes: ["far"], zones: ["z2"] })],
-    needed: clusterOnly,
-    zone: "z1",
-    cluster: "b",
-    local: "",
-    has: true,
-  },
-  {
-    name: "node hints: endpoints by zone hints if one endpoint has no node hint",
-    endpoints: [a({ nodes: ["here"], zones: ["z1"] }), b({ zones: ["z1"] }), c({ nodes: ["far"], zones: ["z2"] })],
-    needed: clusterOnly,
-    zone: "z1",
-    cluster: "a b",
-    local: "",
-    has: true,
-  },
-  {
-    name: "node hints: an endpoint on another node whose hint names this node",
-    endpoints: [a({ nodes: ["there"] }), b({ nodes: ["here"] })],
-    needed: clusterOnly,
-    cluster: "b",
-    local: "",
-    has: true,
-  },
-  {
-    name: "Local: no endpoint without a node, even on a node without a name",
-    endpoints: [endpoint("a", "ready", "")],
-    needed: both,
-    node: "",
-    cluster: "a",
-    local: "",
-    has: true,
-  },
-  {
-    name: "none for a set that is not needed, and hasEndpoints is set",
-    endpoints: [a(), b()],
-    needed: { cluster: false, local: false },
-    cluster: "",
-    local: "",
-    has: true,
-  },
+/**
+ * The needed sets, the zone of the node "here", and the endpoints; then the endpoints in the sets Cluster and Local, or
+ * what happens to packets without any.
+ */
+const rows: readonly (readonly [rule: string, given: string, chosen: string])[] = [
+  ["without endpoints, none", "CL: ", "rejected"],
+  ["without hints, all ready endpoints", "C: a b", "C a b"],
+  ["no endpoint that is not ready", "CL: a b:starting", "C a, L a"],
+  ["no draining endpoint if one is ready", "C: a:draining b", "C b"],
+  ["draining endpoints if none is ready", "C: a:draining b:dead c:starting", "C a"],
+  ["an endpoint that is ready and terminating", "CL: a:readyButTerminating b:draining", "C a, L a"],
+  ["no endpoint that neither is ready nor serves", "CL: a:dead b:starting", "rejected"],
+  ["Local: the endpoints on the node", "L: a b", "L a"],
+  ["Local: none if all are on other nodes, and packets are dropped, not rejected", "L: b c", "dropped"],
+  ["Local: draining endpoints on the node, even if others are ready on other nodes", "CL: a:draining b", "C b, L a"],
+  ["Local: no draining endpoint if one on the node is ready", "CL: a:draining d b", "C d b, L d"],
+  ["Local: none if endpoints drain on other nodes, and packets are dropped", "L: b:draining", "dropped"],
+  ["draining endpoints for both sets", "CL: a:draining b:draining", "C a b, L a"],
+  ["zone hints: the endpoints whose hints name the zone", "C in z2: a/z1 b/z2 c/z1/z2", "C b c"],
+  ["zone hints: all endpoints if one has no hint", "C in z1: a/z1 b/z2 c", "C a b c"],
+  [
+    "zone hints: the hinted endpoints if only an endpoint that is not ready has no hint",
+    "C in z1: a/z1 b/z2 c:starting",
+    "C a",
+  ],
+  ["zone hints: all endpoints if no hint names the zone", "C in z3: a/z1 b/z2", "C a b"],
+  [
+    "zone hints: all endpoints if the only one with a hint for the zone is not ready",
+    "C in z2: a/z1 b:starting/z2",
+    "C a",
+  ],
+  ["zone hints: all endpoints on a node without a zone", "C: a/z1 b/z2", "C a b"],
+  ['zone hints: on a node without a zone, the endpoints whose hints name zone ""', "C: a/ b/z2", "C a"],
+  ["zone hints: the endpoints on the node in set local, whatever their hints", "CL in z1: a/z2 b/z1", "C b, L a"],
+  ["draining endpoints, whatever their hints", "C in z1: a:draining/z1 b:draining/z2", "C a b"],
+  ["node hints: the endpoints whose hints name the node", "C: a/@here b/@there", "C a"],
+  ["node hints: node hints before zone hints", "C in z1: a/z1/@here b/z1/@there", "C a"],
+  ["node hints: endpoints by zone hints if no hint names the node", "C in z1: b/z1/@there c/z2/@far", "C b"],
+  [
+    "node hints: endpoints by zone hints if one endpoint has no node hint",
+    "C in z1: a/z1/@here b/z1 c/z2/@far",
+    "C a b",
+  ],
+  ["node hints: an endpoint on another node whose hint names this node", "C: a/@there b/@here", "C b"],
+  ["none for a set that is not needed, and hasEndpoints is set", "none: a b", "dropped"],
 ];
 
 describe("chooseEndpoints chooses", () => {
-  test.each(rows)("$name", ({ endpoints, needed, zone = "", node = "here", cluster, local, has }) => {
-    const choice = chooseEndpoints(endpoints, { name: node, zone }, needed);
-    const names = (set: "cluster" | "local") =>
-      [...choice.uses]
-        .filter(([, use]) => use[set])
-        .map(([candidate]) => candidate.name)
-        .sort()
-        .join(" ");
-    expect({ cluster: names("cluster"), local: names("local"), has: choice.hasEndpoints }).toEqual({
-      cluster,
-      local,
-      has,
-    });
+  test.each(rows)("%s", (_, given, chosen) => {
+    const [, sets = "", zone = "", list = ""] = /^(\w+)(?: in (\w+))?: (.*)$/.exec(given) ?? [];
+    const endpoints = list.split(" ").filter(Boolean).map(parseEndpoint);
+    const needed = { cluster: sets.includes("C"), local: sets.includes("L") };
+    const { uses, hasEndpoints } = chooseEndpoints(endpoints, { name: "here", zone }, needed);
+    const namesIn = (set: "cluster" | "local") =>
+      endpoints.filter((one) => uses.get(one)?.[set]).map(({ name }) => name);
+    const parts = [
+      ["C", ...namesIn("cluster")],
+      ["L", ...namesIn("local")],
+    ].filter(({ length }) => length > 1);
+    const without = hasEndpoints ? "dropped" : "rejected";
+    expect(parts.map((part) => part.join(" ")).join(", ") || without).toBe(chosen);
+    if (parts.length > 0) expect(hasEndpoints).toBe(true);
   });
+
+  test("no endpoint without a node in set Local, even on a node without a name", () => {
+    const endpoint = { ...parseEndpoint("a"), nodeName: "" };
+    const { uses } = chooseEndpoints([endpoint], { name: "", zone: "" }, { cluster: true, local: true });
+    expect([...uses.values()]).toEqual([{ cluster: true, local: false }]);
+  });
+});
+
+const yes: readonly ChoiceReason[] = ["ready", "hinted-to-node", "hinted-to-zone", "last-resort"];
+const node = { name: "here", zone: "z1" };
+
+const reasons: readonly {
+  readonly reason: ChoiceReason;
+  readonly set: "cluster" | "local";
+  /** The first one is explained. */
+  readonly endpoints: string;
+  readonly needed?: string;
+}[] = [
+  { reason: "ready", set: "cluster", endpoints: "b" },
+  { reason: "ready", set: "local", endpoints: "a" },
+  { reason: "hinted-to-node", set: "cluster", endpoints: "b/@here" },
+  { reason: "hinted-to-zone", set: "cluster", endpoints: "b/z1" },
+  { reason: "last-resort", set: "cluster", endpoints: "b:draining" },
+  { reason: "last-resort", set: "local", endpoints: "a:draining b" },
+  { reason: "set-not-needed", set: "local", endpoints: "a", needed: "cluster" },
+  { reason: "not-ready", set: "cluster", endpoints: "a:starting" },
+  { reason: "not-ready", set: "local", endpoints: "b:starting" },
+  { reason: "terminated", set: "cluster", endpoints: "a:dead" },
+  { reason: "not-on-node", set: "local", endpoints: "b" },
+  { reason: "terminating", set: "cluster", endpoints: "a:draining b" },
+  { reason: "hinted-to-other-nodes", set: "cluster", endpoints: "b/@there a/@here" },
+  { reason: "hinted-to-other-zones", set: "cluster", endpoints: "b/z2 a/z1" },
+];
+
+test.each(reasons)("$reason in set $set: $endpoints", ({ reason, set, endpoints: list, needed }) => {
+  const endpoints = list.split(" ").map(parseEndpoint);
+  const sets = { cluster: needed !== "local", local: needed !== "cluster" };
+  const choice = chooseEndpoints(endpoints, node, sets);
+  expect(explainChoice(endpoints[0] as Named, set, choice, node)).toBe(reason);
+});
+
+test("for all combinations of two endpoints, the reason belongs to the set exactly if the endpoint is in the set", () => {
+  const hints = ["", "/z1", "/z2", "/z1/@here", "/@there"];
+  const all = ["ready", "draining", "starting", "dead"].flatMap((state) =>
+    ["a", "b"].flatMap((name) => hints.map((hint) => `${name}:${state}${hint}`)),
+  );
+  for (const a of all) {
+    for (const b of all) {
+      for (const needed of [
+        { cluster: true, local: true },
+        { cluster: true, local: false },
+        { cluster: false, local: true },
+      ]) {
+        const pair = [parseEndpoint(a), parseEndpoint(b)];
+        const choice = chooseEndpoints(pair, node, needed);
+        for (const one of pair) {
+          for (const set of ["cluster", "local"] as const) {
+            const isIn = yes.includes(explainChoice(one, set, choice, node));
+            if (isIn !== (choice.uses.get(one)?.[set] ?? false))
+              expect.fail(JSON.stringify({ a, b, needed, set, one }));
+          }
+        }
+      }
+    }
+  }
 });
