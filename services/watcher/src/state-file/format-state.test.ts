@@ -125,29 +125,29 @@ test("an empty state has two empty lists", () => {
   assert.equal(formatState({}, endpointInfoHash), "nodes: []\nservices: []\n");
 });
 
+/** Texts that YAML 1.1 or 1.2 could take for something else. */
+const texts = [
+  ...["", "a", "yes", "1", "1.5", "a:b", "a: b", "#", "'", '"', "null", "~", "- x", "{}", "a\\n", " a ", "0x1F"],
+  ...[
+    "a b",
+    "\u0085",
+    "\u007f",
+    "\ufeffx",
+    "é\u2028",
+    "a\nb",
+    "\\",
+    "😀",
+    "10.0.0.1",
+    "fd00::1",
+    "::1",
+    "y",
+    "NULL",
+    "a:",
+  ],
+];
+
 test("random objects are read back unchanged", () => {
   const random = makeRandomBelow(makeRandom(3));
-  const texts = [
-    "",
-    "a",
-    "yes",
-    "1",
-    "1.5",
-    "a:b",
-    "a: b",
-    "#",
-    "'",
-    '"',
-    "é\u2028",
-    "null",
-    "~",
-    "- x",
-    "{}",
-    "a\\n",
-    "10.0.0.1",
-    " a ",
-    "0x1F",
-  ];
   const text = () => texts[random(texts.length)] ?? "";
   const name = () => ["a", "yes", "1", "1.5", "a:b", "#", "null", "é", "{}", "0x1f"][random(10)] ?? "";
   for (let round = 0; round < 200; round++) {
@@ -168,29 +168,7 @@ test("random objects are read back unchanged", () => {
   }
 });
 
-for (const text of [
-  "",
-  "a",
-  "yes",
-  "1",
-  "a b",
-  "\u0085",
-  "\u007f",
-  "\ufeffx",
-  "\u2028",
-  "a\nb",
-  '"',
-  "\\",
-  "é",
-  "😀",
-  "10.0.0.1",
-  "fd00::1",
-  "::1",
-  "y",
-  "NULL",
-  "a:",
-  "a/b:c",
-]) {
+for (const text of texts) {
   test(`${JSON.stringify(text)} is read back unchanged as YAML 1.1 and 1.2`, () => {
     assert.deepEqual(load(`x: ${scalar(text)}`), { x: text });
     assert.deepEqual(load(`x: ${scalar(text)}`, { schema: YAML11_SCHEMA }), { x: text });

@@ -1,5 +1,3 @@
-import { getHeapSpaceStatistics, setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { expect, test } from "vitest";
 import { service } from "../testing/build.ts";
 import { between, changedServices, derived } from "./derived.ts";
@@ -83,26 +81,4 @@ test("only the last start snapshots of a target are kept", () => {
   expect(made).toBe(40);
   count(snapshots[0] as Snapshot, target);
   expect(made).toBe(41);
-});
-
-test("values made for a change are freed without a full garbage collection", () => {
-  setFlagsFromString("--expose-gc");
-  const collect = runInNewContext("gc") as (options: { type: "minor" | "major" }) => void;
-  const oldBytes = (): number =>
-    getHeapSpaceStatistics().find(({ space_name }) => space_name === "old_space")?.space_used_size ?? Number.NaN;
-  const made = derived<readonly number[]>([], (_, __, { revision }) => Array.from({ length: 4_000 }, () => revision));
-  const way = between((before, snapshot) => ({ before, snapshot, bytes: made(snapshot).map((one) => one + 0.5) }));
-  const store = new Store();
-  const change = (round: number): void => {
-    const before = store.snapshot;
-    store.apply([{ kind: "put-service", service: service({ labels: { round: String(round) } }) }]);
-    way(before, store.snapshot);
-    if (round % 20 === 0) collect({ type: "minor" });
-  };
-  for (let round = 0; round < 200; round += 1) change(round);
-  collect({ type: "major" });
-  const before = oldBytes();
-  for (let round = 200; round < 800; round += 1) change(round);
-  // Of 600 × 64 KB, only the last few remain.
-  expect(oldBytes() - before).toBeLessThan(8 * 1024 * 1024);
 });

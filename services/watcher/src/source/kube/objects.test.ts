@@ -58,37 +58,6 @@ test("an endpoint that goes away is removed although another endpoint of the sli
   assert.deepEqual(served(), ["10.1.0.2"]);
 });
 
-test("with a port of protocol QUIC the other ports are served, and later updates of Service and slice apply", async () => {
-  const ports = [
-    { name: "quic", port: 443, protocol: "QUIC" },
-    { name: "http", port: 80 },
-  ];
-  const services = setUp(serviceKind(makeDecodeOptions()));
-  const slices = setUp(sliceKind());
-  const labels = { "kubernetes.io/service-name": "web" };
-  for (const [clusterIP, address] of [
-    ["10.96.0.1", "10.1.0.1"],
-    ["10.96.0.2", "10.1.0.2"],
-  ] as const) {
-    services.put({ metadata, spec: { clusterIP, clusterIPs: [clusterIP], ports } });
-    slices.put({
-      metadata: { ...metadata, labels },
-      addressType: "IPv4",
-      ports,
-      endpoints: [{ addresses: [address] }],
-    });
-    const service = services.store.snapshot.services.get("ns/web");
-    assert.deepEqual([service?.clusterIPs?.v4, service?.ports.map(({ name }) => name)], [[clusterIP], ["http"]]);
-    const endpoints = slices.store.snapshot.slicesByService.get("ns/web")?.flatMap((slice) => slice.endpoints) ?? [];
-    assert.deepEqual(
-      endpoints.map(({ addresses, ports: open }) => [addresses.v4, open.map(({ name }) => name)]),
-      [[[address], ["http"]]],
-    );
-  }
-  assert.equal(services.logged.length, 1);
-  assert.equal(await services.badParts(), 2);
-});
-
 test("a slice that gains the headless label is deleted, and restored when it loses the label", () => {
   const { store, put } = setUp(sliceKind());
   const slice = (labels: object) => ({
