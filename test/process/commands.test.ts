@@ -79,18 +79,6 @@ describe("a watcher and its backends", () => {
     expect(after.stdout()).toBe(before.stdout());
   });
 
-  test("a killed backend does not affect the others", async () => {
-    await watcher();
-    const [doomed, other] = [1, 2].map(() => start(jsonMain, ["--api", socket(), "--node-name", "n1"])) as [
-      Program,
-      Program,
-    ];
-    for (const backend of [doomed, other]) await expect.poll(() => lines(backend).length).toBe(2);
-    doomed.kill();
-    edit("10.1.0.2", "10.1.0.22");
-    await expect.poll(() => lines(other).length).toBe(4);
-  });
-
   test("an invalid file keeps the last good state, is reported with the position of the error, and is counted", async () => {
     const program = await watcher("--metrics-bind-address", "127.0.0.1:0", "--log-level", "debug");
     edit("podname: web-1", "podname: web-1\n    colour: red");
@@ -236,29 +224,3 @@ describe("the command line", () => {
     },
   );
 });
-
-test("5 000 Services with 10 endpoints each arrive completely in the first sync", async () => {
-  const services = Array.from({ length: 5_000 }, (_, index) => {
-    const [a, b] = [index >> 8, index & 255];
-    const ports = [{ name: "http", protocol: 1, port: 80, targetport: 8080 }];
-    const endpoints = Array.from({ length: 10 }, (__, pod) => ({
-      podname: `p${pod}`,
-      topology: { node: `n${pod}` },
-      endpoint: {
-        ips: { v4: [`10.${128 + (a >> 1)}.${b}.${pod + 1}`] },
-        portoverrides: [{ name: "http", port: 8080 }],
-      },
-    }));
-    const clusterips = { v4: [`10.0.${a}.${b}`] };
-    return { service: { name: `s${index}`, type: "ClusterIP", ips: { clusterips }, ports }, endpoints };
-  });
-  // As JSON, because parsing 6 MB of YAML is slow and not the subject of this test.
-  writeFileSync(at("state.yaml"), JSON.stringify({ services }));
-  await watcher();
-  const backend = kpng(["local", "--api", socket(), "to-json", "--node-name", "n1", "--once"]);
-  expect(await backend.ended, backend.stderr()).toBe(0);
-  expect(lines(backend)).toHaveLength(5_000);
-  expect(
-    lines(backend).every((line) => line.split('"Hostname"').length + line.split('"PortOverrides"').length === 12),
-  ).toBe(true);
-}, 120_000);

@@ -138,51 +138,16 @@ describe("a command whose exit status 1 means a difference exits with 2 on a fai
       ask: () => start(iptablesMain, away(), { KPNG_DIFF: "true" }),
       says: /NO_VIEW|IPTABLES_MISSING/,
     },
-    {
-      name: "an invalid address",
-      ask: () => kpng(["diff", "iptables", "--api", "unix://"]),
-      says: /^Error: --api "unix:.*is not an address/,
-    },
-    {
-      name: "missing input",
-      ask: () => kpng(["file", "-i", at("none.yaml"), "to-local", "to-iptables", "--diff"]),
-      says: /BAD_INPUT|IPTABLES_MISSING/,
-    },
-    { name: "an unknown backend", ask: () => kpng(["diff", "nothing"]), says: /unknown command/ },
     { name: "an unknown option", ask: () => kpng(["diff", "iptables", "--no-such"]), says: /unknown option/ },
-    {
-      name: "a value in the wrong format",
-      ask: () => kpng(["diff", "iptables", "--watcher-timeout", "soon"]),
-      says: /"soon" is not a duration/,
-    },
-    {
-      name: "such a value from the environment",
-      ask: () => kpng(["diff", "iptables", ...away()], { KPNG_MASQUERADE_ALL: "perhaps" }),
-      says: /BAD_OPTION.*neither true nor false/,
-    },
     {
       name: "options that exclude each other",
       ask: () => start(iptablesMain, ["--diff", "--cleanup"]),
       says: /BAD_OPTION.*only one of these can be given/,
     },
     {
-      name: "a key without its certificate",
-      ask: () => kpng(["local", "to-iptables", "--diff", "--tls-key", at("none")]),
-      says: /TLS_FILES/,
-    },
-    {
       name: "a missing configuration file",
       ask: () => start(iptablesMain, ["--diff", "--config", at("none.yaml")]),
       says: /BAD_CONFIG/,
-    },
-    {
-      name: "an unknown trace protocol",
-      ask: () =>
-        kpng(["diff", "iptables", ...away()], {
-          OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1",
-          OTEL_EXPORTER_OTLP_PROTOCOL: "http/json",
-        }),
-      says: /^Error: OTEL_EXPORTER_OTLP_PROTOCOL/,
     },
   ])("$name", async ({ ask, says }) => {
     const program = ask();
@@ -202,9 +167,6 @@ describe("an error of standard output", () => {
 
   test.each([
     { name: "a list", args: ["file", "-i", state, "get", "services"] },
-    { name: "a list as JSON", args: ["file", "-i", state, "get", "services", "-o", "json"] },
-    { name: "a version", args: ["version"] },
-    { name: "help", args: ["--help"] },
     { name: "a backend's text", args: ["file", "-i", state, "to-local", "to-json", "--node-name", "n1", "--once"] },
   ])("$name: the error is reported, and the exit status is not 0", ({ args }) => {
     const full = openSync("/dev/full", "w");
@@ -216,10 +178,8 @@ describe("an error of standard output", () => {
     }
   });
 
-  test.each([
-    ["file", "-i", state, "to-local", "to-json", "--node-name", "n1", "--once"],
-    ["file", "-i", state, "get", "view", "nobody"],
-  ])("a log that cannot be written does not stop the program: %j", (...args) => {
+  test("a log that cannot be written does not stop the program", () => {
+    const args = ["file", "-i", state, "to-local", "to-json", "--node-name", "n1", "--once"];
     const full = openSync("/dev/full", "w");
     try {
       const { status, stdout } = spawnSync(process.execPath, [main, ...args], { stdio: ["ignore", "pipe", full] });
@@ -237,22 +197,19 @@ describe("an error of standard output", () => {
 });
 
 describe("--version", () => {
-  test.each(["cli", "backend-iptables", "backend-callout", "backend-json"])(
-    "%s prints its version and exits",
-    async (service) => {
-      const main = `services/${service}/src/main.ts`;
-      const { version } = JSON.parse(readFileSync(resolve(`services/${service}/package.json`), "utf8"));
-      for (const flag of ["--version", "-V"]) {
-        const program = start(main, [flag]);
-        expect(await program.ended, program.stderr()).toBe(0);
-        expect(program.stdout()).toMatch(/^kpng(-\w+)? \S+ \(Node\.js v24\.\S+, linux\/\w+\)\n$/);
-        expect(program.stdout()).toContain(` ${version} `);
-      }
-      const help = start(main, ["--help"]);
-      expect(await help.ended).toBe(0);
-      expect(help.stdout()).toContain("--version");
-    },
-  );
+  test.each(["cli", "backend-json"])("%s prints its version and exits", async (service) => {
+    const main = `services/${service}/src/main.ts`;
+    const { version } = JSON.parse(readFileSync(resolve(`services/${service}/package.json`), "utf8"));
+    for (const flag of ["--version", "-V"]) {
+      const program = start(main, [flag]);
+      expect(await program.ended, program.stderr()).toBe(0);
+      expect(program.stdout()).toMatch(/^kpng(-\w+)? \S+ \(Node\.js v24\.\S+, linux\/\w+\)\n$/);
+      expect(program.stdout()).toContain(` ${version} `);
+    }
+    const help = start(main, ["--help"]);
+    expect(await help.ended).toBe(0);
+    expect(help.stdout()).toContain("--version");
+  });
 });
 
 describe("an invalid value is rejected before anything is served", () => {
@@ -274,36 +231,13 @@ describe("an invalid value is rejected before anything is served", () => {
       args: () => ["file", "-i", "/dev/null", "to-api", "--healthz-bind-address", "here"],
       says: '--metrics-bind-address \\"here\\" is not an address',
     },
-    { name: "no output file", args: () => ["file", "-i", "x", "to-file", "-o", ""], says: "the value is empty" },
-    { name: "no program", args: () => ["local", "to-callout", "--callout", ""], says: "the value is empty" },
-    { name: "a time of 0", args: () => ["local", "to-callout", "--timeout", "0"], says: "too short" },
     { name: "a time beyond the maximum", args: () => ["local", "to-callout", "--timeout", "9999h"], says: "too long" },
     {
       name: "a proxy name that is not a valid label",
       args: () => ["local", "to-json", "--service-proxy-name", "my proxy"],
       says: '"my proxy" is not a label value',
     },
-    {
-      name: "a proxy name that is too long for a label",
-      args: () => ["file", "-i", "x", "--service-proxy-name", `a,${"b".repeat(64)}`, "to-api"],
-      says: "it has 64 characters; a label value has at most 63",
-    },
-    {
-      name: "a requested proxy name that is not a valid label",
-      args: () => ["explain", "--node", "n1", "--service-proxy-name", "-x", "10.0.0.1:80"],
-      says: '"-x" is not a label value',
-    },
-    {
-      name: "a duration without a unit",
-      args: () => ["record", "--for", "5"],
-      says: '"5" is not a duration: write 500ms, 2s, 1m30s or 1h',
-    },
     { name: "a node without a name", args: () => ["record", "--node", " "], says: "a node name must not be empty" },
-    {
-      name: "a socket without a name",
-      args: () => ["local", "--api", "unix://", "to-json"],
-      says: "is not an address",
-    },
   ])("$name", async ({ args, says }) => {
     const program = kpng(args());
     expect(await program.ended).toBeGreaterThan(0);

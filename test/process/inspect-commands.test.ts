@@ -201,15 +201,8 @@ describe("a missing or ambiguous name is rejected before a request is sent", () 
   test.each([
     [["get", "view", ""], "value '' is invalid for argument 'node'. a node name must not be empty"],
     [["get", "nodes", ""], "value '' is invalid for argument 'name'. the value is empty; omit it to select all"],
-    [["get", "nodes", "--state", ""], "'--state <state>' argument '' is invalid. the value is empty"],
-    [
-      ["get", "services", "a/b/c"],
-      "value 'a/b/c' is invalid for argument 'name'. expected a Service as name or namespace/",
-    ],
-    [
-      ["get", "services", "-n", "a/b"],
-      "'-n, --namespace <name>' argument 'a/b' is invalid. expected the name of a namespace",
-    ],
+    [["get", "services", "-n", "a/b"], "'-n, --namespace <name>' argument 'a/b' is invalid. expected the name of a"],
+    [["get", "changes", "--service", "a/b/c"], "'--service <name>' argument 'a/b/c' is invalid. expected a Service as"],
     [["explain", "--node", "n1", "--from", "", "a/b"], "'--from <sender>' argument '' is invalid. the value is empty"],
   ])("%j", async (args, says) => {
     const program = kpng(...args);
