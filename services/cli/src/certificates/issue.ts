@@ -1,7 +1,7 @@
 // The library needs this module, and does not import it.
 import "reflect-metadata";
 import { createPrivateKey, KeyObject, X509Certificate as NodeCertificate, webcrypto } from "node:crypto";
-import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { reasonOf } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
@@ -146,8 +146,9 @@ export async function openAuthority(folder: string, now: Date): Promise<PemPair 
 export function writePair(folder: string, name: string, { key, certificate }: PemPair): readonly string[] {
   const paths = [join(folder, `${name}.key`), join(folder, `${name}.crt`)] as const;
   write(folder, () => {
-    replace(paths[0], key, 0o600);
-    replace(paths[1], certificate, 0o644);
+    for (const path of paths) rmSync(path, { force: true });
+    writeFileSync(paths[0], key, { mode: 0o600, flag: "wx" });
+    writeFileSync(paths[1], certificate, { flag: "wx" });
   });
   return paths;
 }
@@ -186,12 +187,4 @@ function write(folder: string, work: () => void): void {
   } catch (cause) {
     throw new ProcessError("OUTPUT_FAILED", `certificates cannot be written to ${folder}`, { cause });
   }
-}
-
-/** Replaces a file by a rename, so that a program that reads it meanwhile finds the old or the new one. */
-function replace(path: string, text: string, mode: number): void {
-  const draft = `${path}.tmp`;
-  rmSync(draft, { force: true });
-  writeFileSync(draft, text, { mode, flag: "wx" });
-  renameSync(draft, path);
 }

@@ -90,7 +90,7 @@ export function refuseHabits(command: Command): Command {
 }
 
 /** Returns the text for a parser's error about a word of {@link refusals}; undefined for any other error. Pure. */
-export function describeRefusal(error: string): string | undefined {
+function describeRefusal(error: string): string | undefined {
   const word = /unknown (?:command|option) '([^'=]+)/.exec(error)?.[1] ?? "";
   const refusal = refusals.find(({ words }) => words.includes(word));
   if (refusal === undefined) return undefined;

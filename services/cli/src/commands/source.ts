@@ -87,7 +87,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
 }
 
 /** `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the objects of the source. */
-export function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
+function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = (options, work) =>
     withContext(options, "kpng-watcher", async (context) => {
       const store = new Store();

@@ -249,7 +249,7 @@ const blockBytes = 512;
  * Packs files as a tar archive in the format ustar, readable by their owner. Pure. `bugReportCommand` compresses the
  * result. Source: POSIX pax, "ustar Interchange Format".
  */
-export function packTar(files: readonly TarFile[], timeSeconds: number): Buffer {
+function packTar(files: readonly TarFile[], timeSeconds: number): Buffer {
   const parts = files.flatMap(({ name, content }) => {
     const padding = (blockBytes - (content.length % blockBytes)) % blockBytes;
     return [header(name, content.length, timeSeconds), content, Buffer.alloc(padding)];

@@ -66,7 +66,7 @@ export const changeTable: TableSpec<typeof ChangeSchema> = {
 const maxNamed = 2;
 
 /** Formats the objects of a change: `endpoints default/web, service default/dns deleted, 3 more`. */
-export function formatObjects({ objects, objectCount, isFirstList }: Change, max: number = maxNamed): string {
+function formatObjects({ objects, objectCount, isFirstList }: Change, max: number = maxNamed): string {
   if (isFirstList) return `initial list: ${formatCount(Number(objectCount), "object")}`;
   const named = objects
     .slice(0, max)

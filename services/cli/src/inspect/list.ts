@@ -278,7 +278,7 @@ export class RowSelection<T extends object> {
 }
 
 /** Returns the labels of a row; none for rows of a kind without labels. */
-export function labelsOf(row: object): Readonly<Record<string, string>> {
+function labelsOf(row: object): Readonly<Record<string, string>> {
   return "labels" in row ? (row.labels as Readonly<Record<string, string>>) : {};
 }
 

@@ -72,12 +72,12 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
 const maxErrorLength = 60;
 
 /** Truncates an error for a table; the other formats have the whole text. */
-export function shortError(error: string): string {
+function shortError(error: string): string {
   return error.length <= maxErrorLength ? error : `${error.slice(0, maxErrorLength - 1)}…`;
 }
 
 /** Columns for open streams, and what each subscriber has applied. */
-export const subscriberTable: TableSpec<typeof SubscriberSchema> = {
+const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   schema: SubscriberSchema,
   columns: [
     { title: "ID", cell: ({ id }) => String(id) },

@@ -142,7 +142,7 @@ const lastRowsMs = 10_000;
  * The first batch, which is the whole state, is always awaited; only the wait for further changes ends early. Errors:
  * those of the stream; REQUEST_FAILED if the watcher ends it.
  */
-export async function recordOps(
+async function recordOps(
   transport: Transport,
   durationMs: number,
   signal: AbortSignal,

@@ -50,14 +50,6 @@ export function formatEnum(schema: DescEnum, value: number): string {
   return (schema.value[value]?.localName ?? "").toLowerCase().replaceAll("_", " ");
 }
 
-/** Formats a number of bytes with three significant digits, in powers of 1 000: `0 B`, `1.5 kB`, `12 MB`. */
-export function formatBytes(bytes: number): string {
-  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
-  let [value, unit] = [bytes, 0];
-  for (; value >= 999.5 && unit < units.length - 1; unit += 1) value /= 1_000;
-  return `${unit === 0 ? Math.round(value) : threeDigits(value)} ${units[unit]}`;
-}
-
 /** Formats labels as kubectl does: `app=web,tier=front`. */
 export function formatLabels(labels: Readonly<Record<string, string>>): string {
   return Object.entries(labels)
