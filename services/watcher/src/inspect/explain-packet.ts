@@ -1,4 +1,5 @@
 import { create } from "@bufbuild/protobuf";
+import { Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { FrontendKind, SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
@@ -8,7 +9,8 @@ import { isAllowed, meetsVerdict } from "@kpng/service-plan/plan-service.ts";
 import type { AllowedSources, Frontend, Route, Sender } from "@kpng/service-plan/service-plan.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/service-view.ts";
-import { answersFor, type Decision, decisionRow, explainService } from "./explain-service.ts";
+import { protocolMessage } from "./cluster-rows.ts";
+import { type Decision, decisionRow, explainService } from "./explain-service.ts";
 import {
   countsAsLocal,
   type ExplainedFrontend,
@@ -111,12 +113,10 @@ const frontendKinds: Readonly<Record<Frontend["kind"], FrontendKind>> = {
 };
 
 /** True if a decision about an endpoint concerns the service port of the frontend. */
-function leadsTo(decision: Decision, { port }: ExplainedFrontend): boolean {
-  if (decision.reason === "no-such-port") {
-    return decision.portName === port.name && decision.protocol === port.protocol;
-  }
-  const named = decision.port === 0 ? undefined : { name: decision.portName, protocol: decision.protocol };
-  return answersFor(named, port);
+function leadsTo({ reason, port: number, portName, protocol }: Decision, { port }: ExplainedFrontend): boolean {
+  // An endpoint without ports serves the port without a name.
+  if (number === 0 && reason !== "no-such-port") return port.name === "";
+  return portName === port.name && (protocol === Protocol.UNSPECIFIED || protocol === protocolMessage(port.protocol));
 }
 
 /** Narrows a decision to the endpoint set of the packet. */

@@ -8,7 +8,7 @@ import {
   EndpointReasonSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
-import type { Protocol, Service, ServicePort } from "@kpng/model/service.ts";
+import type { Service, ServicePort } from "@kpng/model/service.ts";
 import { isServed } from "@kpng/service-plan/plan-service.ts";
 import { type ChoiceReason, type ChoosingNode, explainChoice } from "../view/choose-endpoints.ts";
 import { type MergedEndpoint, mergeSlices } from "../view/merge-slices.ts";
@@ -72,22 +72,12 @@ export type DecisionReason =
   | "other-service-proxy"
   | "no-service";
 
+/** Fields of a decision that are the same in the API. */
+type EndpointFields = "namespace" | "service" | "slice" | "portName" | "protocol" | "address" | "port" | "pod" | "node";
+
 /** Whether and why a node uses one port of an endpoint, in one address family. */
-export interface Decision {
-  readonly namespace: string;
-  readonly service: string;
-  readonly slice: string;
-  /** Port name of the endpoint; with reason "no-such-port", port name of the Service. */
-  readonly portName: string;
-  readonly protocol: Protocol | number | undefined;
+export interface Decision extends Readonly<Pick<EndpointDecision, EndpointFields | "isUsed">> {
   readonly family: Family;
-  readonly address: string;
-  /** 0 for an endpoint without ports. */
-  readonly port: number;
-  readonly podName: string;
-  readonly nodeName: string;
-  /** True if new traffic goes to it. */
-  readonly isUsed: boolean;
   readonly reason: DecisionReason;
   /** Use in the node's view; undefined if the view does not contain it. */
   readonly use: EndpointUse | undefined;
@@ -129,12 +119,12 @@ function identity(
     service,
     slice: slice.name,
     portName: port?.name ?? "",
-    protocol: port?.protocol,
+    protocol: protocolMessage(port?.protocol),
     family,
     address: endpoint.addresses[family][0] ?? "",
     port: port?.port ?? 0,
-    podName: endpoint.podName,
-    nodeName: endpoint.nodeName,
+    pod: endpoint.podName,
+    node: endpoint.nodeName,
   };
 }
 
@@ -162,10 +152,7 @@ function isForProgram({ isHeadless, proxyName }: Service): boolean {
 }
 
 /** True if traffic to a service port goes to this port of an endpoint. */
-export function answersFor(
-  port: Pick<EndpointPort, "name" | "protocol"> | undefined,
-  servicePort: ServicePort,
-): boolean {
+function answersFor(port: Pick<EndpointPort, "name" | "protocol"> | undefined, servicePort: ServicePort): boolean {
   if (port === undefined) return servicePort.name === "";
   return port.name === servicePort.name && (port.protocol === undefined || port.protocol === servicePort.protocol);
 }
@@ -180,7 +167,7 @@ function missingPorts(service: Service, one: MergedEndpoint): readonly Decision[
     .map(({ name, protocol }) => ({
       ...identity(service.namespace, service.name, one, family, undefined),
       portName: name,
-      protocol,
+      protocol: protocolMessage(protocol),
       isUsed: false,
       reason: "no-such-port",
       use: undefined,
@@ -202,19 +189,10 @@ function overall(use: EndpointUse | undefined, { cluster, local }: Decision["rea
  * only the endpoint set of that packet.
  */
 export function decisionRow(decision: Decision, isOfPacket = false): EndpointDecision {
-  const { use, reasons } = decision;
+  const { family: _family, reason, use, reasons, ...endpoint } = decision;
   return create(EndpointDecisionSchema, {
-    namespace: decision.namespace,
-    service: decision.service,
-    slice: decision.slice,
-    portName: decision.portName,
-    protocol: protocolMessage(decision.protocol),
-    address: decision.address,
-    port: decision.port,
-    pod: decision.podName,
-    node: decision.nodeName,
-    isUsed: decision.isUsed,
-    reason: reasonMessage(decision.reason),
+    ...endpoint,
+    reason: reasonMessage(reason),
     isInClusterSet: use?.cluster ?? false,
     clusterReason: reasonMessage(reasons.cluster),
     isInLocalSet: use?.local ?? false,

@@ -135,7 +135,7 @@ export function listMethods(context: InspectContext): Lists {
           const [namespace = "", name = ""] = key.split("/");
           return explainService({ namespace, name, service: snapshot.services.get(key), slices }, node, proxyName)
             .filter(({ isUsed }) => !onlyUnused || !isUsed)
-            .filter(({ address, podName }) => wanted === "" || wanted === address || wanted === podName)
+            .filter(({ address, pod }) => wanted === "" || wanted === address || wanted === pod)
             .map((decision) => decisionRow(decision));
         });
         const isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
