@@ -18,15 +18,15 @@ import {
   diffChains,
   diffJumps,
   isEmptyChange,
+  listDifferences,
   type RulesetChange,
   splitChange,
   transactionText,
 } from "../diff/diff-chains.ts";
-import { listDifferences } from "../diff/list-differences.ts";
 import { adoptChains } from "../read/canonical-rule.ts";
 import { type InstalledRules, InstalledRulesReader, isReached } from "../read/installed-rules.ts";
+import { makeRenderOptions, type RenderOptions, type RuleSettings } from "../render/chains.ts";
 import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
-import { makeRenderOptions, type RenderOptions, type RuleSettings } from "../render/render-options.ts";
 import { type ChainBody, type ChainId, chainId, splitChainId, tables } from "../render/rule.ts";
 
 /** Access to the installed rules of one family. */

@@ -11,7 +11,7 @@ import {
   type Tools,
   type Variant,
 } from "../read/tools.ts";
-import type { RuleSettings } from "../render/render-options.ts";
+import type { RuleSettings } from "../render/chains.ts";
 import { type IptablesChange, IptablesRuleSet, type Kernel } from "./iptables-rule-set.ts";
 import { observeRules } from "./observe-rules.ts";
 

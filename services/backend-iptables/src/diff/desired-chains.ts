@@ -2,9 +2,8 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { RuleList } from "../render/chains.ts";
+import type { RenderOptions, RuleList } from "../render/chains.ts";
 import type { FixedRules } from "../render/fixed-chains.ts";
-import type { RenderOptions } from "../render/render-options.ts";
 import { type RenderedService, renderService } from "../render/render-service.ts";
 import { type ChainBody, type ChainId, splitChainId } from "../render/rule.ts";
 

@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
 import { type Family, parseCidr } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { type ChainId, chainId, rule } from "./rule.ts";
 
 /** The longest chain name that the kernel accepts: XT_EXTENSION_MAXNAMELEN without the zero at its end. */
@@ -146,4 +147,32 @@ export function nodePortBucket(names: ChainNames, protocol: Protocol, port: numb
 /** A top-level chain without buckets. */
 export function wholeList(id: ChainId): RuleList {
   return { id };
+}
+
+/** Everything that the rules of one family depend on besides the Services; equal values give equal rules. */
+export interface RenderOptions {
+  readonly node: NodePlan;
+  readonly names: ChainNames;
+  /** The mark of packets that must get the node's address; one bit. */
+  readonly masqueradeMark: number;
+  /**
+   * True if the kernel does not treat late packets as INVALID (nf_conntrack_tcp_be_liberal). No rule drops them then.
+   */
+  readonly isConntrackLiberal: boolean;
+}
+
+/** Settings of the rules of one instance, for both families. */
+export interface RuleSettings {
+  readonly names: ChainNames;
+  /** Bit of the packet mark for packets that must get the node's address, 0 to 31. */
+  readonly masqueradeBit: number;
+}
+
+/** Joins the settings of the command line, the node's part of the plan and the state of the kernel. */
+export function makeRenderOptions(
+  { names, masqueradeBit }: RuleSettings,
+  node: NodePlan,
+  { isConntrackLiberal }: Pick<RenderOptions, "isConntrackLiberal">,
+): RenderOptions {
+  return { node, names, masqueradeMark: 2 ** masqueradeBit, isConntrackLiberal };
 }

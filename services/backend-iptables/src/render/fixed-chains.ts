@@ -1,5 +1,4 @@
-import type { ChainNames, FixedChain } from "./chains.ts";
-import type { RenderOptions } from "./render-options.ts";
+import type { ChainNames, FixedChain, RenderOptions } from "./chains.ts";
 import { type ChainId, chainId, comment, host, markBits, masquerade, rule } from "./rule.ts";
 
 /** The rules of a chain that do not depend on the Services: before and after the rules of the Services. */

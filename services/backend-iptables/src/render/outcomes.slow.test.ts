@@ -6,8 +6,7 @@ import { expect, test } from "vitest";
 import { parseRuleset } from "../../../../test/packet-tracer/parse-ruleset.ts";
 import { trace } from "../../../../test/packet-tracer/trace.ts";
 import { rulesText } from "../testing/rules.ts";
-import { chainNames } from "./chains.ts";
-import { makeRenderOptions } from "./render-options.ts";
+import { chainNames, makeRenderOptions } from "./chains.ts";
 
 test("the rules do with every packet what the plan says", () => {
   let count = 0;

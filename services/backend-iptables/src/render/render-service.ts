@@ -8,8 +8,8 @@ import type {
   ServicePlan,
   ServicePortPlan,
 } from "@kpng/service-plan/service-plan.ts";
+import type { RenderOptions } from "./chains.ts";
 import { addressBucket, type ChainNames, nodePortBucket, type RuleList, wholeList } from "./chains.ts";
-import type { RenderOptions } from "./render-options.ts";
 import {
   type ChainId,
   chainId,

@@ -3,9 +3,9 @@ import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { DesiredChains } from "../diff/desired-chains.ts";
+import type { RenderOptions } from "../render/chains.ts";
 import { chainNames } from "../render/chains.ts";
 import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
-import type { RenderOptions } from "../render/render-options.ts";
 import { renderService } from "../render/render-service.ts";
 import { splitChainId, tables } from "../render/rule.ts";
 

@@ -97,25 +97,6 @@ test("calls never overlap, and changes during a call are one later call with the
   expect(await backend.metric("kpng_backend_revision")).toMatch(/ 4$/);
 });
 
-test("changes that arrive during a call are one update that touches each Service once", async () => {
-  const { watcher, batches } = await playSteps();
-  await using _ = watcher;
-  const { calls, onChanges } = gatedCalls();
-  const backend = start(watcher, { onChanges });
-  batches.put([reset, putService("a/1"), sync(1n)]);
-  const first = await calls.next();
-  expect(first.update).toMatchObject({ isFirst: true, touched: new Set(["a/1"]) });
-  batches.put([putService("a/2"), deleteService("a/1"), sync(2n)]);
-  batches.put([deleteService("a/2"), putService("a/1"), putService("a/3"), sync(3n)]);
-  await watcher.untilAsked(4);
-  first.gate.open();
-  const second = await calls.next();
-  expect(second.update).toMatchObject({ isFirst: false, revision: 3n, touched: new Set(["a/1", "a/2", "a/3"]) });
-  second.gate.open();
-  backend.stop();
-  await backend.ended;
-});
-
 test("a failed call is logged, shown in health and repeated, even if the view is again the same as before", async () => {
   const { watcher, batches } = await playSteps();
   await using _ = watcher;

@@ -188,13 +188,6 @@ test("a deletion that fails or takes too long is not repeated flow by flow", asy
   expect(calls()).toBe("-R -\n");
 });
 
-test("a tool without -R is asked for it once", async () => {
-  const { program, calls } = play(`case "$*" in -R*) exit 2;; esac`);
-  const tool = createConntrackTool(program);
-  for (let at = 0; at < 2; at++) await tool.deleteUdp(groups.slice(0, 1), never);
-  expect(calls()).toBe(`-R -\n${deletion(5353)}${deletion(5353)}`);
-});
-
 test("without flows to delete no process is started", async () => {
   expect(await createConntrackTool("/none").deleteUdp([], never)).toBe(0);
 });

@@ -247,8 +247,6 @@ const maxOutputBytes = 1024 * 1024 * 1024;
  * is its name or path.
  */
 export function createConntrackTool(program = "conntrack"): ConntrackTool {
-  /** False once the program has refused -R. */
-  let hasBatches = true;
   return {
     async visitUdp(family, visit, signal) {
       await run(program, ["-L", "-p", "udp", "-f", familyName[family]], "", signal, (line) => {
@@ -263,12 +261,9 @@ export function createConntrackTool(program = "conntrack"): ConntrackTool {
         if (parseFlow(line) !== undefined) count++;
       };
       const commands = groups.map(deletionArguments);
-      if (hasBatches) {
-        const text = commands.map((words) => `${words.join(" ")}\n`).join("");
-        const exitCode = await run(program, ["-R", "-"], text, signal, countLine, [0, unknownOption]);
-        if (exitCode === 0) return count;
-        hasBatches = false;
-      }
+      const text = commands.map((words) => `${words.join(" ")}\n`).join("");
+      const exitCode = await run(program, ["-R", "-"], text, signal, countLine, [0, unknownOption]);
+      if (exitCode === 0) return count;
       // Exit status 1 means that nothing matched, because the flow timed out meanwhile.
       for (const words of commands) await run(program, words, "", signal, countLine, [0, 1]);
       return count;

@@ -113,17 +113,7 @@ async function start(costMs: number) {
   return { clock, present, recent, tool, spentMs: () => spentMs };
 }
 
-test("a reading is used for 20 times as long as it took", async () => {
-  const { clock, present, recent } = await start(10);
-  expect(recent.read().v4).toEqual(["192.0.2.1"]);
-  present.v4.push("192.0.2.2");
-  await clock.advance(199);
-  expect(recent.read().v4).toEqual(["192.0.2.1"]);
-  await clock.advance(1);
-  expect(recent.read().v4).toEqual(["192.0.2.1", "192.0.2.2"]);
-});
-
-test("a reading is used for a second at most, however long it took", async () => {
+test("a reading is used for a second", async () => {
   const { clock, present, recent } = await start(60_000);
   recent.read().v4;
   present.v4.length = 0;
@@ -147,15 +137,6 @@ test("a reading that failed is not used, unless there is no other, and is not ke
   tool.fails = false;
   present.v4 = ["192.0.2.3"];
   expect(recent.read().v4).toEqual(["192.0.2.3"]);
-});
-
-test("readings take at most a twentieth of the time, however often addresses are needed", async () => {
-  const { clock, recent, spentMs } = await start(10);
-  for (let at = 0; at < 10_000; at++) {
-    recent.read().v4;
-    await clock.advance(1);
-  }
-  expect(spentMs()).toBeLessThanOrEqual((clock.nowMs() + spentMs()) / 20);
 });
 
 test("the families are read separately, and only when they are accessed", async () => {

@@ -149,11 +149,8 @@ export function parseIfInet6(text: string): readonly LinkAddress[] | undefined {
   });
 }
 
-/** Time for which a reading is used, as a multiple of the time that it took. */
-const validityFactor = 20;
-
-/** The longest time for which a reading is used. A process that was stopped meanwhile measures minutes. */
-const mostValidMs = 1_000;
+/** Time for which a reading is used. */
+const validMs = 1_000;
 
 /** Options of {@link RecentAddresses}. */
 interface RecentAddressesOptions {
@@ -167,11 +164,10 @@ interface RecentAddressesOptions {
  * The node's own addresses, as of the last reading.
  *
  * The cost of `readLocalAddresses` grows with the addresses of Services on an interface: with 10 000 of them it takes
- * longer than a sync of one Service. So a sync of a few Services uses the last reading for 20 times as long as that reading took, but for a second at
- * most: readings of less than 50 ms take at most a twentieth of a CPU. A reading that failed is not used; the one
- * before it is, if there is one, and the next access reads again. `RuleSets` calls `forget` before each check, and
- * before each sync except those of given Services; such a sync uses the last reading, also if `FamilyRules` makes it a
- * full one. So a new address is used after the next check at the latest, as on a node without changes.
+ * longer than a sync of one Service. So a sync of a few Services uses the last reading for a second. A reading that
+ * failed is not used; the one before it is, if there is one, and the next access reads again. `RuleSets` calls `forget`
+ * before each check, and before each sync except those of given Services; such a sync uses the last reading, also if
+ * `FamilyRules` makes it a full one. So a new address is used after the next check at the latest.
  *
  * *Bound:* the node's own addresses.
  */
@@ -205,18 +201,15 @@ export class RecentAddresses {
 
   #ofFamily(family: Family): readonly string[] {
     const { read = readLocalAddresses, nowMs = realClock.nowMs } = this.#options;
-    const startMs = nowMs();
     const last = this.#readings.get(family);
-    if (last !== undefined && startMs < last.untilMs) return last.addresses;
+    if (last !== undefined && nowMs() < last.untilMs) return last.addresses;
     let hasFailed = false;
     const onFailure = () => {
       hasFailed = true;
     };
     const addresses = read(onFailure)[family];
     if (hasFailed) return last?.addresses ?? addresses;
-    const endMs = nowMs();
-    const validMs = Math.min(validityFactor * (endMs - startMs), mostValidMs);
-    this.#readings.set(family, { addresses, untilMs: endMs + validMs });
+    this.#readings.set(family, { addresses, untilMs: nowMs() + validMs });
     return addresses;
   }
 }
