@@ -3,10 +3,7 @@ import { type ClientHttp2Session, type ClientHttp2Stream, connect } from "node:h
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 
-/**
- * A Watch call over plain HTTP/2, which records the order of frames. The tests of connections, deadlines and limits
- * create it, some through `WatchedServer`; separate, because all of them share it.
- */
+/** A Watch call over plain HTTP/2, which records the order of frames. */
 export class RawWatch {
   readonly session: ClientHttp2Session;
   readonly stream: ClientHttp2Stream;
