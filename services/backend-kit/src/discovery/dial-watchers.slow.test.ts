@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, createServer } from "node:net";
 import type { Transport } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
@@ -7,7 +7,7 @@ import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { readClientTls } from "@kpng/process/credential-files.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { expect, test } from "vitest";
-import { followView, watchBatches } from "../receive/follow-view.ts";
+import { type ConnectionState, followView, watchBatches } from "../receive/follow-view.ts";
 import { reset, sync } from "../testing/ops.ts";
 import { type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createReadableLog } from "../testing/steps.ts";
@@ -26,7 +26,7 @@ async function firstInstance(transport: Transport): Promise<string> {
   }
 }
 
-test("after a loss the next stream goes to the other watcher, and past one that is gone", async () => {
+test("after a loss the next stream goes to the other watcher, and after another loss to the first again", async () => {
   const stop = new AbortController();
   const first = await play("first");
   await using second = await play("second");
@@ -34,14 +34,20 @@ test("after a loss the next stream goes to the other watcher, and past one that 
   // This value keeps the order of the list.
   const transport = dialWatchers({ api: `${first.address},${second.address}`, log, random: () => 0.99 });
   const seen: string[] = [];
-  const wait = async (): Promise<void> => undefined;
-  for await (const { instance } of followView({ transport, nodeName: "n", log, wait }, stop.signal)) {
+  const reasons: string[] = [];
+  const wait = async (): Promise<void> => {
+    if (reasons.length >= 3) stop.abort();
+  };
+  const onConnection = (state: ConnectionState): void => {
+    if (state.kind === "lost") reasons.push(state.reason);
+  };
+  for await (const { instance } of followView({ transport, nodeName: "n", log, wait, onConnection }, stop.signal)) {
     seen.push(instance);
     if (instance === "first") await first[Symbol.asyncDispose]();
-    else if (seen.length < 3) second.breakConnections();
-    else stop.abort();
+    else second.breakConnections();
   }
   expect(seen).toEqual(["first", "second", "second"]);
+  expect(reasons.length).toBe(3);
 });
 
 test("two streams in a row go to different watchers", async () => {
@@ -103,6 +109,21 @@ test("the certificate is checked against the name, not against its resolved addr
     server.close();
     files.remove();
   }
+});
+
+test("if a watcher does not accept a connection, the next one is tried", async () => {
+  await using watcher = await play("alive");
+  const dead = createServer();
+  await new Promise<void>((resolve) => dead.listen(0, "127.0.0.1", resolve));
+  const { port } = dead.address() as AddressInfo;
+  await new Promise((resolve) => dead.close(resolve));
+  const { log } = createReadableLog();
+  const transport = dialWatchers({ api: `127.0.0.1:${port},${watcher.address}`, log });
+  for (let count = 0; count < 4; count++) expect(await firstInstance(transport)).toBe("alive");
+  await watcher[Symbol.asyncDispose]();
+  const error = await firstInstance(transport).catch(({ message }) => message);
+  expect(error).toContain(`watcher 127.0.0.1:${port}: `);
+  expect(error).toContain(`watcher ${watcher.address}: `);
 });
 
 test("a watcher that asks its nodes to move may be chosen again for the next stream", async () => {

@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { connect } from "node:net";
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { getOrMake } from "@kpng/model/collections.ts";
@@ -5,7 +7,7 @@ import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts
 import { type ApiAddress, checkSecrecy, type DialOptions, dial } from "@kpng/process/connection/dial.ts";
 import { pushbackOf, retryLaterError, staleHeader } from "@kpng/process/connection/reconnect.ts";
 import type { ReadTls, ReadToken, TlsFiles } from "@kpng/process/credential-files.ts";
-import type { Log } from "@kpng/process/log.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import {
   parseApis,
@@ -37,12 +39,16 @@ export interface DialWatchersOptions {
   readonly random?: (() => number) | undefined;
 }
 
+/** Time that one of several watchers has to accept a connection, in milliseconds. */
+const connectLimitMs = 5_000;
+
 /** Time that one of several watchers has to send its first message, in milliseconds. */
 const answerLimitMs = 30_000;
 
 /**
  * Returns a transport to one of several watchers, chosen for each stream: a different one than for the previous stream,
- * or any of them if the previous one asked the node to move. Names are resolved for each stream, and keep their addresses while they cannot be resolved. If a
+ * or any of them if the previous one asked the node to move. If an address does not accept a connection, the next one
+ * is tried at once. Names are resolved for each stream, and keep their addresses while they cannot be resolved. If a
  * watcher says that it is stale, its stream ends as soon as another watcher is not stale, and the next stream goes
  * there. Unary calls go to the watcher of the last stream.
  *
@@ -55,8 +61,8 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
   const transports = new Map<string, Transport>();
   const transportOf = (address: WatcherAddress): Transport =>
     getOrMake(transports, address.key, () => dialAddress(address, options));
-  const find = async () => {
-    const { address, keys } = await finder.next();
+  const find = async (signal: AbortSignal | undefined) => {
+    const { address, keys } = await finder.next(signal ?? new AbortController().signal);
     for (const key of transports.keys()) if (!keys.has(key)) transports.delete(key);
     return { address, transport: transportOf(address), isOnlyOne: keys.size === 1 };
   };
@@ -75,10 +81,10 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
   let current: Transport | undefined;
   return {
     async unary(method, signal, ...rest) {
-      return (current ?? (await find()).transport).unary(method, signal, ...rest);
+      return (current ?? (await find(signal)).transport).unary(method, signal, ...rest);
     },
     async stream(method, signal, ...rest) {
-      const { address, transport, isOnlyOne } = await find();
+      const { address, transport, isOnlyOne } = await find(signal);
       current = transport;
       log.debug("opening stream to watcher", { address: address.key });
       const limit = new AnswerLimit(isOnlyOne ? undefined : (options.answerLimitMs ?? answerLimitMs), address.key);
@@ -144,16 +150,37 @@ class WatcherFinder {
   }
 
   /** Returns the address for the next stream, and the keys of all addresses. */
-  async next(): Promise<{ readonly address: WatcherAddress; readonly keys: ReadonlySet<string> }> {
+  async next(signal: AbortSignal): Promise<{ readonly address: WatcherAddress; readonly keys: ReadonlySet<string> }> {
     const { resolve = resolveHost, log } = this.#options;
     const { addresses, addressesByHost, failures } = await resolveApis(this.#apis, this.#addressesByHost, resolve);
     this.#addresses = addresses;
     this.#addressesByHost = new Map([...this.#addressesByHost, ...addressesByHost]);
     if (failures.length > 0 && addresses.length > 0)
       log.debug("name not resolved: using its last addresses", { failures });
-    const address = this.#rotation.next(addresses);
-    if (address === undefined) throw asConnectError(new Error(`no watcher address: ${failures.join("; ")}`));
-    return { address, keys: new Set(addresses.map(({ key }) => key)) };
+    return {
+      address: await this.#reachable(addresses, failures, signal),
+      keys: new Set(addresses.map(({ key }) => key)),
+    };
+  }
+
+  /** Returns the next address that accepts connections; each is tried once. */
+  async #reachable(addresses: readonly WatcherAddress[], failures: readonly string[], signal: AbortSignal) {
+    const reasons: string[] = [...failures];
+    for (let tries = 0; tries < Math.max(1, addresses.length); tries++) {
+      const address = this.#rotation.next(addresses);
+      if (address === undefined) {
+        throw asConnectError(new Error(`no watcher address: ${reasons.join("; ")}`));
+      }
+      if (addresses.length === 1) return address;
+      try {
+        await checkReachable(address, connectLimitMs, signal);
+        return address;
+      } catch (cause) {
+        reasons.push(`watcher ${address.key}: ${reasonOf(cause)}`);
+        if (signal.aborted) break;
+      }
+    }
+    throw asConnectError(new Error(reasons.join("; ")));
   }
 
   /** Addresses of all watchers, as resolved for the last stream. */
@@ -192,6 +219,23 @@ function dialAddress(
   const named = (): TlsFiles & { readonly servername?: string } =>
     serverName === undefined ? { ...tls?.() } : { ...tls?.(), servername: serverName };
   return dial({ api: `https://${key}`, tls: named, token, maxMessageBytes });
+}
+
+/**
+ * Rejects if an address does not accept a connection within `limitMs`. A machine without power does not answer at all,
+ * and the kernel alone would try for two minutes.
+ */
+async function checkReachable({ address }: WatcherAddress, limitMs: number, signal: AbortSignal): Promise<void> {
+  const limit = AbortSignal.timeout(limitMs);
+  const target = address.kind === "unix" ? { path: address.path } : { host: address.host, port: address.port };
+  const socket = connect({ ...target, signal: AbortSignal.any([signal, limit]) });
+  try {
+    await once(socket, "connect");
+  } catch (error) {
+    throw limit.aborted ? new Error(`no answer within ${limitMs} ms`) : error;
+  } finally {
+    socket.destroy();
+  }
 }
 
 /**

@@ -6,12 +6,12 @@ import { dialHttp2, encodeRequest, RawWatch } from "../testing/raw-watch.ts";
 import { serveStore } from "../testing/serve-store.ts";
 
 test.each([
-  { what: "are incomplete", before: 0, message: Buffer.concat([Buffer.of(0, 0, 0, 0xea, 0x60), Buffer.alloc(30_000)]) },
+  { what: "are incomplete", before: 0, message: Buffer.concat([Buffer.of(0, 0, 0, 0x3e, 0x80), Buffer.alloc(15_000)]) },
   {
     what: "come faster than they are read",
     // More than a stream may send at once: the next request waits for a second.
     before: 120,
-    message: encodeRequest({ LastFailure: { Error: "e".repeat(30_000) } }),
+    message: encodeRequest({ LastFailure: { Error: "e".repeat(15_000) } }),
   },
 ])(
   "the connection that holds most of the memory for requests ends when requests $what",
@@ -27,7 +27,7 @@ test.each([
     const good = new RawWatch(dialHttp2(server.address));
     await good.received(40);
     const session = dialHttp2(server.address);
-    for (let stream = 0; stream < 20; stream += 1) {
+    for (let stream = 0; stream < 40; stream += 1) {
       const hostile = new RawWatch(session);
       await hostile.received(40);
       for (let count = 0; count < before; count += 1) hostile.ask({ Ack: { Failed: 1n } });
@@ -50,9 +50,9 @@ test.each([
 test("requests count with the memory of their buffers, which are larger than what has arrived", {
   timeout: 60_000,
 }, async () => {
-  const server = await serveStore(new Store(), { drainMs: 0, maxRequestBytes: 480 * 1_024 });
+  const server = await serveStore(new Store(), { drainMs: 0, maxRequestBytes: 240 * 1_024 });
   const session = dialHttp2(server.address).setMaxListeners(100);
-  const start = Buffer.concat([Buffer.of(0, 0, 0, 0xea, 0x60), Buffer.alloc(15_000)]);
+  const start = Buffer.concat([Buffer.of(0, 0, 0, 0x3e, 0x80), Buffer.alloc(7_500)]);
   const watches = Array.from({ length: 20 }, () => new RawWatch(session));
   await Promise.all(watches.map(({ stream }) => new Promise((resolve) => stream.write(start, resolve))));
   // The rest does not fit into the buffer of the first part; the next buffer has twice the size.

@@ -68,8 +68,7 @@ const maxRepeatedBytes = 1_024;
 
 /**
  * Requests that a stream may send at once, and per second after that, unless they repeat the first one. Our nodes send
- * an acknowledgement every 100 ms at most (see `ackIntervalFor`), a traffic report every 2 s, and a request for every 16
- * batches.
+ * an acknowledgement every 100 ms at most (see `ackIntervalFor`), and a request for every 16 batches.
  */
 const [burst, perSecond] = [100, 20];
 
@@ -88,7 +87,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
   readonly #peer: string;
   readonly #stream: ServerHttp2Stream;
   readonly #watch: WatchStream<MessageShape<M>>;
-  readonly #messages = new MessageSplitter(maxRequestBytes);
+  #messages = new MessageSplitter(maxRequestBytes);
   readonly #rate = new Rate(burst, perSecond);
   /** KPNG's clients repeat the same request for each batch. Equal bytes give the same object, which the stream recognizes. */
   #first: { readonly bytes: Uint8Array; readonly request: MessageShape<M> } | undefined;
@@ -237,6 +236,8 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
 
   #forget(): void {
     this.#isOver = true;
+    // Frees what has arrived: a client may leave its half of the stream open.
+    this.#messages = new MessageSplitter(maxRequestBytes);
     clearTimeout(this.#resting);
     this.#call.leave.removeEventListener("abort", this.#onLeave);
   }
