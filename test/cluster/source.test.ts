@@ -32,6 +32,7 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
     const { api, kubeconfig } = cluster();
     const source = start({ kubeconfig: kubeconfig("admin") });
     await source.untilReady();
+    await source.until("the ranges of cluster IPs", (sink) => sink.store.snapshot.serviceCIDRs.length > 0);
     const { revision } = source.sink.store.snapshot;
     const [service, node] = ["/api/v1/namespaces/default/services/kubernetes", "/api/v1/nodes/node-1"];
     await api.patch(service, { metadata: { annotations: { "a/b": "c" } } });
