@@ -51,29 +51,70 @@ export function wholeView(
 /** The sections of a view in KPNG's order. */
 const plainSections = [serviceSection, podSection, anonymousSection];
 
-/** The chunks in KPNG's order, with the node's own items in their place. */
+/** The chunks in KPNG's order, with the node's own items in their place. *Cost:* a copy of the chunks with own items. */
 function* plainFrames(
   snapshot: Snapshot,
   { viewClass, node }: ViewTarget,
   overlays: readonly Overlay[],
 ): Iterable<Frame> {
+  const chunks = serviceChunks(snapshot);
+  const own = new Map<number, { readonly index: number; readonly items: readonly Item[] }[]>();
   // `overlaysOf` has the same order.
-  const own = new Map([...ownServices(snapshot, node.name)].map((key, at) => [key, overlays[at]]));
+  for (const [at, key] of [...ownServices(snapshot, node.name)].entries()) {
+    const number = chunkIndexOf(chunks, key);
+    const index = chunks[number]?.services.findIndex((service) => service.key === key) ?? -1;
+    const overlay = overlays[at];
+    if (index < 0 || overlay === undefined) continue;
+    getOrMake(own, number, () => []).push({ index, items: itemsWith(overlay) });
+  }
+  for (const edits of own.values()) edits.sort((a, b) => a.index - b.index);
   for (const section of plainSections) {
-    for (const chunk of serviceChunks(snapshot)) {
-      if (!chunk.plain.has(chunkClass(chunk, viewClass))) yield* encodeChunk(chunk, viewClass);
-      const hasOwn = chunk.services.some(({ key }) => own.has(key));
-      const bytes = hasOwn
-        ? sectionBytes(chunkItems(chunk, viewClass, own), section)
-        : plainChunk(chunk, viewClass).get(section);
-      if (bytes !== undefined && bytes.length > 0) yield bytes;
+    for (const [number, chunk] of chunks.entries()) {
+      const key = `${section} ${chunkClass(chunk, viewClass)}`;
+      if (!chunk.plain.has(key)) yield* encodeChunk(chunk, viewClass);
+      const { bytes, ends } = getOrMake(chunk.plain, key, () => plainSection(chunk, section, viewClass));
+      const slices: Frame[] = [];
+      let from = 0;
+      for (const { index, items } of own.get(number) ?? []) {
+        slices.push(bytes.subarray(from, ends[index - 1] ?? 0), ...framesIn(items, section));
+        from = ends[index] ?? 0;
+      }
+      const frame = from === 0 && slices.length === 0 ? bytes : Buffer.concat([...slices, bytes.subarray(from)]);
+      if (frame.length > 0) yield frame;
     }
   }
 }
 
-function sectionBytes(items: readonly Item[], section: number): Frame {
-  const sorted = items.filter((item) => item.section === section).sort((a, b) => compareText(a.path, b.path));
-  return Buffer.concat(sorted.map(({ frame }) => frame));
+/** The puts of one section of a chunk, for subscribers that take no batches. */
+interface PlainSection {
+  readonly bytes: Frame;
+  /** The offset in `bytes` at which each Service ends. */
+  readonly ends: readonly number[];
+}
+
+function plainSection(chunk: ServiceChunk, section: number, viewClass: ViewClass): PlainSection {
+  const frames: Frame[] = [];
+  let length = 0;
+  const ends = chunk.services.map(({ state }) => {
+    for (const frame of framesIn(itemsOf(state, viewClass), section)) {
+      frames.push(frame);
+      length += frame.length;
+    }
+    return length;
+  });
+  return { bytes: Buffer.concat(frames, length), ends };
+}
+
+function framesIn(items: readonly Item[], section: number): Frame[] {
+  return items.filter((item) => item.section === section).map(({ frame }) => frame);
+}
+
+/** Returns the items of a Service as one node receives them, in order of their paths. */
+function itemsWith({ shared, removed, added }: Overlay): readonly Item[] {
+  if (removed.length + added.length === 0) return shared.items;
+  const gone = new Set(removed.map(({ path }) => path));
+  const kept = shared.items.filter(({ path }) => !gone.has(path));
+  return [...kept, ...added].sort((a, b) => compareText(a.path, b.path));
 }
 
 /** The chunks of the class, compressed. */
@@ -104,8 +145,8 @@ interface ServiceChunk {
   readonly services: readonly ChunkService[];
   /** The zones that hints of its Services name. */
   readonly hintedZones: ReadonlySet<string>;
-  /** Puts by section, by class. */
-  readonly plain: Map<string, ReadonlyMap<number, Frame>>;
+  /** By section and class. */
+  readonly plain: Map<string, PlainSection>;
   /** By class. */
   readonly packed: Map<string, readonly Frame[]>;
 }
@@ -166,34 +207,15 @@ function encodeChunk({ services }: ServiceChunk, viewClass: ViewClass): Iterable
   );
 }
 
-/** Puts of a chunk by section, for subscribers that take no batches. */
-function plainChunk(chunk: ServiceChunk, viewClass: ViewClass): ReadonlyMap<number, Frame> {
-  return getOrMake(chunk.plain, chunkClass(chunk, viewClass), () => {
-    const items = chunkItems(chunk, viewClass);
-    return new Map(plainSections.map((section) => [section, sectionBytes(items, section)]));
-  });
-}
-
 /** All puts of a chunk, as compressed batches. */
 function packedChunk(chunk: ServiceChunk, viewClass: ViewClass): readonly Frame[] {
   return getOrMake(chunk.packed, chunkClass(chunk, viewClass), () =>
-    packFrames(chunkItems(chunk, viewClass).map(({ frame }) => frame)),
+    packFrames(chunk.services.flatMap(({ state }) => itemsOf(state, viewClass).map(({ frame }) => frame))),
   );
 }
 
-/** Returns the items of the class, or those of a node with overlays by Service. */
-function chunkItems(
-  { services }: ServiceChunk,
-  viewClass: ViewClass,
-  own: ReadonlyMap<string, Overlay | undefined> = new Map(),
-): Item[] {
-  return services.flatMap(({ key, state }) => {
-    if (state.service.proxyName !== viewClass.proxyName) return [];
-    const { items } = state.sharedItems(viewClass);
-    const { removed = [], added = [] } = own.get(key) ?? {};
-    const gone = new Set(removed.map(({ path }) => path));
-    return [...items.filter(({ path }) => !gone.has(path)), ...added];
-  });
+function itemsOf(state: ServiceState, viewClass: ViewClass): readonly Item[] {
+  return state.service.proxyName === viewClass.proxyName ? state.sharedItems(viewClass).items : [];
 }
 
 /** Returns the key of a class in the caches of a chunk. All zones that no hint names share what is encoded. */
