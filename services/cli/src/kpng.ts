@@ -67,15 +67,8 @@ const entries: readonly Entry[] = [
   query("Ask:", "top", "live view of nodes that are not up to date, and of changes"),
   query("Debug:", "analyze", "find what is probably wrong, and what to do about it"),
   query("Debug:", "trace", "show how long changes took to reach the nodes"),
-  {
-    ...{ group: "Debug:", name: "diff", description: "compare this node's rules with those that its view requires" },
-    load: async () => {
-      const { makeDiff } = await import("./commands/local.ts");
-      return (signal, backends) => makeDiff(backends, signal);
-    },
-  },
   query("Debug:", "record", "record the state of a watcher and its changes, for kpng replay"),
-  query("Debug:", "bug-report", "collect a recording, statuses, metrics and logs in one archive"),
+  query("Debug:", "bug-report", "record a watcher with all its nodes, findings and versions"),
   {
     ...{
       group: "Administer:",

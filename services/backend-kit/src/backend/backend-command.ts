@@ -67,8 +67,6 @@ export interface BackendCommand {
   readonly examples: string;
   /** For a service proxy: kube-proxy's name of the mode, as `/proxyMode` answers, e.g. "iptables". */
   readonly proxyMode?: string | undefined;
-  /** True if the backend has an option `--diff`, which prints the differences between installed and desired rules. */
-  readonly canDiff?: boolean | undefined;
   /**
    * Returns true if the exit status of a run with these options is a result, as for `--diff`: the task sets
    * process.exitCode to 0 or 1, and any failure is 2. Default: false.

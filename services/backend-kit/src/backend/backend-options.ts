@@ -26,7 +26,7 @@ export const maxMessageOption: OptionSpec = {
 
 /**
  * Options of the connection to the watcher, for programs that connect to it over the network: `kpng-NAME` by
- * {@link backendOptions}, `kpng local` and `kpng diff` directly.
+ * {@link backendOptions}, `kpng local` directly.
  *
  * The options of this file are in groups, because `kpng … to-local` has a watcher in its own process and needs only
  * `followOptions`.

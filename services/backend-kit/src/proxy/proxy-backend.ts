@@ -22,7 +22,7 @@ import { serveTask } from "./serve-task.ts";
  * (`--cleanup`) them. Everything that service proxies share is in this folder; a backend only describes its rules.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
-  const { name, aliases, description, examples, proxyMode, canDiff = true } = spec;
+  const { name, aliases, description, examples, proxyMode } = spec;
   return {
     name,
     aliases,
@@ -30,7 +30,6 @@ export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>)
     examples,
     proxyMode,
     options: proxyOptions(spec),
-    canDiff,
     isQuestion: (options) => options.diff === true,
     keepsState: (options) => selectedRuns(spec, options).length === 0,
     makeTask: (options, context) => makeTask(spec, options, context),

@@ -30,7 +30,7 @@ const builtIn: readonly BuiltInBackend[] = [
  * none. Without `words`, loads all.
  */
 export async function loadBackends(words?: readonly string[]): Promise<readonly BackendCommand[]> {
-  const groups = ["local", "to-local", "diff"];
+  const groups = ["local", "to-local"];
   if (words !== undefined && !words.some((word) => groups.includes(word))) return [];
   const named = builtIn.filter((one) => one.words.some((word) => words?.includes(word)));
   return Promise.all((named.length === 0 ? builtIn : named).map(({ load }) => load()));

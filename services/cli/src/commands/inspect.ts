@@ -3,9 +3,8 @@ import { addOptions, type OptionSpec, parseProxyName } from "@kpng/process/optio
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { dialRemote, remoteOptions } from "../context/command-context.ts";
-import { bugReportCommand } from "../inspect/bug-report.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
-import { type InspectCommand, progressTransport, withPlainErrors, withRequestErrors } from "../inspect/client.ts";
+import { type InspectCommand, withPlainErrors, withRequestErrors } from "../inspect/client.ts";
 import { describeEndpointCommand, endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { makeAnalyze } from "../inspect/findings.ts";
@@ -16,16 +15,15 @@ import {
   rulesCommand,
   subscribersCommand,
 } from "../inspect/nodes.ts";
-import { recordCommand } from "../inspect/record.ts";
+import { bugReportCommand, recordCommand } from "../inspect/record.ts";
 import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
-import { statusCommand } from "../inspect/status.ts";
-import { topCommand } from "../inspect/top.ts";
+import { statusCommand, topCommand } from "../inspect/status.ts";
 
 /** `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: query a remote watcher or a backend. */
 export function makeInspect(name: string, signal: AbortSignal): Command {
   const withTransport: WithTransport = async (options, work) => {
     const api = String(options.api ?? "");
-    const transport = progressTransport(dialRemote(options), api);
+    const transport = dialRemote(options);
     await withRequestErrors(api, signal, () => work(transport));
   };
   const make = (command: InspectCommand, path = ""): Command => {

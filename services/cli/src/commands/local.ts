@@ -7,7 +7,6 @@ import { answersByExitCode } from "@kpng/process/run/run-process.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { Command } from "commander";
 import { type Options, readApiClient, withContext } from "../context/command-context.ts";
-import { withPlainErrors } from "../inspect/client.ts";
 
 /**
  * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the state of the cluster;
@@ -48,46 +47,10 @@ function aliasesOf({ aliases = [] }: BackendCommand): string[] {
 }
 
 /** Runs a backend with the parsed values of its own options and of the common ones. */
-export async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
+async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
   const client = readApiClient(options);
   await withContext(options, `kpng-${backend.name}`, async (context) => {
     const { main, beside } = prepareBackend(backend, options, { ...context, ...client });
     await runWithMain(main, beside, signal);
   });
-}
-
-/**
- * `kpng diff NAME`: compares the installed rules with the desired ones, for the backends that support it. It runs the
- * backend as `kpng local` does, with options under which it compares once and exits.
- */
-export function makeDiff(backends: readonly BackendCommand[], signal: AbortSignal): Command {
-  const diff = new Command("diff").addHelpText(
-    "after",
-    `
-Examples:
-  kpng diff iptables --node-name n1
-  kpng diff iptables --api watcher.kube-system:12090 --node-name n1 -o yaml
-
-The exit code is 0 if nothing differs, 1 if something differs, and 2 if the comparison failed: standard error has the reason.
-`,
-  );
-  for (const backend of backends.filter(({ canDiff }) => canDiff === true)) {
-    const command = addOptions(new Command(backend.name), [
-      ...connectionOptions,
-      ...clientOptions("the connection to the watcher"),
-      ...backend.options,
-      ...followOptions,
-      ...statusServerOptions,
-      logLevelOption,
-    ])
-      .description(`compare the rules of kpng-${backend.name}, like kpng-${backend.name} --diff`)
-      .action((_options: Options, self: Command) => {
-        // A person reads the answer: the error follows in plain text, so the log adds nothing.
-        const isDefault = self.getOptionValueSource("logLevel") === "default";
-        const options = { ...self.optsWithGlobals(), diff: true, ...(isDefault ? { logLevel: "off" } : {}) };
-        return withPlainErrors(() => runLocalBackend(backend, options, signal));
-      });
-    diff.addCommand(answersByExitCode(command, () => true));
-  }
-  return diff;
 }

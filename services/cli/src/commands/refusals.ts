@@ -17,7 +17,7 @@ const refusals: readonly Refusal[] = [
   {
     words: ["logs"],
     reason: "kpng does not read the logs of pods",
-    instead: "`kubectl logs -n kube-system ds/kpng-nft`; `kpng bug-report --log FILE` adds a log to a report",
+    instead: "`kubectl logs -n kube-system ds/kpng-nft`; `kpng status` shows errors of nodes",
   },
   {
     words: ["exec", "attach", "debug", "port-forward"],

@@ -17,7 +17,7 @@ import { traceRevisions } from "@kpng/watcher/trace/traces.ts";
 import { Command } from "commander";
 import { type Options, withContext } from "../context/command-context.ts";
 import { changesCommand } from "../inspect/changes.ts";
-import { type InspectCommand, showProgress, withRequestErrors } from "../inspect/client.ts";
+import { type InspectCommand, withRequestErrors } from "../inspect/client.ts";
 import { describeEndpointCommand, endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { makeAnalyze } from "../inspect/findings.ts";
@@ -140,8 +140,7 @@ const serverTimeoutOption: OptionSpec = {
 async function hasState(store: Store, health: Health, limitMs: number, signal: AbortSignal): Promise<boolean> {
   const timeout = new AbortController();
   const timer = limitMs === 0 ? undefined : setTimeout(() => timeout.abort(), limitMs);
-  const hideProgress = showProgress(() => `waiting for ${health.waitingReasons("source/").join("; ") || "the source"}`);
-  const snapshot = await store.next(0, AbortSignal.any([signal, timeout.signal])).finally(hideProgress);
+  const snapshot = await store.next(0, AbortSignal.any([signal, timeout.signal]));
   clearTimeout(timer);
   if (snapshot !== undefined) return true;
   if (signal.aborted) return false;

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { durationFromMs, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type Change, ChangeSchema, ObjectKind } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { expect, test } from "vitest";
-import { formatWaterfall } from "./changes.ts";
+import { formatTrace } from "./changes.ts";
 
 const storedMs = Date.UTC(2026, 0, 2, 3, 4, 5, 60);
 
@@ -42,18 +42,18 @@ const change: Change = create(ChangeSchema, {
   failures: [{ node: "n3", error: "nft failed" }],
 });
 
-test("the bar of a stage begins where the previous stage ended; the trigger has no bar", () => {
-  expect(formatWaterfall(change)).toBe(
+test("a change has its stages, of all nodes and of the slowest, and its failures", () => {
+  expect(formatTrace(change)).toBe(
     [
       "revision 42  03:04:05.060  endpoints default/web  from kube  sent 3, applied 2, failed 1",
-      "  STAGE     MEDIAN   P99    SLOWEST   n2",
+      "  STAGE     MEDIAN   P99    n2",
       "  trigger   2.05s    -      2.05s",
-      "  store     10ms     -      10ms      █████",
-      "  send      10ms     10ms   10ms      ·····█████",
-      "  transit   20ms     20ms   20ms      ··········██████████",
-      "  wait      5ms      5ms    10ms      ····················█████",
-      "  render    5ms      5ms    10ms      ·························█████",
-      "  commit    30ms     30ms   20ms      ······························██████████",
+      "  store     10ms     -      10ms",
+      "  send      10ms     10ms   10ms",
+      "  transit   20ms     20ms   20ms",
+      "  wait      5ms      5ms    10ms",
+      "  render    5ms      5ms    10ms",
+      "  commit    30ms     30ms   20ms",
       "  total     70ms     70ms   70ms",
       "  failed on n3: nft failed",
       "",
@@ -63,7 +63,7 @@ test("the bar of a stage begins where the previous stage ended; the trigger has 
 
 test("a change that no node has applied is one line", () => {
   const young = create(ChangeSchema, { revision: 7n, storedAt: timestampFromMs(storedMs), toldCount: 2 });
-  expect(formatWaterfall(young)).toBe(
+  expect(formatTrace(young)).toBe(
     "revision 7  03:04:05.060  service CIDRs, or the end of an initial list  sent 2, applied 0\n",
   );
 });

@@ -1,15 +1,11 @@
-import { fromJson } from "@bufbuild/protobuf";
+import { type Duration, durationFromMs, type Timestamp } from "@bufbuild/protobuf/wkt";
 import {
   type Change,
-  type ChangedObject,
   ChangeSchema,
   type Distribution,
-  ObjectKind,
   ObjectKindSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
-import { parseNonEmptyText } from "@kpng/process/options.ts";
-import { readRecording } from "@kpng/watcher/source/replay/recording.ts";
-import { type InspectClient, type InspectCommand, inspectClient } from "./client.ts";
+import { type InspectCommand, inspectClient } from "./client.ts";
 import {
   allNamespacesOption,
   limitOption,
@@ -24,18 +20,18 @@ import {
 } from "./list.ts";
 import { isTable, outputOptions, printMessages, readOutputOptions } from "./print/output.ts";
 import {
-  durationMs,
+  type Column,
   formatAge,
   formatClock,
   formatCount,
   formatDuration,
   formatEnum,
-  formatMs,
   formatTable,
   oneLine,
   type TableSpec,
   timestampMs,
 } from "./print/text.ts";
+
 /** Columns for changes of the cluster, with how many nodes applied each. */
 export const changeTable: TableSpec<typeof ChangeSchema> = {
   schema: ChangeSchema,
@@ -102,26 +98,13 @@ Examples:
   }),
 };
 
-/**
- * `kpng trace`: prints how changes reached the nodes, and the duration of each stage. The changes come from a watcher
- * or, with `--recording`, from a file of `kpng record`.
- */
+/** `kpng trace`: prints how the latest changes reached the nodes, and the duration of each stage. */
 export const traceCommand: InspectCommand = {
   name: "trace",
   description: "how long the latest changes took to reach the nodes, stage by stage",
   argument: "[service]",
   parseArgument: parseServiceName,
-  options: [
-    namespaceOption,
-    { ...limitOption, default: 3 },
-    { flags: "-w, --watch", description: "print further changes when their last node has applied them" },
-    {
-      flags: "--recording <file>",
-      description: "read the changes from a recording of kpng record, not from a watcher",
-      parse: parseNonEmptyText,
-    },
-    ...outputOptions,
-  ],
+  options: [namespaceOption, { ...limitOption, default: 3 }, ...outputOptions],
   examples: `
 Stages:
   trigger  from the cause of the change until the watcher received it (whole seconds)
@@ -135,93 +118,25 @@ Stages:
 Examples:
   COMMAND default/web
   COMMAND web -n default --limit 10
-  COMMAND --watch
 `,
-  run: async (transport, [argument], options, signal) => {
-    const client = inspectClient(transport);
+  run: async (transport, [argument], options) => {
     const output = await readOutputOptions(options);
     const { namespace, name: service } = splitName(argument, options);
-    const filter = { namespace, service };
-    const print = (change: Change): void => {
-      if (isTable(output)) output.write(`${formatWaterfall(change, output.hasHeaders)}\n`);
-      else printMessages(ChangeSchema, [change], output);
-    };
-    if (options.watch === true && options.recording === undefined) {
-      await watchApplied(client, filter, print, signal);
-      return;
-    }
-    const limit = Number(options.limit);
-    const changes =
-      options.recording === undefined
-        ? (await client.listChanges({ ...filter, pageSize: limit })).changes
-        : recordedChanges(String(options.recording), filter).slice(0, limit);
+    const request = { namespace, service, pageSize: Number(options.limit) };
+    const { changes } = await inspectClient(transport).listChanges(request);
     const shown = changes.filter(({ isFirstList }) => !isFirstList).reverse();
-    if (isTable(output)) shown.forEach(print);
-    else printMessages(ChangeSchema, shown, output);
+    if (!isTable(output)) printMessages(ChangeSchema, shown, output);
+    else for (const change of shown) output.write(`${formatTrace(change)}\n`);
     if (shown.length === 0) warnEmpty("change");
   },
 };
 
-interface ChangeFilter {
-  readonly namespace: string;
-  readonly service: string;
-}
-
-/** Passes each change from now on to `print` when its last node has applied it. */
-async function watchApplied(
-  client: InspectClient,
-  filter: ChangeFilter,
-  print: (change: Change) => void,
-  signal: AbortSignal,
-): Promise<void> {
-  let isOld = true;
-  const finished = new Set<bigint>();
-  for await (const { changes, isComplete } of client.watchChanges(filter, { signal })) {
-    for (const change of changes) {
-      const { revision } = change;
-      if (!isOld && isPending(change)) {
-        finished.delete(revision);
-        continue;
-      }
-      if (!isOld && !finished.has(revision)) print(change);
-      finished.add(revision);
-    }
-    isOld &&= !isComplete;
-    // The watcher remembers as many.
-    for (const revision of finished) if (finished.size > 1_000) finished.delete(revision);
-  }
-}
-
-/** Reads the changes of a recording, newest first. Errors: BAD_INPUT if it is invalid. */
-function recordedChanges(path: string, filter: ChangeFilter): readonly Change[] {
-  const lines = readRecording(path).filter((line) => line.kind === "rows" && line.of === "changes");
-  const rows = lines.flatMap((line) => (line.kind === "rows" ? line.rows : []));
-  return rows
-    .map((row) => fromJson(ChangeSchema, row))
-    .filter(({ objects }) => objects.some((object) => matches(object, filter)) || matchesAll(filter));
-}
-
-function matchesAll({ namespace, service }: ChangeFilter): boolean {
-  return namespace === "" && service === "";
-}
-
-function matches({ kind, key }: ChangedObject, { namespace, service }: ChangeFilter): boolean {
-  if (kind === ObjectKind.NODE) return false;
-  const [ofNamespace, name] = key.split("/");
-  return (namespace === "" || namespace === ofNamespace) && (service === "" || service === name);
-}
-
-/** True while a node that got the change has neither applied it nor disconnected. */
-function isPending({ toldCount, appliedCount, lostCount, isFirstList }: Change): boolean {
-  return isFirstList || toldCount === 0 || appliedCount + lostCount < toldCount;
-}
-
 /**
  * Formats how a change reached the nodes, one line per stage: median and 99th percentile of all nodes, and the time of
- * the slowest node, with a bar that begins where the previous stage ended.
+ * the slowest node.
  */
-export function formatWaterfall(change: Change, hasHeaders = true): string {
-  const { stages, slowest, toldCount, appliedCount, failedCount, lostCount } = change;
+export function formatTrace(change: Change): string {
+  const { slowest, toldCount, appliedCount, failedCount, lostCount } = change;
   const counts = [
     `sent ${toldCount}`,
     `applied ${appliedCount}`,
@@ -236,81 +151,41 @@ export function formatWaterfall(change: Change, hasHeaders = true): string {
     counts.join(", "),
   ].join("  ");
   const rows = stageRows(change);
-  const drawable = rows.map(({ stage, slowest: ms }) => (stage === trigger ? undefined : ms));
-  const sum = drawable.reduce<number>((total, ms) => total + (ms ?? 0), 0);
-  let startMs = 0;
-  const bars = drawable.map((ms) => {
-    if (ms === undefined || sum === 0) return "";
-    const from = Math.round((startMs / sum) * barLength);
-    startMs += ms;
-    const length = Math.max(1, Math.round((startMs / sum) * barLength) - from);
-    return `${"·".repeat(Math.min(from, barLength - 1))}${"█".repeat(length)}`;
-  });
-  const drawn = rows.map((row, index) => ({ ...row, bar: bars[index] ?? "" }));
-  if (stages?.total !== undefined) {
-    drawn.push({
-      stage: "total",
-      ...spread(stages.total),
-      slowest: slowest?.total && durationMs(slowest.total),
-      bar: "",
-    });
-  }
-  const ms = (value: number | undefined): string => (value === undefined ? "" : formatMs(value));
-  const table = formatTable(
-    [
-      { title: "STAGE", cell: ({ stage }) => stage },
-      { title: "MEDIAN", cell: ({ median }) => ms(median) },
-      { title: "P99", cell: ({ p99 }) => ms(p99) },
-      { title: "SLOWEST", cell: ({ slowest: value }) => ms(value) },
-      { title: slowest === undefined ? "" : slowest.node, cell: ({ bar }) => bar, placeholder: "" },
-    ],
-    drawn,
-    hasHeaders,
-  );
+  const columns: readonly Column<StageRow>[] = [
+    { title: "STAGE", cell: ([stage]) => stage },
+    { title: "MEDIAN", cell: ([, times]) => formatDuration(times?.p50) },
+    { title: "P99", cell: ([, times]) => formatDuration(times?.p99) },
+    { title: slowest?.node ?? "SLOWEST", cell: ([, , ofSlowest]) => formatDuration(ofSlowest) },
+  ];
   const errors = change.failures.map(({ node, error }) => `failed on ${node}: ${oneLine(error)}\n`);
-  const body = `${drawn.length === 0 ? "" : table}${errors.join("")}`;
+  const body = `${rows.length === 0 ? "" : formatTable(columns, rows)}${errors.join("")}`;
   return `${head}\n${body.replaceAll(/^(?=.)/gm, "  ")}`;
 }
 
-const barLength = 40;
-
-/** Has no bar: it is known only in whole seconds, by the clock of another machine. */
-const trigger = "trigger";
-
-interface StageRow {
-  readonly stage: string;
-  readonly median: number | undefined;
-  readonly p99: number | undefined;
-  readonly slowest: number | undefined;
-}
+type StageRow = readonly [
+  stage: string,
+  times: { readonly p50?: Duration | undefined; readonly p99?: Duration | undefined } | undefined,
+  ofSlowest: Duration | undefined,
+];
 
 function stageRows({ receivedAt, storedAt, triggeredAt, stages, slowest }: Change): readonly StageRow[] {
-  const rows: StageRow[] = [];
-  const once = (stage: string, ms: number): void => {
-    rows.push({ stage, median: ms, p99: undefined, slowest: ms });
+  // The same for all nodes.
+  const between = (stage: string, from: Timestamp | undefined, to: Timestamp | undefined): readonly StageRow[] => {
+    if (from === undefined || to === undefined) return [];
+    const duration = durationFromMs(Math.max(0, timestampMs(to) - timestampMs(from)));
+    return [[stage, { p50: duration }, duration]];
   };
-  if (triggeredAt !== undefined && receivedAt !== undefined) {
-    once(trigger, Math.max(0, timestampMs(receivedAt) - timestampMs(triggeredAt)));
-  }
-  if (receivedAt !== undefined && storedAt !== undefined) {
-    once("store", Math.max(0, timestampMs(storedAt) - timestampMs(receivedAt)));
-  }
-  if (stages === undefined) return rows;
-  const timings = slowest?.timings;
-  const nodeStages = [
-    ["send", stages.send, slowest?.send],
-    ["transit", stages.transit, slowest?.transit],
-    ["wait", stages.wait, timings?.wait],
-    ["render", stages.render, timings?.render],
-    ["commit", stages.commit, timings?.commit],
-  ] as const;
-  for (const [stage, times, ofSlowest] of nodeStages) {
-    if (times === undefined || times.count === 0) continue;
-    rows.push({ stage, ...spread(times), slowest: ofSlowest && durationMs(ofSlowest) });
-  }
-  return rows;
-}
-
-function spread({ p50, p99 }: Distribution): Pick<StageRow, "median" | "p99"> {
-  return { median: p50 && durationMs(p50), p99: p99 && durationMs(p99) };
+  const ofNodes: readonly (readonly [string, Distribution | undefined, Duration | undefined])[] = [
+    ["send", stages?.send, slowest?.send],
+    ["transit", stages?.transit, slowest?.transit],
+    ["wait", stages?.wait, slowest?.timings?.wait],
+    ["render", stages?.render, slowest?.timings?.render],
+    ["commit", stages?.commit, slowest?.timings?.commit],
+    ["total", stages?.total, slowest?.total],
+  ];
+  return [
+    ...between("trigger", triggeredAt, receivedAt),
+    ...between("store", receivedAt, storedAt),
+    ...ofNodes.filter(([, times]) => times !== undefined && times.count > 0),
+  ];
 }

@@ -9,7 +9,7 @@ import { CodedError, ProcessError } from "@kpng/process/process-error.ts";
 import { failureExitCode } from "@kpng/process/run/run-process.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { Options } from "../context/command-context.ts";
-import { formatMs, oneLine, terminalText } from "./print/text.ts";
+import { oneLine, terminalText } from "./print/text.ts";
 
 /**
  * A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`).
@@ -188,64 +188,6 @@ const hints: readonly (readonly [RegExp, string])[] = [
 /** Returns advice for a failed request, by the text of its error; undefined if there is none. */
 export function requestHint(message: string): string | undefined {
   return hints.find(([pattern]) => pattern.test(message))?.[1];
-}
-
-/** Time between two updates, in milliseconds; a shorter wait shows nothing. */
-const periodMs = 1_000;
-
-/**
- * Shows what a command waits for, and for how long, in one line of standard error that is replaced each second. Only on
- * a terminal: in a file or a pipe such lines would be noise. Call the returned function to end it and clear the line.
- */
-export function showProgress(text: () => string): () => void {
-  const { stderr } = process;
-  if (!stderr.isTTY) return () => undefined;
-  const startedAtMs = performance.now();
-  let isShown = false;
-  const timer = setInterval(() => {
-    isShown = true;
-    const line = `${oneLine(text())} (${formatMs(performance.now() - startedAtMs)})`;
-    stderr.write(`\r${line.slice(0, Math.max(20, stderr.columns - 1))}\u001b[K`);
-  }, periodMs).unref();
-  return () => {
-    clearInterval(timer);
-    if (isShown) stderr.write("\r\u001b[K");
-  };
-}
-
-/**
- * Returns a transport that shows on a terminal what a command waits for, if an answer of `server` takes longer than a
- * second: a response, or the first message of a stream.
- */
-export function progressTransport(transport: Transport, server: string): Transport {
-  const show = (method: string): (() => void) => showProgress(() => `waiting for ${server} (${method})`);
-  return {
-    unary: async (method, ...rest) => {
-      const hide = show(method.name);
-      return await transport.unary(method, ...rest).finally(hide);
-    },
-    stream: async (method, ...rest) => {
-      const hide = show(method.name);
-      try {
-        const response = await transport.stream(method, ...rest);
-        return { ...response, message: untilFirst(response.message, hide) };
-      } catch (error) {
-        hide();
-        throw error;
-      }
-    },
-  };
-}
-
-async function* untilFirst<T>(messages: AsyncIterable<T>, onFirst: () => void): AsyncIterable<T> {
-  try {
-    for await (const message of messages) {
-      onFirst();
-      yield message;
-    }
-  } finally {
-    onFirst();
-  }
 }
 
 /**

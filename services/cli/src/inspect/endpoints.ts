@@ -24,7 +24,7 @@ import {
 } from "./list.ts";
 import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
 import type { TableSpec } from "./print/text.ts";
-import { formatFields, formatProtocol, formatSection, terminalText } from "./print/text.ts";
+import { formatProtocol, formatRow, formatSection, terminalText } from "./print/text.ts";
 
 /** Columns for endpoints of EndpointSlices. */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
@@ -45,7 +45,7 @@ export const endpointTable: TableSpec<typeof EndpointSchema> = {
 };
 
 /** Formats `http=8080/TCP`; `8080/TCP` if the port has no name. */
-export function formatPorts({ ports }: Endpoint): string {
+function formatPorts({ ports }: Endpoint): string {
   return ports
     .map(({ name, port, protocol }) => {
       const number = protocol === Protocol.UNSPECIFIED ? String(port) : `${port}/${formatProtocol(protocol)}`;
@@ -55,7 +55,7 @@ export function formatPorts({ ports }: Endpoint): string {
 }
 
 /** Formats the conditions: "ready", "not ready", "terminating, serving". */
-export function formatState({ isReady, isServing, isTerminating }: Endpoint): string {
+function formatState({ isReady, isServing, isTerminating }: Endpoint): string {
   if (isReady) return isTerminating ? "ready, terminating" : "ready";
   if (isTerminating) return isServing ? "terminating, serving" : "terminating";
   return "not ready";
@@ -129,7 +129,7 @@ Examples:
     for (const one of found) {
       const nodeName = String(options.node) || one.node;
       texts.push(
-        formatFields(fieldsOf(one)) +
+        formatRow(endpointTable.columns, one) +
           (await formatUse(client, one, { nodeName, endpoint, serviceProxyName: readProxyName(options) })),
       );
     }
@@ -146,22 +146,7 @@ async function formatUse(
   if (request.nodeName === "") return "";
   const decisions = await readNodeEndpoints(client, { ...request, namespace, service });
   const own = decisions.filter((decision) => decision.slice === slice && addresses.includes(decision.address));
-  return formatSection(`Use by node ${request.nodeName}`, decisionTable, own);
-}
-
-function fieldsOf(endpoint: Endpoint): [string, string][] {
-  return [
-    ["Addresses", endpoint.addresses.join(", ")],
-    ["Pod", endpoint.pod],
-    ["Service", `${endpoint.namespace}/${endpoint.service}`],
-    ["Slice", endpoint.slice],
-    ["Ports", formatPorts(endpoint)],
-    ["State", formatState(endpoint)],
-    ["Node", endpoint.node],
-    ["Zone", endpoint.zone],
-    ["Hints for zones", endpoint.hintedZones.join(", ")],
-    ["Hints for nodes", endpoint.hintedNodes.join(", ")],
-  ];
+  return formatSection(`Use by node ${request.nodeName}`, decisionTable.columns, own);
 }
 
 /** `kpng get endpoints`: lists the endpoints of the EndpointSlices that a watcher holds. */

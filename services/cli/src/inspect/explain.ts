@@ -146,7 +146,7 @@ function printExplanationTable(response: ExplainResponse, from: string, output: 
   const sender = sourceNames.has(from) ? source : `${from} (${source})`;
   const target = `${address.includes(":") ? `[${address}]` : address}:${port}/${formatProtocol(protocol)}`;
   output.write(`${sender} → ${target}: ${formatEnum(VerdictSchema, verdict).toUpperCase()}\n\n`);
-  output.write(formatTable(stepColumns, response.steps, output.hasHeaders));
+  output.write(formatTable(stepColumns, response.steps));
   if (response.endpoints.length > 0) {
     output.write("\n");
     printRows(decisionTable, response.endpoints, output);

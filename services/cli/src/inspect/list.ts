@@ -15,8 +15,6 @@ interface List<D extends DescMessage, F, P, W> {
   readonly noun: string;
   readonly table: TableSpec<D>;
   readonly filterOf: (argument: string | undefined, options: Options) => F;
-  /** Checks options that only the watcher can judge. Errors: BAD_OPTION. */
-  readonly check?: ((client: InspectClient, options: Options) => Promise<void>) | undefined;
   readonly list: (
     client: InspectClient,
     request: F & { readonly pageSize: number; readonly pageToken: string },
@@ -37,14 +35,13 @@ export function runList<
   F extends object,
   P extends { readonly nextPageToken: string },
   W extends { readonly revision: bigint; readonly deleted?: readonly (string | bigint)[] },
->({ noun, table, filterOf, check, list, watch, rowsOf, keyOf }: List<D, F, P, W>): InspectCommand["run"] {
+>({ noun, table, filterOf, list, watch, rowsOf, keyOf }: List<D, F, P, W>): InspectCommand["run"] {
   return async (transport, words, options, signal) => {
     const client = inspectClient(transport);
     const output = await readOutputOptions(options);
     const selection = new RowSelection<MessageShape<D>>(options);
     if (words.length > 0 && !selection.isAll)
       throw new ProcessError("BAD_OPTION", "give names or --selector, not both");
-    await check?.(client, options);
     if (options.watch === true) {
       if (words.length > 1) throw new ProcessError("BAD_OPTION", "--watch follows one name or all, not several names");
       const printer = new WatchPrinter(table, output);
@@ -78,9 +75,7 @@ export function runList<
 /** Returns an error text in kubectl's words: `Service "web" not found in namespace "shop"`. */
 function describeMissing(noun: string, names: readonly string[], { namespace }: Options): string {
   const place = typeof namespace === "string" && namespace !== "" ? ` in namespace "${namespace}"` : "";
-  const separated = names.find((name) => name.includes(","))?.replaceAll(",", " ");
-  const hint = separated === undefined ? "" : `\nHint: names are separated by spaces: ${separated}`;
-  return `${noun} "${names.join('", "')}" not found${place}${hint}`;
+  return `${noun} "${names.join('", "')}" not found${place}`;
 }
 
 /** Prints on standard error that a list is empty, because a table without rows is not printed. */
@@ -313,18 +308,6 @@ export const applyFilterOptions: readonly OptionSpec[] = [
     },
   },
 ];
-
-/**
- * Refuses a revision of `--not-applied` that the watcher has not reached: every node would seem to lack it. Revisions
- * count from 1 in each run of a watcher, so it is probably one of an earlier run. Errors: BAD_OPTION.
- */
-export async function checkRevision(client: InspectClient, { notApplied }: Options): Promise<void> {
-  if (Number(notApplied) === 0) return;
-  const { revision } = await client.getStatus({});
-  if (BigInt(Number(notApplied)) <= revision) return;
-  const limit = `the watcher is at revision ${revision}, counted from its start`;
-  throw new ProcessError("BAD_OPTION", `--not-applied ${notApplied} does not exist yet: ${limit}`);
-}
 
 /** The values of {@link applyFilterOptions}, as fields of a request. */
 export function applyFilterOf(options: Options): { notAppliedRevision: bigint; states: ApplyState[] } {

@@ -5,7 +5,7 @@ import {
   RuleLinesSchema,
   type RuleSet,
 } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
-import { type Node, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import {
   ApplyStateSchema,
   SubscriberKind,
@@ -19,7 +19,6 @@ import { endpointTable } from "./endpoints.ts";
 import {
   applyFilterOf,
   applyFilterOptions,
-  checkRevision,
   labelSelectorOption,
   nodeFilterOption,
   parseFilter,
@@ -33,8 +32,8 @@ import {
   formatAge,
   formatDuration,
   formatEnum,
-  formatFields,
   formatLabels,
+  formatRow,
   formatSection,
   formatTable,
   oneLine,
@@ -65,16 +64,9 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
     { title: "POD-CIDRS", cell: ({ podCidrs }) => podCidrs.join(","), isWide: true },
     { title: "ELIGIBLE", cell: ({ isEligible }) => String(isEligible), isWide: true },
     { title: "LABELS", cell: ({ labels }) => formatLabels(labels), isWide: true },
-    { title: "ERROR", cell: ({ error }) => shortError(error) },
+    { title: "ERROR", cell: ({ error }) => error, maxLength: 60 },
   ],
 };
-
-const maxErrorLength = 60;
-
-/** Truncates an error for a table; the other formats have the whole text. */
-function shortError(error: string): string {
-  return error.length <= maxErrorLength ? error : `${error.slice(0, maxErrorLength - 1)}…`;
-}
 
 /** Columns for open streams, and what each subscriber has applied. */
 const subscriberTable: TableSpec<typeof SubscriberSchema> = {
@@ -100,7 +92,7 @@ const subscriberTable: TableSpec<typeof SubscriberSchema> = {
     { title: "WAIT", cell: ({ timings }) => formatDuration(timings?.wait), isWide: true },
     { title: "RENDER", cell: ({ timings }) => formatDuration(timings?.render), isWide: true },
     { title: "COMMIT", cell: ({ timings }) => formatDuration(timings?.commit), isWide: true },
-    { title: "ERROR", cell: ({ error }) => shortError(error) },
+    { title: "ERROR", cell: ({ error }) => error, maxLength: 60 },
   ],
 };
 
@@ -134,29 +126,13 @@ Examples:
       (page) => page.endpoints,
     );
     const text = [
-      formatFields(fieldsOf(node)),
-      formatSection("Streams", subscriberTable, subscribers),
-      formatSection("Endpoints", endpointTable, endpoints),
+      formatRow(nodeTable.columns, node),
+      formatSection("Streams", subscriberTable.columns, subscribers),
+      formatSection("Endpoints", endpointTable.columns, endpoints),
     ];
     process.stdout.write(terminalText(text.join("")));
   },
 };
-
-function fieldsOf(node: Node): [string, string][] {
-  const since = node.unappliedSince === undefined ? "" : `, a change waits for ${formatAge(node.unappliedSince)}`;
-  return [
-    ["Name", node.isKnown ? node.name : `${node.name} (the cluster has no such Node)`],
-    ["Zone", node.zone],
-    ["Labels", formatLabels(node.labels)],
-    ["Addresses", node.addresses.join(", ")],
-    ["Pod CIDRs", node.podCidrs.join(", ")],
-    ["Gets traffic of load balancers", node.isEligible ? "yes" : "no: it is being deleted"],
-    ["State", `${formatEnum(ApplyStateSchema, node.state)}${since}`],
-    ["Applied revision", node.appliedRevision === 0n ? "" : String(node.appliedRevision)],
-    ["Programs", node.programs.join(", ")],
-    ["Last error", node.error],
-  ];
-}
 
 /** `kpng get nodes`: lists nodes. Each row shows a node of the cluster and what its backend has applied. */
 export const nodesCommand: InspectCommand = {
@@ -184,7 +160,6 @@ Examples:
     noun: "node",
     table: nodeTable,
     filterOf: (name = "", options) => ({ name, ...applyFilterOf(options) }),
-    check: checkRevision,
     list: (client, request) => client.listNodes(request),
     watch: (client, filter, call) => client.watchNodes(filter, call),
     rowsOf: ({ nodes }) => nodes,
@@ -210,7 +185,6 @@ Examples:
     noun: "subscriber",
     table: subscriberTable,
     filterOf: (_, options) => ({ node: String(options.node), ...applyFilterOf(options) }),
-    check: checkRevision,
     list: (client, request) => client.listSubscribers(request),
     watch: (client, filter, call) => client.watchSubscribers(filter, call),
     rowsOf: ({ subscribers }) => subscribers,
@@ -269,7 +243,7 @@ export const backendCommand: InspectCommand = {
     const backend = await createClient(BackendInspectService, transport).getBackend({});
     printRows(backendTable, [backend], output);
     if (isTable(output) && backend.ruleSets.length > 0) {
-      output.write(`\n${formatTable(ruleSetColumns, backend.ruleSets, output.hasHeaders)}`);
+      output.write(`\n${formatTable(ruleSetColumns, backend.ruleSets)}`);
     }
   },
 };
@@ -301,7 +275,7 @@ export const rulesCommand: InspectCommand = {
     }
     if (!isTable(output)) return printMessages(RuleLinesSchema, ruleSets, output);
     for (const { name, desired } of ruleSets) {
-      if (output.hasHeaders) output.write(`# ${name}\n`);
+      output.write(`# ${name}\n`);
       for (const line of desired) output.write(`${oneLine(line)}\n`);
     }
   },

@@ -1,49 +1,45 @@
-import { closeSync, fchmodSync, fstatSync, openSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { closeSync, fchmodSync, openSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { release } from "node:os";
 import { gzipSync } from "node:zlib";
-import { create, type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
+import { create, type JsonValue, toJson } from "@bufbuild/protobuf";
 import { type CallOptions, createClient, type Transport } from "@connectrpc/connect";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
+import {
+  BackendInspectService,
+  GetBackendResponseSchema,
+  ListRulesResponseSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
+import { NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
-import { parseDurationMs, parseNodeName, parseNonEmptyText } from "@kpng/process/options.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { reasonOf } from "@kpng/process/log.ts";
+import {
+  type OptionSpec,
+  parseDurationMs,
+  parseNodeName,
+  parseNonEmptyText,
+  repeatable,
+} from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { formatRecordingLine, type RecordedRows, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
 import packageJson from "../../package.json" with { type: "json" };
-import { type InspectCommand, inspectClient, pageSize, readNodeEndpoints, readPages, showProgress } from "./client.ts";
-import { formatMs } from "./print/text.ts";
+import type { Options } from "../context/command-context.ts";
+import { type InspectCommand, inspectClient, pageSize, readNodeEndpoints, readPages } from "./client.ts";
+import { findFindings, readWatcherState } from "./findings.ts";
 
 /**
  * `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. `kpng replay` serves a
- * recording like a cluster, and `kpng trace --recording` prints its changes.
+ * recording like a cluster.
  */
 export const recordCommand: InspectCommand = {
   name: "record",
   description: "record the state of a watcher and its changes, in a file that kpng replay reads",
-  options: [
-    {
-      flags: "-o, --output <file>",
-      description: "file to write; compressed if its name ends in .gz",
-      default: "kpng-recording.jsonl.gz",
-      env: "KPNG_RECORDING",
-      parse: parseNonEmptyText,
-    },
-    {
-      flags: "--for <duration>",
-      description: "how long to record changes (0: only the state)",
-      default: 60_000,
-      parse: parseDurationMs,
-    },
-    {
-      flags: "--node <name>",
-      description: "also record how this node uses each endpoint, with the reason",
-      default: "",
-      parse: parseNodeName,
-    },
-  ],
+  options: recordOptions("kpng-recording.jsonl.gz", "KPNG_RECORDING", 60_000),
   examples: `
 The file contains names, addresses, labels and errors of the cluster: review it before you share it. If the recording
 ends early, by Ctrl-C or because the watcher is gone, the file is kept.
@@ -53,81 +49,152 @@ Examples:
   COMMAND --for 0 --node n1
   kpng replay -i problem.jsonl.gz get services
   kpng replay -i problem.jsonl.gz --speed 10 to-api
-  kpng trace --recording problem.jsonl.gz
 `,
-  run: async (transport, _words, options, signal) => {
-    const path = String(options.output);
-    const record = { path, node: String(options.node), durationMs: Number(options.for) };
-    await writeRecording(transport, record, signal, () => process.stderr.write(`recording written to ${path}\n`));
-  },
+  run: (transport, _words, options, signal) => writeRecording(transport, options, signal),
 };
 
-interface RecordOptions {
-  readonly path: string;
-  /** Node whose use of each endpoint is recorded too; "" for none. */
-  readonly node: string;
-  /** How long changes are recorded, in milliseconds; 0 for only the state. */
-  readonly durationMs: number;
+/**
+ * `kpng bug-report`: collects in one file what a maintainer asks for: a recording with also the state of all nodes,
+ * findings, versions, and on request backends. `kpng replay` reads it.
+ */
+export const bugReportCommand: InspectCommand = {
+  name: "bug-report",
+  description: "record a watcher with the state of all nodes, findings, versions and backends, in one file",
+  options: [
+    ...recordOptions("kpng-bug-report.jsonl.gz", "KPNG_BUG_REPORT", 0),
+    repeatable(
+      "--backend <address>",
+      "socket of a backend (its --inspect-socket), as unix:///path: its status and rules",
+    ),
+  ],
+  examples: `
+The file is a recording with more rows. It contains names, addresses, labels and errors of the cluster: review it before
+you share it, and attach the log of the backend.
+
+Examples:
+  COMMAND --for 1m --node n1
+  COMMAND --backend unix:///run/kpng/nft.sock
+  gunzip -c kpng-bug-report.jsonl.gz | jq 'select(.of == "findings").rows[]'
+`,
+  run: (transport, _words, options, signal) =>
+    writeRecording(transport, options, signal, async (write) => {
+      const state = await readWatcherState(inspectClient(transport));
+      const { version: nodejs, arch: architecture } = process;
+      const watcher = state.status.version;
+      write("versions", [{ kpng: packageJson.version, nodejs, kernel: release(), architecture, watcher }]);
+      write(
+        "nodes",
+        state.nodes.map((node) => toJson(NodeSchema, node)),
+      );
+      write(
+        "findings",
+        findFindings(state, { hasNodes: true }).map((finding) => ({ ...finding })),
+      );
+      write("backends", await Promise.all((options.backend as readonly string[]).map(readBackend)));
+    }),
+};
+
+/** Returns the status and the rules of a backend, or the error instead. */
+async function readBackend(api: string): Promise<JsonValue> {
+  try {
+    const client = createClient(BackendInspectService, dial({ api }));
+    const backend = toJson(GetBackendResponseSchema, await client.getBackend({}));
+    const rules = await client.listRules({}).then((response) => toJson(ListRulesResponseSchema, response), reasonOf);
+    return { api, backend, rules };
+  } catch (error) {
+    return { api, error: reasonOf(error) };
+  }
 }
+
+function recordOptions(file: string, env: string, durationMs: number): readonly OptionSpec[] {
+  return [
+    {
+      flags: "-o, --output <file>",
+      description: "file to write; compressed if its name ends in .gz",
+      default: file,
+      env,
+      parse: parseNonEmptyText,
+    },
+    {
+      flags: "--for <duration>",
+      description: "how long to record changes (0: only the state)",
+      default: durationMs,
+      parse: parseDurationMs,
+    },
+    {
+      flags: "--node <name>",
+      description: "also record how this node uses each endpoint, with the reason",
+      default: "",
+      parse: parseNodeName,
+    },
+  ];
+}
+
+type WriteRows = (of: RecordedRows, rows: readonly JsonValue[]) => void;
 
 /**
  * Records a watcher. If `signal` aborts, or a request fails after the state was recorded, the recording ends early and
- * is kept. Each complete batch is in the file at once, so that it is not lost if the process is killed. `onKept` is
- * called when the recording has ended and is kept.
+ * is kept. Each complete batch is in the file at once, so that it is not lost if the process is killed. `writeMore`
+ * adds rows at the end.
  *
  * Errors: REQUEST_FAILED if the file cannot be written; those of a request. No file remains of a request that fails
  * before the state was recorded.
  */
-export async function writeRecording(
+async function writeRecording(
   transport: Transport,
-  { path, node, durationMs }: RecordOptions,
+  options: Options,
   signal: AbortSignal,
-  onKept: () => void = () => undefined,
+  writeMore: (write: WriteRows) => Promise<void> = async () => undefined,
 ): Promise<void> {
+  const [path, node, durationMs] = [String(options.output), String(options.node), Number(options.for)];
   const startMs = Date.now();
   const file = new RecordingFile(path);
   const client = inspectClient(transport);
   const atMs = (): number => Date.now() - startMs;
-  const writeRows = <D extends DescMessage>(of: RecordedRows, schema: D, messages: readonly MessageShape<D>[]): void =>
-    file.write({ kind: "rows", of, atMs: atMs(), rows: messages.map((message) => toJson(schema, message)) });
+  const write: WriteRows = (of, rows) => file.write({ kind: "rows", of, atMs: atMs(), rows });
   const writeSubscribers = async (call: CallOptions = {}): Promise<void> => {
     const subscribers = await readPages(
       (pageToken) => client.listSubscribers({ node, pageSize, pageToken }, call),
       (page) => page.subscribers,
     );
-    writeRows("subscribers", SubscriberSchema, subscribers);
+    write(
+      "subscribers",
+      subscribers.map((one) => toJson(SubscriberSchema, one)),
+    );
   };
   let hasState = false;
-  let hide = (): void => undefined;
   try {
     const status = toJson(GetStatusResponseSchema, await client.getStatus({}));
     const recordedBy = `kpng ${packageJson.version}`;
     file.write({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
     await writeSubscribers();
-    hide = showProgress(() => `recording changes for ${formatMs(durationMs)}; Ctrl-C ends it early`);
     await recordOps(transport, durationMs, signal, (op) => {
       file.write({ kind: "op", atMs: atMs(), op });
       if (op.Op.case !== "Sync") return;
       hasState = true;
       file.flush();
     });
-    hide();
-    hide = showProgress(() => "asking for the state at the end; Ctrl-C leaves it out");
     const call = { timeoutMs: lastRowsMs };
     await writeSubscribers(call);
     const changes = await readPages(
       (pageToken) => client.listChanges({ pageSize, pageToken }, call),
       (page) => page.changes,
     );
-    writeRows("changes", ChangeSchema, changes);
+    write(
+      "changes",
+      changes.map((change) => toJson(ChangeSchema, change)),
+    );
     if (node !== "") {
       const decisions = await readNodeEndpoints(client, { nodeName: node }, call);
-      writeRows("node-endpoints", EndpointDecisionSchema, decisions);
+      write(
+        "node-endpoints",
+        decisions.map((decision) => toJson(EndpointDecisionSchema, decision)),
+      );
     }
+    await writeMore(write);
   } finally {
-    hide();
     file.close(hasState);
-    if (hasState) onKept();
+    if (hasState) process.stderr.write(`recording written to ${path}\n`);
   }
 }
 
@@ -201,7 +268,13 @@ class RecordingFile {
       throw new ProcessError("REQUEST_FAILED", `cannot write ${path}: it exists and is not a regular file`);
     }
     this.#path = path;
-    this.#file = openPrivateFile(path);
+    try {
+      this.#file = openSync(path, "w", 0o600);
+      // It may have existed with other rights.
+      fchmodSync(this.#file, 0o600);
+    } catch (cause) {
+      throw new ProcessError("REQUEST_FAILED", `cannot write ${path}`, { cause });
+    }
   }
 
   write(line: RecordingLine): void {
@@ -229,17 +302,3 @@ class RecordingFile {
 
 /** Long enough to compress well; short enough to be compressed within some 20 ms. */
 const maxPendingLength = 1 << 20;
-
-/**
- * Creates or empties a file that only its owner may read, also if it existed with other rights. Returns its descriptor.
- * Errors: REQUEST_FAILED.
- */
-export function openPrivateFile(path: string): number {
-  try {
-    const file = openSync(path, "w", 0o600);
-    if (fstatSync(file).isFile()) fchmodSync(file, 0o600);
-    return file;
-  } catch (cause) {
-    throw new ProcessError("REQUEST_FAILED", `cannot write ${path}`, { cause });
-  }
-}

@@ -1,6 +1,5 @@
 import {
   type Service,
-  type ServicePort,
   ServiceSchema,
   type TrafficPolicy,
   TrafficPolicySchema,
@@ -23,11 +22,11 @@ import { outputOptions } from "./print/output.ts";
 import type { TableSpec } from "./print/text.ts";
 import {
   formatEnum,
-  formatFields,
   formatLabels,
   formatList,
   formatMs,
   formatProtocol,
+  formatRow,
   formatSection,
   terminalText,
 } from "./print/text.ts";
@@ -121,41 +120,14 @@ async function describe(client: InspectClient, service: Service, state: WatcherS
     (finding) => finding.subject === subject || finding.text.split(/[ ,]+/).includes(subject),
   );
   return [
-    formatFields(fieldsOf(service)),
-    formatSection("Endpoints", endpointTable, endpoints),
-    formatSection("Last changes", changeTable, changes),
+    formatRow(serviceTable.columns, service),
+    formatSection("Endpoints", endpointTable.columns, endpoints),
+    formatSection("Last changes", changeTable.columns, changes),
     formatList(
       "Findings",
       findings.map(({ severity, text, remedy }) => `${severity}: ${text} → ${remedy}`),
     ),
   ].join("");
-}
-
-function fieldsOf(service: Service): [string, string][] {
-  const { ready = 0, terminating = 0, notReady = 0 } = service.endpoints ?? {};
-  return [
-    ["Name", service.name],
-    ["Namespace", service.namespace],
-    ["Labels", formatLabels(service.labels)],
-    ["Type", service.isHeadless ? `${service.type}, headless` : service.type],
-    ["Cluster IPs", service.clusterIps.join(", ")],
-    ["External IPs", service.externalIps.join(", ")],
-    ["Load-balancer IPs", [...service.loadBalancerIps, ...service.proxyModeLoadBalancerIps].join(", ")],
-    ["Source ranges", service.sourceRanges.join(", ")],
-    ["Ports", service.ports.map(formatPort).join(", ")],
-    ["Internal policy", formatEnum(TrafficPolicySchema, service.internalTrafficPolicy)],
-    ["External policy", formatEnum(TrafficPolicySchema, service.externalTrafficPolicy)],
-    ["Session affinity", service.affinitySeconds === 0 ? "" : `ClientIP, ${service.affinitySeconds} s`],
-    ["Health-check port", service.healthCheckNodePort === 0 ? "" : String(service.healthCheckNodePort)],
-    ["Proxy name", service.serviceProxyName],
-    ["Endpoint count", `${ready} ready, ${terminating} terminating, ${notReady} not ready`],
-  ];
-}
-
-function formatPort({ name, port, protocol, nodePort, targetPort }: ServicePort): string {
-  const target = targetPort === "" ? "" : ` → ${targetPort}`;
-  const node = nodePort === 0 ? "" : ` (node port ${nodePort})`;
-  return `${name === "" ? "" : `${name} `}${port}/${formatProtocol(protocol)}${target}${node}`;
 }
 
 /**

@@ -12,7 +12,16 @@ import { compareText } from "@kpng/model/collections.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import { type Column, formatTable, hasUnsafe, oneLine, type TableSpec, terminalJson, terminalText } from "./text.ts";
+import {
+  type Column,
+  formatTable,
+  hasUnsafe,
+  narrow,
+  oneLine,
+  type TableSpec,
+  terminalJson,
+  terminalText,
+} from "./text.ts";
 
 /** Values of `--output`: tables for people, JSON and YAML for programs. */
 const formats = ["table", "wide", "json", "yaml", "name"] as const;
@@ -25,7 +34,7 @@ export function parseOutputFormat(text: string): OutputFormat {
   throw new InvalidArgumentError("expected table, wide, json, yaml or name; jq formats the output of -o json");
 }
 
-/** Options of all commands that print what a watcher or a backend answers: format, headers and order. */
+/** Options of all commands that print what a watcher or a backend answers: format and order. */
 export const outputOptions: readonly OptionSpec[] = [
   {
     flags: "-o, --output <format>",
@@ -36,14 +45,12 @@ export const outputOptions: readonly OptionSpec[] = [
     env: "KPNG_OUTPUT_FORMAT",
     parse: parseOutputFormat,
   },
-  { flags: "--no-headers", description: "print tables without headers", env: "KPNG_NO_HEADERS" },
   { flags: "--sort-by <path>", description: "field of the rows in JSON, for example .name or .endpoints.ready" },
 ];
 
 /** How a command prints its rows. */
 export interface OutputOptions {
   readonly format: OutputFormat;
-  readonly hasHeaders: boolean;
   /** Path of the field that rows are sorted by; undefined for the order of the watcher. */
   readonly sortBy?: string | undefined;
   readonly write: (text: string) => unknown;
@@ -57,7 +64,6 @@ export async function readOutputOptions(options: Readonly<Record<string, unknown
   return {
     format,
     formatYaml: format === "yaml" ? await loadYaml() : undefined,
-    hasHeaders: options.headers !== false,
     sortBy: options.sortBy as string | undefined,
     write: (text) => process.stdout.write(terminalText(text)),
   };
@@ -94,7 +100,7 @@ export function printRows<D extends DescMessage>(
 ): void {
   const sorted = sortRows(schema, rows, output.sortBy);
   if (isTable(output)) {
-    if (rows.length > 0) output.write(formatTable(shownColumns(columns, output), sorted, output.hasHeaders));
+    if (rows.length > 0) output.write(formatTable(shownColumns(columns, output), sorted));
   } else if (output.format === "name" && nameOf !== undefined) {
     output.write(sorted.map((row) => `${oneLine(nameOf(row))}\n`).join(""));
   } else printMessages(schema, sorted, output);
@@ -157,12 +163,11 @@ export class WatchPrinter<D extends DescMessage> {
   readonly #output: OutputOptions;
   /** Column widths, kept so that later rows align with earlier ones. */
   readonly #widths: number[] = [];
-  #needsHeaders: boolean;
+  #needsHeaders = true;
 
   constructor(table: TableSpec<D>, output: OutputOptions) {
     this.#table = table;
     this.#output = output;
-    this.#needsHeaders = output.hasHeaders;
   }
 
   print(rows: readonly MessageShape<D>[], deletedKeys: readonly string[]): void {
@@ -187,7 +192,7 @@ export class WatchPrinter<D extends DescMessage> {
 }
 
 function shownColumns<T>(columns: readonly Column<T>[], { format }: OutputOptions): readonly Column<T>[] {
-  return columns.filter(({ isWide }) => isWide !== true || format === "wide");
+  return format === "wide" ? columns : narrow(columns);
 }
 
 function formatValue(value: JsonObject, { formatYaml }: OutputOptions): string {

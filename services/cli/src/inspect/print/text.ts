@@ -107,12 +107,12 @@ export function hasUnsafe(text: string): boolean {
 export interface Column<T> {
   /** In capitals, as in kubectl. */
   readonly title: string;
-  /** Text of a row; "" is shown as {@link placeholder}. */
+  /** Text of a row; "" is shown as "-". */
   readonly cell: (row: T) => string;
-  /** Default "-". */
-  readonly placeholder?: string | undefined;
-  /** Shown only with `-o wide`. */
+  /** Shown only with `-o wide`, and by `kpng describe`. */
   readonly isWide?: boolean | undefined;
+  /** Maximum length in a table, in characters; `kpng describe` and the other formats have the whole text. */
+  readonly maxLength?: number | undefined;
 }
 
 /** Columns that show messages of one type as the rows of a table. */
@@ -134,10 +134,10 @@ const gap = "   ";
 export function formatTable<T>(
   columns: readonly Column<T>[],
   rows: readonly T[],
-  hasHeaders: boolean,
+  hasHeaders = true,
   widths: number[] = [],
 ): string {
-  const lines = rows.map((row) => columns.map(({ cell, placeholder = "-" }) => oneLine(cell(row)) || placeholder));
+  const lines = rows.map((row) => columns.map(({ cell, maxLength }) => shorten(oneLine(cell(row)), maxLength) || "-"));
   if (hasHeaders) lines.unshift(columns.map(({ title }) => oneLine(title)));
   for (const line of lines) {
     for (const [index, text] of line.entries()) widths[index] = Math.max(widths[index] ?? 0, text.length);
@@ -153,24 +153,33 @@ export function formatTable<T>(
     .join("");
 }
 
+function shorten(text: string, maxLength = Number.POSITIVE_INFINITY): string {
+  return text.length <= maxLength ? text : `${text.slice(0, maxLength - 1)}…`;
+}
+
 /**
- * Formats fields as `kubectl describe` does: a name and a value a line, values below each other; "<none>" for an empty
- * value.
+ * Formats all columns of one row as `kubectl describe` does: a name and a value a line, values below each other;
+ * "<none>" for an empty value.
  */
-export function formatFields(fields: readonly (readonly [name: string, value: string])[]): string {
-  const width = Math.max(...fields.map(([name]) => name.length)) + 1;
-  return fields.map(([name, value]) => `${`${name}:`.padEnd(width)}  ${oneLine(value) || "<none>"}\n`).join("");
+export function formatRow<T>(columns: readonly Column<T>[], row: T): string {
+  const width = Math.max(...columns.map(({ title }) => title.length)) + 1;
+  return columns
+    .map(({ title, cell }) => {
+      const name = `${title.charAt(0)}${title.slice(1).toLowerCase().replaceAll("-", " ")}:`;
+      return `${name.padEnd(width)}  ${oneLine(cell(row)) || "<none>"}\n`;
+    })
+    .join("");
+}
+
+/** Returns the columns that every table has. */
+export function narrow<T>(columns: readonly Column<T>[]): readonly Column<T>[] {
+  return columns.filter(({ isWide }) => isWide !== true);
 }
 
 /** Formats a table below a title, indented; "<none>" instead of an empty one. */
-export function formatSection<D extends DescMessage>(
-  title: string,
-  { columns }: TableSpec<D>,
-  rows: readonly MessageShape<D>[],
-): string {
+export function formatSection<T>(title: string, columns: readonly Column<T>[], rows: readonly T[]): string {
   if (rows.length === 0) return `${title}:  <none>\n`;
-  const shown = columns.filter(({ isWide }) => isWide !== true);
-  return `${title}:\n${formatTable(shown, rows, true).replaceAll(/^/gm, "  ").trimEnd()}\n`;
+  return `${title}:\n${formatTable(narrow(columns), rows).replaceAll(/^/gm, "  ").trimEnd()}\n`;
 }
 
 /** Formats a list below a title, indented; "" for an empty list. */

@@ -7,11 +7,11 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { WatcherError } from "../watcher-error.ts";
 
 /**
- * One line of a recording. `kpng record` writes them; `replaySource` and `kpng trace` read them.
+ * One line of a recording. `kpng record` and `kpng bug-report` write them; `replaySource` reads them.
  *
  * *Shape:* JSON Lines. The first line is the head. The operations of a global stream follow in their order. Between
  * them and at the end are rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON): subscribers,
- * changes, and the endpoints of one node.
+ * changes, and the endpoints of one node. A bug report has more rows, also versions and findings.
  */
 export type RecordingLine =
   | { readonly kind: "head"; readonly recordedBy: string; readonly beganAt: string; readonly status: JsonValue }
@@ -23,7 +23,15 @@ export type RecordingLine =
 const formatVersion = 1;
 
 /** Which rows of the inspection API a line contains. */
-export type RecordedRows = "subscribers" | "changes" | "node-endpoints";
+export type RecordedRows =
+  | "subscribers"
+  | "changes"
+  | "node-endpoints"
+  // Of `kpng bug-report`.
+  | "versions"
+  | "nodes"
+  | "findings"
+  | "backends";
 
 /** Formats a line, without a newline. */
 export function formatRecordingLine(line: RecordingLine): string {
@@ -88,7 +96,7 @@ function isJson(text: string): boolean {
 
 /**
  * Reads a recording from a file, plain or compressed by gzip. A recording contains the state of a watcher and its
- * changes over some time: `kpng record` writes it, `kpng replay` and `kpng trace --recording` read it.
+ * changes over some time: `kpng record` writes it, `kpng replay` reads it.
  *
  * Errors: BAD_INPUT if the file cannot be read, is larger than {@link maxRecordingBytes}, or is not a recording.
  */
