@@ -173,7 +173,7 @@ async function followCIDRs(
     const add = (object: unknown): void => {
       for (const cidr of cidrsOf(object)) cidrs.add(cidr);
     };
-    const end = await listObjects(connection, resource, { pageSize: 500, silenceMs: 60_000 }, add, signal);
+    const end = await listObjects(connection, resource, {}, add, signal);
     if (signal.aborted) return;
     if (end.kind === "listed") {
       const origin = { source: "kube", receivedAtMs: wallClockMs(), clusterId: cluster.id };

@@ -4,7 +4,7 @@ import type { Kind } from "../source.ts";
 import type { KubeConnection, RequestFailure, Resource } from "./connection.ts";
 import type { KindReport, RelistReason } from "./kind-report.ts";
 import type { ObjectTracker } from "./objects.ts";
-import { currentResourceVersion, listObjects, type WatchEvent, watchOnce } from "./requests.ts";
+import { currentResourceVersion, type ListLimits, listObjects, type WatchEvent, watchOnce } from "./requests.ts";
 
 /**
  * Keeps the objects of one kind in sync with the API server, like client-go's reflector.
@@ -70,7 +70,7 @@ export class Reflector {
   }
 
   async #list(signal: AbortSignal): Promise<void> {
-    const { connection, tracker, resource, report, pageSize = 500, listSilenceMs: silenceMs = 60_000 } = this.#options;
+    const { connection, tracker, resource, report } = this.#options;
     const startedMs = performance.now();
     const isConfirming = this.#mayConfirm;
     const isRequested = this.#mustList;
@@ -81,7 +81,7 @@ export class Reflector {
       list.add(object);
       objectCount += 1;
     };
-    const end = await listObjects(connection, resource, { pageSize, silenceMs }, add, signal);
+    const end = await listObjects(connection, resource, this.#options, add, signal);
     if (signal.aborted) return;
     if (end.kind !== "listed") {
       this.#mustList ||= isRequested;
@@ -117,8 +117,8 @@ export class Reflector {
   }
 
   async #check(current: string, signal: AbortSignal): Promise<void> {
-    const { connection, resource, listSilenceMs: silenceMs = 60_000 } = this.#options;
-    const end = await currentResourceVersion(connection, resource, silenceMs, signal);
+    const { connection, resource, listSilenceMs } = this.#options;
+    const end = await currentResourceVersion(connection, resource, listSilenceMs, signal);
     if (signal.aborted) return;
     if (end.kind !== "listed") return this.#failed(end, signal);
     this.#mustCheck = false;
@@ -212,11 +212,7 @@ function reasonToList(failure: RequestFailure): RelistReason | undefined {
  * Limits and delays of a `Reflector`, which keeps our copy of one collection of the API server up to date. The defaults
  * are those of the program; tests shorten them.
  */
-export interface ReflectorTiming {
-  /** Objects per page of a list. Default 500. */
-  readonly pageSize?: number | undefined;
-  /** Longest time without a byte during a list, in milliseconds. Default 60 000. */
-  readonly listSilenceMs?: number | undefined;
+export interface ReflectorTiming extends ListLimits {
   /**
    * Shortest duration after which the server ends a watch, in seconds; each watch gets a random one up to twice as
    * long. Default 30.

@@ -66,10 +66,9 @@ test("a list has the objects of all pages and the version of the first, and the 
     count += 1;
     if (count % 50 === 0) for (const until = performance.now() + 2; performance.now() < until; );
   };
-  const limits = { pageSize: 500, silenceMs: 60_000 };
   const empty = [Buffer.from('{"metadata":{"resourceVersion":"9"},"items":null}')];
   const connection = answering(page(0, "more"), page(500, "more"), empty);
-  expect(await listObjects(connection, resource, limits, receive, signal)).toEqual({
+  expect(await listObjects(connection, resource, {}, receive, signal)).toEqual({
     kind: "listed",
     resourceVersion: "10",
   });
@@ -81,8 +80,7 @@ test("a list has the objects of all pages and the version of the first, and the 
 test.each(["", "<html>", "[]", '{"items":[]}', '{"metadata":{"resourceVersion":"1"},"items":{}}'])(
   "a body that is not a list is garbled: %s",
   async (text) => {
-    const limits = { pageSize: 500, silenceMs: 60_000 };
-    const end = await listObjects(answering([Buffer.from(text)]), resource, limits, () => undefined, signal);
+    const end = await listObjects(answering([Buffer.from(text)]), resource, {}, () => undefined, signal);
     expect(end).toMatchObject({ verb: "list", resource: "nodes", kind: "garbled" });
   },
 );
