@@ -132,11 +132,8 @@ test("an invalid file keeps the last valid state and is reported until it is fix
   await failing;
   assert.equal(sink.waitingCount, 0);
   assert.ok(health.isReady);
-  assert.match(
-    health.parts.get("source/file")?.reason ?? "",
-    /state\.yaml:3:3: nodes\[0\]\.colour: unknown key "colour"/,
-  );
-  assert.ok(lines.some((line) => line.includes("invalid input") && line.includes("state.yaml:3")));
+  assert.match(health.parts.get("source/file")?.reason ?? "", /state\.yaml: nodes\[0\]\.colour: unknown key "colour"/);
+  assert.ok(lines.some((line) => line.includes("invalid input") && line.includes("state.yaml")));
   await writeFile(`${file}.new`, node("c"));
   await rename(`${file}.new`, file);
   assert.deepEqual(await sink.nextNodes(), ["c"]);
@@ -213,7 +210,7 @@ test("an invalid file at the start ends the source with the location of each pro
   await assert.rejects(running, (error: Error) => {
     assert.match(error.message, /^\[BAD_INPUT\] invalid input, \d problems: /);
     assert.match(error.message, /none\.yaml: cannot be read: ENOENT/);
-    assert.match(error.message, /state\.yaml:2:3: nodes\[0\]\.nome: unknown key "nome"/);
+    assert.match(error.message, /state\.yaml: nodes\[0\]\.nome: unknown key "nome"/);
     return true;
   });
   assert.equal(sink.waitingCount, 0);

@@ -6,7 +6,7 @@ import { Counter, type Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
-import { formatLocation, type InputProblem } from "./input-content.ts";
+import type { InputProblem } from "./input-content.ts";
 import { type InputFilesOptions, InputWatch } from "./input-files.ts";
 import { type InputResult, type LoadedInput, loadInput } from "./read-inputs.ts";
 
@@ -124,14 +124,14 @@ class FileFollower {
       const [first] = result.problems;
       health.setFailing(part, first === undefined ? "invalid input" : describe(first));
       for (const problem of result.problems.slice(0, maxProblems)) {
-        log.error("invalid input", { at: formatLocation(problem), problem: problem.problem });
+        log.error("invalid input", { ...problem });
       }
       return result;
     }
-    for (const note of result.notes) log.info("input note", { at: formatLocation(note), note: note.problem });
+    for (const note of result.notes) log.info("input note", { at: note.at, note: note.problem });
     this.#metrics.errors.inc({ source: "file" }, result.skipped.length);
     for (const skipped of result.skipped.slice(0, maxProblems)) {
-      warn("invalid part skipped", { at: formatLocation(skipped), problem: skipped.problem });
+      warn("invalid part skipped", { ...skipped });
     }
     sink.replace(result.objects, { source: "file", receivedAtMs });
     health.setReady(part);
@@ -157,6 +157,6 @@ function badInput(problems: readonly InputProblem[]): WatcherError {
   return new WatcherError("BAD_INPUT", `invalid input, ${count}: ${listed.join("; ")}`);
 }
 
-function describe(problem: InputProblem): string {
-  return `${formatLocation(problem)}: ${problem.problem}`;
+function describe({ at, problem }: InputProblem): string {
+  return `${at}: ${problem}`;
 }

@@ -1,24 +1,22 @@
+import { getOrMake } from "@kpng/model/collections.ts";
 import { type EndpointSlice, sliceKey } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { type Service, serviceKey } from "@kpng/model/service.ts";
 import { type FieldPath, showPath } from "../decode/decoded.ts";
-import type { ParsedDocument, TextPosition } from "./parse-documents.ts";
 
-/** Something invalid or unusual in an input file. Line and column are absent for the file as a whole. */
-export interface InputProblem extends TextPosition {
-  readonly file: string;
+/** Something invalid or unusual in an input file. */
+export interface InputProblem {
+  /** *Shape:* `state.yaml`, `shop.yaml, document 3`, and `state.yaml:7:5` (line and column) for a syntax error. */
+  readonly at: string;
+  /** Begins with the path of the field, if it concerns one. */
   readonly problem: string;
-}
-
-/** Formats the location of a problem. *Shape:* `file:line:column`, as far as it is known. */
-export function formatLocation({ file, line, column }: InputProblem): string {
-  return [file, line, column].filter((part) => part !== undefined).join(":");
 }
 
 /** A field of an input file. */
 export interface Place {
   readonly file: string;
-  readonly document: ParsedDocument;
+  /** File, and document if the file has several; see {@link InputProblem}. */
+  readonly at: string;
   readonly path: FieldPath;
 }
 
@@ -65,18 +63,18 @@ export class InputContent {
 
   allNotes(): readonly InputProblem[] {
     const ignored = [...this.#otherKinds].flatMap(([file, counts]) =>
-      [...counts].map(([kind, count]) => ({ file, problem: `ignored ${count} of kind ${kind}` })),
+      [...counts].map(([kind, count]) => ({ at: file, problem: `ignored ${count} of kind ${kind}` })),
     );
     return [...this.notes.all(), ...ignored];
   }
 
-  /** Returns false, and adds a problem with both locations, if the name is already defined. */
+  /** Returns false, and adds a problem with both places, if the name is already defined. */
   #define(name: string, place: Place): boolean {
     const first = this.#definitions.get(name);
     if (first === undefined) this.#definitions.set(name, place);
     else {
-      const other = formatLocation({ file: first.file, problem: "", ...first.document.locate(first.path) });
-      this.problems.add(place, `${name} is already defined at ${other}`, false);
+      const other = [first.at, showPath(first.path)].filter((part) => part !== "").join(": ");
+      this.problems.add(place, `${name} is already defined at ${other}`);
     }
     return first === undefined;
   }
@@ -85,25 +83,23 @@ export class InputContent {
 /** Problems or notes, of which the first ones of each document are kept. */
 class Findings {
   readonly #what: string;
-  readonly #byDocument = new Map<ParsedDocument, { file: string; kept: InputProblem[]; count: number }>();
+  readonly #byDocument = new Map<string, { kept: InputProblem[]; count: number }>();
 
   constructor(what: string) {
     this.#what = what;
   }
 
-  add(place: Place, problem: string, namesField = true): void {
-    const { file, document, path } = place;
-    const findings = this.#byDocument.get(document) ?? { file, kept: [], count: 0 };
-    this.#byDocument.set(document, findings);
+  add({ at, path }: Place, problem: string): void {
+    const findings = getOrMake(this.#byDocument, at, () => ({ kept: [], count: 0 }));
     findings.count += 1;
     if (findings.count > maxKept) return;
-    const field = namesField ? showPath(path) : "";
-    findings.kept.push({ file, ...document.locate(path), problem: field === "" ? problem : `${field}: ${problem}` });
+    const field = showPath(path);
+    findings.kept.push({ at, problem: field === "" ? problem : `${field}: ${problem}` });
   }
 
   all(): readonly InputProblem[] {
-    return [...this.#byDocument.values()].flatMap(({ file, kept, count }) =>
-      count > kept.length ? [...kept, { file, problem: `${count - kept.length} more ${this.#what}` }] : kept,
+    return [...this.#byDocument].flatMap(([at, { kept, count }]) =>
+      count > kept.length ? [...kept, { at, problem: `${count - kept.length} more ${this.#what}` }] : kept,
     );
   }
 }

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { addAbortSignal, Readable } from "node:stream";
 import { reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
+import type { InputProblem } from "./input-content.ts";
 
 /** Input that means standard input, as in most tools. */
 const standardInput = "-";
@@ -24,12 +25,6 @@ interface InputFile {
 export interface InputText {
   readonly file: string;
   readonly text: string;
-}
-
-/** An input that could not be read. */
-interface InputFailure {
-  readonly file: string;
-  readonly problem: string;
 }
 
 /** Limits and streams for {@link readInputFiles}. */
@@ -52,9 +47,9 @@ const defaultMaxBytes = 256 * 1_048_576;
  */
 export async function listInputFiles(
   inputs: readonly string[],
-): Promise<{ readonly files: readonly InputFile[]; readonly failures: readonly InputFailure[] }> {
+): Promise<{ readonly files: readonly InputFile[]; readonly failures: readonly InputProblem[] }> {
   const files = new Map<string, InputFile>();
-  const failures: InputFailure[] = [];
+  const failures: InputProblem[] = [];
   const add = async (file: string, isGiven: boolean): Promise<void> => {
     if (file === standardInput) {
       files.set(file, { file, stamp: "", isStream: true });
@@ -71,7 +66,7 @@ export async function listInputFiles(
         for (const name of names) await add(join(file, name), false);
       }
     } catch (error) {
-      failures.push({ file, problem: `cannot be read: ${reasonOf(error)}` });
+      failures.push({ at: file, problem: `cannot be read: ${reasonOf(error)}` });
     }
   };
   for (const input of inputs) await add(input, true);
@@ -84,12 +79,12 @@ export async function readInputFiles(
   options: InputFilesOptions,
 ): Promise<{
   readonly texts: readonly InputText[];
-  readonly failures: readonly InputFailure[];
+  readonly failures: readonly InputProblem[];
   /** Digest of the names and contents of all files. */
   readonly digest: string;
 }> {
   const texts: InputText[] = [];
-  const failures: InputFailure[] = [];
+  const failures: InputProblem[] = [];
   const digest = createHash("sha256");
   for (const file of files) {
     try {
@@ -98,7 +93,7 @@ export async function readInputFiles(
       texts.push({ file: file.file, text: new TextDecoder("utf-8", { fatal: true }).decode(content) });
     } catch (error) {
       const problem = error instanceof TypeError ? "not UTF-8 text" : `cannot be read: ${reasonOf(error)}`;
-      failures.push({ file: file.file, problem });
+      failures.push({ at: file.file, problem });
       digest.update(`${file.file}\0${problem}\0`);
     }
   }

@@ -69,8 +69,16 @@ export function readTexts(texts: readonly InputText[], options: DecodeOptions, s
   const unreadable: InputProblem[] = [];
   for (const { file, text } of texts) {
     const parsed = parseDocuments(text);
-    if (parsed.kind === "bad") unreadable.push({ file, ...parsed.problem });
-    else for (const document of parsed.documents) readDocument({ file, document, path: [] }, options, content);
+    if (parsed.kind === "bad") {
+      const { line, column, problem } = parsed;
+      unreadable.push({ at: [file, line, column].filter((part) => part !== undefined).join(":"), problem });
+      continue;
+    }
+    const { documents } = parsed;
+    for (const [index, value] of documents.entries()) {
+      const at = documents.length === 1 ? file : `${file}, document ${index + 1}`;
+      readDocument(value, { file, at, path: [] }, options, content);
+    }
   }
   const { services, slices, nodes } = content;
   const problems = [...unreadable, ...content.problems.all()];
@@ -80,8 +88,7 @@ export function readTexts(texts: readonly InputText[], options: DecodeOptions, s
 }
 
 /** Decodes one document: a Kubernetes object, a KPNG state file, or nothing if it is empty. */
-function readDocument(place: Place, options: DecodeOptions, content: InputContent): void {
-  const { value } = place.document;
+function readDocument(value: unknown, place: Place, options: DecodeOptions, content: InputContent): void {
   if (value === null || value === undefined) return;
   if (isRecord(value)) {
     if ("kind" in value || "apiVersion" in value) {
