@@ -79,11 +79,11 @@ describe("a watcher and its backends", () => {
     expect(after.stdout()).toBe(before.stdout());
   });
 
-  test("an invalid file keeps the last good state, is reported with the position of the error, and is counted", async () => {
+  test("an invalid file keeps the last good state, is reported with the place of the error, and is counted", async () => {
     const program = await watcher("--metrics-bind-address", "127.0.0.1:0", "--log-level", "debug");
     edit("podname: web-1", "podname: web-1\n    colour: red");
     await program.said("colour");
-    expect(program.stderr()).toMatch(/state\.yaml:\d+/);
+    expect(program.stderr()).toMatch(/state\.yaml","problem":"services\[0\].*colour/);
     const backend = kpng(["local", "--api", socket(), "to-json", "--node-name", "n1", "--once"]);
     expect(await backend.ended).toBe(0);
     expect(lines(backend)).toHaveLength(2);

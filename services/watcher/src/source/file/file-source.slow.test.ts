@@ -77,13 +77,6 @@ const changes: readonly { name: string; set: (file: string) => Promise<void> }[]
       await rename(`${file}.new`, file);
     },
   },
-  {
-    name: "is deleted and recreated",
-    set: async (file) => {
-      await unlink(file);
-      await writeFile(file, node("b"));
-    },
-  },
 ];
 
 for (const { name, set } of changes) {
@@ -144,19 +137,6 @@ test("an invalid file keeps the last valid state and is reported until it is fix
   assert.match(text, /kpng_source_errors_total\{source="file"\} 1/);
 });
 
-test("a folder that is replaced is followed", async () => {
-  const inner = join(folder, "inner");
-  await mkdir(inner);
-  await writeFile(join(inner, "a.yaml"), node("a"));
-  const { sink } = start([inner]);
-  assert.deepEqual(await sink.nextNodes(), ["a"]);
-  await mkdir(`${inner}.new`);
-  await writeFile(join(`${inner}.new`, "a.yaml"), node("b"));
-  await rename(inner, `${inner}.old`);
-  await rename(`${inner}.new`, inner);
-  assert.deepEqual(await sink.nextNodes(), ["b"]);
-});
-
 test("a file that is touched without a change does not replace the state", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));
@@ -203,24 +183,18 @@ test("a file that stays empty is an empty cluster", async () => {
   assert.deepEqual(await sink.nextNodes(), []);
 });
 
-test("an invalid file at the start ends the source with the location of each problem", async () => {
+test("an invalid file at the start ends the source with the places of the first 20 problems", async () => {
   const file = join(folder, "state.yaml");
-  await writeFile(file, "nodes:\n- nome: a\n");
+  await writeFile(file, `nodes:\n${"- nome: a\n".repeat(30)}`);
   const { sink, health } = start([file, join(folder, "none.yaml")]);
   await assert.rejects(running, (error: Error) => {
-    assert.match(error.message, /^\[BAD_INPUT\] invalid input, \d problems: /);
+    assert.match(error.message, /^\[BAD_INPUT\] invalid input, 61 problems: .*; 41 more problems$/);
     assert.match(error.message, /none\.yaml: cannot be read: ENOENT/);
     assert.match(error.message, /state\.yaml: nodes\[0\]\.nome: unknown key "nome"/);
     return true;
   });
   assert.equal(sink.waitingCount, 0);
   assert.ok(!health.isReady);
-});
-
-test("a single problem is counted as one", async () => {
-  const { sink } = start([join(folder, "none.yaml")]);
-  await assert.rejects(running, /^WatcherError: \[BAD_INPUT\] invalid input, 1 problem: .*none\.yaml: /);
-  assert.equal(sink.waitingCount, 0);
 });
 
 test("standard input is read once and is part of later states", async () => {
@@ -231,13 +205,4 @@ test("standard input is read once and is part of later states", async () => {
   await writeFile(`${file}.new`, node("b"));
   await rename(`${file}.new`, file);
   assert.deepEqual(await sink.nextNodes(), ["z", "b"]);
-});
-
-test("the source ends when its signal aborts", async () => {
-  const file = join(folder, "state.yaml");
-  await writeFile(file, node("a"));
-  const { sink } = start([file]);
-  await sink.nextNodes();
-  stop.abort();
-  await running;
 });

@@ -37,7 +37,7 @@ const part = "source/file";
  */
 const emptiedMs = 1_000;
 
-/** Limit for the problems that are logged or reported in an error. */
+/** Limit for the problems and for the notes that are logged or reported in an error. */
 const maxProblems = 20;
 
 /**
@@ -128,7 +128,7 @@ class FileFollower {
       }
       return result;
     }
-    for (const note of result.notes) log.info("input note", { at: note.at, note: note.problem });
+    for (const note of result.notes.slice(0, maxProblems)) log.info("input note", { at: note.at, note: note.problem });
     this.#metrics.errors.inc({ source: "file" }, result.skipped.length);
     for (const skipped of result.skipped.slice(0, maxProblems)) {
       warn("invalid part skipped", { ...skipped });

@@ -1,4 +1,3 @@
-import { getOrMake } from "@kpng/model/collections.ts";
 import { type EndpointSlice, sliceKey } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { type Service, serviceKey } from "@kpng/model/service.ts";
@@ -30,8 +29,8 @@ export class InputContent {
   readonly services: Service[] = [];
   readonly slices: EndpointSlice[] = [];
   readonly nodes: Node[] = [];
-  readonly problems = new Findings("problems");
-  readonly notes = new Findings("notes");
+  readonly problems: InputProblem[] = [];
+  readonly #notes: InputProblem[] = [];
   /** Numbers of objects of other kinds, by file and a text such as "Deployment (apps/v1)". */
   readonly #otherKinds = new Map<string, Map<string, number>>();
   readonly #definitions = new Map<string, Place>();
@@ -55,17 +54,25 @@ export class InputContent {
     this.nodes.push(node);
   }
 
+  addProblem(place: Place, problem: string): void {
+    this.problems.push(problemAt(place, problem));
+  }
+
+  addNote(place: Place, note: string): void {
+    this.#notes.push(problemAt(place, note));
+  }
+
   /** Counts an object that no proxy needs. */
   ignore(kind: string, { file }: Place): void {
     const counts = this.#otherKinds.get(file) ?? new Map<string, number>();
     this.#otherKinds.set(file, counts.set(kind, (counts.get(kind) ?? 0) + 1));
   }
 
-  allNotes(): readonly InputProblem[] {
+  get notes(): readonly InputProblem[] {
     const ignored = [...this.#otherKinds].flatMap(([file, counts]) =>
       [...counts].map(([kind, count]) => ({ at: file, problem: `ignored ${count} of kind ${kind}` })),
     );
-    return [...this.notes.all(), ...ignored];
+    return [...this.#notes, ...ignored];
   }
 
   /** Returns false, and adds a problem with both places, if the name is already defined. */
@@ -74,34 +81,13 @@ export class InputContent {
     if (first === undefined) this.#definitions.set(name, place);
     else {
       const other = [first.at, showPath(first.path)].filter((part) => part !== "").join(": ");
-      this.problems.add(place, `${name} is already defined at ${other}`);
+      this.addProblem(place, `${name} is already defined at ${other}`);
     }
     return first === undefined;
   }
 }
 
-/** Problems or notes, of which the first ones of each document are kept. */
-class Findings {
-  readonly #what: string;
-  readonly #byDocument = new Map<string, { kept: InputProblem[]; count: number }>();
-
-  constructor(what: string) {
-    this.#what = what;
-  }
-
-  add({ at, path }: Place, problem: string): void {
-    const findings = getOrMake(this.#byDocument, at, () => ({ kept: [], count: 0 }));
-    findings.count += 1;
-    if (findings.count > maxKept) return;
-    const field = showPath(path);
-    findings.kept.push({ at, problem: field === "" ? problem : `${field}: ${problem}` });
-  }
-
-  all(): readonly InputProblem[] {
-    return [...this.#byDocument].flatMap(([at, { kept, count }]) =>
-      count > kept.length ? [...kept, { at, problem: `${count - kept.length} more ${this.#what}` }] : kept,
-    );
-  }
+function problemAt({ at, path }: Place, problem: string): InputProblem {
+  const field = showPath(path);
+  return { at, problem: field === "" ? problem : `${field}: ${problem}` };
 }
-
-const maxKept = 20;

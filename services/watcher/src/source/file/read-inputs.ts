@@ -81,10 +81,10 @@ export function readTexts(texts: readonly InputText[], options: DecodeOptions, s
     }
   }
   const { services, slices, nodes } = content;
-  const problems = [...unreadable, ...content.problems.all()];
+  const problems = [...unreadable, ...content.problems];
   const isUsable = skipsBad && unreadable.length === 0 && services.length + slices.length + nodes.length > 0;
   if (problems.length > 0 && !isUsable) return { kind: "bad", problems };
-  return { kind: "ok", objects: { services, slices, nodes }, notes: content.allNotes(), skipped: problems };
+  return { kind: "ok", objects: { services, slices, nodes }, notes: content.notes, skipped: problems };
 }
 
 /** Decodes one document: a Kubernetes object, a KPNG state file, or nothing if it is empty. */
@@ -101,5 +101,5 @@ function readDocument(value: unknown, place: Place, options: DecodeOptions, cont
     }
   }
   const problem = "neither a Kubernetes object (no field kind) nor a KPNG state file (no field nodes or services)";
-  content.problems.add(place, problem);
+  content.addProblem(place, problem);
 }

@@ -17,11 +17,11 @@ export class ManifestReader {
 
   /** `impliedKind`: kind of the items of a typed list such as ServiceList, because the API server omits it there. */
   add(object: unknown, at: Place, impliedKind?: string, depth = 0): void {
-    const { problems } = this.#content;
+    const content = this.#content;
     const kind = isRecord(object) ? (object.kind ?? impliedKind) : undefined;
-    if (!isRecord(object)) problems.add(at, `${show(object)} is not a Kubernetes object`);
-    else if (kind === undefined) problems.add(at, "the object has no kind");
-    else if (typeof kind !== "string" || kind === "") problems.add(at, `the object has kind ${show(kind)}`);
+    if (!isRecord(object)) content.addProblem(at, `${show(object)} is not a Kubernetes object`);
+    else if (kind === undefined) content.addProblem(at, "the object has no kind");
+    else if (typeof kind !== "string" || kind === "") content.addProblem(at, `the object has kind ${show(kind)}`);
     else this.#addKind(kind, object, at, depth);
   }
 
@@ -43,20 +43,20 @@ export class ManifestReader {
   }
 
   #addList(items: unknown, at: Place, itemKind: string | undefined, depth: number): void {
-    if (depth >= maxListDepth) this.#content.problems.add(at, "lists are nested too deeply");
-    else if (!Array.isArray(items)) this.#content.problems.add(at, `items is not a list: ${show(items)}`);
+    if (depth >= maxListDepth) this.#content.addProblem(at, "lists are nested too deeply");
+    else if (!Array.isArray(items)) this.#content.addProblem(at, `items is not a list: ${show(items)}`);
     else for (const [index, item] of items.entries()) this.add(item, below(at, index), itemKind, depth + 1);
   }
 
   #keep<T>(decoded: Decoded<T>, at: Place, use: (value: T) => void): void {
-    const { problems, notes } = this.#content;
-    if (decoded.kind === "bad") problems.add(below(at, ...decoded.path), decoded.problem);
-    else if (decoded.kind === "skip") notes.add(at, decoded.note);
+    const content = this.#content;
+    if (decoded.kind === "bad") content.addProblem(below(at, ...decoded.path), decoded.problem);
+    else if (decoded.kind === "skip") content.addNote(at, decoded.note);
     else {
       use(decoded.value);
       // Invalid parts make the input invalid, unlike with an API server: the author of a file can correct it.
-      for (const { path, problem } of decoded.skipped) problems.add(below(at, ...path), problem);
-      for (const note of decoded.notes) notes.add(at, note);
+      for (const { path, problem } of decoded.skipped) content.addProblem(below(at, ...path), problem);
+      for (const note of decoded.notes) content.addNote(at, note);
     }
   }
 }

@@ -39,7 +39,7 @@ export function readState(value: unknown, place: Place, content: InputContent): 
   const parse = <T>(schema: z.ZodType<T>, part: unknown, at: Place): T | undefined => {
     const parsed = schema.safeParse(part);
     if (parsed.success) return parsed.data;
-    for (const { path, problem } of problemsOf(parsed.error)) content.problems.add(below(at, ...path), problem);
+    for (const { path, problem } of problemsOf(parsed.error)) content.addProblem(below(at, ...path), problem);
     return undefined;
   };
   const lists = parse(stateShape, value, place);
@@ -242,7 +242,7 @@ function addSlices(service: Service, stated: readonly StateEndpoint[], place: Pl
     const at = below(place, "endpoints", position);
     const endpoint = toEndpoint(one);
     if (endpoint.addresses.v4.length + endpoint.addresses.v6.length === 0) {
-      content.notes.add(at, "endpoint ignored: no address");
+      content.addNote(at, "endpoint ignored: no address");
       continue;
     }
     let name = one.sourcename || service.name;
