@@ -10,24 +10,6 @@ import { describeProgram } from "./testing/describe-program.ts";
 describeProgram("kpng-iptables as a program, when something fails", (node) => {
   const { run, tryRun, start, put, startWatcher, command, rules, serves, ask, partOf, folder } = node;
 
-  test("without its watcher, a backend keeps and repairs its rules, and stays healthy", async () => {
-    await put({ web: "10.0.1.1" });
-    const watcher = startWatcher();
-    const backend = start(command("--state-dir", "none"));
-    await serves("10.0.1.1");
-    const before = await rules();
-    await watcher.stop();
-    await until("the health answer reports the lost stream", async () => (await partOf("stream")).reason !== "");
-    expect(await rules()).toBe(before);
-    expect((await ask("/livez")).status).toBe(200);
-    expect((await ask("/healthz")).status).toBe(200);
-    // Changes by other programs are repaired without a watcher, too.
-    await run(["iptables", "-t", "nat", "-F"]);
-    await backend.says(/"rules repaired"/);
-    await until("the same rules", async () => (await rules()) === before);
-    expect((await ask("/healthz")).body).toContain('"IPv4"');
-  });
-
   test("a rejected transaction is reported with its line and in metrics, and the full sync after it succeeds", async () => {
     await put({ web: "10.0.1.1", api: "10.0.2.1" });
     startWatcher();

@@ -53,42 +53,6 @@ test("an unchanged Service touches no chain", () => {
   expect(chains.takeTouched().size).toBe(0);
 });
 
-test("the address of a Service moves from nat to filter with its last endpoint, and back with the first", () => {
-  const chains = newChains();
-  for (const item of [web("10.0.1.1"), api]) put(chains, item);
-  chains.takeTouched();
-  put(chains, web());
-  const gone = ["delete nat KPNG-SVC", "put filter KPNG-SERVICES", "put nat KPNG-IP-10.96.0.0"];
-  expect(shown(chains.takeTouched(), chains)).toEqual(gone);
-  put(chains, web("10.0.1.1"));
-  const back = ["put filter KPNG-SERVICES", "put nat KPNG-IP-10.96.0.0", "put nat KPNG-SVC"];
-  expect(shown(chains.takeTouched(), chains)).toEqual(back);
-});
-
-test("a bucket exists while a Service has rules in it, and so does the jump to it", () => {
-  const chains = newChains();
-  put(chains, web("10.0.1.1"));
-  chains.takeTouched();
-  put(chains, far);
-  const own = [
-    "KPNG-EXT",
-    "KPNG-HAIRPIN",
-    "KPNG-HP-10.0.0.0",
-    "KPNG-IP-10.96.7.0",
-    "KPNG-NODEPORTS",
-    "KPNG-NP-TCP-29952",
-    "KPNG-SERVICES",
-    "KPNG-SVC",
-  ];
-  expect(shown(chains.takeTouched(), chains)).toEqual(own.map((chain) => `put nat ${chain}`));
-  chains.put("ns/far", undefined);
-  const lists = ["KPNG-HAIRPIN", "KPNG-NODEPORTS", "KPNG-SERVICES"];
-  expect(shown(chains.takeTouched(), chains)).toEqual([
-    ...own.filter((chain) => !lists.includes(chain)).map((chain) => `delete nat ${chain}`),
-    ...lists.map((chain) => `put nat ${chain}`),
-  ]);
-});
-
 test("a pod of two Services has one hairpin rule until both Services are deleted", () => {
   const chains = newChains();
   for (const item of [api, far]) put(chains, item);

@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
+import { chainNames } from "../render/chains.ts";
 import type { ChainId } from "../render/rule.ts";
 import { savedRules } from "../testing/rules.ts";
 import { adoptChains, canonicalRule, isSameRule } from "./canonical-rule.ts";
-import { findInstalledRules, InstalledRulesReader } from "./installed-rules.ts";
+import { findInstalledRules, InstalledRulesReader, isReached } from "./installed-rules.ts";
 
 test("our chains and our jumps are found in the output of iptables-save", () => {
   const { chains, jumps } = findInstalledRules(savedRules, "KPNG-");
@@ -84,4 +85,15 @@ test("an installed chain gets the wanted text if its rules mean the same, and ke
     ["nat A-2", "-A A-2 -j ACCEPT\n"],
     ["nat A-3", "-A A-3 -j X\n-A A-3 -j Y\n"],
   ]);
+});
+
+test.each([
+  { name: "no rules", services: undefined, hasJumps: false, reached: false },
+  { name: "rules with jumps", services: "-A KPNG-SERVICES -j KPNG-IP-10.96.0.0\n", hasJumps: true, reached: true },
+  { name: "rules without jumps", services: "-A KPNG-SERVICES -j KPNG-IP-10.96.0.0\n", hasJumps: false, reached: false },
+  { name: "jumps to chains that another program has flushed", services: "", hasJumps: true, reached: false },
+])("$name are reached by packets: $reached", ({ services, hasJumps, reached }) => {
+  const chains = new Map<ChainId, string>(services === undefined ? [] : [["nat KPNG-SERVICES", services]]);
+  const jumps = new Map<ChainId, readonly string[]>(hasJumps ? [["nat PREROUTING", ["-j KPNG-SERVICES"]]] : []);
+  expect(isReached({ chains, jumps }, chainNames("KPNG-"))).toBe(reached);
 });
