@@ -3,7 +3,7 @@ import type { ServiceView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { describePackets } from "../../../../test/kernel/describe-packets.ts";
-import type { RunTool, Variant } from "../read/tools.ts";
+import type { Variant } from "../read/tools.ts";
 import { type KernelRules, kernelRules } from "../testing/kernel-rules.ts";
 import { restoreRules } from "./open-rule-sets.ts";
 import { cleanupTransaction } from "./remove-rules.ts";
@@ -101,6 +101,10 @@ describePackets("rules in the kernel", () => {
       { name: "one rule deleted", command: tool("-t nat -D KPNG-HAIRPIN 1") },
       { name: "one rule replaced", command: tool("-R KPNG-FORWARD 1 -j ACCEPT") },
       { name: "a jump deleted", command: tool("-D FORWARD 1") },
+      {
+        name: "a jump to our chains added where this version has none",
+        command: `${tool("-t nat -N KPNG-OLD")} && ${tool('-t nat -A INPUT -m comment --comment "kpng old" -j KPNG-OLD')}`,
+      },
       { name: "an unwanted chain with our prefix added", command: tool("-t nat -N KPNG-SVC-AAAAAAAAAAAAAAAA") },
     ];
     test.each(drifts)("$name: repaired, and the next check finds no difference", async ({ command }) => {
@@ -163,31 +167,10 @@ describePackets("rules in the kernel", () => {
       const { tools } = own;
       const run = (command: readonly string[], { input }: { readonly input?: string | undefined } = {}) =>
         laboratory.tryRun(`net${count - 1}`, command, input);
-      const { transaction } = cleanupTransaction(await own.saved(), "KPNG-");
+      const transaction = cleanupTransaction(await own.saved(), "KPNG-");
       await restoreRules(transaction, { tools, run });
       expect(await own.shown()).toEqual(before);
     });
-
-    // iptables-nft has no lock.
-    test.runIf(variant === "legacy")(
-      "a transaction waits while another program holds the lock, and fails with LOCK_HELD after the time limit",
-      async () => {
-        const own = await fresh();
-        const lock = `${laboratory.folder}/xtables.lock`;
-        const name = `net${count - 1}`;
-        const run: RunTool = (command, { input } = {}) =>
-          laboratory.tryRun(name, ["env", `XTABLES_LOCKFILE=${lock}`, ...command], input);
-        const restore = (lockSeconds: number) =>
-          restoreRules("*nat\n:OWN - [0:0]\nCOMMIT\n", { tools: own.tools, run, lockSeconds });
-        await restore(1);
-        const holder = laboratory.start(name, ["flock", lock, "sh", "-c", "echo held; read -r line"]);
-        await new Promise((resolve) => holder.stdout?.once("data", resolve));
-        await expect(restore(1)).rejects.toMatchObject({ code: "LOCK_HELD" });
-        const waiting = restore(20);
-        holder.stdin?.end();
-        await waiting;
-      },
-    );
 
     test("a rejected transaction names its line and changes nothing, and the next sync repairs", async () => {
       const own = await fresh();

@@ -141,13 +141,13 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
 
   /** Compares all installed chains with the wanted ones and commits the difference. */
   async #compareAll(wanted: DesiredChains, options: RenderOptions, stages?: SyncStages): Promise<IptablesChange> {
-    const { chains, jumps, busy } = await this.#forgetOnFailure(this.#read(wanted.bodies));
+    const { chains, jumps } = await this.#forgetOnFailure(this.#read(wanted.bodies));
     const found = adoptChains(chains, wanted.bodies);
     if (this.#options.isReadOnly === true) this.#found = found;
     const committed = new Map(found);
     const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
     const jumpLines = diffJumps(jumps, renderJumps(options));
-    const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines, busy);
+    const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines);
     const change = await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages));
     await this.#options.onInstalled?.();
     return change;

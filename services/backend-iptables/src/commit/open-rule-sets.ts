@@ -68,35 +68,23 @@ function openKernel(tools: Tools, { destination }: ProxyHost): Kernel {
   };
 }
 
-interface RestoreOptions {
-  readonly tools: Tools;
-  readonly run: RunTool;
-  /**
-   * How long to wait for the xtables lock while another program holds it, in seconds. Default: 5, as kube-proxy.
-   * iptables-nft has no lock.
-   */
-  readonly lockSeconds?: number | undefined;
-}
-
-/** Exit status of iptables-legacy if it did not get the lock. Source: iptables `xtables.h`, RESOURCE_PROBLEM. */
-const lockExitCode = 4;
+/** How long to wait while another program holds the lock of iptables-legacy, in seconds, as kube-proxy. */
+const lockSeconds = 5;
 
 /**
  * Commits a transaction with `iptables-restore --noflush`.
  *
- * Errors: RESTORE_REFUSED with the rejected line; its table is unchanged, but tables before it are committed. LOCK_HELD
- * if another program kept the lock; nothing is changed. And those of `run`.
+ * Errors: RESTORE_REFUSED with the rejected line; its table is unchanged, but tables before it are committed. And those
+ * of `run`.
  */
-export async function restoreRules(transaction: string, options: RestoreOptions): Promise<void> {
-  const { tools, run, lockSeconds = 5 } = options;
+export async function restoreRules(
+  transaction: string,
+  { tools, run }: { readonly tools: Tools; readonly run: RunTool },
+): Promise<void> {
   const command = [tools.restore, "--noflush", "-w", String(lockSeconds)];
   const { exitCode, stderr } = await run(command, { input: transaction });
   if (exitCode === 0) return;
   const output = stderr.trim();
-  if (exitCode === lockExitCode && /xtables lock/.test(output)) {
-    const text = `${tools.restore} did not get the xtables lock within ${lockSeconds} s: ${output}`;
-    throw new BackendIptablesError("LOCK_HELD", text);
-  }
   const lines = transaction.split("\n").length - 1;
   const rejected = describeLine(transaction, output);
   const text = `${tools.restore} rejected a transaction of ${lines} lines (exit status ${exitCode})${rejected}: ${output}`;

@@ -7,37 +7,26 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { diffChains, diffJumps, transactionText } from "../diff/diff-chains.ts";
 import { findInstalledRules } from "../read/installed-rules.ts";
 import { readRules } from "../read/read-rules.ts";
-import { BackendIptablesError, findTools, runTool, type Tools } from "../read/tools.ts";
+import { findTools, runTool, type Tools } from "../read/tools.ts";
 import { splitChainId } from "../render/rule.ts";
 import { resetBeforeCleanup, restoreRules } from "./open-rule-sets.ts";
 
-/** Changes that `--cleanup` makes to one family. */
-export interface Cleanup {
-  /** Input of iptables-restore; "" if nothing is to be removed. */
-  readonly transaction: string;
-  /** Our chains that stay, empty, because a chain of another program jumps to them. *Shape:* `KPNG-A (from USER)`. */
-  readonly kept: readonly string[];
-}
-
 /**
- * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`. Other rules
- * stay as they are.
+ * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`; "" if there
+ * are none. Other rules stay as they are.
  *
  * `saved` is the output of iptables-save. If `keepsGuard` is true, the chain that guards 127.0.0.1 and the jumps to it
  * stay. The caller passes true if it cannot reset the sysctl route_localnet: with this sysctl and without the guard,
  * hosts next to the node could reach services on 127.0.0.1.
  */
-export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): Cleanup {
-  const { chains, jumps, busy } = findInstalledRules(saved, prefix);
+export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): string {
+  const { chains, jumps } = findInstalledRules(saved, prefix);
   const guard = `${prefix}LOCALNET`;
   const keptJumps = new Map(
     [...jumps].map(([id, rules]) => [id, keepsGuard ? rules.filter((rule) => rule.endsWith(` -j ${guard}`)) : []]),
   );
   const removed = [...chains.keys()].filter((id) => !keepsGuard || splitChainId(id).chain !== guard);
-  return {
-    transaction: transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, keptJumps), busy)),
-    kept: removed.flatMap((id) => (busy.has(id) ? [`${splitChainId(id).chain} (from ${busy.get(id)})`] : [])),
-  };
+  return transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, keptJumps)));
 }
 
 interface RemoveOptions {
@@ -51,8 +40,7 @@ interface RemoveOptions {
  * jumps to them, of both families, from iptables-nft and iptables-legacy, because a node may have changed from one to
  * the other. It resets the sysctl route_localnet first. Variants that are not installed, or that the kernel lacks, are skipped.
  *
- * Errors: it goes on after a failure, logs each and throws the first: an error of the tools; CHAINS_IN_USE;
- * IPTABLES_MISSING if there is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset. In that case the
+ * Errors: it goes on after a failure, logs each and throws the first: an error of the tools; IPTABLES_MISSING if there is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset. In that case the
  * rules that guard 127.0.0.1 stay.
  */
 export async function removeRules(options: RemoveOptions): Promise<void> {
@@ -63,8 +51,7 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
   // First: without the guard, the sysctl would open services on 127.0.0.1 to the node's neighbours.
   const keepsGuard = (await failures.attempt(() => resetBeforeCleanup(savedV4, prefix, sysctls, log))) !== true;
   for (const [tools, text] of saved) {
-    const { transaction, kept } = cleanupTransaction(text, prefix, keepsGuard);
-    if (kept.length > 0) failures.add(chainsInUse(kept, tools));
+    const transaction = cleanupTransaction(text, prefix, keepsGuard);
     if (transaction === "") continue;
     const { family, variant } = tools;
     await failures.attempt(async () => {
@@ -77,12 +64,6 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
     failures.add(new BackendError("SYSCTL_FAILED", text));
   }
   failures.end();
-}
-
-/** Returns the error for chains that stay, empty, because rules of other programs jump to them. */
-function chainsInUse(kept: readonly string[], { save }: Tools): BackendIptablesError {
-  const text = `${save}: rules of other programs jump to our chains, which are now empty and stay: ${kept.join(", ")}. Delete these rules, then run --cleanup again`;
-  return new BackendIptablesError("CHAINS_IN_USE", text);
 }
 
 /**

@@ -20,10 +20,6 @@ export type RulesetChange = Readonly<Record<Table, TableChange>>;
  * `committed` are the chains in the kernel. Jumps from built-in chains, where rules of other programs must stay, are
  * compared by `diffJumps`; its result is passed in.
  *
- * Chains in `busy` are not deleted but emptied: a chain of another program jumps to them, and the kernel would refuse
- * the deletion together with all other changes of the table. Default: no chain. A later call deletes them, when nothing
- * jumps to them.
- *
  * Pure; O(ids). Equal chains cause no change.
  */
 export function diffChains(
@@ -31,12 +27,11 @@ export function diffChains(
   wanted: ReadonlyMap<ChainId, ChainBody>,
   ids: Iterable<ChainId>,
   jumps: Readonly<Record<Table, readonly string[]>> = { filter: [], nat: [] },
-  busy: Pick<ReadonlySet<ChainId>, "has"> = new Set<ChainId>(),
 ): RulesetChange {
   const puts = { filter: [] as { chain: string; body: ChainBody }[], nat: [] as { chain: string; body: ChainBody }[] };
   const deletes = { filter: [] as string[], nat: [] as string[] };
   for (const id of ids) {
-    const body = wanted.get(id) ?? (busy.has(id) ? "" : undefined);
+    const body = wanted.get(id);
     if (body === committed.get(id)) continue;
     const { table, chain } = splitChainId(id);
     if (body === undefined) deletes[table].push(chain);

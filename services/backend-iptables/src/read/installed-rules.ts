@@ -7,10 +7,6 @@ export interface InstalledRules {
   readonly chains: ReadonlyMap<ChainId, ChainBody>;
   /** Rules of each built-in chain that jump to our chains, in their order, each without `-A CHAIN `. */
   readonly jumps: ReadonlyMap<ChainId, readonly string[]>;
-  /**
-   * Our chains that a chain of another program jumps to, with the name of that chain. The kernel does not delete them.
-   */
-  readonly busy: ReadonlyMap<ChainId, string>;
 }
 
 /**
@@ -40,7 +36,6 @@ export class InstalledRulesReader {
   readonly #wanted: ReadonlyMap<ChainId, ChainBody>;
   readonly #chains = new Map<ChainId, ChainBody>();
   readonly #jumps = new Map<ChainId, string[]>();
-  readonly #busy = new Map<ChainId, string>();
   #table: Table | undefined;
   #open: OpenChain | undefined;
   /** The last line, while it is incomplete. */
@@ -67,7 +62,7 @@ export class InstalledRulesReader {
   end(): InstalledRules {
     if (this.#rest !== "") this.take("\n");
     this.#close();
-    return { chains: this.#chains, jumps: this.#jumps, busy: this.#busy };
+    return { chains: this.#chains, jumps: this.#jumps };
   }
 
   #takeLine(all: string, start: number, end: number): void {
@@ -125,10 +120,7 @@ export class InstalledRulesReader {
     const target = rule.match(/ -[jg] (\S+)/)?.[1];
     if (target?.startsWith(this.#prefix) !== true) return;
     const chain = rule.slice(0, rule.indexOf(" "));
-    if (!builtIn.has(chain)) {
-      this.#busy.set(chainId(table, target), chain);
-      return;
-    }
+    if (!builtIn.has(chain)) return;
     const id = chainId(table, chain);
     const rules = this.#jumps.get(id) ?? [];
     rules.push(rule.slice(chain.length + 1));
@@ -154,6 +146,6 @@ function diverge(open: OpenChain): void {
  * True if an earlier run left rules that packets reach. False if another program has flushed the chains or the jumps, or
  * if the rules serve nothing. Pure.
  */
-export function isReached({ chains, jumps }: Pick<InstalledRules, "chains" | "jumps">, names: ChainNames): boolean {
+export function isReached({ chains, jumps }: InstalledRules, names: ChainNames): boolean {
   return (chains.get(chainId("nat", names.fixed("SERVICES"))) ?? "") !== "" && jumps.has(chainId("nat", "PREROUTING"));
 }

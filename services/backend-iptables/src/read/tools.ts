@@ -9,9 +9,7 @@ type BackendIptablesErrorCode =
   | "IPTABLES_MISSING"
   | "SAVE_FAILED"
   | "TABLE_INCOMPATIBLE"
-  | "CHAINS_IN_USE"
   | "RESTORE_REFUSED"
-  | "LOCK_HELD"
   | "TOOL_TIMEOUT";
 
 /** The failure of an iptables tool, thrown by the folders `read` and `commit`. */
