@@ -67,6 +67,15 @@ describePackets("kpng-iptables as a program", () => {
     expect(await own("iptables")).toEqual([]);
   });
 
+  test("only the default instance sets the conntrack options", async () => {
+    const timeout = () => laboratory.run("node", ["cat", "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"]);
+    await once("--conntrack-udp-timeout", "77s", "--service-proxy-name", "edge");
+    expect(await timeout()).not.toBe("77\n");
+    await once("--conntrack-udp-timeout", "77s");
+    expect(await timeout()).toBe("77\n");
+    await laboratory.tryRun("node", [process.execPath, main, "--cleanup", "--service-proxy-name", "edge"]);
+  });
+
   test("--diff exits with 2 if it may not read rules, or cannot write the answer", async () => {
     const look = [cli, "file", "-i", manifest, "to-local", "to-iptables", "--diff", "--node-name", "n1"];
     const bound = ["setpriv", "--bounding-set", "-net_admin,-net_raw", "--inh-caps", "-net_admin,-net_raw"];
@@ -80,7 +89,6 @@ describePackets("kpng-iptables as a program", () => {
   });
 
   test("--diff prints changes by other programs, and changes nothing", async () => {
-    await once();
     expect(await once("--diff")).toMatchObject({ exitCode: 0, stdout: "no difference\n" });
     await laboratory.run("node", ["iptables", "-t", "nat", "-R", "KPNG-MARK-MASQ", "1", "-j", "RETURN"]);
     await laboratory.run("node", ["ip6tables", "-D", "FORWARD", "1"]);

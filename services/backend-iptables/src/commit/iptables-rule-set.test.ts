@@ -1,5 +1,7 @@
+import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { listRules } from "./iptables-rule-set.ts";
+import { listRules, makeIptablesChange } from "./iptables-rule-set.ts";
+import { observeRules } from "./observe-rules.ts";
 
 const [shop, shopChain, other] = [
   "KPNG-EXT-AAAAAAAAAAAAAAAA",
@@ -26,4 +28,24 @@ test("the rules of one Service are the lines that name it, and the chains of its
     `nat -A ${shopChain} -p tcp -m tcp -j DNAT --to-destination 10.1.0.1:80`,
   ]);
   expect(listRules(() => bodies).linesOf?.("ns/absent")).toEqual([]);
+});
+
+test("metrics count the rules, those of the last sync, and failed syncs, with those of a few Services apart", async () => {
+  const registry = new Registry();
+  const onOutcome = observeRules(registry, [{ family: "v4", wanted: bodies }]);
+  const none = { puts: [], deletes: [], jumps: [] };
+  const puts = [{ chain: "KPNG-A", body: "-A KPNG-A -j X\n-A KPNG-A -j Y\n" }];
+  const change = makeIptablesChange("partial", { filter: none, nat: { ...none, puts } }, "", new Map());
+  const failed = { kind: "failed", error: new Error("refused"), mode: "partial" } as const;
+  onOutcome({ family: "v4", cause: "sync", result: { kind: "done", change }, elapsedMs: 1 });
+  onOutcome({ family: "v4", cause: "sync", result: failed, elapsedMs: 1 });
+  onOutcome({ family: "v4", cause: "repair", result: { ...failed, mode: "full" }, elapsedMs: 1 });
+  const text = await registry.metrics();
+  for (const line of [
+    'iptables_total{table="nat",ip_family="IPv4"} 7',
+    'iptables_last{table="nat",ip_family="IPv4"} 2',
+    'iptables_restore_failures_total{ip_family="IPv4"} 2',
+    'iptables_partial_restore_failures_total{ip_family="IPv4"} 1',
+  ])
+    expect(text).toContain(`kubeproxy_sync_proxy_rules_${line}`);
 });
