@@ -232,8 +232,7 @@ export class RedirectEntry implements Entry {
   }
 
   async close(): Promise<void> {
-    const table = tableOf(this.family, this.#options.table);
-    await runTool(["nft", "-f", "-"], `table ${table} {}\ndelete table ${table}\n`);
+    await deleteTable(this.family, this.#options.table);
   }
 
   get #nodePortMode(): "all" | "listed" {
@@ -356,12 +355,17 @@ export async function openEntries({ tableName, mapAddresses, localPorts: ports, 
   return nodeFamilies().map((family): Entry => new RedirectEntry({ family, table: tableName, ports }));
 }
 
+/** Deletes the table of a family, if it exists. Errors: ENTRY_FAILED. */
+async function deleteTable(family: Family, name: string): Promise<void> {
+  const table = tableOf(family, name);
+  await runTool(["nft", "-f", "-"], `table ${table} {}\ndelete table ${table}\n`);
+}
+
 /** Removes the tables that a killed run may have left on the node. */
 export async function removeTables(tableName: string, log: Log): Promise<void> {
   for (const family of nodeFamilies()) {
-    const ip = family === "v4" ? "ip" : "ip6";
-    await runTool(["nft", "-f", "-"], `table ${ip} ${tableName} {}\ndelete table ${ip} ${tableName}\n`).catch(
-      (error: unknown) => log.info("no table removed", { family, reason: reasonOf(error) }),
+    await deleteTable(family, tableName).catch((error: unknown) =>
+      log.info("no table removed", { family, reason: reasonOf(error) }),
     );
   }
 }

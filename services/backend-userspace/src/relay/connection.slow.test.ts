@@ -1,6 +1,5 @@
-import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { createServer } from "node:net";
+import { createServer, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import { key, RunningService, readAll, TestEndpoint, until } from "../testing/running-service.ts";
 import { SilentEndpoint } from "../testing/silent-endpoint.ts";
@@ -129,23 +128,18 @@ test("a client is reset when no endpoint accepts its connection", async () => {
   expect(service.runtime.table.of(key)).toMatchObject({ open: 0, retries: 3 });
 });
 
-test("a connection without data is reset after the idle limit", async () => {
-  await using endpoint = await TestEndpoint.open((socket) => socket.on("error", () => undefined));
-  await using service = await RunningService.open(
-    { endpoints: [endpoint.at] },
-    { tcp: { idleMs: 100, halfClosedMs: 0, drainMs: 0 } },
-  );
-  const client = await service.connect();
-  await expect(readAll(client)).rejects.toMatchObject({ code: "ECONNRESET" });
-  await until("it is counted", () => service.ends().idle === 1);
-});
-
-test("a connection of which one side has ended is reset after its own idle limit", async () => {
+test.each([
+  { what: "without data", limits: { idleMs: 100, halfClosedMs: 0 }, use: () => undefined },
+  {
+    what: "of which one side has ended",
+    limits: { idleMs: 0, halfClosedMs: 100 },
+    use: (client: Socket) => void client.end("question"),
+  },
+])("a connection $what is reset after its own idle limit", async ({ limits, use }) => {
   await using endpoint = await TestEndpoint.open((socket) => void socket.on("error", () => undefined).resume());
-  const tcp = { idleMs: 0, halfClosedMs: 100, drainMs: 0 };
-  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { tcp });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { tcp: { ...limits, drainMs: 0 } });
   const client = await service.connect();
-  client.end("question");
+  use(client);
   await expect(readAll(client)).rejects.toMatchObject({ code: "ECONNRESET" });
   await until("it is counted", () => service.ends().idle === 1);
 });
@@ -226,27 +220,6 @@ test("an endpoint that does not answer is followed by the next one after the tim
   expect(service.runtime.table.of(key).retries).toBeGreaterThan(0);
 });
 
-test("the time limit of an attempt to connect is twice that of the one before", async () => {
-  await using silent = await SilentEndpoint.open();
-  await using service = await RunningService.open({ endpoints: [silent.at] });
-  const traffic = service.runtime.table.of(key);
-  const startMs = performance.now();
-  const ended = service.connect().then(readAll);
-  const client = expect(ended).rejects.toMatchObject({ code: "ECONNRESET" });
-  const timesMs: number[] = [];
-  await until("all attempts have failed", () => {
-    while (timesMs.length < traffic.retries) timesMs.push(performance.now() - startMs);
-    return service.ends()["connect-failed"] === 1;
-  });
-  timesMs.push(performance.now() - startMs);
-  await client;
-  expect(timesMs).toHaveLength(4);
-  // A busy machine makes each later, and nothing makes it earlier. Timers of Node.js may be 1 ms early.
-  for (const [index, wantedMs] of [250, 750, 1_750, 3_750].entries()) {
-    expect(timesMs[index]).toBeGreaterThanOrEqual(wantedMs - 4);
-  }
-});
-
 test("an endpoint at which this process listens itself is left out, and counted if there is no other", async () => {
   await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
   await using service = await RunningService.open({ endpoints: [endpoint.at] }, { maxConnections: 50 });
@@ -259,64 +232,4 @@ test("an endpoint at which this process listens itself is left out, and counted 
   expect(service.ends().limit).toBeUndefined();
   const lines = service.log.lines.filter(({ msg }) => msg === "endpoint left out");
   expect(lines).toEqual([expect.objectContaining({ service: key, endpoint: `127.0.0.1:${own.port}` })]);
-});
-
-const tcp = { idleMs: 1_000, halfClosedMs: 1_000, drainMs: 0 };
-
-/** Asks the Service; returns the answer, or the code of the error. */
-async function ask(service: RunningService): Promise<string> {
-  const client = await service.connect();
-  client.end("question");
-  return readAll(client).catch(({ code }: NodeJS.ErrnoException) => code ?? "");
-}
-
-test("an endpoint that accepts and never answers holds its own clients alone, until the idle limit", async () => {
-  await using mute = await TestEndpoint.open((socket) => void socket.resume());
-  await using good = await TestEndpoint.open((socket) => socket.end("good"));
-  await using service = await RunningService.open({ endpoints: [mute.at, good.at] }, { tcp });
-  const results: string[] = [];
-  const asked = Array.from({ length: 10 }, async () => results.push(await ask(service)));
-  await until("the answers of the other endpoint", () => results.length >= 5);
-  expect(results.slice(0, 5)).toEqual(Array(5).fill("good"));
-  await Promise.all(asked);
-  expect(results.slice(5)).toEqual(Array(5).fill("ECONNRESET"));
-  await until("they are counted", () => service.ends().closed === 5 && service.ends().idle === 5);
-});
-
-test("an endpoint that resets each connection after data does not affect the other one", async () => {
-  await using bad = await TestEndpoint.open((socket) => socket.once("data", () => socket.resetAndDestroy()));
-  await using good = await TestEndpoint.open((socket) => socket.once("data", (data) => socket.end(data)));
-  await using service = await RunningService.open({ endpoints: [bad.at, good.at] });
-  const results: string[] = [];
-  for (let count = 0; count < 10; count++) results.push(await ask(service));
-  expect(results.toSorted()).toEqual([...Array(5).fill("ECONNRESET"), ...Array(5).fill("question")]);
-  await until("they are counted", () => service.ends().closed === 5 && service.ends()["endpoint-reset"] === 5);
-});
-
-test("after an endpoint froze, its connections end at the idle limit, and later clients get the other one", async () => {
-  // The kernel of a frozen process acknowledges data and queues two connections; it answers no further SYN.
-  const script = `const server = require("node:net").createServer((socket) => socket.on("data", (data) => socket.write(data)));
-    server.listen({ port: 0, host: "127.0.0.1", backlog: 1 }, () => console.log(server.address().port));`;
-  const frozen = spawn(process.execPath, ["-e", script], { stdio: ["ignore", "pipe", "inherit"] });
-  try {
-    const [line] = await once(frozen.stdout, "data");
-    const at = { address: "127.0.0.1", port: Number(String(line)) };
-    await using service = await RunningService.open({ endpoints: [at] }, { tcp });
-    const old = await service.connect();
-    old.write("before");
-    expect(String((await once(old, "data"))[0])).toBe("before");
-    frozen.kill("SIGSTOP");
-    await using good = await TestEndpoint.open((socket) => socket.end("good"));
-    await service.apply({ endpoints: [at, good.at] });
-    old.write("after");
-    await expect(readAll(old)).rejects.toMatchObject({ code: "ECONNRESET" });
-    // Clients that the kernel queued get no answer, all others that of the other endpoint.
-    const results: string[] = [];
-    for (let count = 0; count < 12; count++) results.push(await ask(service));
-    expect(results.slice(-6)).toEqual(Array(6).fill("good"));
-    old.destroy();
-    await until("nothing is open", () => service.runtime.relay.limit.open === 0);
-  } finally {
-    frozen.kill("SIGKILL");
-  }
 });

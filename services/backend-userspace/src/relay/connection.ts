@@ -37,11 +37,9 @@ type Collect = (options: { readonly type: "minor" }) => void;
  * holds only the small objects that own the memory and therefore never fills up; instead, V8 collects the whole heap
  * after each 40 MiB, which took more than a third of the CPU time of an upload
  * ([0079](../../../../docs/decisions/0079-garbage-of-an-upload.md)).
- *
- * Where V8 has no function `gc`, or it fails, V8 is left to itself: uploads are slower, and nothing else changes.
  */
 export class ReadGarbage {
-  #collect = findCollect();
+  readonly #collect = findCollect();
   #bytes = 0;
 
   /** Notes that so many bytes were read into memory of their own. */
@@ -49,19 +47,15 @@ export class ReadGarbage {
     this.#bytes += bytes;
     if (this.#bytes < collectAfterBytes) return;
     this.#bytes = 0;
-    try {
-      this.#collect?.({ type: "minor" });
-    } catch {
-      this.#collect = undefined;
-    }
+    this.#collect({ type: "minor" });
   }
 }
 
-/** Returns V8's function `gc`; undefined if it has none. The context of this process does not get it. */
-function findCollect(): Collect | undefined {
+/** Returns V8's function `gc`. The context of this process does not get it. */
+function findCollect(): Collect {
   // The function is defined in contexts that are created after the flag is set.
   setFlagsFromString("--expose-gc");
-  return runInNewContext("typeof gc === 'function' ? gc : undefined");
+  return runInNewContext("gc");
 }
 
 /** Time limit of the first attempt to connect, in milliseconds; it doubles with each further attempt. */

@@ -236,7 +236,7 @@ export function makeUserspaceChange(family: Family, mode: "full" | "partial", pa
 export class PrintedRuleSet implements RuleSet<UserspaceChange> {
   readonly family: Family;
   readonly #print: (text: string) => void;
-  readonly #byService = new Map<ServiceKey, readonly string[]>();
+  #lines: ReadonlySet<string> = new Set();
 
   constructor(family: Family, print: (text: string) => void) {
     this.family = family;
@@ -244,29 +244,20 @@ export class PrintedRuleSet implements RuleSet<UserspaceChange> {
   }
 
   get desired() {
-    const lines = () => [...this.#byService.values()].flat().sort();
-    return { count: () => lines().length, lines };
+    return { count: () => this.#lines.size, lines: () => [...this.#lines].sort() };
   }
 
   readonly installed = { count: () => 0, lines: () => [] };
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<UserspaceChange> {
-    const [opened, closed]: [string[], string[]] = [[], []];
-    for (const key of touched === "all" ? new Set([...plan.keys(), ...this.#byService.keys()]) : touched) {
-      const before = this.#byService.get(key) ?? [];
-      const after = describe(plan, key);
-      opened.push(...after.filter((line) => !before.includes(line)));
-      closed.push(...before.filter((line) => !after.includes(line)));
-      if (after.length === 0) this.#byService.delete(key);
-      else this.#byService.set(key, after);
-    }
-    const change = makeUserspaceChange(this.family, touched === "all" ? "full" : "partial", {
+    const lines = new Set([...plan.keys()].flatMap((key) => describe(plan, key)));
+    const [opened, closed] = [[...lines.difference(this.#lines)], [...this.#lines.difference(lines)]];
+    this.#lines = lines;
+    for (const line of opened) this.#print(`+ ${line}\n`);
+    for (const line of closed) this.#print(`- ${line}\n`);
+    return makeUserspaceChange(this.family, touched === "all" ? "full" : "partial", {
       ...{ opened, closed, repaired: [], failed: [] },
     });
-    if (opened.length + closed.length > 0) {
-      this.#print(`${[...opened.map((line) => `+ ${line}`), ...closed.map((line) => `- ${line}`)].join("\n")}\n`);
-    }
-    return change;
   }
 
   async repair(): Promise<UserspaceChange> {
