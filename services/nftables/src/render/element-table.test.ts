@@ -35,14 +35,6 @@ test("a comment that nft would refuse because of its length is cut off", () => {
   expect(comments.sort()).toEqual(["c".repeat(127), "p".repeat(127)]);
 });
 
-test("an element with another value is deleted and put", () => {
-  const table = new ElementTable();
-  table.put("picks", numberBytes(1), "pick_1");
-  table.committed();
-  table.put("picks", numberBytes(1), "sticky");
-  expect(changesOf(table)).toEqual(["delete picks { 0:1 }", "put picks { 0:1 : goto sticky }"]);
-});
-
 test("an element stays until its last owner deletes it", () => {
   const table = new ElementTable();
   for (let owner = 0; owner < 3; owner++) table.claim("cluster_ips", one, "");
