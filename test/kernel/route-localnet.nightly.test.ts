@@ -99,7 +99,7 @@ describePackets("a service bound to 127.0.0.1 and a neighbour of the node", () =
     }
   });
 
-  test("a cleanup that cannot reset the sysctl keeps the guard, removes all else and fails", async () => {
+  test("a cleanup that cannot reset the sysctl keeps the rules of IPv4, the guard among them, and fails", async () => {
     await backend.start({}, state);
     await backend.stop();
     const readOnly = `mount --bind -o ro ${sysctl} ${sysctl} && exec "$@" --cleanup`;
@@ -108,8 +108,7 @@ describePackets("a service bound to 127.0.0.1 and a neighbour of the node", () =
     expect(exitCode).not.toBe(0);
     expect(stderr).toContain("[SYSCTL_FAILED]");
     expect([await routeLocalnet(), await isReached()]).toEqual([1, false]);
-    const left = (await world.rules()).v4.split("\n").filter((line) => line.includes("KPNG-"));
-    expect(left.filter((line) => !line.includes("KPNG-LOCALNET"))).toEqual([]);
+    expect((await world.rules()).v6).not.toContain("KPNG-");
     await backend.cleanUp();
     expect(await routeLocalnet()).toBe(0);
   });

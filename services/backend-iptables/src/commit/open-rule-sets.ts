@@ -113,27 +113,19 @@ async function setRouteLocalnet(sysctls: Sysctls, log: Log): Promise<void> {
 }
 
 /**
- * Resets the sysctl before `removeRules` removes the chains with prefix `prefix`, the guard among them. Returns whether
- * the guard may be removed: not if the sysctl cannot be reset.
- *
+ * Resets the sysctl before `removeRules` removes the chains with prefix `prefix`, of which LOCALNET guards 127.0.0.1.
  * The sysctl stays as it is if another kpng instance or kube-proxy still needs it on this node.
  *
- * `saved` is the output of iptables-save for IPv4, of all variants together.
+ * `saved` is the output of iptables-save for IPv4, of all variants together. Errors: SYSCTL_FAILED.
  */
-export async function resetBeforeCleanup(saved: string, prefix: string, sysctls: Sysctls, log: Log): Promise<boolean> {
+export async function resetBeforeCleanup(saved: string, prefix: string, sysctls: Sysctls, log: Log): Promise<void> {
   const guards = [...saved.matchAll(/^-A (\S+).*block incoming localnet connections/gm)].map(([, chain = ""]) => chain);
   const isOurs = guards.includes(`${prefix}LOCALNET`);
   // kubelet has the rule in KUBE-FIREWALL, too.
   const isNeededByOthers = guards.some((chain) =>
     chain === "KUBE-FIREWALL" ? saved.includes(":KUBE-NODEPORTS") : chain !== `${prefix}LOCALNET`,
   );
-  if (!isOurs || isNeededByOthers || (await sysctls.read(routeLocalnet)) === 0) return true;
-  try {
-    await sysctls.ensure(routeLocalnet, 0);
-    log.info("route_localnet reset to 0");
-    return true;
-  } catch (error) {
-    log.error("route_localnet stays set; keeping the rules that guard 127.0.0.1", { reason: reasonOf(error) });
-    return false;
-  }
+  if (!isOurs || isNeededByOthers || (await sysctls.read(routeLocalnet)) === 0) return;
+  await sysctls.ensure(routeLocalnet, 0);
+  log.info("route_localnet reset to 0");
 }

@@ -1,32 +1,23 @@
 import { saysUnsupported } from "@kpng/backend-kit/exec/run-program.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
-import { BackendError } from "@kpng/backend-kit/types/backend-error.ts";
 import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { diffChains, diffJumps, transactionText } from "../diff/diff-chains.ts";
 import { findInstalledRules } from "../read/installed-rules.ts";
 import { readRules } from "../read/read-rules.ts";
 import { findTools, runTool, type Tools } from "../read/tools.ts";
-import { splitChainId } from "../render/rule.ts";
 import { resetBeforeCleanup, restoreRules } from "./open-rule-sets.ts";
 
 /**
  * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`; "" if there
  * are none. Other rules stay as they are.
  *
- * `saved` is the output of iptables-save. If `keepsGuard` is true, the chain that guards 127.0.0.1 and the jumps to it
- * stay. The caller passes true if it cannot reset the sysctl route_localnet: with this sysctl and without the guard,
- * hosts next to the node could reach services on 127.0.0.1.
+ * `saved` is the output of iptables-save. Pure.
  */
-export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): string {
+export function cleanupTransaction(saved: string, prefix: string): string {
   const { chains, jumps } = findInstalledRules(saved, prefix);
-  const guard = `${prefix}LOCALNET`;
-  const keptJumps = new Map(
-    [...jumps].map(([id, rules]) => [id, keepsGuard ? rules.filter((rule) => rule.endsWith(` -j ${guard}`)) : []]),
-  );
-  const removed = [...chains.keys()].filter((id) => !keepsGuard || splitChainId(id).chain !== guard);
-  return transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, keptJumps)));
+  return transactionText(diffChains(chains, new Map(), chains.keys(), diffJumps(jumps, new Map())));
 }
 
 interface RemoveOptions {
@@ -41,7 +32,7 @@ interface RemoveOptions {
  * the other. It resets the sysctl route_localnet first. Variants that are not installed, or that the kernel lacks, are skipped.
  *
  * Errors: it goes on after a failure, logs each and throws the first: an error of the tools; IPTABLES_MISSING if there is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset. In that case the
- * rules that guard 127.0.0.1 stay.
+ * rules of IPv4 stay.
  */
 export async function removeRules(options: RemoveOptions): Promise<void> {
   const { prefix, sysctls, log } = options;
@@ -49,19 +40,19 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
   const saved = await readAll(options, failures);
   const savedV4 = [...saved].flatMap(([{ family }, text]) => (family === "v4" ? [text] : [])).join("\n");
   // First: without the guard, the sysctl would open services on 127.0.0.1 to the node's neighbours.
-  const keepsGuard = (await failures.attempt(() => resetBeforeCleanup(savedV4, prefix, sysctls, log))) !== true;
+  const reset = async () => {
+    await resetBeforeCleanup(savedV4, prefix, sysctls, log);
+    return true;
+  };
+  const isReset = (await failures.attempt(reset)) === true;
   for (const [tools, text] of saved) {
-    const transaction = cleanupTransaction(text, prefix, keepsGuard);
-    if (transaction === "") continue;
     const { family, variant } = tools;
+    const transaction = cleanupTransaction(text, prefix);
+    if (transaction === "" || (family === "v4" && !isReset)) continue;
     await failures.attempt(async () => {
       await restoreRules(transaction, { tools, run: runTool });
       log.info("rules removed", { family, variant, lines: transaction.split("\n").length - 1 });
     });
-  }
-  if (keepsGuard) {
-    const text = `route_localnet cannot be reset to 0; keeping chain ${prefix}LOCALNET, which guards 127.0.0.1 against other hosts`;
-    failures.add(new BackendError("SYSCTL_FAILED", text));
   }
   failures.end();
 }
