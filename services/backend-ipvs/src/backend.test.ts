@@ -1,10 +1,5 @@
 import { expect, test } from "vitest";
 import { readIpvsSettings } from "./backend.ts";
-import { timeoutSeconds } from "./commit/kernel-support.ts";
-
-test("a timeout shorter than a second is a second, because 0 keeps the kernel's", () => {
-  expect(timeoutSeconds({ tcpMs: 400, tcpFinMs: 0, udpMs: 90_000 })).toEqual(["1", "0", "90"]);
-});
 
 test("CIDRs of other programs are canonical, and anything else is refused", () => {
   const read = (text: string) => readIpvsSettings({ ipvsExcludeCidrs: [text] }).excludedCIDRs;

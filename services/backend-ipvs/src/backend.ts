@@ -9,7 +9,7 @@ import { InvalidArgumentError } from "commander";
 import type { IpvsChange } from "./commit/change-writer.ts";
 import { IpvsRuleSet, observeRefused } from "./commit/ipvs-rule-set.ts";
 import { checkKernel, type KernelSettings, setKernel } from "./commit/kernel-support.ts";
-import { handOver, removeKubeProxy } from "./commit/kube-proxy.ts";
+import { removeKubeProxy } from "./commit/kube-proxy.ts";
 import { removeObjects } from "./commit/remove-objects.ts";
 import { RunTool } from "./read/run-tool.ts";
 import { objectNames } from "./render/kernel-objects.ts";
@@ -97,10 +97,7 @@ function schedulerName(text: string): string {
 /** kube-proxy serves only Services without a proxy name, so only this instance takes its place. */
 const names = objectNames("");
 
-/**
- * Steps of a move from and to kube-proxy, which are runs of their own: docs/guides/migrate-from-kube-proxy.md has their
- * order.
- */
+/** A step of the move from kube-proxy, which is a run of its own: docs/guides/migrate-from-kube-proxy.md has the order. */
 export const kubeProxyMoves: readonly ProxyAlternative[] = [
   {
     name: "cleanupKubeProxy",
@@ -118,20 +115,6 @@ export const kubeProxyMoves: readonly ProxyAlternative[] = [
         const runTool = new RunTool();
         return removeKubeProxy({ names, runTool, log, localAddresses: readLocalAddresses(), excludedCIDRs });
       },
-    }),
-  },
-  {
-    name: "handOverToKubeProxy",
-    options: [
-      {
-        flags: "--hand-over-to-kube-proxy",
-        description:
-          "before kube-proxy starts in ipvs mode: give it the interface and virtual servers of Services, and exit",
-      },
-    ],
-    makeTask: (_options, _settings, { log }) => ({
-      name: "backend/ipvs/hand-over",
-      run: () => handOver({ names, runTool: new RunTool(), log }),
     }),
   },
 ];

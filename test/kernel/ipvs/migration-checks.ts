@@ -2,7 +2,7 @@
 export const migrationChecks = {
   kubeProxy: "from kube-proxy in ipvs mode to kpng-ipvs and back, no connection is lost, and nothing is left",
   kpngIptables: "from kpng-iptables to kpng-ipvs and back, no connection is lost, and nothing is left",
-  handOver: "kpng-ipvs hands its virtual servers over and takes them back, and no connection is lost",
+  takenOver: "what kube-proxy has left goes while kpng-ipvs serves; what it has taken over stays at a cleanup",
   kills:
     "killed at random moments, kpng-ipvs leads to what an undisturbed run leaves in the kernel, once it runs again",
 } as const;

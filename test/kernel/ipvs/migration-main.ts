@@ -30,7 +30,7 @@ const ofKubeProxy = /KUBE-(?!FIREWALL|KUBELET|IPTABLES-HINT)/;
 const ofKpngIpvs = /KPNGIPVS/;
 const serviceInterface = /kube-ipvs0/;
 
-const [cleanupKubeProxy = "", handOver = "", cleanup = ""] = guideCommands();
+const [cleanupKubeProxy = "", cleanup = ""] = guideCommands();
 
 await results.report(migrationChecks.kubeProxy, async () => {
   const world = await buildTwoNodes();
@@ -59,9 +59,6 @@ await results.report(migrationChecks.kubeProxy, async () => {
   await node.expectOurServers("kube-proxy has been removed");
 
   await ours.stop();
-  await node.type(handOver);
-  await node.after("the addresses have been handed over", "ipvs");
-  await node.typeTooEarly(cleanup);
   theirs.run({});
   const rules = "for tool in iptables ip6tables; do $tool-save | grep -q '^-A KUBE-SERVICES '; done";
   await until("kube-proxy has rules", async () => (await node.type(rules)) === "", 240_000, theirs.log);
@@ -105,24 +102,19 @@ await results.report(migrationChecks.kpngIptables, async () => {
   return wrong;
 });
 
-await results.report(migrationChecks.handOver, async () => {
+await results.report(migrationChecks.takenOver, async () => {
   const world = await buildTwoNodes();
   await using _ = { [Symbol.asyncDispose]: () => world.close() };
   const ours = await kpngIpvs(world);
   await ours.start({}, movingState);
   const node = await MovingNode.begin(world);
-  await ours.stop();
-  await node.type(handOver);
-  await node.after("the addresses have been handed over", "ipvs");
-  await node.typeTooEarly(cleanup);
-  // A part of what kube-proxy would have left by now, and a chain of another program.
-  await node.type(`ipset create KUBE-CLUSTER-IP hash:ip,port; ipset create KUBE-6-CLUSTER-IP hash:ip,port family inet6
+  // A part of what kube-proxy leaves, and a chain of another program.
+  const leaveKubeProxy = () =>
+    node.type(`ipset create KUBE-CLUSTER-IP hash:ip,port; ipset create KUBE-6-CLUSTER-IP hash:ip,port family inet6
     for tool in iptables ip6tables; do $tool -t nat -N KUBE-SERVICES; $tool -t nat -I PREROUTING -j KUBE-SERVICES; done
-    iptables -t nat -A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT
-    iptables -N KUBE-ROUTER-INPUT; ipvsadm -A -t 10.96.0.11:8888 -s rr`);
-  await node.typeTooEarly(cleanupKubeProxy);
-  await ours.start({}, movingState);
-  await node.after("kpng-ipvs serves again", "ipvs");
+    iptables -t nat -A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT`);
+  await leaveKubeProxy();
+  await node.type("iptables -N KUBE-ROUTER-INPUT; ipvsadm -A -t 10.96.0.11:8888 -s rr");
   await node.type(cleanupKubeProxy);
   await node.after("kube-proxy has been removed", "ipvs");
   await node.expectNone("kube-proxy has been removed", /KUBE-(?!ROUTER-INPUT)/);
@@ -132,9 +124,7 @@ await results.report(migrationChecks.handOver, async () => {
 
   await ours.stop();
   const before = await node.servers();
-  await node.type(handOver);
-  const rule = "-A KUBE-SERVICES -j RETURN";
-  await node.type(`for tool in iptables ip6tables; do $tool -t nat -N KUBE-SERVICES; $tool -t nat ${rule}; done`);
+  await leaveKubeProxy();
   await node.type(cleanup);
   await node.expectNone("kpng-ipvs --cleanup has run", ofKpngIpvs);
   const addresses = await node.type("ip -o address show dev kube-ipvs0");

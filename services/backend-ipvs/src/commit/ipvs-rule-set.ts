@@ -58,8 +58,6 @@ interface IpvsRuleSetOptions {
   readonly print?: ((text: string) => void) | undefined;
   /** Monotonic time in milliseconds. Default that of `realClock`. */
   readonly nowMs?: (() => number) | undefined;
-  /** See `ChangeWriter`. Default 64. */
-  readonly mostAlone?: number | undefined;
   /** Default: the connections in the kernel. */
   readonly readConnections?: typeof readConnectionCounts | undefined;
 }
@@ -112,7 +110,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   constructor(options: IpvsRuleSetOptions) {
     this.#options = options;
     this.#frame = new NodeFrame(options);
-    this.#writer = new ChangeWriter({ ...options, ownersOf: (kind, key) => this.#objects.ownersOf(kind, key) });
+    this.#writer = new ChangeWriter({ ...options, ownersOf: (isOf) => this.#objects.ownersOf(isOf) });
     this.#draining = new Draining();
     this.#nowMs = options.nowMs ?? realClock.nowMs;
     this.#marks = new FirewallMarks(options.names.markRange);
@@ -135,7 +133,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
 
   /** Number of objects that Services need and that the kernel refuses. */
   get refusedCount(): number {
-    return this.#writer.refused.filter(([kind, key]) => this.#objects.valueOf(kind, key) !== undefined).length;
+    return this.#writer.refusedCount;
   }
 
   get installed(): RuleList {
@@ -287,7 +285,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<IpvsChange> {
     await this.#finishDraining();
     const touched = this.#objects.takeTouched();
-    this.#writer.forgetOwners(touched.filter(([kind, key]) => this.#objects.valueOf(kind, key) === undefined));
+    this.#writer.forget(touched.filter(([kind, key]) => this.#objects.valueOf(kind, key) === undefined));
     const changes = this.#diff(installed, touched);
     // After a failure, the next call reads the kernel.
     this.#installed = undefined;
@@ -312,7 +310,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { print, runTool, readConnections = readConnectionCounts } = this.#options;
     const startMs = this.#nowMs();
     if (this.#draining.size === 0 || startMs < this.#nextLookMs || print !== undefined) return;
-    const connections = await readConnections(runTool, this.#draining.reals);
+    const connections = await readConnections(runTool);
     const endMs = this.#nowMs();
     this.#nextLookMs = endMs + lookPause * (endMs - startMs);
     for (const real of this.#draining.finish(connections)) {

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { RunTool } from "../read/run-tool.ts";
 import { objectNames } from "../render/kernel-objects.ts";
 import { useTools } from "../testing/use-tools.ts";
-import { handOver, removeKubeProxy } from "./kube-proxy.ts";
+import { removeKubeProxy } from "./kube-proxy.ts";
 
 const options = {
   names: objectNames(""),
@@ -119,9 +119,8 @@ test.each<readonly string[]>([
   ["has no address", ""],
   ["has an address that no ipset of ours has", `${ours}\n4: kube-ipvs0    inet 10.96.0.2/32 scope global`],
   ["has IPv6 addresses of kube-proxy", `${ours}\n4: kube-ipvs0    inet6 fd00:10:96::1/128 scope global`],
-  ["was handed over", ours, 'create KPNGIPVS-RECORD hash:ip\nadd KPNGIPVS-RECORD 0.0.0.1 comment "handed-over"'],
-])("nothing goes while the interface %s", async (_name, addresses = "", record = "") => {
-  const tools = useKernel(addresses, { save: `cat << 'E'\n${sets}\n${record}\nE\n` });
+])("nothing goes while the interface %s", async (_name, addresses = "") => {
+  const tools = useKernel(addresses);
   await expect(removeKubeProxy(options)).rejects.toMatchObject({ code: "MOVE_TOO_EARLY" });
   expect(tools.readInputs()).toEqual([]);
 });
@@ -147,58 +146,12 @@ test("ipsets stay if a virtual server cannot be deleted, so that another cleanup
 });
 
 test("an ipset that another program uses keeps no other one from being destroyed, and is the only failure", async () => {
-  const tools = useKernel(ours, { usedSet: "KUBE-NODE-PORT-TCP" });
+  const tools = useKernel(ours, { usedSet: "KUBE-CLUSTER-IP" });
   const lines: string[] = [];
   const log = createLog("error", (line) => void lines.push(line));
-  await expect(removeKubeProxy({ ...options, log })).rejects.toThrow("KUBE-NODE-PORT-TCP is in use");
+  await expect(removeKubeProxy({ ...options, log })).rejects.toThrow("KUBE-CLUSTER-IP is in use");
   expect(lines).toHaveLength(1);
-  expect(tools.readInputs()).toContain("destroy KUBE-6-LOAD-BALANCER-SOURCE-CID");
-});
-
-test("all ipsets of a family but the one in use are destroyed, whatever their order", async () => {
-  const tools = useKernel(ours, { usedSet: "KUBE-CLUSTER-IP" });
-  await expect(removeKubeProxy(options)).rejects.toThrow("KUBE-CLUSTER-IP is in use");
-  const destroyed = tools.readInputs().filter((line) => line === "destroy KUBE-NODE-PORT-TCP");
   // In one run with the other ipset, which ended there, and alone.
-  expect(destroyed).toHaveLength(2);
-});
-
-const handOverOptions = { names: objectNames(""), runTool: new RunTool(), log: createLog("error", () => undefined) };
-const serverSet = "create KPNGIPVS-SERVERS hash:ip,port family inet";
-const handedOver = 'add KPNGIPVS-RECORD 0.0.0.1 comment "handed-over"';
-const recordCreation = "create KPNGIPVS-RECORD hash:ip family inet maxelem 1048576 comment";
-const handed = "handed over to kube-proxy: the next cleanup leaves its interface and virtual servers";
-
-test.each([
-  { what: "the record is written", sets: [serverSet, recordCreation], inputs: [handedOver], says: handed },
-  {
-    what: "without the ipset of the record, it is created",
-    sets: [serverSet],
-    inputs: [recordCreation, handedOver],
-    says: handed,
-  },
-  {
-    what: "a second run says that nothing is left",
-    sets: [serverSet, recordCreation, handedOver],
-    inputs: [],
-    says: "nothing left to hand over: an earlier run has done it",
-  },
-  {
-    what: "without our ipsets, there is nothing to hand over",
-    sets: [],
-    inputs: [],
-    says: "nothing to hand over: kpng-ipvs has no ipsets on this node",
-  },
-])("$what", async ({ sets, inputs, says }) => {
-  const tools = useTools({ ipset: `if [ "$1" = save ]; then cat << 'E'\n${sets.join("\n")}\nE\nfi` });
-  const lines: string[] = [];
-  await handOver({ ...handOverOptions, log: createLog("info", (line) => void lines.push(line)) });
-  expect(tools.readInputs()).toEqual(inputs);
-  expect(lines.map((line) => JSON.parse(line).msg)).toEqual([says]);
-});
-
-test("nothing is changed if the ipsets cannot be read", async () => {
-  const tools = useTools({ ipset: "exit 1" });
-  await expect(handOver(handOverOptions)).rejects.toMatchObject({ code: "READ_FAILED" });
-  expect(tools.readInputs()).toEqual([]);
+  expect(tools.readInputs().filter((line) => line === "destroy KUBE-NODE-PORT-TCP")).toHaveLength(2);
+  expect(tools.readInputs()).toContain("destroy KUBE-6-LOAD-BALANCER-SOURCE-CID");
 });

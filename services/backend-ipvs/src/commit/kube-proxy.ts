@@ -3,17 +3,7 @@ import { type AddressSet, type Family, families, isIn, withoutDottedIPv6 } from 
 import type { Log } from "@kpng/process/log.ts";
 import { addressesOn, isRecorded, parseSets, readServers } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
-import {
-  BackendIpvsError,
-  handedOver,
-  type ObjectNames,
-  parseServer,
-  recordElement,
-  recordIn,
-  type ServerId,
-  setCreation,
-  setName,
-} from "../render/kernel-objects.ts";
+import { BackendIpvsError, type ObjectNames, parseServer, type ServerId } from "../render/kernel-objects.ts";
 import { destroySets, removeChains } from "./remove-objects.ts";
 
 interface RemoveKubeProxyOptions {
@@ -74,8 +64,7 @@ async function readServedAddresses(
   const addresses = addressesOn(all, names.interfaceName);
   const sets = families.map((family) => parseSets(withoutDottedIPv6(saved), names, family));
   const recorded = new Set(sets.flatMap((each) => [...(each.get("ADDRESSES")?.keys() ?? [])]));
-  const isHandedOver = sets.some((each) => recordIn(each) === handedOver);
-  if (!isHandedOver && addresses.size > 0 && addresses.isSubsetOf(recorded)) return addresses;
+  if (addresses.size > 0 && addresses.isSubsetOf(recorded)) return addresses;
   const reason = `${names.interfaceName} has not the service addresses of kpng-ipvs, so it does not serve yet`;
   throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
 }
@@ -83,39 +72,6 @@ async function readServedAddresses(
 /** Returns the names of kube-proxy's ipsets that the output of `ipset save` has. */
 function setsIn(saved: string, family: Family): readonly string[] {
   return kubeProxySets.map((set) => kubeProxySetName(family, set)).filter((name) => saved.includes(`create ${name} `));
-}
-
-interface HandOverOptions {
-  readonly names: ObjectNames;
-  readonly runTool: RunTool;
-  readonly log: Log;
-}
-
-/**
- * Records that kube-proxy in ipvs mode owns the interface and the virtual servers at its addresses from now on. Nothing
- * else changes: kube-proxy uses the same interface, and takes over virtual servers that it finds. The next cleanup
- * leaves both.
- *
- * `--hand-over-to-kube-proxy` runs it, while neither proxy runs. Without ipsets of ours no cleanup finds an interface
- * or virtual servers, so no record is needed; the log says so.
- *
- * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING; another run does the rest.
- */
-export async function handOver({ names, runTool, log }: HandOverOptions): Promise<void> {
-  const saved = await runTool.read(["ipset", "save"]);
-  const owning = families
-    .map((family) => ({ family, sets: parseSets(saved, names, family) }))
-    .filter(({ sets }) => sets.has("SERVERS"));
-  const fields = { interface: names.interfaceName };
-  if (owning.length === 0) return log.info("nothing to hand over: kpng-ipvs has no ipsets on this node", fields);
-  if (owning.every(({ sets }) => recordIn(sets) === handedOver))
-    return log.info("nothing left to hand over: an earlier run has done it", fields);
-  const records = owning.flatMap(({ family, sets }) => [
-    ...(sets.has("RECORD") ? [] : [setCreation(names, family, "RECORD")]),
-    `add ${setName(names, family, "RECORD")} ${recordElement(handedOver)}`,
-  ]);
-  await runTool.write(["ipset", "-exist", "restore"], records);
-  log.info("handed over to kube-proxy: the next cleanup leaves its interface and virtual servers", fields);
 }
 
 interface KubeProxyServersInput {

@@ -11,57 +11,55 @@ const twoServers = `case "$1" in -S) echo "-A -t 10.96.0.1:80 -s rr
 -A -f 1795162113 -s rr" ;; esac`;
 const rules = (text: string) => ({ "iptables-save": `echo "${text}"`, "ip6tables-save": "exit 0" });
 
-function useKernel(record: string, iptables: string, ipvsadm = twoServers) {
-  const ipset = `case "$1" in save) echo 'create KPNGIPVS-ADDRESSES hash:ip family inet
+const ourSets = `create KPNGIPVS-ADDRESSES hash:ip family inet
 create KPNGIPVS-SERVERS hash:ip,port family inet
 add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
 create KPNGIPVS-MARKS hash:ip family inet
 add KPNGIPVS-MARKS 107.0.0.1
-create KPNGIPVS-RECORD hash:ip family inet comment
-add KPNGIPVS-RECORD 0.0.0.1 comment "${record}"
-create KPNGIPVS-HAIRPIN hash:net,net family inet' ;; esac`;
+create KPNGIPVS-HAIRPIN hash:net,net family inet`;
+
+function useKernel({ saved = ourSets, iptables = "*nat\nCOMMIT", ipvsadm = twoServers } = {}) {
+  const ipset = `case "$1" in save) echo '${saved}' ;; esac`;
   const ip = 'case "$*" in *link*) echo "4: kube-ipvs0: <NOARP,UP>" ;; esac';
   return useTools({ ...rules(iptables), "iptables-restore": "", ip, ipset, ipvsadm });
 }
 
-const kubeProxyRules = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -s 127.0.0.0/8 -j RETURN\nCOMMIT";
-const sets = ["ADDRESSES", "SERVERS", "MARKS", "RECORD", "HAIRPIN"].map((role) => `destroy KPNGIPVS-${role}`);
+const sets = ["ADDRESSES", "SERVERS", "MARKS", "HAIRPIN"].map((role) => `destroy KPNGIPVS-${role}`);
 
 test.each([
-  ["boot=1,plans=0123456789abcdef", ["link delete kube-ipvs0", "-D -t 10.96.0.1:80", "-D -f 1795162113"]],
-  ["handed-over", ["-D -f 1795162113"]],
-])("with the record %s, a cleanup deletes %j", async (record, deleted) => {
-  const tools = useKernel(record, kubeProxyRules);
+  ["without ipsets of kube-proxy", ourSets, ["link delete kube-ipvs0", "-D -t 10.96.0.1:80", "-D -f 1795162113"]],
+  ["with ipsets of kube-proxy", `${ourSets}\ncreate KUBE-6-CLUSTER-IP hash:ip,port`, ["-D -f 1795162113"]],
+])("a cleanup %s deletes the interface and virtual servers that are ours alone", async (_name, saved, deleted) => {
+  const tools = useKernel({ saved });
   await removeObjects(options);
   expect(tools.readInputs()).toEqual([...deleted, ...sets]);
 });
 
-test("a cleanup after a hand-over changes nothing until kube-proxy has rules", async () => {
-  const tools = useKernel("handed-over", "*nat\nCOMMIT");
-  await expect(removeObjects(options)).rejects.toMatchObject({ code: "MOVE_TOO_EARLY" });
-  expect(tools.readInputs()).toEqual([]);
-});
-
-test("a cleanup after a hand-over finds kube-proxy's rules in the other variant of iptables", async () => {
-  useKernel("handed-over", "*nat\nCOMMIT");
-  useTools({ "iptables-legacy-save": `echo "${kubeProxyRules}"` });
-  await expect(removeObjects(options)).resolves.toBeUndefined();
-});
+const kernelRules = "*nat\n:KPNGIPVS-SERVICES - [0:0]\n-A PREROUTING -j KPNGIPVS-SERVICES\nCOMMIT";
+const removedRules = [
+  ...["*nat", ":KPNGIPVS-SERVICES - [0:0]", "-D PREROUTING -j KPNGIPVS-SERVICES", "-X KPNGIPVS-SERVICES"],
+  "COMMIT",
+];
 
 test.each([
   "iptables-nft-save/1.8.9 Failed to initialize nft: Protocol not supported",
   "iptables-nft-save v1.8.9 (nf_tables): Could not fetch rule set generation id: Invalid argument",
   "ip6tables-save: Cannot initialize: Table does not exist (do you need to insmod?)",
 ])("a cleanup takes a variant of iptables that the kernel does not support for one without rules: %s", async (said) => {
-  useKernel("handed-over", "*nat\nCOMMIT");
+  useKernel();
   const fails = `echo "${said}" >&2; exit 1`;
   const other = { "iptables-nft-save": fails, "ip6tables-nft-save": fails };
-  useTools({ ...other, "iptables-legacy-save": `echo "${kubeProxyRules}"` });
-  await expect(removeObjects(options)).resolves.toBeUndefined();
+  const tools = useTools({
+    ...other,
+    "iptables-legacy-save": `echo "${kernelRules}"`,
+    "iptables-legacy-restore": "exit 0",
+  });
+  await removeObjects(options);
+  expect(tools.readInputs()).toEqual(removedRules);
 });
 
 test("a cleanup that may not read a variant of iptables fails", async () => {
-  useKernel("boot=1", "*nat\nCOMMIT");
+  useKernel();
   useTools({ "iptables-nft-save": 'echo "Could not fetch rule set generation id: Permission denied" >&2; exit 4' });
   await expect(removeObjects(options)).rejects.toMatchObject({ code: "READ_FAILED" });
 });
@@ -86,24 +84,19 @@ test("a cleanup that cannot remove chains does not say that the family is remove
 
 const notReadable = (reason: string) => `echo "Can't initialize ipvs: ${reason}
 Are you sure that IP Virtual Server is built in the kernel or as module?" >&2; exit 2`;
-const kernelRules = "*nat\n:KPNGIPVS-SERVICES - [0:0]\n-A PREROUTING -j KPNGIPVS-SERVICES\nCOMMIT";
-const removedRules = [
-  ...["*nat", ":KPNGIPVS-SERVICES - [0:0]", "-D PREROUTING -j KPNGIPVS-SERVICES", "-X KPNGIPVS-SERVICES"],
-  "COMMIT",
-];
-
 test("a cleanup where the kernel has no IPVS removes rules and all ipsets", async () => {
-  const tools = useKernel("boot=1", kernelRules, notReadable("Protocol not available"));
+  const tools = useKernel({ iptables: kernelRules, ipvsadm: notReadable("Protocol not available") });
   await removeObjects(options);
   expect(tools.readInputs()).toEqual(["link delete kube-ipvs0", ...removedRules, ...sets]);
 });
 
 test("a cleanup that cannot read virtual servers keeps only the ipsets that record them, and fails", async () => {
-  const tools = useKernel("handed-over", kubeProxyRules, notReadable("Permission denied (you must be root)"));
+  const tools = useKernel({ ipvsadm: notReadable("Permission denied (you must be root)") });
   const lines: string[] = [];
   const log = createLog("info", (line) => void lines.push(line));
   await expect(removeObjects({ ...options, log })).rejects.toMatchObject({ code: "READ_FAILED" });
-  expect(tools.readInputs()).toEqual(["destroy KPNGIPVS-ADDRESSES", "destroy KPNGIPVS-HAIRPIN"]);
+  const removed = ["link delete kube-ipvs0", "destroy KPNGIPVS-ADDRESSES", "destroy KPNGIPVS-HAIRPIN"];
+  expect(tools.readInputs()).toEqual(removed);
   expect(lines.join()).toContain("the ipsets that record them stay");
   expect(lines.join()).not.toContain("family removed");
 });
@@ -120,7 +113,7 @@ test("a cleanup on a node without ipsets of ours leaves the interface of kube-pr
 });
 
 test("a cleanup that cannot delete the interface keeps the ipset by which the next one knows it", async () => {
-  useKernel("boot=1", "*nat\nCOMMIT");
+  useKernel();
   const tools = useTools({
     ip: 'case "$*" in *-batch*) echo busy >&2; exit 1 ;; *link*) echo "4: kube-ipvs0: <NOARP,UP>" ;; esac',
   });

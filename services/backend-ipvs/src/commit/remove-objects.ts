@@ -3,20 +3,11 @@ import { type Family, families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type ReadObjects, readObjects, readServers } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
-import {
-  BackendIpvsError,
-  handedOver,
-  type ObjectNames,
-  parseServer,
-  recordIn,
-  type SetRole,
-  setName,
-  sharedInterface,
-} from "../render/kernel-objects.ts";
+import { type ObjectNames, parseServer, type SetRole, setName, sharedInterface } from "../render/kernel-objects.ts";
 import { deleteInterface, readVariants } from "./node-frame.ts";
 
-/** RECORD says whether virtual servers at addresses belong to kube-proxy. */
-const serverRecords: ReadonlySet<SetRole> = new Set(["SERVERS", "MARKS", "RECORD"]);
+/** Ipsets that record which virtual servers are ours. */
+const serverRecords: ReadonlySet<SetRole> = new Set(["SERVERS", "MARKS"]);
 
 interface RemoveOptions {
   readonly names: ObjectNames;
@@ -26,13 +17,12 @@ interface RemoveOptions {
 
 /**
  * Removes everything that one instance has in the kernel: the interface with its addresses, virtual servers, rules,
- * ipsets. Sysctls and virtual servers of other programs stay, and after `handOver` the interface and the virtual
- * servers at addresses, which kube-proxy owns then. It uses no firewall marks, so virtual servers of marks go. An
- * interface with the shared name is ours only if ipsets of ours record its addresses.
+ * ipsets. Sysctls and virtual servers of other programs stay. Where kube-proxy in ipvs mode has ipsets, it has taken over
+ * the shared interface and the virtual servers at addresses, so they stay, too. It uses no firewall marks, so virtual
+ * servers of marks go. An interface with the shared name is ours only if ipsets of ours record its addresses.
  *
- * Errors: MOVE_TOO_EARLY after `handOver`, while kube-proxy has no rules; then nothing has changed. Otherwise it goes
- * on after a failure, logs each and throws the first: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. Another cleanup
- * removes the rest: the ipsets that record virtual servers stay with them. A kernel without IPVS is no failure.
+ * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. It goes on after a failure, logs each and throws the first. Another
+ * cleanup removes the rest: the ipsets that record virtual servers stay with them. A kernel without IPVS is no failure.
  */
 export async function removeObjects({ names, runTool, log }: RemoveOptions): Promise<void> {
   const failures = new CleanupFailures(log);
@@ -42,19 +32,19 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
     const read = await failures.attempt(() => readObjects(runTool, names, family, { servers: installed ?? "" }));
     if (read !== undefined) reads.set(family, read);
   }
-  const isHandedOver = [...reads.values()].some(({ objects }) => recordIn(objects) === handedOver);
-  if (isHandedOver) await checkKubeProxyServes(runTool, reads);
-  const isOwnInterface =
-    names.interfaceName !== sharedInterface || [...reads.values()].some(({ sets }) => sets.has("ADDRESSES"));
+  const isShared = names.interfaceName === sharedInterface;
+  const isKubeProxys = isShared && [...reads.values()].some(({ hasKubeProxySets }) => hasKubeProxySets);
+  if (isKubeProxys) log.info("the interface and virtual servers at addresses stay: kube-proxy in ipvs mode has them");
+  const isOwnInterface = !isShared || [...reads.values()].some(({ sets }) => sets.has("ADDRESSES"));
   // First the addresses: afterwards no packet reaches the node's own ports through them.
   const hasNoInterface = await failures.attempt(async () => {
-    if (isOwnInterface && !isHandedOver) await deleteInterface(runTool, names.interfaceName);
+    if (isOwnInterface && !isKubeProxys) await deleteInterface(runTool, names.interfaceName);
     return true;
   });
   for (const family of families) {
     const read = reads.get(family);
     const own = [...(read?.objects.get("server")?.keys() ?? [])];
-    const servers = isHandedOver ? own.filter((server) => parseServer(server)?.kind === "mark") : own;
+    const servers = isKubeProxys ? own.filter((server) => parseServer(server)?.kind === "mark") : own;
     const hasNoServers = await failures.attempt(async () => {
       const lines = servers.map((server) => `-D ${server}`);
       if (lines.length > 0) await runTool.write(["ipvsadm", "-R"], lines);
@@ -89,25 +79,6 @@ async function readServersOrNone(runTool: RunTool): Promise<string> {
     if (/Can't initialize ipvs: Protocol not available/.test(reasonOf(error))) return "";
     throw error;
   }
-}
-
-/**
- * Checks that kube-proxy has written its rules, which it does last in a sync, where it has been given virtual servers.
- */
-async function checkKubeProxyServes(runTool: RunTool, reads: ReadonlyMap<Family, ReadObjects>): Promise<void> {
-  for (const [family, { objects }] of reads) {
-    if ((objects.get("SERVERS")?.size ?? 0) === 0) continue;
-    if (await hasKubeProxyRules(runTool, family)) continue;
-    const reason = `virtual servers were handed over to kube-proxy, which has no rules for ${family} yet`;
-    throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
-  }
-}
-
-async function hasKubeProxyRules(runTool: RunTool, family: Family): Promise<boolean> {
-  for await (const { saved } of readVariants(runTool, family)) {
-    if (/^-A KUBE-SERVICES /m.test(saved)) return true;
-  }
-  return false;
 }
 
 /**

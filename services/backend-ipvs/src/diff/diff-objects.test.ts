@@ -224,13 +224,6 @@ test("the record of a firewall mark stays while its virtual server drains", () =
   );
 });
 
-test("the objects of one Service are known", () => {
-  const desired = new ServiceObjects();
-  desired.put("ns/web", objects(1));
-  expect(desired.ofService("ns/web").get("address")).toEqual(new Map([["10.96.0.1", ""]]));
-  expect(desired.ofService("ns/other").size).toBe(0);
-});
-
 test("an endpoint that only finishes flows loses its weight if it is installed, and is not added", () => {
   const wanted = objects(1, 2);
   wanted.get("real")?.set(real(1), finishing);

@@ -18,11 +18,6 @@ export class Draining {
     return this.#sinceMs.size;
   }
 
-  /** Real servers that drain. */
-  get reals(): Iterable<string> {
-    return this.#sinceMs.keys();
-  }
-
   /** Returns whether an unneeded real server must stay for now; the first call starts its time. */
   keeps(real: string, nowMs: number): boolean {
     if (this.#done.has(real) || !isDrainable(serverOfReal(real))) return false;

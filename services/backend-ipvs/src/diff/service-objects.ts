@@ -62,9 +62,10 @@ export class ServiceObjects {
     return this.#entries.get(kind)?.get(key)?.value;
   }
 
-  /** Owners of an object. *Cost:* O(owners): for rare cases. */
-  ownersOf(kind: ObjectKind, key: string): readonly ServiceKey[] {
-    return [...this.#byOwner].flatMap(([owner, objects]) => (objects.get(kind)?.has(key) === true ? [owner] : []));
+  /** Owners of objects of which `isOf` is true. *Cost:* O(objects): for rare cases. */
+  ownersOf(isOf: (...id: ObjectId) => boolean): readonly ServiceKey[] {
+    const owns = (objects: ObjectMap): boolean => flat(objects).some(([kind, key]) => isOf(kind, key));
+    return [...this.#byOwner].flatMap(([owner, objects]) => (owns(objects) ? [owner] : []));
   }
 
   ofService(service: ServiceKey): ObjectMap {

@@ -20,6 +20,8 @@ export interface ReadObjects {
   readonly sets: ReadonlySet<SetRole>;
   /** Whether our interface exists and is up: otherwise the node has none of its addresses. */
   readonly isInterfaceUp: boolean;
+  /** Whether kube-proxy in ipvs mode has ipsets. */
+  readonly hasKubeProxySets: boolean;
 }
 
 interface ReadOptions {
@@ -53,7 +55,12 @@ export async function readObjects(
   const objects = new Map<ObjectKind, Map<string, string>>(sets);
   objects.set("address", parseAddresses(withoutDottedIPv6(addresses), names));
   for (const [kind, ofKind] of parseServers(withoutDottedIPv6(savedServers), isOurs)) objects.set(kind, ofKind);
-  return { objects, sets: new Set(sets.keys()), isInterfaceUp: parseLink(links, names.interfaceName) === "up" };
+  return {
+    objects,
+    sets: new Set(sets.keys()),
+    isInterfaceUp: parseLink(links, names.interfaceName) === "up",
+    hasKubeProxySets: /^create KUBE-(?:6-)?CLUSTER-IP /m.test(saved),
+  };
 }
 
 /** Returns the virtual servers of both families as ipvsadm saves them. Errors: READ_FAILED, TOOL_MISSING. */

@@ -111,7 +111,6 @@ export function isDrainable(id: ServerId): boolean {
  * - POD-MARKS, NODE-MARKS: frontends with policy Local, and the firewall mark of packets that a pod or the node sends.
  * - HAIRPIN: endpoints that may reach themselves.
  * - HEALTH: ports of health checks.
- * - RECORD: one element after `--hand-over-to-kube-proxy`, whose comment says so; no rule matches it.
  */
 const setTypes = {
   ADDRESSES: "hash:ip",
@@ -128,7 +127,6 @@ const setTypes = {
   "NODE-MARKS": "hash:ip,port",
   HAIRPIN: "hash:net,net",
   HEALTH: "bitmap:port",
-  RECORD: "hash:ip",
 } as const;
 
 /** Role of an ipset. */
@@ -173,8 +171,8 @@ export function setName({ prefix }: ObjectNames, family: Family, role: SetRole):
 /** Returns the line of `ipset restore` that creates a set; the set of another family has another name. */
 export function setCreation(names: ObjectNames, family: Family, role: SetRole): string {
   const type = setTypes[role];
-  const inet = family === "v4" || role === "MARKS" || role === "RECORD" ? "inet" : "inet6";
-  const extension = role.endsWith("-MARKS") ? " skbinfo" : role === "RECORD" ? " comment" : "";
+  const inet = family === "v4" || role === "MARKS" ? "inet" : "inet6";
+  const extension = role.endsWith("-MARKS") ? " skbinfo" : "";
   const options = type === "bitmap:port" ? "range 0-65535" : `family ${inet} maxelem 1048576${extension}`;
   return `create ${setName(names, family, role)} ${type} ${options}`;
 }
@@ -191,25 +189,4 @@ export type BackendIpvsErrorCode =
 /** An error of the ipvs backend, thrown by `RunTool`, `backend.ts` and files of `commit/`. */
 export class BackendIpvsError extends CodedError<BackendIpvsErrorCode> {
   override readonly name = "BackendIpvsError";
-}
-
-/** The element of the ipset RECORD. Any address will do: no rule matches the set. */
-const element = "0.0.0.1";
-
-/** Record after `--hand-over-to-kube-proxy`: virtual servers at addresses belong to kube-proxy. */
-export const handedOver = "handed-over";
-
-/** Returns the element with a record as `ipset restore` reads it. */
-export function recordElement(record: string): string {
-  return `${element} ${comment(record)}`;
-}
-
-function comment(record: string): string {
-  return `comment "${record}"`;
-}
-
-/** Returns the record in the kernel; undefined if there is none. Pure. */
-export function recordIn(objects: ObjectMap): string | undefined {
-  const value = objects.get("RECORD")?.get(element);
-  return /^comment "(.*)"$/.exec(value ?? "")?.[1];
 }

@@ -87,20 +87,6 @@ test("the constant rules drop, mark, masquerade, refuse and accept packets of Se
   ]);
 });
 
-test("source ranges come before the marks of policy Local, and both before the drop", () => {
-  const rules = rulesOf(frameOf(), "mangle KPNGIPVS-PREROUTING");
-  const at = (text: string) => rules.findIndex((rule) => rule.includes(text));
-  expect(at("RANGED")).toBeGreaterThan(at("! --ctstate NEW"));
-  expect(at("POD-MARKS")).toBeGreaterThan(at("RANGED"));
-  expect(at("DROPPED")).toBeGreaterThan(at("POD-MARKS"));
-});
-
-test("packets to a service address are never forwarded", () => {
-  expect(rulesOf(frameOf(), "filter KPNGIPVS-FORWARD").at(-1)).toBe(
-    "-m conntrack --ctstate NEW -m set --match-set KPNGIPVS-ADDRESSES dst -j DROP",
-  );
-});
-
 test("rules that iptables-save prints are recognized by record, jumps and number", () => {
   const frame = frameOf();
   // iptables-save prints rules in the form in which they were given, -I as -A.
@@ -139,11 +125,4 @@ test("beside Felix, no rule looks at or sets a bit of a mark except that of masq
     "nat POSTROUTING: mark ! 0x4000/0x4000 RETURN",
     "nat POSTROUTING: MARK --set-xmark 0x0/0x4000",
   ]);
-});
-
-test("a rule that sets all bits of a mark applies only to packets without a mark, or with one of ours", () => {
-  const isWhole = (rule: string): boolean => rule.includes("--map-mark") || rule.endsWith("/0xffffffff");
-  const whole = shortRules(frameOf()).filter(isWhole);
-  expect(whole).toHaveLength(5);
-  for (const rule of whole) expect(rule).toMatch(/ mark 0x(?:0|6b000000\/0xff000000|6b800000\/0xff800000) /);
 });

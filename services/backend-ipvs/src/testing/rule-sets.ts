@@ -18,7 +18,6 @@ interface Parts {
   readonly excludedCIDRs: readonly string[];
   readonly requests: SyncRequests;
   readonly nowMs: () => number;
-  readonly mostAlone: number;
   /** Default: real servers have no connections. */
   readonly readConnections: typeof readConnectionCounts;
 }
@@ -29,13 +28,13 @@ export const stages = { committing: () => undefined };
 export function openRuleSet(parts: Partial<Parts> = {}): IpvsRuleSet {
   const { family = "v4", localAddresses = () => ({ v4: ["192.0.2.1"], v6: [] }), logLines = [] } = parts;
   const { excludedCIDRs = [], requests = new SyncRequests() } = parts;
-  const { nowMs, mostAlone, readConnections } = { readConnections: async () => new Map<string, number>(), ...parts };
+  const { nowMs, readConnections } = { readConnections: async () => new Map<string, number>(), ...parts };
   const log = createLog("error", (line) => void logLines.push(line));
   const runTool = new RunTool();
   return new IpvsRuleSet({
     ...{ family, names: objectNames(""), runTool, excludedCIDRs, masqueradeBit: 14 },
     scheduler: "rr",
-    ...{ localAddresses, log, nowMs, mostAlone, readConnections, requests },
+    ...{ localAddresses, log, nowMs, readConnections, requests },
   });
 }
 
