@@ -1,91 +1,213 @@
 import assert from "node:assert/strict";
-import { test } from "vitest";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { afterEach, describe, expect, test } from "vitest";
+import { programFile } from "../process/program-file.ts";
 import { describeCluster } from "./describe-cluster.ts";
-import { createNode, createPod, createService, createSlice } from "./objects.ts";
+import { createNode, createPod, createService, createSlice, slicesPath, untilSlicesHold } from "./objects.ts";
 import { sourceStarter } from "./run-source.ts";
 
-await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) => {
-  const start = sourceStarter();
+await describeCluster("a real cluster", {}, (cluster) => {
+  describe("the Kubernetes source", () => {
+    const start = sourceStarter();
 
-  test("the source delivers each kind as a whole first, and then its changes", async () => {
-    const { api, kubeconfig } = cluster();
-    await createNode(api, "node-1", "zone-b");
-    await createService(api, { name: "web" });
-    const source = start({ kubeconfig: kubeconfig("admin") });
-    await source.untilReady();
-    for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
-    assert.deepEqual(source.sink.services, ["default/kubernetes", "default/web"]);
-    assert.equal(source.sink.store.snapshot.nodes.get("node-1")?.zone, "zone-b");
+    test("the source delivers each kind as a whole first, and then its changes", async () => {
+      const { api, kubeconfig } = cluster();
+      await createNode(api, "node-1", "zone-b");
+      await createService(api, { name: "web" });
+      const source = start({ kubeconfig: kubeconfig("admin") });
+      await source.untilReady();
+      for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
+      assert.deepEqual(source.sink.services, ["default/kubernetes", "default/web"]);
+      assert.equal(source.sink.store.snapshot.nodes.get("node-1")?.zone, "zone-b");
 
-    await createPod(api, { name: "web-1", app: "web", node: "node-1", ip: "10.244.0.1" });
-    await createPod(api, { name: "web-2", app: "web", node: "node-1", ip: "10.244.0.2" });
-    await source.until("two endpoints", (sink) => sink.addressesOf("default/web").length === 2);
-    await api.delete("/api/v1/namespaces/default/pods/web-1");
-    await source.until("one endpoint", (sink) => sink.addressesOf("default/web").length === 1);
-    await api.delete("/api/v1/namespaces/default/services/web");
-    await source.until("the Service is gone", (sink) => !sink.services.includes("default/web"));
-    for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
-    assert.deepEqual(source.sink.store.snapshot.serviceCIDRs, ["10.96.0.0/16", "fd00:10:96::/108"]);
-  });
-
-  test("neither a change of metadata nor a kubelet's heartbeat creates a revision", async () => {
-    const { api, kubeconfig } = cluster();
-    const source = start({ kubeconfig: kubeconfig("admin") });
-    await source.untilReady();
-    await source.until("the ranges of cluster IPs", (sink) => sink.store.snapshot.serviceCIDRs.length > 0);
-    const { revision } = source.sink.store.snapshot;
-    const [service, node] = ["/api/v1/namespaces/default/services/kubernetes", "/api/v1/nodes/node-1"];
-    await api.patch(service, { metadata: { annotations: { "a/b": "c" } } });
-    const heartbeat = {
-      type: "Ready",
-      status: "True",
-      reason: "KubeletReady",
-      lastHeartbeatTime: "2026-01-01T00:00:00Z",
-    };
-    await api.patch(`${node}/status`, { status: { conditions: [heartbeat] } });
-    // Events of a kind arrive in order: once these two changes are stored, the other two have been received.
-    await api.patch(service, { spec: { sessionAffinity: "ClientIP" } });
-    await api.patch(node, { metadata: { labels: { "topology.kubernetes.io/zone": "z" } } });
-    const { store } = source.sink;
-    await source.until("both changes", () => {
-      const { services, nodes } = store.snapshot;
-      const [changed, moved] = [services.get("default/kubernetes"), nodes.get("node-1")];
-      return changed?.clientIPAffinitySeconds !== undefined && moved?.labels["topology.kubernetes.io/zone"] === "z";
+      await createPod(api, { name: "web-1", app: "web", node: "node-1", ip: "10.244.0.1" });
+      await createPod(api, { name: "web-2", app: "web", node: "node-1", ip: "10.244.0.2" });
+      await source.until("two endpoints", (sink) => sink.addressesOf("default/web").length === 2);
+      await api.delete("/api/v1/namespaces/default/pods/web-1");
+      await source.until("one endpoint", (sink) => sink.addressesOf("default/web").length === 1);
+      await api.delete("/api/v1/namespaces/default/services/web");
+      await source.until("the Service is gone", (sink) => !sink.services.includes("default/web"));
+      for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
+      assert.deepEqual(source.sink.store.snapshot.serviceCIDRs, ["10.96.0.0/16", "fd00:10:96::/108"]);
     });
-    assert.equal(store.snapshot.revision, revision + 2);
-    await api.patch(service, { spec: { sessionAffinity: "None", sessionAffinityConfig: null } });
-    await api.patch(node, { metadata: { labels: { "topology.kubernetes.io/zone": null } } });
+
+    test("neither a change of metadata nor a kubelet's heartbeat creates a revision", async () => {
+      const { api, kubeconfig } = cluster();
+      const source = start({ kubeconfig: kubeconfig("admin") });
+      await source.untilReady();
+      await source.until("the ranges of cluster IPs", (sink) => sink.store.snapshot.serviceCIDRs.length > 0);
+      const { revision } = source.sink.store.snapshot;
+      const [service, node] = ["/api/v1/namespaces/default/services/kubernetes", "/api/v1/nodes/node-1"];
+      await api.patch(service, { metadata: { annotations: { "a/b": "c" } } });
+      const heartbeat = {
+        type: "Ready",
+        status: "True",
+        reason: "KubeletReady",
+        lastHeartbeatTime: "2026-01-01T00:00:00Z",
+      };
+      await api.patch(`${node}/status`, { status: { conditions: [heartbeat] } });
+      // Events of a kind arrive in order: once these two changes are stored, the other two have been received.
+      await api.patch(service, { spec: { sessionAffinity: "ClientIP" } });
+      await api.patch(node, { metadata: { labels: { "topology.kubernetes.io/zone": "z" } } });
+      const { store } = source.sink;
+      await source.until("both changes", () => {
+        const { services, nodes } = store.snapshot;
+        const [changed, moved] = [services.get("default/kubernetes"), nodes.get("node-1")];
+        return changed?.clientIPAffinitySeconds !== undefined && moved?.labels["topology.kubernetes.io/zone"] === "z";
+      });
+      assert.equal(store.snapshot.revision, revision + 2);
+      await api.patch(service, { spec: { sessionAffinity: "None", sessionAffinityConfig: null } });
+      await api.patch(node, { metadata: { labels: { "topology.kubernetes.io/zone": null } } });
+    });
+
+    test("the source reads the same objects from pages of two", async () => {
+      const { api, kubeconfig } = cluster();
+      for (const index of [1, 2, 3, 4, 5]) {
+        await createSlice(api, { name: `many-${index}`, service: "many", addresses: [`10.2.0.${index}`] });
+      }
+      const source = start({ kubeconfig: kubeconfig("admin"), timing: { pageSize: 2 } });
+      await source.untilReady();
+      const listed = await api.list("/apis/discovery.k8s.io/v1/endpointslices");
+      assert.equal(source.sink.slices.length, listed.length);
+      await createSlice(api, { name: "later", service: "many", addresses: ["10.2.0.9"] });
+      await source.until("the later one", (sink) => sink.slices.includes("default/many/later"));
+    });
+
+    test("with proxy names, the API server selects the Services, and a Service that changes its name leaves", async () => {
+      const { api, kubeconfig } = cluster();
+      const label = "service.kubernetes.io/service-proxy-name";
+      await createService(api, { name: "changes-proxy" });
+      const plain = start({ kubeconfig: kubeconfig("admin"), proxyNames: [""] });
+      const owned = start({ kubeconfig: kubeconfig("admin"), proxyNames: ["a", "b"] });
+      await Promise.all([plain.untilReady(), owned.untilReady()]);
+      assert.ok(plain.sink.services.includes("default/changes-proxy"));
+      assert.deepEqual(owned.sink.services, []);
+      const path = "/api/v1/namespaces/default/services/changes-proxy";
+      await api.patch(path, { metadata: { labels: { [label]: "b" } } });
+      await plain.until("it left", (sink) => !sink.services.includes("default/changes-proxy"));
+      await owned.until("it came", (sink) => sink.services.includes("default/changes-proxy"));
+      await api.patch(path, { metadata: { labels: { [label]: null } } });
+      await plain.until("it came back", (sink) => sink.services.includes("default/changes-proxy"));
+      await owned.until("it left again", (sink) => sink.services.length === 0);
+      await api.delete(path);
+    });
   });
 
-  test("the source reads the same objects from pages of two", async () => {
-    const { api, kubeconfig } = cluster();
-    for (const index of [1, 2, 3, 4, 5]) {
-      await createSlice(api, { name: `many-${index}`, service: "many", addresses: [`10.2.0.${index}`] });
+  describe("kpng kube, from the API server to the view of a node", () => {
+    const programs: Program[] = [];
+
+    afterEach(async () => {
+      for (const program of programs.splice(0)) {
+        program.kill();
+        await program.ended;
+      }
+    });
+
+    function kpng(...args: string[]): Program {
+      const program = startProgram(pathToFileURL(programFile("cli")), args);
+      programs.push(program);
+      return program;
     }
-    const source = start({ kubeconfig: kubeconfig("admin"), timing: { pageSize: 2 } });
-    await source.untilReady();
-    const listed = await api.list("/apis/discovery.k8s.io/v1/endpointslices");
-    assert.equal(source.sink.slices.length, listed.length);
-    await createSlice(api, { name: "later", service: "many", addresses: ["10.2.0.9"] });
-    await source.until("the later one", (sink) => sink.slices.includes("default/many/later"));
-  });
 
-  test("with proxy names, the API server selects the Services, and a Service that changes its name leaves", async () => {
-    const { api, kubeconfig } = cluster();
-    const label = "service.kubernetes.io/service-proxy-name";
-    await createService(api, { name: "changes-proxy" });
-    const plain = start({ kubeconfig: kubeconfig("admin"), proxyNames: [""] });
-    const owned = start({ kubeconfig: kubeconfig("admin"), proxyNames: ["a", "b"] });
-    await Promise.all([plain.untilReady(), owned.untilReady()]);
-    assert.ok(plain.sink.services.includes("default/changes-proxy"));
-    assert.deepEqual(owned.sink.services, []);
-    const path = "/api/v1/namespaces/default/services/changes-proxy";
-    await api.patch(path, { metadata: { labels: { [label]: "b" } } });
-    await plain.until("it left", (sink) => !sink.services.includes("default/changes-proxy"));
-    await owned.until("it came", (sink) => sink.services.includes("default/changes-proxy"));
-    await api.patch(path, { metadata: { labels: { [label]: null } } });
-    await plain.until("it came back", (sink) => sink.services.includes("default/changes-proxy"));
-    await owned.until("it left again", (sink) => sink.services.length === 0);
-    await api.delete(path);
+    const kube = (...args: string[]): Program => kpng("kube", "--kubeconfig", cluster().kubeconfig("admin"), ...args);
+    const socket = (): string => `unix://${join(cluster().folder, "api.sock")}`;
+
+    /** Returns the current view of a node, one parsed line per Service. */
+    async function told(program: Program): Promise<readonly ServiceLine[]> {
+      expect(await program.ended, program.stderr()).toBe(0);
+      return program
+        .stdout()
+        .split("\n")
+        .filter(Boolean)
+        .map((line) => JSON.parse(line));
+    }
+
+    interface ServiceLine {
+      readonly Service: { readonly Name: string; readonly Labels?: object; readonly IPs: object };
+      readonly Endpoints: readonly { readonly IPs: object; readonly Local?: boolean }[] | null;
+    }
+
+    test("a node that asks for a proxy name gets its headless dual-stack Service with both families", async () => {
+      const { api } = cluster();
+      const spec = {
+        clusterIP: "None",
+        externalIPs: ["198.51.100.10", "2001:db8:100::10"],
+        ipFamilyPolicy: "RequireDualStack",
+        ports: [{ name: "http", port: 80, targetPort: "http" }],
+      };
+      const labels = { "service.kubernetes.io/service-proxy-name": "allip" };
+      await createService(api, { name: "all-ip", labels, spec });
+      await createPod(api, { name: "all-ip-1", app: "all-ip", node: "node-1", ip: "10.244.0.1" });
+      const podIPs = [{ ip: "10.244.0.1" }, { ip: "fd00:10:244::1" }];
+      await api.patch("/api/v1/namespaces/default/pods/all-ip-1/status", { status: { podIPs } });
+      await untilSlicesHold(api, "all-ip", 2);
+      const watcher = kube("to-api", "--listen", socket());
+      await watcher.said("listening");
+      const local = ["local", "--api", socket(), "to-json", "--node-name", "node-1", "--once"];
+      const lines = await told(kpng(...local, "--service-proxy-name", "allip"));
+      expect(lines).toMatchObject([
+        {
+          Service: {
+            Name: "all-ip",
+            IPs: { ExternalIPs: { V4: ["198.51.100.10"], V6: ["2001:db8:100::10"] }, Headless: true },
+          },
+        },
+      ]);
+      const endpoints = (lines[0]?.Endpoints ?? []).map(({ IPs, Local }) => ({ IPs, Local }));
+      expect(endpoints).toHaveLength(2);
+      expect(endpoints).toContainEqual({ IPs: { V4: ["10.244.0.1"] }, Local: true });
+      expect(endpoints).toContainEqual({ IPs: { V6: ["fd00:10:244::1"] }, Local: true });
+      const others = await told(kpng(...local));
+      expect(others.map(({ Service }) => Service.Name)).toEqual(["kubernetes"]);
+    });
+
+    test("the view from the API server equals the view from a file written by kpng", async () => {
+      const { api, folder } = cluster();
+      await createService(api, {
+        name: "labelled",
+        labels: { tier: "front", other: "x" },
+        spec: { sessionAffinity: "ClientIP" },
+      });
+      await createSlice(api, { name: "labelled-1", service: "labelled", addresses: ["10.1.0.1", "10.1.0.2"] });
+      const node = ["--node-name", "node-1", "--once"];
+      const fromServer = await told(kube("--with-service-labels", "ti*", "to-local", "to-json", ...node));
+      expect(fromServer.find(({ Service }) => Service.Name === "labelled")?.Service.Labels).toEqual({ tier: "front" });
+      const file = join(folder, "state.yaml");
+      const writer = kube("--with-service-labels", "ti*", "to-file", "-o", file);
+      await writer.said("state written");
+      expect(await told(kpng("file", "-i", file, "to-local", "to-json", ...node))).toEqual(fromServer);
+    });
+
+    test("a change at the API server reaches a backend behind a relay", async () => {
+      const { api, folder } = cluster();
+      const relayed = `unix://${join(folder, "relay.sock")}`;
+      const watcher = kube("to-api", "--listen", socket());
+      const relay = kpng("api", "--api", socket(), "to-api", "--listen", relayed);
+      for (const program of [watcher, relay]) await program.said("listening");
+      const backend = kpng("local", "--api", relayed, "to-json", "--node-name", "node-1");
+      await expect.poll(() => backend.stdout()).toContain('"10.1.0.1"');
+      const endpoints = [{ addresses: ["10.1.0.77"], conditions: { ready: true } }];
+      await api.patch(`${slicesPath()}/labelled-1`, { endpoints });
+      await expect.poll(() => backend.stdout()).toContain('"10.1.0.77"');
+    });
+
+    test("a watcher that may not list a kind names it in its readiness, and serves nothing until it can", async () => {
+      const program = kpng(
+        "kube",
+        "--kubeconfig",
+        cluster().kubeconfig("kpng"),
+        "to-local",
+        "to-json",
+        "--node-name",
+        "n",
+        "--once",
+      );
+      await program.said("forbidden");
+      expect(program.stdout()).toBe("");
+      program.stop();
+      expect(await program.ended).toBe(0);
+    });
   });
 });

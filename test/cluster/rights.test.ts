@@ -1,0 +1,221 @@
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Code } from "@connectrpc/connect";
+import { createLog } from "@kpng/process/log.ts";
+import { TokenChecker } from "@kpng/watcher/identity/token-checker.ts";
+import { kubeReviews } from "@kpng/watcher/identity/token-review.ts";
+import { connectKube } from "@kpng/watcher/source/kube/connect.ts";
+import { afterEach, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
+import type { ApiClient } from "./api-client.ts";
+import { describeCluster } from "./describe-cluster.ts";
+import { createNode, createService } from "./objects.ts";
+import { applyRbac, clusterRolePath, mayAccount, refusedRights, watchedKinds } from "./rbac.ts";
+import { sourceStarter } from "./run-source.ts";
+import { until } from "./until.ts";
+import { tokens, writeTokenFile } from "./users.ts";
+
+const account = "kpng-watcher";
+
+await describeCluster("the rights of deploy/kubernetes/watcher/rbac.yaml", { hasControllers: false }, (cluster) => {
+  const start = sourceStarter();
+
+  describe("rbac.yaml", () => {
+    test("rbac.yaml lets the watcher get, list and watch its four kinds and review tokens, and nothing else", async () => {
+      const { api } = cluster();
+      await applyRbac(api);
+      for (const kind of watchedKinds) {
+        for (const verb of ["get", "list", "watch"]) {
+          assert.ok(await mayAccount(api, account, { ...kind, verb }), `may not ${verb} ${kind.resource}`);
+        }
+        for (const verb of ["create", "update", "patch", "delete", "deletecollection", "*"]) {
+          assert.ok(!(await mayAccount(api, account, { ...kind, verb })), `may ${verb} ${kind.resource}`);
+        }
+      }
+      const reviews = { verb: "create", resource: "tokenreviews", group: "authentication.k8s.io" };
+      assert.ok(await mayAccount(api, account, reviews), "may not create tokenreviews");
+      for (const right of refusedRights) {
+        assert.ok(!(await mayAccount(api, account, right)), `may ${right.verb} ${right.resource}`);
+      }
+    });
+
+    test("rbac.yaml is sufficient for the source to become ready", async () => {
+      const { api, kubeconfig } = cluster();
+      await applyRbac(api);
+      const source = start({ kubeconfig: kubeconfig("kpng") });
+      await source.untilReady();
+      await source.until("ServiceCIDRs", (sink) => sink.store.snapshot.serviceCIDRs.length === 2);
+      assert.ok(!source.lines.some((line) => line.level === "error"), source.describe());
+    });
+
+    for (const missing of ["list", "watch"] as const) {
+      test(`log and readiness name verb and resource while ${missing} of slices is missing, and the source recovers`, async () => {
+        const { api, kubeconfig } = cluster();
+        await applyRbac(api);
+        onTestFinished(async () => {
+          await api.delete(clusterRolePath);
+        });
+        const role = await api.get(clusterRolePath);
+        const rules = role.rules as readonly {
+          readonly resources?: readonly string[] | undefined;
+          readonly verbs: readonly string[];
+        }[];
+        const cut = rules.map((rule) =>
+          rule.resources?.includes("endpointslices")
+            ? { ...rule, verbs: rule.verbs.filter((verb) => verb !== missing) }
+            : rule,
+        );
+        await api.patch(clusterRolePath, { rules: cut });
+        const right = { verb: missing, resource: "endpointslices", group: "discovery.k8s.io" };
+        await until("the right is revoked", async () => !(await mayAccount(api, account, right)));
+
+        const source = start({ kubeconfig: kubeconfig("kpng") });
+        await source.untilFailing(
+          "slices",
+          new RegExp(`^not allowed to ${missing} endpointslices\\.discovery\\.k8s\\.io \\(403\\): `),
+        );
+        assert.ok(
+          (await source.metric(missing === "list" ? "kpng_source_lists_total" : "kpng_source_watches_total", {
+            kind: "slices",
+            result: "refused",
+          })) > 0,
+        );
+        if (missing === "list") {
+          await source.until("only slices are missing", ({ store }) => store.missingKinds.join() === "slices");
+          assert.ok(!source.health.isReady);
+        }
+        await api.patch(clusterRolePath, { rules });
+        await source.untilReady();
+        await source.untilHealthy();
+      });
+    }
+  });
+
+  describe("ServiceAccount tokens, issued and reviewed by a real API server", () => {
+    const serviceAccounts = "/api/v1/namespaces/kube-system/serviceaccounts";
+    const pods = "/api/v1/namespaces/kube-system/pods";
+    const limit = { timeout: 120_000, interval: 200 };
+
+    /** Creates a backend's pod on a node, and returns the token that its kubelet would project. */
+    async function createBackend(api: ApiClient, name: string, node: string, audience = "kpng"): Promise<string> {
+      await api
+        .create(serviceAccounts, { apiVersion: "v1", kind: "ServiceAccount", metadata: { name: "kpng-node" } })
+        .catch(() => undefined);
+      await createNode(api, node).catch(() => undefined);
+      await api.create(pods, {
+        apiVersion: "v1",
+        kind: "Pod",
+        metadata: { name },
+        spec: { nodeName: node, serviceAccountName: "kpng-node", containers: [{ name: "main", image: "none" }] },
+      });
+      const request = {
+        apiVersion: "authentication.k8s.io/v1",
+        kind: "TokenRequest",
+        spec: { audiences: [audience], boundObjectRef: { kind: "Pod", apiVersion: "v1", name } },
+      };
+      const answer = await api.call("POST", `${serviceAccounts}/kpng-node/token`, request);
+      return (answer as { readonly status: { readonly token: string } }).status.token;
+    }
+
+    function startChecker(): TokenChecker {
+      const kubeconfig = cluster().kubeconfig("kpng");
+      const checker = new TokenChecker({
+        review: kubeReviews(async () => connectKube({ kubeconfig }), "kpng"),
+        audience: "kpng",
+        accounts: { node: new Set(["kube-system/kpng-node"]), state: new Set(), inspection: new Set() },
+        log: createLog("error", () => undefined),
+        reviewMs: 500,
+        retryMs: 500,
+      });
+      checker.start();
+      onTestFinished(() => checker.stop());
+      return checker;
+    }
+
+    /** Checks a token, and returns it as one with a call in progress. */
+    async function accept(checker: TokenChecker, text: string) {
+      const result = await checker.check(text);
+      if (result.kind === "refused") throw new Error(result.problem.message);
+      result.token.calls += 1;
+      return result.token;
+    }
+
+    test("the token of a pod gives the view of its node, until the pod is deleted", async () => {
+      const { api } = cluster();
+      await applyRbac(api);
+      const checker = startChecker();
+      const text = await createBackend(api, "backend-1", "n1");
+      const token = await accept(checker, text);
+      expect(token).toMatchObject({ rights: { nodes: new Set(["n1"]), hasState: false } });
+      await api.delete(`${pods}/backend-1`);
+      await expect.poll(() => token.ended.aborted, limit).toBe(true);
+      expect(await checker.check(text)).toMatchObject({ kind: "refused" });
+    });
+
+    test("a token of the same pod for the API server itself is refused", async () => {
+      const { api } = cluster();
+      await applyRbac(api);
+      const text = await createBackend(api, "backend-2", "n1", "https://kubernetes.default.svc");
+      const problem = { message: expect.stringContaining("another audience") };
+      expect(await startChecker().check(text)).toMatchObject({ kind: "refused", problem });
+    });
+
+    test("while the API server is down, an accepted token stays, and a new one waits until it is back", async () => {
+      const { api, apiServer } = cluster();
+      await applyRbac(api);
+      const checker = startChecker();
+      const known = await accept(checker, await createBackend(api, "backend-3", "n3"));
+      const text = await createBackend(api, "backend-4", "n4");
+      await apiServer.kill();
+      expect(await checker.check(text)).toMatchObject({ problem: { code: Code.Unavailable } });
+      await apiServer.start();
+      await expect.poll(async () => (await checker.check(text)).kind, limit).toBe("accepted");
+      expect(known.ended.aborted).toBe(false);
+    });
+  });
+
+  // Last, because it revokes a token.
+  describe("credentials and clocks", () => {
+    beforeAll(async () => {
+      const { api } = cluster();
+      await createNode(api, "node-1");
+      await applyRbac(api);
+    });
+
+    afterEach(() => {
+      vi.useRealTimers();
+    });
+
+    test("the source rereads a token at once after it was rotated and revoked, although the clock was set back", async () => {
+      const { api, apiServer, folder, kubeconfig } = cluster();
+      const tokenFile = join(folder, "token");
+      // A token file may end with a newline.
+      writeFileSync(tokenFile, `${tokens.kpng}\n`);
+      const source = start({ kubeconfig: kubeconfig("kpng", { tokenFile }) });
+      await source.untilReady();
+      vi.useFakeTimers({ toFake: ["Date"] });
+      vi.setSystemTime(Date.now() - 86_400_000);
+
+      await apiServer.kill();
+      writeFileSync(tokenFile, `${tokens["kpng-rotated"]}\n`);
+      writeTokenFile(apiServer.tokenFile, ["admin", "kpng-rotated"]);
+      await apiServer.start();
+      await createService(api, { name: "rotated" });
+      await source.until("the Service", (sink) => sink.services.includes("default/rotated"), 10_000);
+      await source.untilHealthy();
+      assert.ok((await source.metric("kpng_source_watches_total", { result: "lost" })) > 0);
+    });
+
+    test("log, metric and health report a rejected token, and the source uses the valid one that replaces it", async () => {
+      const { folder, kubeconfig } = cluster();
+      const tokenFile = join(folder, "bad-token");
+      writeFileSync(tokenFile, "no-such-token");
+      const source = start({ kubeconfig: kubeconfig("kpng", { tokenFile }) });
+      await source.untilFailing("services", /^cannot list services \(401\): /);
+      assert.ok((await source.metric("kpng_source_lists_total", { result: "refused" })) > 0);
+      assert.deepEqual(source.sink.calls, []);
+      writeFileSync(tokenFile, tokens["kpng-rotated"]);
+      await source.untilReady();
+    });
+  });
+});

@@ -1,0 +1,249 @@
+import assert from "node:assert/strict";
+import { beforeAll, describe, onTestFinished, test } from "vitest";
+import type { KubeConnection } from "../../services/watcher/src/source/kube/connection.ts";
+import type { Cluster } from "./cluster.ts";
+import { describeCluster } from "./describe-cluster.ts";
+import { createNode, createService, createSlice, slicesPath } from "./objects.ts";
+import { type RecordingSink, sourceStarter } from "./run-source.ts";
+import { TcpProxy } from "./tcp-proxy.ts";
+
+const sliceNames = Array.from({ length: 20 }, (_, index) => `slice-${String(index).padStart(2, "0")}`);
+
+/** Rule that no kind is empty: these tests never empty the cluster, so it never had such a state. */
+function neverEmpty(sink: RecordingSink): string | undefined {
+  const { store, services, nodes } = sink;
+  if (store.snapshot.isSynced && (services.length === 0 || nodes.length === 0)) return "a kind is empty";
+  const missing = sliceNames.filter((name) => !sink.slices.includes(`default/web/${name}`));
+  return store.missingKinds.includes("slices") || missing.length === 0 ? undefined : `slices are missing: ${missing}`;
+}
+
+async function startProxy({ apiServer }: Cluster): Promise<TcpProxy> {
+  const proxy = await TcpProxy.start(apiServer.url);
+  onTestFinished(() => proxy.stop());
+  return proxy;
+}
+
+const serviceNames = Array.from({ length: 20 }, (_, index) => `web-${String(index).padStart(2, "0")}`);
+
+await describeCluster("the Kubernetes source", { hasControllers: false }, (cluster) => {
+  const start = sourceStarter();
+
+  describe("faults of the connection", () => {
+    beforeAll(async () => {
+      const { api } = cluster();
+      await createNode(api, "node-1");
+      await createService(api, { name: "web" });
+      for (const [index, name] of sliceNames.entries()) {
+        await createSlice(api, { name, service: "web", addresses: [`10.3.0.${index + 1}`] });
+      }
+    });
+
+    test("the source replaces a connection that forwards nothing and is never closed", async () => {
+      const { api, kubeconfig } = cluster();
+      const proxy = await startProxy(cluster());
+      const source = start({
+        kubeconfig: kubeconfig("admin", { server: proxy.url }),
+        timing: { watchSeconds: 0.5, overdueMs: 500 },
+      });
+      source.sink.rule = neverEmpty;
+      await source.untilReady();
+      proxy.mode = "black-hole";
+      await createService(api, { name: "meanwhile" });
+      await source.untilFailing("services", /^cannot watch services: no data for 1500 ms$/);
+      assert.ok((await source.metric("kpng_source_watches_total", { result: "silent" })) > 0);
+      assert.ok(source.health.isReady, "the source keeps serving the last state");
+      proxy.mode = "forward";
+      await source.until("the change made meanwhile", (sink) => sink.services.includes("default/meanwhile"));
+      await source.untilHealthy();
+      assert.deepEqual(source.sink.violations, []);
+    });
+
+    test("the source delivers no state while connections are black-holed from the start, and then the whole state", async () => {
+      const { kubeconfig } = cluster();
+      const proxy = await startProxy(cluster());
+      proxy.mode = "black-hole";
+      const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing: { listSilenceMs: 500 } });
+      await source.untilFailing("services", /^cannot list services: no data for 500 ms$/);
+      assert.ok((await source.metric("kpng_source_lists_total", { result: "silent" })) > 0);
+      assert.deepEqual(source.sink.calls, []);
+      assert.ok(!source.health.isReady);
+      proxy.mode = "forward";
+      await source.untilReady();
+    });
+
+    test("a watch that is broken by a RST after each event loses no event and causes no new list", async () => {
+      const { api, kubeconfig } = cluster();
+      const proxy = await startProxy(cluster());
+      const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }) });
+      source.sink.rule = neverEmpty;
+      await source.untilReady();
+      for (let round = 1; round <= 4; round++) {
+        const name = `each-${round}`;
+        await createSlice(api, { name, service: "each", addresses: [`10.4.0.${round}`] });
+        await source.until(name, (sink) => sink.slices.includes(`default/each/${name}`));
+        proxy.breakAll();
+        await api.delete(`${slicesPath()}/${name}`);
+        await source.until(`${name} is gone`, (sink) => !sink.slices.includes(`default/each/${name}`));
+      }
+      for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
+      const endCount = await source.metric("kpng_source_watches_total", { kind: "slices", result: "lost" });
+      assert.ok(endCount >= 3, source.describe());
+      assert.equal(await source.metric("kpng_source_relists_total"), 0);
+      assert.ok(source.hasLogged("watch failed"));
+      assert.deepEqual(source.sink.violations, []);
+    });
+
+    test("a list may take longer than the silence limit while data arrives", async () => {
+      const { kubeconfig } = cluster();
+      const proxy = await startProxy(cluster());
+      // 20 slices are about 15 kB.
+      proxy.bytesPerSecond = 8_000;
+      const listSilenceMs = 1_000;
+      const source = start({
+        kubeconfig: kubeconfig("admin", { server: proxy.url }),
+        timing: { pageSize: 5, listSilenceMs },
+      });
+      source.sink.rule = neverEmpty;
+      await source.untilReady();
+      const listed = source.lines.find((line) => line.msg === "listed" && line.kind === "slices");
+      assert.ok(Number(listed?.elapsedMs) > listSilenceMs, source.describe());
+      assert.equal(await source.metric("kpng_source_lists_total", { result: "silent" }), 0);
+    });
+
+    test("the source lists again if a page is missing, and delivers no part of a list", async () => {
+      const { kubeconfig } = cluster();
+      let pages = 0;
+      const intercept = (connection: KubeConnection): KubeConnection => ({
+        ...connection,
+        get: (path, signal) => {
+          if (!path.includes("endpointslices") || path.includes("watch=")) return connection.get(path, signal);
+          pages += 1;
+          return pages === 2 ? hang(signal) : connection.get(path, signal);
+        },
+      });
+      const timing = { pageSize: 8, listSilenceMs: 500, backoff: { minMs: 100, maxMs: 500 } };
+      const source = start({ kubeconfig: kubeconfig("admin"), intercept, timing });
+      source.sink.rule = neverEmpty;
+      await source.untilReady();
+      assert.deepEqual(source.sink.violations, []);
+    });
+
+    test("a change between two pages of a list is in no page, and the watch delivers it", async () => {
+      const { api, kubeconfig } = cluster();
+      let hasChanged = false;
+      const intercept = (connection: KubeConnection): KubeConnection => ({
+        ...connection,
+        get: async (path, signal) => {
+          if (path.includes("endpointslices") && path.includes("continue=") && !hasChanged) {
+            hasChanged = true;
+            await createSlice(api, { name: "a-new-one", service: "other", addresses: ["10.5.0.1"] });
+            await api.patch(`${slicesPath()}/slice-19`, { endpoints: [{ addresses: ["10.5.0.2"] }] });
+            await api.delete(`${slicesPath()}/slice-00`);
+          }
+          return connection.get(path, signal);
+        },
+      });
+      const timing = { pageSize: 3 };
+      const source = start({ kubeconfig: kubeconfig("admin"), intercept, timing });
+      await source.until("all three changes", (sink) => {
+        const addresses = sink.addressesOf("default/web");
+        const hasNew = sink.slices.includes("default/other/a-new-one");
+        return hasNew && addresses.includes("10.5.0.2") && !sink.slices.includes("default/web/slice-00");
+      });
+      const first = source.sink.calls.find((call) => call.kind === "replace" && call.objects.slices !== undefined);
+      const names = first?.kind === "replace" ? (first.objects.slices ?? []).map((slice) => slice.name) : [];
+      assert.ok(names.includes("slice-00") && !names.includes("a-new-one"), `the list is one snapshot: ${names}`);
+      await createSlice(api, { name: "slice-00", service: "web", addresses: ["10.3.0.1"] });
+    });
+  });
+
+  describe("faults of the API server", () => {
+    beforeAll(async () => {
+      const { api } = cluster();
+      for (const [index, name] of serviceNames.entries()) {
+        await createService(api, { name });
+        await createSlice(api, { name, service: name, addresses: [`10.3.0.${index + 1}`] });
+      }
+    });
+
+    test("the source keeps its state while the API server is killed and restarted, and then follows later changes", async () => {
+      const { api, apiServer, kubeconfig } = cluster();
+      const source = start({ kubeconfig: kubeconfig("admin") });
+      await source.untilReady();
+      source.sink.rule = keepsServices(serviceNames);
+      await apiServer.kill();
+      await source.untilFailing("services", /^cannot watch services: /);
+      assert.ok(source.health.isReady, "the source keeps serving the last state");
+      assert.ok((await source.metric("kpng_source_watches_total", { result: "lost" })) > 0);
+      await apiServer.start();
+      await createService(api, { name: "after-restart" });
+      await source.until("the later Service", (sink) => sink.services.includes("default/after-restart"));
+      await source.untilHealthy();
+      assert.deepEqual(source.sink.violations, []);
+    });
+
+    test("restarted with its history compacted (410): the source goes from the old to the new state in one step", async () => {
+      const { api, apiServer, etcd, kubeconfig } = cluster();
+      const proxy = await startProxy(cluster());
+      const timing = { pageSize: 5 };
+      const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing });
+      await source.untilReady();
+      await createService(api, { name: "removed" });
+      await source.until("the old state", (sink) => sink.services.includes("default/removed"));
+      source.sink.rule = (sink) => {
+        const isOld = sink.services.includes("default/removed");
+        const isNew = sink.services.includes("default/added");
+        return isOld === isNew ? `between the states: ${sink.services}` : keepsServices(serviceNames)(sink);
+      };
+      proxy.mode = "refuse";
+      await api.delete("/api/v1/namespaces/default/services/removed");
+      await createService(api, { name: "added" });
+      await apiServer.kill();
+      await etcd.compact();
+      await apiServer.start();
+      proxy.mode = "forward";
+      await source.until("the new state", (sink) => sink.services.includes("default/added"));
+      assert.ok((await source.metric("kpng_source_relists_total", { reason: "expired" })) > 0, source.describe());
+      assert.ok(source.hasLogged("watch history expired", /410/), source.describe());
+      assert.deepEqual(source.sink.violations, []);
+    });
+
+    // The last test of the file, because it deletes the cluster's data.
+    test("restarted with an empty etcd: the source keeps its state until a later list confirms the empty one", async () => {
+      const { api, apiServer, etcd, kubeconfig } = cluster();
+      // Long enough for what happens before the list that confirms, on a busy machine.
+      const confirmMs = 8_000;
+      const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs } });
+      await source.untilReady();
+      source.sink.rule = keepsServices(serviceNames);
+      await apiServer.kill();
+      await etcd.empty();
+      await apiServer.start();
+      await source.untilFailing("services", /^a list would delete \d+ of \d+ services; listing again/, 20_000);
+      assert.ok((await source.metric("kpng_source_relists_total", { reason: "went-back" })) > 0, source.describe());
+      assert.ok((await source.metric("kpng_source_lists_total", { result: "braked" })) > 0);
+      await createService(api, { name: "new" });
+      await source.until("the new Service is not held", (sink) => sink.services.includes("default/new"));
+      assert.deepEqual(source.sink.violations, []);
+      source.sink.rule = () => undefined;
+      await source.until(
+        "the later list has replaced the state",
+        (sink) => sink.services.join() === "default/kubernetes,default/new",
+      );
+      await source.untilHealthy();
+    });
+  });
+});
+
+/** Returns a response that never arrives. */
+function hang(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("aborted"))));
+}
+
+/** Returns the rule that these Services always exist. */
+function keepsServices(names: readonly string[]): (sink: RecordingSink) => string | undefined {
+  return (sink) => {
+    const missing = names.filter((name) => !sink.services.includes(`default/${name}`));
+    return missing.length === 0 ? undefined : `Services are missing: ${missing}`;
+  };
+}
