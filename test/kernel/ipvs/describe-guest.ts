@@ -71,7 +71,7 @@ export function describeGuest(title: string, { program, names, emulatedNames = n
         // Seeds and counts, also of a run that succeeds.
         process.stdout.write(end.output);
         isEmulated = end.isEmulated;
-        output = `${end.kind}: ${end.output.slice(-4_000)}`;
+        output = `${end.kind}:\n${end.output.trimEnd().split("\n").slice(-40).join("\n")}`;
       }
       const lines = (await readFile(file, "utf8").catch(() => "")).split("\n").filter((line) => line !== "");
       results = new Map(lines.map((line) => JSON.parse(line) as GuestResult).map((result) => [result.name, result]));
@@ -84,7 +84,12 @@ export function describeGuest(title: string, { program, names, emulatedNames = n
         if (whyNotBooted !== undefined) skip(whyNotBooted);
         const result = results.get(name);
         if (isEmulated && !emulatedNames.includes(name)) return skip("takes too long in QEMU");
-        if (result === undefined) expect.fail(`no result: the guest ended early: ${output}`);
+        if (result === undefined) {
+          // The first test without a result shows why, for all.
+          const shown = output;
+          output = "see the first test without a result";
+          expect.fail(`no result: the guest ended early: ${shown}`);
+        }
         expect(result.wrong).toEqual([]);
       });
     }

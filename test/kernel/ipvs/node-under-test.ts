@@ -1,4 +1,5 @@
 import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { createInterface, type Interface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
@@ -10,11 +11,13 @@ const program = fileURLToPath(new URL("./node-main.ts", import.meta.url));
 export class NodeUnderTest {
   readonly #child: ChildProcess;
   readonly #lines: AsyncIterator<string>;
+  readonly #closed: Promise<unknown>;
   #said = "";
 
   private constructor(child: ChildProcess, lines: Interface) {
     this.#child = child;
     this.#lines = lines[Symbol.asyncIterator]();
+    this.#closed = once(child, "close");
     child.stderr?.on("data", (data) => {
       this.#said = (this.#said + String(data)).slice(-4_000);
     });
@@ -39,7 +42,9 @@ export class NodeUnderTest {
 
   async #next(): Promise<string> {
     const { value, done } = await this.#lines.next();
-    if (done === true) throw new Error(`the backend ended: ${this.#said}`);
-    return value;
+    if (done !== true) return value;
+    // Standard error, which has the reason, may end later than standard output.
+    await this.#closed;
+    throw new Error(`the backend ended with ${this.#child.signalCode ?? this.#child.exitCode}: ${this.#said}`);
   }
 }
