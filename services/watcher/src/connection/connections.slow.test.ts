@@ -7,12 +7,10 @@ import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
-import type { StatusObject } from "@grpc/grpc-js";
 import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { GrpcJsWatch } from "../../../../test/peer/grpc-js-client.ts";
 import {
   connectionStart,
   encodeFrame,
@@ -93,20 +91,6 @@ describe("a connection at its maximum age", () => {
       const error = await endOf(call());
       expect({ code: error.code, pushback: pushbackOf(error) }).toEqual({ code: Code.Unavailable, pushback: 0 });
     }
-  });
-
-  test("gives a client of another library UNAVAILABLE with a pushback, and serves its retry", async () => {
-    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
-    const watch = new GrpcJsWatch(watched.address, "local");
-    const status = new Promise<StatusObject>((resolve) => watch.call.once("status", resolve));
-    await watch.ask({ NodeName: "n1" });
-    watch.send({ NodeName: "n1" });
-    const { code, metadata } = await status;
-    expect({ code, pushback: metadata.get("grpc-retry-pushback-ms") }).toEqual({ code: 14, pushback: ["0"] });
-    watch.close();
-    const again = new GrpcJsWatch(watched.address, "local");
-    expect((await again.ask({ NodeName: "n1" })).length).toBeGreaterThan(1);
-    again.close();
   });
 
   test("stays open on a unix socket", async () => {

@@ -9,7 +9,7 @@ let server: TestServer;
 beforeEach(async () => {
   const store = new Store();
   store.replace({ services: [], slices: [], nodes: [] });
-  server = await serveStore(store, { keepalive: { intervalMs: 20, timeoutMs: 40 } });
+  server = await serveStore(store);
 });
 
 afterEach(() => server.stop());
@@ -42,19 +42,6 @@ test.each([
 test("a request of more than 16 KiB that the Connect library would decode is refused", async () => {
   const json = `{"nodeName":"${"n".repeat(100)}"${" ".repeat(16 * 1024)}}`;
   expect(await answerTo({}, json)).toContain("resource_exhausted");
-});
-
-test("a connection that answers pings is kept", async () => {
-  const session = connect(`http://${server.address}`);
-  const pinged = new Promise<void>((resolve) => {
-    let count = 0;
-    session.on("ping", () => {
-      if (++count === 5) resolve();
-    });
-  });
-  await pinged;
-  expect(session.destroyed).toBe(false);
-  session.destroy();
 });
 
 test("a deadline beyond the longest timer is no deadline: it does not end the call, and nothing is logged", async () => {
