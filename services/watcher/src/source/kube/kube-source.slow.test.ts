@@ -83,7 +83,7 @@ function whenFresh(): Promise<{ readonly names: readonly string[]; readonly posi
 }
 
 function listCount(): number {
-  return server.requests.filter(({ searchParams }) => searchParams.get("limit") === "500").length;
+  return server.requests.filter(({ searchParams }) => Number(searchParams.get("limit")) > 1).length;
 }
 
 test("the first states already name the cluster", async () => {
