@@ -9,39 +9,29 @@ import {
   flagEndHeaders,
   frameType,
 } from "../../../../test/scale/http2-frames.ts";
-import { Store } from "../store/store.ts";
-import { node, service } from "../testing/build.ts";
+import { service } from "../testing/build.ts";
 import { dialHttp2, encodeRequest, RawWatch } from "../testing/raw-watch.ts";
-import { serveStore, type TestServer } from "../testing/serve-store.ts";
+import { WatchedServer } from "../testing/watched-server.ts";
 
-let store: Store;
-let server: TestServer;
+let watched: WatchedServer;
 let good: RawWatch;
 
 /** A well-behaved client is connected all the time, and must still be served after the attack. */
 beforeEach(async () => {
-  store = new Store();
-  store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
-  server = await serveStore(store, { drainMs: 0, keepalive: { intervalMs: 50, timeoutMs: 500 } });
-  good = new RawWatch(dialHttp2(server.address));
-  await good.received(40);
-  good.ask();
+  watched = new WatchedServer();
+  await watched.serve({ drainMs: 0, keepalive: { intervalMs: 50, timeoutMs: 500 } });
+  good = await watched.openWatch();
 });
 
 afterEach(async () => {
   const { byteCount } = good;
-  store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+  watched.store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
   await good.received(byteCount + 1);
   expect(good.stream.closed).toBe(false);
   good.session.destroy();
-  await expect.poll(subscribers).toBe(0);
-  await server.stop();
+  await expect.poll(() => watched.server.subscribers.open.size).toBe(0);
+  await watched.stop();
 });
-
-async function subscribers(): Promise<number> {
-  const values = (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values ?? [];
-  return values.reduce((sum, { value }) => sum + value, 0);
-}
 
 const headers = encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "http");
 const rstStream = (id: number): Buffer => encodeFrame(frameType.rstStream, 0, id, Buffer.from([0, 0, 0, 8]));
@@ -55,8 +45,7 @@ interface Hostile {
 }
 
 async function dialHostile(): Promise<Hostile> {
-  const [host, port] = server.address.split(":");
-  const socket = connect(Number(port), host);
+  const socket = connect(watched.socketAddress);
   socket.on("error", () => undefined);
   await once(socket, "connect");
   const frames: string[] = [];
@@ -87,9 +76,8 @@ async function flood({ socket }: Hostile, count: number, piece: (index: number) 
 }
 
 /** Number of connections, or of calls, that ended because of what they sent. */
-async function refused(reason = "protocol"): Promise<number> {
-  const values = (await server.metrics.getSingleMetric("kpng_refused_total")?.get())?.values ?? [];
-  return values.find(({ labels }) => labels.reason === reason)?.value ?? 0;
+function refused(reason = "protocol"): Promise<number> {
+  return watched.metric("kpng_refused_total", { reason });
 }
 
 test("a client that endlessly opens and cancels calls is disconnected (CVE-2023-44487)", async () => {
@@ -104,7 +92,7 @@ test("a client that endlessly opens and cancels calls is disconnected (CVE-2023-
 });
 
 test("300 calls of a client that has 75 at a time are all answered", { timeout: 60_000 }, async () => {
-  const session = dialHttp2(server.address);
+  const session = dialHttp2(watched.address);
   const check = (): Promise<unknown> => {
     const headers = { ":method": "POST", "content-type": "application/grpc", te: "trailers" };
     const stream = session.request({ ...headers, ":path": "/grpc.health.v1.Health/Check" });
@@ -122,7 +110,7 @@ test("300 calls of a client that has 75 at a time are all answered", { timeout: 
 });
 
 test("a connection sends no more bytes of requests with many streams than with one", { timeout: 60_000 }, async () => {
-  const session = dialHttp2(server.address).setMaxListeners(0);
+  const session = dialHttp2(watched.address).setMaxListeners(0);
   const startMs = performance.now();
   const watches = Array.from(
     { length: 90 },
@@ -184,7 +172,7 @@ test.each([
     counted: 1,
   },
 ])("a client whose request $what gets status $status", async ({ bytes, status, counted = 0 }) => {
-  const hostile = new RawWatch(dialHttp2(server.address));
+  const hostile = new RawWatch(dialHttp2(watched.address));
   hostile.stream.end(bytes);
   await hostile.ended;
   expect(hostile.status).toBe(status);
@@ -195,7 +183,7 @@ test.each([
 test("the largest requests of our nodes are taken", async () => {
   const Timings = { WaitMicros: 1n, RenderMicros: 1n, CommitMicros: 1n };
   good.ask({ Ack: { Failed: 1n, Error: "no", Timings, Earlier: many(32, { Applied: 1n, AgeMicros: 1n }) } });
-  const isTaken = () => [...server.subscribers.open][0]?.failure !== undefined;
+  const isTaken = () => [...watched.server.subscribers.open][0]?.failure !== undefined;
   await expect.poll(isTaken, { timeout: 30_000 }).toBe(true);
   expect(await refused("request")).toBe(0);
 });

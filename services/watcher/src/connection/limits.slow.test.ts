@@ -8,24 +8,22 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { inspection } from "../inspect/inspection.ts";
-import { Store } from "../store/store.ts";
 import type { ServeOptions } from "../stream/serve/call-handler.ts";
 import { proxyNamesOf } from "../stream/session/requests.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../testing/build.ts";
 import { dialHttp2, RawWatch } from "../testing/raw-watch.ts";
-import { serveStore, type TestServer } from "../testing/serve-store.ts";
+import { WatchedServer } from "../testing/watched-server.ts";
 import { resolveLimits } from "./limits.ts";
 
-let store: Store;
-let server: TestServer;
+let watched: WatchedServer;
 let sockets: Socket[];
 
 beforeEach(() => {
-  store = new Store();
+  watched = new WatchedServer();
   sockets = [];
   const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
-  store.replace({
+  watched.store.replace({
     services: names.map((name) => service({ name })),
     slices: names.map((name) =>
       slice(
@@ -39,33 +37,31 @@ beforeEach(() => {
 
 afterEach(async () => {
   for (const socket of sockets) socket.destroy();
-  await server.stop();
+  await watched.stop();
 });
 
 async function serve(options: Partial<ServeOptions>): Promise<void> {
   const subscribers = new Subscribers(new Registry());
   const proxyNames = proxyNamesOf([]);
-  const moreServices = [inspection({ store, subscribers, proxyNames })];
-  server = await serveStore(store, { subscribers, proxyNames, moreServices, drainMs: 0, ...options });
+  const moreServices = [inspection({ store: watched.store, subscribers, proxyNames })];
+  await watched.serve({ subscribers, proxyNames, moreServices, drainMs: 0, ...options });
 }
 
 async function open(): Promise<Socket> {
-  const [host, port] = server.address.split(":");
-  const socket = connect(Number(port), host);
+  const socket = connect(watched.socketAddress);
   socket.on("error", () => undefined);
   sockets.push(socket);
   await once(socket, "connect");
   return socket;
 }
 
-async function refused(reason: string): Promise<number> {
-  const values = (await server.metrics.getSingleMetric("kpng_refused_total")?.get())?.values ?? [];
-  return values.find(({ labels }) => labels.reason === reason)?.value ?? 0;
+function refused(reason: string): Promise<number> {
+  return watched.metric("kpng_refused_total", { reason });
 }
 
 test("queries beyond the limits fail with RESOURCE_EXHAUSTED, and ended ones make room", async () => {
   await serve({ maxQueries: 40 });
-  const client = createClient(InspectService, dial({ api: server.address }));
+  const client = createClient(InspectService, dial({ api: watched.address }));
   const stop = new AbortController();
   const watch = (one: typeof client) => one.watchServices({}, { signal: stop.signal })[Symbol.asyncIterator]();
   const watches = Array.from({ length: 40 }, () => watch(client));
@@ -93,16 +89,16 @@ test("connections beyond the limit in all are closed", async () => {
 
 test("calls beyond the limit in all are refused, and ended ones make room", { timeout: 120_000 }, async () => {
   await serve({ maxCalls: 3 });
-  const watches = Array.from({ length: 3 }, () => new RawWatch(dialHttp2(server.address)));
+  const watches = Array.from({ length: 3 }, () => new RawWatch(dialHttp2(watched.address)));
   await Promise.all(watches.map((watch) => watch.received(40)));
-  const refusedWatch = new RawWatch(dialHttp2(server.address));
+  const refusedWatch = new RawWatch(dialHttp2(watched.address));
   await refusedWatch.ended;
   expect(refusedWatch.stream.rstCode).toBe(constants.NGHTTP2_REFUSED_STREAM);
   expect(refusedWatch.session.closed).toBe(false);
   expect(await refused("calls")).toBe(1);
   watches[0]?.stream.close();
   const isServed = async (): Promise<boolean> => {
-    const session = dialHttp2(server.address);
+    const session = dialHttp2(watched.address);
     const watch = new RawWatch(session);
     await watch.received(40);
     session.destroy();
@@ -114,7 +110,7 @@ test("calls beyond the limit in all are refused, and ended ones make room", { ti
 
 test("a connection ends when the headers of a call are larger than 16 KiB", { timeout: 120_000 }, async () => {
   await serve({});
-  const session = dialHttp2(server.address);
+  const session = dialHttp2(watched.address);
   const watch = new RawWatch(session, undefined, { "x-large": "x".repeat(17_000) });
   await watch.ended;
   expect(session.destroyed).toBe(true);
@@ -123,16 +119,16 @@ test("a connection ends when the headers of a call are larger than 16 KiB", { ti
 
 test("a call whose client does not read ends, and calls of other clients do not", { timeout: 120_000 }, async () => {
   const rows = Array.from({ length: 20_000 }, (_, index) => service({ name: `large-${index}` }));
-  store.replace({ services: rows, slices: [], nodes: [] });
+  watched.store.replace({ services: rows, slices: [], nodes: [] });
   await serve({ writeTimeoutMs: 200 });
-  const good = createClient(InspectService, dial({ api: server.address }));
+  const good = createClient(InspectService, dial({ api: watched.address }));
   const watch = good.watchNodes({})[Symbol.asyncIterator]();
   await watch.next();
-  const stopped = createClient(InspectService, dial({ api: server.address }));
+  const stopped = createClient(InspectService, dial({ api: watched.address }));
   const unread = stopped.watchServices({})[Symbol.asyncIterator]();
   await unread.next();
   await expect.poll(() => refused("unread"), { timeout: 60_000 }).toBe(1);
-  store.apply([{ kind: "put-node", node: node("n9") }]);
+  watched.store.apply([{ kind: "put-node", node: node("n9") }]);
   const { value } = await watch.next();
   expect(value?.nodes.map(({ name }: { name: string }) => name)).toContain("n9");
 });
@@ -140,7 +136,7 @@ test("a call whose client does not read ends, and calls of other clients do not"
 test("a watch sends at most 500 rows in a message, makes them on demand, and marks the end of the initial state", async () => {
   await serve({});
   const sizes: number[] = [];
-  const client = createClient(InspectService, dial({ api: server.address }));
+  const client = createClient(InspectService, dial({ api: watched.address }));
   let isStarted = false;
   for await (const { endpoints, deleted, isComplete } of client.watchEndpoints({})) {
     if (isStarted) {
@@ -149,7 +145,7 @@ test("a watch sends at most 500 rows in a message, makes them on demand, and mar
     }
     sizes.push(endpoints.length);
     isStarted = isComplete;
-    if (isComplete) store.apply([{ kind: "delete-slice", key: "ns/s7/s7-a" }]);
+    if (isComplete) watched.store.apply([{ kind: "delete-slice", key: "ns/s7/s7-a" }]);
   }
   expect(sizes.reduce((all, one) => all + one)).toBe(1_500);
   expect(Math.max(...sizes)).toBe(500);

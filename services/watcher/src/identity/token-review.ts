@@ -1,6 +1,6 @@
 import { isRecord } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import type { KubeConnection, KubeResponse } from "../source/kube/connection.ts";
+import { type KubeConnection, parseJson, readText } from "../source/kube/connection.ts";
 import type { Rights } from "./rights.ts";
 
 /** Asks the API server whether a token is valid, and whose. Never rejects. */
@@ -93,14 +93,16 @@ export function kubeReviews(connect: () => Promise<KubeConnection>, audience: st
         spec: { token, audiences: [audience] },
       };
       const path = "/apis/authentication.k8s.io/v1/tokenreviews";
-      return reviewOf(await readJson(await connection.post(path, request, signal)), audience);
+      const { status, body } = await connection.post(path, request, signal);
+      // Not JSON if a proxy in between answers with a text of its own.
+      return reviewOf(status, parseJson(await readText(body)), audience);
     } catch (error) {
       return { kind: "unknown", reason: reasonOf(error) };
     }
   };
 }
 
-function reviewOf({ status, body }: Answer, audience: string): Review {
+function reviewOf(status: number, body: unknown, audience: string): Review {
   const message = isRecord(body) && typeof body.message === "string" ? body.message : "no reason given";
   if (status === 403) return { kind: "forbidden", reason: message };
   const result = isRecord(body) && isRecord(body.status) ? body.status : undefined;
@@ -120,32 +122,4 @@ function reviewOf({ status, body }: Answer, audience: string): Review {
 
 function textOf(value: unknown): string | undefined {
   return typeof value === "string" && value !== "" ? value : undefined;
-}
-
-interface Answer {
-  readonly status: number;
-  readonly body: unknown;
-}
-
-/** Maximum size of a response, in bytes. */
-const maxResponseBytes = 1 << 20;
-
-/** Reads a response. The body is undefined if it is not JSON: a proxy in between answers with a text of its own. */
-async function readJson({ status, body }: KubeResponse): Promise<Answer> {
-  const chunks: Buffer[] = [];
-  let byteCount = 0;
-  for await (const chunk of body) {
-    byteCount += chunk.length;
-    if (byteCount > maxResponseBytes) throw new Error(`the response exceeds ${maxResponseBytes} bytes`);
-    chunks.push(chunk);
-  }
-  return { status, body: parseJson(Buffer.concat(chunks).toString("utf8")) };
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

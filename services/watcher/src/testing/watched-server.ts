@@ -1,3 +1,5 @@
+import { createClient, type Transport } from "@connectrpc/connect";
+import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Store } from "../store/store.ts";
 import type { ServeOptions } from "../stream/serve/call-handler.ts";
 import { node, service } from "./build.ts";
@@ -63,4 +65,22 @@ export class WatchedServer {
     for (const { session } of this.#streams.splice(0)) session.destroy();
     await this.server.stop();
   }
+}
+
+/** Opens a Watch stream for these nodes, and waits for its first message. `ended` rejects with the reason when it ends. */
+export async function openStream(
+  transport: Transport,
+  ...nodeNames: string[]
+): Promise<{ readonly ended: Promise<void> }> {
+  async function* requests() {
+    for (const NodeName of nodeNames) yield { NodeName };
+    await new Promise(() => undefined);
+  }
+  const answers = createClient(Sets, transport).watch(requests())[Symbol.asyncIterator]();
+  await answers.next();
+  const ended = (async () => {
+    while (!(await answers.next()).done);
+  })();
+  ended.catch(() => undefined);
+  return { ended };
 }

@@ -87,15 +87,16 @@ interface GetRequest {
   readonly silenceMs: number;
 }
 
-/** Longest body of an error response that is read, in bytes. */
-const maxErrorBytes = 1 << 20;
+/** Longest body that {@link readText} reads, in bytes. */
+const maxTextBytes = 1 << 20;
 
-async function readText(body: AsyncIterable<Buffer>): Promise<string> {
+/** Reads a short body, such as that of an error or a review: at most about 1 MiB of it. */
+export async function readText(body: AsyncIterable<Buffer>): Promise<string> {
   const chunks: Buffer[] = [];
   let byteCount = 0;
   for await (const chunk of body) {
     byteCount += chunk.length;
-    if (byteCount > maxErrorBytes) break;
+    if (byteCount > maxTextBytes) break;
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString("utf8");

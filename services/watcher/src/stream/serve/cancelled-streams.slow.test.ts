@@ -30,11 +30,6 @@ afterEach(() => server.stop());
 const message = toBinary(WatchReqSchema, create(WatchReqSchema, { NodeName: "n1" }));
 const frame = Buffer.concat([Buffer.from([0, 0, 0, 0, message.length]), message]);
 
-async function subscriberCount(): Promise<number> {
-  const metric = await server.metrics.getSingleMetric("kpng_subscribers")?.get();
-  return metric?.values.reduce((sum, { value }) => sum + value, 0) ?? 0;
-}
-
 /** A separate process, because its actions must not wait for the event loop of the server. */
 const client = `
   import { connect } from "node:http2";
@@ -75,6 +70,6 @@ test.each([
       end,
     ]);
     await once(child, "close");
-    await expect.poll(subscriberCount).toBe(0);
+    await expect.poll(() => server.subscribers.open.size).toBe(0);
   }
 });

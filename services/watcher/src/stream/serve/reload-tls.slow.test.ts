@@ -4,9 +4,8 @@ import { connect as connectHttp2 } from "node:http2";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
-import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { Code, ConnectError } from "@connectrpc/connect";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
-import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { readClientTls, readServerTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { createLog, type Log } from "@kpng/process/log.ts";
@@ -14,7 +13,7 @@ import { makeCertificates, type TestCertificates } from "@kpng/process/testing/c
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { TokenChecker } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
-import { WatchedServer } from "../../testing/watched-server.ts";
+import { openStream, WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./call-handler.ts";
 
 let watched: WatchedServer;
@@ -63,21 +62,6 @@ function install(role: "server" | "client", issuer: TestCertificates, ca = issue
   copyFileSync(ca, paths(role).ca);
 }
 
-/** Opens a stream. `ended` rejects with the reason when it ends. */
-async function watch(transport: Transport): Promise<{ readonly ended: Promise<void> }> {
-  async function* requests() {
-    yield { NodeName: "n1" };
-    await new Promise(() => undefined);
-  }
-  const answers = createClient(Sets, transport).watch(requests())[Symbol.asyncIterator]();
-  await answers.next();
-  const ended = (async () => {
-    while (!(await answers.next()).done);
-  })();
-  ended.catch(() => undefined);
-  return { ended };
-}
-
 /** Returns the certificate that the server shows to a new client. */
 function shown(): Promise<string> {
   return new Promise((resolve, reject) => {
@@ -96,7 +80,7 @@ test("a renewed certificate of the same CA is shown to new clients and by the me
   const validUntil = (): number => new X509Certificate(readFileSync(paths("server").crt)).validToDate.getTime() / 1000;
   const expiry = () => watched.metric("kpng_certificate_expiry_timestamp_seconds");
   expect(await expiry()).toBe(validUntil());
-  const { ended } = await watch(dialWatcher());
+  const { ended } = await openStream(dialWatcher(), "n1");
   let isEnded = false;
   const onEnd = (): void => {
     isEnded = true;
@@ -123,19 +107,19 @@ test.each([
   writeFileSync(paths("server").crt, text());
   await expect.poll(() => lines.join(""), limit).toContain("new TLS files are unusable");
   expect(await shown()).toBe(before);
-  await watch(dialWatcher());
+  await openStream(dialWatcher(), "n1");
 });
 
 test("a new CA ends the streams of the old one, and clients with renewed files reconnect", async () => {
   const transport = dialWatcher();
-  const { ended } = await watch(transport);
+  const { ended } = await openStream(transport, "n1");
   install("server", renewed);
   await expect(ended).rejects.toMatchObject({ code: Code.Unavailable });
   // The client still has the old files: it does not trust the watcher, nor the watcher it.
-  const refused = await watch(transport).catch((error: unknown) => ConnectError.from(error));
+  const refused = await openStream(transport, "n1").catch((error: unknown) => ConnectError.from(error));
   expect(refused).toBeInstanceOf(ConnectError);
   install("client", renewed);
-  await expect.poll(() => watch(transport).then(() => "stream", String), limit).toBe("stream");
+  await expect.poll(() => openStream(transport, "n1").then(() => "stream", String), limit).toBe("stream");
 });
 
 test("a new CA ends only connections whose client presented a certificate", async () => {
@@ -148,9 +132,9 @@ test("a new CA ends only connections whose client presented a certificate", asyn
   await serve({ tokens, listen: ["tcp://127.0.0.1:0", `unix://${socket}`] });
   writeFileSync(tokenFile, issuer.issue({ node: "n1" }));
   const api = `https://${watched.address}`;
-  await watch(dial({ api, tls: readClientTls({ ca: old.ca }), token: readTokenFile(tokenFile) }));
-  await watch(dial({ api: `unix://${socket}` }));
-  const { ended } = await watch(dialWatcher());
+  await openStream(dial({ api, tls: readClientTls({ ca: old.ca }), token: readTokenFile(tokenFile) }), "n1");
+  await openStream(dial({ api: `unix://${socket}` }), "n1");
+  const { ended } = await openStream(dialWatcher(), "n1");
   install("server", renewed);
   await expect(ended).rejects.toMatchObject({ code: Code.Unavailable });
   // All connections that must end are asked, and counted, at once.

@@ -59,11 +59,10 @@ describe("one port speaks", () => {
         { kind: "put-service", service: service({ healthCheckNodePort: useBinaryFormat ? 30_000 : 30_001 }) },
       ]);
       expect(cases(await second)).toEqual(["Set", "Sync"]);
-      const subscribers = async () =>
-        (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values[0]?.value;
-      expect(await subscribers()).toBe(1);
+      const { open } = server.subscribers;
+      expect(open.size).toBe(1);
       stop.abort();
-      await expect.poll(subscribers).toBe(0);
+      await expect.poll(() => open.size).toBe(0);
     }
   });
 

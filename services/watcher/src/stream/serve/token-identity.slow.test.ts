@@ -5,7 +5,6 @@ import { join } from "node:path";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
-import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { readClientTls, readServerTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -13,7 +12,7 @@ import { type KeyPair, makeCertificates, type TestCertificates } from "@kpng/pro
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
-import { WatchedServer } from "../../testing/watched-server.ts";
+import { openStream, WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./call-handler.ts";
 
 let files: TestCertificates;
@@ -71,19 +70,6 @@ async function* requests<R>(list: readonly R[]): AsyncIterable<R> {
   await new Promise(() => undefined);
 }
 
-/** Opens a stream and waits for its first message. `ended` rejects with the reason when it ends. */
-async function watch(transport: Transport, ...nodeNames: string[]): Promise<{ readonly ended: Promise<void> }> {
-  const answers = createClient(Sets, transport)
-    .watch(requests(nodeNames.map((NodeName) => ({ NodeName }))))
-    [Symbol.asyncIterator]();
-  await answers.next();
-  const ended = (async () => {
-    while (!(await answers.next()).done);
-  })();
-  ended.catch(() => undefined);
-  return { ended };
-}
-
 async function codeOf(call: Promise<unknown>): Promise<Code | "ok"> {
   return call.then(
     () => "ok" as const,
@@ -94,8 +80,8 @@ async function codeOf(call: Promise<unknown>): Promise<Code | "ok"> {
 test("the token of a node's pod gives the view of that node only, without a client certificate", async () => {
   await serve();
   const transport = await dialAs({ node: "n1" });
-  await watch(transport, "n1");
-  expect(await codeOf(watch(transport, "n2"))).toBe(Code.PermissionDenied);
+  await openStream(transport, "n1");
+  expect(await codeOf(openStream(transport, "n2"))).toBe(Code.PermissionDenied);
   expect(await codeOf(createClient(NodeViewService, transport).getNodeView({ nodeName: "n1" }))).toBe("ok");
   expect(await codeOf(createClient(NodeViewService, transport).getNodeView({ nodeName: "n2" }))).toBe(
     Code.PermissionDenied,
@@ -110,25 +96,25 @@ test("a token adds to the rights of a certificate, and a certificate of another 
   await serve({}, files.ca);
   writeFileSync(tokenFile, issuer.issue({ node: "n1" }));
   const both = dialWithToken(files.clientWith(["kpng://node/n2"]));
-  await watch(both, "n1");
-  await watch(both, "n2");
+  await openStream(both, "n1");
+  await openStream(both, "n2");
   const others = makeCertificates();
   const foreign = dialWithToken(others.clientWith(["kpng://node/n2"]));
-  await watch(foreign, "n1");
-  expect(await codeOf(watch(foreign, "n2"))).toBe(Code.PermissionDenied);
+  await openStream(foreign, "n1");
+  expect(await codeOf(openStream(foreign, "n2"))).toBe(Code.PermissionDenied);
   others.remove();
 });
 
 test("a stream ends with UNAUTHENTICATED when its token is revoked, and the next uses the new token file", async () => {
   await serve({ reviewMs: 20 });
   const transport = await dialAs({ node: "n1" });
-  const { ended } = await watch(transport, "n1");
+  const { ended } = await openStream(transport, "n1");
   issuer.answer = { kind: "invalid", reason: "pod not found" };
   await expect(ended).rejects.toMatchObject({ code: Code.Unauthenticated });
-  expect(await codeOf(watch(transport, "n1"))).toBe(Code.Unauthenticated);
+  expect(await codeOf(openStream(transport, "n1"))).toBe(Code.Unauthenticated);
   issuer.answer = undefined;
   writeFileSync(tokenFile, issuer.issue({ node: "n1", expiresIn: 1_800 }));
-  await watch(transport, "n1");
+  await openStream(transport, "n1");
 });
 
 /** A review that lasts until the test resolves `done`. `began` resolves when it begins. */
