@@ -348,11 +348,15 @@ describe("lists", () => {
 });
 
 describe("watches", () => {
-  const open = new AbortController();
+  let open: AbortController;
+  beforeEach(() => {
+    open = new AbortController();
+  });
+  afterEach(() => open.abort());
 
   test("start with all objects and continue with changes", async () => {
     list();
-    const signal = AbortSignal.any([open.signal]);
+    const { signal } = open;
     const services = client().watchServices({}, { signal })[Symbol.asyncIterator]();
     const endpoints = client().watchEndpoints({ namespace: "ns", service: "web" }, { signal })[Symbol.asyncIterator]();
     expect((await services.next()).value).toMatchObject({ revision: 1n, isComplete: true, deleted: [] });
@@ -399,7 +403,26 @@ describe("watches", () => {
       expect(deleted).toEqual([id]);
       break;
     }
-    open.abort();
+  });
+
+  test("of nodes follow the acknowledgement of a whole view, and a stream that replaces another", async () => {
+    list();
+    const watched = client().watchNodes({ name: "n1" }, { signal: open.signal })[Symbol.asyncIterator]();
+    /** Resolves when the watch shows the node in this state. */
+    const shown = async (state: ApplyState, program: string): Promise<void> => {
+      for (let isShown = false; !isShown; ) {
+        const [row] = (await watched.next()).value.nodes;
+        isShown = row?.state === state && row.programs[0] === program;
+      }
+    };
+    for (const program of ["kpng-one", "kpng-other"]) {
+      const opened = watch();
+      await opened.ask({ NodeName: "n1", Features: [Feature.Extended], Subscriber: { Name: program } });
+      await shown(ApplyState.BEHIND, program);
+      applied(opened);
+      await shown(ApplyState.CURRENT, program);
+      opened.close();
+    }
   });
 
   test("end when the watcher stops", async () => {

@@ -181,7 +181,7 @@ async function* ticks(
   let seen = "";
   for (; ; await waitMs(tickMs, signal)) {
     if (signal.aborted) throw abortError(signal);
-    const state = `${changes.version} ${subscribers.open.size} ${store.snapshot.revision}`;
+    const state = `${changes.version} ${subscribers.version} ${store.snapshot.revision}`;
     if (state === seen) continue;
     seen = state;
     yield store.snapshot;

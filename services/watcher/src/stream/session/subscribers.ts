@@ -18,6 +18,7 @@ export class Subscribers {
   readonly #followers: DeliveryFollower[] = [];
   readonly #now: () => number;
   #lastId = 0;
+  #version = 0;
 
   constructor(registry: Registry, now: () => number = wallClockMs) {
     this.#metrics = makeStreamMetrics(registry, () => this.#open);
@@ -29,6 +30,11 @@ export class Subscribers {
     return this.#open;
   }
 
+  /** Incremented whenever a stream opens, closes, or is told something, so that watches detect changes. */
+  get version(): number {
+    return this.#version;
+  }
+
   /** The follower observes every batch from now on. */
   observe(follower: DeliveryFollower): void {
     this.#followers.push(follower);
@@ -37,6 +43,7 @@ export class Subscribers {
   /** Adds a stream. The caller closes the subscriber when the stream ends, for any reason. */
   add(kind: SubscriberKind, peer: string, store: Store, isTool = false): Subscriber {
     this.#lastId++;
+    this.#version++;
     const subscriber = new Subscriber({
       id: this.#lastId,
       kind,
@@ -47,6 +54,7 @@ export class Subscribers {
       followers: this.#followers,
       now: this.#now,
       close: () => this.#open.delete(subscriber),
+      onUpdate: () => this.#version++,
     });
     this.#open.add(subscriber);
     return subscriber;
@@ -97,8 +105,9 @@ export class Subscriber {
   }
 
   close(): void {
-    const { close, followers } = this.#options;
+    const { close, followers, onUpdate } = this.#options;
     close();
+    onUpdate();
     for (const batch of this.#hasAcknowledged ? this.#pending : this.#pending.slice(this.#receivedCount)) {
       for (const follower of followers) follower.lost?.(this, batch);
     }
@@ -172,6 +181,7 @@ export class Subscriber {
     this.program = message.Name.slice(0, maxNameLength);
     this.version = message.Version.slice(0, maxNameLength);
     if (message.Observes) this.#observes = true;
+    this.#options.onUpdate();
   }
 
   /**
@@ -179,7 +189,9 @@ export class Subscriber {
    * the node tries again. Does nothing after the first acknowledgement, which replaces it.
    */
   failedBefore(failure: ApplyFailure | undefined): void {
-    if (failure !== undefined && !this.#hasAcknowledged) this.#error = errorText(failure.Error);
+    if (failure === undefined || this.#hasAcknowledged) return;
+    this.#error = errorText(failure.Error);
+    this.#options.onUpdate();
   }
 
   /** Records that the stream begins a view. */
@@ -194,12 +206,14 @@ export class Subscriber {
   received(revision: number): void {
     this.#mustBeSent(revision, "Received");
     this.#receive(revision);
+    this.#options.onUpdate();
   }
 
   /** Records a batch that was written with its marker. */
   sent(delivery: Delivery): void {
-    const { kind, metrics, now, followers } = this.#options;
+    const { kind, metrics, now, followers, onUpdate } = this.#options;
     const nowMs = now();
+    onUpdate();
     this.#sent = delivery.revision;
     this.#sentAtMs = nowMs;
     this.#pending.push({ after: delivery.after, revision: delivery.revision, sentAtMs: nowMs });
@@ -215,6 +229,7 @@ export class Subscriber {
     const newest = Math.max(applied, failed);
     this.#mustBeSent(newest, "Ack");
     this.#receive(newest);
+    this.#options.onUpdate();
     const nowMs = this.#options.now();
     this.#hasAcknowledged = true;
     // A revision that was applied after a failure ends the failure.
@@ -303,6 +318,8 @@ interface SubscriberOptions {
   /** Milliseconds since 1970, with fractions. */
   readonly now: () => number;
   readonly close: () => void;
+  /** Called whenever something that a row of the inspection API shows may have changed. */
+  readonly onUpdate: () => void;
 }
 
 const maxNameLength = 100;
