@@ -1,26 +1,16 @@
+import { quantile } from "./proc.ts";
+
 /** Revision of a change, and its time by the machine's monotonic clock. */
 export interface MadeChange {
   readonly revision: number;
   readonly atMs: number;
 }
 
-/** Quantiles of times in milliseconds; NaN if there are none. */
-export interface Quantiles {
-  readonly count: number;
-  readonly p50: number;
+export interface Latencies {
+  /** 99 of 100 batches are younger, in milliseconds; NaN if there are none. */
   readonly p99: number;
-  readonly max: number;
-}
-
-export interface Latencies extends Quantiles {
   /** For each change, the time until the last stream had it. */
   readonly lastByChange: readonly number[];
-}
-
-export function summarize(sorted: readonly number[]): Quantiles {
-  const at = (share: number): number =>
-    sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
-  return { count: sorted.length, p50: at(0.5), p99: at(0.99), max: at(1) };
 }
 
 /** Initial capacity of the log in entries; a full log doubles it. */
@@ -50,7 +40,7 @@ export class BatchLog {
   }
 
   /**
-   * Returns the age of each batch, in milliseconds: from its oldest change until the whole batch was received.
+   * Returns the ages of batches, in milliseconds: from its oldest change until the whole batch was received.
    *
    * `sinceRevision` is the revision of all streams when the log was cleared.
    */
@@ -74,8 +64,7 @@ export class BatchLog {
         lastByChange[index] = Math.max(lastByChange[index] ?? 0, age);
       }
     }
-    const sorted = ages.sort((a, b) => a - b);
-    return { ...summarize(sorted), lastByChange };
+    return { p99: quantile(ages, 0.99), lastByChange };
   }
 
   #grow(): void {

@@ -19,7 +19,6 @@ import { endpointChange, makeCluster, type SyntheticShape } from "./synthetic.ts
 const store = new Store();
 const registry = new Registry();
 const subscribers = new Subscribers(registry);
-// `kpng to-api` does the same.
 let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
 /** The changes in progress; see `churn`. */
@@ -109,7 +108,6 @@ export interface ServerUsage {
   /** User and system time so far, all threads, in milliseconds. */
   readonly cpuMs: number;
   readonly rssBytes: number;
-  readonly peakRssBytes: number;
 }
 
 /** CPU time of this process so far, all threads, in milliseconds. */
@@ -124,8 +122,7 @@ async function serverUsage(settle: boolean): Promise<ServerUsage> {
     await globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "async" });
     await sleep(100);
   }
-  const { rssBytes, peakRssBytes } = usageOf(process.pid);
-  return { cpuMs: cpuMs(), rssBytes, peakRssBytes };
+  return { cpuMs: cpuMs(), rssBytes: usageOf(process.pid).rssBytes };
 }
 
 export type FanOutServerHandlers = typeof handlers;

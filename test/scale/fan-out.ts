@@ -1,155 +1,131 @@
 import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { measureRow, type RowResult } from "./measure-row.ts";
-import { mebibytes } from "./proc.ts";
+import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
+import type { MadeChange } from "./batches.ts";
+import type { FanOutServerHandlers } from "./fan-out-server.ts";
+import type { HollowNodesHandlers } from "./hollow-nodes.ts";
+import { mebibytes, quantile } from "./proc.ts";
+import { startCalled, startServer } from "./processes.ts";
 
 /**
- * The fan-out benchmark: one watcher, many hollow nodes, on one machine.
+ * The fan-out benchmark: one watcher, many hollow nodes, on one machine. It measures the rows of `docs/performance.md`;
+ * `--row 2` measures one of them.
  *
- * Without options it measures the rows of `docs/performance.md`; with an option, one row of that size.
+ * KPNG_BENCH_PROFILE is a folder for CPU profiles of server and load. With KPNG_BENCH_NO_PIN, they share the cores.
  */
-const usage = `node test/scale/fan-out.ts [options]
-
-  --streams <n>       hollow nodes, and nodes that the endpoints run on (100)
-  --services <n>      Services (1000)
-  --endpoints <n>     endpoints of each Service (10)
-  --changes <n>       single changes that are measured (50)
-  --limit <seconds>   time limit for all streams to sync, and for one change to reach all of them (60)
-
-KPNG_BENCH_PROFILE folder for CPU profiles of server and load
-KPNG_BENCH_NO_PIN  do not pin server and load to cores
-`;
-
-/** One row. */
 interface Row {
-  readonly size: readonly [streams: number, services: number, endpoints: number];
-  /** Default 50. */
-  readonly changes?: number;
-  /** Default 60 000. */
-  readonly limitMs?: number;
+  readonly streams: number;
+  readonly services: number;
+  /** Number of single changes that are measured. */
+  readonly changes: number;
+  /** Time limit for all streams to get their first batch, and for one change to reach all streams, in milliseconds. */
+  readonly limitMs: number;
 }
 
-const standardRows: readonly Row[] = [
-  { size: [100, 1_000, 10] },
-  { size: [1_000, 5_000, 10] },
-  { size: [5_000, 5_000, 10], changes: 20, limitMs: 90_000 },
+const endpoints = 10;
+const rows: readonly Row[] = [
+  { streams: 100, services: 1_000, changes: 50, limitMs: 60_000 },
+  { streams: 1_000, services: 5_000, changes: 50, limitMs: 60_000 },
+  { streams: 5_000, services: 5_000, changes: 20, limitMs: 90_000 },
 ];
 
-function say(line: string): void {
-  process.stdout.write(`${line}\n`);
-}
+/**
+ * Changes before the measurement: the first hundreds include compilation, which does not matter to a watcher that runs
+ * for months.
+ */
+const warmUp = { changes: 400, limitMs: 15_000 };
+const fleet = "readers";
 
-/** Prints progress to stderr, apart from the results. */
-function note(line: string): void {
-  process.stderr.write(`  ${line}\n`);
-}
+const say = (line: string): void => void process.stdout.write(`${line}\n`);
+const milliseconds = (ms: number): string => `${ms.toFixed(ms < 10 ? 2 : 0)} ms`;
+const seconds = (ms: number): string => `${(ms / 1_000).toFixed(2)} s`;
 
-function readRows(): readonly Row[] {
-  const { values } = parseArgs({
-    options: {
-      streams: { type: "string" },
-      services: { type: "string" },
-      endpoints: { type: "string" },
-      changes: { type: "string" },
-      limit: { type: "string" },
-      help: { type: "boolean" },
-    },
-  });
-  if (values.help) {
-    say(usage);
-    process.exit();
-  }
-  if (Object.keys(values).length === 0) return standardRows;
-  const { streams = 100, services = 1_000, endpoints = 10, changes = 50, limit = 60 } = values;
-  const size = [Number(streams), Number(services), Number(endpoints)] as const;
-  return [{ size, changes: Number(changes), limitMs: Number(limit) * 1_000 }];
-}
+/** Measures a row; returns the cells of its two tables. Errors: a stream is lost or late. */
+async function measure({ streams, services, changes: count, limitMs: timeoutMs }: Row) {
+  const server = startServer<FanOutServerHandlers>("fan-out-server");
+  const load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
+  // Until the server has read the next request of each stream, which is part of the cost.
+  const settle = () => sleep(25 + streams / 25);
 
-async function main(): Promise<void> {
-  const rows = readRows();
-  const [cpu] = cpus();
-  const [load = 0] = loadavg();
-  const machine = `${availableParallelism()} cores (${cpu?.model}), ${mebibytes(totalmem())}`;
-  say(`Node.js ${process.version}, ${machine}, load before: ${load.toFixed(1)}\n`);
-  if (load > 0.5) note("the machine is under other load: durations are too long, CPU times are about right");
-  const results: (readonly [name: string, result: RowResult])[] = [];
-  for (const { size, changes = 50, limitMs = 60_000 } of rows) {
-    const name = size.join(" × ");
-    note(name);
-    const [streams, services, endpoints] = size;
-    const shape = { services, endpoints, nodes: streams };
-    try {
-      results.push([name, await measureRow({ shape, streams, changes, limitMs }, note)]);
-    } catch (error) {
-      // A row that fails is reported, and the other rows still run.
-      process.exitCode = 1;
-      say(`${name}: ${reasonOf(error)}`);
+  /** Makes single changes; stops early after `limitMs`. Returns figures of one change. */
+  async function single(count: number, limitMs: number) {
+    const { receivedBytes: before } = await load.call("mark", { fleet });
+    const changes: MadeChange[] = [];
+    let firstCpuMs: number | undefined;
+    const stopAtMs = Date.now() + limitMs;
+    // An even number, so that each endpoint is ready again at the end.
+    while (changes.length < count && (Date.now() < stopAtMs || changes.length % 2 === 1)) {
+      const { cpuMs, ...change } = await server.call("change", {});
+      firstCpuMs ??= cpuMs;
+      changes.push(change);
+      await load.call("reachedRevision", { fleet, revision: change.revision, timeoutMs });
+      await settle();
     }
+    // The last acknowledgements are part of the cost.
+    await sleep(2 * ackIntervalFor(streams));
+    const cpuMs = (await server.call("cpu", {})) - (firstCpuMs ?? 0);
+    const sinceRevision = (changes[0]?.revision ?? 1) - 1;
+    const { latencies, receivedBytes } = await load.call("collect", { fleet, changes, sinceRevision });
+    return { latencies, cpuMs: cpuMs / changes.length, bytes: (receivedBytes - before) / changes.length / streams };
   }
-  printTables(results);
+
+  try {
+    const { address } = await server.call("start", { shape: { services, endpoints, nodes: streams } });
+    const fleetOf = (size: number) => ({ address, firstNode: 0, isExtended: true, streams: size });
+    await load.call("open", { fleet: "first", options: fleetOf(1), timeoutMs });
+    const alone = await server.call("usage", { settle: true });
+    const opened = await load.call("open", { fleet, options: fleetOf(streams), timeoutMs });
+    const synced = await server.call("usage", { settle: false });
+    await load.call("drop", { fleet: "first" });
+    await settle();
+    const idle = await server.call("usage", { settle: true });
+    await single(warmUp.changes, warmUp.limitMs);
+    const { latencies, cpuMs, bytes } = await single(count, timeoutMs);
+    const after = await server.call("usage", { settle: false });
+    return {
+      change: [
+        milliseconds(quantile(latencies.lastByChange, 0.5)),
+        milliseconds(latencies.p99),
+        milliseconds(cpuMs),
+        bytes.toFixed(0),
+        mebibytes(after.rssBytes),
+        `${((idle.rssBytes - alone.rssBytes) / streams / 1_024).toFixed(1)} KiB`,
+      ],
+      cold: [seconds(opened.elapsedMs), seconds(synced.cpuMs - alone.cpuMs), mebibytes(opened.receivedBytes)],
+    };
+  } finally {
+    await load.stop();
+    await server.stop();
+  }
 }
 
-/** Returns the first lines of an error and of its causes. */
-function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  const [reason = ""] = error.message.split("\n");
-  return error.cause === undefined ? reason : `${reason}: ${reasonOf(error.cause)}`;
+function printTable(title: string, columns: readonly string[], cells: readonly (readonly string[])[]): void {
+  const line = (all: readonly string[]): string => `| ${all.join(" | ")} |`;
+  say([`${title}:\n`, line(columns), line(columns.map(() => "--:")), ...cells.map(line), ""].join("\n"));
 }
 
-function printTables(results: readonly (readonly [name: string, result: RowResult])[]): void {
-  printTable(
-    "One endpoint changed (streams × Services × endpoints)",
-    [
-      ...["row", "p50", "p99", "last node, median", "last node, worst", "watcher CPU per change"],
-      ...["load's CPU per change", "bytes per stream and change", "RSS", "RSS per idle stream"],
-    ],
-    results.map(([name, { single, ...result }]) => [
-      name,
-      milliseconds(single.latencies.p50),
-      milliseconds(single.latencies.p99),
-      milliseconds(single.lastMs.median),
-      milliseconds(single.lastMs.max),
-      milliseconds(single.serverCpuMs),
-      milliseconds(single.loadCpuMs),
-      single.bytes.toFixed(0),
-      mebibytes(result.rssAfterBytes),
-      kibibytes(result.rssPerStreamBytes),
-    ]),
-  );
-  printTable(
-    "All connect and sync from cold",
-    ["row", "all synced", "p50", "p99", "received", "retries", "watcher CPU", "load's CPU", "RSS peak", "RSS idle"],
-    results.map(([name, { opened, rssIdleBytes }]) => [
-      name,
-      seconds(opened.elapsedMs),
-      seconds(opened.each.p50),
-      seconds(opened.each.p99),
-      mebibytes(opened.receivedBytes),
-      String(opened.retries),
-      seconds(opened.serverCpuMs),
-      seconds(opened.loadCpuMs),
-      mebibytes(opened.peakRssBytes),
-      mebibytes(rssIdleBytes),
-    ]),
-  );
+const { values } = parseArgs({ options: { row: { type: "string" } } });
+const load = loadavg()[0] ?? 0;
+const machine = `${availableParallelism()} cores (${cpus()[0]?.model}), ${mebibytes(totalmem())}`;
+say(`Node.js ${process.version}, ${machine}, load before: ${load.toFixed(1)}\n`);
+const changeCells: string[][] = [];
+const coldCells: string[][] = [];
+for (const row of values.row === undefined ? rows : rows.slice(Number(values.row) - 1, Number(values.row))) {
+  const name = `${row.streams} × ${row.services} × ${endpoints}`;
+  const result = await measure(row).catch((error: unknown) => {
+    // A row that fails is reported, and the other rows still run.
+    process.exitCode = 1;
+    say(`${name}: ${error}`);
+  });
+  if (result === undefined) continue;
+  changeCells.push([name, ...result.change]);
+  coldCells.push([name, ...result.cold]);
 }
-
-function printTable(title: string, columns: readonly string[], rows: readonly (readonly string[])[]): void {
-  const line = (cells: readonly string[]): string => `| ${cells.join(" | ")} |`;
-  const rule = columns.map((_, index) => (index === 0 ? "---" : "--:"));
-  say([`${title}:\n`, line(columns), line(rule), ...rows.map(line), ""].join("\n"));
-}
-
-function milliseconds(ms: number): string {
-  return `${ms.toFixed(ms < 10 ? 2 : 0)} ms`;
-}
-
-function seconds(ms: number): string {
-  return `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
-}
-
-function kibibytes(bytes: number): string {
-  return `${(bytes / 1024).toFixed(bytes < 10_240 ? 1 : 0)} KiB`;
-}
-
-await main();
+const size = "streams × Services × endpoints";
+printTable(
+  "One endpoint changes",
+  [size, "last node, median", "p99", "watcher CPU per change", "bytes per stream", "RSS", "RSS per idle stream"],
+  changeCells,
+);
+printTable("All nodes connect at once", [size, "time until all are synced", "watcher CPU", "bytes"], coldCells);

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
-import { BatchLog, BatchReader, type Latencies, type MadeChange, type Quantiles, summarize } from "./batches.ts";
+import { BatchLog, BatchReader, type Latencies, type MadeChange } from "./batches.ts";
 import { HollowConnection } from "./hollow-connection.ts";
 import { monotonicMs } from "./proc.ts";
 
@@ -25,11 +25,7 @@ export interface FleetOptions {
 export interface OpenResult {
   /** From the first dial until the last stream had received its first batch. */
   readonly elapsedMs: number;
-  /** From the dial of each stream until it had received its first batch. */
-  readonly each: Quantiles;
   readonly receivedBytes: number;
-  /** Number of retries after a refused or lost connection. */
-  readonly retries: number;
 }
 
 /** One subscriber. */
@@ -40,9 +36,6 @@ interface Stream {
   readonly first: Uint8Array;
   readonly acks: HollowAcks;
   connection: HollowConnection | undefined;
-  dialledAtMs: number;
-  /** When it had received its first batch, since it was dialled. */
-  firstSyncMs: number;
   /** The revision of its last batch, -1 before its first one. */
   revision: number;
   /** Outstanding requests, of which it sends several at once. */
@@ -85,7 +78,7 @@ export class HollowFleet {
       return {
         ...{ index, request, first: toBinary(WatchReqSchema, { ...request, Count, HeldDigests }) },
         acks: new HollowAcks(ackIntervalFor(streams)),
-        ...{ connection: undefined, dialledAtMs: 0, firstSyncMs: Number.NaN, revision: -1, ahead: askedAhead },
+        ...{ connection: undefined, revision: -1, ahead: askedAhead },
       };
     });
   }
@@ -112,12 +105,7 @@ export class HollowFleet {
     await this.#dialAll();
     await synced;
     this.#isOpening = false;
-    return {
-      elapsedMs: monotonicMs() - startedAtMs,
-      each: summarize(this.#streams.map(({ firstSyncMs }) => firstSyncMs).sort((a, b) => a - b)),
-      receivedBytes: this.receivedBytes,
-      retries: this.#retries,
-    };
+    return { elapsedMs: monotonicMs() - startedAtMs, receivedBytes: this.receivedBytes };
   }
 
   /** Drops all connections at once. */
@@ -195,7 +183,6 @@ export class HollowFleet {
     const connected = Promise.withResolvers<void>();
     const reader = this.#makeReader(stream);
     stream.ahead = askedAhead;
-    stream.dialledAtMs = monotonicMs();
     stream.connection = new HollowConnection({
       host: address.slice(0, at),
       port: Number(address.slice(at + 1)),
@@ -212,7 +199,6 @@ export class HollowFleet {
       const atMs = monotonicMs();
       const wait = this.#wait;
       const wasMet = wait === undefined || stream.revision >= wait.revision;
-      if (stream.revision < 0) stream.firstSyncMs = atMs - stream.dialledAtMs;
       stream.revision = revision;
       this.log.add(stream.index, revision, atMs);
       this.#askNext(stream, revision);

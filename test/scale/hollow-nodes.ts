@@ -50,12 +50,6 @@ const handlers = {
       receivedBytes: collected.receivedBytes,
     };
   },
-
-  /** User and system time so far, in milliseconds. */
-  cpu(_: Record<never, never>): number {
-    const { user, system } = process.cpuUsage();
-    return (user + system) / 1000;
-  },
 };
 
 interface Open {

@@ -39,7 +39,7 @@ export function mebibytes(bytes: number): string {
   return `${Math.round(bytes / 1024 / 1024)} MiB`;
 }
 
-/** Returns the value below which the given share of the values lies; `values` must not be empty. */
+/** Returns the value below which the given share of the values lies; NaN if there are none. */
 export function quantile(values: readonly number[], share: number): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
