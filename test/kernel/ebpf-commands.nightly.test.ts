@@ -8,11 +8,13 @@ import { readEbpfSettings } from "@kpng/backend-ebpf/backend.ts";
 import { BpfMap } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
 import { mapLayouts } from "@kpng/backend-ebpf/layout/layout.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
+import { descendants } from "../scale/proc.ts";
+import { describeBpf } from "./describe-bpf.ts";
 import { killPoints, killSeed } from "./kill-points.ts";
-import { cgroupMount, descendants, mountBpf, whyNoBpf } from "./laboratory/bpf.ts";
+import { cgroupMount, mountBpf } from "./laboratory/bpf.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
 const main = programFile("cli");
@@ -24,10 +26,7 @@ const points = killPoints(3);
 /** So many that a change of the maps takes longer than it takes to kill a process. */
 const serviceCount = 500;
 
-const whyNot = await whyNoBpf();
-const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
-
-describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${note}`, () => {
+describeBpf(`the commands of kpng-ebpf, seed ${seed}`, () => {
   vi.setConfig({ testTimeout: 120_000 });
   const dice = new Dice(seed);
   let laboratory: Laboratory;

@@ -1,16 +1,13 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { web } from "../scenario/build.ts";
 import { balancer, everywhere, inside, nodePort } from "../scenario/everywhere.ts";
 import { addressOf, clusterIP, n1, pod } from "../scenario/packet.ts";
 import { type KpngProxy, kpngEbpf } from "./backend/kpng-proxy.ts";
-import { whyNoBpf } from "./laboratory/bpf.ts";
+import { describeBpf } from "./describe-bpf.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 import { Traffic } from "./traffic.ts";
 
-const whyNot = await whyNoBpf();
-const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
-
-describe.skipIf(whyNot !== undefined)(`traffic through kpng-ebpf continues${note}`, () => {
+describeBpf(`traffic through kpng-ebpf continues`, () => {
   let world: TwoNodes;
   let backend: KpngProxy;
   const args: string[] = ["--nftables-sync-period", "1s"];

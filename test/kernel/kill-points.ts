@@ -7,6 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
+import { childrenOf } from "../scale/proc.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
 /** Longest time from a start to the rules of its state, in milliseconds; an emulated machine needs more. */
@@ -174,15 +175,6 @@ async function untilFirstTool(child: ChildProcess, limitMs: number): Promise<voi
   while (performance.now() < deadlineMs) {
     if (childrenOf(program).some((tool) => /save|restore|nft|^(ipvsadm|ipset|ip)$/.test(nameOf(tool)))) return;
     await sleep(1);
-  }
-}
-
-function childrenOf(parent: number): readonly number[] {
-  try {
-    return readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8").split(" ").filter(Boolean).map(Number);
-  } catch {
-    // It has exited in the meantime.
-    return [];
   }
 }
 

@@ -1,13 +1,10 @@
-import { describe } from "vitest";
 import { kpngEbpf, kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
+import { describeBpf } from "./describe-bpf.ts";
 import { kubeProxies, testMigrations } from "./describe-migration.ts";
-import { whyNoBpf } from "./laboratory/bpf.ts";
 
-const whyNot = await whyNoBpf();
-const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
 const other = { name: "other", firstMarkerPort: 20_000 };
 
-describe.skipIf(whyNot !== undefined)(`a node moves to kpng-ebpf and back${note}`, () => {
+describeBpf(`a node moves to kpng-ebpf and back`, () => {
   testMigrations(
     {
       name: "kpng-ebpf",

@@ -1,7 +1,7 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { childrenOf } from "../../scale/proc.ts";
 
 /** Program on n1 that can be stopped and restarted. */
 export class NodeProcess {
@@ -32,7 +32,7 @@ export class NodeProcess {
     // The outputs close after the exit of the program itself, later than the command that entered the namespace.
     const closed = once(child, "close");
     // A signal to the command that entered the namespace would not kill the program, its child.
-    if (signal === "SIGKILL") killChildren(child.pid ?? 0);
+    if (signal === "SIGKILL") for (const id of childrenOf(child.pid ?? 0)) process.kill(id, "SIGKILL");
     else child.kill(signal);
     await closed;
   }
@@ -50,9 +50,4 @@ export class NodeProcess {
   get output(): string {
     return this.#output;
   }
-}
-
-function killChildren(parent: number): void {
-  const children = readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8").split(" ").filter(Boolean);
-  for (const child of children) process.kill(Number(child), "SIGKILL");
 }

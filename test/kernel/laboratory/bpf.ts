@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "n
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Laboratory, LaboratoryUnavailable } from "@kpng/laboratory/laboratory.ts";
+import { descendants } from "../../scale/proc.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 
 const probe = fileURLToPath(new URL("../../../services/backend-ebpf/src/testing/probe.ts", import.meta.url));
@@ -78,16 +79,5 @@ export class NodeCgroup implements Disposable {
       NodeCgroup.#move(root, Number(id));
     }
     rmdirSync(this.folder);
-  }
-}
-
-/** Returns a process and those that it started, directly or not. */
-export function descendants(id: number): readonly number[] {
-  try {
-    const children = readFileSync(`/proc/${id}/task/${id}/children`, "utf8").split(" ").filter(Boolean).map(Number);
-    return [id, ...children.flatMap(descendants)];
-  } catch {
-    // It has ended.
-    return [id];
   }
 }
