@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { request } from "node:http";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
@@ -39,6 +40,23 @@ export async function relayIn(
 ): Promise<void> {
   const child = laboratory.start(namespace, [process.execPath, import.meta.filename, ...pairs.flat().map(String)]);
   if (child.stdout !== null) await once(child.stdout, "data");
+}
+
+/** Sends a GET request through a unix socket. Errors: no response within 5 s. */
+export function getThrough(socketPath: string, path: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const call = request({ socketPath, path, timeout: 5_000, agent: false }, (response) => {
+      let text = "";
+      response.setEncoding("utf8").on("data", (chunk: string) => {
+        text += chunk;
+      });
+      response.on("error", reject);
+      response.on("end", () => resolve(text));
+    });
+    call.on("timeout", () => call.destroy(new Error("no response within 5 s")));
+    call.on("error", reject);
+    call.end();
+  });
 }
 
 // `node relay.ts FROM TO [FROM TO]…` prints a line when it listens. A number is a port, other texts are paths.

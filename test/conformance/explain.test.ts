@@ -2,13 +2,8 @@ import { SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.
 import type { ExplainResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
 import type { ProxySettings } from "@kpng/watcher/inspect/find-frontend.ts";
-import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
-import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
-import { decodeSlice } from "@kpng/watcher/source/decode/decode-slice.ts";
-import { type Decoded, makeDecodeOptions, showPath } from "@kpng/watcher/source/decode/decoded.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { describe, expect, test } from "vitest";
-import { nodes } from "../scenario/build.ts";
 import type { State } from "../scenario/manifest.ts";
 import {
   type ConcretePacket,
@@ -23,23 +18,13 @@ import { boundAddress, gateways, hosts, podCIDRs } from "../scenario/places.ts";
 import type { Scenario, Settings } from "../scenario/scenario.ts";
 import { scenarios } from "../scenario/scenarios.ts";
 import { updates } from "../scenario/updates.ts";
+import { objectsOfState } from "./view-of-state.ts";
 
 // test/kernel verifies the results of these scenarios with the real kube-proxy.
 
-const decodeOptions = makeDecodeOptions();
-
-function decoded<T>(result: Decoded<T>): T {
-  if (result.kind === "ok") return result.value;
-  throw new Error(result.kind === "skip" ? result.note : `${showPath(result.path)}: ${result.problem}`);
-}
-
 function snapshotOf(state: State) {
   const store = new Store();
-  store.replace({
-    services: state.services.map((service) => decoded(decodeService(service, decodeOptions))),
-    slices: state.slices.map((slice) => decoded(decodeSlice(slice))),
-    nodes: nodes.map((node) => decoded(decodeNode(node, decodeOptions))),
-  });
+  store.replace(objectsOfState(state));
   return store.snapshot;
 }
 

@@ -1,8 +1,7 @@
-import { request } from "node:http";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Family } from "@kpng/model/address.ts";
-import { relayIn } from "../../cluster/relay.ts";
+import { getThrough, relayIn } from "../../cluster/relay.ts";
 import { until } from "../../cluster/until.ts";
 import { nodeAddress, podCidrs } from "./world.ts";
 
@@ -96,27 +95,11 @@ function proxyArguments({ kubeconfig, nodeName }: KubeProxyOptions): readonly st
 
 /** Returns whether both families have been synced at least once and no sync is pending. */
 async function hasSynced(metricsSocket: string): Promise<boolean> {
-  const text = await get(metricsSocket, "/metrics");
+  const text = await getThrough(metricsSocket, "/metrics");
   const gauge = (name: string, family: string): number =>
     Number(new RegExp(`^kubeproxy_${name}\\{ip_family="${family}"\\} (\\S+)$`, "m").exec(text)?.[1] ?? 0);
   return ["IPv4", "IPv6"].every((family) => {
     const lastMs = gauge("sync_proxy_rules_last_timestamp_seconds", family);
     return lastMs > 0 && lastMs >= gauge("sync_proxy_rules_last_queued_timestamp_seconds", family);
-  });
-}
-
-function get(socketPath: string, path: string): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const call = request({ socketPath, path, timeout: 5_000 }, (response) => {
-      let text = "";
-      response.setEncoding("utf8").on("data", (chunk: string) => {
-        text += chunk;
-      });
-      response.on("error", reject);
-      response.on("end", () => resolve(text));
-    });
-    call.on("timeout", () => call.destroy(new Error("no response within 5 s")));
-    call.on("error", reject);
-    call.end();
   });
 }

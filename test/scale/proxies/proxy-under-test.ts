@@ -1,11 +1,10 @@
 import type { ChildProcess } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { request } from "node:http";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
-import { relay, relayIn } from "../../cluster/relay.ts";
+import { getThrough, relay, relayIn } from "../../cluster/relay.ts";
 import { type IptablesVariant, useLegacyTools } from "../../kernel/laboratory/legacy-tools.ts";
 import { childrenOf, type ProcessUsage, usageOf } from "../proc.ts";
 import { bundled } from "../processes.ts";
@@ -71,7 +70,8 @@ export class ProxyUnderTest {
   /** Returns several metrics of one scrape. */
   async metrics(...names: readonly string[]): Promise<readonly number[]> {
     if (this.#child.exitCode !== null) throw new Error(`the proxy has exited: ${this.#said}`);
-    const { body } = await this.#get("/metrics");
+    // Before the proxy listens, nothing answers.
+    const body = await getThrough(this.#metricsSocket, "/metrics").catch(() => "");
     const lines = body.split("\n").filter((line) => !line.includes('ip_family="IPv6"'));
     return names.map((name) =>
       lines
@@ -116,23 +116,6 @@ export class ProxyUnderTest {
     const [pid] = childrenOf(this.#child.pid ?? 0);
     if (pid === undefined) throw new Error(`the proxy has exited: ${this.#said}`);
     return pid;
-  }
-
-  /** Returns the HTTP response of the proxy; status 0 if there is none within 5 s. */
-  #get(path: string): Promise<{ readonly status: number; readonly body: string }> {
-    return new Promise((resolve) => {
-      const call = request({ socketPath: this.#metricsSocket, path, timeout: 5_000, agent: false }, (response) => {
-        let body = "";
-        response.setEncoding("utf8").on("data", (chunk: string) => {
-          body += chunk;
-        });
-        response.on("end", () => resolve({ status: response.statusCode ?? 0, body }));
-        response.on("error", ({ message }) => resolve({ status: 0, body: message }));
-      });
-      call.on("timeout", () => call.destroy(new Error("no response within 5 s")));
-      call.on("error", ({ message }) => resolve({ status: 0, body: message }));
-      call.end();
-    });
   }
 }
 
