@@ -13,7 +13,7 @@ vi.setConfig({ testTimeout: 300_000, hookTimeout: 120_000 });
 /** Exit codes other than 0 that the documents explain: findings, differences, and a count of 0. */
 const alsoRight: readonly (readonly [pattern: RegExp, exitCode: number])[] = [
   [/^kpng (file .* )?analyze\b/, 1],
-  [/^kpng diff\b/, 1],
+  [/ --diff\b/, 1],
   [/\| grep --count\b/, 1],
 ];
 

@@ -2,10 +2,12 @@ import { setPriority } from "node:os";
 import { reasonOf } from "@kpng/process/log.ts";
 import { startCluster } from "./cluster/cluster.ts";
 import { makeTestImages } from "./images/test-images.ts";
-import { help, type Options, type ProxyName, parseOptions } from "./options.ts";
+import { moveAll } from "./instead/move.ts";
+import { recover } from "./instead/recovery.ts";
+import { backendOf, help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
 import { archivesFor, installProxy } from "./proxy/install.ts";
-import { findPrograms, whyNoCluster, whyNoProxy } from "./requirements.ts";
+import { findPrograms, needsGuest, whyNoCluster, whyNoProxy } from "./requirements.ts";
 import type { TestResult } from "./suite/report.ts";
 import { runTests } from "./suite/run-tests.ts";
 import { type Column, formatTable, summarize } from "./suite/table.ts";
@@ -26,32 +28,44 @@ async function main(): Promise<void> {
   const columns: Column[] = [];
   for (const proxy of options.proxies) {
     const results = await runProxy(proxy, programs.paths, options);
+    if (options.instead !== undefined) continue;
     process.stderr.write(`e2e: ${proxy}: ${summarize(results)}\n`);
     columns.push({ title: proxy.startsWith("kube-proxy") ? proxy : `kpng-${proxy}`, results });
   }
-  process.stdout.write(formatTable(columns));
+  if (options.instead === undefined) process.stdout.write(formatTable(columns));
   const hasFailed = columns.some(({ results }) => results.some(({ outcome }) => outcome.kind === "failed"));
   if (hasFailed) process.exitCode = 1;
 }
 
-/** Runs Kubernetes' tests with one proxy on a new cluster. */
+/** Runs Kubernetes' tests with one proxy on a new cluster, or what runs instead, which has no results. */
 async function runProxy(
   proxy: ProxyName,
   paths: ProgramPaths,
-  { families, nodeCount, keep, selection }: Options,
+  { families, nodeCount, keep, selection, instead }: Options,
 ): Promise<readonly TestResult[]> {
   const images = { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) };
+  const inGuest = needsGuest(proxy);
   const startedMs = performance.now();
-  const cluster = await startCluster({ paths, images, families, nodeCount, keepsLogs: keep });
+  const cluster = await startCluster({ paths, images, families, nodeCount, keepsLogs: keep, inGuest });
   try {
     const startMs = performance.now() - startedMs;
     process.stderr.write(
       `e2e: ${proxy}: ${nodeCount} nodes are ready after ${inSeconds(startMs)}; files in ${cluster.folder}\n`,
     );
+    if (instead === "move") {
+      await moveAll(cluster, paths);
+      return [];
+    }
     const { nodesMs, dnsMs } = await installProxy(proxy, cluster, paths);
     const times = `Services ${inSeconds(nodesMs)}, DNS ${inSeconds(dnsMs)}`;
     process.stderr.write(`e2e: ${proxy}: from the beginning of the installation until they worked: ${times}\n`);
-    return await runTests(cluster, paths, selection);
+    const backend = backendOf(proxy);
+    if (instead === "recovery" && backend !== undefined) {
+      await recover(cluster, backend);
+      return [];
+    }
+    // Everything takes longer in a guest, and more tests at the same time would reach their time limits.
+    return await runTests(cluster, paths, { selection, testsPerCore: inGuest ? 2 : 4 });
   } finally {
     await cluster.stop();
   }

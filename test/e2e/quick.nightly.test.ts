@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { startCluster } from "./cluster/cluster.ts";
+import { readBlocks, whereElse } from "../documents/blocks.ts";
+import { type Cluster, startCluster } from "./cluster/cluster.ts";
 import { makeTestImages } from "./images/test-images.ts";
 import { archivesFor, installProxy } from "./proxy/install.ts";
 import { findPrograms, isCached, whyNoCluster } from "./requirements.ts";
@@ -37,7 +38,8 @@ if (reason !== undefined) {
     const cluster = await startCluster({ paths, images, families: ["ipv4"], nodeCount: 2 });
     try {
       await installProxy("iptables", cluster, paths);
-      const results = await runTests(cluster, paths, selectTests(undefined, "quick"));
+      await typeGuideCommands(cluster);
+      const results = await runTests(cluster, paths, { selection: selectTests(undefined, "quick") });
       const table = formatTable([{ title: "kpng-iptables", results }]);
       expect(results.filter(({ outcome }) => outcome.kind === "passed").length, table).toBe(6);
       expect(
@@ -48,4 +50,19 @@ if (reason !== undefined) {
       await cluster.stop();
     }
   });
+}
+
+/** Types the commands of the guides that look into pods of kpng. They are about kpng-nft and a pod of their own. */
+async function typeGuideCommands({ kubectl }: Cluster): Promise<void> {
+  const selector = "app.kubernetes.io/component=iptables";
+  const find = ["--namespace", "kube-system", "get", "pods", "--selector", selector, "--output", "name"];
+  const [pod = ""] = (await kubectl.run(find)).split("\n");
+  const typed = readBlocks().flatMap(({ path, commands }) =>
+    commands.filter((command) => whereElse(path, command)?.test === "test/e2e/quick.nightly.test.ts"),
+  );
+  expect(typed.length).toBeGreaterThan(3);
+  for (const command of typed) {
+    const own = command.replace(/\bkpng-nft-\w+/, pod.replace("pod/", "")).replace("to-nft", "to-iptables");
+    expect(await kubectl.run(own.split(" ").slice(1)), own).not.toBe("");
+  }
 }

@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node
 import { dirname, join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { runCommand } from "@kpng/laboratory/laboratory.ts";
+import { isAlive } from "../../cluster/child.ts";
 import { until } from "../../cluster/until.ts";
 import { makeControlGroups } from "./control-groups.ts";
 import { Daemon } from "./daemon.ts";
@@ -23,6 +24,24 @@ export interface NodeOptions {
   readonly kubeconfig: string;
 }
 
+/** Node of a cluster, on this machine (`LocalNode`) or in a guest (`guest-nodes.ts`). */
+export interface ClusterNode {
+  readonly name: string;
+  /** Folder with the node's files, as the node sees it; `static-pods` in it has the manifests of its static pods. */
+  readonly folder: string;
+  /** Starts the node in a new network namespace, without rules. The API server notices it later. */
+  start(): Promise<void>;
+  /** Ends all processes of the node at once, as a power failure does. Its files stay. */
+  kill(): Promise<void>;
+  /**
+   * Runs a command as a process of the node, also of its cgroup, and returns what it prints. Errors: an exit status
+   * other than 0.
+   */
+  run(command: readonly string[]): Promise<string>;
+  /** Returns the last lines of its logs, for the message of a failure. */
+  tail(): Promise<string>;
+}
+
 /** Script that runs its arguments in the node's cgroup of version 2, if `node.sh` has made one. */
 const inCgroup =
   '[ ! -e /sys/fs/cgroup/unified/cgroup.procs ] || echo 0 >/sys/fs/cgroup/unified/cgroup.procs; exec "$@"';
@@ -31,19 +50,21 @@ const inCgroup =
  * Node on this machine: containerd and kubelet in namespaces of their own, with the machine's file system except for
  * the folders that they write to. `node.sh` is its process 1.
  */
-export class ClusterNode {
+class LocalNode implements ClusterNode {
   readonly name: string;
+  readonly folder: string;
   readonly #options: NodeOptions;
   readonly #daemon: Daemon;
 
   private constructor(options: NodeOptions, daemon: Daemon) {
     this.name = options.node.name;
+    this.folder = options.folder;
     this.#options = options;
     this.#daemon = daemon;
   }
 
   /** Writes the files of a node. It does not run yet. */
-  static async make(options: NodeOptions): Promise<ClusterNode> {
+  static async make(options: NodeOptions): Promise<LocalNode> {
     const { laboratory, addresses, node, folder, imageStore } = options;
     mkdirSync(folder);
     const store = join(folder, "containerd");
@@ -59,13 +80,9 @@ export class ClusterNode {
     const isolated = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"];
     const command = [...isolated, ...script];
     const logFile = join(folder, "node.log");
-    return new ClusterNode(
-      options,
-      new Daemon({ name: node.name, laboratory, namespace: node.name, command, logFile }),
-    );
+    return new LocalNode(options, new Daemon({ name: node.name, laboratory, namespace: node.name, command, logFile }));
   }
 
-  /** Starts the node in a new network namespace, without rules. The API server notices it later. */
   async start(): Promise<void> {
     const { laboratory, addresses, node } = this.#options;
     await addNode(laboratory, addresses, node);
@@ -79,7 +96,13 @@ export class ClusterNode {
     );
   }
 
-  /** Runs a command as a process of the node, also of its cgroup. Errors: an exit status other than 0. */
+  async kill(): Promise<void> {
+    const pid = this.#processId();
+    // With process 1 of a namespace, the kernel ends all others.
+    process.kill(pid, "SIGKILL");
+    await until(`${this.name} has ended`, () => !isAlive(pid) && !this.#daemon.isRunning, 30_000);
+  }
+
   async run(command: readonly string[]): Promise<string> {
     const inNamespaces = ["nsenter", "--target", String(this.#processId()), "--all", "--"];
     const { exitCode, stdout, stderr } = await runCommand([...inNamespaces, "sh", "-c", inCgroup, "sh", ...command]);
@@ -87,7 +110,6 @@ export class ClusterNode {
     return stdout;
   }
 
-  /** Returns the last lines of its logs, for the message of a failure. */
   async tail(): Promise<string> {
     const logs = ["kubelet.log", "containerd.log"].map((name) => join(this.#options.folder, "log", name));
     const lines = logs.filter((path) => existsSync(path)).map((path) => readFileSync(path, "utf8").slice(-2_000));
@@ -111,5 +133,5 @@ export async function makeNodes(
 ): Promise<readonly ClusterNode[]> {
   const { nodes } = options.addresses;
   makeControlGroups(nodes.length);
-  return Promise.all(nodes.map((node) => ClusterNode.make({ ...options, node, folder: join(folder, node.name) })));
+  return Promise.all(nodes.map((node) => LocalNode.make({ ...options, node, folder: join(folder, node.name) })));
 }

@@ -9,7 +9,7 @@ import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { type Backend, buildImages } from "./images.ts";
 
 /** Folder of the manifests. */
-const manifests = resolve(import.meta.dirname, "../../../deploy/kubernetes");
+export const manifests = resolve(import.meta.dirname, "../../../deploy/kubernetes");
 
 /** Port of the watchers on their nodes. */
 const watcherPort = 12090;
@@ -28,7 +28,7 @@ async function applyKpng(cluster: Cluster, backend: Backend): Promise<void> {
 }
 
 /** Applies what a cluster's administrator decides: which nodes run watchers, the addresses, and the certificate. */
-async function prepareCluster(cluster: Cluster): Promise<void> {
+export async function prepareCluster(cluster: Cluster): Promise<void> {
   const { kubectl, addresses, controlPlane } = cluster;
   const watchers = addresses.nodes.slice(0, watcherCount);
   for (const { name } of watchers) await kubectl.run(["label", "node", name, "node-role.kubernetes.io/kpng-watcher="]);
@@ -63,22 +63,31 @@ const healthPort = 10256;
 
 /** Starts kube-proxy on every node of a cluster, for comparison. */
 async function startKubeProxy(cluster: Cluster, path: string, mode: KubeProxyMode): Promise<void> {
-  const { addresses, controlPlane } = cluster;
-  const any = addresses.families[0] === "ipv4" ? "0.0.0.0" : "::";
   for (const node of cluster.nodes) {
-    const command = [
-      path,
-      `--kubeconfig=${controlPlane.kubeconfig}`,
-      `--hostname-override=${node.name}`,
-      `--cluster-cidr=${addresses.podCIDRs.join(",")}`,
-      `--proxy-mode=${mode}`,
-      // The size of the conntrack table belongs to the machine.
-      "--conntrack-max-per-core=0",
-      `--healthz-bind-address=${hostAndPort(any, healthPort)}`,
-      `--metrics-bind-address=${hostAndPort(any, 10249)}`,
-    ];
+    const command = kubeProxyCommand(cluster, path, mode, node.name);
     await node.run(["sh", "-c", '"$0" "$@" >/var/log/kube-proxy.log 2>&1 </dev/null &', ...command]);
   }
+}
+
+/** Returns the command line of kube-proxy on a node. */
+export function kubeProxyCommand(
+  { addresses, controlPlane }: Cluster,
+  path: string,
+  mode: KubeProxyMode,
+  nodeName: string,
+): readonly string[] {
+  const any = addresses.families[0] === "ipv4" ? "0.0.0.0" : "::";
+  return [
+    path,
+    `--kubeconfig=${controlPlane.kubeconfig}`,
+    `--hostname-override=${nodeName}`,
+    `--cluster-cidr=${addresses.podCIDRs.join(",")}`,
+    `--proxy-mode=${mode}`,
+    // The size of the conntrack table belongs to the machine.
+    "--conntrack-max-per-core=0",
+    `--healthz-bind-address=${hostAndPort(any, healthPort)}`,
+    `--metrics-bind-address=${hostAndPort(any, 10249)}`,
+  ];
 }
 
 /** Limit for each wait. Usually it takes seconds, and minutes on a busy machine. */
@@ -171,6 +180,11 @@ export async function installProxy(
   const startedMs = performance.now();
   if (isKubeProxy(proxy)) await startKubeProxy(cluster, pathOf(paths, "kube-proxy"), kubeProxyModes[proxy]);
   else await applyKpng(cluster, proxy);
+  return untilServicesWork(cluster, startedMs);
+}
+
+/** Waits until Services work, and returns how long that took since `startedMs`. */
+export async function untilServicesWork(cluster: Cluster, startedMs: number): Promise<InstallationTimes> {
   await untilNodesReachServices(cluster);
   const nodesMs = performance.now() - startedMs;
   await untilDnsIsReady(cluster);

@@ -9,8 +9,8 @@ import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { readReport, type Selection, type TestResult } from "./report.ts";
 
 /**
- * Runs Kubernetes' own tests against a cluster and returns their results. Four run at the same time for each core,
- * because they mostly wait.
+ * Runs Kubernetes' own tests against a cluster and returns their results. They mostly wait, so that
+ * `testsPerCore` of them run at the same time.
  *
  * *Cost:* ten minutes on two cores for the default selection.
  *
@@ -19,7 +19,7 @@ import { readReport, type Selection, type TestResult } from "./report.ts";
 export async function runTests(
   cluster: Cluster,
   paths: ProgramPaths,
-  selection: Selection,
+  { selection, testsPerCore = 4 }: { readonly selection: Selection; readonly testsPerCore?: number | undefined },
 ): Promise<readonly TestResult[]> {
   const { laboratory, addresses, kubectl } = cluster;
   const folder = join(cluster.folder, "tests");
@@ -27,10 +27,11 @@ export async function runTests(
   const [address = ""] = addresses.controlPlane;
   const command = [
     pathOf(paths, "ginkgo"),
-    `--procs=${4 * availableParallelism()}`,
+    `--procs=${testsPerCore * availableParallelism()}`,
     `--focus=${selection.focus.source}`,
     ...selection.excluded.map(({ pattern }) => `--skip=${goPattern(pattern)}`),
-    "--timeout=60m",
+    // A guest on a busy machine needs more than an hour.
+    "--timeout=150m",
     "--no-color",
     "-v",
     `--output-dir=${folder}`,
