@@ -29,7 +29,7 @@ test("a relay reports an upstream that is stopped, keeps serving, and goes on wh
   const upstream = programs.start(kpngMain, ["file", "-i", path, ...listen(upstreamPort)]);
   await upstream.said('"msg":"listening"');
   const health = ["--healthz-bind-address", `127.0.0.1:${healthPort}`];
-  const api = ["api", "--api", `127.0.0.1:${upstreamPort}`];
+  const api = ["api", "--api", `127.0.0.1:${upstreamPort}`, "--stale-after", "3s"];
   const relay = programs.start(kpngMain, [...api, ...listen(relayPort), ...health]);
   const node1 = programs.start(kpngMain, [
     ...["local", "--api", `127.0.0.1:${relayPort}`, "to-json", "--node-name", "n1"],
@@ -46,7 +46,7 @@ test("a relay reports an upstream that is stopped, keeps serving, and goes on wh
   expect(await isCurrent()).not.toBe(false);
 
   upstream.signal("SIGSTOP");
-  // 20 s on an idle machine: the longest silence, and a third of it until the next question.
+  // After the longest silence, and a third of it until the next question.
   await expect.poll(isCurrent, patience).toBe(false);
   expect((await ask("healthz")).text).toContain("does not answer");
   expect((await ask("readyz")).status).toBe(200);

@@ -4,26 +4,13 @@ import { gzipSync } from "node:zlib";
 import { create, type JsonValue, toJson } from "@bufbuild/protobuf";
 import { type CallOptions, createClient, type Transport } from "@connectrpc/connect";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
-import {
-  BackendInspectService,
-  GetBackendResponseSchema,
-  ListRulesResponseSchema,
-} from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
-import { dial } from "@kpng/process/connection/dial.ts";
-import { reasonOf } from "@kpng/process/log.ts";
-import {
-  type OptionSpec,
-  parseDurationMs,
-  parseNodeName,
-  parseNonEmptyText,
-  repeatable,
-} from "@kpng/process/options.ts";
+import { type OptionSpec, parseDurationMs, parseNodeName, parseNonEmptyText } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { formatRecordingLine, type RecordedRows, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
@@ -55,25 +42,18 @@ Examples:
 
 /**
  * `kpng bug-report`: collects in one file what a maintainer asks for: a recording with also the state of all nodes,
- * findings, versions, and on request backends. `kpng replay` reads it.
+ * findings and versions. `kpng replay` reads it.
  */
 export const bugReportCommand: InspectCommand = {
   name: "bug-report",
-  description: "record a watcher with the state of all nodes, findings, versions and backends, in one file",
-  options: [
-    ...recordOptions("kpng-bug-report.jsonl.gz", "KPNG_BUG_REPORT", 0),
-    repeatable(
-      "--backend <address>",
-      "socket of a backend (its --inspect-socket), as unix:///path: its status and rules",
-    ),
-  ],
+  description: "record a watcher with the state of all nodes, findings and versions, in one file",
+  options: recordOptions("kpng-bug-report.jsonl.gz", "KPNG_BUG_REPORT", 0),
   examples: `
 The file is a recording with more rows. It contains names, addresses, labels and errors of the cluster: review it before
-you share it, and attach the log of the backend.
+you share it, and attach the log of the backend and the output of kpng get backend and kpng get rules.
 
 Examples:
   COMMAND --for 1m --node n1
-  COMMAND --backend unix:///run/kpng/nft.sock
   gunzip -c kpng-bug-report.jsonl.gz | jq 'select(.of == "findings").rows[]'
 `,
   run: (transport, _words, options, signal) =>
@@ -90,21 +70,8 @@ Examples:
         "findings",
         findFindings(state, { hasNodes: true }).map((finding) => ({ ...finding })),
       );
-      write("backends", await Promise.all((options.backend as readonly string[]).map(readBackend)));
     }),
 };
-
-/** Returns the status and the rules of a backend, or the error instead. */
-async function readBackend(api: string): Promise<JsonValue> {
-  try {
-    const client = createClient(BackendInspectService, dial({ api }));
-    const backend = toJson(GetBackendResponseSchema, await client.getBackend({}));
-    const rules = await client.listRules({}).then((response) => toJson(ListRulesResponseSchema, response), reasonOf);
-    return { api, backend, rules };
-  } catch (error) {
-    return { api, error: reasonOf(error) };
-  }
-}
 
 function recordOptions(file: string, env: string, durationMs: number): readonly OptionSpec[] {
   return [

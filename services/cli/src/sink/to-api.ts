@@ -62,13 +62,6 @@ const connectionOptions: readonly OptionSpec[] = [
     parse: parseWholeNumber("--max-connections", 0, 1_000_000),
     default: 0,
   },
-  {
-    flags: "--max-queries <count>",
-    isExpert: true,
-    description: "maximum number of queries over TCP, and of calls without a right (0: an eighth of the memory limit)",
-    parse: parseWholeNumber("--max-queries", 0, 1_000_000),
-    default: 0,
-  },
 ];
 
 const defaultListen = ["tcp://127.0.0.1:12090"];
@@ -151,7 +144,6 @@ Examples:
       maxAgeMs: options.maxConnectionAge as number,
       drainMs: options.drainTime as number,
       maxConnections: options.maxConnections as number,
-      maxQueries: options.maxQueries as number,
       ...trust,
       registry: context.metrics,
       log: context.log,

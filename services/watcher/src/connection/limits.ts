@@ -8,7 +8,7 @@ import { Counter, type Registry } from "prom-client";
 export interface ClientLimits {
   /** Connections over TCP (`--max-connections`). */
   readonly maxConnections?: number | undefined;
-  /** Calls of people in progress (`--max-queries`). See CallClass. */
+  /** Calls of people in progress. See CallClass. */
   readonly maxQueries?: number | undefined;
   /** Calls of nodes and relays in progress. See CallClass. */
   readonly maxCalls?: number | undefined;
@@ -105,8 +105,8 @@ const messages = {
   "node-calls": "call refused: clients of its node have as many as they may (16 streams, 8 queries)",
   "call-rate": "connection ended: it began more than 500 calls at once, or 100 per second",
   headers: "connection ended: the headers of a call have more than 16 KiB",
-  queries: "query refused: the watcher answers as many as it may (--max-queries)",
-  "open-calls": "call without a right refused: the watcher has as many as it may (--max-queries)",
+  queries: "query refused: the watcher answers as many as it may",
+  "open-calls": "call without a right refused: the watcher has as many as it may",
   requests: "connection ended: its incomplete and waiting requests held the most memory",
   protocol:
     "connection ended: it does not speak HTTP/2, broke a rule of it, or sent too many frames, resets or headers",

@@ -30,8 +30,7 @@ export type RecordedRows =
   // Of `kpng bug-report`.
   | "versions"
   | "nodes"
-  | "findings"
-  | "backends";
+  | "findings";
 
 /** Formats a line, without a newline. */
 export function formatRecordingLine(line: RecordingLine): string {
