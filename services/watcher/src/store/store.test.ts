@@ -63,13 +63,6 @@ describe("the store makes", () => {
     expect(store.snapshot).toBe(before);
   });
 
-  test("no revision for a list in which only trigger times of slices differ", () => {
-    const store = synced();
-    const before = store.snapshot;
-    store.replace({ slices: [slice([endpoint("10.1.0.1")], { triggeredAtMs: 5 })] });
-    expect(store.snapshot).toBe(before);
-  });
-
   test("a snapshot that reuses unchanged slices of a list", () => {
     const store = synced();
     const made = (address: string, triggeredAtMs: number) => [

@@ -29,44 +29,43 @@ function describeEndpoints({ endpoints }: ServiceView): string[] {
 const loadBalancer: Partial<Service> = { type: "LoadBalancer", loadBalancerIPs: addresses("198.51.100.1") };
 const two = [slice([endpoint("10.1.0.1"), endpoint("10.1.0.2", { nodeName: "n2" })])];
 
+const local = "Local" as const;
+
 describe("a traffic policy", () => {
-  test("Cluster uses every endpoint for all traffic", () => {
-    expect(describeEndpoints(view(loadBalancer, two))).toEqual([
-      "10.1.0.1 http=8080 here C- int/ext",
-      "10.1.0.2 http=8080 elsewhere C- int/ext",
-    ]);
-  });
-
-  test("external Local uses endpoints on other nodes only for internal traffic", () => {
-    expect(describeEndpoints(view({ ...loadBalancer, externalTrafficPolicy: "Local" }, two))).toEqual([
-      "10.1.0.1 http=8080 here CL int/ext",
-      "10.1.0.2 http=8080 elsewhere C- int/-",
-    ]);
-  });
-
-  test("internal Local without an external address leaves out endpoints on other nodes", () => {
-    expect(describeEndpoints(view({ internalTrafficPolicy: "Local" }, two))).toEqual([
-      "10.1.0.1 http=8080 here -L int/-",
-    ]);
-  });
-
-  test("internal Local with an external address uses endpoints on other nodes only for external traffic", () => {
-    expect(describeEndpoints(view({ ...loadBalancer, internalTrafficPolicy: "Local" }, two))).toEqual([
-      "10.1.0.1 http=8080 here CL int/ext",
-      "10.1.0.2 http=8080 elsewhere C- -/ext",
-    ]);
-  });
-
-  test("internal and external Local use endpoints on other nodes only for local traffic to the external address", () => {
-    const fields: Partial<Service> = {
-      ...loadBalancer,
-      internalTrafficPolicy: "Local",
-      externalTrafficPolicy: "Local",
-    };
-    expect(describeEndpoints(view(fields, two))).toEqual([
-      "10.1.0.1 http=8080 here CL int/ext",
-      "10.1.0.2 http=8080 elsewhere C- -/-",
-    ]);
+  test.each<{ policy: string; fields: Partial<Service>; here: string; there: string | undefined }>([
+    {
+      policy: "Cluster uses every endpoint for all traffic",
+      fields: loadBalancer,
+      here: "C- int/ext",
+      there: "C- int/ext",
+    },
+    {
+      policy: "external Local uses endpoints on other nodes only for internal traffic",
+      fields: { ...loadBalancer, externalTrafficPolicy: local },
+      here: "CL int/ext",
+      there: "C- int/-",
+    },
+    {
+      policy: "internal Local without an external address leaves out endpoints on other nodes",
+      fields: { internalTrafficPolicy: local },
+      here: "-L int/-",
+      there: undefined,
+    },
+    {
+      policy: "internal Local with an external address uses endpoints on other nodes only for external traffic",
+      fields: { ...loadBalancer, internalTrafficPolicy: local },
+      here: "CL int/ext",
+      there: "C- -/ext",
+    },
+    {
+      policy: "internal and external Local use endpoints on other nodes only for local traffic to the external address",
+      fields: { ...loadBalancer, internalTrafficPolicy: local, externalTrafficPolicy: local },
+      here: "CL int/ext",
+      there: "C- -/-",
+    },
+  ])("$policy", ({ fields, here: onNode, there }) => {
+    const elsewhere = there === undefined ? [] : [`10.1.0.2 http=8080 elsewhere ${there}`];
+    expect(describeEndpoints(view(fields, two))).toEqual([`10.1.0.1 http=8080 here ${onNode}`, ...elsewhere]);
   });
 
   test("a load-balancer IP that the load balancer keeps does not make a Service external", () => {
