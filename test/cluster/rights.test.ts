@@ -45,7 +45,7 @@ await describeCluster("the rights of deploy/kubernetes/watcher/rbac.yaml", { has
       const source = start({ kubeconfig: kubeconfig("kpng") });
       await source.untilReady();
       await source.until("ServiceCIDRs", (sink) => sink.store.snapshot.serviceCIDRs.length === 2);
-      assert.ok(!source.lines.some((line) => line.level === "error"), source.describe());
+      assert.ok(!source.lines.some((line) => line.level === "error"));
     });
 
     for (const missing of ["list", "watch"] as const) {

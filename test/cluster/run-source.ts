@@ -11,7 +11,7 @@ import type { ReflectorTiming } from "@kpng/watcher/source/kube/reflector.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin } from "@kpng/watcher/source/source.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { Registry } from "prom-client";
-import { afterEach } from "vitest";
+import { afterEach, onTestFailed } from "vitest";
 import { until } from "./until.ts";
 
 /** Summary of one call of a sink. */
@@ -113,41 +113,26 @@ export class RunningSource {
 
   /** Waits until `check` accepts the sink. */
   until(what: string, check: (sink: RecordingSink) => boolean | undefined, timeoutMs?: number): Promise<true> {
-    return until(
-      what,
-      () => check(this.sink) === true && (true as const),
-      timeoutMs,
-      () => this.describe(),
-    );
+    return until(what, () => check(this.sink) === true && (true as const), timeoutMs);
   }
 
   async untilReady(): Promise<void> {
-    await until(
-      "the source is ready",
-      () => this.health.parts.size >= 3 && this.health.isReady,
-      15_000,
-      () => this.describe(),
-    );
+    await until("the source is ready", () => this.health.parts.size >= 3 && this.health.isReady);
   }
 
   /** Waits until the health of a kind has a matching reason, and checks that the log contains it. */
   async untilFailing(kind: Kind, reason: RegExp, timeoutMs = 10_000): Promise<void> {
     const reasonOf = (one: Kind): string => this.health.parts.get(`source/kube/${one}`)?.reason ?? "";
     const isSaid = (): boolean => reason.test(reasonOf(kind));
-    await until(`the health of ${kind} reports ${reason}`, isSaid, timeoutMs, () => this.describe());
+    await until(`the health of ${kind} reports ${reason}`, isSaid, timeoutMs);
     const isLogged = this.lines.some(
       (line) => line.kind === kind && line.level === "error" && reason.test(String(line.reason)),
     );
-    assert.ok(isLogged, `the log does not contain the reason:\n${this.describe()}`);
+    assert.ok(isLogged, "the log does not contain the reason");
   }
 
   async untilHealthy(): Promise<void> {
-    await until(
-      "all is well",
-      () => this.health.isHealthy,
-      20_000,
-      () => this.describe(),
-    );
+    await until("all is well", () => this.health.isHealthy, 20_000);
   }
 
   /** Sum of a metric's values over all label sets that include `labels`. */
@@ -166,11 +151,12 @@ export class RunningSource {
     return this.lines.some((line) => line.msg === message && reason.test(String(line.reason ?? "")));
   }
 
-  /** Returns the state for the message of a failing test. */
+  /** Returns the state and the end of the log, in at most 40 lines, for a failing test. */
   describe(): string {
-    const { services, slices, nodes } = this.sink;
+    const { services, slices, nodes, violations } = this.sink;
     const log = this.lines.slice(-25).map((line) => JSON.stringify(line));
-    return [`services ${services}`, `slices ${slices}`, `nodes ${nodes}`, ...this.sink.violations, ...log].join("\n");
+    const state = [`services ${services}`, `slices ${slices}`, `nodes ${nodes}`, ...violations.slice(0, 10)];
+    return [...state, ...log].map((line) => line.slice(0, 400)).join("\n");
   }
 
   async stop(): Promise<void> {
@@ -179,7 +165,7 @@ export class RunningSource {
   }
 }
 
-/** Returns a function that starts sources. They stop at the end of the test, even if it fails. */
+/** Returns a function that starts sources. They stop at the end of the test; if it fails, it prints what they have. */
 export function sourceStarter(): (options: RunOptions) => RunningSource {
   const running: RunningSource[] = [];
   afterEach(async () => {
@@ -187,6 +173,7 @@ export function sourceStarter(): (options: RunOptions) => RunningSource {
   });
   return (options) => {
     const source = new RunningSource(options);
+    onTestFailed(() => void process.stderr.write(`${source.describe()}\n`));
     running.push(source);
     return source;
   };

@@ -87,7 +87,7 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       }
       for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
       const endCount = await source.metric("kpng_source_watches_total", { kind: "slices", result: "lost" });
-      assert.ok(endCount >= 3, source.describe());
+      assert.ok(endCount >= 3);
       assert.equal(await source.metric("kpng_source_relists_total"), 0);
       assert.ok(source.hasLogged("watch failed"));
       assert.deepEqual(source.sink.violations, []);
@@ -106,7 +106,7 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       source.sink.rule = neverEmpty;
       await source.untilReady();
       const listed = source.lines.find((line) => line.msg === "listed" && line.kind === "slices");
-      assert.ok(Number(listed?.elapsedMs) > listSilenceMs, source.describe());
+      assert.ok(Number(listed?.elapsedMs) > listSilenceMs);
       assert.equal(await source.metric("kpng_source_lists_total", { result: "silent" }), 0);
     });
 
@@ -203,8 +203,8 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       await apiServer.start();
       proxy.mode = "forward";
       await source.until("the new state", (sink) => sink.services.includes("default/added"));
-      assert.ok((await source.metric("kpng_source_relists_total", { reason: "expired" })) > 0, source.describe());
-      assert.ok(source.hasLogged("watch history expired", /410/), source.describe());
+      assert.ok((await source.metric("kpng_source_relists_total", { reason: "expired" })) > 0);
+      assert.ok(source.hasLogged("watch history expired", /410/));
       assert.deepEqual(source.sink.violations, []);
     });
 
@@ -220,7 +220,7 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       await etcd.empty();
       await apiServer.start();
       await source.untilFailing("services", /^a list would delete \d+ of \d+ services; listing again/, 20_000);
-      assert.ok((await source.metric("kpng_source_relists_total", { reason: "went-back" })) > 0, source.describe());
+      assert.ok((await source.metric("kpng_source_relists_total", { reason: "went-back" })) > 0);
       assert.ok((await source.metric("kpng_source_lists_total", { result: "braked" })) > 0);
       await createService(api, { name: "new" });
       await source.until("the new Service is not held", (sink) => sink.services.includes("default/new"));

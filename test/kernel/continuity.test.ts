@@ -55,9 +55,9 @@ function testContinuity({ variant, start, damage, show }: Continuous): void {
     await backend.start({}, served.state);
     const traffic = await Traffic.start(world, served.state, servedWays);
     await act();
-    expect(await checkPackets(world, served, backend.proxy)).toEqual([]);
+    expect(await checkPackets(world, served, backend.proxy), backend.log()).toEqual([]);
     const { wrong, answeredProbes } = await traffic.end();
-    expect(wrong).toEqual([]);
+    expect(wrong, backend.log()).toEqual([]);
     expect(answeredProbes).toBeGreaterThan(0);
   });
 }

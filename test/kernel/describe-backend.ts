@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { EndpointManifest } from "../scenario/manifest.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 import { scenarios as allScenarios, settingsKey } from "../scenario/scenarios.ts";
 import { updates as allUpdates } from "../scenario/updates.ts";
@@ -63,11 +64,18 @@ export function describeBackend(tested: BackendUnderTest): void {
       const traced = (await rules?.trace?.(world, scenario, backend.proxy)) ?? [];
       if (wrong.length + traced.length === 0) return;
       const shown = rules === undefined ? await nftablesRules(world) : await rules.show(world);
-      const names = ["default/web", ...scenario.state.services.flatMap(({ spec }) => spec.clusterIPs)];
+      const { services, slices } = scenario.state;
+      const view = slices.map(
+        ({ metadata, endpoints }) => `${metadata.name}: ${endpoints.map(describeEndpoint).join(", ")}`,
+      );
+      const names = [
+        ...["default/web", ...services.flatMap(({ spec }) => spec.clusterIPs)],
+        ...slices.flatMap(({ endpoints }) => endpoints.flatMap(({ addresses }) => addresses)),
+      ];
       const named = shown.split("\n").filter((line) => names.some((name) => line.includes(name)));
       const packets = [...wrong, ...traced.map((line) => `tracer: ${line}`)];
       const log = backend.log().split("\n").slice(-10);
-      expect.fail([...firstOf(packets), "rules:", ...firstOf(named), "log:", ...log].join("\n"));
+      expect.fail([...firstOf(packets), "state:", ...view, "rules:", ...firstOf(named), "log:", ...log].join("\n"));
     }
 
     for (const scenario of scenarios) {
@@ -93,6 +101,13 @@ export function describeBackend(tested: BackendUnderTest): void {
 
 async function nftablesRules(world: TwoNodes): Promise<string> {
   return (await world.laboratory.tryRun("n1", ["nft", "list", "ruleset"])).stdout;
+}
+
+/** *Shape:* `10.1.1.12 on n1`, `10.1.1.12 on n1 not ready, serving, terminating`. */
+function describeEndpoint({ addresses, nodeName, conditions }: EndpointManifest): string {
+  const { ready, serving, terminating } = conditions;
+  const is = [serving ? "serving" : "not serving", ...(terminating ? ["terminating"] : [])];
+  return `${addresses} on ${nodeName}${ready ? "" : ` not ready, ${is.join(", ")}`}`;
 }
 
 /** The first 20 lines: what a developer reads of a failure. */

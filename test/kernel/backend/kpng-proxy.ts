@@ -95,7 +95,7 @@ export async function kpngProxy(
     await rename(path, join(folder, "state.json"));
   }
 
-  const log = () => `${backend.log()}\n${said}`;
+  const log = () => `${backend.log()}\n${said.trimEnd().split("\n").slice(-10).join("\n")}`;
 
   async function apply(state: State, timeoutMs?: number): Promise<void> {
     last = state;
