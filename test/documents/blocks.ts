@@ -88,7 +88,7 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /--token-file \/run\/secrets/, test: "test/manifests/containers.test.ts" },
   { pattern: /^kubectl --namespace kube-system (exec|logs)\b/, test: pods },
   { pattern: /^kubectl -n kube-system /, path: "docs/guides/status-page.md", test: "test/page/status-page.test.ts" },
-  { pattern: /^kubectl logs\b/, test: "test/process/bug-report.test.ts" },
+  { pattern: /^kubectl logs\b/, test: "test/process/inspect-commands.test.ts" },
   { pattern: /^export OTEL/, test: "test/process/traces.test.ts" },
 ];
 
