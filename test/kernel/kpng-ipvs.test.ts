@@ -12,6 +12,11 @@ const emulated = [...selectedNames, ...(isEverything ? guestCheckNames : [])].fi
 
 describeGuest("kpng-ipvs", {
   program: "test/kernel/ipvs/guest-main.ts",
+  siblings: [
+    "test/kernel/ipvs/node-main.ts",
+    "test/kernel/laboratory/sctp.py",
+    "services/laboratory/src/agent/agent.ts",
+  ],
   names: wantedNames(names, new Set(isEverything ? names : selectedNames)),
   emulatedNames: wantedNames(names, new Set(emulated)),
 });

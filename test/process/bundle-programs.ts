@@ -4,9 +4,13 @@ import { buildSync } from "esbuild";
 import { bundleOptions } from "../../deploy/images/bundle.ts";
 import { programs } from "./program-file.ts";
 
-/** Bundles our programs as in the images, in a second or two; `programFile` returns the bundles. */
-export function bundlePrograms(folder: string): void {
-  const entryPoints = Object.fromEntries(programs.map((program) => [program, `services/${program}/src/main.ts`]));
+/**
+ * Bundles our programs as in the images, in a second or two; `programFile` returns the bundles. `others` are bundled,
+ * too. *Shape:* the file in the repository by the name of the bundle.
+ */
+export function bundlePrograms(folder: string, others: Readonly<Record<string, string>> = {}): void {
+  const mains = Object.fromEntries(programs.map((program) => [program, `services/${program}/src/main.ts`]));
+  const entryPoints = { ...mains, ...others };
   buildSync({ ...bundleOptions, entryPoints, outdir: folder });
   // For what cannot be bundled.
   symlinkSync(join(bundleOptions.absWorkingDir, "node_modules"), join(folder, "node_modules"));

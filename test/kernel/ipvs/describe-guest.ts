@@ -1,6 +1,7 @@
+import { symlinkSync } from "node:fs";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { testCache } from "../../cluster/test-cache.ts";
 import { runInGuest, whyNoGuest } from "../../guest/guest.ts";
@@ -12,6 +13,11 @@ import type { GuestResult } from "./guest-results.ts";
 interface GuestChecks {
   /** Program inside the guest, which writes `GuestResults`. *Shape:* `test/kernel/ipvs/guest-main.ts`. */
   readonly program: string;
+  /**
+   * Files that the program expects in its own folder, the programs that it starts among them. If they are given, all of
+   * these programs are bundled, because in QEMU each start from sources takes seconds. Default: none.
+   */
+  readonly siblings?: readonly string[] | undefined;
   readonly names: readonly string[];
   /** The checks that run in QEMU, where each takes ten times as long; the others are skipped. Default: `names`. */
   readonly emulatedNames?: readonly string[] | undefined;
@@ -31,8 +37,8 @@ const guestMs = Number(process.env.KPNG_GUEST_MS ?? 1_200_000);
  *
  * Without the packages of a guest the tests are skipped with the reason; under CI=true they fail.
  */
-export function describeGuest(title: string, { program, names, emulatedNames = names, ...others }: GuestChecks): void {
-  const { whyNot, memoryMiB, environment } = others;
+export function describeGuest(title: string, { names, emulatedNames = names, ...others }: GuestChecks): void {
+  const { program, siblings, whyNot, memoryMiB, environment } = others;
   describe(`${title}, with the kernel of a guest`, () => {
     const missing = whyNoGuest() ?? whyNot;
     if (missing !== undefined) {
@@ -49,11 +55,12 @@ export function describeGuest(title: string, { program, names, emulatedNames = n
     beforeAll(async () => {
       folder = await mkdtemp(join(tmpdir(), "kpng-guest-"));
       const file = join(folder, "results.jsonl");
-      bundlePrograms(folder);
+      const path = siblings === undefined ? program : bundleWithSiblings(folder, [program, ...siblings]);
+      if (siblings === undefined) bundlePrograms(folder);
       const end = await runInGuest({
         folder,
-        command: [process.execPath, program, file, JSON.stringify(names)],
-        emulatedCommand: [process.execPath, program, file, JSON.stringify(emulatedNames)],
+        command: [process.execPath, path, file, JSON.stringify(names)],
+        emulatedCommand: [process.execPath, path, file, JSON.stringify(emulatedNames)],
         environment: {
           NODE_COMPILE_CACHE: "/tmp/node-compile",
           XDG_CACHE_HOME: join(testCache("control-plane"), "../.."),
@@ -94,4 +101,15 @@ export function describeGuest(title: string, { program, names, emulatedNames = n
       });
     }
   });
+}
+
+/** Bundles our programs and these, and links the other files; returns the path of the first one's bundle. */
+function bundleWithSiblings(folder: string, files: readonly string[]): string {
+  const isProgram = (file: string): boolean => file.endsWith(".ts");
+  bundlePrograms(folder, Object.fromEntries(files.filter(isProgram).map((file) => [basename(file, ".ts"), file])));
+  for (const file of files) {
+    const target = isProgram(file) ? `${basename(file, ".ts")}.mjs` : resolve(file);
+    symlinkSync(target, join(folder, basename(file)));
+  }
+  return join(folder, basename(files[0] ?? ""));
 }
