@@ -111,7 +111,6 @@ const messages = {
   protocol:
     "connection ended: it does not speak HTTP/2, broke a rule of it, or sent too many frames, resets or headers",
   unread: "call ended: the client has not read for too long",
-  "web-page": "call refused: it looks like one that a web page of another site made a browser send",
   request: "call ended: a request has more fields or entries than the watcher reads",
 } as const;
 
@@ -125,7 +124,7 @@ export class Refusals {
     this.#log = log;
     this.#counter = new Counter({
       name: "kpng_refused_total",
-      help: "Connections and calls that were refused or ended because of a limit, or because a web page of another site sent them",
+      help: "Connections and calls that were refused or ended because of a limit",
       labelNames: ["reason"],
       registers: [registry],
     });

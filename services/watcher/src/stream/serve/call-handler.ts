@@ -61,7 +61,7 @@ export function makeCallHandler(
     routes: makeRoutes({ ...options, refusals }, stop),
     readMaxBytes: maxDecodedBytes,
     shutdownSignal: stop,
-    // Browsers use the status page.
+    // Browsers use the status page: they speak HTTP/2 over TLS only, where a page of another site has no certificate.
     grpcWeb: false,
     // With small messages and many readers, compression of each stream would cost eight times the CPU.
     acceptCompression: [],
@@ -76,14 +76,6 @@ export function makeCallHandler(
     }
     const { rights, session } = connection;
     const peer = formatPeer(request.socket);
-    if (peer !== "" && isFromBrowser(request)) {
-      refusals.add("web-page", peer);
-      response.writeHead(403, { "content-type": "text/plain" });
-      response.end("browsers may not use this port: they use the status page\n");
-      // Discards the request.
-      request.resume();
-      return;
-    }
     const isLarge = request.rawHeaders.reduce((sum, { length }) => sum + length, 0) > maxHeaderBytes;
     if (peer !== "" && (isLarge || connection.callRate.add(1, performance.now()) > 0)) {
       refusals.add(isLarge ? "headers" : "call-rate", peer);
@@ -120,14 +112,6 @@ interface Bounds {
   readonly connections: Connections;
   readonly admission: Admission;
   readonly refusals: Refusals;
-}
-
-/**
- * True for a call of a browser, which a web page made it send: with a name of its own that resolves to this address (DNS
- * rebinding), the page could read the answers. Other clients send neither header.
- */
-function isFromBrowser({ headers }: Http2ServerRequest): boolean {
-  return headers.origin !== undefined || headers["sec-fetch-site"] !== undefined;
 }
 
 /** Answers a call beyond a limit with RESOURCE_EXHAUSTED, without reading its request. */

@@ -1,6 +1,5 @@
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
-import { connect } from "node:http2";
 import { connect as connectTls, type SecureVersion } from "node:tls";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
@@ -185,24 +184,4 @@ describe("a client over TCP without TLS", () => {
     await serve({ trustsLoopback: true });
     expect(await allowed(dial(), Code.Unauthenticated)).toEqual(all);
   });
-});
-
-test("a call that a browser sends for a web page is refused, also with rights", async () => {
-  await serve({ trustsLoopback: true });
-  const call = async (more: Record<string, string>) => {
-    const session = connect(`http://${watched.address}`);
-    const stream = session.request({
-      ":method": "POST",
-      ":path": "/kpng.view.v1.NodeViewService/GetNodeView",
-      "content-type": "application/json",
-      ...more,
-    });
-    stream.end(JSON.stringify({ nodeName: "n1" }));
-    const [headers] = await once(stream.resume(), "response");
-    session.destroy();
-    return headers[":status"];
-  };
-  expect(await call({})).toBe(200);
-  expect(await call({ origin: "https://evil.example" })).toBe(403);
-  expect(await call({ "sec-fetch-site": "cross-site" })).toBe(403);
 });
