@@ -14,7 +14,7 @@ import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import type { ObjectChange } from "@kpng/watcher/source/source.ts";
 import type { Snapshot } from "@kpng/watcher/store/snapshot.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { opsIn } from "@kpng/watcher/stream/serve/watch-ops.ts";
+import { opsIn } from "@kpng/watcher/testing/applied-ops.ts";
 import { node } from "@kpng/watcher/testing/build.ts";
 import { expectedItems } from "@kpng/watcher/testing/expected-items.ts";
 import { randomChange } from "@kpng/watcher/testing/random-change.ts";

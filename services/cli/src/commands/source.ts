@@ -12,7 +12,7 @@ import { filterProxyNames } from "@kpng/watcher/source/source.ts";
 import { observeCurrency } from "@kpng/watcher/store/currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
-import { localTransport } from "@kpng/watcher/stream/serve/routes.ts";
+import { localTransport } from "@kpng/watcher/stream/serve/serve.ts";
 import { traceRevisions } from "@kpng/watcher/trace/traces.ts";
 import { Command } from "commander";
 import { type Options, withContext } from "../context/command-context.ts";
@@ -94,7 +94,8 @@ function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly
       const sink = filterProxyNames(store, readProxyNames(options));
       const routes = routesOptions(readProxyNames(options), store, context);
       const stop = new AbortController();
-      const transport = localTransport({ ...routes, moreServices: [inspection(routes)] }, stop.signal);
+      const { log } = context;
+      const transport = localTransport({ ...routes, log, moreServices: [inspection(routes)] }, stop.signal);
       const main: Task = {
         name: "inspect",
         run: async (ended) => {

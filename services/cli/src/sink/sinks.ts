@@ -7,7 +7,7 @@ import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";
-import { localTransport } from "@kpng/watcher/stream/serve/routes.ts";
+import { localTransport } from "@kpng/watcher/stream/serve/serve.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { TraceSends } from "@kpng/watcher/trace/traces.ts";
@@ -91,7 +91,7 @@ export function toLocal(backend: BackendCommand): SinkCommand {
       const maxViewBytes = Number.POSITIVE_INFINITY;
       const follow = { ...readFollowOptions({ ...options, serviceProxyName: names[0] ?? "" }), maxViewBytes };
       const stop = new AbortController();
-      const transport = localTransport(routesOptions(names, store, context), stop.signal);
+      const transport = localTransport({ ...routesOptions(names, store, context), log: context.log }, stop.signal);
       const task = backend.makeTask(options, { ...context, ...follow, transport });
       return { name: task.name, run: (signal) => task.run(signal).finally(() => stop.abort()) };
     },

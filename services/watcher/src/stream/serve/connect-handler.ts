@@ -8,12 +8,10 @@ import {
   createConnectRouter,
   createContextKey,
   createContextValues,
-  type HandlerContext,
 } from "@connectrpc/connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { noRights, type Rights } from "../../identity/rights.ts";
-import type { WatchClient } from "../session/requests.ts";
 
 /** A call that the server has admitted, before its request is read. */
 export interface Call {
@@ -27,9 +25,6 @@ export interface Call {
   readonly leave: AbortSignal;
 }
 
-/** Context value for handlers: the address of the client; see {@link formatPeer}. */
-const peerKey = createContextKey("", { description: "kpng peer" });
-
 /** Context value for handlers: the rights of the client. */
 export const rightsKey = createContextKey<Rights>(noRights, { description: "kpng rights" });
 
@@ -37,12 +32,6 @@ export const rightsKey = createContextKey<Rights>(noRights, { description: "kpng
 export const leaveKey: ContextKey<AbortSignal> = createContextKey(new AbortController().signal, {
   description: "kpng leave",
 });
-
-/** Returns the client of a call that the Connect library serves. */
-export function clientOf({ values, requestHeader }: HandlerContext): WatchClient {
-  const rights = values.get(rightsKey);
-  return { peer: values.get(peerKey), rights, userAgent: requestHeader.get("user-agent") ?? undefined };
-}
 
 /** Returns the client's address. *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`; "" for a unix or a closed socket. */
 export function formatPeer(socket: { remoteAddress?: string | undefined; remotePort?: number | undefined }): string {
@@ -72,10 +61,7 @@ export function makeConnectHandler({ routes, log, ...options }: HandlerOptions) 
       request.resume();
       return;
     }
-    const values = createContextValues()
-      .set(peerKey, formatPeer(request.socket))
-      .set(rightsKey, rights)
-      .set(leaveKey, leave);
+    const values = createContextValues().set(rightsKey, rights).set(leaveKey, leave);
     let universal: ReturnType<typeof universalRequestFromNodeRequest>;
     try {
       universal = universalRequestFromNodeRequest(request, response, undefined, values);
@@ -87,7 +73,6 @@ export function makeConnectHandler({ routes, log, ...options }: HandlerOptions) 
       request.resume();
       return;
     }
-    dropDistantDeadline(universal.header);
     handler(universal)
       .then((answer) => universalResponseToNodeResponse(answer, response))
       .catch((error: unknown) => {
@@ -109,13 +94,4 @@ interface HandlerCall {
 interface HandlerOptions extends ConnectRouterOptions {
   readonly routes: (router: ConnectRouter) => void;
   readonly log: Log;
-}
-
-/**
- * Deletes the deadline of a call if it is more than some days away. Beyond the longest timer of Node.js (24.8 days), the
- * timer of the Connect library would fire at once.
- */
-function dropDistantDeadline(header: Headers): void {
-  if (/^(\d{3,}H|\d{5,}M|\d{7,}S)$/.test(header.get("grpc-timeout") ?? "")) header.delete("grpc-timeout");
-  if (/^\d{10,}$/.test(header.get("connect-timeout-ms") ?? "")) header.delete("connect-timeout-ms");
 }

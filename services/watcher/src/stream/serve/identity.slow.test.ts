@@ -6,7 +6,6 @@ import { createGrpcTransport } from "@connectrpc/connect-node";
 import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { readServerTls } from "@kpng/process/credential-files.ts";
 import { type KeyPair, makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
@@ -40,8 +39,6 @@ const calls = {
   health: (transport: Transport) => createClient(Health, transport).check({}),
   "view of n1": (transport: Transport) => watch(transport, "n1"),
   "view of n2": (transport: Transport) => watch(transport, "n2"),
-  "view of n2, unary": (transport: Transport) =>
-    createClient(NodeViewService, transport).getNodeView({ nodeName: "n2" }),
   "whole state": (transport: Transport) => first(createClient(GlobalSets, transport).watch(requests([{}]))),
   "inspection of n1": (transport: Transport) => createClient(InspectService, transport).listNodes({ name: "n1" }),
   "inspection of n2": (transport: Transport) =>
@@ -107,7 +104,7 @@ describe("a client over TLS", () => {
     {
       uris: ["kpng://state"],
       may: [
-        ...(["health", "view of n1", "view of n2", "view of n2, unary"] as const),
+        ...(["health", "view of n1", "view of n2"] as const),
         ...(["whole state", "inspection of n1", "inspection of n2"] as const),
       ],
     },

@@ -3,21 +3,15 @@ import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { Code, type ConnectRouter } from "@connectrpc/connect";
 import { compareText } from "@kpng/model/collections.ts";
 import { ServerReflection, type ServerReflectionRequest } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
-import {
-  ServerReflection as ServerReflectionAlpha,
-  type ServerReflectionRequest as ServerReflectionAlphaRequest,
-} from "@kpng/model/gen/grpc/reflection/v1alpha/reflection_pb.ts";
 import { scheduler } from "../session/scheduler.ts";
 
 /**
- * Adds grpc.reflection v1 and v1alpha, whose messages are the same, for the proto files of `services`. Tools such as
- * grpcurl call it to learn the services and messages of this watcher.
+ * Adds grpc.reflection.v1 for the proto files of `services`. Tools such as grpcurl call it to learn the services and
+ * messages of this watcher.
  */
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
-  const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
-  async function* serverReflectionInfo<R extends { host: string; messageRequest: Question }>(
-    requests: AsyncIterable<R>,
-  ) {
+  const index = makeIndex([...services, ServerReflection]);
+  async function* serverReflectionInfo(requests: AsyncIterable<ServerReflectionRequest>) {
     const sent = new Set<DescFile>();
     for await (const request of requests) {
       const { messageRequest } = request;
@@ -27,7 +21,6 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
     }
   }
   router.service(ServerReflection, { serverReflectionInfo });
-  router.service(ServerReflectionAlpha, { serverReflectionInfo });
 }
 
 interface Index {
@@ -51,10 +44,11 @@ function makeIndex(services: readonly DescService[]): Index {
   };
 }
 
-/** The requests of both versions, whose fields are the same. */
-type Question = ServerReflectionRequest["messageRequest"] | ServerReflectionAlphaRequest["messageRequest"];
-
-function answer(question: Question, { services, files, registry }: Index, sent: Set<DescFile>) {
+function answer(
+  question: ServerReflectionRequest["messageRequest"],
+  { services, files, registry }: Index,
+  sent: Set<DescFile>,
+) {
   switch (question.case) {
     case "listServices":
       return { case: "listServicesResponse" as const, value: { service: services.map((name) => ({ name })) } };

@@ -1,7 +1,9 @@
 import { createSecureServer, createServer, type ServerHttp2Session } from "node:http2";
 import { Server, type Socket } from "node:net";
+import { duplexPair } from "node:stream";
 import { Server as TlsServer } from "node:tls";
-import { Code, ConnectError } from "@connectrpc/connect";
+import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
 import { minTlsVersion } from "@kpng/process/credential-files.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
@@ -15,6 +17,7 @@ import { prepareViews } from "../session/rounds.ts";
 import { scheduler } from "../session/scheduler.ts";
 import { type CallHandler, makeCallHandler, type ServeOptions } from "./call-handler.ts";
 import { makeCertificateExpiry, reloadTls } from "./reload-tls.ts";
+import type { RoutesOptions } from "./routes.ts";
 
 /**
  * Serves gRPC and Connect over HTTP/2 on every address.
@@ -89,6 +92,32 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     admission.stop();
     tokens?.stop();
   }
+}
+
+/**
+ * Returns a transport to a watcher in the same process: HTTP/2 over streams in memory. A backend gets the same messages
+ * as over the network, and every right, as over a unix socket. The connections end when `stop` aborts.
+ */
+export function localTransport(options: RoutesOptions & Pick<ServeOptions, "log">, stop: AbortSignal): Transport {
+  const registry = new Registry();
+  const refusals = new Refusals(options.log, registry);
+  const connections = new Connections({}, options.log, registry, refusals);
+  const admission = new Admission(resolveLimits({}, readResources(), false), refusals);
+  const all: ServeOptions = { ...options, listen: [] };
+  const handle = makeCallHandler(all, { connections, admission, refusals }, stop);
+  const server = makeServer({ kind: "unix", path: "" }, all, connections, handle);
+  stop.addEventListener("abort", () => connections.destroyAll(), { once: true });
+  return createGrpcTransport({
+    baseUrl: "http://localhost",
+    acceptCompression: [],
+    nodeOptions: {
+      createConnection: () => {
+        const [client, ours] = duplexPair();
+        server.emit("connection", ours);
+        return client;
+      },
+    },
+  });
 }
 
 /** Closes a server, but not its connections, as `close` of an HTTP/2 server does: they are drained. */

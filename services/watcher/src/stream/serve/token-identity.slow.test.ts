@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
-import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { readClientTls, readServerTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -82,10 +82,7 @@ test("the token of a node's pod gives the view of that node only, without a clie
   const transport = await dialAs({ node: "n1" });
   await openStream(transport, "n1");
   expect(await codeOf(openStream(transport, "n2"))).toBe(Code.PermissionDenied);
-  expect(await codeOf(createClient(NodeViewService, transport).getNodeView({ nodeName: "n1" }))).toBe("ok");
-  expect(await codeOf(createClient(NodeViewService, transport).getNodeView({ nodeName: "n2" }))).toBe(
-    Code.PermissionDenied,
-  );
+  expect(await codeOf(createClient(PositionService, transport).check({}))).toBe("ok");
   const state = createClient(GlobalSets, transport)
     .watch(requests([{}]))
     [Symbol.asyncIterator]();
@@ -177,11 +174,11 @@ test("a token over plain TCP is refused by the client, and by a watcher that rec
   const session = connect(`http://${watched.address}`);
   const stream = session.request({
     ":method": "POST",
-    ":path": "/kpng.view.v1.NodeViewService/GetNodeView",
+    ":path": `/${PositionService.typeName}/Check`,
     "content-type": "application/json",
     authorization: `Bearer ${readFileSync(tokenFile, "utf8")}`,
   });
-  stream.end('{"nodeName":"n1"}');
+  stream.end("{}");
   let text = "";
   for await (const chunk of stream.setEncoding("utf8")) text += chunk;
   expect(JSON.parse(text)).toMatchObject({
