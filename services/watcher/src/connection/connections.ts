@@ -1,6 +1,4 @@
 import { constants, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
-import type { Socket } from "node:net";
-import type { TLSSocket } from "node:tls";
 import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
@@ -22,8 +20,6 @@ export interface ConnectionTimes {
   readonly ageIntervalMs?: number | undefined;
   /** Longest time for which a client may read nothing while more output waits than its stream buffers. Default 60 000. */
   readonly writeTimeoutMs?: number | undefined;
-  /** Time that the calls of a connection may take to end after the CA of its certificate was replaced. Default 10 000. */
-  readonly oldCaMs?: number | undefined;
   /** Longest time for draining connections when the watcher stops. 0 closes them at once. Default 10 000. */
   readonly drainMs?: number | undefined;
 }
@@ -63,7 +59,7 @@ export function makeConnectionMetrics(registry: Registry, count: () => number): 
   return ended;
 }
 
-const endReasons = ["age", "ca", "drain", "idle", "silent", "stale"] as const;
+const endReasons = ["age", "drain", "idle", "silent", "stale"] as const;
 
 /** Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. */
 type EndReason = (typeof endReasons)[number];
@@ -109,8 +105,6 @@ export class Connection {
   pingAtMs = 0;
   /** When the connection reaches its maximum age. */
   moveAtMs = Number.POSITIVE_INFINITY;
-  /** When the certificate of the client is no longer trusted, because its CA was replaced. */
-  leaveAtMs = Number.POSITIVE_INFINITY;
 
   constructor(session: ServerHttp2Session, rights: Rights, isMovable: boolean, nowMs: number) {
     this.session = session;
@@ -154,8 +148,6 @@ export class Connections {
   #nowMs = 0;
   #tickedAtMs = 0;
   #movedAtMs = Number.NEGATIVE_INFINITY;
-  /** Connections that open earlier may have been verified with a replaced CA. */
-  #trustedFromMs = 0;
   #isDraining = false;
 
   constructor(times: ConnectionTimes, log: Log, registry: Registry, refusals: Refusals) {
@@ -194,7 +186,6 @@ export class Connections {
     // A random first delay, so that thousands of clients that connected in the same second are not pinged together.
     connection.pingAtMs = this.#nowMs + intervalMs * (0.5 + Math.random() / 2);
     if (isMovable && maxAgeMs > 0) connection.moveAtMs = this.#nowMs + maxAgeMs * (0.9 + 0.2 * Math.random());
-    if (this.#nowMs < this.#trustedFromMs && hasCertificate(connection)) connection.leaveAtMs = this.#trustedFromMs;
     this.#open.add(connection);
     this.#bySession.set(session, connection);
     session.once("close", () => {
@@ -250,21 +241,6 @@ export class Connections {
     clearInterval(leaving);
   }
 
-  /**
-   * Asks all connections whose client presented a certificate to close now, because the CA of client certificates
-   * changed, and ends those that are still open a while later: a call without an end would keep the rights of a
-   * certificate that is no longer trusted. Clients of a unix socket, and those with a token only, stay. Connections that
-   * open during the next 30 s are asked as well, later: their handshake may have begun before the change.
-   */
-  leaveForNewCa(): void {
-    this.#trustedFromMs = this.#nowMs + handshakeMs;
-    for (const connection of this.#open) {
-      if (!hasCertificate(connection)) continue;
-      connection.leaveAtMs = this.#nowMs;
-      this.#leave(connection, "ca");
-    }
-  }
-
   /** Resolves when all connections are closed, or when `signal` aborts. */
   async gone(signal: AbortSignal): Promise<void> {
     while (this.#open.size > 0 && !signal.aborted) await this.#closed.wait(signal);
@@ -298,13 +274,10 @@ export class Connections {
   }
 
   #check(connection: Connection): void {
-    const { session } = connection;
     const { idleMs = 90_000 } = this.#times;
     const nowMs = this.#nowMs;
     this.#checkCalls(connection);
-    if (nowMs >= connection.leaveAtMs) this.#leave(connection, "ca");
-    if (nowMs >= connection.leaveAtMs + (this.#times.oldCaMs ?? 10_000)) session.destroy();
-    else if (nowMs - connection.busyAtMs >= idleMs) this.#end(connection, "idle");
+    if (nowMs - connection.busyAtMs >= idleMs) this.#end(connection, "idle");
     else this.#checkLife(connection);
     if (nowMs < connection.moveAtMs) return;
     connection.moveAtMs = Number.POSITIVE_INFINITY;
@@ -371,7 +344,6 @@ export class Connections {
 const leaveMessages = {
   age: "maximum connection age reached",
   stale: "the state of the watcher may be out of date",
-  ca: "the CA of client certificates changed",
   drain: "the watcher stops",
 } as const;
 
@@ -389,12 +361,3 @@ export const handshakeMs = 30_000;
 
 /** How long a client may keep a stream open after its response, in milliseconds. */
 const answeredMs = 1_000;
-
-/** True if the client presented a certificate, whose CA may be replaced. */
-function hasCertificate({ session }: Connection): boolean {
-  // The socket of a destroyed session cannot be used.
-  if (session.destroyed) return false;
-  const socket: Socket & Partial<Pick<TLSSocket, "getPeerCertificate">> = session.socket;
-  // {} or null without a certificate.
-  return socket.getPeerCertificate?.()?.subject !== undefined;
-}

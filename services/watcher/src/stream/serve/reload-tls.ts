@@ -6,16 +6,12 @@ import { Gauge, type Registry } from "prom-client";
 
 /**
  * Reads the TLS files of the listeners now and then, and gives changed ones to the servers, so that a renewed
- * certificate needs no restart. Open connections continue. If the CA changed, `onNewCa` is called: a client whose
- * certificate the new CA did not issue must not keep its stream.
+ * certificate needs no restart. Open connections continue, also after a change of the CA, until their maximum age.
  *
  * Files that cannot be used are logged once, and the servers keep the last ones. Returns the timer, which the caller
  * clears.
  */
-export function reloadTls(
-  read: ReadTls<ServerTlsFiles>,
-  { servers, intervalMs, onNewCa, log, expiry }: Reload,
-): NodeJS.Timeout {
+export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, intervalMs, log, expiry }: Reload): NodeJS.Timeout {
   let current = read();
   setExpiry(expiry, current.cert);
   let failure = "";
@@ -36,12 +32,10 @@ export function reloadTls(
       return;
     }
     failure = "";
-    const hasNewCa = !isEqual(files.ca, current.ca);
     current = files;
     for (const server of servers) server.setSecureContext({ ...files, minVersion: minTlsVersion });
     setExpiry(expiry, files.cert);
-    log.info("TLS files reloaded", { hasNewCa });
-    if (hasNewCa) onNewCa();
+    log.info("TLS files reloaded");
   };
   return setInterval(reload, intervalMs).unref();
 }
@@ -58,7 +52,6 @@ interface Reload {
   readonly servers: readonly { setSecureContext(options: SecureContextOptions): void }[];
   /** Interval between two reads, in milliseconds. A mounted Secret itself changes up to a minute late. */
   readonly intervalMs: number;
-  readonly onNewCa: () => void;
   readonly log: Log;
   readonly expiry: Gauge<"use">;
 }

@@ -66,7 +66,6 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
       reloading = reloadTls(tls, {
         servers: servers.filter((server) => server instanceof TlsServer),
         intervalMs: options.reloadMs ?? 10_000,
-        onNewCa: () => connections.leaveForNewCa(),
         log,
         expiry,
       });
