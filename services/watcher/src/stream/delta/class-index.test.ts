@@ -5,7 +5,7 @@ import { viewTargetIn } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
-import { type BucketIndex, classIndexes } from "./class-index.ts";
+import { type BucketIndex, classIndexes, indexInSlices } from "./class-index.ts";
 
 const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
 
@@ -53,4 +53,25 @@ describe("the bucket index", () => {
     // No hint names any of these zones. The first states are not derived from each other: another store has newer ones.
     expect(lists.size).toBeLessThan(10);
   });
+});
+
+test("a change while the index is computed in steps does not make the next one start again", () => {
+  const store = makeStore();
+  const { viewClass } = viewTargetIn(store.snapshot, { ...requestOf("n1"), proxyName: "steps" });
+  const own = { ...viewClass, proxyName: "steps", key: "steps" };
+  store.apply(names.map((name) => ({ kind: "put-service", service: service({ name, proxyName: "steps" }) })));
+  store.apply(
+    names.map((serviceName, at) => {
+      const pods = Array.from({ length: 20 }, (_, pod) => endpoint(`10.${pod}.${at >> 8}.${at & 255}`));
+      return { kind: "put-slice", slice: slice(pods, { serviceName }) };
+    }),
+  );
+  const isPaused = (steps: Iterator<unknown>): boolean => steps.next().done !== true;
+  const steps = indexInSlices(store.snapshot, own);
+  expect(isPaused(steps)).toBe(true);
+  store.apply([{ kind: "put-slice", slice: slice([endpoint("10.9.9.9")], { serviceName: "s7" }) }]);
+  // Another subscriber derives the values of the new snapshot meanwhile.
+  classIndexes(store.snapshot, viewClass);
+  while (isPaused(steps));
+  expect(isPaused(indexInSlices(store.snapshot, own))).toBe(false);
 });

@@ -225,9 +225,3 @@ const zoneHintedCount = derived(0, (count, before, snapshot) =>
     return sum + Number(now) - Number(old);
   }, count),
 );
-
-/** Returns the zones whose views differ: those of all nodes if any endpoint has hints for zones, otherwise only "". */
-export function zonesOfViews(snapshot: Snapshot): readonly string[] {
-  if (zoneHintedCount(snapshot) === 0) return [""];
-  return [...new Set([...snapshot.nodes.values()].map(({ zone }) => zone))];
-}

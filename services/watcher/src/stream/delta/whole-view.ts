@@ -222,9 +222,3 @@ function itemsOf(state: ServiceState, viewClass: ViewClass): readonly Item[] {
 function chunkClass(chunk: ServiceChunk, viewClass: ViewClass): string {
   return viewClassOf(viewClass, sameZone(chunk, viewClass.zone)).key;
 }
-
-/** Encodes and compresses all chunks, and the index of a class, before the first node asks for them. */
-export function* prepareClass(snapshot: Snapshot, viewClass: ViewClass): Iterable<Frame> {
-  yield* packedFrames(snapshot, viewClass);
-  yield* indexInSlices(snapshot, viewClass);
-}

@@ -1,14 +1,10 @@
 import { getOrMake } from "@kpng/model/collections.ts";
-import type { Health } from "@kpng/process/health/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { viewClassOf } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import { zonesOfViews } from "../delta/class-index.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
-import { prepareClass } from "../delta/whole-view.ts";
-import { scheduledItems, scheduler } from "./scheduler.ts";
+import { scheduler } from "./scheduler.ts";
 
 /**
  * Advances all subscribers of a store from one snapshot to the next in rounds. While some of them wait for their turn,
@@ -54,12 +50,6 @@ export class Rounds {
   cancelNext(callback: () => void): void {
     this.#waiting.cancel(callback);
     if (this.#waiting.waitingCount === 0) this.#store.cancelNext(this.#onStored);
-  }
-
-  /** Resolves when the next round begins, or when `signal` aborts. */
-  async next(signal: AbortSignal): Promise<void> {
-    if (!this.#isInProgress) this.#store.callNext(this.#onStored);
-    await this.#waiting.wait(signal);
   }
 
   #begin(): void {
@@ -149,31 +139,4 @@ export interface Batch {
    * be encoded later.
    */
   readonly computedAtMs: number;
-}
-
-/** Part of the health of a watcher that is not ready before its views are prepared. */
-const part = "views";
-
-/**
- * Computes what the views of all nodes share, before the watcher is ready: the encoded Services and endpoints, their
- * digests, and the index by which nodes resume. Then the first nodes of a new replica get their views, or what they
- * missed, as quickly as later ones. Resolves when it is done, or when `signal` aborts; never rejects.
- *
- * It is done for our own nodes with the default proxy name. What original KPNG clients share is computed for the first
- * of them. Nodes that connect earlier are served at once; then both do parts of the same work.
- */
-export async function prepareViews(
-  { store, health, proxyName }: { readonly store: Store; readonly health: Health; readonly proxyName: string },
-  signal: AbortSignal,
-): Promise<void> {
-  health.setWaiting(part, "waiting for the first complete lists");
-  const rounds = roundsOf(store);
-  while (!rounds.snapshot.isSynced && !signal.aborted) await rounds.next(signal);
-  health.setWaiting(part, "computing what the views of all nodes share");
-  const { snapshot } = rounds;
-  for (const zone of zonesOfViews(snapshot)) {
-    const viewClass = viewClassOf({ isExtended: true, proxyName }, zone);
-    for await (const _ of scheduledItems(prepareClass(snapshot, viewClass), signal));
-  }
-  if (!signal.aborted) health.setReady(part);
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Scheduler, scheduledItems, type Work } from "./scheduler.ts";
+import { Scheduler, type Work } from "./scheduler.ts";
 
 /** Work that takes 4 ms of a fake clock, and records its name and its turn of the event loop. */
 function recorder() {
@@ -59,19 +59,6 @@ describe("the scheduler", () => {
     });
     await expect(failing).rejects.toThrow("broken");
     expect(await scheduler.run("update", work("a"))).toBe("a");
-  });
-
-  test("computes items one by one, and none after the abort", async () => {
-    const stop = new AbortController();
-    const made: number[] = [];
-    function* items(): Iterable<number> {
-      for (let index = 0; index < 5; index++) {
-        made.push(index);
-        yield index;
-      }
-    }
-    for await (const item of scheduledItems(items(), stop.signal)) if (item === 2) stop.abort();
-    expect(made).toEqual([0, 1, 2]);
   });
 
   /** Keeps each kind of work waiting; its pieces take this time. Returns the time that each kind took until the end. */

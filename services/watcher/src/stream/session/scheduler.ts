@@ -178,16 +178,3 @@ class Lane {
 
 /** The scheduler of this process, which has one thread. */
 export const scheduler = new Scheduler();
-
-/**
- * Yields the same items, each computed as a scheduled piece of work: the first one as `begin`, the others as
- * `continue`. Ends early when `signal` aborts.
- */
-export async function* scheduledItems<T>(items: Iterable<T>, signal: AbortSignal): AsyncIterable<T> {
-  const iterator = items[Symbol.iterator]();
-  for (let kind: Work = "begin"; ; kind = "continue") {
-    const next = await scheduler.run(kind, () => (signal.aborted ? undefined : iterator.next()));
-    if (next === undefined || next.done) return;
-    yield next.value;
-  }
-}
