@@ -243,19 +243,11 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
   }
 }
 
-/**
- * Splits the data of a gRPC request into messages.
- *
- * *Bound:* twice the size of a message of at most `maxBytes` and the chunks that are pushed while no message is taken.
- */
+/** Splits the data of a gRPC request into messages. *Bound:* a message of `maxBytes`, and the chunks after it. */
 export class MessageSplitter {
   readonly #maxBytes: number;
-  /** A received chunk, or a copy of several with room for more. The bytes from `#start` to `#end` are in no message. */
-  #bytes: Uint8Array = noBytes;
-  #start = 0;
-  #end = 0;
-  /** False for a received chunk. */
-  #isOwn = false;
+  /** What is in no message yet. */
+  #held: Uint8Array = noBytes;
 
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
@@ -263,45 +255,16 @@ export class MessageSplitter {
 
   /** Memory of what is in no message yet, in bytes; after {@link compact}. */
   get heldBytes(): number {
-    return this.#end === this.#start ? 0 : this.#bytes.length;
+    return this.#held.length;
   }
 
-  /**
-   * Copies what is in no message yet, if it is a small part of a larger buffer. A chunk keeps the memory of everything
-   * that was read from the socket with it.
-   */
+  /** Copies what is in no message yet: a chunk keeps the memory of everything that was read from the socket with it. */
   compact(): void {
-    const heldCount = this.#end - this.#start;
-    if (this.#isOwn && this.#bytes.length <= 4 * heldCount) return;
-    const held = Buffer.allocUnsafeSlow(heldCount);
-    held.set(this.#bytes.subarray(this.#start, this.#end));
-    this.#bytes = held;
-    this.#isOwn = true;
-    this.#start = 0;
-    this.#end = heldCount;
+    if (this.#held.buffer.byteLength > 2 * this.#held.length) this.#held = new Uint8Array(this.#held);
   }
 
   push(chunk: Uint8Array): void {
-    const heldCount = this.#end - this.#start;
-    if (heldCount === 0) {
-      this.#bytes = chunk;
-      this.#isOwn = false;
-      this.#start = 0;
-      this.#end = chunk.length;
-      return;
-    }
-    if (chunk.length > this.#bytes.length - this.#end) {
-      // Twice as much as needed: a client may send a message byte by byte, and each copy would take all that it has
-      // sent.
-      const larger = Buffer.allocUnsafeSlow(2 * (heldCount + chunk.length));
-      larger.set(this.#bytes.subarray(this.#start, this.#end));
-      this.#bytes = larger;
-      this.#isOwn = true;
-      this.#start = 0;
-      this.#end = heldCount;
-    }
-    this.#bytes.set(chunk, this.#end);
-    this.#end += chunk.length;
+    this.#held = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
   }
 
   /**
@@ -310,23 +273,22 @@ export class MessageSplitter {
    * Errors: ConnectError RESOURCE_EXHAUSTED for a message that is too long, UNIMPLEMENTED for a compressed message.
    */
   next(): Uint8Array | undefined {
-    const rest = this.#bytes.subarray(this.#start, this.#end);
-    if (rest.length < frameHeaderBytes) return undefined;
-    if (rest[0] !== 0) throw new ConnectError("compressed requests are not supported", Code.Unimplemented);
-    const length = (((rest[1] ?? 0) << 24) | ((rest[2] ?? 0) << 16) | ((rest[3] ?? 0) << 8) | (rest[4] ?? 0)) >>> 0;
+    const held = this.#held;
+    if (held.length < frameHeaderBytes) return undefined;
+    if (held[0] !== 0) throw new ConnectError("compressed requests are not supported", Code.Unimplemented);
+    const length = new DataView(held.buffer, held.byteOffset).getUint32(1);
     if (length > this.#maxBytes) {
       throw new ConnectError(`the message has ${length} bytes, more than ${this.#maxBytes}`, Code.ResourceExhausted);
     }
     const end = frameHeaderBytes + length;
-    if (rest.length < end) return undefined;
-    this.#start += end;
-    if (rest.length === end) this.#bytes = noBytes;
-    return rest.subarray(frameHeaderBytes, end);
+    if (held.length < end) return undefined;
+    this.#held = held.length === end ? noBytes : held.subarray(end);
+    return held.subarray(frameHeaderBytes, end);
   }
 
   /** Call at the end of the request. Errors: ConnectError INVALID_ARGUMENT if it ends inside a message. */
   end(): void {
-    const length = this.#end - this.#start;
+    const { length } = this.#held;
     if (length > 0) throw new ConnectError(`the request ends ${length} bytes into a message`, Code.InvalidArgument);
   }
 }

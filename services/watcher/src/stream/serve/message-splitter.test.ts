@@ -27,27 +27,3 @@ test("the rest of a chunk does not keep the memory of the whole chunk", () => {
   expect(splitter.heldBytes).toBeLessThan(64);
   expect(splitter.next()).toEqual(Buffer.of(7));
 });
-
-test("a message that arrives byte by byte is copied a few times only", () => {
-  const splitter = new MessageSplitter(64 * 1_024);
-  const buffers = new Set<ArrayBufferLike>();
-  const allocate = Buffer.allocUnsafeSlow;
-  const concat = Buffer.concat;
-  Buffer.allocUnsafeSlow = (size) => {
-    const buffer = allocate(size);
-    buffers.add(buffer.buffer);
-    return buffer;
-  };
-  Buffer.concat = (...list) => {
-    const buffer = concat(...list);
-    buffers.add(buffer.buffer);
-    return buffer;
-  };
-  try {
-    for (const byte of data.subarray(8, 60_000)) splitter.push(Uint8Array.of(byte));
-  } finally {
-    Buffer.allocUnsafeSlow = allocate;
-    Buffer.concat = concat;
-  }
-  expect(buffers.size).toBeLessThan(20);
-});
