@@ -80,7 +80,6 @@ export class RecordingSink implements ClusterSink {
 export interface RunOptions {
   readonly kubeconfig: string;
   readonly timing?: ReflectorTiming | undefined;
-  readonly proxyNames?: readonly string[] | undefined;
   /** Wraps the connection of the source. */
   readonly intercept?: ((connection: KubeConnection) => KubeConnection) | undefined;
 }
@@ -95,7 +94,7 @@ export class RunningSource {
   readonly #stop = new AbortController();
   readonly #done: Promise<void>;
 
-  constructor({ kubeconfig, timing, proxyNames, intercept = (same) => same }: RunOptions) {
+  constructor({ kubeconfig, timing, intercept = (same) => same }: RunOptions) {
     const log = createLog("debug", (line) => this.lines.push(JSON.parse(line)));
     const source = kubeSource({
       connection: intercept(connectKube({ kubeconfig })),
@@ -106,7 +105,6 @@ export class RunningSource {
       log,
       // Shortens the delays for a test.
       timing: { backoff: { minMs: 100, maxMs: 500 }, ...timing },
-      proxyNames,
     });
     this.#done = source.run(this.#stop.signal);
   }

@@ -74,25 +74,6 @@ await describeCluster("a real cluster", {}, (cluster) => {
       await createSlice(api, { name: "later", service: "many", addresses: ["10.2.0.9"] });
       await source.until("the later one", (sink) => sink.slices.includes("default/many/later"));
     });
-
-    test("with proxy names, the API server selects the Services, and a Service that changes its name leaves", async () => {
-      const { api, kubeconfig } = cluster();
-      const label = "service.kubernetes.io/service-proxy-name";
-      await createService(api, { name: "changes-proxy" });
-      const plain = start({ kubeconfig: kubeconfig("admin"), proxyNames: [""] });
-      const owned = start({ kubeconfig: kubeconfig("admin"), proxyNames: ["a", "b"] });
-      await Promise.all([plain.untilReady(), owned.untilReady()]);
-      assert.ok(plain.sink.services.includes("default/changes-proxy"));
-      assert.deepEqual(owned.sink.services, []);
-      const path = "/api/v1/namespaces/default/services/changes-proxy";
-      await api.patch(path, { metadata: { labels: { [label]: "b" } } });
-      await plain.until("it left", (sink) => !sink.services.includes("default/changes-proxy"));
-      await owned.until("it came", (sink) => sink.services.includes("default/changes-proxy"));
-      await api.patch(path, { metadata: { labels: { [label]: null } } });
-      await plain.until("it came back", (sink) => sink.services.includes("default/changes-proxy"));
-      await owned.until("it left again", (sink) => sink.services.length === 0);
-      await api.delete(path);
-    });
   });
 
   describe("kpng kube, from the API server to the view of a node", () => {

@@ -1,7 +1,7 @@
 import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
 import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import type { Options } from "../context/command-context.ts";
-import { decodeOptionsOf, keepOptions, readProxyNames, type SourceCommand, staleOption } from "./source-command.ts";
+import { decodeOptionsOf, keepOptions, type SourceCommand, staleOption } from "./source-command.ts";
 
 /** Options of {@link connect}. */
 export const kubeOptions: readonly OptionSpec[] = [
@@ -41,10 +41,9 @@ Examples:
           connect(options),
           import("@kpng/watcher/source/kube/kube-source.ts"),
         ]);
-        const proxyNames = readProxyNames(options);
         const staleAfterMs = options.staleAfter as number;
         const decode = decodeOptionsOf(options);
-        await kubeSource({ connection, sink, proxyNames, decode, staleAfterMs, ...context }).run(signal);
+        await kubeSource({ connection, sink, decode, staleAfterMs, ...context }).run(signal);
       },
     };
   },

@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { service } from "../testing/build.ts";
-import { serviceSelector, sliceSelector } from "./kube/objects.ts";
 import { filterProxyNames } from "./source.ts";
 
 test("only Services with a selected proxy name pass, in lists and in changes", () => {
@@ -25,17 +24,3 @@ test("without a proxy name, everything passes", () => {
   const store = new Store();
   expect(filterProxyNames(store, [])).toBe(store);
 });
-
-const label = "service.kubernetes.io/service-proxy-name";
-const selectors = [
-  { names: [], services: undefined, slices: undefined },
-  { names: [""], services: `!${label}`, slices: "!service.kubernetes.io/headless" },
-  { names: ["a", "b"], services: `${label} in (a,b)`, slices: undefined },
-  { names: ["", "a"], services: undefined, slices: undefined },
-];
-for (const { names, services, slices } of selectors) {
-  test(`proxy names ${JSON.stringify(names)} select Services by ${services} and slices by ${slices}`, () => {
-    expect(serviceSelector(names)).toBe(services);
-    expect(sliceSelector(names)).toBe(slices);
-  });
-}

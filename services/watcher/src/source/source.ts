@@ -102,8 +102,7 @@ interface UpstreamTraces {
  * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`). Without names, it
  * is `sink` itself.
  *
- * A Service that gets another proxy name is deleted. EndpointSlices pass: no view contains those without a Service. The
- * source `kube` also selects in the API server, but not every selection can be expressed there.
+ * A Service that gets another proxy name is deleted. EndpointSlices pass: no view contains those without a Service.
  */
 export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
   if (proxyNames.length === 0) return sink;

@@ -173,6 +173,4 @@ export interface Resource {
   readonly path: string;
   /** *Shape:* `resource.group` as in RBAC rules, e.g. `endpointslices.discovery.k8s.io`. */
   readonly resource: string;
-  /** Label selector of its lists and watches. Default: all objects. */
-  readonly labelSelector?: string | undefined;
 }

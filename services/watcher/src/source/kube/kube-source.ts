@@ -23,8 +23,6 @@ export interface KubeSourceOptions {
   readonly health: Health;
   readonly log: Log;
   readonly timing?: ReflectorTiming | undefined;
-  /** Proxy names to select in the API server, as far as its selectors can. Default: all Services. */
-  readonly proxyNames?: readonly string[] | undefined;
   /** Time without an answer of the API server after which the source is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
 }
@@ -33,13 +31,12 @@ export interface KubeSourceOptions {
  * Fills the sink from an API server: Services, EndpointSlices, Nodes, and ServiceCIDRs if the server has them.
  *
  * The sink gets each kind once its first list is complete, and then change by change. A later list replaces the kind in
- * one step. Without `proxyNames` nothing is filtered, because several proxies with different selections are served from
- * one state.
+ * one step. Nothing is filtered, because several proxies with different selections are served from one state.
  *
  * *Cost:* three watches, two small reads every five seconds and one every minute, regardless of the number of nodes.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
-  const { connection, sink, decode, log, proxyNames, staleAfterMs } = options;
+  const { connection, sink, decode, log, staleAfterMs } = options;
   const reports = { ...options, metrics: makeSourceMetrics(options.metrics) };
   const cluster = new Cluster(connection);
   const reflect = <K extends Kind>(resource: ObjectKind<K>): Reflector => {
@@ -47,8 +44,8 @@ export function kubeSource(options: KubeSourceOptions): Source {
     const tracker = new ObjectTracker(resource, sink, report, () => cluster.id);
     return new Reflector({ ...options.timing, resource, connection, tracker, report });
   };
-  const services = reflect(serviceKind(decode, proxyNames));
-  const reflectors = [services, reflect(sliceKind(proxyNames)), reflect(nodeKind(decode))];
+  const services = reflect(serviceKind(decode));
+  const reflectors = [services, reflect(sliceKind), reflect(nodeKind(decode))];
 
   return {
     name: "source/kube",

@@ -42,7 +42,7 @@ test("an invalid part is skipped, logged once until it changes, and counted, and
 });
 
 test("an endpoint that goes away is removed although another endpoint of the slice is invalid", () => {
-  const { store, put } = setUp(sliceKind());
+  const { store, put } = setUp(sliceKind);
   const slice = (...addresses: readonly string[]) => ({
     metadata: { ...metadata, labels: { "kubernetes.io/service-name": "web" } },
     addressType: "IPv4",
@@ -59,7 +59,7 @@ test("an endpoint that goes away is removed although another endpoint of the sli
 });
 
 test("a slice that gains the headless label is deleted, and restored when it loses the label", () => {
-  const { store, put } = setUp(sliceKind());
+  const { store, put } = setUp(sliceKind);
   const slice = (labels: object) => ({
     metadata: { ...metadata, labels: { "kubernetes.io/service-name": "web", ...labels } },
     addressType: "IPv4",

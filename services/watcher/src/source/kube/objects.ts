@@ -2,7 +2,7 @@ import { type SliceKey, sliceKey } from "@kpng/model/endpoint.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { decodeNode } from "../decode/decode-node.ts";
-import { decodeService, headlessLabel, proxyNameLabel } from "../decode/decode-service.ts";
+import { decodeService } from "../decode/decode-service.ts";
 import { decodeSlice } from "../decode/decode-slice.ts";
 import { type Decoded, type DecodeOptions, type FieldProblem, showPath } from "../decode/decoded.ts";
 import { reuseSlice, reuseValue } from "../reuse-objects.ts";
@@ -24,13 +24,12 @@ export interface ObjectKind<K extends Kind> extends Resource {
   toClusterObjects(values: readonly ObjectOf[K][]): ClusterObjects;
 }
 
-/** Kind of Services: those with one of `proxyNames`, or all if there are none. */
-export function serviceKind(options: DecodeOptions, proxyNames: readonly string[] = []): ObjectKind<"services"> {
+/** Kind of Services. */
+export function serviceKind(options: DecodeOptions): ObjectKind<"services"> {
   return {
     kind: "services",
     path: "/api/v1/services",
     resource: "services",
-    labelSelector: serviceSelector(proxyNames),
     decode: (object) => decodeService(object, options),
     reuse: reuseValue,
     put: (service) => ({ kind: "put-service", service }),
@@ -40,21 +39,18 @@ export function serviceKind(options: DecodeOptions, proxyNames: readonly string[
   };
 }
 
-/** Kind of EndpointSlices: those of Services with one of `proxyNames`, or all if there are none. */
-export function sliceKind(proxyNames: readonly string[] = []): ObjectKind<"slices"> {
-  return {
-    labelSelector: sliceSelector(proxyNames),
-    kind: "slices",
-    path: "/apis/discovery.k8s.io/v1/endpointslices",
-    resource: "endpointslices.discovery.k8s.io",
-    decode: decodeSlice,
-    reuse: reuseSlice,
-    put: (slice) => ({ kind: "put-slice", slice }),
-    delete: (key) => ({ kind: "delete-slice", key: key as SliceKey }),
-    keyOf: sliceKey,
-    toClusterObjects: (slices) => ({ slices }),
-  };
-}
+/** Kind of EndpointSlices. */
+export const sliceKind: ObjectKind<"slices"> = {
+  kind: "slices",
+  path: "/apis/discovery.k8s.io/v1/endpointslices",
+  resource: "endpointslices.discovery.k8s.io",
+  decode: decodeSlice,
+  reuse: reuseSlice,
+  put: (slice) => ({ kind: "put-slice", slice }),
+  delete: (key) => ({ kind: "delete-slice", key: key as SliceKey }),
+  keyOf: sliceKey,
+  toClusterObjects: (slices) => ({ slices }),
+};
 
 /** Kind of Nodes. */
 export function nodeKind(options: DecodeOptions): ObjectKind<"nodes"> {
@@ -69,26 +65,6 @@ export function nodeKind(options: DecodeOptions): ObjectKind<"nodes"> {
     keyOf: (node) => node.name,
     toClusterObjects: (nodes) => ({ nodes }),
   };
-}
-
-/**
- * Returns the label selector of the Services with these proxy names, or undefined if no selector can express them. `""`
- * stands for the Services without the label, as for kube-proxy.
- */
-export function serviceSelector(proxyNames: readonly string[]): string | undefined {
-  if (proxyNames.length === 0) return undefined;
-  if (proxyNames.every((name) => name === "")) return `!${proxyNameLabel}`;
-  // The requirements of a selector are a conjunction: "no label, or label a" cannot be expressed.
-  return proxyNames.includes("") ? undefined : `${proxyNameLabel} in (${proxyNames.join(",")})`;
-}
-
-/**
- * Returns the label selector of the EndpointSlices of these Services, or undefined if no selector can express them. It
- * only excludes headless slices, which only external programs (Services with a proxy name) need. A slice made by hand
- * may lack the proxy name of its Service, so no selector asks for it.
- */
-export function sliceSelector(proxyNames: readonly string[]): string | undefined {
-  return proxyNames.length > 0 && proxyNames.every((name) => name === "") ? `!${headlessLabel}` : undefined;
 }
 
 /**

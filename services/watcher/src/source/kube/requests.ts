@@ -73,17 +73,12 @@ const objectsPerTurn = 50;
  */
 export async function currentResourceVersion(
   connection: KubeConnection,
-  { path, resource }: Pick<Resource, "path" | "resource">,
+  resource: Omit<Resource, "kind">,
   silenceMs: number | undefined,
   signal: AbortSignal,
 ): Promise<ListResult> {
-  // Without a selector: the server would look for one matching object among all of them.
-  const page = await getPage(
-    connection,
-    { path, resource },
-    { limit: 1, token: "", silenceMs: silenceMs ?? standardSilenceMs },
-    signal,
-  );
+  const limits = { limit: 1, token: "", silenceMs: silenceMs ?? standardSilenceMs };
+  const page = await getPage(connection, resource, limits, signal);
   return page.kind === "page" ? { kind: "listed", resourceVersion: page.resourceVersion } : page;
 }
 
@@ -97,13 +92,12 @@ interface Page {
 
 async function getPage(
   connection: KubeConnection,
-  { path, resource, labelSelector }: Omit<Resource, "kind">,
+  { path, resource }: Omit<Resource, "kind">,
   { limit, token, silenceMs }: { readonly limit: number; readonly token: unknown; readonly silenceMs: number },
   signal: AbortSignal,
 ): Promise<Page | RequestFailure> {
   const request = { verb: "list", resource } as const;
   const query = new URLSearchParams({
-    ...(labelSelector === undefined ? {} : { labelSelector }),
     limit: String(limit),
     ...(token === "" ? {} : { continue: String(token) }),
   });
@@ -126,13 +120,12 @@ async function getPage(
  */
 export async function watchOnce(
   connection: KubeConnection,
-  { path, resource, labelSelector, resourceVersion, timeoutSeconds, silenceMs }: WatchRequest,
+  { path, resource, resourceVersion, timeoutSeconds, silenceMs }: WatchRequest,
   handler: WatchHandler,
   signal: AbortSignal,
 ): Promise<WatchEnd> {
   const request = { verb: "watch", resource } as const;
   const query = new URLSearchParams({
-    ...(labelSelector === undefined ? {} : { labelSelector }),
     resourceVersion,
     watch: "true",
     allowWatchBookmarks: "true",
