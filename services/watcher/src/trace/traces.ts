@@ -1,3 +1,4 @@
+import { getOrMake } from "@kpng/model/collections.ts";
 import { recordSpan, type SpanAttributes, type Tracing } from "@kpng/process/trace/tracing.ts";
 import { type TracedRevision, triggerTimes, type Update } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
@@ -67,85 +68,56 @@ function firstOf<T>(values: Iterable<T>): readonly T[] {
 }
 
 /**
- * Records how long the views of a traced revision took to compute and to send: two spans for each group of subscribers.
+ * Records how long the views of a traced revision took to compute and to send: two spans for all subscribers together.
  *
  * *Bound:* the traced revisions of the last half second. *Cost* of a batch without a traced revision: a comparison.
  */
 export class TraceSends implements DeliveryFollower {
   readonly #store: Store;
   readonly #tracing: Tracing;
-  readonly #sending = new Map<number, Map<string, GroupSends>>();
+  readonly #sending = new Map<number, Sends>();
 
   constructor(store: Store, tracing: Tracing) {
     this.#store = store;
     this.#tracing = tracing;
   }
 
-  sent(recipient: Recipient, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {
+  sent(_recipient: Recipient, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {
     const traced = this.#store.snapshot.traces.findLast((one) => one.revision <= revision);
     // A whole view is sent because a stream begins, not because the cluster changed.
     if (traced === undefined || after === 0 || traced.revision <= after) return;
-    const sends = this.#sendsOf(traced, recipient, computedAtMs);
+    const sends = getOrMake(this.#sending, traced.revision, () => {
+      setTimeout(() => this.#end(traced), windowMs).unref();
+      return { computedAtMs, lastSentAtMs: sentAtMs, subscriberCount: 0, byteCount: 0 };
+    });
     sends.lastSentAtMs = sentAtMs;
     sends.subscriberCount += 1;
     sends.byteCount += byteCount;
   }
 
-  #sendsOf(traced: TracedRevision, { kind, nodeName, proxyName }: Recipient, computedAtMs: number): GroupSends {
-    const groups = this.#sending.get(traced.revision) ?? new Map<string, GroupSends>();
-    if (groups.size === 0) {
-      this.#sending.set(traced.revision, groups);
-      setTimeout(() => this.#end(traced, groups.values()), windowMs).unref();
-    }
-    const zone = this.#store.snapshot.nodes.get(nodeName)?.zone ?? "";
-    const wanted = `${kind} ${zone} ${proxyName}`;
-    // Subscribers beyond the limit share the group "".
-    const key = groups.has(wanted) || groups.size < maxGroups ? wanted : "";
-    const held = groups.get(key);
-    if (held !== undefined) return held;
-    const names = key === "" ? { kind: "", zone: "", proxyName: "" } : { kind, zone, proxyName };
-    const sends = { ...names, computedAtMs, lastSentAtMs: computedAtMs, subscriberCount: 0, byteCount: 0 };
-    groups.set(key, sends);
-    return sends;
-  }
-
-  #end({ revision, traceparent: parent, storedAtMs }: TracedRevision, groups: Iterable<GroupSends>): void {
+  #end({ revision, traceparent: parent, storedAtMs: startMs }: TracedRevision): void {
+    const sends = this.#sending.get(revision);
     this.#sending.delete(revision);
-    for (const { kind, zone, proxyName, computedAtMs, lastSentAtMs, subscriberCount, byteCount } of groups) {
-      const group = {
-        "kpng.subscriber_kind": kind,
-        "kpng.service_proxy_name": proxyName,
-        "cloud.availability_zone": zone,
-        "kpng.subscribers": subscriberCount,
-      };
-      recordSpan(this.#tracing, "view.compute", {
-        parent,
-        startMs: storedAtMs,
-        endMs: computedAtMs,
-        attributes: group,
-      });
-      recordSpan(this.#tracing, "stream.send", {
-        kind: "producer",
-        parent,
-        startMs: computedAtMs,
-        endMs: lastSentAtMs,
-        attributes: { ...group, "kpng.bytes": byteCount },
-      });
-    }
+    if (sends === undefined) return;
+    const { computedAtMs, lastSentAtMs: endMs, subscriberCount, byteCount } = sends;
+    const attributes = { "kpng.subscribers": subscriberCount };
+    recordSpan(this.#tracing, "view.compute", { parent, startMs, endMs: computedAtMs, attributes });
+    const sent = { ...attributes, "kpng.bytes": byteCount };
+    recordSpan(this.#tracing, "stream.send", {
+      kind: "producer",
+      parent,
+      startMs: computedAtMs,
+      endMs,
+      attributes: sent,
+    });
   }
 }
 
 /** Time for which the sends of a revision share spans, in milliseconds. Later sends get spans of their own. */
 const windowMs = 500;
 
-/** Maximum number of groups of subscribers with spans of their own; all others share one span. */
-const maxGroups = 10;
-
-/** The batches of one revision to all subscribers of the same kind, zone and proxy name. */
-interface GroupSends {
-  readonly kind: string;
-  readonly zone: string;
-  readonly proxyName: string;
+/** The batches of one revision to all subscribers. */
+interface Sends {
   /** When the changes of the first batch were computed. */
   readonly computedAtMs: number;
   lastSentAtMs: number;
