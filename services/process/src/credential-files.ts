@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
+import { readFileSync } from "node:fs";
 import type { OptionSpec } from "./options.ts";
 import { ProcessError } from "./process-error.ts";
-import { readRegularFile } from "./regular-file.ts";
 
 /**
  * Paths of PEM files, from the options; undefined if the option is not set. A watcher (`to-api`) uses such files to
@@ -127,12 +127,9 @@ function readCertificate(option: string, path: string): Buffer {
   return pem;
 }
 
-/** Maximum size of a file, in bytes. A bundle of all public CAs has 200 KB. */
-const maxFileBytes = 4 * 1024 * 1024;
-
 function readFile(option: string, path: string): Buffer {
   try {
-    return readRegularFile(path, maxFileBytes);
+    return readFileSync(path);
   } catch (cause) {
     throw new ProcessError("TLS_FILES", `${option} ${path} cannot be read`, { cause });
   }
@@ -161,9 +158,6 @@ export function clientOptions(what: string): readonly OptionSpec[] {
   ];
 }
 
-/** Tokens have some kilobytes. */
-const maxTokenFileBytes = 64 * 1024;
-
 /**
  * Checks the token file, and returns a function that reads it; undefined if the option is not set.
  *
@@ -175,7 +169,7 @@ export function readTokenFile(path: string | undefined): ReadToken | undefined {
   const read = (): string => {
     let token: string;
     try {
-      token = readRegularFile(path, maxTokenFileBytes).toString("utf8").trim();
+      token = readFileSync(path, "utf8").trim();
     } catch (cause) {
       throw new ProcessError("TOKEN_FILE", `${option} cannot be read`, { cause });
     }

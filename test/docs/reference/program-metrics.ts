@@ -62,7 +62,7 @@ const groups: Readonly<Record<string, Register>> = {
   },
   "backend-parts": (registry) => {
     const common = { log, metrics: registry };
-    new ViewKeeper({ folder: "", nodeName: "", serviceProxyName: "", isConnected: () => false, ...common });
+    new ViewKeeper({ folder: "", nodeName: "", serviceProxyName: "", ...common });
     new HealthCheckServers({ isProxyHealthy: () => true, ...common });
     new StaleFlowCleaner({ ...common, health: new Health(), errorDelayMs: 1_000 });
   },

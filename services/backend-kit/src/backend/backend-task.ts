@@ -76,7 +76,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const metrics = createBackendMetrics(options.metrics);
   const connection = new ConnectionObserver(options.health, metrics, log);
   const gate = new ForwardGate({ acceptAfterMs: options.acceptOlderAfterMs });
-  const keeper = makeKeeper(options, () => connection.isConnected, gate);
+  const keeper = makeKeeper(options, gate);
   const sync: Sync = onChanges ?? ((update, stop) => onState(update.view, stop));
   const acks = new Acknowledgements();
   const program = { name: `kpng-${options.name}`, version: packageJson.version };
@@ -162,11 +162,7 @@ function noView(options: BackendTaskOptions, lossReason: string): BackendError {
   return new BackendError("NO_VIEW", text);
 }
 
-function makeKeeper(
-  options: BackendTaskOptions,
-  isConnected: () => boolean,
-  gate: ForwardGate,
-): ViewKeeper | undefined {
+function makeKeeper(options: BackendTaskOptions, gate: ForwardGate): ViewKeeper | undefined {
   const { nodeName, serviceProxyName = "", log, metrics, wait } = options;
   const folder = options.state?.folder;
   if (folder === undefined) return undefined;
@@ -176,7 +172,6 @@ function makeKeeper(
     serviceProxyName,
     log,
     metrics,
-    isConnected,
     position: () => gate.held,
     wait,
   });

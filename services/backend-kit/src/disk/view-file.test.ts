@@ -1,14 +1,12 @@
-import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { type LoadedView, loadView, viewPath, writeViewFile } from "./view-file.ts";
+import { loadView, writeViewFile } from "./view-file.ts";
 
-const hour = 3_600_000;
-const header = { nodeName: "n1", serviceProxyName: "", currentAtMs: 100 * hour, bootId: "boot-1" };
+const header = { nodeName: "n1", savedAt: "2026-01-31T12:00:00.000Z", bootId: "boot-1" };
 let folder = "";
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), "kpng-state-"));
@@ -44,12 +42,11 @@ const world = view(
 interface Wanted {
   readonly nodeName?: string;
   readonly serviceProxyName?: string;
-  readonly nowMs?: number;
   readonly bootId?: string;
 }
 
-function load(wanted: Wanted = {}): Promise<LoadedView> {
-  const standard = { nodeName: "n1", serviceProxyName: "", nowMs: 101 * hour, bootId: "boot-1" };
+function load(wanted: Wanted = {}) {
+  const standard = { nodeName: "n1", serviceProxyName: "", bootId: "boot-1" };
   return loadView({ folder, ...standard, ...wanted });
 }
 
@@ -61,39 +58,29 @@ function plain({ nodeName, node, services }: NodeView): unknown {
 test("a loaded view has every field of the saved view", async () => {
   await writeViewFile(join(folder, "view"), header, world);
   const loaded = await load();
-  if (loaded.kind !== "view") throw new Error(JSON.stringify(loaded));
-  expect(plain(loaded.update.view)).toEqual(plain(world));
-  expect(loaded).toMatchObject({ isAfterReboot: false, currentAtMs: 100 * hour, update: { isFromDisk: true } });
+  expect(loaded && plain(loaded.update.view)).toEqual(plain(world));
+  expect(loaded).toMatchObject({ savedAt: header.savedAt, update: { isFromDisk: true, isAfterReboot: false } });
   expect(readdirSync(folder)).toEqual(["view"]);
 });
 
 test("after a reboot the endpoints of this node are left out", async () => {
   await writeViewFile(join(folder, "view"), header, world);
-  const loaded = await load({ bootId: "boot-2" });
-  if (loaded.kind !== "view") throw new Error(JSON.stringify(loaded));
-  expect(loaded.isAfterReboot).toBe(true);
-  expect(loaded.update.view.services.get("a/web")?.endpoints.map(({ key }) => key)).toEqual(["10.1.0.2"]);
+  const update = (await load({ bootId: "boot-2" }))?.update;
+  expect(update?.isAfterReboot).toBe(true);
+  expect(update?.view.services.get("a/web")?.endpoints.map(({ key }) => key)).toEqual(["10.1.0.2"]);
 });
 
-test.each<{ readonly name: string; readonly wanted: Wanted; readonly reason: string }>([
-  { name: "of another node", wanted: { nodeName: "n2" }, reason: "for node n1" },
-  { name: "that is too old", wanted: { nowMs: 125 * hour }, reason: "1500 minutes old" },
-])("a view $name is refused", async ({ wanted, reason }) => {
+test("a view of another node is refused", async () => {
   await writeViewFile(join(folder, "view"), header, world);
-  expect(await load(wanted)).toEqual({ kind: "refused", reason: expect.stringContaining(reason) });
+  await expect(load({ nodeName: "n2" })).rejects.toThrow("[STATE_FILE]");
 });
 
 test("the view of another service-proxy-name is in another file", async () => {
   await writeViewFile(join(folder, "view"), header, world);
-  expect(await load({ serviceProxyName: "other" })).toEqual({ kind: "none" });
+  expect(await load({ serviceProxyName: "other" })).toBeUndefined();
 });
 
-test("a clock that was set back does not make a view too old", async () => {
-  await writeViewFile(join(folder, "view"), header, world);
-  expect(await load({ nowMs: 1 })).toMatchObject({ kind: "view" });
-});
-
-test("a file that is truncated or changed anywhere is refused, and nothing throws", async () => {
+test("a file that is truncated or changed anywhere is refused", async () => {
   const path = join(folder, "view");
   await writeViewFile(path, header, world);
   const whole = readFileSync(path);
@@ -106,10 +93,7 @@ test("a file that is truncated or changed anywhere is refused, and nothing throw
   }
   for (const bytes of bad) {
     writeFileSync(path, bytes);
-    expect(await load(), `${bytes.length} bytes`).toEqual({
-      kind: "refused",
-      reason: expect.stringContaining("[STATE_FILE]"),
-    });
+    await expect(load(), `${bytes.length} bytes`).rejects.toThrow("[STATE_FILE]");
   }
 });
 
@@ -119,18 +103,5 @@ test("a failed write leaves the old file and nothing else", async () => {
   const failing = { ...world, services: new Map([["a/x", { ...service("a/x"), endpoints: null }]]) };
   await expect(writeViewFile(path, header, failing as unknown as NodeView)).rejects.toThrow();
   expect(readdirSync(folder)).toEqual(["view"]);
-  expect(await load()).toMatchObject({ kind: "view" });
-});
-
-test("a planted link or FIFO at the draft is replaced, and a FIFO at the file is not waited for", async () => {
-  const path = viewPath(folder, "");
-  writeFileSync(join(folder, "victim"), "untouched");
-  for (const plant of ["ln -s victim", "mkfifo"]) {
-    execFileSync("sh", ["-c", `${plant} "$0.tmp"`, path], { cwd: folder });
-    await writeViewFile(path, header, world);
-    expect(await load()).toMatchObject({ kind: "view" });
-  }
-  expect(readFileSync(join(folder, "victim"), "utf8")).toBe("untouched");
-  execFileSync("sh", ["-c", `rm "$0" && mkfifo "$0"`, path]);
-  expect(await load()).toEqual({ kind: "refused", reason: expect.stringContaining("[STATE_FILE]") });
+  expect(await load()).toBeDefined();
 });

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { type FileHandle, rename, rm } from "node:fs/promises";
+import { type FileHandle, open, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
@@ -11,9 +11,6 @@ import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 import { endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
 import { decodeLocalOp, encodeNode } from "@kpng/model/wire/local-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
-import { reasonOf } from "@kpng/process/log.ts";
-import { createOwnFile, openOwnFile } from "@kpng/process/regular-file.ts";
-import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { ViewState } from "../state/view-state.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { ViewUpdate } from "../types/sync-update.ts";
@@ -51,7 +48,7 @@ export async function writeViewFile(path: string, header: ViewHeader, view: Node
   // The draft always has the same name: a killed process leaves at most one, and the next write replaces it.
   const draft = `${path}.tmp`;
   try {
-    const file = await createOwnFile(draft);
+    const file = await open(draft, "w", 0o600);
     try {
       await writeAll(file, header, view);
       await file.sync();
@@ -104,11 +101,6 @@ function* encodeItems({ node, services }: NodeView): Generator<Item, void, void>
   }
 }
 
-/** Maximum size of a saved view, in bytes: a quarter of the memory. 250 000 endpoints take 35 MB. */
-function maxFileBytes(): number {
-  return memoryLimitBytes() / 4;
-}
-
 /**
  * Reads a file that {@link writeViewFile} wrote; undefined if it does not exist.
  *
@@ -117,8 +109,7 @@ function maxFileBytes(): number {
 export async function readViewFile(path: string): Promise<SavedView | undefined> {
   let bytes: Buffer;
   try {
-    await using file = await openOwnFile(path, maxFileBytes());
-    bytes = await file.readFile();
+    bytes = await readFile(path);
   } catch (cause) {
     if (cause instanceof Error && "code" in cause && cause.code === "ENOENT") return undefined;
     throw new BackendError("STATE_FILE", `${path} cannot be read`, { cause });
@@ -149,9 +140,8 @@ function decodeFile(bytes: Buffer): SavedView {
 /** Description of a saved view in the first line of its file (`view-file.ts`): for which node, from when. */
 interface ViewHeader {
   readonly nodeName: string;
-  readonly serviceProxyName: string;
-  /** When the view was last known to be current, in milliseconds since 1970. */
-  readonly currentAtMs: number;
+  /** *Shape:* `2026-01-31T12:00:00.000Z`. */
+  readonly savedAt: string;
   /** Boot of the machine in which the view was saved; see `readBootId`. "" if unknown. */
   readonly bootId: string;
   /** Position of the view, or a later one; undefined if unknown. */
@@ -165,25 +155,14 @@ const viewFormat = { format: "kpng-view", version: 1 } as const;
 
 /** Decodes the first line of a saved view. Errors: a plain Error that says what is wrong with the file. */
 function decodeHeader(json: string): ViewHeader {
-  const value: unknown = JSON.parse(json);
-  if (typeof value !== "object" || value === null) throw new Error("the first line is not an object");
-  const fields = new Map<string, unknown>(Object.entries(value));
-  if (fields.get("format") !== viewFormat.format) throw new Error("the file does not contain a view");
-  if (fields.get("version") !== viewFormat.version)
-    throw new Error(`the file has version ${fields.get("version")}, expected ${viewFormat.version}`);
-  const text = (name: string): string => {
-    const field = fields.get(name);
-    if (typeof field !== "string") throw new Error(`field ${name} is not a string`);
-    return field;
-  };
-  const currentAtMs = fields.get("currentAtMs");
-  if (typeof currentAtMs !== "number") throw new Error("field currentAtMs is not a number");
+  const { format, version, nodeName, savedAt, bootId, position } = JSON.parse(json) as Record<string, unknown>;
+  if (format !== viewFormat.format || version !== viewFormat.version)
+    throw new Error(`the file has format ${format}, version ${version}: expected ${Object.values(viewFormat).join()}`);
   return {
-    nodeName: text("nodeName"),
-    serviceProxyName: text("serviceProxyName"),
-    currentAtMs,
-    bootId: text("bootId"),
-    position: parsePosition(fields.get("position")),
+    nodeName: String(nodeName),
+    savedAt: String(savedAt),
+    bootId: String(bootId),
+    position: parsePosition(position),
   };
 }
 
@@ -199,76 +178,42 @@ function parsePosition(field: unknown): Position | undefined {
   return { source, services, slices, nodes, current: { services, slices, nodes } };
 }
 
-/** Properties that a saved view must have to be used. */
-interface ExpectedHeader {
+/** Options of {@link loadView}. */
+interface LoadOptions {
+  readonly folder: string;
   readonly nodeName: string;
   readonly serviceProxyName: string;
-  readonly nowMs: number;
-}
-
-/** Maximum age of a saved view that is used, in milliseconds. */
-const maxAgeMs = 24 * 3_600_000;
-
-/** Returns why a saved view must not be used; undefined if it may be. Pure. */
-function refuseHeader(header: ViewHeader, expected: ExpectedHeader): string | undefined {
-  if (header.nodeName !== expected.nodeName) return `it is for node ${header.nodeName}, not ${expected.nodeName}`;
-  if (header.serviceProxyName !== expected.serviceProxyName) {
-    return `it is for service-proxy-name "${header.serviceProxyName}", not "${expected.serviceProxyName}"`;
-  }
-  const ageMs = expected.nowMs - header.currentAtMs;
-  // After the clock was set back the age is unknown; the view is used, because there is no other.
-  if (ageMs <= maxAgeMs) return undefined;
-  return `it is ${Math.round(ageMs / 60_000)} minutes old, and the limit is ${Math.round(maxAgeMs / 60_000)}`;
-}
-
-/** Options of {@link loadView}. */
-interface LoadOptions extends ExpectedHeader {
-  readonly folder: string;
   /** Default {@link readBootId}. */
   readonly bootId?: string | undefined;
 }
 
-/** Result of {@link loadView}. */
-export type LoadedView =
-  /** There is no file. */
-  | { readonly kind: "none" }
-  /** The file is invalid, too old, or for another node. */
-  | { readonly kind: "refused"; readonly reason: string }
-  | {
-      readonly kind: "view";
-      readonly update: ViewUpdate;
-      /** When the view was last known to be current, in milliseconds since 1970. */
-      readonly currentAtMs: number;
-      /** True if the endpoints of this node were removed: after a reboot their pods are gone or have new addresses. */
-      readonly isAfterReboot: boolean;
-    };
+/** A view that was loaded from disk. */
+interface LoadedView {
+  readonly update: ViewUpdate;
+  readonly savedAt: string;
+}
 
 /**
- * Reads the view that `ViewKeeper` saved for this node.
+ * Reads the view that `ViewKeeper` saved for this node; undefined if there is none. After a reboot it lacks the
+ * endpoints of this node, whose pods are gone or have new addresses.
  *
- * Never rejects. A file that must not be used stays where it is.
+ * Errors: STATE_FILE if the file is invalid or of another node. It stays where it is.
  */
-export async function loadView(options: LoadOptions): Promise<LoadedView> {
+export async function loadView(options: LoadOptions): Promise<LoadedView | undefined> {
   const { folder, nodeName, serviceProxyName, bootId = readBootId() } = options;
-  try {
-    const saved = await readViewFile(viewPath(folder, serviceProxyName));
-    if (saved === undefined) return { kind: "none" };
-    const reason = refuseHeader(saved.header, options);
-    if (reason !== undefined) return { kind: "refused", reason };
-    const isAfterReboot = saved.header.bootId !== bootId;
-    const changes = saved.changes.filter(
-      (change) => !isAfterReboot || change.kind !== "put-endpoint" || !change.endpoint.isOnNode,
-    );
-    const update = new ViewState(nodeName).apply({ isReset: true, changes, revision: 0n, instance: "" });
-    return {
-      kind: "view",
-      update: { ...update, isFromDisk: true, isAfterReboot },
-      currentAtMs: saved.header.currentAtMs,
-      isAfterReboot,
-    };
-  } catch (error) {
-    return { kind: "refused", reason: reasonOf(error) };
+  const path = viewPath(folder, serviceProxyName);
+  const saved = await readViewFile(path);
+  if (saved === undefined) return undefined;
+  const { header } = saved;
+  if (header.nodeName !== nodeName) {
+    throw new BackendError("STATE_FILE", `${path} is of node ${header.nodeName}, not ${nodeName}`);
   }
+  const isAfterReboot = header.bootId !== bootId;
+  const changes = saved.changes.filter(
+    (change) => !isAfterReboot || change.kind !== "put-endpoint" || !change.endpoint.isOnNode,
+  );
+  const update = new ViewState(nodeName).apply({ isReset: true, changes, revision: 0n, instance: "" });
+  return { update: { ...update, isFromDisk: true, isAfterReboot }, savedAt: header.savedAt };
 }
 
 /** Longest header of a saved view, in bytes. */
@@ -285,15 +230,11 @@ export async function readSavedPosition(
 ): Promise<Position | undefined> {
   if (folder === undefined) return undefined;
   try {
-    const file = await openOwnFile(viewPath(folder, serviceProxyName), Number.POSITIVE_INFINITY);
-    try {
-      const { bytesRead, buffer } = await file.read(Buffer.alloc(maxHeaderBytes), 0, maxHeaderBytes, 0);
-      const text = buffer.toString("utf8", 0, bytesRead);
-      const header = decodeHeader(text.slice(0, text.indexOf("\n")));
-      return header.nodeName === nodeName ? header.position : undefined;
-    } finally {
-      await file.close();
-    }
+    await using file = await open(viewPath(folder, serviceProxyName));
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(maxHeaderBytes), 0, maxHeaderBytes, 0);
+    const text = buffer.toString("utf8", 0, bytesRead);
+    const header = decodeHeader(text.slice(0, text.indexOf("\n")));
+    return header.nodeName === nodeName ? header.position : undefined;
   } catch {
     // It only protects against older states; `loadView` reports what is wrong with the file.
     return undefined;

@@ -18,8 +18,6 @@ interface ViewKeeperOptions {
   readonly serviceProxyName: string;
   readonly log: Log;
   readonly metrics: Registry;
-  /** Returns true while the stream from the watcher is open and synced, so that the view is known to be current. */
-  readonly isConnected: () => boolean;
   /** Returns the position of the newest received view, which may be later than the written one. Default none. */
   readonly position?: (() => Position | undefined) | undefined;
   /**
@@ -31,9 +29,6 @@ interface ViewKeeperOptions {
   /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
 }
-
-/** Time after which an unchanged view is written again, in milliseconds, so that its age stays below the limit. */
-const refreshMs = 3_600_000;
 
 /** Length of a pause in durations of the write before it: writing takes at most a fiftieth of the time. */
 const pausePerWrite = 50;
@@ -51,7 +46,6 @@ export class ViewKeeper implements SyncObserver {
   readonly #changed = new Wakeup();
   readonly #bootId = readBootId();
   #view: NodeView | undefined;
-  #currentAtMs = 0;
   #isDirty = false;
   #failure = "";
 
@@ -61,9 +55,7 @@ export class ViewKeeper implements SyncObserver {
   }
 
   succeeded(update: SyncUpdate): void {
-    if (update.isFromDisk === true) return;
-    this.#currentAtMs = this.#now();
-    if (this.#view === update.view) return;
+    if (update.isFromDisk === true || this.#view === update.view) return;
     this.#view = update.view;
     this.#isDirty = true;
     this.#changed.wake();
@@ -73,33 +65,22 @@ export class ViewKeeper implements SyncObserver {
   async run(signal: AbortSignal): Promise<void> {
     const { intervalMs = 5_000, wait = waitMs } = this.#options;
     while (!signal.aborted) {
-      if (!this.#isDirty) await this.#waitForChange(wait, signal);
+      if (!this.#isDirty) await this.#changed.wait(signal);
       const startMs = this.#now();
       if (!signal.aborted) await this.#write();
       // Each write contains the whole view, so with very many Services writes must stay rare.
-      const pauseMs = Math.min(refreshMs, pausePerWrite * (this.#now() - startMs));
-      await wait(Math.max(intervalMs, pauseMs), signal);
+      await wait(Math.max(intervalMs, pausePerWrite * (this.#now() - startMs)), signal);
     }
     await this.#write();
   }
 
-  async #waitForChange(wait: typeof waitMs, signal: AbortSignal): Promise<void> {
-    const over = new AbortController();
-    const either = AbortSignal.any([signal, over.signal]);
-    await Promise.race([this.#changed.wait(either), wait(refreshMs, either)]);
-    over.abort();
-  }
-
-  /** Writes the newest view. An unchanged view is written again if it is still current, to renew its age. */
   async #write(): Promise<void> {
     const view = this.#view;
-    const { folder, nodeName, serviceProxyName, log, isConnected } = this.#options;
-    const isCurrent = isConnected();
-    if (view === undefined || !(this.#isDirty || isCurrent)) return;
-    if (isCurrent) this.#currentAtMs = this.#now();
+    const { folder, nodeName, serviceProxyName, log } = this.#options;
+    if (view === undefined || !this.#isDirty) return;
     const path = viewPath(folder, serviceProxyName);
     const position = this.#options.position?.();
-    const header = { nodeName, serviceProxyName, currentAtMs: this.#currentAtMs, bootId: this.#bootId, position };
+    const header = { nodeName, savedAt: new Date(this.#now()).toISOString(), bootId: this.#bootId, position };
     try {
       await mkdir(dirname(path), { recursive: true, mode: 0o700 });
       await writeViewFile(path, header, view);
@@ -161,14 +142,16 @@ export async function startFromDisk(
   if (folder === undefined) return undefined;
   await wait(watcherWaitMs, answered);
   if (answered.aborted) return undefined;
-  const loaded = await loadView({ folder, nodeName, serviceProxyName, nowMs: Date.now() });
-  if (loaded.kind === "refused") log.error("ignoring the saved view", { folder, reason: loaded.reason });
-  if (loaded.kind !== "view" || answered.aborted) return undefined;
-  const { update, currentAtMs, isAfterReboot } = loaded;
+  const loaded = await loadView({ folder, nodeName, serviceProxyName }).catch((error: unknown) => {
+    log.error("ignoring the saved view", { reason: reasonOf(error) });
+    return undefined;
+  });
+  if (loaded === undefined || answered.aborted) return undefined;
+  const { update, savedAt } = loaded;
   log.info("no watcher answers: starting with the saved view", {
     folder,
-    currentAt: new Date(currentAtMs).toISOString(),
-    isAfterReboot,
+    savedAt,
+    isAfterReboot: update.isAfterReboot,
     services: update.view.services.size,
   });
   return update;

@@ -1,11 +1,9 @@
 // The library needs this module, and does not import it.
 import "reflect-metadata";
 import { createPrivateKey, KeyObject, X509Certificate as NodeCertificate, webcrypto } from "node:crypto";
-import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { reasonOf } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { readRegularFile } from "@kpng/process/regular-file.ts";
 import {
   AuthorityKeyIdentifierExtension,
   BasicConstraintsExtension,
@@ -110,26 +108,16 @@ function pairOf(key: webcrypto.CryptoKey, certificate: X509Certificate): PemPair
   };
 }
 
-/** Maximum size of a PEM file, in bytes. Ours have less than 1 KB. */
-const maxFileBytes = 64 * 1024;
-
 /**
  * Reads the CA in a folder (`ca.key`, `ca.crt`), or makes one there if there is none.
  *
- * Errors: TLS_FILES if the CA is incomplete, has expired, or is not one that kpng made; OUTPUT_FAILED if it cannot be
+ * Errors: TLS_FILES if the CA is incomplete or has expired; OUTPUT_FAILED if it cannot be
  * written. An existing file is never replaced.
  */
 export async function openAuthority(folder: string, now: Date): Promise<PemPair & { readonly isNew: boolean }> {
   const [keyPath, certificatePath] = [join(folder, "ca.key"), join(folder, "ca.crt")];
-  const [hasKey, hasCertificate] = [existsSync(keyPath), existsSync(certificatePath)];
-  if (hasKey && hasCertificate) {
-    const authority = { key: read(keyPath), certificate: read(certificatePath) };
-    checkAuthority(authority, keyPath, certificatePath, now);
-    return { ...authority, isNew: false };
-  }
-  if (hasKey || hasCertificate) {
-    const [there, missing] = hasKey ? [keyPath, certificatePath] : [certificatePath, keyPath];
-    throw new ProcessError("TLS_FILES", `${missing} is missing beside ${there}: restore it, or use another --folder`);
+  if (existsSync(keyPath) || existsSync(certificatePath)) {
+    return { ...readAuthority(keyPath, certificatePath, now), isNew: false };
   }
   const authority = await createAuthority(now);
   write(folder, () => {
@@ -153,30 +141,16 @@ export function writePair(folder: string, name: string, { key, certificate }: Pe
   return paths;
 }
 
-function checkAuthority({ key, certificate }: PemPair, keyPath: string, certificatePath: string, now: Date): void {
-  const problem = problemOf(key, certificate, now);
-  if (problem !== undefined) throw new ProcessError("TLS_FILES", `${certificatePath} with ${keyPath}: ${problem}`);
-}
-
-function problemOf(key: string, certificate: string, now: Date): string | undefined {
+function readAuthority(keyPath: string, certificatePath: string, now: Date): PemPair {
   try {
-    const [parsed, privateKey] = [new NodeCertificate(certificate), createPrivateKey(key)];
-    if (!parsed.checkPrivateKey(privateKey)) return "the key does not belong to the certificate";
-    if (!parsed.ca) return "the certificate is not one of a CA";
-    if (privateKey.asymmetricKeyDetails?.namedCurve !== "prime256v1")
-      return "the key is not one that kpng made (P-256)";
-    if (parsed.validToDate <= now) return `the CA expired at ${parsed.validToDate.toISOString()}`;
-    return undefined;
-  } catch (error) {
-    return reasonOf(error);
-  }
-}
-
-function read(path: string): string {
-  try {
-    return readRegularFile(path, maxFileBytes).toString("utf8");
+    const authority = { key: readFileSync(keyPath, "utf8"), certificate: readFileSync(certificatePath, "utf8") };
+    const parsed = new NodeCertificate(authority.certificate);
+    if (!parsed.ca || !parsed.checkPrivateKey(createPrivateKey(authority.key)))
+      throw new Error("they are not the key and the certificate of a CA");
+    if (parsed.validToDate <= now) throw new Error(`the CA expired at ${parsed.validToDate.toISOString()}`);
+    return authority;
   } catch (cause) {
-    throw new ProcessError("TLS_FILES", `${path} cannot be read`, { cause });
+    throw new ProcessError("TLS_FILES", `${certificatePath} with ${keyPath} cannot be used`, { cause });
   }
 }
 
