@@ -158,3 +158,24 @@ test("if a watcher accepts the request and sends nothing, the next one is tried"
   await expect(firstInstance(transport)).rejects.toThrow(`watcher ${hung.address}: no answer within 300 ms`);
   expect(await firstInstance(transport)).toBe("alive");
 });
+
+test("each address of a name is tried once, and a name that cannot be resolved is named", async () => {
+  const { log } = createReadableLog();
+  const resolve = async (host: string) => {
+    if (host === "watcher") return ["127.0.0.1", "::1"];
+    throw new Error(`no ${host}`);
+  };
+  const transport = dialWatchers({ api: "127.0.0.1:9,watcher:9,unix:///none.sock,never:9", log, resolve });
+  const error = String(await firstInstance(transport).catch(({ message }) => message));
+  const tried = ["127.0.0.1:9", "[::1]:9", "unix:/none.sock"];
+  expect(error).toContain("no never");
+  for (const key of tried) expect(error.split(`watcher ${key}: `)).toHaveLength(2);
+});
+
+test("an invalid address is refused", () => {
+  const { log } = createReadableLog();
+  const dial = (api: string) => () => dialWatchers({ api, log });
+  expect(dial("10.0.0.1:1,a b")).toThrow("[BAD_OPTION]");
+  for (const nothing of ["", ","]) expect(dial(nothing)).toThrow(`--api "${nothing}" is not an address`);
+  expect(dial("http://user:sec,ret@host")).toThrow('--api "http://***@host" is not an address');
+});

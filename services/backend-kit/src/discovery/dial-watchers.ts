@@ -1,22 +1,20 @@
+import { lookup } from "node:dns/promises";
 import { once } from "node:events";
-import { connect } from "node:net";
-import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
+import { connect, isIP } from "node:net";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { getOrMake } from "@kpng/model/collections.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
-import { type ApiAddress, checkSecrecy, type DialOptions, dial } from "@kpng/process/connection/dial.ts";
+import {
+  type ApiAddress,
+  checkSecrecy,
+  type DialOptions,
+  dial,
+  parseApiAddress,
+} from "@kpng/process/connection/dial.ts";
 import { pushbackOf, retryLaterError, staleHeader } from "@kpng/process/connection/reconnect.ts";
 import type { ReadTls, ReadToken, TlsFiles } from "@kpng/process/credential-files.ts";
-import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { type Log, reasonOf, withoutCredentials } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
-import {
-  parseApis,
-  type Resolve,
-  resolveApis,
-  resolveHost,
-  type WatcherAddress,
-  WatcherRotation,
-} from "./watcher-addresses.ts";
 
 /** Options of {@link dialWatchers}. */
 export interface DialWatchersOptions {
@@ -43,7 +41,7 @@ export interface DialWatchersOptions {
 const connectLimitMs = 5_000;
 
 /** Time that one of several watchers has to send its first message, in milliseconds. */
-const answerLimitMs = 30_000;
+const standardAnswerLimitMs = 30_000;
 
 /**
  * Returns a transport to one of several watchers, chosen for each stream: a different one than for the previous stream,
@@ -56,121 +54,100 @@ const answerLimitMs = 30_000;
  * no name can be resolved.
  */
 export function dialWatchers(options: DialWatchersOptions): Transport {
-  const { log } = options;
-  const finder = new WatcherFinder(options, parseOptions(options));
-  const transports = new Map<string, Transport>();
-  const transportOf = (address: WatcherAddress): Transport =>
-    getOrMake(transports, address.key, () => dialAddress(address, options));
-  const find = async (signal: AbortSignal | undefined) => {
-    const { address, keys } = await finder.next(signal ?? new AbortController().signal);
-    for (const key of transports.keys()) if (!keys.has(key)) transports.delete(key);
-    return { address, transport: transportOf(address), isOnlyOne: keys.size === 1 };
-  };
-  const leaveIfStale = async (current: Transport, end: AnswerLimit["end"], signal: AbortSignal): Promise<void> => {
-    const { searchMs: intervalMs, random } = options;
-    const others = (): Iterable<readonly [string, Transport]> =>
-      finder.addresses
-        .map((one) => [one.key, transportOf(one)] as const)
-        .filter(([, transport]) => transport !== current);
-    const key = await findFreshWatcher({ current, others, intervalMs, random }, signal);
-    if (key === undefined || signal.aborted) return;
-    log.info("leaving a stale watcher for one that is current", { address: key });
-    finder.prefer(key);
-    end(retryLaterError("the watcher is stale, and another one is not", 0));
-  };
+  const { log, searchMs: intervalMs, random, answerLimitMs = standardAnswerLimitMs } = options;
+  const finder = new WatcherFinder(options);
   let current: Transport | undefined;
   return {
     async unary(method, signal, ...rest) {
-      return (current ?? (await find(signal)).transport).unary(method, signal, ...rest);
+      const transport = current ?? finder.transportOf(await finder.next(signal));
+      return transport.unary(method, signal, ...rest);
     },
     async stream(method, signal, ...rest) {
-      const { address, transport, isOnlyOne } = await find(signal);
+      const address = await finder.next(signal);
+      const transport = finder.transportOf(address);
       current = transport;
       log.debug("opening stream to watcher", { address: address.key });
-      const limit = new AnswerLimit(isOnlyOne ? undefined : (options.answerLimitMs ?? answerLimitMs), address.key);
-      try {
-        const response = await transport.stream(method, limit.with(signal), ...rest);
-        if (!isOnlyOne && response.header.has(staleHeader)) {
-          // A caller that refuses a message ends its call and reads no further, so the messages do not end.
-          void leaveIfStale(transport, limit.end, AbortSignal.any([limit.signal, ...(signal ? [signal] : [])]));
+      // Its reason is the error of the stream, which otherwise would be "canceled".
+      const end = new AbortController();
+      const ended = new AbortController();
+      const silent = unavailable(`watcher ${address.key}: no answer within ${answerLimitMs} ms`);
+      const timer = finder.hasOthers ? setTimeout(() => end.abort(silent), answerLimitMs).unref() : undefined;
+      const explain = (error: unknown): unknown => (end.signal.aborted ? end.signal.reason : error);
+      const moveWhenOtherIsFresh = async (stop: AbortSignal): Promise<void> => {
+        const others = () => finder.othersThan(transport);
+        const key = await findFreshWatcher({ current: transport, others, intervalMs, random }, stop);
+        if (key === undefined || stop.aborted) return;
+        log.info("leaving a stale watcher for one that is current", { address: key });
+        finder.prefer(key);
+        end.abort(retryLaterError("the watcher is stale, and another one is not", 0));
+      };
+      const observe = async function* <Message>(messages: AsyncIterable<Message>): AsyncGenerator<Message> {
+        let isFirst = true;
+        try {
+          for await (const message of messages) {
+            clearTimeout(timer);
+            if (isFirst) finder.worked(address);
+            isFirst = false;
+            yield message;
+          }
+        } catch (error) {
+          if (!isFirst && pushbackOf(error) !== undefined) finder.askedToMove();
+          throw explain(error);
+        } finally {
+          clearTimeout(timer);
+          ended.abort();
         }
-        return { ...response, message: observe(response.message, limit, finder, address) };
+      };
+      const given = signal === undefined ? [] : [signal];
+      try {
+        const response = await transport.stream(method, AbortSignal.any([end.signal, ...given]), ...rest);
+        if (finder.hasOthers && response.header.has(staleHeader)) {
+          // A caller that refuses a message ends its call and reads no further, so the messages do not end.
+          void moveWhenOtherIsFresh(AbortSignal.any([ended.signal, ...given]));
+        }
+        return { ...response, message: observe(response.message) };
       } catch (error) {
-        throw limit.explain(error);
+        clearTimeout(timer);
+        throw explain(error);
       }
     },
   };
 }
 
-/** Checks the addresses and their TLS files and token. Errors: BAD_OPTION. */
-function parseOptions({ api, tls, token }: DialWatchersOptions): readonly ApiAddress[] {
-  const apis = parseApis(api, tls !== undefined);
-  if (token !== undefined) for (const address of apis) checkSecrecy(address, api);
-  return apis;
-}
-
 /**
- * Yields the messages of a stream; the first one lifts the time limit, and makes the address the one that worked last.
+ * Resolves the names of watchers and chooses the next address: a random one, so that the nodes that lost one watcher
+ * spread over the others, and the last one only after all others.
  */
-async function* observe<O extends DescMessage>(
-  messages: AsyncIterable<MessageShape<O>>,
-  limit: AnswerLimit,
-  finder: WatcherFinder,
-  address: WatcherAddress,
-): AsyncGenerator<MessageShape<O>, void, void> {
-  let isFirst = true;
-  try {
-    for await (const message of messages) {
-      limit.lift();
-      if (isFirst) finder.worked(address);
-      isFirst = false;
-      yield message;
-    }
-  } catch (error) {
-    if (!isFirst && pushbackOf(error) !== undefined) finder.askedToMove();
-    throw limit.explain(error);
-  } finally {
-    limit.ended();
-  }
-}
-
-/** Resolves the names of watchers and chooses the next address. */
 class WatcherFinder {
   readonly #options: DialWatchersOptions;
   readonly #apis: readonly ApiAddress[];
-  readonly #rotation: WatcherRotation;
-  #addressesByHost: ReadonlyMap<string, readonly string[]> = new Map();
+  readonly #transports = new Map<string, Transport>();
+  readonly #addressesByHost = new Map<string, readonly string[]>();
   #addresses: readonly WatcherAddress[] = [];
+  #last = "";
+  #preferred = "";
   #working = "";
 
-  constructor(options: DialWatchersOptions, apis: readonly ApiAddress[]) {
+  /** Errors: BAD_OPTION. */
+  constructor(options: DialWatchersOptions) {
+    const { api, tls, token } = options;
     this.#options = options;
-    this.#apis = apis;
-    this.#rotation = new WatcherRotation(options.random);
+    this.#apis = parseApis(api, tls !== undefined);
+    if (token !== undefined) for (const address of this.#apis) checkSecrecy(address, api);
   }
 
-  /** Returns the address for the next stream, and the keys of all addresses. */
-  async next(signal: AbortSignal): Promise<{ readonly address: WatcherAddress; readonly keys: ReadonlySet<string> }> {
-    const { resolve = resolveHost, log } = this.#options;
-    const { addresses, addressesByHost, failures } = await resolveApis(this.#apis, this.#addressesByHost, resolve);
-    this.#addresses = addresses;
-    this.#addressesByHost = new Map([...this.#addressesByHost, ...addressesByHost]);
-    if (failures.length > 0 && addresses.length > 0)
-      log.debug("name not resolved: using its last addresses", { failures });
-    return {
-      address: await this.#reachable(addresses, failures, signal),
-      keys: new Set(addresses.map(({ key }) => key)),
-    };
-  }
-
-  /** Returns the next address that accepts connections; each is tried once. */
-  async #reachable(addresses: readonly WatcherAddress[], failures: readonly string[], signal: AbortSignal) {
+  /** Returns the address for the next stream: the first that accepts connections. Each is tried once. */
+  async next(signal: AbortSignal = new AbortController().signal): Promise<WatcherAddress> {
+    const failures = await this.#resolve();
+    const addresses = this.#addresses;
+    const keys = new Set(addresses.map(({ key }) => key));
+    for (const key of this.#transports.keys()) if (!keys.has(key)) this.#transports.delete(key);
+    if (addresses.length === 0) throw unavailable(`no watcher address: ${failures.join("; ")}`);
+    if (failures.length > 0) this.#options.log.debug("name not resolved: using its last addresses", { failures });
     const reasons: string[] = [...failures];
-    for (let tries = 0; tries < Math.max(1, addresses.length); tries++) {
-      const address = this.#rotation.next(addresses);
-      if (address === undefined) {
-        throw asConnectError(new Error(`no watcher address: ${reasons.join("; ")}`));
-      }
+    for (const address of this.#inOrder(addresses)) {
+      this.#last = address.key;
+      this.#preferred = "";
       if (addresses.length === 1) return address;
       try {
         await checkReachable(address, connectLimitMs, signal);
@@ -180,22 +157,69 @@ class WatcherFinder {
         if (signal.aborted) break;
       }
     }
-    throw asConnectError(new Error(reasons.join("; ")));
+    throw unavailable(reasons.join("; "));
   }
 
-  /** Addresses of all watchers, as resolved for the last stream. */
-  get addresses(): readonly WatcherAddress[] {
-    return this.#addresses;
+  /**
+   * Finds the addresses of all watchers, each once, in the order of `--api`; returns why names could not be resolved. Such
+   * a name keeps its addresses: the name server may itself be a Service that does not work without this node's rules.
+   */
+  async #resolve(): Promise<readonly string[]> {
+    const { resolve = resolveHost } = this.#options;
+    const failures: string[] = [];
+    const hosts = this.#apis.flatMap((api) => (api.kind === "tcp" && isIP(api.host) === 0 ? [api.host] : []));
+    await Promise.all(
+      [...new Set(hosts)].map(async (host) => {
+        try {
+          this.#addressesByHost.set(host, await resolve(host));
+        } catch (error) {
+          failures.push(reasonOf(error));
+        }
+      }),
+    );
+    const all = this.#apis.flatMap((api) => addressesFor(api, (host) => this.#addressesByHost.get(host) ?? []));
+    this.#addresses = all.filter(({ key }, index) => all.findIndex((one) => one.key === key) === index);
+    return failures;
+  }
+
+  #inOrder(addresses: readonly WatcherAddress[]): readonly WatcherAddress[] {
+    const { random = Math.random } = this.#options;
+    const mixed = [...addresses];
+    for (let index = mixed.length - 1; index > 0; index--) {
+      const [one] = mixed.splice(Math.floor(random() * (index + 1)), 1);
+      if (one !== undefined) mixed.splice(index, 0, one);
+    }
+    const rank = ({ key }: WatcherAddress): number => (key === this.#preferred ? 0 : key === this.#last ? 2 : 1);
+    return mixed.toSorted((a, b) => rank(a) - rank(b));
+  }
+
+  /** True if there was more than one address for the last stream. */
+  get hasOthers(): boolean {
+    return this.#addresses.length > 1;
+  }
+
+  transportOf(address: WatcherAddress): Transport {
+    return getOrMake(this.#transports, address.key, () => dialAddress(address, this.#options));
+  }
+
+  /** Returns the other watchers than that of the last stream, by key. */
+  othersThan(current: Transport): readonly (readonly [string, Transport])[] {
+    return this.#addresses
+      .map((one) => [one.key, this.transportOf(one)] as const)
+      .filter(([, transport]) => transport !== current);
   }
 
   /** Makes the next stream go to this address. */
   prefer(key: string): void {
-    this.#rotation.prefer(key);
+    this.#preferred = key;
   }
 
-  /** Must be called if a watcher asks the node to move. */
+  /**
+   * Must be called if a watcher asks the node to move. The next stream may go to it again: if all of its nodes avoided
+   * it, too many would go to the others.
+   */
   askedToMove(): void {
-    this.#rotation.startOver();
+    this.#last = "";
   }
 
   /** Must be called at the first message of a stream. */
@@ -204,6 +228,44 @@ class WatcherFinder {
     this.#working = key;
     this.#options.log.info("connected to watcher", { address: key });
   }
+}
+
+/** One address of a watcher, after names were resolved. */
+interface WatcherAddress {
+  /** Identifier, also in the log: `10.0.0.1:12090`, `[fd00::1]:12090`, `unix:/run/kpng.sock`. */
+  readonly key: string;
+  readonly address: ApiAddress;
+  /** Name that its certificate must have; undefined if `--api` has the address itself. */
+  readonly serverName?: string | undefined;
+}
+
+/** Function that returns the addresses of a name. Rejects if there are none. */
+type Resolve = (host: string) => Promise<readonly string[]>;
+
+/** Resolves a name as this machine does: hosts file, search domains, DNS. */
+const resolveHost: Resolve = async (host) => (await lookup(host, { all: true })).map(({ address }) => address);
+
+/** Splits the value of `--api` and checks each part. Errors: BAD_OPTION. */
+function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddress[] {
+  // A comma may be part of a password, so messages must show the whole text without credentials.
+  const shown = text.includes("@") ? withoutCredentials(text) : undefined;
+  const parts = text.split(",").filter((part) => part !== "");
+  // An empty text, e.g. of a variable that is not set, gets the error for an invalid address.
+  return (parts.length === 0 ? [text] : parts).map((part) => parseApiAddress(part, hasTlsFiles, shown ?? part));
+}
+
+function addressesFor(api: ApiAddress, addressesOf: (host: string) => readonly string[]): readonly WatcherAddress[] {
+  if (api.kind === "unix") return [{ key: `unix:${api.path}`, address: api }];
+  const { host: name, port } = api;
+  if (isIP(name) !== 0) return [{ key: formatAddress(name, port), address: api }];
+  return addressesOf(name).map((host) => ({
+    ...{ key: formatAddress(host, port), address: { ...api, host } },
+    serverName: name,
+  }));
+}
+
+function formatAddress(host: string, port: number): string {
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
 /**
@@ -238,59 +300,8 @@ async function checkReachable({ address }: WatcherAddress, limitMs: number, sign
   }
 }
 
-/**
- * Ends a stream whose first message does not arrive in time: its watcher hangs or has no view yet, and another watcher
- * may have one. Also ends a stream when the node leaves its watcher.
- */
-class AnswerLimit {
-  readonly #over = new AbortController();
-  readonly #ended = new AbortController();
-  readonly #timer: NodeJS.Timeout | undefined;
-  #error: ConnectError;
-
-  /** `key`: address of the watcher, for the error. */
-  constructor(limitMs: number | undefined, key: string) {
-    this.#error = asConnectError(new Error(`watcher ${key}: no answer within ${limitMs} ms`));
-    if (limitMs !== undefined) this.#timer = setTimeout(() => this.#over.abort(), limitMs).unref();
-  }
-
-  /** Returns a signal that aborts when `signal` does, or when the limit ends the stream. */
-  with(signal: AbortSignal | undefined): AbortSignal {
-    return signal === undefined ? this.#over.signal : AbortSignal.any([signal, this.#over.signal]);
-  }
-
-  /** Aborts when the stream has ended. */
-  get signal(): AbortSignal {
-    return this.#ended.signal;
-  }
-
-  /** Ends the stream with an error. */
-  readonly end = (error: ConnectError): void => {
-    this.#error = error;
-    this.#over.abort();
-  };
-
-  /** Must be called when the stream has ended. */
-  ended(): void {
-    this.lift();
-    this.#ended.abort();
-  }
-
-  /** Lifts the limit, because the stream has begun or ended. */
-  lift(): void {
-    clearTimeout(this.#timer);
-  }
-
-  /** Returns the error that names the limit instead of "canceled", if the limit ended the stream. */
-  explain(error: unknown): unknown {
-    this.lift();
-    return this.#over.signal.aborted ? this.#error : error;
-  }
-}
-
-/** Returns an error UNAVAILABLE with this cause. */
-function asConnectError(cause: Error): ConnectError {
-  return new ConnectError(cause.message, Code.Unavailable, undefined, undefined, cause);
+function unavailable(message: string): ConnectError {
+  return new ConnectError(message, Code.Unavailable);
 }
 
 /**
