@@ -1,6 +1,5 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { networkInterfaces } from "node:os";
 import { type AddressSet, type Family, families, parseCidr, toAddressSet } from "@kpng/model/address.ts";
 import { realClock } from "@kpng/process/clock.ts";
 import { type OptionSpec, repeatable } from "@kpng/process/options.ts";
@@ -19,8 +18,8 @@ const serviceInterfaces = /^(?:kube-ipvs0|kpngv-[0-9a-f]{8})$/;
  * They decide where node ports answer: service proxies read them through `RecentAddresses` for service plans and health
  * checks.
  *
- * Node.js omits links without carrier, although the kernel accepts packets for their addresses from every other link.
- * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.
+ * The addresses come from the kernel's own tables: Node.js omits links without carrier, although the kernel accepts
+ * packets for their addresses from every other link.
  *
  * Addresses of {@link serviceInterfaces} are left out unless another interface has them too: they belong to Services,
  * so node ports do not answer there. `onFailure` is called if some of them may be in the result, because the program
@@ -47,20 +46,18 @@ export function readLocalAddresses(onFailure: () => void = () => undefined): Add
 }
 
 function readV4(onFailure: () => void): readonly string[] {
-  const addresses = parseFibTrie(readTable("fib_trie") ?? "");
-  if (addresses === undefined) return ofOtherLinks("v4", nodeLinkAddresses("v4"));
-  const links = [...(readTable("dev") ?? "").matchAll(/^ *([^\s:]+):/gm)].map(([, name = ""]) => name);
-  const ofServices = links.filter(isOfServices);
-  if (ofServices.length === 0) return addresses;
-  const known = ipv4OfLinks(ofServices, onFailure);
-  const taken = new Set(ofOtherLinks("v4", known));
-  const excluded = new Set(known.filter(([link]) => isOfServices(link)).map(([, address]) => address));
-  return addresses.filter((address) => !excluded.has(address) || taken.has(address));
+  const addresses = parseFibTrie(readTable("fib_trie"));
+  const links = [...readTable("dev").matchAll(/^ *([^\s:]+):/gm)].map(([, name = ""]) => name);
+  if (!links.some(isOfServices)) return addresses;
+  const known = ipv4OfLinks(onFailure);
+  const ofOthers = new Set(known.filter(([link]) => !isOfServices(link)).map(([, address]) => address));
+  const ofServices = new Set(known.filter(([link]) => isOfServices(link)).map(([, address]) => address));
+  return addresses.filter((address) => !ofServices.has(address) || ofOthers.has(address));
 }
 
 /** The kernel lists IPv6 addresses with their interfaces, so those of Services are not even parsed. */
 function readV6(): readonly string[] {
-  return ofOtherLinks("v6", parseIfInet6(readTable("if_inet6") ?? "") ?? nodeLinkAddresses("v6"));
+  return toAddressSet(parseIfInet6(readTable("if_inet6"))).set.v6;
 }
 
 function isOfServices(link: string): boolean {
@@ -70,19 +67,8 @@ function isOfServices(link: string): boolean {
 /** An address, and the name of the interface that has it. */
 type LinkAddress = readonly [link: string, address: string];
 
-/** Returns the addresses of one family that interfaces have besides those of Services. */
-function ofOtherLinks(family: Family, addresses: readonly LinkAddress[]): readonly string[] {
-  return toAddressSet(addresses.filter(([link]) => !isOfServices(link)).map(([, address]) => address)).set[family];
-}
-
-/**
- * Returns the IPv4 addresses of all links. Node.js omits links that are down, as that of kube-proxy always is, but the
- * kernel keeps the local routes of their addresses. So the program `ip` is asked if the list of Node.js lacks one
- * of `names`, and `onFailure` is called if it fails: the result then lacks addresses.
- */
-export function ipv4OfLinks(names: readonly string[], onFailure: () => void): readonly LinkAddress[] {
-  const known = networkInterfaces();
-  if (names.every((name) => known[name] !== undefined)) return nodeLinkAddresses("v4", known);
+/** Returns the IPv4 addresses of all links; calls `onFailure` if the program `ip` fails, so that some may be missing. */
+export function ipv4OfLinks(onFailure: () => void): readonly LinkAddress[] {
   const { status, stdout } = spawnSync("ip", ["-o", "-4", "address", "show"], {
     encoding: "utf8",
     env: toolEnvironment(),
@@ -94,13 +80,6 @@ export function ipv4OfLinks(names: readonly string[], onFailure: () => void): re
   return parseLinkAddresses(stdout ?? "");
 }
 
-function nodeLinkAddresses(family: Family, known = networkInterfaces()): readonly LinkAddress[] {
-  const name = family === "v4" ? "IPv4" : "IPv6";
-  return Object.entries(known).flatMap(([link, list = []]) =>
-    list.flatMap((one) => (one.family === name ? [[link, one.address.replace(/%.*$/, "")] as const] : [])),
-  );
-}
-
 /**
  * Parses the output of `ip -o address show`, also for kpng-ipvs. *Shape of a line:* `4: kube-ipvs0    inet 10.96.0.1/32
  * scope host …`. Pure.
@@ -110,42 +89,37 @@ export function parseLinkAddresses(text: string): readonly LinkAddress[] {
   return [...lines].map(([, link = "", address = ""]) => [link, address]);
 }
 
-/** Returns the text of a table in /proc; undefined if the kernel has no such table. */
-function readTable(name: string): string | undefined {
+/** Returns the text of a table in /proc; "" if the kernel has no such table, such as that of IPv6. */
+function readTable(name: string): string {
   try {
     return readFileSync(`/proc/net/${name}`, "utf8");
   } catch {
-    return undefined;
+    return "";
   }
 }
 
 /**
- * Returns the IPv4 addresses with a local route; undefined if there is none. *Shape of `text`:* a line `|-- 10.0.0.1`
- * for an address, followed by lines for its routes, e.g. `/32 host LOCAL`. Pure.
+ * Returns the IPv4 addresses with a local route. *Shape of `text`:* a line `|-- 10.0.0.1` for an address, followed by
+ * lines for its routes, e.g. `/32 host LOCAL`. Pure.
  */
-export function parseFibTrie(text: string): readonly string[] | undefined {
-  const local = new Set(
-    [...text.matchAll(/\|-- (\S+)\n(?: +\/\d+ .*\n)*? +\/32 host LOCAL/g)].map(([, at = ""]) => at),
-  );
-  return local.size === 0 ? undefined : [...local];
+export function parseFibTrie(text: string): readonly string[] {
+  const local = text.matchAll(/\|-- (\S+)\n(?: +\/\d+ .*\n)*? +\/32 host LOCAL/g);
+  return [...new Set([...local].map(([, at = ""]) => at))];
 }
 
 /** Flags of an address that must not be used: duplicate address detection failed, or has not ended. */
 const unusableFlags = 0x48;
 
 /**
- * Returns the usable IPv6 addresses of interfaces; undefined if the text has none. Addresses of {@link
- * serviceInterfaces} are left out before their text is converted. *Shape of a line:* `fd080000000000000000000000000001
- * 03 40 00 82 eth0`, where the fifth word holds the flags. Pure.
+ * Returns the usable IPv6 addresses of interfaces, except {@link serviceInterfaces}. *Shape of a line:*
+ * `fd080000000000000000000000000001 03 40 00 82 eth0`, where the fifth word holds the flags. Pure.
  */
-export function parseIfInet6(text: string): readonly LinkAddress[] | undefined {
-  const lines = text.split("\n").filter((line) => line !== "");
-  if (lines.length === 0) return undefined;
-  return lines.flatMap((line) => {
+export function parseIfInet6(text: string): readonly string[] {
+  return text.split("\n").flatMap((line) => {
     if (isOfServices(line.slice(line.lastIndexOf(" ") + 1))) return [];
-    const [, digits = "", flags = "", link = ""] = /^([0-9a-f]{32}) \S+ \S+ \S+ ([0-9a-f]+) +(\S+)$/.exec(line) ?? [];
-    if (link === "" || (Number.parseInt(flags, 16) & unusableFlags) !== 0) return [];
-    return [[link, digits.match(/.{4}/g)?.join(":") ?? ""] as const];
+    const [, digits = "", flags = ""] = /^([0-9a-f]{32}) \S+ \S+ \S+ ([0-9a-f]+) +\S+$/.exec(line) ?? [];
+    if (digits === "" || (Number.parseInt(flags, 16) & unusableFlags) !== 0) return [];
+    return digits.match(/.{4}/g)?.join(":") ?? [];
   });
 }
 
