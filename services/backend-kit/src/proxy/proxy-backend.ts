@@ -44,9 +44,9 @@ const diffOption: OptionSpec = {
 
 const outputOption: OptionSpec = {
   flags: "-o, --output <format>",
-  description: "with --diff: table, json or yaml",
+  description: "with --diff: table or json",
   default: "table",
-  parse: oneOf("--output", ["table", "json", "yaml"]),
+  parse: oneOf("--output", ["table", "json"]),
 };
 
 function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {
@@ -120,8 +120,8 @@ function makeTask<Change extends RuleChange>(
     return { name: `backend/${name}/cleanup`, run: () => proxy.cleanUp(host({ kind: "kernel" })) };
   }
   if (options.diff === true) {
-    const format = options.output === "json" || options.output === "yaml" ? options.output : "table";
-    return diffTask({ name, proxy, host: host({ kind: "nowhere" }), context, format, print });
+    const isJson = options.output === "json";
+    return diffTask({ name, proxy, host: host({ kind: "nowhere" }), context, isJson, print });
   }
   const alternative = alternatives.find((one) => options[one.name] === true);
   if (alternative !== undefined) return alternative.makeTask(options, settings, context);
@@ -148,7 +148,7 @@ interface DiffOptions<Change extends RuleChange> {
   /** With destination "nowhere". */
   readonly host: ProxyHost;
   readonly context: BackendContext;
-  readonly format: "table" | ObjectFormat;
+  readonly isJson: boolean;
   readonly print: (text: string) => void;
 }
 
@@ -168,7 +168,7 @@ export function diffTask<Change extends RuleChange>(options: DiffOptions<Change>
 }
 
 async function run<Change extends RuleChange>(options: DiffOptions<Change>, signal: AbortSignal): Promise<void> {
-  const { name, proxy, host, context, format, print } = options;
+  const { name, proxy, host, context, isJson, print } = options;
   const found: FamilyDifference[] = [];
   const { ruleSets } = await proxy.openRuleSets(host);
   const rules = new RuleSets({
@@ -192,7 +192,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
   if ("cause" in outcome) throw outcome.cause;
   // The families finish in any order.
   found.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
-  print(format === "table" ? formatTable(found) : (await makeFormatObject(format))(formatFields(found), 2));
+  print(isJson ? formatJson(found) : formatTable(found));
   process.exitCode = found.length === 0 ? 0 : 1;
 }
 
@@ -207,24 +207,7 @@ function formatTable(differences: readonly FamilyDifference[]): string {
   return `${blocks.join("\n")}\n`;
 }
 
-function formatFields(found: readonly FamilyDifference[]) {
-  return {
-    differences: found.map(({ family, fields, missing, unwanted }) => ({ family, ...fields, missing, unwanted })),
-  };
-}
-
-/** Machine-readable formats of the option `--output`, beside "table". */
-type ObjectFormat = "json" | "yaml";
-
-/** Returns an object as text that ends with a line end: JSON indented by `indent` spaces, or a YAML document. */
-type FormatObject = (value: object, indent?: number) => string;
-
-/**
- * Returns the function that prints in a format; used by `--diff`. The YAML library is loaded only for YAML, because it
- * needs memory.
- */
-async function makeFormatObject(format: ObjectFormat): Promise<FormatObject> {
-  if (format === "json") return (value, indent) => `${JSON.stringify(value, undefined, indent)}\n`;
-  const { stringify } = await import("yaml");
-  return (value) => `---\n${stringify(value)}`;
+function formatJson(found: readonly FamilyDifference[]): string {
+  const differences = found.map(({ family, fields, missing, unwanted }) => ({ family, ...fields, missing, unwanted }));
+  return `${JSON.stringify({ differences }, undefined, 2)}\n`;
 }

@@ -137,13 +137,12 @@ export type Failure = { readonly cause: unknown } | undefined;
 const noStages: SyncStages = { committing: () => undefined };
 
 /**
- * The rules of one IP family of a service proxy: a rule set with its planner and its history. Calls must not overlap;
- * none rejects.
+ * The rules of one IP family of a service proxy: a rule set with its planner, and what `kpng get rules` shows of its
+ * last changes (`--inspect-socket`). Calls must not overlap; none rejects.
  */
 export class FamilyRules<Change extends RuleChange = RuleChange> {
   readonly #options: FamilyRulesOptions<Change>;
   readonly #planner: FamilyPlanner;
-  readonly #history: RuleSetHistory;
   /** How much the last call compared. */
   #mode: SyncMode = "full";
   #reportedOmitted: ReadonlyMap<ServiceKey, number> = new Map();
@@ -151,11 +150,17 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   #areKnown = false;
   /** Whether rules of an earlier run stay in force, because no watcher has answered yet. */
   #isKeeping = false;
+  #shown: Pick<InspectedRules, "readAtMs" | "committedAtMs" | "lastTransaction" | "drift" | "repairCount"> = {
+    readAtMs: undefined,
+    committedAtMs: undefined,
+    lastTransaction: "",
+    drift: [],
+    repairCount: 0,
+  };
 
   constructor(options: FamilyRulesOptions<Change>) {
     this.#options = options;
     this.#planner = new FamilyPlanner(options.settings, options.ruleSet.family);
-    this.#history = new RuleSetHistory(options.ruleSet);
   }
 
   get family(): Family {
@@ -167,7 +172,28 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   inspect(): InspectedRules {
-    return this.#history.inspect();
+    const { family, desired, installed } = this.#options.ruleSet;
+    return {
+      ...this.#shown,
+      name: family,
+      desiredCount: desired.count,
+      actualCount: installed.count,
+      desired: (service) => linesOf(desired, service),
+      actual: (service) => linesOf(installed, service),
+    };
+  }
+
+  #show(cause: Cause, change: Change): void {
+    const shown = this.#shown;
+    const isChanged = change.mode !== "none";
+    const isRepair = cause === "repair";
+    this.#shown = {
+      readAtMs: this.#mode === "full" ? Date.now() : shown.readAtMs,
+      committedAtMs: isChanged ? Date.now() : shown.committedAtMs,
+      lastTransaction: isChanged ? change.transaction : shown.lastTransaction,
+      drift: !isRepair ? shown.drift : isChanged ? change.differences().map(({ summary }) => summary) : [],
+      repairCount: shown.repairCount + (isRepair && isChanged ? 1 : 0),
+    };
   }
 
   /**
@@ -233,7 +259,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       }
       this.#areKnown = true;
       this.#isKeeping = false;
-      this.#history.add(cause, this.#mode, change);
+      this.#show(cause, change);
       report({ kind: "done", change });
       return undefined;
     } catch (error) {
@@ -241,50 +267,6 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       report({ kind: "failed", error, mode: this.#mode });
       return { cause: error };
     }
-  }
-}
-
-/** Records the changes of a rule set, which `kpng get rules` shows (`--inspect-socket`). */
-class RuleSetHistory {
-  readonly #ruleSet: Pick<RuleSet, "family" | "desired" | "installed">;
-  #readAtMs: number | undefined;
-  #committedAtMs: number | undefined;
-  #lastTransaction = "";
-  #drift: readonly string[] = [];
-  #repairCount = 0;
-
-  constructor(ruleSet: Pick<RuleSet, "family" | "desired" | "installed">) {
-    this.#ruleSet = ruleSet;
-  }
-
-  /** Adds a successful change; `mode` is how much was compared. */
-  add(cause: "sync" | "repair", mode: SyncMode, change: RuleChange): void {
-    const isChanged = change.mode !== "none";
-    if (mode === "full") this.#readAtMs = Date.now();
-    if (isChanged) {
-      this.#committedAtMs = Date.now();
-      this.#lastTransaction = change.transaction;
-    }
-    if (cause === "sync") return;
-    this.#drift = isChanged ? change.differences().map(({ summary }) => summary) : [];
-    if (isChanged) this.#repairCount++;
-  }
-
-  /** Returns the current state for inspection. */
-  inspect(): InspectedRules {
-    const { family, desired, installed } = this.#ruleSet;
-    return {
-      name: family,
-      desiredCount: desired.count,
-      actualCount: installed.count,
-      desired: (service) => linesOf(desired, service),
-      actual: (service) => linesOf(installed, service),
-      readAtMs: this.#readAtMs,
-      lastTransaction: this.#lastTransaction,
-      committedAtMs: this.#committedAtMs,
-      drift: this.#drift,
-      repairCount: this.#repairCount,
-    };
   }
 }
 

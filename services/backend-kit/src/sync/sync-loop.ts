@@ -120,7 +120,8 @@ export class SyncRequests {
  * Calls the backend's `sync` with the newest view, one call at a time. Updates that arrive during a call are merged
  * into one. A failed call is repeated after a delay, as a full sync of the view that is the newest by then.
  *
- * `PendingUpdate` merges updates, `Pacer` and `SyncRequests` say when to sync; this class connects them to the backend.
+ * `PendingUpdate` merges updates, and `SyncRequests` asks for syncs without a change; this class connects them to the
+ * backend.
  */
 export class SyncLoop {
   readonly #options: SyncLoopOptions;
@@ -131,6 +132,8 @@ export class SyncLoop {
   readonly #arrived = new Wakeup();
   /** Time of the next check; infinite without checks. */
   #checkAtMs = Number.POSITIVE_INFINITY;
+  /** End of the last sync. */
+  #endedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: SyncLoopOptions) {
     const { nowMs = realClock.nowMs, wait = realClock.wait, requests = new SyncRequests() } = options;
@@ -162,7 +165,6 @@ export class SyncLoop {
     const { isOnce = false, onceLimitMs = 0, errorDelayMs = 1_000, minIntervalMs = 0 } = this.#options;
     let failingSinceMs: number | undefined;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
-    const pacer = new Pacer(minIntervalMs, this.#clock);
     const alarm = new Alarm(this.#arrived, this.#clock);
     this.#planCheck(firstCheckMs);
     while (!signal.aborted) {
@@ -173,10 +175,12 @@ export class SyncLoop {
         await this.#arrived.wait(signal);
         continue;
       }
-      await pacer.waitForMin(signal);
+      // From the end of a sync, as in kube-proxy: a sync longer than the interval would be followed by the next at once.
+      const restMs = this.#endedAtMs + minIntervalMs - this.#clock.nowMs();
+      if (restMs > 0) await this.#clock.wait(restMs, signal);
       if (signal.aborted) return;
       this.#takeRequests();
-      const outcome = await this.#syncPending(pacer, backoff, signal);
+      const outcome = await this.#syncPending(backoff, signal);
       if (outcome.kind === "synced" && isOnce) return;
       if (outcome.kind !== "failed") continue;
       failingSinceMs ??= this.#clock.nowMs();
@@ -222,7 +226,7 @@ export class SyncLoop {
    * Syncs the pending update. This is not part of `run`, because a waiting function keeps its variables alive, and the
    * changes of the first update are as large as the whole view.
    */
-  async #syncPending(pacer: Pacer, backoff: Backoff, signal: AbortSignal): Promise<Outcome> {
+  async #syncPending(backoff: Backoff, signal: AbortSignal): Promise<Outcome> {
     const { name, log, health } = this.#options;
     const delivery = this.#pending.take();
     if (delivery === undefined) return { kind: "nothing" };
@@ -233,7 +237,7 @@ export class SyncLoop {
     // A full sync covers a request that is due.
     if (delivery.update.mode === "full") this.#requests.take(this.#clock.nowMs());
     const failure = await this.#syncOnce(delivery.update, signal);
-    pacer.ended();
+    this.#endedAtMs = this.#clock.nowMs();
     if (failure === undefined) {
       delivery.delivered();
       backoff.reset();
@@ -379,37 +383,6 @@ export interface Delivery {
 interface Unneeded {
   readonly kind: "unneeded";
   readonly update: ViewUpdate;
-}
-
-/**
- * Keeps a minimum time between two syncs of a `SyncLoop`, from the end of one to the start of the next, as kube-proxy's
- * BoundedFrequencyRunner does.
- *
- * Measured from the start, a sync longer than the interval would be followed by the next one at once, and the node
- * would do nothing else.
- */
-class Pacer {
-  readonly #minMs: number;
-  readonly #clock: Clock;
-  #endedMs: number | undefined;
-
-  constructor(minMs: number, clock: Clock) {
-    this.#minMs = minMs;
-    this.#clock = clock;
-  }
-
-  /** Must be called at the end of each sync. */
-  ended(): void {
-    this.#endedMs = this.#clock.nowMs();
-  }
-
-  /** Resolves when the next sync may start, or when `signal` aborts. */
-  async waitForMin(signal: AbortSignal): Promise<void> {
-    const endedMs = this.#endedMs;
-    if (endedMs === undefined || this.#minMs === 0) return;
-    const restMs = endedMs + this.#minMs - this.#clock.nowMs();
-    if (restMs > 0) await this.#clock.wait(restMs, signal);
-  }
 }
 
 /** Measures the stages of one sync. */
