@@ -1,4 +1,3 @@
-import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,7 +14,7 @@ import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { recordCommand } from "./record.ts";
+import { bugReportCommand, recordCommand } from "./record.ts";
 
 let folder: string;
 let store: Store;
@@ -45,7 +44,7 @@ afterEach(async () => {
 /** Records while `whileRecording` runs. */
 async function record(path: string, whileRecording: () => Promise<void>): Promise<void> {
   const stopRecording = new AbortController();
-  const options = { output: path, for: 600_000, node: "n1" };
+  const options = { output: path, for: 600_000 };
   const recorded = recordCommand.run(dial({ api: server.address }), [], options, stopRecording.signal);
   await expect.poll(() => subscribers.open.size).toBe(1);
   await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
@@ -102,20 +101,19 @@ test.each(["r.jsonl", "r.jsonl.gz"])(
   },
 );
 
-test("a recording contains streams, changes and the view of a node, and only its owner can read it", async () => {
+test("a bug report also has versions, nodes, streams, changes and findings, and only its owner can read it", async () => {
   const path = join(folder, "r.jsonl");
-  await record(path, () => change(() => store.apply([{ kind: "put-node", node: node("n2") }])));
+  await bugReportCommand.run(dial({ api: server.address }), [], { output: path, for: 0 }, stop.signal);
   const rows = readRecording(path).flatMap((line) => (line.kind === "rows" ? [line] : []));
-  expect(rows.map(({ of }) => of)).toEqual(["subscribers", "subscribers", "changes", "node-endpoints"]);
-  expect(rows[2]?.rows).toHaveLength(2);
-  expect(rows[3]?.rows).toMatchObject([{ pod: "web-1", isUsed: true }]);
+  expect(rows.map(({ of }) => of)).toEqual(["subscribers", "changes", "versions", "nodes", "findings"]);
+  expect(rows[3]?.rows).toMatchObject([{ name: "n1" }]);
   expect(statSync(path).mode & 0o777).toBe(0o600);
-  expect(readdirSync(folder)).toEqual(["r.jsonl"]);
+  expect(contentOf(await replay(path))).toEqual(contentOf(store));
 });
 
 test("a recording whose watcher ends is kept, and the error is reported", async () => {
   const path = join(folder, "r.jsonl.gz");
-  const options = { output: path, for: 600_000, node: "" };
+  const options = { output: path, for: 600_000 };
   const recorded = recordCommand.run(dial({ api: server.address }), [], options, stop.signal);
   const failed = expect(recorded).rejects.toThrow(/ended the stream|unavailable|aborted/);
   await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
@@ -127,20 +125,10 @@ test("a recording whose watcher ends is kept, and the error is reported", async 
 });
 
 test("a recording that fails before it has the state leaves no file", async () => {
-  const options = { output: join(folder, "r.jsonl.gz"), for: 1, node: "" };
+  const options = { output: join(folder, "r.jsonl.gz"), for: 1 };
   const transport = dial({ api: `unix://${join(folder, "none.sock")}` });
   await expect(recordCommand.run(transport, [], options, stop.signal)).rejects.toThrow(/ENOENT/);
   expect(readdirSync(folder)).toEqual([]);
-});
-
-test("a recording does not replace a device or pipe", async () => {
-  const path = join(folder, "pipe");
-  execFileSync("mkfifo", [path]);
-  const options = { output: path, for: 1, node: "" };
-  await expect(recordCommand.run(dial({ api: server.address }), [], options, stop.signal)).rejects.toThrow(
-    `[REQUEST_FAILED] cannot write ${path}: it exists and is not a regular file`,
-  );
-  expect(statSync(path).isFIFO()).toBe(true);
 });
 
 test("the error for a missing or truncated recording names the file", async () => {

@@ -9,9 +9,8 @@ import { WatcherError } from "../watcher-error.ts";
 /**
  * One line of a recording. `kpng record` and `kpng bug-report` write them; `replaySource` reads them.
  *
- * *Shape:* JSON Lines. The first line is the head. The operations of a global stream follow in their order. Between
- * them and at the end are rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON): subscribers,
- * changes, and the endpoints of one node. A bug report has more rows, also versions and findings.
+ * *Shape:* JSON Lines. The first line is the head. The operations of a global stream follow in their order. At the end of
+ * a bug report are versions, findings, and rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON).
  */
 export type RecordingLine =
   | { readonly kind: "head"; readonly recordedBy: string; readonly beganAt: string; readonly status: JsonValue }
@@ -22,15 +21,8 @@ export type RecordingLine =
 /** Version of the format. A reader rejects any other version. */
 const formatVersion = 1;
 
-/** Which rows of the inspection API a line contains. */
-export type RecordedRows =
-  | "subscribers"
-  | "changes"
-  | "node-endpoints"
-  // Of `kpng bug-report`.
-  | "versions"
-  | "nodes"
-  | "findings";
+/** Which rows of `kpng bug-report` a line contains. */
+type RecordedRows = "versions" | "nodes" | "subscribers" | "changes" | "findings";
 
 /** Formats a line, without a newline. */
 export function formatRecordingLine(line: RecordingLine): string {
