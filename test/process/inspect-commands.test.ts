@@ -69,7 +69,6 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
   expect(rules).toMatchObject({ code: 1, said: expect.stringContaining("this backend has no rules") });
 
   for (const unknown of [
-    ["record", "--for", "0", "--node", "unknown", "-o", at("r.jsonl")],
     ["get", "view", "unknown"],
     ["explain", "--node", "unknown", "10.0.0.1:80"],
   ]) {
@@ -139,11 +138,12 @@ test("a recording that Ctrl-C ends is kept, also if npx passes the signal on a s
   expect(await replay.ended).toBe(0);
 });
 
-test("a recording that is interrupted twice, because its watcher hangs, has everything up to then", async () => {
+test("a recording that is interrupted while its watcher hangs has everything up to then", async () => {
   const watcher = await startWatcher();
   const { file, record } = await recordChange();
   watcher.signal("SIGSTOP");
-  expect(await record.endedAtOnce(), record.stderr()).toBe(130);
+  record.signal("SIGINT");
+  expect(await record.ended, record.stderr()).toBe(0);
   expect(await output("replay", "-i", file, "get", "endpoints")).toContain("10.1.0.22");
 });
 

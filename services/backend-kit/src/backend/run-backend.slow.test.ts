@@ -60,7 +60,7 @@ test("a proxy uses the watcher that works, its configuration and its saved view,
     await using watcher = await play();
     const program = start(gone, watcher.address);
     await program.printed("full watcher all: a/web\n");
-    expect(program.stderr()).toContain('"field":"portRange","reason":"kube-proxy ignores it too"');
+    expect(program.stderr()).toContain('"field":"portRange","reason":"kpng has no such option"');
     const healthz = await ask("/healthz");
     // The view of this watcher has no Node, so the cluster does not know the node.
     expect(healthz.status).toBe(503);
@@ -80,12 +80,15 @@ test("a proxy uses the watcher that works, its configuration and its saved view,
   await end(program);
 }, 60_000);
 
-test("a configuration file with an unknown field ends the program with an error that names the field", async () => {
+test("a configuration file with an invalid value ends the program with an error that names the field", async () => {
   const config = join(folder, "config.yaml");
-  writeFileSync(config, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmodus: x\n");
+  writeFileSync(
+    config,
+    "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\niptables: {masqueradeAll: 1}\n",
+  );
   const program = startProgram(main, ["--config", config, "--state-dir", "none"]);
   expect(await program.ended).toBe(1);
-  expect(program.stderr()).toContain(`[BAD_CONFIG] --config ${config}: modus: unknown field`);
+  expect(program.stderr()).toContain("[BAD_CONFIG] --config: iptables.masqueradeAll 1: expected true or false");
 });
 
 const options = {
