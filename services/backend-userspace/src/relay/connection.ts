@@ -257,11 +257,10 @@ export class Connection {
     if (--this.#openSockets > 0) return;
     const { open, limit } = this.#context;
     if (!open.delete(this)) return;
-    const { address, balancer } = this.#admitted;
-    const { traffic } = balancer;
+    const { traffic } = this.#admitted.balancer;
     clearTimeout(this.#timer);
     this.#leaveEndpoint();
-    limit.release(traffic, address);
+    limit.release(traffic);
     traffic.end(this.#end ?? "closed");
   }
 }
