@@ -8,7 +8,7 @@ import { formatStatus } from "./status.ts";
 
 const nowMs = 1_800_000_000_000;
 
-test("the screen has states, the slowest nodes, equal errors together, and where to look next", () => {
+test("the screen has states, the nodes that are not up to date, the latest changes, and where to look next", () => {
   const node = (name: string, state: ApplyState, rest = {}) =>
     create(NodeSchema, { name, isKnown: true, podCidrs: ["10.1.0.0/24"], state, ...rest });
   const status = create(GetStatusResponseSchema, {
@@ -25,15 +25,14 @@ test("the screen has states, the slowest nodes, equal errors together, and where
     node("n3", ApplyState.FAILING, { error: "no nft" }),
     node("n4", ApplyState.BEHIND, { unappliedSince: timestampFromMs(nowMs - 60_000) }),
   ];
-  expect(formatStatus({ status, services: [], endpoints: [], nodes }, nowMs)).toBe(
+  const screen = formatStatus({ status, services: [], endpoints: [], nodes }, [], nowMs);
+  expect(screen.split("\n\n")[0]).toBe(
     `watcher   revision 12, up 2m, instance a1
 source    listed completely
 cluster   1 Service, 0 endpoints, 0 slices, 4 nodes
 nodes     1 current, 1 behind, 2 failing
-slowest   n4: a change waits for 1m
-          n2: a change waits for 5s
-errors    n2 and 1 other node: no nft
-findings  3 errors, 0 warnings: run kpng analyze
-`,
+findings  3 errors, 0 warnings: run kpng analyze`,
   );
+  expect(screen).toMatch(/Not up to date [^\n]*:\n +NAME .*\n +n2 +failing .* no nft\n +n3 +failing .*\n +n4 +behind /);
+  expect(screen).toContain("\nLatest changes:  <none>\n");
 });

@@ -1,20 +1,21 @@
+import type { Change } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import type { GetStatusResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { changeTable } from "./changes.ts";
-import { type InspectCommand, inspectClient, keepAsking } from "./client.ts";
+import { type InspectClient, type InspectCommand, inspectClient, keepAsking } from "./client.ts";
 import { findFindings, readWatcherState, type WatcherState } from "./findings.ts";
 import { nodeTable } from "./nodes.ts";
-import { formatAge, formatCount, formatEnum, formatSection, oneLine, terminalText, timestampMs } from "./print/text.ts";
+import { formatAge, formatCount, formatEnum, formatSection, oneLine, terminalText } from "./print/text.ts";
 
 /**
- * `kpng status`: one screen about a watcher: what it holds, how far its nodes are, which are slowest, what fails, and
- * where to look next.
+ * `kpng status`: one screen about a watcher: what it holds, how far its nodes are, which are not up to date, its latest
+ * changes, and whether something is wrong.
  */
 export const statusCommand: InspectCommand = {
   name: "status",
-  description: "one screen: the watcher, its nodes by state, the slowest, errors, and what to do",
+  description: "one screen: the watcher, its nodes by state, those that are not up to date, and what to do",
   options: [],
   examples: `
 Examples:
@@ -24,36 +25,44 @@ Examples:
   run: async (transport) => {
     const client = inspectClient(transport);
     const state = await readWatcherState(client);
-    process.stdout.write(terminalText(formatStatus(state, Date.now())));
+    process.stdout.write(terminalText(formatStatus(state, await readChanges(client, state.status), Date.now())));
   },
 };
 
-/** Maximum number of nodes and errors that are named. */
-const maxNamed = 3;
+/** Maximum number of nodes and changes that are listed. */
+const maxRows = 10;
 
-/** Formats the screen. Ages are relative to `nowMs`. Pure. */
-export function formatStatus(state: WatcherState, nowMs: number): string {
-  const { status, nodes } = state;
+/** Formats the screen. Ages in its lines are relative to `nowMs`. Pure. */
+export function formatStatus(state: WatcherState, changes: readonly Change[], nowMs: number): string {
   const findings = findFindings(state, { hasNodes: true, nowMs });
   const errors = findings.filter(({ severity }) => severity === "error").length;
-  return formatLines([
-    ...totals(status, nowMs),
-    ["nodes", formatStates(nodes)],
-    ...slowest(nodes, nowMs).map((text, index) => [index === 0 ? "slowest" : "", text] as const),
-    ...failing(nodes).map((text, index) => [index === 0 ? "errors" : "", text] as const),
-    [
-      "findings",
-      findings.length === 0
-        ? "none"
-        : `${formatCount(errors, "error")}, ${formatCount(findings.length - errors, "warning")}: run kpng analyze`,
-    ],
-  ]);
+  const found = `${formatCount(errors, "error")}, ${formatCount(findings.length - errors, "warning")}: run kpng analyze`;
+  const lines: readonly Line[] = [
+    ...totals(state.status, nowMs),
+    ["nodes", formatStates(state.nodes)],
+    ["findings", findings.length === 0 ? "none" : found],
+  ];
+  return formatScreen(lines, state.nodes.filter(isLate), changes);
+}
+
+const lateStates: readonly ApplyState[] = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
+
+function isLate({ state }: Node): boolean {
+  return lateStates.includes(state);
+}
+
+async function readChanges(client: InspectClient, { isSynced }: GetStatusResponse): Promise<readonly Change[]> {
+  return isSynced ? (await client.listChanges({ pageSize: maxRows })).changes : [];
 }
 
 type Line = readonly [title: string, text: string];
 
-function formatLines(lines: readonly Line[]): string {
-  return lines.map(([title, text]) => `${title.padEnd(10)}${oneLine(text)}\n`).join("");
+function formatScreen(lines: readonly Line[], lateNodes: readonly Node[], changes: readonly Change[]): string {
+  return [
+    ...lines.map(([title, text]) => `${title.padEnd(10)}${oneLine(text)}\n`),
+    formatSection(`\nNot up to date (at most ${maxRows})`, nodeTable.columns, lateNodes.slice(0, maxRows)),
+    formatSection("\nLatest changes", changeTable.columns, changes),
+  ].join("");
 }
 
 function totals(status: GetStatusResponse, nowMs: number): readonly Line[] {
@@ -81,32 +90,7 @@ function formatStates(nodes: readonly Node[]): string {
   return parts.map(([state, list]) => `${list.length} ${formatEnum(ApplyStateSchema, state)}`).join(", ");
 }
 
-function slowest(nodes: readonly Node[], nowMs: number): readonly string[] {
-  return nodes
-    .flatMap(({ name, unappliedSince }) => (unappliedSince === undefined ? [] : [{ name, unappliedSince }]))
-    .toSorted((one, other) => timestampMs(one.unappliedSince) - timestampMs(other.unappliedSince))
-    .slice(0, maxNamed)
-    .map(({ name, unappliedSince }) => `${name}: a change waits for ${formatAge(unappliedSince, nowMs)}`);
-}
-
-/** Errors of nodes, the most frequent first. */
-function failing(nodes: readonly Node[]): readonly string[] {
-  const byError = Map.groupBy(
-    nodes.filter(({ error }) => error !== ""),
-    ({ error }) => error,
-  );
-  return [...byError]
-    .toSorted(([, one], [, other]) => other.length - one.length)
-    .slice(0, maxNamed)
-    .map(([error, [first, ...others]]) => {
-      const where =
-        others.length === 0 ? first?.name : `${first?.name} and ${formatCount(others.length, "other node")}`;
-      return `${where}: ${error}`;
-    });
-}
-
 const intervalMs = 2_000;
-const rowCount = 10;
 
 /**
  * `kpng top`: prints the totals, the nodes that are not up to date and the latest changes of a watcher; on a terminal
@@ -124,19 +108,14 @@ Examples:
 `,
   run: async (transport, _words, _options, signal) => {
     const client = inspectClient(transport);
-    const states = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
     await keepAsking(signal, async (answered) => {
       for (; !signal.aborted; await waitMs(intervalMs, signal)) {
         const status = await client.getStatus({});
         answered();
-        const { nodes } = status.isSynced ? await client.listNodes({ states, pageSize: rowCount }) : { nodes: [] };
-        const { changes } = status.isSynced ? await client.listChanges({ pageSize: rowCount }) : { changes: [] };
-        const text = [
-          formatLines(totals(status, Date.now())),
-          formatSection(`\nNot up to date (at most ${rowCount})`, nodeTable.columns, nodes),
-          formatSection("\nLatest changes", changeTable.columns, changes),
-        ].join("");
-        printScreen(terminalText(text));
+        const states = [...lateStates];
+        const { nodes } = status.isSynced ? await client.listNodes({ states, pageSize: maxRows }) : { nodes: [] };
+        const changes = await readChanges(client, status);
+        printScreen(terminalText(formatScreen(totals(status, Date.now()), nodes, changes)));
         if (!process.stdout.isTTY) return true;
       }
       return true;
