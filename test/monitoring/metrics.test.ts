@@ -1,8 +1,11 @@
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { mkdtempDisposableSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
 import { findBinaries } from "../cluster/binaries.ts";
 import { describePackets } from "../kernel/describe-packets.ts";
+import { alertCases } from "./alert-cases.ts";
 import { labelNames, parseExposition, type Sample } from "./exposition.ts";
 import { queriesOfDashboard, queriesOfRules, readPromql, readRules } from "./queries.ts";
 import { type Scrapes, scrapePrograms } from "./scrape-programs.ts";
@@ -141,6 +144,26 @@ describe.skipIf(whyNoPromtool !== undefined)(`promtool accepts${note}`, () => {
     expect(rules.length).toBeGreaterThan(60);
     // JSON is YAML.
     const { status, output } = runPromtool(["check", "rules"], JSON.stringify({ groups: [{ name: "a", rules }] }));
+    expect(status, output).toBe(0);
+  });
+});
+
+describe.skipIf(whyNoPromtool !== undefined)(`an alert${note}`, () => {
+  test("has a case", () => {
+    expect(alertCases.map(({ alert }) => alert)).toEqual(readRules().map(({ alert }) => alert));
+  });
+
+  test.each(alertCases)("$alert fires for its case, and not for similar series", ({ alert, fires, silent }) => {
+    using folder = mkdtempDisposableSync(join(tmpdir(), "kpng-alerts-"));
+    const expr = `count(ALERTS{alertname="${alert}",alertstate="firing"}) > bool 0`;
+    const tests = [fires, silent].map((series) => ({
+      interval: "1m",
+      input_series: Object.entries(series).map(([name, values]) => ({ series: name, values })),
+      promql_expr_test: [{ expr, eval_time: "30m", exp_samples: series === fires ? [{ labels: "{}", value: 1 }] : [] }],
+    }));
+    const file = join(folder.path, "alert.json");
+    writeFileSync(file, JSON.stringify({ rule_files: [resolve("deploy/monitoring/rules.yaml")], tests }));
+    const { status, output } = runPromtool(["test", "rules", file]);
     expect(status, output).toBe(0);
   });
 });
