@@ -56,3 +56,10 @@ test("INVALID is dropped before anything is accepted, unless conntrack is libera
   expect(first(false)).toBe("-m conntrack --ctstate INVALID -j DROP");
   expect(first(true)).toContain("-m mark --mark 0x4000/0x4000 -j ACCEPT");
 });
+
+test("the mark is the bit that was asked for, in every rule", () => {
+  const chains = renderFixedChains(renderOptions({ masqueradeMark: 0x20 }));
+  const rules = [...chains.values()].flatMap(({ head, tail }) => [...head, ...tail]);
+  const marks = rules.flatMap((rule) => /(?:--mark|--set-xmark) (\S+)/.exec(rule)?.[1] ?? []);
+  expect(new Set(marks)).toEqual(new Set(["0x20/0x20", "0x20/0x0"]));
+});

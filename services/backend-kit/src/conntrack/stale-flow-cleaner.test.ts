@@ -80,6 +80,22 @@ test("a missing program is logged once, counted, and the flows are deleted when 
   expect(await metrics.metrics()).toContain('kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 1');
 });
 
+test("flows whose deletion failed are deleted by the next search", async () => {
+  const table = ["10.1.0.1", "10.1.0.2"];
+  const { clean, tool } = play(table);
+  await clean([service("a/dns", { ports: udp, endpoints: table.map((address) => endpoint(address)) })], "all");
+  const { deleteUdp } = tool;
+  tool.deleteUdp = async (groups, signal) => {
+    await deleteUdp(groups.slice(0, 1), signal);
+    throw new Error("the kernel does not answer");
+  };
+  expect((await clean([], ["a/dns"])).kind).toBe("failed");
+  expect(table).toHaveLength(1);
+  tool.deleteUdp = deleteUdp;
+  expect(await clean([], [])).toEqual({ kind: "cleaned", deletedCount: 1 });
+  expect(table).toEqual([]);
+});
+
 test("flows that the newest view needs again are kept", async () => {
   const table = ["10.1.0.1", "10.1.0.2"];
   const { clean, cleaner } = play(table);

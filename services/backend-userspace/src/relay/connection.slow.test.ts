@@ -220,6 +220,25 @@ test("an endpoint that does not answer is followed by the next one after the tim
   expect(service.runtime.table.of(key).retries).toBeGreaterThan(0);
 });
 
+test("the time limit of an attempt to connect is twice that of the one before", async () => {
+  await using silent = await SilentEndpoint.open();
+  await using service = await RunningService.open({ endpoints: [silent.at] });
+  const startMs = performance.now();
+  const client = await service.connect();
+  const ended = readAll(client).catch(() => undefined);
+  const timesMs: number[] = [];
+  await until("two attempts have failed", () => {
+    const { retries } = service.runtime.table.of(key);
+    while (timesMs.length < retries) timesMs.push(performance.now() - startMs);
+    return timesMs.length >= 2;
+  });
+  client.resetAndDestroy();
+  await ended;
+  // A busy machine makes each later, and nothing makes it earlier. Timers of Node.js may be 1 ms early.
+  expect(timesMs[0]).toBeGreaterThanOrEqual(248);
+  expect(timesMs[1]).toBeGreaterThanOrEqual(746);
+});
+
 test("an endpoint at which this process listens itself is left out, and counted if there is no other", async () => {
   await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
   await using service = await RunningService.open({ endpoints: [endpoint.at] }, { maxConnections: 50 });

@@ -1,7 +1,8 @@
+import { create } from "@bufbuild/protobuf";
 import { createRouterTransport } from "@connectrpc/connect";
 import { Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
-import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { encodeServiceInfo } from "@kpng/model/wire/global-message.ts";
+import { OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { encodeEndpointInfo, encodeServiceInfo } from "@kpng/model/wire/global-message.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -13,7 +14,7 @@ import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
 import type { ObjectChange } from "../source.ts";
 import { apiSource } from "./api-source.ts";
-import { GlobalItems } from "./global-items.ts";
+import { estimateOpBytes, GlobalItems } from "./global-items.ts";
 
 const byText = (a: unknown, b: unknown): number => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
 
@@ -213,4 +214,20 @@ describe("a relay", () => {
     expect(refused.length).toBeGreaterThanOrEqual(2);
     expect(await metrics.metrics()).toMatch(/kpng_source_disconnects_total [3-9]/);
   });
+});
+
+test("a first batch of 250 000 endpoints is within the limit of a relay with 1.5 GiB, also twice, and long names count", () => {
+  const bytesWith = (serviceName: string, pod: string, nodeName: string): number => {
+    const one = endpoint("10.123.123.123", { podName: `${serviceName}${pod}`, nodeName });
+    const ref = { Set: SetName.GlobalEndpointInfos, Path: `default|${serviceName}|${serviceName}-a|10.123.123.123` };
+    const value = { Ref: ref, Bytes: encodeEndpointInfo(slice([one], { serviceName }), one, true) };
+    return estimateOpBytes(create(OpItemSchema, { Op: { case: "Set", value } })) * 250_000;
+  };
+  const short = bytesWith("service-1234", "-6f7c9b8d4-42", "node-123");
+  const longName = "checkout-payments-gateway-1234";
+  const long = bytesWith(longName, "-6f7c9b8d4-x8k2q", "ip-10-0-123-45.eu-central-1.compute.internal");
+  // The path has the name of the Service twice, and the item has the names of pod and node.
+  expect(long - short).toBeGreaterThan(250_000 * (2 * 18 + 21 + 36));
+  // The sizing guide names this limit. An original KPNG sends each endpoint twice.
+  expect(2 * long).toBeLessThan((1_536 * 1_024 ** 2 * 3) / 8);
 });

@@ -1,7 +1,11 @@
+import { randomBytes } from "node:crypto";
 import { statSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setImmediate as turn } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
@@ -9,7 +13,11 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { dialHttp2, RawWatch } from "../../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
 
 let store: Store;
 let server: TestServer;
@@ -100,4 +108,42 @@ describe("listening", () => {
     await expect(serveStore(store, { listen })).rejects.toThrow(/\[LISTEN_FAILED\] cannot listen on tcp:/);
     expect(statSync(path, { throwIfNoEntry: false })).toBeUndefined();
   });
+});
+
+test("readers that stop cost only the memory of their own view", { timeout: 120_000 }, async () => {
+  // More than the flow-control windows of HTTP/2 allow at once.
+  const large = Array.from({ length: 200 }, (_, index) =>
+    service({ name: `s${index}`, annotations: { text: "x".repeat(5_000) } }),
+  );
+  store.replace({ services: large });
+  await serve();
+  const good = new GrpcJsWatch(server.address, "local");
+  await good.ask({ NodeName: "n1" });
+  const stalled = Array.from({ length: 20 }, () => {
+    const watch = new RawWatch(dialHttp2(server.address));
+    watch.stream.pause();
+    for (let asked = 0; asked < 30; asked++) watch.ask();
+    return watch.session;
+  });
+  await expect.poll(() => server.subscribers.open.size).toBe(21);
+  /** Makes changes of 200 kB, which the other reader receives, and returns the memory in use. */
+  const change = async (count: number): Promise<number> => {
+    for (let index = 0; index < count; index += 1) {
+      const text = randomBytes(100_000).toString("hex");
+      store.apply([{ kind: "put-service", service: service({ name: "changing", annotations: { text } }) }]);
+      await good.ask({ NodeName: "n1" });
+    }
+    // The memory of a buffer is freed some time after the object.
+    for (let count = 0; count < 3; count++) {
+      collectGarbage();
+      await turn();
+    }
+    const { heapUsed, arrayBuffers } = process.memoryUsage();
+    return heapUsed + arrayBuffers;
+  };
+  const before = await change(20);
+  // Less than one copy of the changes that each of them has asked for.
+  expect((await change(100)) - before).toBeLessThan(2 * 1024 ** 2);
+  good.close();
+  for (const session of stalled) session.destroy();
 });
