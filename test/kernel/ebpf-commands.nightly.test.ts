@@ -20,7 +20,7 @@ import { manyServices } from "./laboratory/many-services.ts";
 const main = programFile("cli");
 const testing = new URL("../../services/backend-ebpf/src/testing/", import.meta.url);
 const [damage, dump] = ["damage.ts", "dump.ts"].map((file) => fileURLToPath(new URL(file, testing)));
-const linkModule = new URL("../../services/backend-ebpf/src/bpf/link.ts", import.meta.url).href;
+const linkModule = new URL("../../services/backend-ebpf/src/bpf/program.ts", import.meta.url).href;
 const seed = killSeed;
 const points = killPoints(3);
 /** So many that a change of the maps takes longer than it takes to kill a process. */

@@ -137,4 +137,17 @@ describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${
     expect(await foreign.at(backend.cgroup, "getpeername6")).toEqual([]);
     expect(await outcomes(pod("a"), denied)).toBe("EPERM");
   });
+
+  test("a program that tolerates no other is named as the reason, and ours follows when it has gone", async () => {
+    await backend.stop();
+    await backend.cleanUp();
+    const place = { cgroup: backend.cgroup, how: "exclusive" } as const;
+    const remove = await foreign.attach({ hook: "connect6", address: "fd00::1" }, place);
+    const started = backend.start({}, state);
+    await expect.poll(() => backend.log(), { timeout: 60_000 }).toMatch(/BPF_FAILED.*connect6 .*errno 1/);
+    expect(await foreign.at(backend.cgroup, "connect6")).toEqual(["foreign"]);
+    await remove();
+    await started;
+    await expect.poll(() => foreign.at(backend.cgroup, "connect6"), { timeout: 60_000 }).toEqual(["connect6"]);
+  });
 });

@@ -1,0 +1,49 @@
+import { mkdirSync, rmdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { describeBpf } from "./describe-bpf.ts";
+import { cgroupMount, mountBpf } from "./laboratory/bpf.ts";
+
+const seed = Number(process.env.KPNG_RACE_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const program = fileURLToPath(new URL("laboratory/ebpf-races.ts", import.meta.url));
+
+describeBpf(`programs of kpng-ebpf that run while maps change, seed ${seed}`, () => {
+  vi.setConfig({ testTimeout: 120_000 });
+  let laboratory: Laboratory;
+  let bpf: string;
+  let cgroup: string;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+    await laboratory.add("node");
+    await laboratory.run("node", ["ip", "address", "add", "10.200.0.1/32", "dev", "lo"]);
+    bpf = await mountBpf(laboratory, "node");
+    cgroup = join(cgroupMount() ?? "", `kpng-test-races-${process.pid}`);
+    mkdirSync(cgroup);
+  });
+  afterAll(async () => {
+    await laboratory?.close();
+    if (cgroup !== undefined) rmdirSync(cgroup);
+  });
+
+  const run = (what: string, ...flags: readonly string[]): Promise<string> =>
+    laboratory.run("node", [process.execPath, ...flags, program, what, bpf, cgroup, String(seed)]);
+
+  test("programs are loaded although signals interrupt the kernel's verifier", async () => {
+    // The profiler of V8 sends a signal with each sample.
+    const flags = ["--cpu-prof", "--cpu-prof-interval", "100000", "--cpu-prof-dir", laboratory.folder];
+    expect(await run("load", ...flags)).toBe("loaded");
+  });
+
+  test("what a program may still read is kept until a grace period has passed, and used for others then", async () => {
+    expect(JSON.parse(await run("hold"))).toEqual({ isKept: true, isReused: true });
+  });
+
+  test("each connection gets an endpoint of its Service, or none, whatever is replaced", async () => {
+    const byPort: Record<string, number> = JSON.parse(await run("connect"));
+    process.stdout.write(`seed ${seed}: connections by port ${JSON.stringify(byPort)}\n`);
+    const ports = Array.from({ length: 9 }, (_, at) => String(8_010 + at));
+    expect(Object.keys(byPort).sort()).toEqual([...ports, "none"].sort());
+  });
+});
