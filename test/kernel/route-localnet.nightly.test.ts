@@ -3,9 +3,9 @@ import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { programFile } from "../process/program-file.ts";
 import { web } from "../scenario/build.ts";
 import { n1, neighbour } from "../scenario/packet.ts";
-import { type KpngProxy, kpngIptables } from "./backend/kpng-proxy.ts";
+import { type KpngProxy, kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
 import { NodeProcess } from "./backend/node-process.ts";
-import { describePackets } from "./describe-packets.ts";
+import { describeVariants } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const state = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
@@ -21,11 +21,11 @@ const server = `
     .createServer((socket) => socket.on("error", () => {}).end(JSON.stringify({ name: "n1", port: ${port}, from: "" }) + "\\n"))
     .listen(${port}, "${address}", () => console.log("listening"));`;
 
-describePackets("a service bound to 127.0.0.1 and a neighbour of the node", () => {
+describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", undefined, (variant) => {
   let world: TwoNodes;
   let backend: KpngProxy;
   beforeAll(async () => {
-    world = await buildTwoNodes();
+    world = await buildTwoNodes(variant);
     const { stdout } = world.laboratory.start("n1", [process.execPath, "-e", server]);
     if (stdout === null) throw new Error("the service has no output");
     await once(stdout, "data");
@@ -76,6 +76,22 @@ describePackets("a service bound to 127.0.0.1 and a neighbour of the node", () =
     expect(await isReached()).toBe(false);
   });
 
+  // It does not depend on the variant.
+  test.runIf(variant === "nft")("is never reached with kpng-nft, which does not set the sysctl", async () => {
+    const nft = await kpngNft(world, { name: "nft", firstMarkerPort: 32_000 });
+    try {
+      const answered = await answeredDuring(async () => {
+        await nft.start({}, state);
+        await nft.restart("SIGKILL");
+      });
+      expect([answered, await routeLocalnet(), await isReached()]).toEqual([0, 0, false]);
+      await nft.stop();
+      await nft.cleanUp();
+    } finally {
+      await nft.close();
+    }
+  });
+
   test("is not reached while a first start waits for a watcher: the sysctl follows the rules", async () => {
     const waiting = new NodeProcess(world.laboratory);
     waiting.start([process.execPath, main, "--api", "unix:///nonexistent/kpng.sock", "--node-name", "n1"]);
@@ -96,6 +112,34 @@ describePackets("a service bound to 127.0.0.1 and a neighbour of the node", () =
       expect(await isReached()).toBe(false);
     } finally {
       await without.close();
+    }
+  });
+
+  test("is not reached with a sysctl that was set before kpng started; a cleanup resets it", async () => {
+    await setRouteLocalnet(1);
+    await backend.start({}, state);
+    await backend.restart();
+    expect(await isReached()).toBe(false);
+    await backend.stop();
+    await backend.cleanUp();
+    expect(await routeLocalnet()).toBe(0);
+  });
+
+  test("the last of two instances to be cleaned up resets the sysctl", async () => {
+    const edge = await kpngIptables(world, { name: "edge", serviceProxyName: "edge", firstMarkerPort: 31_000 });
+    try {
+      await backend.start({}, state);
+      await edge.start({}, { services: [], slices: [] });
+      const answered = await answeredDuring(async () => {
+        await backend.stop();
+        await backend.cleanUp();
+        expect(await routeLocalnet()).toBe(1);
+        await edge.stop();
+        await edge.cleanUp();
+      });
+      expect([answered, await routeLocalnet()]).toEqual([0, 0]);
+    } finally {
+      await edge.close();
     }
   });
 
