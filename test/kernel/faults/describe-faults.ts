@@ -54,7 +54,7 @@ const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rule
 const watchers = ["away", "restarted", "stale", "hostile"] as const;
 
 /** Returns the rows of the fault matrix that a backend is tested in; its `FaultSubject` says why others are missing. */
-function faultRows(name: FaultSubjectName) {
+export function faultRows(name: FaultSubjectName) {
   const { make, leftOut = {}, endsWithProcess = false }: FaultSubject = faultSubjects[name];
   return (Object.keys(matrix) as FaultCell["phase"][]).flatMap((phase) =>
     (Object.keys(matrix[phase]) as FaultCell["rules"][])

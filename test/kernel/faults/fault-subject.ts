@@ -1,6 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { ebpfBackend } from "@kpng/backend-ebpf/backend.ts";
 import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
+import { ipvsBackend } from "@kpng/backend-ipvs/backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { nftBackend } from "@kpng/backend-nft/backend.ts";
@@ -54,6 +55,13 @@ const damageMaps = `'${process.execPath}' '${damageProgram}' /sys/fs/bpf fronten
 const removeMaps = "rm -rf /sys/fs/bpf/kpng-ebpf; nft flush ruleset";
 
 const ended = "the rules of an earlier run ended with it";
+
+const removeIpvs = `ipvsadm -C
+ip link delete kube-ipvs0 2>/dev/null || true
+for c in iptables ip6tables; do for t in mangle nat filter; do $c -t $t -F; $c -t $t -X; done; done
+for s in $(ipset list -n); do ipset destroy $s; done`;
+const firstStart = "all scenarios of kpng-ipvs.test.ts begin without rules";
+const asOthers = "the kit decides what happens, as other backends test";
 
 /** Repeated, because a backend that runs may repair its rules between the two commands. */
 const flushIptables =
@@ -120,6 +128,24 @@ rmdir "$cgroup"`,
       damaged: `${damageMaps}; nft flush map ip kpng-ebpf slots`,
       // A chain of another program in our table, too.
       foreign: `${addOtherTable}; nft add chain ip kpng-ebpf other 2>/dev/null || true`,
+    },
+  },
+  // In a guest, where a cell takes 15 s.
+  ipvs: {
+    backend: ipvsBackend,
+    options: { ipvsMinSyncPeriod: 0, ipvsSyncPeriod: 100 },
+    removeRules: removeIpvs,
+    make: {
+      installed: "true",
+      absent: removeIpvs,
+      damaged: "ipvsadm -C",
+      foreign: "ipvsadm -A -t 203.0.113.9:80 -s lc",
+    },
+    leftOut: {
+      start: { absent: firstStart, foreign: firstStart },
+      running: { installed: asOthers, absent: asOthers, foreign: asOthers },
+      restart: { foreign: "a check of kpng-ipvs.test.ts has foreign virtual servers" },
+      reboot: { damaged: "old rules are replaced as a whole, damaged or not" },
     },
   },
 } as const satisfies Readonly<Record<string, FaultSubject>>;
