@@ -1,6 +1,8 @@
 import { addressChecks } from "./checks/address-checks.ts";
 import type { Checks } from "./checks/check.ts";
 import { drainingChecks } from "./checks/draining-checks.ts";
+import { felixChecks } from "./checks/felix-checks.ts";
+import { ownPortChecks } from "./checks/own-port-checks.ts";
 import { repairChecks } from "./checks/repair-checks.ts";
 
 /**
@@ -10,7 +12,9 @@ import { repairChecks } from "./checks/repair-checks.ts";
 export const guestChecks: Checks = {
   ...repairChecks,
   ...addressChecks,
+  ...felixChecks,
   ...drainingChecks,
+  ...ownPortChecks,
 };
 
 /** Names of all checks. */

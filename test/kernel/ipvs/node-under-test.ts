@@ -1,11 +1,18 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { join } from "node:path";
 import { createInterface, type Interface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import type { NodeAnswer, NodeRequest } from "./node-main.ts";
 
 const program = fileURLToPath(new URL("./node-main.ts", import.meta.url));
+
+/** Returns a folder whose programs the backend runs instead of the tools of the same name. */
+export function toolFolder({ folder }: Laboratory): string {
+  return join(folder, "tools");
+}
 
 /** The backend on n1, as a process that applies states on request; `node-main.ts` is the other end. */
 export class NodeUnderTest {
@@ -25,7 +32,8 @@ export class NodeUnderTest {
 
   /** Starts the process in the namespace of n1; resolves when it answers. */
   static async start({ laboratory }: TwoNodes): Promise<NodeUnderTest> {
-    const child = laboratory.start("n1", [process.execPath, program]);
+    const command = ["sh", "-c", 'PATH="$0:$PATH" exec "$@"', toolFolder(laboratory), process.execPath, program];
+    const child = laboratory.start("n1", command);
     if (child.stdout === null) throw new Error("no pipe");
     const node = new NodeUnderTest(child, createInterface({ input: child.stdout }));
     await node.#next();
