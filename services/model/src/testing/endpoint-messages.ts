@@ -11,7 +11,7 @@ import type { Service } from "../service.ts";
 import { type KpngEndpoint, setFirstAddresses } from "../wire/endpoint-message.ts";
 import { encodeAddresses, encodeProtocol } from "../wire/service-message.ts";
 
-// Encodes endpoints with the protobuf library. Tests of the watcher compare the bytes of `wire/endpoint-message.ts`,
+// Encodes endpoints with the protobuf library. Tests compare the bytes of `wire/endpoint-message.ts`,
 // which encodes by hand, with these messages.
 
 /** Returns the message of `endpointBytes` for KPNG's clients. */

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import type { Endpoint } from "@kpng/model/endpoint.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
-import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+
 import { load, YAML11_SCHEMA } from "js-yaml";
 import { test } from "vitest";
 import { makeDecodeOptions } from "../source/decode/decoded.ts";
@@ -145,28 +144,6 @@ const texts = [
     "a:",
   ],
 ];
-
-test("random objects are read back unchanged", () => {
-  const random = makeRandomBelow(makeRandom(3));
-  const text = () => texts[random(texts.length)] ?? "";
-  const name = () => ["a", "yes", "1", "1.5", "a:b", "#", "null", "é", "{}", "0x1f"][random(10)] ?? "";
-  for (let round = 0; round < 200; round++) {
-    const fields: Partial<Service> = {
-      name: name(),
-      namespace: name(),
-      labels: { [text()]: text() },
-      ...(random(2) ? { externalIPs: undefined } : {}),
-      proxyName: text(),
-    };
-    const endpoints: Endpoint[] = Array.from({ length: random(4) + 1 }, (_, index) =>
-      endpoint(`10.1.0.${index}`, { zone: text(), podName: `p${index}`, hintedZones: random(2) ? [text()] : [] }),
-    );
-    const web = service(fields);
-    const own = slice(endpoints, { namespace: web.namespace, serviceName: web.name, name: `x-${name()}` });
-    const objects: ClusterObjects = { services: [web], slices: [own], nodes: [] };
-    assert.deepEqual(normal(read(formatState(objects, endpointInfoHash))), normal(objects));
-  }
-});
 
 for (const text of texts) {
   test(`${JSON.stringify(text)} is read back unchanged as YAML 1.1 and 1.2`, () => {

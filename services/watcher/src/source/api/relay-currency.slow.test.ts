@@ -69,6 +69,36 @@ test("a relay refuses an older state of its upstream, and accepts it if nothing 
   await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
 });
 
+test("a relay has its upstream's position only together with its state, also when nearly everything goes", async () => {
+  const upstream = new Store();
+  const show = (version: bigint, names: readonly string[]): void => {
+    const versions = { services: version, slices: version, nodes: version };
+    const services = names.map((name) => service({ name }));
+    upstream.replace({ services, slices: [], nodes: [] }, { source: "kube", receivedAtMs: 0, versions });
+  };
+  show(
+    10n,
+    Array.from({ length: 20 }, (_, index) => `s${index}`),
+  );
+  const first = await serveStore(upstream);
+  const { store, metrics } = startRelay(first.address, 60_000);
+  const connected = async () =>
+    /kpng_source_connected\{source="api",kind="all"\} (\d)/.exec(await metrics.metrics())?.[1];
+  expect(await connected()).toBe("0");
+  const states: string[] = [];
+  store.observe(({ next }) => states.push(`${next.services.size} at ${next.position.services}`));
+  await expect.poll(() => store.snapshot.services.size, patient).toBe(20);
+  expect(await connected()).toBe("1");
+  await first.stop();
+  show(30n, ["new"]);
+  const second = await serveStore(upstream, { listen: [`tcp://${first.address}`] });
+  onTestFinished(() => second.stop());
+  await expect.poll(() => namesIn(store), patient).toEqual(["new"]);
+  show(40n, []);
+  await expect.poll(() => store.position.services, patient).toBe(40n);
+  expect(states).toEqual(["20 at 10", "1 at 30", "0 at 40"]);
+});
+
 test("a relay of a watcher that is stale is stale, and recovers with it", async () => {
   const upstream = kubeStore("web", 20n);
   const server = await serveStore(upstream);

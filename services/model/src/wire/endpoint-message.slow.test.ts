@@ -1,16 +1,14 @@
 import { toBinary } from "@bufbuild/protobuf";
-import type { EndpointPort } from "@kpng/model/endpoint.ts";
-import { EndpointSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { ViewEndpoint } from "@kpng/model/node-view.ts";
-import {
-  encodeDistinctEndpoint,
-  encodeExtendedEndpoint,
-  encodeKpngEndpoint,
-} from "@kpng/model/testing/endpoint-messages.ts";
-import { distinctEndpointBytes, endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
-import { service } from "../testing/build.ts";
+import type { EndpointPort } from "../endpoint.ts";
+import { EndpointSchema } from "../gen/localv1/api_pb.ts";
+import type { ViewEndpoint } from "../node-view.ts";
+import { encodeDistinctEndpoint, encodeExtendedEndpoint, encodeKpngEndpoint } from "../testing/endpoint-messages.ts";
+import { port, service } from "../testing/views.ts";
+import { distinctEndpointBytes, endpointBytes } from "./endpoint-message.ts";
+
+const plain = service("ns/web").service;
 
 /** An endpoint whose fields are each possible, in combinations that no cluster has. */
 function randomEndpoint(seed: number): ViewEndpoint {
@@ -52,15 +50,13 @@ function randomEndpoint(seed: number): ViewEndpoint {
 }
 
 test("endpointBytes equals the library's encoding of the message", () => {
-  const named = service({
-    ports: [{ name: "", protocol: "TCP", port: 80, nodePort: 0, targetPort: "http" }],
-  });
+  const named = service("ns/web", { ports: [port(80, { targetPort: "http" })] }).service;
   for (let seed = 1; seed <= 2_000; seed += 1) {
     const endpoint = randomEndpoint(seed);
-    for (const owner of [service(), named]) {
-      const [plain, extended] = [encodeKpngEndpoint(endpoint, owner), encodeExtendedEndpoint(endpoint, owner)];
+    for (const owner of [plain, named]) {
+      const [kpng, extended] = [encodeKpngEndpoint(endpoint, owner), encodeExtendedEndpoint(endpoint, owner)];
       expect(
-        Buffer.compare(endpointBytes(endpoint, owner, false), toBinary(EndpointSchema, plain)),
+        Buffer.compare(endpointBytes(endpoint, owner, false), toBinary(EndpointSchema, kpng)),
         `seed ${seed}`,
       ).toBe(0);
       expect(
@@ -76,7 +72,7 @@ test("endpointBytes equals the library's encoding of the message", () => {
 test("an endpoint whose encoding fails leaves nothing in the next one", () => {
   const endpoint = randomEndpoint(1);
   const broken = { ...endpoint, hostname: "web-1", ports: undefined as unknown as readonly EndpointPort[] };
-  const bytes = Buffer.from(endpointBytes(endpoint, service(), true));
-  expect(() => endpointBytes(broken, service(), true)).toThrow(TypeError);
-  expect(Buffer.compare(endpointBytes(endpoint, service(), true), bytes)).toBe(0);
+  const bytes = Buffer.from(endpointBytes(endpoint, plain, true));
+  expect(() => endpointBytes(broken, plain, true)).toThrow(TypeError);
+  expect(Buffer.compare(endpointBytes(endpoint, plain, true), bytes)).toBe(0);
 });
