@@ -5,7 +5,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import { isOnNode } from "../view/choose-endpoints.ts";
 import { namedGroupsFor } from "../view/class-choice.ts";
 import { type Item, nodeItems } from "./item.ts";
-import { findItem, type ItemsDiff, noDiff, noServiceItems, type ServiceItems, sortByPath } from "./service-items.ts";
+import { findItem, type ItemsDiff, noDiff, sortByPath } from "./service-items.ts";
 import { serviceAt, serviceStates } from "./service-state.ts";
 import type { ViewTarget } from "./view-target.ts";
 
@@ -16,10 +16,10 @@ import type { ViewTarget } from "./view-target.ts";
  * overlay. Overlays are computed on demand and not kept.
  */
 export interface Overlay extends ItemsDiff {
-  readonly shared: ServiceItems;
+  readonly shared: readonly Item[];
 }
 
-const noOverlay: Overlay = { shared: noServiceItems, ...noDiff };
+const noOverlay: Overlay = { shared: [], ...noDiff };
 
 /**
  * Returns the overlay of each Service that has endpoints of the node's own, and of the node itself if the view includes
@@ -73,13 +73,13 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
 }
 
 /** Returns the difference to the shared items that has the effect of `first`, followed by `second`. */
-function compose(first: ItemsDiff, second: ItemsDiff, shared: ServiceItems): ItemsDiff {
+function compose(first: ItemsDiff, second: ItemsDiff, shared: readonly Item[]): ItemsDiff {
   if (first === noDiff) return { removed: sortByPath(second.removed), added: sortByPath(second.added) };
   const [firstAdded, secondRemoved] = [new Set(first.added), new Set(second.removed)];
   const removed = second.removed.filter((item) => !firstAdded.has(item));
   const added = [...first.added.filter((item) => !secondRemoved.has(item)), ...second.added];
   // An item that `first` removes and `second` adds again is shared after all.
-  const restored = new Set(added.filter((item) => findItem(shared.items, item.path) === item));
+  const restored = new Set(added.filter((item) => findItem(shared, item.path) === item));
   const isChanged = (item: Item): boolean => !restored.has(item);
   return {
     removed: sortByPath([...first.removed, ...removed].filter(isChanged)),
@@ -89,7 +89,7 @@ function compose(first: ItemsDiff, second: ItemsDiff, shared: ServiceItems): Ite
 
 /** Returns the item that the node receives at a path. O(log items). */
 export function itemAt({ shared, removed, added }: Overlay, path: string): Item | undefined {
-  return findItem(added, path) ?? (findItem(removed, path) === undefined ? findItem(shared.items, path) : undefined);
+  return findItem(added, path) ?? (findItem(removed, path) === undefined ? findItem(shared, path) : undefined);
 }
 
 /**

@@ -1,15 +1,6 @@
 import { compareText, lowerBound } from "@kpng/model/collections.ts";
 import type { Item } from "./item.ts";
 
-/** The items of one Service as a sorted list, from which overlays and differences are computed. */
-export interface ServiceItems {
-  /** Ascending by path; each path occurs once, because sources give no two endpoints of a Service the same key. */
-  readonly items: readonly Item[];
-}
-
-/** The items of a Service that a view does not include. */
-export const noServiceItems: ServiceItems = { items: [] };
-
 /** Returns the items ascending by path. */
 export function sortByPath(items: readonly Item[]): readonly Item[] {
   return items.length < 2 ? items : items.toSorted((a, b) => compareText(a.path, b.path));
@@ -20,7 +11,7 @@ export function sortByPath(items: readonly Item[]): readonly Item[] {
  *
  * *Cost:* O(items), without comparing them, and a search for each added item.
  */
-export function editItems({ items }: ServiceItems, removed: readonly Item[], added: readonly Item[]): ServiceItems {
+export function editItems(items: readonly Item[], removed: readonly Item[], added: readonly Item[]): readonly Item[] {
   const gone = new Set(removed);
   const fresh = sortByPath(added.filter((item) => !gone.delete(item)));
   const kept = gone.size === 0 ? items : items.filter((item) => !gone.has(item));
@@ -31,7 +22,7 @@ export function editItems({ items }: ServiceItems, removed: readonly Item[], add
     for (; from < to; from += 1) edited.push(kept[from] as Item);
     edited.push(item);
   }
-  return { items: fresh.length === 0 ? kept : [...edited, ...kept.slice(from)] };
+  return fresh.length === 0 ? kept : [...edited, ...kept.slice(from)];
 }
 
 /** Returns the item at a path. `items` ascend by path. O(log items). */

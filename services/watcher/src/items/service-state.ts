@@ -8,15 +8,7 @@ import { type ClassChoice, chooseForClass, findOwn, type OwnEndpoints, sameZone 
 import { type MergedEndpoint, type MergedSlices, mergeSlices, type PortGroup } from "../view/merge-slices.ts";
 import type { Item } from "./item.ts";
 import { ItemCache } from "./item-cache.ts";
-import {
-  diffItems,
-  editItems,
-  type ItemsDiff,
-  noDiff,
-  noServiceItems,
-  type ServiceItems,
-  sortByPath,
-} from "./service-items.ts";
+import { diffItems, editItems, type ItemsDiff, noDiff, sortByPath } from "./service-items.ts";
 import type { ViewClass } from "./view-target.ts";
 
 /**
@@ -72,8 +64,11 @@ export class ServiceState {
     }
   }
 
-  /** The items that a node without own endpoints receives. */
-  sharedItems(viewClass: Pick<ViewClass, "isExtended" | "zone">): ServiceItems {
+  /**
+   * The items that a node without own endpoints receives. They ascend by path; each path occurs once, because sources
+   * give no two endpoints of a Service the same key.
+   */
+  sharedItems(viewClass: Pick<ViewClass, "isExtended" | "zone">): readonly Item[] {
     return this.ofClass(viewClass, noGroups).items;
   }
 
@@ -90,7 +85,7 @@ export class ServiceState {
       const items = this.#makeItems(choice, isExtended);
       const viewClass = { isExtended, zone: zoneHinted };
       if (namedGroups.length === 0) return { items, choice, diff: noDiff, viewClass, isRequested: true };
-      const diff = diffItems(this.sharedItems(viewClass).items, items.items);
+      const diff = diffItems(this.sharedItems(viewClass), items);
       return { items, choice, diff, viewClass: undefined, isRequested: true };
     });
     found.isRequested = true;
@@ -107,16 +102,16 @@ export class ServiceState {
     }
   }
 
-  #makeItems(choice: ClassChoice, isExtended: boolean): ServiceItems {
+  #makeItems(choice: ClassChoice, isExtended: boolean): readonly Item[] {
     const variant = { isExtended, isOnNode: false };
     const endpoints = this.merged.endpoints.flatMap((one) => this.items.ofEndpoint(one, choice.usesOf(one), variant));
-    return { items: sortByPath([...this.items.ofService(choice.portHasEndpoints, isExtended), ...endpoints]) };
+    return sortByPath([...this.items.ofService(choice.portHasEndpoints, isExtended), ...endpoints]);
   }
 }
 
 /** The items of a Service for the nodes of one class, apart from their own endpoints. */
 export interface ClassItems {
-  readonly items: ServiceItems;
+  readonly items: readonly Item[];
   readonly choice: ClassChoice;
   /** Difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes. */
   readonly diff: ItemsDiff;
@@ -181,6 +176,7 @@ function sharedKey(isExtended: boolean, zone: string): string {
 }
 
 const noGroups: readonly PortGroup[] = [];
+const noItems: readonly Item[] = [];
 const noSlices: readonly EndpointSlice[] = [];
 
 /** The Services of a snapshot with their slices, by key. *Cost:* the Services that changed. */
@@ -200,6 +196,6 @@ export function serviceAt(snapshot: Snapshot, key: string, { proxyName }: ViewCl
 }
 
 /** Returns the items of a Service that a class shares; none if its views do not include the Service. */
-export function sharedItemsAt(snapshot: Snapshot, key: string, viewClass: ViewClass): ServiceItems {
-  return serviceAt(snapshot, key, viewClass)?.sharedItems(viewClass) ?? noServiceItems;
+export function sharedItemsAt(snapshot: Snapshot, key: string, viewClass: ViewClass): readonly Item[] {
+  return serviceAt(snapshot, key, viewClass)?.sharedItems(viewClass) ?? noItems;
 }

@@ -198,7 +198,7 @@ function evolve(index: BucketIndex, part: Part, before: Snapshot, snapshot: Snap
 
 function itemsIn(part: Part, snapshot: Snapshot, key: string): readonly Item[] {
   const state = serviceAt(snapshot, key, part.viewClass);
-  return state !== undefined && isIn(part, state) ? state.sharedItems(part.viewClass).items : [];
+  return state !== undefined && isIn(part, state) ? state.sharedItems(part.viewClass) : [];
 }
 
 function isIn({ viewClass, hasZoneHints }: Part, { service, own }: ServiceState): boolean {

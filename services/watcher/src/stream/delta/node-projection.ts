@@ -130,7 +130,7 @@ function nodeChanges(shared: ClassDelta, overlays: readonly OverlayDelta[], take
   for (const { before, after, changed } of overlays) {
     for (const path of new Set(changed.map((item) => item.path))) {
       const [old, now] = [itemAt(before, path), itemAt(after, path)];
-      const [sharedOld, sharedNow] = [findItem(before.shared.items, path), findItem(after.shared.items, path)];
+      const [sharedOld, sharedNow] = [findItem(before.shared, path), findItem(after.shared, path)];
       const [forClass, forNode] = [operations(sharedOld, sharedNow), operations(old, now)];
       if (forClass.length + forNode.length === 0) continue;
       for (const { phase } of forClass) edits[phase]?.set(path, undefined);
@@ -246,7 +246,7 @@ function classDelta(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass):
     const diffs = keys.map((one) => {
       const owners = changedOwners(serviceAt(before, one, viewClass), serviceAt(snapshot, one, viewClass), viewClass);
       for (const name of owners) getOrMake(keysByNode, name, () => []).push(one);
-      return diffItems(sharedItemsAt(before, one, viewClass).items, sharedItemsAt(snapshot, one, viewClass).items);
+      return diffItems(sharedItemsAt(before, one, viewClass), sharedItemsAt(snapshot, one, viewClass));
     });
     return { keysByNode, ...encodeDiffs(diffs) };
   });

@@ -111,9 +111,9 @@ function framesIn(items: readonly Item[], section: number): Frame[] {
 
 /** Returns the items of a Service as one node receives them, in order of their paths. */
 function itemsWith({ shared, removed, added }: Overlay): readonly Item[] {
-  if (removed.length + added.length === 0) return shared.items;
+  if (removed.length + added.length === 0) return shared;
   const gone = new Set(removed.map(({ path }) => path));
-  const kept = shared.items.filter(({ path }) => !gone.has(path));
+  const kept = shared.filter(({ path }) => !gone.has(path));
   return [...kept, ...added].sort((a, b) => compareText(a.path, b.path));
 }
 
@@ -215,7 +215,7 @@ function packedChunk(chunk: ServiceChunk, viewClass: ViewClass): readonly Frame[
 }
 
 function itemsOf(state: ServiceState, viewClass: ViewClass): readonly Item[] {
-  return state.service.proxyName === viewClass.proxyName ? state.sharedItems(viewClass).items : [];
+  return state.service.proxyName === viewClass.proxyName ? state.sharedItems(viewClass) : [];
 }
 
 /** Returns the key of a class in the caches of a chunk. All zones that no hint names share what is encoded. */
