@@ -1,5 +1,4 @@
-import { randomBytes } from "node:crypto";
-import { open, realpath, rename, rm, stat } from "node:fs/promises";
+import { chmod, realpath, rename, rm, stat, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
@@ -72,46 +71,28 @@ function objectsOf(snapshot: Snapshot): ClusterObjects {
 }
 
 /**
- * Replaces the content of a file. Readers see either the old or the new content, even after a power failure.
+ * Replaces the content of a file by a draft beside it, so that readers see either the old or the new content. The file
+ * keeps its mode. A symbolic link is kept and its target is replaced.
  *
- * The file keeps its mode; a new file gets 0644 minus the umask. A symbolic link is kept and its target is replaced.
- *
- * Errors: WRITE_FAILED with the path. The file is then unchanged, and no temporary file is left.
+ * Errors: WRITE_FAILED with the path. The file is then unchanged, and no draft is left.
  */
 export async function writeFileAtomically(path: string, text: string): Promise<void> {
-  let temporary: string | undefined;
   try {
     const target = await realpath(path).catch(() => path);
     const stats = await stat(target).catch(() => undefined);
     // The rename below would replace a device such as /dev/null by a file.
     if (stats?.isFile() === false) throw new Error("it exists and is not a regular file");
-    const mode = stats && stats.mode & 0o7777;
-    // In the same folder, because a rename cannot cross file systems. A dot file, because readers of folders ignore
-    // them.
-    temporary = join(dirname(target), `.${basename(target)}.${randomBytes(6).toString("hex")}`);
-    const file = await open(temporary, "wx", 0o644);
+    // Readers of folders ignore dot files.
+    const draft = join(dirname(target), `.${basename(target)}.tmp`);
     try {
-      if (mode !== undefined) await file.chmod(mode);
-      await file.writeFile(text);
-      await file.sync();
-    } finally {
-      await file.close();
+      await writeFile(draft, text, { flush: true });
+      if (stats !== undefined) await chmod(draft, stats.mode & 0o7777);
+      await rename(draft, target);
+    } catch (error) {
+      await rm(draft, { force: true }).catch(() => undefined);
+      throw error;
     }
-    await rename(temporary, target);
-    temporary = undefined;
-    await syncFolder(dirname(target));
   } catch (cause) {
-    if (temporary !== undefined) await rm(temporary, { force: true }).catch(() => undefined);
     throw new WatcherError("WRITE_FAILED", `cannot write ${path}: ${reasonOf(cause)}`, { cause });
-  }
-}
-
-/** Makes the rename durable. */
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, "r");
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }

@@ -87,7 +87,6 @@ function withNodes(snapshot: Snapshot, nodes: Snapshot["nodes"]): Snapshot {
 
 function replaceSlices(snapshot: Snapshot, slices: readonly EndpointSlice[]): Snapshot {
   const before = snapshot.slicesByService;
-  if (isUnchanged(before, slices)) return snapshot;
   const groups = Map.groupBy(slices, serviceKeyOfSlice);
   let isSame = groups.size === before.size;
   const entries = [...groups].map(([key, group]) => {
@@ -99,13 +98,6 @@ function replaceSlices(snapshot: Snapshot, slices: readonly EndpointSlice[]): Sn
   return isSame ? snapshot : { ...snapshot, slicesByService: ShardedMap.from(entries) };
 }
 
-/** True if the slices are the same objects. Sources reuse those that are equal; see reuseSlice. */
-function isUnchanged(before: Snapshot["slicesByService"], slices: readonly EndpointSlice[]): boolean {
-  let count = 0;
-  for (const group of before.values()) count += group.length;
-  return count === slices.length && slices.every((slice) => before.get(serviceKeyOfSlice(slice))?.includes(slice));
-}
-
 /** Returns `old` itself if all slices of a Service are unchanged. Both lists are sorted by name. */
 function reuseSlices(old: readonly EndpointSlice[], slices: readonly EndpointSlice[]): readonly EndpointSlice[] {
   const oldByName = new Map(old.map((slice) => [slice.name, slice]));
@@ -115,7 +107,6 @@ function reuseSlices(old: readonly EndpointSlice[], slices: readonly EndpointSli
 
 /** Returns a map of `values` that shares unchanged values with `map`, or `map` itself if all are unchanged. */
 function replaceAll<V>(map: ShardedMap<V>, values: readonly V[], keyOf: (value: V) => string): ShardedMap<V> {
-  if (values.length === map.size && values.every((value) => map.get(keyOf(value)) === value)) return map;
   let isSame = true;
   const entries = values.map((value) => {
     const key = keyOf(value);

@@ -12,11 +12,10 @@ import { scheduler } from "../session/scheduler.ts";
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
   const index = makeIndex([...services, ServerReflection]);
   async function* serverReflectionInfo(requests: AsyncIterable<ServerReflectionRequest>) {
-    const sent = new Set<DescFile>();
     for await (const request of requests) {
       const { messageRequest } = request;
       // Scheduled, because these streams need no right and must not delay nodes.
-      const messageResponse = await scheduler.run("query", () => answer(messageRequest, index, sent));
+      const messageResponse = await scheduler.run("query", () => answer(messageRequest, index));
       yield { validHost: request.host, originalRequest: request, messageResponse };
     }
   }
@@ -29,14 +28,18 @@ interface Index {
   readonly registry: Registry;
 }
 
+/** Returns the files and all that they import, by name. */
+function withImports(files: readonly DescFile[], all = new Map<string, DescFile>()): ReadonlyMap<string, DescFile> {
+  for (const file of files) {
+    if (all.has(file.proto.name)) continue;
+    all.set(file.proto.name, file);
+    withImports(file.dependencies, all);
+  }
+  return all;
+}
+
 function makeIndex(services: readonly DescService[]): Index {
-  const files = new Map<string, DescFile>();
-  const visit = (file: DescFile): void => {
-    if (files.has(file.proto.name)) return;
-    files.set(file.proto.name, file);
-    file.dependencies.forEach(visit);
-  };
-  for (const service of services) visit(service.file);
+  const files = withImports(services.map(({ file }) => file));
   return {
     services: services.map((service) => service.typeName).sort(compareText),
     files,
@@ -44,18 +47,14 @@ function makeIndex(services: readonly DescService[]): Index {
   };
 }
 
-function answer(
-  question: ServerReflectionRequest["messageRequest"],
-  { services, files, registry }: Index,
-  sent: Set<DescFile>,
-) {
+function answer(question: ServerReflectionRequest["messageRequest"], { services, files, registry }: Index) {
   switch (question.case) {
     case "listServices":
       return { case: "listServicesResponse" as const, value: { service: services.map((name) => ({ name })) } };
     case "fileByFilename":
-      return descriptors(files.get(question.value), `file "${question.value}"`, sent);
+      return descriptors(files.get(question.value), `file "${question.value}"`);
     case "fileContainingSymbol":
-      return descriptors(fileOf(question.value, registry), `symbol "${question.value}"`, sent);
+      return descriptors(fileOf(question.value, registry), `symbol "${question.value}"`);
     default:
       return failure(
         Code.InvalidArgument,
@@ -68,19 +67,13 @@ function failure(errorCode: Code, errorMessage: string) {
   return { case: "errorResponse" as const, value: { errorCode, errorMessage } };
 }
 
-/** A file and all its imports, except those that were sent on this stream; the file itself is always included. */
-function descriptors(file: DescFile | undefined, what: string, sent: Set<DescFile>) {
+/** A file and all its imports. */
+function descriptors(file: DescFile | undefined, what: string) {
   if (file === undefined) return failure(Code.NotFound, `${what} not found`);
-  sent.delete(file);
-  const fileDescriptorProto = [...unsent(file, sent)].map((one) => toBinary(FileDescriptorProtoSchema, one.proto));
+  const fileDescriptorProto = [...withImports([file]).values()].map((one) =>
+    toBinary(FileDescriptorProtoSchema, one.proto),
+  );
   return { case: "fileDescriptorResponse" as const, value: { fileDescriptorProto } };
-}
-
-function* unsent(file: DescFile, sent: Set<DescFile>): Iterable<DescFile> {
-  if (sent.has(file)) return;
-  sent.add(file);
-  yield file;
-  for (const dependency of file.dependencies) yield* unsent(dependency, sent);
 }
 
 /** Returns the file that defines a type or service, or one of its members (method, field, oneof). */
