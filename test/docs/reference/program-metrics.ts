@@ -13,7 +13,7 @@ import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backen
 import { Health } from "@kpng/process/health/health.ts";
 import { registerProcessMetrics } from "@kpng/process/health/status-server.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { makeConnectionMetrics } from "@kpng/watcher/connection/connections.ts";
+import { Connections } from "@kpng/watcher/connection/connections.ts";
 import { Refusals } from "@kpng/watcher/connection/limits.ts";
 import { makeReviewCounter } from "@kpng/watcher/identity/token-checker.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
@@ -39,8 +39,7 @@ const groups: Readonly<Record<string, Register>> = {
     observeStore(store, registry);
     observeCurrency(store, { log, health: new Health(), metrics: registry });
     new Subscribers(registry);
-    makeConnectionMetrics(registry, () => 0);
-    new Refusals(log, registry);
+    new Connections({}, log, registry, new Refusals(log, registry));
     makeReviewCounter(registry);
     makeCertificateExpiry(registry);
   },

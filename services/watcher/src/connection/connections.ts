@@ -1,8 +1,9 @@
 import { constants, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
+import { addCounter, addGauge } from "@kpng/process/health/metrics.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
-import { Counter, Gauge, type Registry } from "prom-client";
+import type { Counter, Registry } from "prom-client";
 import type { Rights } from "../identity/rights.ts";
 import { Rate, type Refusals } from "./limits.ts";
 
@@ -34,30 +35,6 @@ export interface KeepaliveOptions {
 
 /** Default time between pings, in milliseconds. */
 export const standardPingMs = 30_000;
-
-/**
- * Registers the metrics of connections; `count` returns the number of open ones. Returns the counter of those that the
- * watcher ended.
- */
-export function makeConnectionMetrics(registry: Registry, count: () => number): Counter<"reason"> {
-  const registers = [registry];
-  new Gauge({
-    name: "kpng_connections",
-    help: "Open connections of clients",
-    registers,
-    collect() {
-      this.set(count());
-    },
-  });
-  const ended = new Counter({
-    name: "kpng_connections_ended_total",
-    help: "Connections that the watcher ended, by reason",
-    labelNames: ["reason"],
-    registers,
-  });
-  for (const reason of endReasons) ended.inc({ reason }, 0);
-  return ended;
-}
 
 const endReasons = ["age", "drain", "idle", "silent", "stale"] as const;
 
@@ -159,7 +136,9 @@ export class Connections {
     this.#times = times;
     this.#log = log;
     this.#refusals = refusals;
-    this.#ended = makeConnectionMetrics(registry, () => this.#open.size);
+    addGauge(registry, "kpng_connections", "Open connections of clients", () => this.#open.size);
+    const endedHelp = "Connections that the watcher ended, by reason";
+    this.#ended = addCounter(registry, "kpng_connections_ended_total", endedHelp, "reason", endReasons);
   }
 
   /** Starts the clock, which does not keep the process alive. */

@@ -1,8 +1,9 @@
 import { readFileSync } from "node:fs";
+import { addCounter } from "@kpng/process/health/metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { RepeatLimit } from "@kpng/process/log.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
-import { Counter, type Registry } from "prom-client";
+import type { Counter, Registry } from "prom-client";
 
 /** Limits of what clients may use at a time; 0 or undefined for {@link defaultLimits}. */
 export interface ClientLimits {
@@ -122,13 +123,8 @@ export class Refusals {
 
   constructor(log: Log, registry: Registry) {
     this.#log = log;
-    this.#counter = new Counter({
-      name: "kpng_refused_total",
-      help: "Connections and calls that were refused or ended because of a limit",
-      labelNames: ["reason"],
-      registers: [registry],
-    });
-    for (const reason of Object.keys(messages)) this.#counter.inc({ reason }, 0);
+    const help = "Connections and calls that were refused or ended because of a limit";
+    this.#counter = addCounter(registry, "kpng_refused_total", help, "reason", Object.keys(messages));
   }
 
   /** `peer` is the address of the client; "" if unknown. `fields` are more fields of the log line. */

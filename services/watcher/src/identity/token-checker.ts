@@ -1,9 +1,10 @@
 import { createHash } from "node:crypto";
 import { Code, ConnectError } from "@connectrpc/connect";
+import { addCounter } from "@kpng/process/health/metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { RepeatLimit } from "@kpng/process/log.ts";
 import { LRUCache } from "lru-cache";
-import { Counter, Registry } from "prom-client";
+import { type Counter, Registry } from "prom-client";
 import type { Rights, TokenProblem } from "./rights.ts";
 import { claimsOf, type Review, type ReviewToken, rightsOfToken, type TokenAccounts } from "./token-review.ts";
 
@@ -246,15 +247,10 @@ export class TokenChecker {
 
 /** Registers the counter of reviews; a watcher without tokens has it, too, so that a dashboard finds the series. */
 export function makeReviewCounter(registry: Registry): Counter<"result"> {
-  const reviews = new Counter({
-    name: "kpng_token_reviews_total",
-    help: "Reviews of tokens by the API server, by result; forbidden: the watcher lacks the right; unknown: no answer",
-    labelNames: ["result"],
-    registers: [registry],
-  });
+  const help =
+    "Reviews of tokens by the API server, by result; forbidden: the watcher lacks the right; unknown: no answer";
   const results: readonly Review["kind"][] = ["valid", "invalid", "forbidden", "unknown"];
-  for (const result of results) reviews.inc({ result }, 0);
-  return reviews;
+  return addCounter(registry, "kpng_token_reviews_total", help, "result", results);
 }
 
 /**

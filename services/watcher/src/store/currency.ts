@@ -1,7 +1,8 @@
 import { kubeSource, type Position, type PositionKind, positionKinds } from "@kpng/model/forward.ts";
 import type { Health } from "@kpng/process/health/health.ts";
+import { addGauge } from "@kpng/process/health/metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { Gauge, type Registry } from "prom-client";
+import type { Registry } from "prom-client";
 import type { CurrencySink, Origin, Versions } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -87,14 +88,8 @@ export function observeCurrency(
   { currency }: { readonly currency: Currency },
   { log, health, metrics }: { readonly log: Log; readonly health: Health; readonly metrics: Registry },
 ): void {
-  new Gauge({
-    name: "kpng_source_stale",
-    help: "1 while the state may be out of date: the server of the source does not answer, or is listed again",
-    registers: [metrics],
-    collect() {
-      this.set(currency.staleReason === undefined ? 0 : 1);
-    },
-  });
+  const help = "1 while the state may be out of date: the server of the source does not answer, or is listed again";
+  addGauge(metrics, "kpng_source_stale", help, () => (currency.staleReason === undefined ? 0 : 1));
   const part = "source/current";
   currency.observe((event) => {
     if (event.kind === "stale") {

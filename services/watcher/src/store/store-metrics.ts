@@ -1,6 +1,7 @@
+import { addGauge } from "@kpng/process/health/metrics.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { ShardedMap } from "./sharded-map.ts";
-import { countObjects, type Snapshot, type Update } from "./snapshot.ts";
+import { countObjects, type Update } from "./snapshot.ts";
 import type { Store } from "./store.ts";
 
 /**
@@ -34,28 +35,15 @@ const kinds = ["services", "endpoints", "nodes"] as const;
 const verbs = ["put", "delete"] as const;
 
 function registerSizes(store: Store, registry: Registry): void {
-  const registers = [registry];
-  const gauge = (name: string, help: string, value: (snapshot: Snapshot) => number) =>
-    new Gauge({
-      name,
-      help,
-      registers,
-      collect() {
-        this.set(value(store.snapshot));
-      },
-    });
-  gauge("kpng_store_revision", "Number of the newest cluster state, counted from 1", (one) => one.revision);
-  gauge("kpng_store_synced", "1 once all kinds have been listed completely", (one) => Number(one.isSynced));
-  gauge(
-    "kpng_store_last_change_timestamp_seconds",
-    "Time at which the newest state was stored; 0 if there is none",
-    ({ storedAtMs }) => storedAtMs / 1_000,
-  );
+  const revisionHelp = "Number of the newest cluster state, counted from 1";
+  addGauge(registry, "kpng_store_revision", revisionHelp, () => store.snapshot.revision);
+  const syncedHelp = "1 once all kinds have been listed completely";
+  addGauge(registry, "kpng_store_synced", syncedHelp, () => Number(store.snapshot.isSynced));
   new Gauge({
     name: "kpng_store_objects",
     help: "Objects in the cluster state, by kind",
     labelNames: ["kind"],
-    registers,
+    registers: [registry],
     collect() {
       const { serviceCount, sliceCount, endpointCount, nodeCount } = countObjects(store.snapshot);
       const sizes = { services: serviceCount, slices: sliceCount, endpoints: endpointCount, nodes: nodeCount };

@@ -71,12 +71,9 @@ export class KindReport {
     this.#log.error("deletions held: a list would delete most objects", { reason, retryMs });
   }
 
-  /** The server sent something: a number of changes, a bookmark, or the start of a watch. */
-  progressed(changes: Readonly<Record<"put" | "delete", number>>): void {
+  /** The server sent something: changes, a bookmark, or the start of a watch. */
+  progressed(): void {
     this.#reached();
-    for (const verb of ["put", "delete"] as const) {
-      this.#metrics.events.inc({ source: "kube", kind: this.#kind, verb }, changes[verb]);
-    }
     if (!this.#isFailing) return;
     this.#log.info("recovered");
     this.#setReady();
@@ -130,7 +127,6 @@ interface ReportOptions {
 
 /** Metrics of the source `kpng kube`, with label `kind`. */
 interface SourceMetrics {
-  readonly events: Counter<"source" | "kind" | "verb">;
   readonly lists: Counter<"kind" | "result">;
   readonly watches: Counter<"kind" | "result">;
   readonly relists: Counter<"kind" | "reason">;
@@ -146,11 +142,6 @@ export function makeSourceMetrics(registry: Registry): SourceMetrics {
   const counter = <L extends string>(name: string, help: string, ...labelNames: L[]): Counter<L> =>
     new Counter({ name, help, labelNames, registers });
   return {
-    events: counter(
-      "kpng_source_events_total",
-      "Puts and deletes that the source received, excluding first lists",
-      ...(["source", "kind", "verb"] as const),
-    ),
     lists: counter("kpng_source_lists_total", "Lists requested from the API server, by result", "kind", "result"),
     watches: counter(
       "kpng_source_watches_total",
@@ -201,8 +192,7 @@ const failureKinds = ["refused", "expired", "lost", "silent", "garbled"] as cons
  * event.
  */
 export function beginSeries(metrics: SourceMetrics, kind: Kind): void {
-  const { events, lists, watches, relists, badObjects, badParts } = metrics;
-  for (const verb of ["put", "delete"]) events.inc({ source: "kube", kind, verb }, 0);
+  const { lists, watches, relists, badObjects, badParts } = metrics;
   // "braked", besides "ok": deletions of the list are held, because they are nearly all objects.
   for (const result of ["ok", ...failureKinds, "braked"]) lists.inc({ kind, result }, 0);
   // "closed": the server ended the watch without an error, as it regularly does.

@@ -134,7 +134,7 @@ export class Reflector {
     this.#stopWatch = stop;
     const opened = (): void => {
       this.failure = undefined;
-      report.progressed({ put: 0, delete: 0 });
+      report.progressed();
     };
     const receive = (events: readonly WatchEvent[], receivedAtMs: number): void => {
       if (!this.#receive(events, receivedAtMs)) stop.abort();
@@ -174,8 +174,7 @@ export class Reflector {
     }
     this.resourceVersion = version;
     this.#backoff.reset();
-    const deletedCount = changes.filter(({ kind }) => kind === "delete").length;
-    report.progressed({ put: changes.length - deletedCount, delete: deletedCount });
+    report.progressed();
     tracker.apply(changes, receivedAtMs, version);
     if (!isInOrder) this.#relist("went-back");
     return isInOrder;

@@ -1,27 +1,13 @@
+import { addCounter, addGauge } from "@kpng/process/health/metrics.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 
 /** Registers the metrics of streams. `open` returns the open streams, at each scrape. */
 export function makeStreamMetrics(registry: Registry, open: () => Iterable<SubscriberState>): StreamMetrics {
-  const registers = [registry];
-  const labelNames = ["kind"] as const;
-  const addGauge = (name: string, help: string, read: () => number): void => {
-    new Gauge({
-      name,
-      help,
-      registers,
-      collect() {
-        this.set(read());
-      },
-    });
-  };
-  addGauge("kpng_subscribers_failing", "Subscribers that could not apply the last batch", () =>
+  addGauge(registry, "kpng_subscribers_failing", "Subscribers that could not apply the last batch", () =>
     count(open(), (one) => one.failure !== undefined),
   );
-  addGauge("kpng_subscribers_behind", "Subscribers that have not applied all batches sent to them", () =>
-    count(open(), (one) => one.unappliedSinceMs !== undefined),
-  );
   const oldestHelp = "Age of the oldest batch that a subscriber has not applied; 0 if all have applied everything";
-  addGauge("kpng_oldest_unapplied_seconds", oldestHelp, () => {
+  addGauge(registry, "kpng_oldest_unapplied_seconds", oldestHelp, () => {
     const nowMs = Date.now();
     let oldestMs = nowMs;
     for (const { unappliedSinceMs } of open()) oldestMs = Math.min(oldestMs, unappliedSinceMs ?? nowMs);
@@ -30,8 +16,8 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
   new Gauge({
     name: "kpng_subscribers",
     help: "Open streams, by kind of view",
-    labelNames,
-    registers,
+    labelNames: ["kind"],
+    registers: [registry],
     collect() {
       for (const kind of kinds)
         this.set(
@@ -40,21 +26,12 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
         );
     },
   });
-  const addCounter = <L extends string>(
-    name: string,
-    help: string,
-    label: L,
-    values: readonly string[],
-  ): Counter<L> => {
-    const counter = new Counter({ name, help, labelNames: [label], registers });
-    for (const value of values) counter.inc({ [label]: value } as Record<L, string>, 0);
-    return counter;
-  };
   const begunHelp = "Views that streams began: a whole view, the difference to a held view, or the whole cluster";
   return {
-    begun: addCounter("kpng_streams_begun_total", begunHelp, "view", beginnings),
-    batches: addCounter("kpng_batches_total", "Batches sent to subscribers, by kind of view", "kind", kinds),
+    begun: addCounter(registry, "kpng_streams_begun_total", begunHelp, "view", beginnings),
+    batches: addCounter(registry, "kpng_batches_total", "Batches sent to subscribers, by kind of view", "kind", kinds),
     sentBytes: addCounter(
+      registry,
       "kpng_sent_bytes_total",
       "Bytes of messages sent to subscribers, by kind of view",
       "kind",
@@ -64,12 +41,12 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
       name: "kpng_apply_seconds",
       help: "Time from when a subscriber was sent a batch until it had applied it",
       buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
-      registers,
+      registers: [registry],
     }),
     applyFailures: new Counter({
       name: "kpng_apply_failures_total",
       help: "Revisions that subscribers reported as failed",
-      registers,
+      registers: [registry],
     }),
   };
 }
