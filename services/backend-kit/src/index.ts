@@ -40,8 +40,6 @@ export type { BackendCommand, BackendContext } from "./backend/backend-command.t
 export { backendOptions, connectionOptions, followOptions, readFollowOptions } from "./backend/backend-options.ts";
 export { type BackendCallbacks, type BackendTaskOptions, backendTask } from "./backend/backend-task.ts";
 export {
-  type ObservedBackend,
-  observeBackend,
   type PreparedBackend,
   type ProcessParts,
   prepareBackend,

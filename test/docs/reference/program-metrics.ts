@@ -1,11 +1,11 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import { observeRules } from "@kpng/backend-iptables/commit/observe-rules.ts";
 import { observeRefused } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
-import { observeBackend } from "@kpng/backend-kit/backend/run-backend.ts";
 import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner.ts";
 import { ViewKeeper } from "@kpng/backend-kit/disk/view-keeper.ts";
 import { HealthCheckServers } from "@kpng/backend-kit/health-check/health-check-servers.ts";
 import { createBackendMetrics, KnownNode } from "@kpng/backend-kit/observe/backend-metrics.ts";
+import { ProxyHealth, proxyObserveTasks } from "@kpng/backend-kit/observe/proxy-health.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { ClashReport } from "@kpng/backend-kit/proxy/family-planner.ts";
 import { countRepairs, driftCheck } from "@kpng/backend-kit/proxy/serve-task.ts";
@@ -70,11 +70,8 @@ const groups: Readonly<Record<string, Register>> = {
     new ClashReport(log, registry);
     countRepairs(registry, []);
     registerDriftCheck(registry);
-    observeBackend(
-      { proxyMode: "any" },
-      { healthzBindAddress: "127.0.0.1:0" },
-      { health: new Health(), metrics: registry },
-    );
+    const parts = { proxyHealth: new ProxyHealth({ families: [] }), health: new Health(), metrics: registry };
+    proxyObserveTasks({ healthzBindAddress: "127.0.0.1:0" }, { ...parts, mode: "any" });
   },
   iptables: (registry) => {
     observeRules(registry, []);

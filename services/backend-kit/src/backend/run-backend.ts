@@ -126,7 +126,17 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const { keepsState = false } = backend;
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
   const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
-  const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
+  const addresses = {
+    healthzBindAddress: textOption(options, "healthzBindAddress"),
+    metricsBindAddress: textOption(options, "metricsBindAddress"),
+  };
+  const { proxyMode: mode } = backend;
+  // A service proxy answers health as kube-proxy does, other backends with the health of the process.
+  const proxyHealth = mode === undefined ? undefined : new ProxyHealth({ families });
+  const tasks =
+    mode === undefined || proxyHealth === undefined
+      ? statusServerTasks(addresses, { health, metrics })
+      : proxyObserveTasks(addresses, { proxyHealth, health, metrics, mode });
   const isQuestion = backend.isQuestion?.(options) === true;
   const api = String(options.api);
   const follow = readFollowOptions(options);
@@ -152,31 +162,4 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   // A question, such as --diff, is often asked beside the running backend and with its environment, as `kubectl exec`
   // has it. The addresses and the socket in there are taken.
   return { main: backend.makeTask(options, context), beside: isQuestion ? [] : tasks };
-}
-
-/** Health and metrics servers of a process with one backend. */
-export interface ObservedBackend {
-  /** For the backend's context; undefined if the backend is not a service proxy. */
-  readonly proxyHealth: ProxyHealth | undefined;
-  /** Servers to run beside the backend; empty if no address is given. */
-  readonly tasks: readonly Task[];
-}
-
-/**
- * Returns the servers for `--healthz-bind-address` and `--metrics-bind-address`. For a service proxy they answer health
- * as kube-proxy does, for other backends with the health of the process.
- */
-export function observeBackend(
-  { proxyMode }: Pick<BackendCommand, "proxyMode">,
-  options: ParsedOptions,
-  { health, metrics }: { readonly health: Health; readonly metrics: Registry },
-): ObservedBackend {
-  const addresses = {
-    healthzBindAddress: textOption(options, "healthzBindAddress"),
-    metricsBindAddress: textOption(options, "metricsBindAddress"),
-  };
-  if (proxyMode === undefined)
-    return { proxyHealth: undefined, tasks: statusServerTasks(addresses, { health, metrics }) };
-  const proxyHealth = new ProxyHealth({ families });
-  return { proxyHealth, tasks: proxyObserveTasks(addresses, { proxyHealth, health, metrics, mode: proxyMode }) };
 }

@@ -1,6 +1,6 @@
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
-import { ensureSetting, type Sysctls } from "../sysctl/sysctls.ts";
+import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /**
@@ -113,17 +113,17 @@ interface ApplyOptions {
  */
 export async function applySettings(settings: readonly KernelSetting[], options: ApplyOptions): Promise<void> {
   const { sysctls, log, hashSizePath = "/sys/module/nf_conntrack/parameters/hashsize" } = options;
+  const ensure = async (name: string, value: number, isMinimum: boolean): Promise<void> => {
+    const path = sysctls.pathOf(name);
+    try {
+      const before = await sysctls.ensure(name, value, isMinimum);
+      if (before !== undefined) log.info("kernel setting changed", { path, before, value });
+    } catch (error) {
+      log.error("kernel setting not changed", { path, value, reason: reasonOf(error) });
+    }
+  };
   for (const { name, value, isMinimum } of settings) {
-    await ensure(sysctls.pathOf(name), value, isMinimum, log);
-    if (name.endsWith("/nf_conntrack_max")) await ensure(hashSizePath, Math.floor(value / 4), true, log);
-  }
-}
-
-async function ensure(path: string, value: number, isMinimum: boolean, log: Log): Promise<void> {
-  try {
-    const before = await ensureSetting(path, value, isMinimum);
-    if (before !== undefined) log.info("kernel setting changed", { path, before, value });
-  } catch (error) {
-    log.error("kernel setting not changed", { path, value, reason: reasonOf(error) });
+    await ensure(name, value, isMinimum);
+    if (name.endsWith("/nf_conntrack_max")) await ensure(hashSizePath, Math.floor(value / 4), true);
   }
 }

@@ -25,16 +25,14 @@ const serviceInterfaces = /^(?:kube-ipvs0|kpngv-[0-9a-f]{8})$/;
  * so node ports do not answer there. `onFailure` is called if some of them may be in the result, because the program
  * `ip` failed, which lists the addresses of a link that is down.
  *
- * *Cost:* a family is read when it is first accessed. 5 000 IPv4 addresses of Services take 28 ms, because the kernel
+ * *Cost:* a family is read when it is accessed. 5 000 IPv4 addresses of Services take 28 ms, because the kernel
  * lists local routes without their interfaces; 5 000 of IPv6 take 3 ms.
  */
 export function readLocalAddresses(onFailure: () => void = () => undefined): AddressSet {
-  const known = new Map<Family, readonly string[]>();
-  const read = (family: Family): readonly string[] => {
-    const addresses = known.get(family) ?? (family === "v4" ? readV4(onFailure) : readV6());
-    known.set(family, addresses);
-    return addresses;
-  };
+  return readWhenAccessed((family) => (family === "v4" ? readV4(onFailure) : readV6()));
+}
+
+function readWhenAccessed(read: (family: Family) => readonly string[]): AddressSet {
   return {
     get v4() {
       return read("v4");
@@ -153,18 +151,8 @@ export class RecentAddresses {
     this.#options = options;
   }
 
-  /** Returns the addresses. A family is read when it is first accessed. */
-  readonly read = (): AddressSet => {
-    const of = (family: Family) => this.#ofFamily(family);
-    return {
-      get v4() {
-        return of("v4");
-      },
-      get v6() {
-        return of("v6");
-      },
-    };
-  };
+  /** Returns the addresses. A family is read when it is accessed. */
+  readonly read = (): AddressSet => readWhenAccessed((family) => this.#ofFamily(family));
 
   /** Makes the next access read the addresses. The last ones stay, in case that reading fails. */
   readonly forget = (): void => {

@@ -58,11 +58,6 @@ interface SyncLoopOptions extends SyncPace {
   readonly wait?: typeof waitMs | undefined;
 }
 
-interface Failure {
-  readonly cause: unknown;
-  readonly times: SyncTimes;
-}
-
 type Outcome =
   | { readonly kind: "nothing" }
   | { readonly kind: "synced" }
@@ -227,45 +222,38 @@ export class SyncLoop {
    * changes of the first update are as large as the whole view.
    */
   async #syncPending(backoff: Backoff, signal: AbortSignal): Promise<Outcome> {
-    const { name, log, health } = this.#options;
+    const { name, sync, log, health } = this.#options;
     const delivery = this.#pending.take();
     if (delivery === undefined) return { kind: "nothing" };
     if (delivery.kind === "unneeded") {
       for (const observer of this.#observers) observer.settled?.(delivery.update);
       return { kind: "nothing" };
     }
+    const { update } = delivery;
     // A full sync covers a request that is due.
-    if (delivery.update.mode === "full") this.#requests.take(this.#clock.nowMs());
-    const failure = await this.#syncOnce(delivery.update, signal);
-    this.#endedAtMs = this.#clock.nowMs();
-    if (failure === undefined) {
-      delivery.delivered();
-      backoff.reset();
-      health.setReady(name);
-      return { kind: "synced" };
-    }
-    delivery.failed();
-    const reason = reasonOf(failure.cause);
-    health.setFailing(name, reason);
-    for (const observer of this.#observers) observer.failed?.(delivery.update, reason, failure.times);
-    const delayMs = backoff.nextMs();
-    log.error("sync failed", { backend: name, revision: Number(delivery.update.revision), reason, delayMs });
-    return { kind: "failed", delayMs, cause: failure.cause };
-  }
-
-  async #syncOnce(update: SyncUpdate, signal: AbortSignal): Promise<Failure | undefined> {
-    const { name, sync, log } = this.#options;
+    if (update.mode === "full") this.#requests.take(this.#clock.nowMs());
     // Handle timers and sockets first, so that health is answered between two syncs even under constant changes.
     await nextTurn();
     for (const observer of this.#observers) observer.started?.(update);
     const stages = new StageClock(update.arrival?.receivedAtMs);
+    let times: SyncTimes;
     try {
       await sync(update, signal, stages);
+      times = stages.end();
     } catch (cause) {
-      return { cause, times: stages.end() };
+      const reason = reasonOf(cause);
+      delivery.failed();
+      health.setFailing(name, reason);
+      for (const observer of this.#observers) observer.failed?.(update, reason, stages.end());
+      const delayMs = backoff.nextMs();
+      log.error("sync failed", { backend: name, revision: Number(update.revision), reason, delayMs });
+      return { kind: "failed", delayMs, cause };
+    } finally {
+      this.#endedAtMs = this.#clock.nowMs();
     }
-    const times = stages.end();
-    const elapsedMs = times.endedAtMs - times.startedAtMs;
+    delivery.delivered();
+    backoff.reset();
+    health.setReady(name);
     for (const observer of this.#observers) observer.succeeded?.(update, times);
     log.debug("sync complete", {
       backend: name,
@@ -276,10 +264,9 @@ export class SyncLoop {
       waitMs: Math.round(times.startedAtMs - times.receivedAtMs),
       renderMs: Math.round(times.renderedAtMs - times.startedAtMs),
       commitMs: Math.round(times.endedAtMs - times.renderedAtMs),
-      elapsedMs: Math.round(elapsedMs),
       ...traceFields(update.arrival?.traceparents[0]),
     });
-    return undefined;
+    return { kind: "synced" };
   }
 }
 

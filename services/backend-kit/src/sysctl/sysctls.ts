@@ -1,4 +1,5 @@
 import { readFile, writeFile } from "node:fs/promises";
+import { resolve } from "node:path";
 import { BackendError } from "../types/backend-error.ts";
 
 /**
@@ -22,49 +23,36 @@ export class Sysctls {
     this.#root = root;
   }
 
-  /** *Shape of `name`:* `net/ipv4/ip_forward`. */
+  /** *Shape of `name`:* `net/ipv4/ip_forward`; or an absolute path of a setting elsewhere. */
   pathOf(name: string): string {
-    return `${this.#root}/${name}`;
+    return resolve(this.#root, name);
   }
 
   /** Returns a setting; undefined if the kernel does not have it, e.g. before its module is loaded. */
-  read(name: string): Promise<number | undefined> {
-    return readSetting(this.pathOf(name));
+  async read(name: string): Promise<number | undefined> {
+    try {
+      return Number((await readFile(this.pathOf(name), "utf8")).trim());
+    } catch {
+      // A setting that cannot be read counts as absent; a later write fails with the reason.
+      return undefined;
+    }
   }
 
   /**
-   * Gives a setting its value; writes nothing if it has it. Returns the value before, or undefined if it did not
-   * change.
+   * Gives a setting its value, or with `isMinimum` at least that value; writes nothing if it has it. Returns the value
+   * before, or undefined if it did not change.
    *
    * Errors: SYSCTL_FAILED, e.g. in a container whose /proc/sys is read-only.
    */
-  ensure(name: string, value: number): Promise<number | undefined> {
-    return ensureSetting(this.pathOf(name), value);
-  }
-}
-
-async function readSetting(path: string): Promise<number | undefined> {
-  try {
-    return Number((await readFile(path, "utf8")).trim());
-  } catch {
-    // A setting that cannot be read counts as absent; a later write fails with the reason.
-    return undefined;
-  }
-}
-
-/**
- * Gives a setting in a file of the kernel its value, or with `isMinimum` at least that value. Returns the value before,
- * or undefined if it did not change.
- *
- * Errors: SYSCTL_FAILED.
- */
-export async function ensureSetting(path: string, value: number, isMinimum = false): Promise<number | undefined> {
-  const before = await readSetting(path);
-  if (before === value || (isMinimum && before !== undefined && before > value)) return undefined;
-  try {
-    await writeFile(path, String(value));
-    return before ?? Number.NaN;
-  } catch (cause) {
-    throw new BackendError("SYSCTL_FAILED", `${path} cannot be set to ${value}`, { cause });
+  async ensure(name: string, value: number, isMinimum = false): Promise<number | undefined> {
+    const before = await this.read(name);
+    if (before === value || (isMinimum && before !== undefined && before > value)) return undefined;
+    const path = this.pathOf(name);
+    try {
+      await writeFile(path, String(value));
+      return before ?? Number.NaN;
+    } catch (cause) {
+      throw new BackendError("SYSCTL_FAILED", `${path} cannot be set to ${value}`, { cause });
+    }
   }
 }
