@@ -5,7 +5,7 @@ import type { Options } from "../context/command-context.ts";
 import { dialRemote, remoteOptions } from "../context/command-context.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
 import { type InspectCommand, withPlainErrors, withRequestErrors } from "../inspect/client.ts";
-import { describeEndpointCommand, endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
+import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { makeAnalyze } from "../inspect/findings.ts";
 import {
@@ -27,14 +27,14 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
     await withRequestErrors(api, signal, () => work(transport));
   };
   const make = (command: InspectCommand, path = ""): Command => {
-    const asksView = [viewCommand, describeEndpointCommand, explainCommand].includes(command);
+    const asksView = command === viewCommand || command === explainCommand;
     const options = [...(asksView ? [proxyNameFilter] : []), ...remoteOptions];
     return makeInspectCommand(command, options, `kpng ${path}${command.name}`, withTransport, signal);
   };
   const lists = [servicesCommand, endpointsCommand, nodesCommand, subscribersCommand, changesCommand];
   const groups = {
     get: [...lists, backendCommand, rulesCommand, viewCommand],
-    describe: [describeServiceCommand, describeNodeCommand, describeEndpointCommand],
+    describe: [describeServiceCommand, describeNodeCommand],
   };
   if (name === "get" || name === "describe") {
     return makeGroup(

@@ -18,7 +18,7 @@ import { Command } from "commander";
 import { type Options, withContext } from "../context/command-context.ts";
 import { changesCommand } from "../inspect/changes.ts";
 import { type InspectCommand, withRequestErrors } from "../inspect/client.ts";
-import { describeEndpointCommand, endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
+import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { makeAnalyze } from "../inspect/findings.ts";
 import { nodesCommand } from "../inspect/nodes.ts";
@@ -119,10 +119,7 @@ function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly
       "get",
       get.map((command) => make(command, "get ")),
     ),
-    makeGroup(
-      "describe",
-      [describeServiceCommand, describeEndpointCommand].map((command) => make(command, "describe ")),
-    ),
+    makeGroup("describe", [make(describeServiceCommand, "describe ")]),
     make(explainCommand),
     make(makeAnalyze(false)),
   ];

@@ -1,7 +1,5 @@
-import type { MessageInitShape } from "@bufbuild/protobuf";
-import { type CallOptions, type Client, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
-import type { EndpointDecision } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
-import { InspectService, type ListNodeEndpointsRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { type Client, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { Backoff } from "@kpng/process/clock.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
@@ -52,24 +50,6 @@ export async function readPages<P extends { readonly nextPageToken: string }, T>
     pageToken = page.nextPageToken;
     if (pageToken === "") return rows;
   }
-}
-
-/** Returns the endpoints of a node's view, and warns on standard error if the cluster does not know the node. */
-export async function readNodeEndpoints(
-  client: InspectClient,
-  filter: MessageInitShape<typeof ListNodeEndpointsRequestSchema> & { readonly nodeName: string },
-  call: CallOptions = {},
-): Promise<readonly EndpointDecision[]> {
-  let isNodeKnown = true;
-  const decisions = await readPages(
-    (pageToken) => client.listNodeEndpoints({ ...filter, pageSize, pageToken }, call),
-    (page) => {
-      isNodeKnown = page.isNodeKnown;
-      return page.decisions;
-    },
-  );
-  if (!isNodeKnown) warnUnknownNode(filter.nodeName);
-  return decisions;
 }
 
 /**

@@ -1,15 +1,7 @@
 import { type Endpoint, EndpointSchema, Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { parseNodeName } from "@kpng/process/options.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
-import {
-  type InspectClient,
-  type InspectCommand,
-  inspectClient,
-  pageSize,
-  readNodeEndpoints,
-  readPages,
-} from "./client.ts";
+import { type InspectCommand, inspectClient, pageSize, readPages, warnUnknownNode } from "./client.ts";
 import {
   allNamespacesOption,
   namespaceOption,
@@ -24,7 +16,7 @@ import {
 } from "./list.ts";
 import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
 import type { TableSpec } from "./print/text.ts";
-import { formatProtocol, formatRow, formatSection, terminalText } from "./print/text.ts";
+import { formatProtocol } from "./print/text.ts";
 
 /** Columns for endpoints of EndpointSlices. */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
@@ -92,63 +84,6 @@ function formatSets({ isInClusterSet, isInLocalSet }: EndpointDecision): string 
   return [isInClusterSet ? "cluster" : "", isInLocalSet ? "local" : ""].filter((set) => set !== "").join(",");
 }
 
-/**
- * `kpng describe endpoint`: prints all that a watcher knows about an endpoint, once for each EndpointSlice that has it,
- * and how one node uses it.
- */
-export const describeEndpointCommand: InspectCommand = {
-  name: "endpoint",
-  aliases: ["endpoints", "ep"],
-  description: "an endpoint with its state and its hints, and how a node uses it",
-  argument: "<pod-or-address>",
-  parseArgument: parseFilter,
-  options: [
-    namespaceOption,
-    serviceFilterOption,
-    {
-      flags: "--node <name>",
-      description: "node whose use of the endpoint is shown (default: the one that it runs on)",
-      default: "",
-      parse: parseNodeName,
-    },
-  ],
-  examples: `
-Examples:
-  COMMAND web-2 -n default
-  COMMAND 10.1.0.2 --node n1
-`,
-  run: async (transport, [endpoint = ""], options) => {
-    const client = inspectClient(transport);
-    const filter = { ...splitService(options), endpoint };
-    const found = await readPages(
-      (pageToken) => client.listEndpoints({ ...filter, pageSize, pageToken }),
-      (page) => page.endpoints,
-    );
-    if (found.length === 0) throw new ProcessError("REQUEST_FAILED", `endpoint "${endpoint}" not found`);
-    const texts: string[] = [];
-    for (const one of found) {
-      const nodeName = String(options.node) || one.node;
-      texts.push(
-        formatRow(endpointTable.columns, one) +
-          (await formatUse(client, one, { nodeName, endpoint, serviceProxyName: readProxyName(options) })),
-      );
-    }
-    process.stdout.write(terminalText(texts.join("\n\n")));
-  },
-};
-
-/** Formats how a node uses each port of an endpoint; "" if no node is known to ask. */
-async function formatUse(
-  client: InspectClient,
-  { namespace, service, slice, addresses }: Endpoint,
-  request: { readonly nodeName: string; readonly endpoint: string; readonly serviceProxyName: string },
-): Promise<string> {
-  if (request.nodeName === "") return "";
-  const decisions = await readNodeEndpoints(client, { ...request, namespace, service });
-  const own = decisions.filter((decision) => decision.slice === slice && addresses.includes(decision.address));
-  return formatSection(`Use by node ${request.nodeName}`, decisionTable.columns, own);
-}
-
 /** `kpng get endpoints`: lists the endpoints of the EndpointSlices that a watcher holds. */
 export const endpointsCommand: InspectCommand = {
   name: "endpoints",
@@ -183,20 +118,38 @@ export const viewCommand: InspectCommand = {
   description: "every endpoint as a node uses it, with the reason",
   argument: "<node>",
   parseArgument: parseNodeName,
-  options: [namespaceOption, allNamespacesOption, serviceFilterOption, ...outputOptions],
+  options: [
+    namespaceOption,
+    allNamespacesOption,
+    serviceFilterOption,
+    {
+      flags: "--endpoint <pod-or-address>",
+      description: "only this endpoint",
+      default: "",
+      parse: parseFilter,
+    },
+    ...outputOptions,
+  ],
   examples: `
 Examples:
   COMMAND n1 -n default
 
   # why does n1 not use pod web-2?
-  kpng describe endpoint web-2 --node n1
+  COMMAND n1 --endpoint web-2
 `,
   run: async (transport, [nodeName = ""], options) => {
-    const rows = await readNodeEndpoints(inspectClient(transport), {
-      ...splitService(options),
-      nodeName,
-      serviceProxyName: readProxyName(options),
-    });
+    const client = inspectClient(transport);
+    const endpoint = String(options.endpoint);
+    const filter = { ...splitService(options), endpoint, nodeName, serviceProxyName: readProxyName(options) };
+    let isNodeKnown = true;
+    const rows = await readPages(
+      (pageToken) => client.listNodeEndpoints({ ...filter, pageSize, pageToken }),
+      (page) => {
+        isNodeKnown = page.isNodeKnown;
+        return page.decisions;
+      },
+    );
+    if (!isNodeKnown) warnUnknownNode(nodeName);
     printRows(decisionTable, rows, await readOutputOptions(options));
     if (rows.length === 0) warnEmpty("endpoint");
   },

@@ -7,7 +7,7 @@ import { type Claimant, compareClaimants } from "@kpng/service-plan/frontend-cla
 import { InvalidArgumentError } from "commander";
 import { type InspectClient, type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
 import { allNamespacesOption, namespaceOption, splitName } from "./list.ts";
-import { formatAge, formatCount, formatEnum, formatTable, oneLine, terminalJson, timestampMs } from "./print/text.ts";
+import { formatAge, formatCount, formatEnum, formatTable, oneLine, terminalText, timestampMs } from "./print/text.ts";
 /** Something that is probably wrong, and what to do about it. */
 export interface Finding {
   /** "error": traffic is lost, or nodes are not kept up to date. "warning": it may be intended. */
@@ -276,7 +276,7 @@ Examples:
       const all = findFindings(await readWatcherState(inspectClient(transport)), { hasNodes });
       const findings = all.filter(({ subject }) => namespace === "" || subject.startsWith(`service/${namespace}/`));
       if (options.output === "json") {
-        process.stdout.write(`${terminalJson(JSON.stringify(findings, undefined, 2))}\n`);
+        process.stdout.write(terminalText(`${JSON.stringify(findings, undefined, 2)}\n`));
       } else process.stdout.write(formatFindings(findings));
       if (findings.some(({ severity }) => severity === "error")) process.exitCode = 1;
     },

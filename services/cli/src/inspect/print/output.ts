@@ -12,16 +12,7 @@ import { compareText } from "@kpng/model/collections.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import {
-  type Column,
-  formatTable,
-  hasUnsafe,
-  narrow,
-  oneLine,
-  type TableSpec,
-  terminalJson,
-  terminalText,
-} from "./text.ts";
+import { type Column, formatTable, narrow, oneLine, type TableSpec, terminalText } from "./text.ts";
 
 /** Values of `--output`: tables for people, JSON and YAML for programs. */
 const formats = ["table", "wide", "json", "yaml", "name"] as const;
@@ -69,18 +60,10 @@ export async function readOutputOptions(options: Readonly<Record<string, unknown
   };
 }
 
-/**
- * Returns a function that formats a value as a YAML document, without characters that change how a terminal shows it.
- * Loaded on demand: the library has 70 modules.
- */
+/** Returns a function that formats a value as a YAML document. Loaded on demand: the library has 70 modules. */
 export async function loadYaml(): Promise<(value: JsonObject) => string> {
-  const { Document } = await import("yaml");
-  return (value) => {
-    const isUnsafe = hasUnsafe(JSON.stringify(value));
-    const style = { lineWidth: 0, ...(isUnsafe ? { defaultStringType: "QUOTE_DOUBLE" as const } : {}) };
-    const text = new Document(value, { aliasDuplicateObjects: false }).toString(style);
-    return `---\n${isUnsafe ? terminalJson(text) : text}`;
-  };
+  const { stringify } = await import("yaml");
+  return (value) => `---\n${stringify(value, { lineWidth: 0, aliasDuplicateObjects: false })}`;
 }
 
 /** True for the formats that are text for people, and not for programs. */
@@ -114,14 +97,14 @@ export function printMessages<D extends DescMessage>(
 ): void {
   if (output.format === "name") throw new ProcessError("BAD_OPTION", "-o name: the rows of this command have no names");
   const items = messages.map((message) => plainMessage(schema, message));
-  if (output.format === "json") output.write(`${terminalJson(JSON.stringify(items, undefined, 2))}\n`);
+  if (output.format === "json") output.write(`${JSON.stringify(items, undefined, 2)}\n`);
   else for (const item of items) output.write(formatValue(item, output));
 }
 
 /** Prints one message that is not a row of a list: JSON is an object. */
 export function printMessage<D extends DescMessage>(schema: D, message: MessageShape<D>, output: OutputOptions): void {
   const { format, write } = output;
-  if (format === "json") write(`${terminalJson(JSON.stringify(plainMessage(schema, message), undefined, 2))}\n`);
+  if (format === "json") write(`${JSON.stringify(plainMessage(schema, message), undefined, 2)}\n`);
   else printMessages(schema, [message], output);
 }
 
@@ -196,7 +179,7 @@ function shownColumns<T>(columns: readonly Column<T>[], { format }: OutputOption
 }
 
 function formatValue(value: JsonObject, { formatYaml }: OutputOptions): string {
-  return formatYaml === undefined ? `${terminalJson(JSON.stringify(value))}\n` : formatYaml(value);
+  return formatYaml === undefined ? `${JSON.stringify(value)}\n` : formatYaml(value);
 }
 
 /** Fields whose values have the spelling of Kubernetes: "TCP", "Cluster". */

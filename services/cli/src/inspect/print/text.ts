@@ -91,18 +91,6 @@ export function terminalText(text: string): string {
   return text.replaceAll(unsafe, (run) => (layout.test(run) ? run : run.replaceAll(/[^\n\t]+/g, " ")));
 }
 
-/** Returns JSON with unsafe characters as `\u…` escapes. JSON.stringify escapes those below U+0020 only. */
-export function terminalJson(json: string): string {
-  return json.replaceAll(unsafe, (run) =>
-    run.replaceAll(/[^\n\t]/gu, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`),
-  );
-}
-
-/** Whether YAML must write a text in double quotes, which can contain escapes. */
-export function hasUnsafe(text: string): boolean {
-  return text.replaceAll(/[\n\t]/g, "").search(unsafe) >= 0;
-}
-
 /** A column of a table. `T` is the type of a row. */
 export interface Column<T> {
   /** In capitals, as in kubectl. */
