@@ -4,7 +4,7 @@ import { observeRefused } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
 import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner.ts";
 import { ViewKeeper } from "@kpng/backend-kit/disk/view-keeper.ts";
 import { HealthCheckServers } from "@kpng/backend-kit/health-check/health-check-servers.ts";
-import { createBackendMetrics, KnownNode } from "@kpng/backend-kit/observe/backend-metrics.ts";
+import { createBackendMetrics, observeKnownNode } from "@kpng/backend-kit/observe/backend-metrics.ts";
 import { ProxyHealth, proxyObserveTasks } from "@kpng/backend-kit/observe/proxy-health.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { ClashReport } from "@kpng/backend-kit/proxy/family-planner.ts";
@@ -57,7 +57,7 @@ const groups: Readonly<Record<string, Register>> = {
   },
   backend: (registry) => {
     createBackendMetrics(registry);
-    new KnownNode({ nodeName: "", health: new Health(), log, metrics: registry });
+    observeKnownNode({ nodeName: "", health: new Health(), log, metrics: registry });
   },
   "backend-parts": (registry) => {
     const common = { log, metrics: registry };

@@ -7,7 +7,12 @@ import packageJson from "../../package.json" with { type: "json" };
 import { readSavedPosition } from "../disk/view-file.ts";
 import { afterSaved, startFromDisk, ViewKeeper } from "../disk/view-keeper.ts";
 import type { InspectedRules } from "../inspect/backend-inspection.ts";
-import { ConnectionObserver, createBackendMetrics, KnownNode, observeSyncs } from "../observe/backend-metrics.ts";
+import {
+  ConnectionObserver,
+  createBackendMetrics,
+  observeKnownNode,
+  observeSyncs,
+} from "../observe/backend-metrics.ts";
 import { TraceSyncs } from "../observe/trace-syncs.ts";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
 import { defaultViewBytes } from "../receive/item-limits.ts";
@@ -105,7 +110,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   // The first part that ends, by its work or by an error, ends the others.
   const end = (): void => done.abort();
   const answered = new AbortController();
-  const knownNode = new KnownNode(options);
+  const reportNode = observeKnownNode(options);
   let saved: NodeView | undefined;
   let lossReason = "";
   const receive = async (): Promise<void> => {
@@ -118,7 +123,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     const follow = { ...options, maxViewBytes, acks, gate, program, onConnection, wait };
     for await (const update of followView(follow, running)) {
       answered.abort();
-      knownNode.report(update);
+      reportNode(update);
       metrics.fromDisk.set(0);
       // The saved view may have been used in part, and may equal this view: it is synced in full.
       if (saved === undefined) loop.offer(update);

@@ -13,9 +13,10 @@ import {
   type FrontendKey,
   type Frontends,
   familyOfFrontend,
+  groupOf,
   hasUdpPort,
   isStale,
-  StaleGroups,
+  type UdpFlow,
   type UdpListeners,
   udpFrontends,
 } from "./udp-flows.ts";
@@ -188,15 +189,15 @@ export class StaleFlowCleaner {
   ): Promise<number> {
     const startMs = performance.now();
     const frontends = { present, gone: this.#gone, isNodePortAddress, listeners: this.#options.listeners?.() };
-    const stale = new StaleGroups();
-    await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.add(flow), signal);
+    const stale = new Map<string, UdpFlow>();
+    await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.set(groupOf(flow), flow), signal);
     // Rules may have been installed during the search, and flows that began with them must stay.
     const latest = this.#newest ?? view;
     const listeners = this.#options.listeners?.();
     const isSame = latest === view;
     const current = isSame ? frontends : { ...frontends, listeners, present: udpFrontends(latest, listeners) };
     const count = await this.#tool.deleteUdp(
-      stale.groups.filter((flow) => isStale(flow, current)),
+      [...stale.values()].filter((flow) => isStale(flow, current)),
       signal,
     );
     const elapsedMs = performance.now() - startMs;

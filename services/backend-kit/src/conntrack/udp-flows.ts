@@ -47,21 +47,11 @@ export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): 
 }
 
 /**
- * Groups stale flows so that one filter of the conntrack program deletes a group: all clients of one frontend that use
- * one dead endpoint. A thousand clients of a deleted DNS server are one deletion.
+ * Key of the flows that one filter of the conntrack program deletes: all clients of one frontend that use one dead
+ * endpoint. A thousand clients of a deleted DNS server are one deletion.
  */
-export class StaleGroups {
-  readonly #groups = new Map<string, UdpFlow>();
-
-  add(flow: UdpFlow): void {
-    const { destination, destinationPort, replySource, replySourcePort } = flow;
-    this.#groups.set(`${destination} ${destinationPort} ${replySource} ${replySourcePort}`, flow);
-  }
-
-  /** One flow of each group. */
-  get groups(): readonly UdpFlow[] {
-    return [...this.#groups.values()];
-  }
+export function groupOf({ destination, destinationPort, replySource, replySourcePort }: UdpFlow): string {
+  return `${destination} ${destinationPort} ${replySource} ${replySourcePort}`;
 }
 
 /**

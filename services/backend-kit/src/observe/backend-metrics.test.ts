@@ -15,15 +15,15 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { formatServiceLine } from "../state/kpng-json.ts";
 import { createReadableLog } from "../testing/steps.ts";
-import { KnownNode } from "./backend-metrics.ts";
+import { observeKnownNode } from "./backend-metrics.ts";
 
 function start() {
   const { log, lines } = createReadableLog();
   const [health, metrics] = [new Health(), new Registry()];
-  const node = new KnownNode({ nodeName: "n1", health, log, metrics });
+  const reportNode = observeKnownNode({ nodeName: "n1", health, log, metrics });
   const report = async (isKnown: boolean, instance = "run") => {
     const known = view([]);
-    node.report({ view: isKnown ? known : { ...known, node: undefined }, instance });
+    reportNode({ view: isKnown ? known : { ...known, node: undefined }, instance });
     const reason = health.parts.get("node")?.reason;
     return {
       isReady: health.isReady,

@@ -135,7 +135,7 @@ export class ConnectionObserver {
   }
 }
 
-/** Options of {@link KnownNode}. */
+/** Parts of a process, and the Node that its backend follows. */
 interface KnownNodeOptions {
   readonly nodeName: string;
   readonly health: Health;
@@ -143,43 +143,30 @@ interface KnownNodeOptions {
   readonly metrics: Registry;
 }
 
-const healthPart = "node";
-
-const unknown = "the cluster has no Node of this name: check --node-name";
-
 /**
- * Reports whether the cluster has a Node of the name that a backend follows: a wrong `--node-name` gives a valid view
- * without endpoints on the node.
+ * Returns a function that reports whether the cluster has a Node of the name that a backend follows, to be called for
+ * each view: a wrong `--node-name` gives a valid view without endpoints on the node.
  *
  * An unknown Node is logged, counted (`kpng_backend_node_known`) and the reason of the health part "node", which stays
  * ready: the Node of a machine that joins the cluster is created later. Go watchers send no Nodes, so nothing is
  * reported.
  */
-export class KnownNode {
-  readonly #options: KnownNodeOptions;
-  readonly #gauge: Gauge;
-  #isKnown: boolean | undefined;
-
-  constructor(options: KnownNodeOptions) {
-    this.#options = options;
-    this.#gauge = new Gauge({
-      name: "kpng_backend_node_known",
-      help: "1 unless the watcher's cluster has no Node of the name that the backend follows",
-      registers: [options.metrics],
-    });
-    this.#gauge.set(1);
-  }
-
-  /** Reports whether the view has a Node. */
-  report({ view, instance }: Pick<ViewUpdate, "view" | "instance">): void {
-    if (instance === "") return;
+export function observeKnownNode({ nodeName, health, log, metrics }: KnownNodeOptions) {
+  const gauge = new Gauge({
+    name: "kpng_backend_node_known",
+    help: "1 unless the watcher's cluster has no Node of the name that the backend follows",
+    registers: [metrics],
+  });
+  gauge.set(1);
+  let wasKnown: boolean | undefined;
+  return ({ view, instance }: Pick<ViewUpdate, "view" | "instance">): void => {
     const isKnown = view.node !== undefined;
-    if (isKnown === this.#isKnown) return;
-    const { nodeName, health, log } = this.#options;
+    if (instance === "" || isKnown === wasKnown) return;
     if (!isKnown) log.error("the cluster has no Node of this name", { nodeName });
-    else if (this.#isKnown === false) log.info("the cluster has a Node of this name now", { nodeName });
-    this.#isKnown = isKnown;
-    this.#gauge.set(isKnown ? 1 : 0);
-    health.set(healthPart, { isHealthy: true, isReady: true, reason: isKnown ? "" : unknown });
-  }
+    else if (wasKnown === false) log.info("the cluster has a Node of this name now", { nodeName });
+    wasKnown = isKnown;
+    gauge.set(isKnown ? 1 : 0);
+    const reason = isKnown ? "" : "the cluster has no Node of this name: check --node-name";
+    health.set("node", { isHealthy: true, isReady: true, reason });
+  };
 }

@@ -123,11 +123,9 @@ export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
 }
 
 /** Options of {@link FamilyRules}. */
-interface FamilyRulesOptions<Change extends RuleChange> {
-  readonly settings: ProxySettings;
+interface FamilyRulesOptions<Change extends RuleChange>
+  extends Pick<RuleSetsOptions<Change>, "settings" | "onOutcome" | "log"> {
   readonly ruleSet: RuleSet<Change>;
-  readonly onOutcome: (outcome: FamilyOutcome<Change>) => void;
-  readonly log: Log;
   readonly localAddresses: () => AddressSet;
 }
 
