@@ -62,9 +62,8 @@ export function formatProtocol(protocol: Protocol): string {
   return protocol === Protocol.UNSPECIFIED ? "" : (ProtocolSchema.value[protocol]?.localName ?? "");
 }
 
-function threeDigits(value: number): string {
-  const text = value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0);
-  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+function threeDigits(value: number): number {
+  return Number(value.toPrecision(3));
 }
 
 function pair(value: number, base: number, high: string, low: string): string {
