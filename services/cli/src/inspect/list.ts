@@ -1,12 +1,12 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
-import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { type OptionSpec, parseNodeName, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { type InspectClient, type InspectCommand, inspectClient, keepAsking, pageSize, readPages } from "./client.ts";
-import { printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
+import { enumWord, printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
 import type { TableSpec } from "./print/text.ts";
 
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
@@ -277,16 +277,14 @@ function labelsOf(row: object): Readonly<Record<string, string>> {
   return "labels" in row ? (row.labels as Readonly<Record<string, string>>) : {};
 }
 
-const stateNames: ReadonlyMap<string, ApplyState> = new Map([
-  ["current", ApplyState.CURRENT],
-  ["received", ApplyState.RECEIVED],
-  ["behind", ApplyState.BEHIND],
-  ["failing", ApplyState.FAILING],
-  ["absent", ApplyState.ABSENT],
-  ["unknown", ApplyState.UNKNOWN],
-]);
+const stateNames: ReadonlyMap<string, ApplyState> = new Map(
+  Object.values(ApplyState)
+    .filter((state) => typeof state === "number")
+    .filter((state) => state !== ApplyState.UNSPECIFIED)
+    .map((state) => [enumWord(ApplyStateSchema, state), state]),
+);
 
-const stateWords = "current, received, behind, failing, absent or unknown";
+const stateWords = [...stateNames.keys()].join(", ");
 
 const stateOption = repeatable("--state <state>", `only this state: ${stateWords}`);
 
