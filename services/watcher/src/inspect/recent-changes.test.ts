@@ -5,7 +5,6 @@ import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
 import { Store } from "../store/store.ts";
-import { Acknowledgement } from "../stream/session/acknowledgement.ts";
 import { type Subscriber, Subscribers } from "../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../testing/build.ts";
 import { changeRow, Distribution } from "./change-record.ts";
@@ -44,7 +43,7 @@ function send(subscriber: Subscriber, after: number, revision = store.snapshot.r
 function acknowledge(subscriber: Subscriber, applied: number, failed = 0, millis?: readonly number[]): void {
   const [waitMs = 0, renderMs = 0, commitMs = 0] = millis ?? [];
   const timings = millis === undefined ? undefined : { waitMs, renderMs, commitMs };
-  subscriber.acknowledge(new Acknowledgement(applied, failed, failed === 0 ? "" : "nft refused", timings));
+  subscriber.acknowledge({ applied, failed, error: failed === 0 ? "" : "nft refused", timings });
 }
 
 /** Makes revision n + 1. */
@@ -138,7 +137,7 @@ test("a late acknowledgement counts with the time of the application", () => {
   });
   nowMs = (storedAtMs[1] ?? 0) + 1_000;
   const earlier = [{ applied: 2, ageMs: 960 }];
-  one.acknowledge(new Acknowledgement(3, 0, "", undefined, 900, earlier));
+  one.acknowledge({ applied: 3, ageMs: 900, earlier });
   expect(at(2)).toMatchObject({ appliedCount: 1, receivedCount: 1, lastAppliedAtMs: nowMs - 960 });
   expect(at(3)).toMatchObject({ appliedCount: 1, receivedCount: 1, lastAppliedAtMs: nowMs - 900 });
   expect(one.appliedAtMs).toBe(nowMs - 900);

@@ -1,41 +1,34 @@
 import type { Ack } from "@kpng/model/gen/localv1/api_pb.ts";
 
-/**
- * The report of a subscriber about the revisions that it was sent: applied or failed, and how long that took; see Ack.
- */
-export class Acknowledgement {
+/** The report of a subscriber about the revisions that it was sent; see Ack. */
+export interface Acknowledgement {
   /** Newest revision that the subscriber has applied; 0 for none. */
   readonly applied: number;
-  /** Revision that the subscriber could not apply; 0 if the last attempt succeeded. */
-  readonly failed: number;
-  readonly error: string;
-  readonly timings: ApplyTimings | undefined;
-  /** How long ago the subscriber applied it, in milliseconds. */
-  readonly ageMs: number;
-  /** Revisions that were applied before and not acknowledged yet, oldest first. */
-  readonly earlier: readonly EarlierApplied[];
+  /** Revision that the subscriber could not apply; 0 if the last attempt succeeded. Default 0. */
+  readonly failed?: number;
+  readonly error?: string;
+  readonly timings?: ApplyTimings | undefined;
+  /** How long ago the subscriber applied it, in milliseconds. Default 0. */
+  readonly ageMs?: number;
+  /** Revisions that were applied before and not acknowledged yet, oldest first. Default none. */
+  readonly earlier?: readonly EarlierApplied[];
+}
 
-  constructor(applied: number, failed = 0, error = "", timings?: ApplyTimings, ageMs = 0, earlier = noEarlier) {
-    this.applied = applied;
-    this.failed = failed;
-    this.error = error;
-    this.timings = timings;
-    this.ageMs = ageMs;
-    this.earlier = earlier;
-  }
-
-  static fromMessage({ Applied, Failed, Error: error, Timings: timings, AgeMicros, Earlier }: Ack): Acknowledgement {
-    const made = timings && {
-      waitMs: Number(timings.WaitMicros) / 1_000,
-      renderMs: Number(timings.RenderMicros) / 1_000,
-      commitMs: Number(timings.CommitMicros) / 1_000,
-    };
-    const earlier = Earlier.map((one) => ({
-      applied: Number(one.Applied),
-      ageMs: ageOf(Number(one.AgeMicros)),
-    }));
-    return new Acknowledgement(Number(Applied), Number(Failed), error, made, ageOf(Number(AgeMicros)), earlier);
-  }
+export function readAcknowledgement({
+  Applied,
+  Failed,
+  Error: error,
+  Timings,
+  AgeMicros,
+  Earlier,
+}: Ack): Acknowledgement {
+  const timings = Timings && {
+    waitMs: Number(Timings.WaitMicros) / 1_000,
+    renderMs: Number(Timings.RenderMicros) / 1_000,
+    commitMs: Number(Timings.CommitMicros) / 1_000,
+  };
+  const earlier = Earlier.map((one) => ({ applied: Number(one.Applied), ageMs: ageOf(Number(one.AgeMicros)) }));
+  return { applied: Number(Applied), failed: Number(Failed), error, timings, ageMs: ageOf(Number(AgeMicros)), earlier };
 }
 
 /** How long the stages of applying a batch took on the node, in milliseconds. */
@@ -57,12 +50,10 @@ export function ackIntervalFor(openCount: number): number {
 }
 
 /** A revision that a subscriber applied, and its age in milliseconds when the acknowledgement was sent. */
-export interface EarlierApplied {
+interface EarlierApplied {
   readonly applied: number;
   readonly ageMs: number;
 }
-
-const noEarlier: readonly EarlierApplied[] = [];
 
 /** Maximum number of earlier revisions in an acknowledgement. `openLocalWatch` refuses one with more. */
 export const maxEarlier = 32;

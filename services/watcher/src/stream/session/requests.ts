@@ -9,7 +9,7 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
-import { Acknowledgement, maxEarlier } from "./acknowledgement.ts";
+import { maxEarlier, readAcknowledgement } from "./acknowledgement.ts";
 import type { Subscribers } from "./subscribers.ts";
 import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
 
@@ -133,7 +133,7 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
       if (length > maxEarlier) {
         throw refuseRequest(refusals, peer, `Ack has ${length} earlier revisions, more than ${maxEarlier}`);
       }
-      subscriber.acknowledge(Acknowledgement.fromMessage(message.Ack));
+      subscriber.acknowledge(readAcknowledgement(message.Ack));
       return undefined;
     }
     const request = readLocalRequest(message, proxyNames);

@@ -3,7 +3,6 @@ import { describe, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
-import { Acknowledgement } from "./acknowledgement.ts";
 import { Subscribers } from "./subscribers.ts";
 
 describe("the measured time from a batch to its acknowledgement", () => {
@@ -32,7 +31,7 @@ describe("the measured time from a batch to its acknowledgement", () => {
       { applied: 1, ageMs: 3_990 },
       { applied: 2, ageMs: 2_990 },
     ];
-    subscriber.acknowledge(new Acknowledgement(3, 0, "", undefined, 1_990, earlier));
+    subscriber.acknowledge({ applied: 3, ageMs: 1_990, earlier });
     const [sum, count] = await seconds();
     expect(sum).toBeCloseTo(0.03);
     expect(count).toBe(3);
@@ -41,10 +40,10 @@ describe("the measured time from a batch to its acknowledgement", () => {
   test("begins with the oldest batch that is not applied, and excludes batches applied before they were sent", async () => {
     send(6_000, 4);
     send(7_000, 5);
-    subscriber.acknowledge(new Acknowledgement(4));
+    subscriber.acknowledge({ applied: 4 });
     expect(subscriber.unappliedSinceMs).toBe(7_000);
     nowMs = 7_500;
-    subscriber.acknowledge(new Acknowledgement(5, 0, "", undefined, 60_000));
+    subscriber.acknowledge({ applied: 5, ageMs: 60_000 });
     expect(subscriber.unappliedSinceMs).toBeUndefined();
     expect((await seconds())[1]).toBe(4);
   });
@@ -54,11 +53,11 @@ test("another view of an applied revision counts as applied only when it is ackn
   const subscriber = new Subscribers(new Registry(), () => 1_000).add("local", "", new Store());
   const send = (): void => subscriber.sent({ after: 0, revision: 7, computedAtMs: 0, byteCount: 1 });
   send();
-  subscriber.acknowledge(new Acknowledgement(7));
+  subscriber.acknowledge({ applied: 7 });
   // It requested another view in the meantime.
   send();
   expect(subscriber.unappliedSinceMs).toBe(1_000);
-  subscriber.acknowledge(new Acknowledgement(7));
+  subscriber.acknowledge({ applied: 7 });
   expect(subscriber.unappliedSinceMs).toBeUndefined();
 });
 
@@ -84,13 +83,13 @@ test("a batch counts as sent when it is written; a revision that does not concer
   const revisions = () => [subscriber.upToDateRevision, subscriber.receivedRevision, subscriber.appliedRevision];
 
   send(0);
-  subscriber.acknowledge(new Acknowledgement(1));
+  subscriber.acknowledge({ applied: 1 });
   expect(revisions()).toEqual([1, 1, 1]);
 
   store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
   send(1, () => expect(revisions()).toEqual([1, 1, 1]));
   expect(revisions()).toEqual([2, 2, 1]);
-  subscriber.acknowledge(new Acknowledgement(2));
+  subscriber.acknowledge({ applied: 2 });
 
   store.apply([{ kind: "put-node", node: node("n9") }]);
   expect(subscriber.subscription.advance(projection).changes.isEmpty).toBe(true);
@@ -100,9 +99,7 @@ test("a batch counts as sent when it is written; a revision that does not concer
   expect(revisions()).toEqual([3, 3, 3]);
   subscriber.close();
   expect(() => subscriber.received(5)).toThrow("Received names revision 5, but the last revision sent is 2");
-  expect(() => subscriber.acknowledge(new Acknowledgement(5))).toThrow(
-    "Ack names revision 5, but the last revision sent is 2",
-  );
+  expect(() => subscriber.acknowledge({ applied: 5 })).toThrow("Ack names revision 5, but the last revision sent is 2");
   const each = (revision: number) =>
     ["sent", "received", "applied"].map((what) => `${what} ${revision} of ${revision}`);
   expect(seen).toEqual([...each(1), ...each(2)]);

@@ -224,8 +224,7 @@ export class Subscriber {
   }
 
   /** Records an acknowledgement. Errors: INVALID_ARGUMENT for a revision that was never sent. */
-  acknowledge(ack: Acknowledgement): void {
-    const { applied, failed, timings } = ack;
+  acknowledge({ applied, failed = 0, error = "", timings, ageMs = 0, earlier = [] }: Acknowledgement): void {
     const newest = Math.max(applied, failed);
     this.#mustBeSent(newest, "Ack");
     this.#receive(newest);
@@ -233,13 +232,13 @@ export class Subscriber {
     const nowMs = this.#options.now();
     this.#hasAcknowledged = true;
     // A revision that was applied after a failure ends the failure.
-    if (ack.earlier.length > 0) this.#fail(0, "");
-    for (const earlier of ack.earlier) {
-      if (earlier.applied <= applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
+    if (earlier.length > 0) this.#fail(0, "");
+    for (const one of earlier) {
+      if (one.applied <= applied) this.#apply(one.applied, nowMs - one.ageMs, undefined);
     }
     this.#timings = timings ?? this.#timings;
-    this.#apply(applied, nowMs - ack.ageMs, timings);
-    this.#fail(failed, ack.error);
+    this.#apply(applied, nowMs - ageMs, timings);
+    this.#fail(failed, error);
   }
 
   #receive(revision: number): void {
