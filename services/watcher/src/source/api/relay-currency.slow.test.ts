@@ -97,19 +97,7 @@ test("a relay has its upstream's position only together with its state, also whe
   expect(states).toEqual(["20 at 10", "1 at 30", "0 at 40"]);
 });
 
-test("a relay of a watcher that is stale is stale, and recovers with it", async () => {
-  const upstream = kubeStore("web", 20n);
-  const server = await serveStore(upstream);
-  onTestFinished(() => server.stop());
-  const { store } = startRelay(server.address, 60_000);
-  await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
-  upstream.currency.stale("the API server does not answer");
-  await expect.poll(() => store.currency.staleReason, patient).toBe("the upstream watcher is stale");
-  upstream.currency.fresh();
-  await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
-});
-
-test("a relay whose upstream is stale from the start is stale before it has the state", async () => {
+test("a relay of a watcher that is stale is stale before it has the state, and recovers with it", async () => {
   const upstream = kubeStore("web", 20n);
   upstream.currency.stale("the API server does not answer");
   const server = await serveStore(upstream);
@@ -119,6 +107,10 @@ test("a relay whose upstream is stale from the start is stale before it has the 
   store.observe(() => reasons.push(store.currency.staleReason));
   await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
   expect(new Set(reasons)).toEqual(new Set(["the upstream watcher is stale"]));
+  upstream.currency.fresh();
+  await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
+  upstream.currency.stale("the API server does not answer");
+  await expect.poll(() => store.currency.staleReason, patient).toBe("the upstream watcher is stale");
 });
 
 test("a relay keeps its stream while its upstream is too busy to answer questions", async () => {

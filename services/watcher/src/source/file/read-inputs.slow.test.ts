@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { PassThrough, Readable } from "node:stream";
+import { Readable } from "node:stream";
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { afterEach, beforeEach, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decoded.ts";
@@ -17,12 +17,6 @@ beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), "kpng-load-input-"));
 });
 afterEach(() => rm(folder, { recursive: true }));
-
-function makePipe(): string {
-  const pipe = join(folder, "pipe");
-  execFileSync("mkfifo", [pipe]);
-  return pipe;
-}
 
 async function nodesOf(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
   const result = (await loadInput(inputs, { decode, ...options })).read();
@@ -85,7 +79,8 @@ test("a problem in one file invalidates the whole input", async () => {
 
 test("a pipe is read when its writer opens it, and only once", async () => {
   const streams = new Map();
-  const pipe = makePipe();
+  const pipe = join(folder, "pipe");
+  execFileSync("mkfifo", [pipe]);
   const reading = loadInput([pipe], { decode, streams });
   await writeFile(pipe, "nodes: [{name: a}]\n");
   for (const loaded of [await reading, await loadInput([pipe], { decode, streams })]) {
@@ -93,19 +88,6 @@ test("a pipe is read when its writer opens it, and only once", async () => {
     assert.deepEqual(result.kind === "ok" && result.objects.nodes?.map((node) => node.name), ["a"]);
   }
 });
-
-for (const [name, open] of [
-  ["a pipe without a writer", () => ({ inputs: [makePipe()] })],
-  ["standard input that stays open", () => ({ inputs: ["-"], standardInput: new PassThrough() })],
-] as const) {
-  test(`${name} does not delay the end after the signal aborts`, async () => {
-    const stop = new AbortController();
-    const { inputs, ...options } = { standardInput: undefined, ...open() };
-    const reading = loadInput(inputs, { decode, signal: stop.signal, ...options });
-    stop.abort();
-    assert.equal((await reading).read().kind, "bad");
-  });
-}
 
 test("manifests: kinds that a proxy needs are read, and others are counted in one note per kind", () => {
   const { services, slices, nodes, notes } = readGood(manifests);

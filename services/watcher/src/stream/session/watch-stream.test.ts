@@ -66,25 +66,6 @@ describe("a stream", () => {
     stream.close();
   });
 
-  test("merges changes while the reader does not read, however many batches it requested", async () => {
-    const view = revisions();
-    let hasRoom = true;
-    const { stream, written } = streams.open(() => hasRoom, 16);
-    stream.take(view);
-    await turn();
-    hasRoom = false;
-    for (let made = 0; made < 6; made += 1) {
-      streams.change();
-      await turn();
-    }
-    expect(written).toHaveLength(3);
-    hasRoom = true;
-    stream.drained();
-    await turn();
-    expect(written).toHaveLength(4);
-    stream.close();
-  });
-
   test("begins another view at once with Reset, instead of the previous request", async () => {
     const { stream, written } = streams.open(() => true, 16);
     stream.take(revisions());
