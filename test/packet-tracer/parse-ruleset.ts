@@ -1,8 +1,4 @@
-/**
- * A condition of a rule, of the kinds that kube-proxy and our backends use. The types in this file describe parsed
- * rules. They are separate, because the parsers of iptables and of nft make such rules, and `walk` follows packets
- * through them.
- */
+/** A condition of a rule, of the kinds that kube-proxy and kpng-iptables use. */
 export type Match =
   | { readonly kind: "address"; readonly of: "source" | "destination"; readonly cidr: string; readonly isNot: boolean }
   | { readonly kind: "protocol"; readonly protocol: string; readonly isNot: boolean }
@@ -14,9 +10,7 @@ export type Match =
   | { readonly kind: "originalPort"; readonly port: number; readonly isNot: boolean }
   | { readonly kind: "interface"; readonly of: "in" | "out"; readonly pattern: string; readonly isNot: boolean }
   /** Depends on chance, or on the earlier connections of the client. */
-  | { readonly kind: "maybe" }
-  /** A match that the tracer does not know; a packet that reaches it cannot be traced. */
-  | { readonly kind: "notUnderstood"; readonly why: string };
+  | { readonly kind: "maybe" };
 
 /** The action of a rule whose conditions hold. */
 export type Target =
@@ -53,26 +47,12 @@ interface Context {
 }
 
 /**
- * Parses the rest of a line after `-A CHAIN`, in the output of iptables-save or the input of iptables-restore.
- * `parseNftRule` does the same for rules of nft.
- *
- * A rule with an option that the tracer does not know gets a match `notUnderstood` after the matches before the option:
- * a packet that reaches it cannot be traced, because skipping the rule would be a guess.
+ * Parses the rest of a line after `-A CHAIN`, in the output of iptables-save or the input of iptables-restore. Errors:
+ * an option or target that the tracer does not know, because skipping the rule would be a guess.
  */
-export function parseRule(text: string): Rule {
+function parseRule(text: string): Rule {
+  const words = splitWords(text);
   const matches: Match[] = [];
-  try {
-    return parseWords(splitWords(text), matches, text);
-  } catch (error) {
-    if (!(error instanceof NotUnderstood)) throw error;
-    return { matches: [...matches, { kind: "notUnderstood", why: error.message }], target: { kind: "none" }, text };
-  }
-}
-
-/** The tracer does not know an option or target of a rule. */
-class NotUnderstood extends Error {}
-
-function parseWords(words: readonly string[], matches: Match[], text: string): Rule {
   let target: Target = { kind: "none" };
   for (let at = 0; at < words.length; ) {
     const isNot = words[at] === "!";
@@ -81,7 +61,7 @@ function parseWords(words: readonly string[], matches: Match[], text: string): R
     at += 1;
     const value = (): string => {
       const word = words[at];
-      if (word === undefined) throw new NotUnderstood(`no value for ${option}: ${text}`);
+      if (word === undefined) throw new Error(`no value for ${option}: ${text}`);
       at += 1;
       return word;
     };
@@ -113,7 +93,7 @@ function parseMatch(option: string, { value, isNot }: Context, text: string): Ma
     }
     case "--dst-type":
     case "--src-type":
-      if (value() !== "LOCAL") throw new NotUnderstood(`not known to the tracer: ${text}`);
+      if (value() !== "LOCAL") throw new Error(`not known to the tracer: ${text}`);
       return { kind: "localAddress", of: option === "--dst-type" ? "destination" : "source", isNot };
     case "--mark": {
       const [number = "0", mask = "0xffffffff"] = value().split("/");
@@ -148,7 +128,7 @@ function parseMatch(option: string, { value, isNot }: Context, text: string): Ma
     case "--rsource":
       return undefined;
     default:
-      throw new NotUnderstood(`not known to the tracer: ${option} in ${text}`);
+      throw new Error(`not known to the tracer: ${option} in ${text}`);
   }
 }
 
@@ -168,7 +148,7 @@ function parseTarget(name: string, isGoto: boolean, options: readonly string[], 
       const destination = options[options.indexOf("--to-destination") + 1] ?? "";
       const [, v6, v4, port] = /^(?:\[(.+)\]|([\d.]+))(?::(\d+))?$/.exec(destination) ?? [];
       const address = v6 ?? v4;
-      if (address === undefined) throw new NotUnderstood(`not known to the tracer: ${text}`);
+      if (address === undefined) throw new Error(`not known to the tracer: ${text}`);
       return { kind: "dnat", address, port: port === undefined ? undefined : Number(port) };
     }
     case "MARK":
@@ -184,7 +164,7 @@ function parseMark([option, word = ""]: readonly string[], text: string): Target
   if (option === "--set-xmark") return { kind: "mark", value: Number(value), mask: Number(mask) };
   if (option === "--or-mark") return { kind: "mark", value: Number(value), mask: Number(value) };
   if (option === "--xor-mark") return { kind: "mark", value: Number(value), mask: 0 };
-  throw new NotUnderstood(`not known to the tracer: ${text}`);
+  throw new Error(`not known to the tracer: ${text}`);
 }
 
 /** Splits a line into words, which are separated by blanks; a comment with blanks is quoted. */
@@ -196,7 +176,7 @@ function splitWords(text: string): readonly string[] {
 
 /**
  * Parses the output of iptables-save, or the input of iptables-restore for a kernel without rules. `trace` then follows
- * packets through the result. `comparePackets` of shadow mode and tests call both.
+ * packets through the result.
  *
  * Understands `*table`, `:CHAIN POLICY`, `-N`, `-A` and `-I`; throws for other lines that change rules. Built-in chains
  * that are not mentioned have no rules.

@@ -21,15 +21,11 @@ export interface Traced {
   isLocal(address: string): boolean;
 }
 
-/** Positions in a chain, ascending, of the rules for one address, of those for one port, and of all others. */
-interface ChainIndex {
-  readonly byAddress: ReadonlyMap<string, readonly number[]>;
-  readonly byPort: ReadonlyMap<number, readonly number[]>;
-  readonly others: readonly number[];
-}
-
 /** A shorter chain is faster without an index. */
 const minRules = 32;
+
+/** Rules of a chain with their positions: by the one address or port that they are about, or under "others". */
+type ChainIndex = ReadonlyMap<string | number, readonly (readonly [position: number, rule: Rule])[]>;
 
 const indexes = new WeakMap<readonly Rule[], ChainIndex>();
 
@@ -40,51 +36,26 @@ const indexes = new WeakMap<readonly Rule[], ChainIndex>();
  * kube-proxy's KUBE-SERVICES and KUBE-NODEPORTS have a rule for each address and port of a cluster: comparing each
  * packet with all of them would take time proportional to the square of their number.
  */
-export function candidates(rules: readonly Rule[], { destination, port }: Traced): readonly Rule[] {
+function candidates(rules: readonly Rule[], { destination, port }: Traced): readonly Rule[] {
   if (rules.length < minRules) return rules;
   let index = indexes.get(rules);
   if (index === undefined) {
-    index = indexChain(rules);
+    index = Map.groupBy([...rules.entries()], ([, rule]) => keyOf(rule));
     indexes.set(rules, index);
   }
-  const positions = [...(index.byAddress.get(destination) ?? []), ...(index.byPort.get(port) ?? []), ...index.others];
-  return positions.sort((a, b) => a - b).flatMap((position) => rules[position] ?? []);
+  const found = [destination, port, "others"].flatMap((key) => index.get(key) ?? []);
+  return found.sort(([a], [b]) => a - b).map(([, rule]) => rule);
 }
 
-function indexChain(rules: readonly Rule[]): ChainIndex {
-  const byAddress = new Map<string, number[]>();
-  const byPort = new Map<number, number[]>();
-  const others: number[] = [];
-  const add = <Key>(map: Map<Key, number[]>, key: Key, position: number): void => {
-    const list = map.get(key);
-    if (list === undefined) map.set(key, [position]);
-    else list.push(position);
-  };
-  for (const [position, { matches }] of rules.entries()) {
-    const address = onlyDestination(matches);
-    const port = onlyPort(matches);
-    if (address !== undefined) add(byAddress, address, position);
-    else if (port !== undefined) add(byPort, port, position);
-    else others.push(position);
-  }
-  return { byAddress, byPort, others };
-}
-
-/** Returns the address that a rule is about; undefined if it is about several. */
-export function onlyDestination(matches: readonly Match[]): string | undefined {
+/** Returns the destination that a rule is about, otherwise its port, otherwise "others". */
+function keyOf({ matches }: Rule): string | number {
   for (const match of matches) {
     if (match.kind !== "address" || match.of !== "destination" || match.isNot) continue;
     const [address = "", length] = match.cidr.split("/");
-    if (length !== undefined && length !== (address.includes(":") ? "128" : "32")) continue;
-    return address;
+    if (length === undefined || length === (address.includes(":") ? "128" : "32")) return address;
   }
-  return undefined;
-}
-
-/** Returns the port that a rule is about; undefined if it is about several. */
-export function onlyPort(matches: readonly Match[]): number | undefined {
-  for (const match of matches) if (match.kind === "port" && !match.isNot && match.from === match.to) return match.from;
-  return undefined;
+  const port = matches.find((match) => match.kind === "port" && !match.isNot && match.from === match.to);
+  return port?.kind === "port" ? port.from : "others";
 }
 
 /**
@@ -182,14 +153,13 @@ function matches(rule: Rule, packet: Traced): "yes" | "no" | "maybe" {
   let result: "yes" | "maybe" = "yes";
   for (const match of rule.matches) {
     if (match.kind === "maybe") result = "maybe";
-    else if (match.kind === "notUnderstood") throw new Error(match.why);
     else if (holds(match, packet) === match.isNot) return "no";
   }
   return result;
 }
 
 /** Whether the condition of one match holds; the caller inverts it if `isNot` is set. */
-function holds(match: Exclude<Match, { kind: "maybe" | "notUnderstood" }>, packet: Traced): boolean {
+function holds(match: Exclude<Match, { kind: "maybe" }>, packet: Traced): boolean {
   switch (match.kind) {
     case "address":
       return isIn(packet[match.of], match.cidr);
