@@ -27,15 +27,3 @@ export function codeSpans({ text }: Document): readonly CodeSpan[] {
 function linesOf(block: string): readonly string[] {
   return block.replaceAll(/\\\n\s*/g, " ").split("\n");
 }
-
-/** Returns the words of each simple command: without prompt, assignments, comments and redirections. */
-export function simpleCommands({ language, text }: CodeSpan): readonly (readonly string[])[] {
-  if (language !== "" && language !== "sh" && language !== "console") return [];
-  if (language === "console" && !text.startsWith("$ ")) return [];
-  return text
-    .replace(/^\$ /, "")
-    .replace(/(^|\s)#.*$/, "")
-    .split(/&&|\|\||[|;]/)
-    .map((command) => command.trim().split(/\s+/))
-    .map((words) => words.slice(words.findIndex((word) => !/^([A-Z_]+=.*|npx|sudo)$/.test(word))));
-}

@@ -5,7 +5,7 @@ import { readDocuments } from "./documents.ts";
 import { makePrograms } from "./reference/command-options.ts";
 
 // Every command of ours in a block of a document is parsed by the program's own parser: its values and arguments too.
-// `names.test.ts` looks only at the names of commands and options.
+// `names.test.ts` looks at the names of commands and options in spans, which are often shortened.
 
 const documents = readDocuments().filter(({ path }) => !path.startsWith("docs/decisions/") && path !== "CHANGELOG.md");
 

@@ -1,8 +1,6 @@
 import { readFileSync } from "node:fs";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { distinctMatches, filesUnder } from "./documents.ts";
-import { fillBlocks, markdownTable } from "./reference/fill-blocks.ts";
-import { findType } from "./reference/read-types.ts";
 import { renderReferences } from "./reference/references.ts";
 
 const sources = filesUnder("services", ".ts").filter((file) => !/\.test\.ts$|\/testing\/|\/gen\//.test(file));
@@ -40,30 +38,4 @@ test("the reference of the backend kit has each type of views and plans that the
   expect(exported.length).toBeGreaterThan(20);
   const headings = distinctMatches(references.get("docs/reference/backend-kit.md") ?? "", /^### (\w+)$/gm);
   expect(exported.filter((name) => !headings.includes(name))).toEqual([]);
-});
-
-test("a type has the members that it inherits, without those that it leaves out", () => {
-  const names = (name: string): readonly string[] =>
-    findType("services/backend-kit/src/index.ts", name)?.members?.map((member) => member.name) ?? [];
-  expect(names("ViewNode")).toEqual(["name", "zone", "addresses", "podCIDRs", "isEligible", "serviceCIDRs"]);
-  expect(names("UnknownPort")).toEqual(["name", "port", "nodePort", "targetPort", "protocol"]);
-  expect(names("SyncUpdate")).toEqual(expect.arrayContaining(["view", "touched", "mode", "fullReason"]));
-});
-
-describe("a generated block", () => {
-  const document = "a\n<!-- list: x, y -->\nold\n<!-- end -->\nb\n";
-
-  test("is replaced by what its writer returns, and the rest of the document stays", () => {
-    expect(fillBlocks(document, { list: (argument) => [`new ${argument}`] })).toBe(
-      "a\n<!-- list: x, y -->\nnew x, y\n<!-- end -->\nb\n",
-    );
-  });
-
-  test("without a writer is an error", () => {
-    expect(() => fillBlocks(document, {})).toThrow('no writer for the generated block "list"');
-  });
-
-  test("is a table whose cells may contain bars", () => {
-    expect(markdownTable(["A", "B"], [["x|y", ""]])).toEqual(["| A | B |", "|---|---|", "| x\\|y | |"]);
-  });
 });

@@ -6,7 +6,7 @@ import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { runKpng } from "./run-kpng.ts";
 
-// The commands that a newcomer types after starting the watcher of the README, as typed, against such a watcher.
+// What the README says that commands print, with the watcher that it starts. `test/documents` types every command.
 
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
@@ -47,15 +47,4 @@ test.each(consoleCommands("README.md"))("README.md: %s prints what is shown", as
   const isShortened = printed.endsWith("\n…");
   if (isShortened) expect(out).toContain(printed.slice(0, -2));
   else expect(out.trimEnd()).toBe(printed);
-});
-
-const firstHour =
-  /second terminal:\n\n```sh\n([\s\S]*?)^```$/m.exec(readFileSync("docs/first-hour.md", "utf8"))?.[1] ?? "";
-
-test.each(firstHour.trimEnd().split("\n"))("docs/first-hour.md: %s", async (line) => {
-  const words = line.replace(/ +#.*$/, "").split(" ");
-  expect(words[0]).toBe("kpng");
-  const { out, said, code } = await runKpng(words.slice(1));
-  expect(code, said).toBe(0);
-  expect(out).not.toBe("");
 });
