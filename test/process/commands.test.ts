@@ -1,4 +1,4 @@
-import { chmodSync, cpSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { beforeEach, describe, expect, test } from "vitest";
@@ -101,24 +101,6 @@ describe("a watcher and its backends", () => {
     await again.said("state written");
     expect(readFileSync(at("again.yaml"), "utf8")).toBe(readFileSync(at("out.yaml"), "utf8"));
   });
-
-  test("a callout runs its program with the state, at the start and after each change", async () => {
-    await watcher();
-    const program = at("program.sh");
-    writeFileSync(program, "#!/bin/sh\nwc -l\n");
-    chmodSync(program, 0o755);
-    const backend = start("services/backend-callout/src/main.ts", [
-      "--api",
-      socket(),
-      "--node-name",
-      "n1",
-      "--callout",
-      program,
-    ]);
-    await backend.printed("2\n");
-    edit("10.1.0.2", "10.1.0.22");
-    await backend.printed("2\n2\n");
-  });
 });
 
 const tokenFlags = [...["--listen-tls-key", "key.pem", "--listen-tls-crt", "crt.pem"], ...["--token-audience", "kpng"]];
@@ -166,13 +148,6 @@ describe("the command line", () => {
     expect(odd.stderr()).toContain("neither true nor false");
   });
 
-  test("--service-proxy-name is an option of the source, as in the original, and selects Services", async () => {
-    const args = ["file", "-i", at("state.yaml"), "--service-proxy-name", "mine", "to-local", "to-json", "--once"];
-    const program = kpng([...args, "--node-name", "n1"]);
-    expect(await program.ended, program.stderr()).toBe(0);
-    expect(program.stdout()).toBe("");
-  });
-
   test("--service-proxy-name selects Services in a file, in what a relay serves, and in the view of a node", {
     timeout: 120_000,
   }, async () => {
@@ -196,6 +171,7 @@ describe("the command line", () => {
     await relay.said('"msg":"upstream watcher in sync"');
     for (const command of [
       ["file", "-i", at("state.yaml"), ...mine, "to-file", "-o", "-", "--once"],
+      ["file", "-i", at("state.yaml"), ...mine, "to-local", "to-json", "--node-name", "n1", "--once"],
       ["api", "--api", socket(), ...mine, "to-file", "-o", "-", "--once"],
       ["api", "--api", socket(), ...mine, "to-local", "to-json", "--node-name", "n1", "--once"],
       ["get", "services", "--api", socket("relay.sock")],

@@ -100,25 +100,6 @@ describe("grpcurl alone answers", () => {
     if (binaries.kind === "missing" && process.env.CI !== "true") context.skip(`no grpcurl: ${binaries.reason}`);
   }, 300_000);
 
-  test("which nodes have not applied revision N", async () => {
-    list();
-    const [one, two] = [await join("n1"), await join("n2")];
-    change();
-    await one.batch();
-    applied(one);
-    await two.batch();
-    two.send({ Ack: { Applied: 1n, Failed: 2n, Error: "nft refused line 7" } });
-    await expect.poll(async () => (await nodeRow("n2"))?.state).toBe(ApplyState.FAILING);
-    await expect.poll(async () => (await nodeRow("n1"))?.appliedRevision).toBe(2n);
-    expect(await grpcurl("ListNodes", { notAppliedRevision: 2 })).toMatchObject({
-      revision: "2",
-      nodes: [
-        { name: "n2", state: "APPLY_STATE_FAILING", appliedRevision: "1", error: "nft refused line 7" },
-        { name: "n3", state: "APPLY_STATE_ABSENT" },
-      ],
-    });
-  });
-
   test("why a node does not send to a pod", async () => {
     list();
     change();
@@ -153,13 +134,6 @@ describe("grpcurl alone answers", () => {
     const { stdout } = await watching;
     expect(stdout.match(/"Sync"/g)).toHaveLength(2);
   });
-
-  test("the list of services, by reflection", async () => {
-    const binaries = await findBinaries(["grpcurl"]);
-    const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
-    const described = await run(program, ["-plaintext", server.address, "describe", "kpng.inspect.v1.InspectService"]);
-    expect(described.stdout).toContain("rpc Explain");
-  });
 });
 
 describe("over Connect, as curl calls", () => {
@@ -176,23 +150,6 @@ describe("over Connect, as curl calls", () => {
     session.destroy();
     return [headers[":status"], JSON.parse(answer)];
   };
-
-  test("a packet is explained", async () => {
-    list();
-    const [, answer] = await ask("Explain", { nodeName: "n1", destination: "ns/web" });
-    expect(answer).toMatchObject({
-      verdict: "VERDICT_FORWARD",
-      service: "web",
-      destinationAddress: "10.96.0.1",
-      frontend: "FRONTEND_KIND_CLUSTER_IP",
-      endpoints: [
-        { address: "10.1.0.1", isUsed: true },
-        { address: "10.1.0.2", isUsed: true },
-      ],
-    });
-    const [, dropped] = await ask("Explain", { nodeName: "n1", destination: "10.96.0.2", port: 80 });
-    expect(dropped).toMatchObject({ verdict: "VERDICT_DROP", endpoints: [{ reason: "ENDPOINT_REASON_NOT_ON_NODE" }] });
-  });
 
   test.each([
     ["ListServices", { pageSize: 9_999 }, /page_size 9999 exceeds the limit of 1000/],
@@ -304,46 +261,6 @@ describe("lists", () => {
     expect(await nodeRow("made-up")).toBeUndefined();
     const { subscribers: observers } = await client().listSubscribers({ kind: SubscriberKind.OBSERVER });
     expect(observers).toMatchObject([{ node: "made-up", program: "viewer" }]);
-  });
-
-  test("a subscriber is listed with its applied revision", async () => {
-    list();
-    await join("n1");
-    expect((await client().listSubscribers({})).subscribers).toMatchObject([
-      {
-        node: "n1",
-        program: "kpng-test",
-        version: "1",
-        state: ApplyState.CURRENT,
-        appliedRevision: 1n,
-        revisionsBehind: 0n,
-        timings: { wait: { nanos: 1_000_000 }, render: { nanos: 2_000_000 }, commit: { nanos: 3_000_000 } },
-      },
-    ]);
-  });
-
-  test("a change is listed with its distribution to the nodes", async () => {
-    list();
-    const [one, two] = [await join("n1"), await join("n2")];
-    change();
-    for (const each of [one, two]) {
-      await each.batch();
-      applied(each);
-    }
-    await expect.poll(async () => (await client().listChanges({})).changes[0]?.appliedCount).toBe(2);
-    const [latest] = (await client().listChanges({ service: "web" })).changes;
-    expect(latest).toMatchObject({
-      revision: 2n,
-      source: "kube",
-      toldCount: 2,
-      receivedCount: 2,
-      objects: [{ key: "ns/web", isDeleted: false }],
-      stages: { total: { count: 2 }, commit: { count: 2, max: { nanos: 3_000_000 } } },
-    });
-    expect((await client().listChanges({ service: "dns" })).changes.map(({ isFirstList }) => isFirstList)).toEqual([
-      true,
-    ]);
-    expect((await client().listChanges({ sinceRevision: 2n })).changes).toHaveLength(1);
   });
 });
 

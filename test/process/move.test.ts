@@ -1,72 +1,12 @@
 import { writeFileSync } from "node:fs";
-import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
-import { dialWatchers } from "@kpng/backend-kit/discovery/dial-watchers.ts";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
-import type { NodeView } from "@kpng/model/node-view.ts";
-import { Health } from "@kpng/process/health/health.ts";
-import { createLog } from "@kpng/process/log.ts";
-import { Store } from "@kpng/watcher/store/store.ts";
-import { node, service } from "@kpng/watcher/testing/build.ts";
 import { dialHttp2, RawWatch } from "@kpng/watcher/testing/raw-watch.ts";
-import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
-import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
 // A watcher asks a node to reconnect elsewhere: no change is lost, and the backend is not called.
 const { at, start } = usePrograms();
-
-describe("a backend whose connections reach their age", () => {
-  const services = Array.from({ length: 200 }, (_, index) => service({ name: `s${index}` }));
-
-  test("is called after a change and not after a move, and receives only the difference", async () => {
-    const stores = [new Store(), new Store()];
-    const servers: TestServer[] = [];
-    for (const store of stores) {
-      store.replace({ services, slices: [], nodes: [node("n1")] });
-      servers.push(await serveStore(store, { maxAgeMs: 1_500, ageIntervalMs: 1 }));
-    }
-    const sum = async (name: string): Promise<number> => {
-      const values = await Promise.all(servers.map(({ metrics }) => metrics.getSingleMetric(name)?.get()));
-      return values.flatMap((metric) => metric?.values ?? []).reduce((all, { value }) => all + value, 0);
-    };
-    const lines: string[] = [];
-    const log = createLog("info", (line) => lines.push(line));
-    const metrics = new Registry();
-    const views: NodeView[] = [];
-    const stop = new AbortController();
-    const running = backendTask({
-      name: "test",
-      transport: dialWatchers({ api: servers.map(({ address }) => address).join(","), log }),
-      nodeName: "n1",
-      log,
-      health: new Health(),
-      metrics,
-      onState: (view) => void views.push(view),
-    }).run(stop.signal);
-    try {
-      await expect.poll(() => views.length).toBe(1);
-      const whole = await sum("kpng_sent_bytes_total");
-      await expect.poll(() => lines.filter((line) => line.includes("stream moved")).length).toBeGreaterThan(2);
-      // Three more first batches, each with a bit for each of 1 024 buckets and a marker.
-      await expect.poll(() => sum("kpng_batches_total")).toBeGreaterThan(3);
-      const resumed = (await sum("kpng_sent_bytes_total")) - whole;
-      expect(resumed / ((await sum("kpng_batches_total")) - 1)).toBeLessThan(400);
-      expect(views.length).toBe(1);
-      for (const store of stores) store.apply([{ kind: "put-service", service: service({ name: "new" }) }]);
-      await expect.poll(() => views.length).toBe(2);
-      expect(views[1]?.services.size).toBe(201);
-      expect(lines.filter((line) => line.includes('"level":"error"'))).toEqual([]);
-      expect((await metrics.getSingleMetric("kpng_backend_reconnects_total")?.get())?.values[0]?.value).toBe(0);
-      expect((await metrics.getSingleMetric("kpng_backend_stream_connected")?.get())?.values[0]?.value).toBe(1);
-    } finally {
-      stop.abort();
-      await running;
-      await Promise.all(servers.map((server) => server.stop()));
-    }
-  });
-});
 
 /** Time limit for the start of three processes on a busy machine. */
 const patience = { timeout: 60_000 };
