@@ -6,26 +6,15 @@ import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
+import { service } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
+import { makeCluster } from "../scale/synthetic.ts";
 
-/** Creates the store of a replica; all replicas have the same 500 Services. */
+/** Creates the store of a replica; all replicas have the same 500 Services of 10 endpoints. */
 function makeStore(): Store {
-  const names = Array.from({ length: 500 }, (_, index) => `s${index}`);
   const store = new Store();
-  store.replace({
-    services: names.map((name) => service({ name })),
-    slices: names.map((name, index) =>
-      slice(
-        Array.from({ length: 10 }, (_, pod) =>
-          endpoint(`10.${index >> 8}.${index & 255}.${pod + 1}`, { podName: `p${pod}`, nodeName: `n${pod}` }),
-        ),
-        { name: `${name}-a`, serviceName: name },
-      ),
-    ),
-    nodes: [node("n1")],
-  });
+  store.replace(makeCluster({ services: 500, endpoints: 10, nodes: 10 }));
   return store;
 }
 
@@ -52,7 +41,10 @@ test("the node of a killed replica resumes at another one and receives only the 
   try {
     const first = await serve(makeStore());
     const log = createLog("error", () => undefined);
-    const view = followView({ transport: dial({ api: address }), nodeName: "n1", log, errorDelayMs: 20 }, stop.signal);
+    const view = followView(
+      { transport: dial({ api: address }), nodeName: "node-1", log, errorDelayMs: 20 },
+      stop.signal,
+    );
     const next = async (): Promise<ViewUpdate> => {
       const result = await view.next();
       if (result.done) throw new Error("the view ended");
@@ -66,13 +58,16 @@ test("the node of a killed replica resumes at another one and receives only the 
 
     const other = makeStore();
     other.apply([
-      { kind: "delete-service", key: "ns/s7" },
+      { kind: "delete-service", key: "scale/service-7" },
       { kind: "put-service", service: service({ name: "new" }) },
     ]);
     const second = await serve(other);
     const update = await pending;
     // Deleting the Service deletes its ten endpoints, too.
-    expect(update).toMatchObject({ touched: new Set(["ns/s7", "ns/new"]), counts: { services: 2, endpoints: 10 } });
+    expect(update).toMatchObject({
+      touched: new Set(["scale/service-7", "ns/new"]),
+      counts: { services: 2, endpoints: 10 },
+    });
     expect(update.view.services.size).toBe(500);
     expect(await begun(second)).toEqual({ whole: 0, resumed: 1, global: 0 });
     // Compared with a compressed whole view.
