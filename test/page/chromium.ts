@@ -136,14 +136,6 @@ export class Chromium {
   async setColorScheme(value: "light" | "dark"): Promise<void> {
     await this.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value }] });
   }
-
-  /** Returns the page as PNG. */
-  async screenshot(width: number, height: number): Promise<Buffer> {
-    const size = { width, height, deviceScaleFactor: 1, mobile: false };
-    await this.send("Emulation.setDeviceMetricsOverride", size);
-    const { data } = await this.send<{ data: string }>("Page.captureScreenshot", { format: "png" });
-    return Buffer.from(data, "base64");
-  }
 }
 
 interface Message {
