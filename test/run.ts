@@ -1,10 +1,10 @@
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, relative } from "node:path";
+import { join } from "node:path";
 import { bundlePrograms } from "./process/bundle-programs.ts";
 import { bundlesVariable } from "./process/program-file.ts";
-import type { RunResults } from "./results-reporter.ts";
+import type { Counts } from "./results-reporter.ts";
 
 /**
  * Runs the tests, in one of three sizes:
@@ -18,12 +18,6 @@ import type { RunResults } from "./results-reporter.ts";
  * slowest files and the skipped tests. The exit status is 1 if anything failed.
  */
 type Size = "check" | "standard" | "all";
-
-interface Counts {
-  readonly passed: number;
-  readonly failed: number;
-  readonly skipped: number;
-}
 
 interface Check {
   readonly name: string;
@@ -73,10 +67,7 @@ async function main(): Promise<void> {
   const size = process.argv.includes("--check") ? "check" : process.argv.includes("--all") ? "all" : "standard";
   const results: Counts[] = [];
   for (const check of checks) results.push(await runCheck(check));
-  const tests = await runVitest(size);
-  printSlowest(tests);
-  printSkipped(tests);
-  results.push(count(tests));
+  results.push(await runVitest(size));
   const sum = (key: keyof Counts): number => results.reduce((total, result) => total + result[key], 0);
   process.stdout.write(`\n${sum("passed")} passed, ${sum("failed")} failed, ${sum("skipped")} skipped\n`);
   process.exitCode = sum("failed") === 0 ? 0 : 1;
@@ -90,7 +81,7 @@ async function runCheck({ name, command, remedy }: Check): Promise<Counts> {
   return { passed: code === 0 ? 1 : 0, failed: code === 0 ? 0 : 1, skipped: 0 };
 }
 
-async function runVitest(size: Size): Promise<RunResults> {
+async function runVitest(size: Size): Promise<Counts> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-test-"));
   const file = join(folder, "results.json");
   try {
@@ -103,40 +94,10 @@ async function runVitest(size: Size): Promise<RunResults> {
       environment[bundlesVariable] = folder;
     }
     await run(["vitest", "run", ...reporters, ...globs], environment);
-    return JSON.parse(readFileSync(file, "utf8")) as RunResults;
+    return JSON.parse(readFileSync(file, "utf8")) as Counts;
   } finally {
     rmSync(folder, { recursive: true });
   }
-}
-
-function printSlowest({ files }: RunResults): void {
-  process.stdout.write("\nslowest files:\n");
-  for (const { path, durationMs } of files.toSorted((a, b) => b.durationMs - a.durationMs).slice(0, 20)) {
-    process.stdout.write(`${(durationMs / 1_000).toFixed(1).padStart(7)} s  ${relative(process.cwd(), path)}\n`);
-  }
-}
-
-/** Prints the skipped tests. The reason is in the name of the test, or in the note that it gave. */
-function printSkipped({ files }: RunResults): void {
-  for (const { path, tests } of files) {
-    for (const { name, state, note } of tests) {
-      if (state === "passed" || state === "failed") continue;
-      const reason = note === undefined ? "" : ` (skipped: ${note})`;
-      process.stdout.write(`\nskipped: ${relative(process.cwd(), path)}: ${name}${reason}`);
-    }
-  }
-  process.stdout.write("\n");
-}
-
-/** An incomplete run counts as one failure more. */
-function count({ files, isComplete, unhandledErrors }: RunResults): Counts {
-  const states = files.flatMap(({ tests }) => tests.map(({ state }) => state));
-  const passed = states.filter((state) => state === "passed").length;
-  const failed = states.filter((state) => state === "failed").length;
-  // Files that could not be loaded, or whose set-up failed.
-  const broken = files.filter(({ isFailed, tests }) => isFailed && tests.every(({ state }) => state !== "failed"));
-  const others = broken.length + unhandledErrors + (isComplete ? 0 : 1);
-  return { passed, failed: failed + others, skipped: states.length - passed - failed };
 }
 
 function run([command = "", ...args]: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<number> {
