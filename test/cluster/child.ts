@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { accessSync, constants, openSync, readFileSync } from "node:fs";
+import { accessSync, constants, existsSync, openSync, readFileSync } from "node:fs";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
 /** Returns whether the file exists and is executable. */
 export function isExecutable(path: string): boolean {
@@ -14,33 +15,47 @@ export function isExecutable(path: string): boolean {
 
 const setpriv = "/usr/bin/setpriv";
 
+/** Starts a command whose output is appended to a file. */
+type Starter = (command: readonly string[], logPath: string) => ChildProcess;
+
 /**
- * Child process of a test that can be stopped, killed and restarted with the same arguments.
- *
- * The kernel sends it SIGKILL when its parent dies, even if the parent is killed (PR_SET_PDEATHSIG, set by util-linux'
- * setpriv if installed). Its output goes to a file.
+ * The kernel sends the process SIGKILL when its parent dies, even if the parent is killed (PR_SET_PDEATHSIG, set by
+ * util-linux' setpriv if installed).
  */
+const startHere: Starter = (command, logPath) => {
+  const output = openSync(logPath, "a");
+  const dying = isExecutable(setpriv) ? [setpriv, "--pdeathsig", "KILL"] : [];
+  const [path = "", ...args] = [...dying, ...command];
+  return spawn(path, args, { stdio: ["ignore", output, output] });
+};
+
+/** Returns a starter of programs in a namespace of a laboratory, which kills them at the latest when it closes. */
+export function startIn(laboratory: Laboratory, namespace: string): Starter {
+  return (command, logPath) => {
+    const script = 'exec "$@" >>"$0" 2>&1 </dev/null';
+    const child = laboratory.start(namespace, ["sh", "-c", script, logPath, ...command]);
+    // A program that cannot be started has no exit status; the check for readiness reports it.
+    return child.on("error", () => undefined);
+  };
+}
+
+/** Child process of a test that can be stopped, killed and restarted with the same arguments. */
 export class Child {
   readonly name: string;
-  readonly #path: string;
-  readonly #args: readonly string[];
+  readonly #command: readonly string[];
   readonly #logPath: string;
+  readonly #start: Starter;
   #process: ChildProcess | undefined;
 
-  constructor(name: string, path: string, args: readonly string[], logPath: string) {
+  constructor(name: string, command: readonly string[], logPath: string, start: Starter = startHere) {
     this.name = name;
-    this.#path = path;
-    this.#args = args;
+    this.#command = command;
     this.#logPath = logPath;
+    this.#start = start;
   }
 
   start(): void {
-    if (this.isRunning) return;
-    const output = openSync(this.#logPath, "a");
-    const [command, args] = isExecutable(setpriv)
-      ? [setpriv, ["--pdeathsig", "KILL", this.#path, ...this.#args]]
-      : [this.#path, this.#args];
-    this.#process = spawn(command, args, { stdio: ["ignore", output, output] });
+    if (!this.isRunning) this.#process = this.#start(this.#command, this.#logPath);
   }
 
   get isRunning(): boolean {
@@ -66,6 +81,7 @@ export class Child {
 
   /** Returns the last lines of its output, for the message of a failing test. */
   tail(lines = 15): string {
+    if (!existsSync(this.#logPath)) return "";
     return readFileSync(this.#logPath, "utf8").trimEnd().split("\n").slice(-lines).join("\n");
   }
 

@@ -97,7 +97,7 @@ function makeManager(path: string, folder: string, kubeconfig: string, port: num
     "--kube-api-qps=1000",
     "--kube-api-burst=1000",
   ];
-  return new Child("kube-controller-manager", path, args, join(folder, "kube-controller-manager.log"));
+  return new Child("kube-controller-manager", [path, ...args], join(folder, "kube-controller-manager.log"));
 }
 
 /** Longest time until a new API server is ready, in milliseconds; a guest is slower than its machine. */

@@ -24,7 +24,7 @@ export class Etcd {
       `--initial-cluster=default=${peerUrl}`,
       "--unsafe-no-fsync",
     ];
-    this.child = new Child("etcd", path, args, join(folder, "etcd.log"));
+    this.child = new Child("etcd", [path, ...args], join(folder, "etcd.log"));
   }
 
   async start(): Promise<void> {
@@ -118,7 +118,7 @@ export class ApiServer {
       // Tests create Pods without a kubelet, so they need no ServiceAccount.
       "--disable-admission-plugins=ServiceAccount",
     ];
-    this.child = new Child("kube-apiserver", path, args, join(folder, "kube-apiserver.log"));
+    this.child = new Child("kube-apiserver", [path, ...args], join(folder, "kube-apiserver.log"));
   }
 
   /** Starts or restarts the server with the data in etcd; resolves when it is ready. */

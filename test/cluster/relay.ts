@@ -1,16 +1,29 @@
 import { once } from "node:events";
 import { request } from "node:http";
-import { connect, createServer, type Server, type Socket } from "node:net";
+import { connect, createServer, type ListenOptions, type NetConnectOpts, type Server, type Socket } from "node:net";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
-/** Address to listen on or to connect to: a port of the loopback address, or the path of a unix socket. */
+/** Address to listen on or to connect to: a port of the loopback address, `ADDRESS:PORT`, or the path of a unix socket. */
 export type Place = number | string;
 
-/** Accepts connections at `from` and forwards them to `to`, in both directions. Closing it ends its connections. */
-export function relay(from: Place, to: Place): Server {
+function optionsOf(place: Place): NetConnectOpts & ListenOptions {
+  const [, host = "127.0.0.1", port] = /^(?:([\d.]+):)?(\d+)$/.exec(String(place)) ?? [];
+  return port === undefined ? { path: String(place) } : { host, port: Number(port) };
+}
+
+/** A program that relays; see its end. */
+export const relayFile = import.meta.filename;
+
+/** A relay, which can break its connections. Closing it ends them, too. */
+export interface Relay extends Server {
+  breakAll(): void;
+}
+
+/** Accepts connections at `from` and forwards them to `to`, or to what it returns, in both directions. */
+export function relay(from: Place, to: Place | (() => Place)): Relay {
   const sockets = new Set<Socket>();
   const server = createServer((near) => {
-    const far = typeof to === "number" ? connect(to, "127.0.0.1") : connect(to);
+    const far = connect(optionsOf(typeof to === "function" ? to() : to));
     for (const [one, other] of [
       [near, far],
       [far, near],
@@ -25,11 +38,15 @@ export function relay(from: Place, to: Place): Server {
     }
   });
   const close = server.close.bind(server);
-  server.close = (done) => {
+  const breakAll = (): void => {
     for (const socket of sockets) socket.destroy();
+  };
+  server.close = (done) => {
+    breakAll();
     return close(done);
   };
-  return typeof from === "number" ? server.listen(from, "127.0.0.1") : server.listen(from);
+  server.listen(optionsOf(from));
+  return Object.assign(server, { breakAll });
 }
 
 /** Relays in a namespace of a laboratory, from each first place to the second; ends with the laboratory. */
@@ -38,7 +55,7 @@ export async function relayIn(
   namespace: string,
   ...pairs: readonly (readonly [from: Place, to: Place])[]
 ): Promise<void> {
-  const child = laboratory.start(namespace, [process.execPath, import.meta.filename, ...pairs.flat().map(String)]);
+  const child = laboratory.start(namespace, [process.execPath, relayFile, ...pairs.flat().map(String)]);
   if (child.stdout !== null) await once(child.stdout, "data");
 }
 
@@ -59,9 +76,9 @@ export function getThrough(socketPath: string, path: string): Promise<string> {
   });
 }
 
-// `node relay.ts FROM TO [FROM TO]…` prints a line when it listens. A number is a port, other texts are paths.
+// `node relay.ts FROM TO [FROM TO]…` prints a line when it listens.
 if (import.meta.main) {
-  const places = process.argv.slice(2).map((text): Place => (/^\d+$/.test(text) ? Number(text) : text));
+  const places = process.argv.slice(2);
   for (let at = 0; at + 1 < places.length; at += 2)
     await once(relay(places[at] ?? 0, places[at + 1] ?? 0), "listening");
   process.stdout.write("ready\n");

@@ -52,10 +52,11 @@ function readHolder(path: string): number | undefined {
 const prefix = "kpng-cluster-";
 
 /** Creates a folder for one cluster, and removes folders of killed test processes. */
-export function makeTempFolder(): string {
-  for (const name of readdirSync(tmpdir())) {
+export function makeTempFolder(parent = tmpdir()): string {
+  mkdirSync(parent, { recursive: true });
+  for (const name of readdirSync(parent)) {
     const pid = new RegExp(`^${prefix}(\\d+)-`).exec(name)?.[1];
-    if (pid !== undefined && !isAlive(Number(pid))) rmSync(join(tmpdir(), name), { recursive: true, force: true });
+    if (pid !== undefined && !isAlive(Number(pid))) rmSync(join(parent, name), { recursive: true, force: true });
   }
-  return mkdtempSync(join(tmpdir(), `${prefix}${process.pid}-`));
+  return mkdtempSync(join(parent, `${prefix}${process.pid}-`));
 }

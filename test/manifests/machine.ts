@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
-import type { NetConnectOpts } from "node:net";
 import { join } from "node:path";
 import { Child } from "../cluster/child.ts";
+import { relayFile } from "../cluster/relay.ts";
 import { until } from "../cluster/until.ts";
 
 /** Addresses of docs/install.md: the API server, and the nodes cp-1, cp-2 and n1. */
@@ -29,15 +29,11 @@ export class Machine {
     for (const address of addresses) ip("-n", name, "addr", "add", `${address}/32`, "dev", "lo");
     // Unix sockets have no network namespace, so connections go through one: from the namespace to the host.
     const path = join(folder, "api.sock");
+    const inside = ["ip", "netns", "exec", name];
     const forwarders = [
-      new Child("forwarder", process.execPath, forward({ port: apiPort, host: "127.0.0.1" }, { path }), `${path}.log`),
-      new Child(
-        "forwarder",
-        "ip",
-        ["netns", "exec", name, process.execPath, ...forward({ path }, { port: 6443, host: apiAddress })],
-        `${path}.log`,
-      ),
-    ];
+      [process.execPath, relayFile, path, String(apiPort)],
+      [...inside, process.execPath, relayFile, `${apiAddress}:6443`, path],
+    ].map((command) => new Child("forwarder", command, `${path}.log`));
     for (const forwarder of forwarders) forwarder.start();
     const machine = new Machine(name, forwarders);
     await until(
@@ -64,20 +60,6 @@ export class Machine {
     await Promise.all(this.#forwarders.map((forwarder) => forwarder.kill()));
     ip("netns", "delete", this.name);
   }
-}
-
-/** Arguments of Node.js for a process that forwards the connections that it accepts. */
-function forward(to: NetConnectOpts, from: NetConnectOpts): readonly string[] {
-  const script = `
-    import { connect, createServer } from "node:net";
-    createServer((socket) => {
-      const upstream = connect(${JSON.stringify(to)});
-      for (const [one, other] of [[socket, upstream], [upstream, socket]]) {
-        one.on("error", () => undefined).on("close", () => other.destroy());
-      }
-      socket.pipe(upstream).pipe(socket);
-    }).listen(${JSON.stringify(from)});`;
-  return ["--input-type=module", "--eval", script];
 }
 
 function ip(...args: readonly string[]): void {

@@ -60,7 +60,7 @@ export async function runContainer(machine: Machine, pod: Pod, sources: VolumeSo
   const path = join(sources.folder, "start.sh");
   writeFileSync(path, `${script.join("\n")}\n`);
   const log = join(sources.folder, "container.log");
-  const child = new Child(pod.name, "ip", ["netns", "exec", machine.name, "bash", path], log);
+  const child = new Child(pod.name, ["ip", "netns", "exec", machine.name, "bash", path], log);
   child.start();
   return {
     untilProbe: async (kind, status = 200) => {

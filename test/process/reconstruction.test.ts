@@ -1,5 +1,5 @@
+import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -20,6 +20,8 @@ import { expectedItems } from "@kpng/watcher/testing/expected-items.ts";
 import { randomChange } from "@kpng/watcher/testing/random-change.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
+import { portOf } from "../cluster/ports.ts";
+import { relay } from "../cluster/relay.ts";
 
 /** Returns the expected view of a node, computed only from a snapshot. */
 function plainView(snapshot: Snapshot, nodeName: string): NodeView {
@@ -35,38 +37,6 @@ function plainView(snapshot: Snapshot, nodeName: string): NodeView {
 
 function show({ node: one, services }: NodeView): unknown {
   return { node: one, services: [...services] };
-}
-
-/** Starts a proxy that forwards each connection to one of the targets, and can break all connections. */
-async function playNetwork(targets: readonly string[], random: () => number) {
-  const sockets = new Set<Socket>();
-  const server = createServer((client) => {
-    const upstream = connect(makePick(random)(...targets));
-    for (const [from, to] of [
-      [client, upstream],
-      [upstream, client],
-    ] as const) {
-      sockets.add(from);
-      from.on("error", () => undefined);
-      from.on("close", () => {
-        sockets.delete(from);
-        to.destroy();
-      });
-      from.pipe(to);
-    }
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const address = server.address();
-  return {
-    api: `127.0.0.1:${typeof address === "object" ? address?.port : ""}`,
-    breakAll: () => {
-      for (const socket of sockets) socket.destroy();
-    },
-    stop: () => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-    },
-  };
 }
 
 const nodeNames = ["n1", "n2", "nowhere"];
@@ -87,14 +57,16 @@ test("at each marker, a node holds the view of its revision, for random changes,
   const servers = await Promise.all(
     stores.map((store, index) => serveStore(store, { listen: [`unix://${sockets[index]}`] })),
   );
-  const network = await playNetwork(sockets, random);
+  const network = relay(0, () => makePick(random)(...sockets));
+  await once(network, "listening");
+  const api = `127.0.0.1:${portOf(network)}`;
   const log = createLog("error", () => undefined);
   const latest = new Map<string, ViewUpdate>();
   let markers = 0;
   let losses = 0;
   let divergences = 0;
   const follow = async (nodeName: string): Promise<void> => {
-    const options = { transport: dial({ api: network.api }), nodeName, log, errorDelayMs: 1 };
+    const options = { transport: dial({ api }), nodeName, log, errorDelayMs: 1 };
     const onConnection = ({ kind }: { kind: string }): void => {
       if (kind === "lost") losses += 1;
       if (kind === "diverged") divergences += 1;
@@ -140,7 +112,7 @@ test("at each marker, a node holds the view of its revision, for random changes,
   } finally {
     stop.abort();
     await following.catch(() => undefined);
-    network.stop();
+    network.close();
     for (const server of servers) await server.stop();
     rmSync(folder, { recursive: true });
   }

@@ -1,11 +1,11 @@
-import { rmSync } from "node:fs";
+import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { makeTempFolder, testCache } from "../../cluster/test-cache.ts";
 import { until } from "../../cluster/until.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { removeControlGroups } from "./control-groups.ts";
 import { type ControlPlane, makeControlPlane } from "./control-plane.ts";
-import { makeRunFolder, removeAllButLogs } from "./daemon.ts";
 import { makeDns } from "./dns.ts";
 import { GuestNodes } from "./guest-nodes.ts";
 import { type ImageSource, makeImageStore } from "./image-store.ts";
@@ -53,7 +53,7 @@ export interface Cluster {
  */
 export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   const { paths } = options;
-  const folder = makeRunFolder();
+  const folder = makeTempFolder(testCache("e2e"));
   const addresses = addressesOf(options.families, options.nodeCount);
   // The nodes start from copies of one store: each would import the same images at the same time.
   const imageStore = join(folder, "images");
@@ -89,6 +89,15 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   } catch (error) {
     await stop();
     throw error;
+  }
+}
+
+/** Removes images and databases from the folder of a cluster. */
+function removeAllButLogs(folder: string): void {
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (entry.isDirectory() && ["containerd", "etcd", "images"].includes(entry.name)) {
+      rmSync(join(entry.parentPath, entry.name), { recursive: true, force: true });
+    }
   }
 }
 

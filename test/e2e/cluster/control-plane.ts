@@ -3,9 +3,9 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Program } from "../../cluster/binaries.ts";
+import { Child, startIn } from "../../cluster/child.ts";
 import { makeKubeconfig, writeTokenFile } from "../../cluster/users.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
-import { Daemon } from "./daemon.ts";
 import { type Addresses, controlPlaneName, hostAndPort } from "./network.ts";
 
 /** Port of the API server on the host of the control plane. */
@@ -13,10 +13,10 @@ export const apiServerPort = 6443;
 
 /** The programs of the control plane, not yet started, and the administrator's kubeconfig. */
 export interface ControlPlane {
-  readonly etcd: Daemon;
-  readonly apiServer: Daemon;
-  readonly controllerManager: Daemon;
-  readonly scheduler: Daemon;
+  readonly etcd: Child;
+  readonly apiServer: Child;
+  readonly controllerManager: Child;
+  readonly scheduler: Child;
   readonly kubeconfig: string;
   /** Host and port of the API server, outside of the network of Services. */
   readonly server: string;
@@ -39,27 +39,22 @@ export function makeControlPlane(options: {
   writeTokenFile(file("tokens.csv"), ["admin"]);
   const caFile = file("certificates/apiserver.crt");
   writeFileSync(file("kubeconfig"), makeKubeconfig({ server: `https://${server}`, caFile, user: "admin" }));
-  const daemon = (program: Program, args: readonly string[]): Daemon =>
-    new Daemon({
-      name: program,
-      laboratory,
-      namespace: controlPlaneName,
-      command: [pathOf(paths, program), ...args],
-      logFile: file(`${program}.log`),
-    });
+  const start = startIn(laboratory, controlPlaneName);
+  const child = (program: Program, args: readonly string[]): Child =>
+    new Child(program, [pathOf(paths, program), ...args], file(`${program}.log`), start);
   const client = [`--kubeconfig=${file("kubeconfig")}`, "--leader-elect=false", "--bind-address=127.0.0.1"];
   const etcdUrl = "http://127.0.0.1:2379";
   return {
     kubeconfig: file("kubeconfig"),
     server,
-    etcd: daemon("etcd", [
+    etcd: child("etcd", [
       `--data-dir=${file("etcd")}`,
       `--listen-client-urls=${etcdUrl}`,
       `--advertise-client-urls=${etcdUrl}`,
       "--listen-peer-urls=http://127.0.0.1:2380",
       "--unsafe-no-fsync",
     ]),
-    apiServer: daemon("kube-apiserver", [
+    apiServer: child("kube-apiserver", [
       `--etcd-servers=${etcdUrl}`,
       `--cert-dir=${file("certificates")}`,
       `--bind-address=${address}`,
@@ -74,12 +69,12 @@ export function makeControlPlane(options: {
       "--allow-privileged=true",
       "--kubelet-preferred-address-types=InternalIP",
     ]),
-    controllerManager: daemon("kube-controller-manager", [
+    controllerManager: child("kube-controller-manager", [
       ...client,
       `--service-account-private-key-file=${file("service-account.key")}`,
       `--root-ca-file=${caFile}`,
       "--use-service-account-credentials",
     ]),
-    scheduler: daemon("kube-scheduler", client),
+    scheduler: child("kube-scheduler", client),
   };
 }

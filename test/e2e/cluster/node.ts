@@ -2,10 +2,9 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node
 import { dirname, join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { runCommand } from "@kpng/laboratory/laboratory.ts";
-import { isAlive } from "../../cluster/child.ts";
+import { Child, isAlive, startIn } from "../../cluster/child.ts";
 import { until } from "../../cluster/until.ts";
 import { makeControlGroups } from "./control-groups.ts";
-import { Daemon } from "./daemon.ts";
 import { copyImageStore } from "./image-store.ts";
 import type { Addresses, NodeAddresses } from "./network.ts";
 import { addNode } from "./network.ts";
@@ -54,13 +53,13 @@ class LocalNode implements ClusterNode {
   readonly name: string;
   readonly folder: string;
   readonly #options: NodeOptions;
-  readonly #daemon: Daemon;
+  readonly #child: Child;
 
-  private constructor(options: NodeOptions, daemon: Daemon) {
+  private constructor(options: NodeOptions, child: Child) {
     this.name = options.node.name;
     this.folder = options.folder;
     this.#options = options;
-    this.#daemon = daemon;
+    this.#child = child;
   }
 
   /** Writes the files of a node. It does not run yet. */
@@ -79,20 +78,20 @@ class LocalNode implements ClusterNode {
     ];
     const isolated = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"];
     const command = [...isolated, ...script];
-    const logFile = join(folder, "node.log");
-    return new LocalNode(options, new Daemon({ name: node.name, laboratory, namespace: node.name, command, logFile }));
+    const start = startIn(laboratory, node.name);
+    return new LocalNode(options, new Child(node.name, command, join(folder, "node.log"), start));
   }
 
   async start(): Promise<void> {
     const { laboratory, addresses, node } = this.#options;
     await addNode(laboratory, addresses, node);
     rmSync(this.#pidFile, { force: true });
-    this.#daemon.start();
+    this.#child.start();
     await until(
       `${this.name} has started`,
-      () => this.#daemon.isRunning && existsSync(this.#pidFile),
+      () => this.#child.isRunning && existsSync(this.#pidFile),
       30_000,
-      () => this.#daemon.tail(),
+      () => this.#child.tail(),
     );
   }
 
@@ -100,7 +99,7 @@ class LocalNode implements ClusterNode {
     const pid = this.#processId();
     // With process 1 of a namespace, the kernel ends all others.
     process.kill(pid, "SIGKILL");
-    await until(`${this.name} has ended`, () => !isAlive(pid) && !this.#daemon.isRunning, 30_000);
+    await until(`${this.name} has ended`, () => !isAlive(pid) && !this.#child.isRunning, 30_000);
   }
 
   async run(command: readonly string[]): Promise<string> {
@@ -113,7 +112,7 @@ class LocalNode implements ClusterNode {
   async tail(): Promise<string> {
     const logs = ["kubelet.log", "containerd.log"].map((name) => join(this.#options.folder, "log", name));
     const lines = logs.filter((path) => existsSync(path)).map((path) => readFileSync(path, "utf8").slice(-2_000));
-    return [this.#daemon.tail(), ...lines].join("\n");
+    return [this.#child.tail(), ...lines].join("\n");
   }
 
   /** Process 1 of the node, as the machine sees it. */
