@@ -1,15 +1,20 @@
-import { afterAll, beforeAll, describe, test } from "vitest";
+import { afterAll, beforeAll } from "vitest";
 import { findBinaries, type Program } from "./binaries.ts";
 import { type Cluster, type ClusterOptions, startCluster } from "./cluster.ts";
+import { describeWhere } from "./describe-where.ts";
+
+interface Options extends Omit<ClusterOptions, "paths"> {
+  /** Reason why the tests cannot run, besides missing programs of the control plane. */
+  readonly whyNot?: string | undefined;
+}
 
 /**
- * Runs tests against one real control plane, which starts before the first test and stops after the last one.
- *
- * If its programs are not available, a single skipped test replaces them and prints the reason; in CI it fails.
+ * Runs tests against one real control plane, which starts before the first test and stops after the last one; see
+ * {@link describeWhere} if its programs are not available.
  */
 export async function describeCluster(
   name: string,
-  options: Omit<ClusterOptions, "paths">,
+  { whyNot, ...options }: Options,
   tests: (cluster: () => Cluster) => void,
 ): Promise<void> {
   const needed: readonly Program[] = [
@@ -18,21 +23,10 @@ export async function describeCluster(
     ...((options.hasControllers ?? true) ? (["kube-controller-manager"] as const) : []),
   ];
   const binaries = await findBinaries(needed);
-  if (binaries.kind === "missing") {
-    const { reason } = binaries;
-    if (process.env.CI !== "true") {
-      // Vitest's summary only counts skipped tests.
-      process.stderr.write(`test/cluster: skipped "${name}": ${reason}\n`);
-      return test.skip(`${name} (skipped: ${reason})`);
-    }
-    return test(name, () => {
-      throw new Error(reason);
-    });
-  }
-  describe(name, () => {
+  describeWhere(name, whyNot ?? (binaries.kind === "missing" ? binaries.reason : undefined), () => {
     let cluster: Cluster | undefined;
     beforeAll(async () => {
-      cluster = await startCluster({ ...options, paths: binaries.paths });
+      cluster = await startCluster({ ...options, paths: binaries.kind === "found" ? binaries.paths : {} });
     });
     afterAll(async () => {
       await cluster?.stop();

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { describeWhere } from "../cluster/describe-where.ts";
 import type { EndpointManifest } from "../scenario/manifest.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 import { scenarios as allScenarios, settingsKey } from "../scenario/scenarios.ts";
@@ -6,26 +7,17 @@ import { updates as allUpdates } from "../scenario/updates.ts";
 import type { BackendUnderTest, RunningBackend } from "./backends.ts";
 import { checkPackets } from "./check-packets.ts";
 import { checkUpdate } from "./check-updates.ts";
-import { describePackets } from "./describe-packets.ts";
+import { whyNoPackets } from "./describe-packets.ts";
 import { serveSctp, whyNoSctp } from "./laboratory/sctp.ts";
 import { buildTwoNodes, NodeFirewall, type TwoNodes, targetPorts } from "./laboratory/two-nodes.ts";
 
 /**
  * Tests a backend with every scenario and every update, with real packets. One process serves all scenarios with the
  * same settings, so each scenario also tests the change from the one before.
- *
- * If the machine cannot run them, the tests are skipped with the reason; under CI=true they fail.
  */
 export function describeBackend(tested: BackendUnderTest): void {
   const { name, whyNot, variant, start, rules, scenarios = allScenarios, updates = allUpdates } = tested;
-  describePackets(`scenarios, with packets: ${name}`, () => {
-    if (whyNot !== undefined) {
-      test.skipIf(process.env.CI !== "true")(
-        process.env.CI === "true" ? "can run" : `can run (skipped: ${whyNot})`,
-        () => expect.fail(whyNot),
-      );
-      return;
-    }
+  describeWhere(`scenarios, with packets: ${name}`, whyNoPackets ?? whyNot, () => {
     let world: TwoNodes;
     let backend: RunningBackend;
     const firewall = new NodeFirewall();
@@ -80,11 +72,11 @@ export function describeBackend(tested: BackendUnderTest): void {
 
     for (const scenario of scenarios) {
       const isSctp = scenario.packets.some(({ protocol }) => protocol === "sctp");
-      const whyNoPackets = isSctp ? whyNoSctp() : undefined;
-      const note = whyNoPackets === undefined ? "" : ` (its rules alone, SCTP packets skipped: ${whyNoPackets})`;
+      const whyNot = isSctp ? whyNoSctp() : undefined;
+      const note = whyNot === undefined ? "" : ` (its rules alone, SCTP packets skipped: ${whyNot})`;
       // A verdict may come up to 30 s later.
       test(`${scenario.name}${note}`, { timeout: 60_000 }, async () => {
-        if (whyNoPackets !== undefined && process.env.CI === "true") expect.fail(whyNoPackets);
+        if (whyNot !== undefined && process.env.CI === "true") expect.fail(whyNot);
         await bringTo(scenario);
         await judge(await checkPackets(world, scenario, backend.proxy), scenario);
       });

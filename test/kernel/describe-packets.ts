@@ -1,9 +1,9 @@
 import { openLaboratory } from "@kpng/laboratory/laboratory.ts";
-import { describe, expect, test } from "vitest";
+import { describeWhere } from "../cluster/describe-where.ts";
 import { type IptablesVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts";
 
-/** Reason why no packets can be sent here; undefined if they can. */
-const reason = await findReason();
+/** Reason why no packets can be sent here, in network namespaces; undefined if they can. */
+export const whyNoPackets = await findReason();
 
 async function findReason(): Promise<string | undefined> {
   const opened = await openLaboratory();
@@ -12,37 +12,19 @@ async function findReason(): Promise<string | undefined> {
   return undefined;
 }
 
-/**
- * Describes tests that send packets in network namespaces.
- *
- * If that is not possible, they are skipped with the reason in their name; under CI=true they fail.
- */
+/** Describes tests that send packets in network namespaces; see {@link describeWhere}. */
 export function describePackets(name: string, body: () => void): void {
-  if (reason === undefined) describe(name, body);
-  else if (process.env.CI === "true") {
-    test(name, () => {
-      throw new Error(`CI must be able to send packets in namespaces: ${reason}`);
-    });
-  } else describe.skip(`${name} (skipped: ${reason})`, body);
+  describeWhere(name, whyNoPackets, body);
 }
 
-/**
- * Describes tests once with iptables-nft and once with iptables-legacy.
- *
- * Tests that cannot run here, also because of `whyNot`, are skipped with the reason in their name; under CI=true they
- * fail.
- */
+/** Describes tests once with iptables-nft and once with iptables-legacy; see {@link describeWhere}. */
 export function describeVariants(
   name: string,
   whyNot: string | undefined,
   body: (variant: IptablesVariant) => void,
 ): void {
   for (const variant of ["nft", "legacy"] as const) {
-    describePackets(`${name}, iptables-${variant}`, () => {
-      const reason = whyNot ?? (variant === "legacy" ? whyNoLegacy() : undefined);
-      if (reason === undefined) body(variant);
-      else if (process.env.CI === "true") test("can run", () => expect.fail(reason));
-      else test.skip(`can run (skipped: ${reason})`, () => undefined);
-    });
+    const reason = whyNoPackets ?? whyNot ?? (variant === "legacy" ? whyNoLegacy() : undefined);
+    describeWhere(`${name}, iptables-${variant}`, reason, () => body(variant));
   }
 }

@@ -19,20 +19,16 @@ import { removeCgroup } from "./volumes.ts";
 
 const kubectl = (await findKubectl()) ?? "";
 
-/** The reason why the tests cannot run here; in CI they fail instead. */
 const whyNot = kubectl === "" ? "no kubectl" : process.getuid?.() === 0 ? undefined : "root is required";
-const isSkipped = whyNot !== undefined && process.env.CI !== "true";
 
 /** Time limit of a test that starts programs, on a busy machine. */
 const timeout = 240_000;
 
-const name = `the containers of the manifests${isSkipped ? ` (skipped: ${whyNot})` : ""}`;
-await describeCluster(name, { hasControllers: false }, (cluster) => {
+await describeCluster("the containers of the manifests", { whyNot, hasControllers: false }, (cluster) => {
   let machine: Machine;
   let shell: GuideShell;
   const running: RunningContainer[] = [];
   beforeAll(async () => {
-    if (whyNot !== undefined) return;
     const { api, folder, apiServer } = cluster();
     shell = await openGuideShell(cluster(), kubectl);
     shell.install();
@@ -73,8 +69,7 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
   let watcher: RunningContainer;
   let nft: RunningContainer;
 
-  test.skipIf(isSkipped)("a watcher and kpng-nft become ready, and the node has rules", { timeout }, async () => {
-    expect(whyNot).toBeUndefined();
+  test("a watcher and kpng-nft become ready, and the node has rules", { timeout }, async () => {
     const { api } = cluster();
     watcher = await start(await api.get(`${apps}/deployments/kpng-watcher`), "cp-1");
     nft = await start(await api.get(`${apps}/daemonsets/kpng-nft`), "n1");
@@ -83,7 +78,7 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
     expect(rules).toContain("10.244.1.5");
   });
 
-  test.skipIf(isSkipped)("the commands of docs/install.md verify them", { timeout }, async () => {
+  test("the commands of docs/install.md verify them", { timeout }, async () => {
     const blocks = commandsOfGuide("6. Verify");
     const [, findWatchers = ""] = /\$\((kubectl .*?)\)/.exec(blocks.join("\n")) ?? [];
     expect(shell.run(findWatchers)).toBe("pod/kpng-watcher-cp-1\n");
@@ -93,7 +88,7 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
     expect(nft.exec("kpng", getBackend)).toContain("n1");
   });
 
-  test.skipIf(isSkipped)("a relay serves a node that proves itself by its token", { timeout }, async () => {
+  test("a relay serves a node that proves itself by its token", { timeout }, async () => {
     for (const command of commandsOfGuide("Relays")) shell.run(command);
     const found = buildKustomization(kubectl, "deploy/kubernetes/relay").find(({ kind }) => kind === "Deployment");
     // The watcher in the same network namespace has the ports 12090 to 12092.
@@ -107,24 +102,20 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
     await running.splice(running.indexOf(json), 1)[0]?.stop();
   });
 
-  test.skipIf(isSkipped)("the other backends become ready beside it", { timeout }, async () => {
+  test("the other backends become ready beside it", { timeout }, async () => {
     const folders = ["overlays/beside-kube-proxy", "overlays/all-ip", "backends/json", "backends/userspace"];
     await Promise.all(folders.map((folder) => start(daemonSetIn(folder), "n1")));
   });
 
-  test.skipIf(isSkipped)(
-    "kpng-ipvs becomes ready, or says that the kernel has no IPVS",
-    { timeout },
-    async ({ skip }) => {
-      const { error, status } = spawnSync("ipvsadm", ["-S", "-n"]);
-      if (error !== undefined) skip("ipvsadm is not installed");
-      const ready = start(daemonSetIn("backends/ipvs"), "n1");
-      if (status === 0) await ready;
-      else await expect(ready).rejects.toThrow(/IPVS_UNAVAILABLE.*IPVS \(module ip_vs\)/);
-    },
-  );
+  test("kpng-ipvs becomes ready, or says that the kernel has no IPVS", { timeout }, async ({ skip }) => {
+    const { error, status } = spawnSync("ipvsadm", ["-S", "-n"]);
+    if (error !== undefined) skip("ipvsadm is not installed");
+    const ready = start(daemonSetIn("backends/ipvs"), "n1");
+    if (status === 0) await ready;
+    else await expect(ready).rejects.toThrow(/IPVS_UNAVAILABLE.*IPVS \(module ip_vs\)/);
+  });
 
-  test.skipIf(isSkipped)("kpng-ebpf becomes ready, or says what the node lacks", { timeout }, async () => {
+  test("kpng-ebpf becomes ready, or says what the node lacks", { timeout }, async () => {
     const whyNot = await whyNoBpf();
     const ready = start(daemonSetIn("backends/ebpf"), "n1");
     if (whyNot !== undefined) return expect(ready).rejects.toThrow(/BPF_UNSUPPORTED|PROGRAM_REJECTED/);
@@ -134,7 +125,7 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
     );
   });
 
-  test.skipIf(isSkipped)("a static pod proves its node by a certificate, as its guide says", { timeout }, async () => {
+  test("a static pod proves its node by a certificate, as its guide says", { timeout }, async () => {
     await Promise.all(running.splice(0).map((container) => container.stop()));
     const { api, folder } = cluster();
     const { kustomization, pod: manifest, commands } = staticPodsGuide();
@@ -162,7 +153,7 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
     expect(pod.exec("kpng", getBackend)).toContain("n1");
   });
 
-  test.skipIf(isSkipped)("a single process needs no watcher", { timeout }, async () => {
+  test("a single process needs no watcher", { timeout }, async () => {
     await Promise.all(running.splice(0).map((container) => container.stop()));
     await cluster().api.delete("/api/v1/namespaces/kube-system/pods/kpng-iptables-n1");
     await start(daemonSetIn("overlays/single-process"), "n1");

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describeWhere } from "../cluster/describe-where.ts";
 import { type KpngProxy, kpngIptables } from "../kernel/backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "../kernel/backend/kube-proxy.ts";
 import type { RunningBackend } from "../kernel/backends.ts";
@@ -33,11 +34,8 @@ function isShared({ name }: Metric): boolean {
   return name.startsWith("kubeproxy_") && !ofNfacct.includes(name);
 }
 
-describe("metrics of kpng-iptables and of the real kube-proxy, on the same node with the same Services", () => {
-  if (whyNot !== undefined) {
-    test.skipIf(process.env.CI !== "true")(`can run (skipped: ${whyNot})`, () => expect.fail(whyNot));
-    return;
-  }
+const name = "metrics of kpng-iptables and of the real kube-proxy, on the same node with the same Services";
+describeWhere(name, whyNot, () => {
   let world: TwoNodes;
   let theirProxy: RunningBackend;
   let ourProxy: KpngProxy;

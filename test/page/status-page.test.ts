@@ -4,7 +4,8 @@ import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ServiceType } from "@kpng/model/service.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { addresses, draining, endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from "vitest";
+import { describeWhere } from "../cluster/describe-where.ts";
 import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
 import { lowContrast, withoutNames } from "./accessibility.ts";
 import { Chromium, whyNoChromium } from "./chromium.ts";
@@ -13,10 +14,8 @@ import { type PageServer, servePage } from "./page-server.ts";
 const hostile = `"><img src=x onerror=alert(1)><script>alert(2)</script>'&`;
 const wait = { timeout: 30_000 };
 
-const skip = whyNoChromium !== undefined && process.env.CI !== "true";
-const name = `the status page in a browser${skip ? ` (skipped: ${whyNoChromium})` : ""}`;
-
-describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
+describeWhere("the status page in a browser", whyNoChromium, () => {
+  vi.setConfig({ testTimeout: 120_000 });
   let browser: Chromium;
   let store: Store;
   let server: PageServer;

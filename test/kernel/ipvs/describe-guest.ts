@@ -2,7 +2,8 @@ import { symlinkSync } from "node:fs";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describeWhere } from "../../cluster/describe-where.ts";
 import { testCache } from "../../cluster/test-cache.ts";
 import { runInGuest, whyNoGuest } from "../../guest/guest.ts";
 import { bundlePrograms } from "../../process/bundle-programs.ts";
@@ -34,18 +35,10 @@ const guestMs = Number(process.env.KPNG_GUEST_MS ?? 1_200_000);
 
 /**
  * Has a test for each check. One guest runs all of them: its start and its network take as long as several scenarios.
- *
- * Without the packages of a guest the tests are skipped with the reason; under CI=true they fail.
  */
 export function describeGuest(title: string, { names, emulatedNames = names, ...others }: GuestChecks): void {
   const { program, siblings, whyNot, memoryMiB, environment } = others;
-  describe(`${title}, with the kernel of a guest`, () => {
-    const missing = whyNoGuest() ?? whyNot;
-    if (missing !== undefined) {
-      if (process.env.CI === "true") test("can run", () => expect.fail(missing));
-      else test.skip(`can run (skipped: ${missing})`, () => undefined);
-      return;
-    }
+  describeWhere(`${title}, with the kernel of a guest`, whyNoGuest() ?? whyNot, () => {
     let folder: string;
     let whyNotBooted: string | undefined;
     let isEmulated = false;
