@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { waitForSocket } from "@kpng/laboratory/laboratory.ts";
-import { programFile } from "../../process/program-file.ts";
+import { type Program, programFile } from "../../process/program-file.ts";
 import { nodes, together } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import type { Settings } from "../../scenario/scenario.ts";
@@ -32,12 +32,11 @@ export type KpngProxy = RunningBackend & {
 /** One of our proxies. */
 export interface ProxyProgram {
   readonly proxy: Backend["proxy"];
-  /** Path of its main file. */
-  readonly program: string;
+  readonly program: Program;
   /** The option with the shortest time between two syncs. */
   readonly minSyncPeriod: string;
   readonly settingsOptions: (settings: Settings) => readonly string[];
-  readonly loseRules: Backend["loseRules"];
+  readonly loseRules: (world: TwoNodes) => Promise<unknown>;
   /** See {@link Marker}. Default false. */
   readonly hasSockets?: boolean;
 }
@@ -106,7 +105,7 @@ export async function kpngProxy(
   const run = (settings: Settings) =>
     backend.start([
       process.execPath,
-      proxy.program,
+      programFile(proxy.program),
       ...["--api", `unix://${socket}`, "--node-name", "n1", proxy.minSyncPeriod, "0s"],
       // Short first delays between retries, to save time.
       ...["--error-delay", "100ms"],
@@ -115,7 +114,7 @@ export async function kpngProxy(
 
   return {
     proxy: proxy.proxy,
-    loseRules: proxy.loseRules,
+    loseRules: async () => void (await proxy.loseRules(world)),
     start: async (settings, state) => {
       present = settings;
       await backend.stop();
@@ -136,7 +135,7 @@ export async function kpngProxy(
       await apply(last, reconnectMs);
     },
     stop: (signal) => backend.stop(signal),
-    cleanUp: () => laboratory.run("n1", [process.execPath, proxy.program, "--cleanup", ...whose]),
+    cleanUp: () => laboratory.run("n1", [process.execPath, programFile(proxy.program), "--cleanup", ...whose]),
     log,
     close: async () => {
       await backend.stop();
@@ -145,55 +144,45 @@ export async function kpngProxy(
   };
 }
 
-/** Starts kpng-iptables on n1, with a watcher. */
-export function kpngIptables(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngProxy> {
-  const minSyncPeriod = "--iptables-min-sync-period";
-  const loseRules = () => flushNat(world);
-  const settingsOptions = proxyOptions;
-  return kpngProxy(
-    world,
-    { proxy: "iptables", program: programFile("backend-iptables"), minSyncPeriod, settingsOptions, loseRules },
-    instance,
-  );
-}
+/** Returns a function that starts a proxy on n1, with a watcher. */
+const starter =
+  (proxy: ProxyProgram) =>
+  (world: TwoNodes, instance?: InstanceOptions): Promise<KpngProxy> =>
+    kpngProxy(world, proxy, instance);
 
-/** Starts kpng-nft on n1, with a watcher. Node ports are served on all addresses, as the scenarios expect. */
-export function kpngNft(world: TwoNodes, instance?: InstanceOptions): Promise<KpngProxy> {
-  const proxy: ProxyProgram = {
-    proxy: "nft",
-    program: programFile("backend-nft"),
-    minSyncPeriod: "--nftables-min-sync-period",
-    loseRules: () => flushServices(world, "kpng"),
-    settingsOptions: nftablesOptions,
-  };
-  return kpngProxy(world, proxy, instance);
-}
+export const kpngIptables = starter({
+  proxy: "iptables",
+  program: "backend-iptables",
+  minSyncPeriod: "--iptables-min-sync-period",
+  loseRules: flushNat,
+  settingsOptions: proxyOptions,
+});
 
-/** Starts kpng-ipvs on n1, with a watcher. It needs a kernel with IPVS, as that of a guest. */
-export function kpngIpvs(world: TwoNodes, instance?: InstanceOptions): Promise<KpngProxy> {
-  const proxy = {
-    proxy: "ipvs",
-    program: programFile("backend-ipvs"),
-    minSyncPeriod: "--ipvs-min-sync-period",
-    loseRules: () => flushNat(world),
-    settingsOptions: proxyOptions,
-  } as const;
-  return kpngProxy(world, proxy, instance);
-}
+/** Node ports are served on all addresses, as the scenarios expect. */
+export const kpngNft = starter({
+  proxy: "nft",
+  program: "backend-nft",
+  minSyncPeriod: "--nftables-min-sync-period",
+  loseRules: (world) => flushServices(world, "kpng"),
+  settingsOptions: nftablesOptions,
+});
 
-/** Starts kpng-userspace on n1, with a watcher. */
-export function kpngUserspace(world: TwoNodes, instance: InstanceOptions = {}): Promise<RunningBackend> {
-  const proxy: ProxyProgram = {
-    proxy: "userspace",
-    program: programFile("backend-userspace"),
-    minSyncPeriod: "--nftables-min-sync-period",
-    loseRules: async () => {
-      await world.laboratory.run("n1", ["nft", "delete", "table", "ip", "kpng-user"]);
-    },
-    settingsOptions: nftablesOptions,
-  };
-  return kpngProxy(world, proxy, instance);
-}
+/** It needs a kernel with IPVS, as that of a guest. */
+export const kpngIpvs = starter({
+  proxy: "ipvs",
+  program: "backend-ipvs",
+  minSyncPeriod: "--ipvs-min-sync-period",
+  loseRules: flushNat,
+  settingsOptions: proxyOptions,
+});
+
+export const kpngUserspace = starter({
+  proxy: "userspace",
+  program: "backend-userspace",
+  minSyncPeriod: "--nftables-min-sync-period",
+  loseRules: ({ laboratory }) => laboratory.run("n1", ["nft", "delete", "table", "ip", "kpng-user"]),
+  settingsOptions: nftablesOptions,
+});
 
 /** kpng-ebpf, with the places that it serves and uses. */
 export type KpngEbpf = KpngProxy & {
@@ -210,17 +199,14 @@ export type KpngEbpf = KpngProxy & {
 export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngEbpf> {
   const { laboratory } = world;
   const { args = [] } = instance;
-  const program = programFile("backend-ebpf");
   const bpfFolder = await mountBpf(laboratory, "n1");
   const cgroup = NodeCgroup.open(world);
   const proxy: ProxyProgram = {
     proxy: args.includes("all") ? "ebpf-all" : "ebpf",
-    program,
+    program: "backend-ebpf",
     hasSockets: true,
     minSyncPeriod: "--nftables-min-sync-period",
-    loseRules: async () => {
-      await laboratory.run("n1", ["rm", "-r", join(bpfFolder, "kpng-ebpf")]);
-    },
+    loseRules: () => laboratory.run("n1", ["rm", "-r", join(bpfFolder, "kpng-ebpf")]),
     settingsOptions: ({ localhostNodePorts = true, ...settings }) => [
       ...["--bpf-folder", bpfFolder, "--cgroup", cgroup.folder],
       ...proxyOptions(settings),
@@ -237,7 +223,8 @@ export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}):
       // Programs may just have been attached, after the rules: the next state shows that they serve.
       await running.apply(state);
     },
-    cleanUp: () => laboratory.run("n1", [process.execPath, program, "--cleanup", "--bpf-folder", bpfFolder]),
+    cleanUp: () =>
+      laboratory.run("n1", [process.execPath, programFile("backend-ebpf"), "--cleanup", "--bpf-folder", bpfFolder]),
     close: async () => {
       await running.close();
       cgroup[Symbol.dispose]();
