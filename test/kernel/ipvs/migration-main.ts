@@ -11,10 +11,10 @@ import { buildTwoNodes } from "../laboratory/two-nodes.ts";
 import { GuestResults } from "./guest-results.ts";
 import { installedObjects } from "./installed-objects.ts";
 import { migrationChecks } from "./migration-checks.ts";
-import { foreignCIDR, MovingNode, movingState } from "./moving-node.ts";
+import { foreignCIDR, MovingNode, movingState, webWith } from "./moving-node.ts";
 
 // A node moves to kpng-ipvs and back, inside the guest, by the steps of docs/guides/migrate-from-kube-proxy.md; and
-// kpng-ipvs is killed.
+// kpng-ipvs is restarted and killed.
 
 const results = new GuestResults(process.argv);
 
@@ -136,6 +136,24 @@ await results.report(migrationChecks.takenOver, async () => {
     ...(hasAddresses ? [] : [`addresses that kube-proxy owns now: ${addresses}`]),
     ...(after.join() === kept.join() ? [] : [`virtual servers were ${before}, are ${after}`]),
   ];
+});
+
+await results.report(migrationChecks.disturbed, async () => {
+  const world = await buildTwoNodes();
+  await using _ = { [Symbol.asyncDispose]: () => world.close() };
+  const ours = await kpngIpvs(world);
+  await ours.start({}, movingState);
+  const node = await MovingNode.begin(world);
+  await ours.apply(webWith("c"));
+  await ours.restart("SIGTERM");
+  await ours.apply(movingState);
+  await ours.apply(webWith("b"));
+  await ours.restartWatcher();
+  await ours.apply(movingState);
+  await node.after("endpoints were removed and added, and kpng-ipvs and its watcher restarted", "ipvs");
+  const wrong = await node.end();
+  await ours.close();
+  return wrong;
 });
 
 await results.report(migrationChecks.kills, async () => {

@@ -15,13 +15,19 @@ const options = { ports: [{ port: 80, nodePort: 30_080 }], loadBalancerIPs: [pub
 // policy Local finds no endpoint on this one.
 const local = { number: 13, loadBalancerIPs: [publicAddress(13)], external: "Local" } as const;
 
-/** State during a move. */
-export const movingState: State = together(
-  web(options, ["b", "c"]),
+/** Returns the state during a move, in which Service "web" has these endpoints. */
+export function webWith(...endpoints: readonly ("b" | "c")[]): State {
+  return together(web(options, endpoints), others);
+}
+
+const others = together(
   named("empty", { number: 12 }, []),
   named("local", local, ["b", "c"]),
   named("elsewhere", { ...local, number: 14, loadBalancerIPs: [publicAddress(14)] }, ["c"]),
 );
+
+/** State during a move. */
+export const movingState = webWith("b", "c");
 
 const packets: readonly Packet[] = [
   { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
