@@ -5,11 +5,12 @@ import type { State } from "../scenario/manifest.ts";
 import { type KpngProxy, kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
 import { checkPackets } from "./check-packets.ts";
 import { describePackets } from "./describe-packets.ts";
+import { type IptablesVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
 
-/** Duration of the changes for each backend; `npm run soak -- 30` sets half an hour for both. */
+/** Duration of the changes for each subject; `npm run soak -- 30` sets half an hour for all together. */
 const seconds = Number(process.env.SOAK_SECONDS ?? 20);
 const seed = Number(process.env.SOAK_SEED ?? Date.now() % 1_000_000);
 
@@ -21,6 +22,8 @@ const metrics = ["--metrics-bind-address", metricsAddress];
 
 /** A backend under a soak. */
 interface Subject {
+  /** Default "nft". */
+  readonly variant?: IptablesVariant;
   readonly start: (world: TwoNodes) => Promise<KpngProxy>;
   /** Edits of the tables by another program that the traffic does not notice. */
   readonly edits: readonly string[];
@@ -35,17 +38,20 @@ const theirTable =
 const theirRule = "FORWARD -s 198.18.0.1 -j DROP";
 const theirEdits = [theirTable, "nft delete table ip theirs 2>&1 || true"];
 
+const iptables: Subject = {
+  start: (world) => kpngIptables(world, { args: ["--iptables-sync-period", "1s", ...metrics] }),
+  edits: [...theirEdits, "iptables -w 5 -t nat -A KPNG-SERVICES -d 9.9.9.9 -j RETURN"],
+  damage: [
+    "for c in $(iptables-save -t nat | grep -o '^:KPNG-SVC-[^ ]*' | tr -d :); do iptables -w 5 -t nat -F $c; done",
+    "iptables -w 5 -F KPNG-FORWARD",
+    "ip6tables -w 5 -t nat -F; ip6tables -w 5 -t nat -X",
+  ],
+  show: "(iptables-save; ip6tables-save) | grep KPNG",
+};
+
 const subjects: Readonly<Record<string, Subject>> = {
-  "kpng-iptables": {
-    start: (world) => kpngIptables(world, { args: ["--iptables-sync-period", "1s", ...metrics] }),
-    edits: [...theirEdits, "iptables -w 5 -t nat -A KPNG-SERVICES -d 9.9.9.9 -j RETURN"],
-    damage: [
-      "for c in $(iptables-save -t nat | grep -o '^:KPNG-SVC-[^ ]*' | tr -d :); do iptables -w 5 -t nat -F $c; done",
-      "iptables -w 5 -F KPNG-FORWARD",
-      "ip6tables -w 5 -t nat -F; ip6tables -w 5 -t nat -X",
-    ],
-    show: "(iptables-save; ip6tables-save) | grep KPNG",
-  },
+  "kpng-iptables": iptables,
+  ...(whyNoLegacy() === undefined ? { "kpng-iptables with iptables-legacy": { ...iptables, variant: "legacy" } } : {}),
   "kpng-nft": {
     start: (world) => kpngNft(world, { args: ["--nftables-sync-period", "1s", ...metrics] }),
     edits: [...theirEdits, "nft insert rule ip kpng services ip daddr 9.9.9.9 return"],
@@ -60,11 +66,11 @@ describePackets("minutes of changes, traffic, and edits by another program", () 
     {
       timeout: (seconds + 300) * 1_000,
     },
-    async (name, { start, edits, damage, show }) => {
+    async (name, { variant, start, edits, damage, show }) => {
       process.stdout.write(`${name}: SOAK_SEED=${seed}\n`);
       const random = makeRandom(seed);
       const [below, pick] = [makeRandomBelow(random), makePick(random)];
-      const world = await buildTwoNodes();
+      const world = await buildTwoNodes(variant);
       const backend = await start(world);
       const shell = (command: string) => world.laboratory.run("n1", ["sh", "-c", command]);
       const size = async (): Promise<number> => (await shell(show)).split("\n").length;

@@ -7,6 +7,6 @@ import { spawnSync } from "node:child_process";
 const minutes = Number(process.argv[2] ?? 10);
 const { status } = spawnSync("vitest", ["run", "test/kernel/soak.nightly.test.ts"], {
   stdio: "inherit",
-  env: { SOAK_SECONDS: String(minutes * 30), ...process.env },
+  env: { SOAK_SECONDS: String(minutes * 20), ...process.env },
 });
 process.exit(status ?? 1);
