@@ -3,6 +3,7 @@ import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { until } from "../../cluster/until.ts";
 import type { Cluster } from "../cluster/cluster.ts";
+import type { Kubectl } from "../cluster/kubectl.ts";
 import { hostAndPort } from "../cluster/network.ts";
 import type { ProxyName } from "../options.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
@@ -45,15 +46,23 @@ export async function prepareCluster(cluster: Cluster): Promise<void> {
     },
   ]);
   const names = watchers.flatMap((node) => node.addresses);
-  const certificate = await makeCertificate(join(cluster.folder, "certificates"), names);
-  await kubectl.run(["apply", "--server-side", "--filename", "-"], certificate);
+  await applyCertificate(kubectl, join(cluster.folder, "certificates"), names);
 }
 
-/** Returns the manifest of the watchers' certificate, with the command of docs/install.md. */
-async function makeCertificate(folder: string, names: readonly string[]): Promise<string> {
+/** Makes the watchers' certificate and applies it, with the commands of docs/install.md. */
+async function applyCertificate(kubectl: Kubectl, folder: string, names: readonly string[]): Promise<void> {
   const program = resolve(import.meta.dirname, "../../../services/cli/src/main.ts");
-  const options = [...names.flatMap((name) => ["--name", name]), "--output", "manifest", "--folder", folder];
-  return (await promisify(execFile)(process.execPath, [program, "certificates", "serving", ...options])).stdout;
+  const options = [...names.flatMap((name) => ["--name", name]), "--folder", folder];
+  await promisify(execFile)(process.execPath, [program, "certificates", "serving", ...options]);
+  const [key, cert] = ["key", "crt"].map((suffix) => join(folder, `serving.${suffix}`));
+  for (const object of [
+    ["secret", "tls", "kpng-watcher-tls", `--key=${key}`, `--cert=${cert}`],
+    ["configmap", "kpng-ca", `--from-file=${join(folder, "ca.crt")}`],
+  ]) {
+    const dryRun = ["--dry-run=client", "--output", "json"];
+    const made = await kubectl.run(["--namespace", "kube-system", "create", ...object, ...dryRun]);
+    await kubectl.run(["apply", "--server-side", "--filename", "-"], made);
+  }
 }
 
 type KubeProxyMode = "iptables" | "nftables" | "ipvs";
