@@ -6,10 +6,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { formatState } from "@kpng/watcher/state-file/format-state.ts";
-import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { afterAll, beforeAll, expect } from "vitest";
 import { freePorts } from "../../cluster/ports.ts";
 import { mebibytes, quantile, usageOf } from "../../scale/proc.ts";
+import { makeCluster } from "../../scale/synthetic.ts";
 import { imageVariables } from "../../scale/watcher-environment.ts";
 import { kpngMain } from "../programs.ts";
 import type { AttackName } from "./attacks.ts";
@@ -19,17 +19,14 @@ import type { AttackName } from "./attacks.ts";
  */
 export interface AttackedWatcher {
   readonly port: number;
-  readonly healthPort: number;
   readonly program: Program;
   /** Returns the number of refusals of a limit. */
   refused(reason: string): Promise<number>;
-  /** Runs an attack of `attacks.ts` for some seconds, as `survive` does. */
-  survives(name: AttackName, seconds: number): Promise<void>;
   /**
-   * Probes the watcher during an attack, and afterwards until it has returned its memory. Fails if the watcher ends,
-   * takes more than its memory limit, or answers slowly.
+   * Runs an attack of `attacks.ts` for some seconds, and probes the watcher meanwhile, and afterwards until it has
+   * returned its memory. Fails if the watcher ends, takes more than its memory limit, or answers slowly.
    */
-  survive(attack: () => Promise<void>): Promise<void>;
+  survives(name: AttackName, seconds: number): Promise<void>;
 }
 
 /** Memory limit of the watcher, in bytes. */
@@ -49,7 +46,11 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
   beforeAll(async () => {
     folder = mkdtempSync(join(tmpdir(), "kpng-attacks-"));
     const path = join(folder, "state.yaml");
-    writeState(path);
+    const state = makeCluster({ services: 1_000, endpoints: 10, nodes: 1 });
+    writeFileSync(
+      path,
+      formatState(state, () => 1n),
+    );
     [port = 0, healthPort = 0] = await freePorts(2);
     const options = ["--listen", `tcp://127.0.0.1:${port}`, "--healthz-bind-address", `127.0.0.1:${healthPort}`];
     const variables = imageVariables();
@@ -80,7 +81,7 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
     }
   }
 
-  async function survive(attack: () => Promise<void>): Promise<void> {
+  async function survives(name: AttackName, seconds: number): Promise<void> {
     const { pid } = program;
     const probes: number[] = [];
     let peakBytes = 0;
@@ -95,7 +96,7 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
         await delay(20);
       }
     })();
-    await attack();
+    await runAttack(name, port, seconds);
     isOver = true;
     await probing;
     const busy = (usageOf(pid).cpuMs - before.cpuMs) / (performance.now() - startMs);
@@ -122,9 +123,6 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
     get port() {
       return port;
     },
-    get healthPort() {
-      return healthPort;
-    },
     get program() {
       return program;
     },
@@ -133,32 +131,8 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
       const line = text.split("\n").find((one) => one.startsWith(`kpng_refused_total{reason="${reason}"}`));
       return Number(line?.split(" ").at(-1));
     },
-    survive,
-    survives: (name, seconds) => survive(() => runAttack(name, port, healthPort, seconds)),
+    survives,
   };
-}
-
-/** Writes a state of 1 000 Services with 10 endpoints each, as a watcher reads it with `file -i`. */
-function writeState(path: string): void {
-  const names = Array.from({ length: 1_000 }, (_, index) => `service-${index}`);
-  const state = formatState(
-    {
-      services: names.map((name, at) =>
-        service({ name, clusterIPs: { v4: [`172.16.${at >> 8}.${at & 255}`], v6: [] } }),
-      ),
-      slices: names.map((name, at) =>
-        slice(
-          Array.from({ length: 10 }, (_, pod) =>
-            endpoint(`10.${pod}.${at >> 8}.${at & 255}`, { podName: `${name}-${pod}` }),
-          ),
-          { name: `${name}-a`, serviceName: name },
-        ),
-      ),
-      nodes: [node("n1")],
-    },
-    () => 1n,
-  );
-  writeFileSync(path, state);
 }
 
 /** Returns the RSS of an idle watcher, in bytes, once it stays the same: it returns the memory of its start later. */
@@ -173,9 +147,9 @@ async function settledBytes(pid: number): Promise<number> {
 }
 
 /** Runs an attack in a process of its own, which ends by itself. */
-export async function runAttack(name: AttackName, port: number, healthPort: number, seconds: number): Promise<void> {
+export async function runAttack(name: AttackName, port: number, seconds: number): Promise<void> {
   const main = fileURLToPath(new URL("./attacker.ts", import.meta.url));
-  const attacker = spawn(process.execPath, [main, name, String(port), String(healthPort), String(seconds)], {
+  const attacker = spawn(process.execPath, [main, name, String(port), String(seconds)], {
     stdio: ["ignore", "inherit", "inherit"],
   });
   const exitCode = await new Promise((end) => attacker.once("close", end));

@@ -3,25 +3,24 @@ import { connect, type Socket } from "node:net";
 import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
 import { type Attack, type AttackName, attacks } from "./attacks.ts";
 
-// Runs one attack: `node test/process/attacks/attacker.ts NAME PORT HEALTH_PORT SECONDS`. It ends by itself, and prints
+// Runs one attack: `node test/process/attacks/attacker.ts NAME PORT SECONDS`. It ends by itself, and prints
 // how many connections it opened and how many bytes it wrote.
 
-const [name = "", port = "", healthPort = "", seconds = ""] = process.argv.slice(2);
+const [name = "", port = "", seconds = ""] = process.argv.slice(2);
 const attack: Attack = attacks[name as AttackName];
-const target = Number(attack.target === "health" ? healthPort : port);
 const endMs = performance.now() + Number(seconds) * 1_000;
 const open = new Set<Socket>();
 let [connectionCount, byteCount] = [0, 0];
 
 /** Keeps one connection open, and sends the attack on it. */
 async function attackOnce(): Promise<void> {
-  const socket = connect(target, "127.0.0.1");
+  const socket = connect(Number(port), "127.0.0.1");
   socket.on("error", () => undefined);
   open.add(socket);
   const closed = new Promise((resolve) => socket.once("close", resolve)).then(() => open.delete(socket));
   await Promise.race([once(socket, "connect").catch(() => undefined), closed]);
   connectionCount += 1;
-  if (attack.reads ?? true) socket.resume();
+  socket.resume();
   for (let index = 0; !socket.destroyed && performance.now() < endMs; index += 1) {
     const piece = attack.piece(index);
     if (piece === undefined || piece.length === 0) break;
@@ -29,7 +28,6 @@ async function attackOnce(): Promise<void> {
     if (!socket.write(piece)) await Promise.race([once(socket, "drain").catch(() => undefined), closed, end]);
     await (attack.pauseMs === undefined ? turn() : delay(attack.pauseMs));
   }
-  if (attack.closes === true) socket.destroy();
   await Promise.race([closed, end]);
 }
 
