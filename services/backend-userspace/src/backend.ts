@@ -69,6 +69,8 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
       udpUnansweredMs: 30_000,
       maxConnections: Number(options.maxConnections),
       maxFlows: 0,
+      maxPerService: 0,
+      maxListenersPerService: Math.max(100, Math.floor((localPorts.last - localPorts.first + 1) / 8)),
     },
   };
 }

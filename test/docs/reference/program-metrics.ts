@@ -77,7 +77,7 @@ const groups: Readonly<Record<string, Register>> = {
     observeRules(registry, []);
   },
   userspace: (registry) => {
-    const limit = new TrafficLimit(0);
+    const limit = new TrafficLimit({ total: 0, perService: 0 });
     const counts = { closedFrontends: () => 0, openSockets: () => 0 };
     registerTrafficMetrics(registry, { table: new TrafficTable(), connections: limit, flows: limit, ...counts });
   },

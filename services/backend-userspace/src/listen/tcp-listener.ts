@@ -164,6 +164,6 @@ export class TcpListener {
     if (address === undefined) return "client-reset";
     const set = gate.admit(address);
     if (set !== "cluster" && set !== "local") return set;
-    return this.#context.limit.tryTake(balancer.traffic) ? { address, balancer, set } : "limit";
+    return this.#context.limit.tryTake(balancer.traffic, address) ? { address, balancer, set } : "limit";
   }
 }

@@ -21,7 +21,8 @@ interface FlowSweeps {
  * flow ends when it is idle, when its endpoint is gone, or when the endpoint refuses a datagram; the client's next
  * datagram then begins another one. Datagrams of clients that the gate or a limit refuses are ignored.
  *
- * *Bound:* `UdpContext.limit` flows, each with one socket. New flows are ignored when it is reached, because a flood from many source ports must not end the flows of others.
+ * *Bound:* `UdpContext.limit` flows, each with one socket, of which one client may take half. New flows are ignored when
+ * it is reached, because a flood from many source ports must not end the flows of others.
  */
 export class UdpListener {
   readonly #socket: Socket;
@@ -99,17 +100,17 @@ export class UdpListener {
       traffic.end(set);
       return;
     }
-    if (!this.#context.limit.tryTake(traffic)) {
+    if (!this.#context.limit.tryTake(traffic, address)) {
       traffic.end("limit");
       return;
     }
     const endpoint = balancer.choose(set, address, performance.now());
     if (endpoint === undefined) {
-      this.#context.limit.release(traffic);
+      this.#context.limit.release(traffic, address);
       traffic.end(balancer.has(set) ? "loop" : "policy");
       return;
     }
-    const flow = new UdpFlow(endpoint, balancer, {
+    const flow = new UdpFlow(address, endpoint, balancer, {
       onAnswer: (data) => {
         traffic.bytesToClients += data.length;
         this.#socket.send(data, port, address);
@@ -131,7 +132,7 @@ export class UdpListener {
     const { traffic } = flow.balancer;
     this.#flows.delete(key);
     flow.close();
-    this.#context.limit.release(traffic);
+    this.#context.limit.release(traffic, flow.client);
     traffic.end(end);
   }
 }
@@ -149,6 +150,8 @@ interface FlowEvents {
  * Nothing is reported before {@link start}, and errors may be reported during it.
  */
 class UdpFlow {
+  /** Address of the client. */
+  readonly client: string;
   readonly endpoint: BalancedEndpoint;
   /** The service port that it belongs to. */
   readonly balancer: Balancer;
@@ -158,7 +161,8 @@ class UdpFlow {
   /** Sweeps in a row without a datagram. */
   idleSweeps = 0;
 
-  constructor(endpoint: BalancedEndpoint, balancer: Balancer, events: FlowEvents) {
+  constructor(client: string, endpoint: BalancedEndpoint, balancer: Balancer, events: FlowEvents) {
+    this.client = client;
     this.endpoint = endpoint;
     this.balancer = balancer;
     endpoint.open++;

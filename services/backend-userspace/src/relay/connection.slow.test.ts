@@ -187,9 +187,9 @@ test("a connection of a deleted Service goes on", async () => {
   await until("the connection is counted as ended", () => service.runtime.relay.limit.open === 0);
 });
 
-test("connections beyond the limit are reset, and one that ends makes room", async () => {
+test("connections beyond a limit, here a client's half of a Service, are reset, and one that ends makes room", async () => {
   await using endpoint = await TestEndpoint.open((socket) => socket.write("hello"));
-  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { maxConnections: 2 });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { maxPerService: 4 });
   const clients = [await service.connect(), await service.connect()];
   await Promise.all(clients.map((client) => once(client, "data")));
   // The reset may arrive before the client knows that it is connected.

@@ -257,10 +257,11 @@ export class Connection {
     if (--this.#openSockets > 0) return;
     const { open, limit } = this.#context;
     if (!open.delete(this)) return;
-    const { traffic } = this.#admitted.balancer;
+    const { address, balancer } = this.#admitted;
+    const { traffic } = balancer;
     clearTimeout(this.#timer);
     this.#leaveEndpoint();
-    limit.release(traffic);
+    limit.release(traffic, address);
     traffic.end(this.#end ?? "closed");
   }
 }

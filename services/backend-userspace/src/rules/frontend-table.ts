@@ -14,6 +14,8 @@ import type { UserspaceRuntime } from "./userspace-runtime.ts";
 export interface FrontendOwner {
   readonly name: string;
   readonly isFirst: boolean;
+  /** Whether the Service has fewer than `maxListenersPerService` frontends before this one. */
+  readonly isWithinShare: boolean;
   readonly balancer: Balancer;
 }
 
@@ -152,6 +154,8 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /** Listens at the first port of a place that is free. */
   async #openFirst({ address, ports }: Place): Promise<OpenListener> {
+    const { maxListenersPerService } = this.#runtime.settings;
+    if (!this.#owner.isWithinShare) throw new Error(`a Service has at most ${maxListenersPerService} local ports`);
     let reason = new Error("all ports to listen at are used by other frontends");
     for (const port of ports) {
       if (this.#runtime.isListening(this.frontend.protocol, { address, port })) continue;
@@ -237,8 +241,9 @@ export class FrontendTable {
       for (const [port, balancer] of this.#updateBalancers(plan, key)) {
         for (const [at, frontend] of port.frontends.entries()) {
           const id = idOf(frontend);
+          const isWithinShare = ids.size < this.#runtime.settings.maxListenersPerService;
           ids.add(id);
-          wanted.set(id, { frontend, owner: { name: port.name, isFirst: at === 0, balancer } });
+          wanted.set(id, { frontend, owner: { name: port.name, isFirst: at === 0, isWithinShare, balancer } });
         }
       }
       if (ids.size === 0) this.#idsByService.delete(key);

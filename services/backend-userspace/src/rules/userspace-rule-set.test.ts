@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
-import type { Route } from "@kpng/service-plan/service-plan.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
 import { MapEntry } from "../entry/entry.ts";
 import { familyPlan, key, RunningService, readAll, servicePlan, TestEndpoint } from "../testing/running-service.ts";
@@ -39,6 +40,36 @@ test("a sync fails while nothing can listen, and the next one succeeds when the 
   await running.apply({ endpoints: [endpoint.at] });
   expect(running.ruleSet.closedCount).toBe(0);
   expect(await readAll(await running.connect())).toBe("hello");
+});
+
+test("a Service cannot take the local ports of others", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
+  await using running = new RunningService({ maxListenersPerService: 3 }, entryAt(31_000, 31_007));
+  const { ports } = servicePlan({ endpoints: [endpoint.at] });
+  const [port] = ports;
+  if (port === undefined) throw new Error("no port");
+  const at = (number: number) => ({
+    ...port,
+    name: `${key}:p${number}`,
+    frontends: port.frontends.map((one) => ({ ...one, port: number })),
+  });
+  const greedy: ServicePlan = {
+    ...servicePlan({ endpoints: [] }),
+    ports: Array.from({ length: 20 }, (_, index) => at(1_000 + index)),
+  };
+  const modest: ServicePlan = { ...greedy, key: "ns/modest", ports: [at(80)] };
+  const plan = familyPlan(
+    new Map<ServiceKey, ServicePlan>([
+      [greedy.key, greedy],
+      [modest.key, modest],
+    ]),
+  );
+  await running.ruleSet.sync(plan, "all", stages);
+  expect(running.ruleSet.socketCount).toBe(4);
+  expect(running.ruleSet.installed.lines().filter((line) => line.includes(":80 "))).toHaveLength(1);
+  expect(running.log.lines.map(({ reason }) => reason)).toContainEqual(
+    expect.stringContaining("a Service has at most 3 local ports"),
+  );
 });
 
 test("a frontend whose port is taken is named, does not affect others, and is opened by a later check", async () => {

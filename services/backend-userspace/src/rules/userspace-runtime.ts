@@ -32,6 +32,9 @@ export interface TrafficSettings {
   /** Maximum numbers; 0 for those that suit the limit of open files. */
   readonly maxConnections: number;
   readonly maxFlows: number;
+  readonly maxPerService: number;
+  /** Maximum number of frontends of a Service in one family that get a listener: others need local ports, too. */
+  readonly maxListenersPerService: number;
 }
 
 interface ListenersOfFamily {
@@ -107,12 +110,13 @@ export class UserspaceRuntime {
   /** Makes default limits fit the descriptors that listeners leave. */
   updateLimits(): void {
     const { connections, flows } = this.#limits(this.settings);
-    this.relay.limit.limit = connections;
-    this.udp.limit.limit = flows;
+    this.relay.limit.limits = connections;
+    this.udp.limit.limits = flows;
   }
 
   #limits(settings: TrafficSettings): ReturnType<typeof limitsFor> {
-    const given = { connections: settings.maxConnections, flows: settings.maxFlows };
+    const { maxConnections, maxFlows, maxPerService } = settings;
+    const given = { connections: maxConnections, flows: maxFlows, perService: maxPerService };
     return limitsFor({ openFiles: this.#openFiles - this.#listening.size, memoryBytes: readMemoryLimit() }, given);
   }
 

@@ -20,6 +20,8 @@ const settings: TrafficSettings = {
   udpUnansweredMs: 60_000,
   maxConnections: 1_000,
   maxFlows: 1_000,
+  maxPerService: 1_000,
+  maxListenersPerService: 1_000,
 };
 
 /** A Service with one port, as a test wants it. */

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import { RunningService, readAll, TestEndpoint, until } from "../testing/running-service.ts";
-import { limitsFor } from "./service-traffic.ts";
+import { limitsFor, TrafficLimit, TrafficTable } from "./service-traffic.ts";
 
 const mib = 1_048_576;
-const none = { connections: 0, flows: 0 };
+const none = { connections: 0, flows: 0, perService: 0 };
 
 test.each([
   {
@@ -18,12 +18,29 @@ test.each([
   { name: "no descriptors beside listeners, and little memory", openFiles: -5, memory: 100, connections: 8, flows: 8 },
 ])("default limits fit $name", ({ openFiles, memory, connections, flows }) => {
   const limits = limitsFor({ openFiles, memoryBytes: memory * mib }, none);
-  expect([limits.connections, limits.flows]).toEqual([connections, flows]);
+  expect([limits.connections.total, limits.flows.total]).toEqual([connections, flows]);
+  expect(limits.connections.perService).toBe(Math.ceil(connections / 2));
 });
 
 test("given limits take precedence", () => {
-  const given = { connections: 20_000, flows: 3 };
-  expect(limitsFor({ openFiles: 100, memoryBytes: 1 }, given)).toEqual(given);
+  const given = { connections: 20_000, flows: 3, perService: 50 };
+  expect(limitsFor({ openFiles: 100, memoryBytes: 1 }, given)).toEqual({
+    connections: { total: 20_000, perService: 50 },
+    flows: { total: 3, perService: 3 },
+  });
+});
+
+test("a client takes half of a Service's places at most, and others take the rest", () => {
+  const limit = new TrafficLimit({ total: 100, perService: 10 });
+  const web = new TrafficTable().of("ns/web");
+  const taken = (client: string): number => {
+    let count = 0;
+    while (limit.tryTake(web, client)) count++;
+    return count;
+  };
+  expect([taken("10.1.0.1"), taken("10.1.0.2"), taken("10.1.0.3")]).toEqual([5, 5, 0]);
+  limit.release(web, "10.1.0.1");
+  expect([taken("10.1.0.3"), taken("10.1.0.1"), limit.open, web.open]).toEqual([1, 0, 10, 10]);
 });
 
 test("the metrics have the connections, bytes, retries, ends and limits of a Service", async () => {
@@ -32,7 +49,7 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
     socket.resume();
   });
   const refusing = { address: "127.0.0.1", port: 1 };
-  const limits = { maxConnections: 2, maxFlows: 30 };
+  const limits = { maxPerService: 4, maxConnections: 20, maxFlows: 30 };
   await using service = await RunningService.open({ endpoints: [refusing, endpoint.at] }, limits);
   const ask = async (): Promise<string> => {
     const client = await service.connect();
@@ -65,7 +82,7 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
     [of("service_connections")]: 2,
     kpng_userspace_open_connections: 2,
     kpng_userspace_open_flows: 0,
-    kpng_userspace_max_connections: 2,
+    kpng_userspace_max_connections: 20,
     kpng_userspace_max_flows: 30,
     kpng_userspace_listeners: 1,
     kpng_userspace_closed_frontends: 0,

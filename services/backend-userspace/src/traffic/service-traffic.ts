@@ -86,34 +86,62 @@ export class TrafficTable {
   }
 }
 
+/** Maximum numbers of open connections, or of open UDP flows. */
+interface Limits {
+  readonly total: number;
+  /** One client address may take half of it. */
+  readonly perService: number;
+}
+
+/** What is open of a Service: in all, and by the address of the client. */
+interface OpenOfService {
+  count: number;
+  readonly byClient: Map<string, number>;
+}
+
 /**
- * Counts what is open against its limit, so that the process refuses new work instead of running out of descriptors or
- * memory. TCP connections and UDP flows have one each: a flood of datagrams must not use up the connections.
+ * Counts what is open against its limits, so that the process refuses new work instead of running out of descriptors or
+ * memory. TCP connections and UDP flows have one each: a flood of datagrams must not use up the connections. No client
+ * can take a Service away from all others.
  */
 export class TrafficLimit {
-  /** May be replaced. A lower limit ends nothing that is open. */
-  limit: number;
+  /** May be replaced. Lower limits end nothing that is open. */
+  limits: Limits;
+  readonly #byService = new Map<ServiceTraffic, OpenOfService>();
   #open = 0;
 
-  constructor(limit: number) {
-    this.limit = limit;
+  constructor(limits: Limits) {
+    this.limits = limits;
   }
 
   get open(): number {
     return this.#open;
   }
 
-  /** Takes a place for a client of a Service; false if the limit is reached. */
-  tryTake(service: ServiceTraffic): boolean {
-    if (this.#open >= this.limit) return false;
+  /** Takes a place for a client of a Service; false if a limit is reached. */
+  tryTake(service: ServiceTraffic, client: string): boolean {
+    const { total, perService } = this.limits;
+    const own = this.#byService.get(service) ?? { count: 0, byClient: new Map() };
+    const ofClient = own.byClient.get(client) ?? 0;
+    if (this.#open >= total || own.count >= perService || ofClient >= Math.ceil(perService / 2)) return false;
     this.#open++;
     service.open++;
+    own.count++;
+    own.byClient.set(client, ofClient + 1);
+    this.#byService.set(service, own);
     return true;
   }
 
-  release(service: ServiceTraffic): void {
+  release(service: ServiceTraffic, client: string): void {
     this.#open--;
     service.open--;
+    const own = this.#byService.get(service);
+    if (own === undefined) return;
+    own.count--;
+    const ofClient = (own.byClient.get(client) ?? 1) - 1;
+    if (ofClient === 0) own.byClient.delete(client);
+    else own.byClient.set(client, ofClient);
+    if (own.count === 0) this.#byService.delete(service);
   }
 }
 
@@ -135,18 +163,23 @@ interface Resources {
 
 /**
  * Returns the limits that suit descriptors and memory: a connection takes two descriptors, a UDP flow one, and a
- * quarter is for flows; memory is for 48 KiB each beyond 150 MiB. Given numbers (not 0) take precedence. Pure.
+ * quarter is for flows; memory is for 48 KiB each beyond 150 MiB. A single Service may take half, unless `perService`
+ * says otherwise. Given numbers (not 0) take precedence. Pure.
  */
 export function limitsFor(
   { openFiles, memoryBytes }: Resources,
-  given: { readonly connections: number; readonly flows: number },
-): { readonly connections: number; readonly flows: number } {
+  given: { readonly connections: number; readonly flows: number; readonly perService: number },
+): { readonly connections: Limits; readonly flows: Limits } {
   const free = openFiles - Math.min(reservedFiles, openFiles / 4);
   const inMemory = (memoryBytes - baseBytes) / bytesPerConnection;
   const fit = (files: number, most: number): number => Math.max(minimum, Math.floor(Math.min(files, inMemory, most)));
+  const make = (total: number): Limits => ({
+    total,
+    perService: given.perService === 0 ? Math.ceil(total / 2) : Math.min(given.perService, total),
+  });
   return {
-    connections: given.connections === 0 ? fit((free * 0.75) / 2, 100_000) : given.connections,
-    flows: given.flows === 0 ? fit(free * 0.25, 10_000) : given.flows,
+    connections: make(given.connections === 0 ? fit((free * 0.75) / 2, 100_000) : given.connections),
+    flows: make(given.flows === 0 ? fit(free * 0.25, 10_000) : given.flows),
   };
 }
 
@@ -244,8 +277,8 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
   });
   gauge("kpng_userspace_open_connections", "Open TCP connections of all Services", () => connections.open);
   gauge("kpng_userspace_open_flows", "Open UDP flows of all Services", () => flows.open);
-  gauge("kpng_userspace_max_connections", "Limit of open TCP connections", () => connections.limit);
-  gauge("kpng_userspace_max_flows", "Limit of open UDP flows", () => flows.limit);
+  gauge("kpng_userspace_max_connections", "Limit of open TCP connections", () => connections.limits.total);
+  gauge("kpng_userspace_max_flows", "Limit of open UDP flows", () => flows.limits.total);
   gauge("kpng_userspace_listeners", "Sockets that accept connections or datagrams", () => sources.openSockets());
   gauge(
     "kpng_userspace_closed_frontends",
