@@ -48,9 +48,9 @@ const watchHealth = "/grpc.health.v1.Health/Watch";
 const askForNode = toBinary(WatchReqSchema, create(WatchReqSchema, { NodeName: "n1" }));
 const manyStreams = Array.from({ length: 100 }, (_, at) => 2 * at + 1);
 
-/** All of a message of nearly a whole window but the last byte. */
+/** All of a message of nearly the accepted size but the last byte. */
 function unfinished(id: number): Buffer {
-  const length = 60_000;
+  const length = 15_000;
   const message = Buffer.alloc(5 + length - 1);
   message.writeUInt32BE(length, 1);
   const parts = Array.from({ length: Math.ceil(message.length / 16_384) }, (_, at) =>
@@ -96,7 +96,7 @@ export const attacks = {
     ),
   },
   "unfinished requests": {
-    connections: 20,
+    connections: 60,
     pauseMs: 20,
     piece: (index) => {
       if (index === 0) return connectionStart;
