@@ -204,7 +204,13 @@ export class Connection {
         this.#connectNext();
       }
     });
-    this.#timer = setTimeout(() => upstream.destroy(), connectTimeoutMs * 2 ** this.#tried.length);
+    this.#timer = setTimeout(
+      () => {
+        // Timers precede events of sockets: after a long turn, the connection may have been accepted meanwhile.
+        this.#timer = setTimeout(() => upstream.destroy());
+      },
+      connectTimeoutMs * 2 ** this.#tried.length,
+    );
     upstream.connect({ host: to.address, port: to.port });
   }
 
