@@ -15,7 +15,8 @@ describe("a watcher whose memory clients try to exhaust", () => {
   });
 
   test("ends connections whose unfinished requests hold too much memory", { timeout }, async () => {
-    await watcher.survives("unfinished requests", 5);
+    // The C library keeps freed buffers of less than 32 KiB: about 100 MiB, however often the attack is repeated.
+    await watcher.survives("unfinished requests", 5, 128 * 1024 * 1024);
     expect(await watcher.refused("requests")).toBeGreaterThan(0);
   });
 });
