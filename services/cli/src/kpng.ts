@@ -39,6 +39,9 @@ function source(
   };
 }
 
+/** Output of `kpng --version` and `kpng version`. */
+const versionText = formatVersion("kpng", packageJson.version);
+
 /** In the order of the help. */
 const entries: readonly Entry[] = [
   source("kube", "watch the API server, and serve, write or apply what it holds", async () => {
@@ -82,13 +85,10 @@ const entries: readonly Entry[] = [
     load: async () => (await import("./commands/completion.ts")).makeCompletion,
   },
   {
-    ...{ group: "Administer:", name: "version", description: "print the version of this program and of the watcher" },
-    load: async () => (await import("./commands/version.ts")).makeVersion,
+    ...{ group: "Administer:", name: "version", description: "print the version of this program" },
+    load: async () => () => new Command("version").action(() => void process.stdout.write(`${versionText}\n`)),
   },
 ];
-
-/** Output of `kpng --version`. */
-const versionText = formatVersion("kpng", packageJson.version);
 
 /**
  * Loads the commands that a command line can mean, because all of them take half a second, and returns a function that

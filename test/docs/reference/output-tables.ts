@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
-import { enumWord } from "@kpng/cli/inspect/print/output.ts";
+import { enumWord } from "@kpng/cli/inspect/print/text.ts";
 import { GetBackendResponseSchema, RuleLinesSchema } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { EndpointSchema, NodeSchema, ServiceSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";

@@ -61,8 +61,8 @@ const refusals: readonly Refusal[] = [
   },
   {
     words: ["--client"],
-    reason: "it asks for the version of the watcher, too",
-    instead: "`kpng --version` asks no watcher",
+    reason: "kpng version asks no watcher",
+    instead: "`kpng version` for this program, `kpng status` for the watcher",
   },
   {
     words: ["--show-labels", "-L", "--field-selector", "--template"],

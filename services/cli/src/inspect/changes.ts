@@ -7,9 +7,8 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { type InspectCommand, inspectClient } from "./client.ts";
 import {
-  allNamespacesOption,
   limitOption,
-  namespaceOption,
+  namespaceOptions,
   parseServiceName,
   runList,
   serviceFilterOption,
@@ -21,11 +20,11 @@ import {
 import { isTable, outputOptions, printMessages, readOutputOptions } from "./print/output.ts";
 import {
   type Column,
+  enumWord,
   formatAge,
   formatClock,
   formatCount,
   formatDuration,
-  formatEnum,
   formatTable,
   oneLine,
   type TableSpec,
@@ -66,7 +65,7 @@ function formatObjects({ objects, objectCount, isFirstList }: Change, max: numbe
   if (isFirstList) return `initial list: ${formatCount(Number(objectCount), "object")}`;
   const named = objects
     .slice(0, max)
-    .map(({ kind, key, isDeleted }) => `${formatEnum(ObjectKindSchema, kind)} ${key}${isDeleted ? " deleted" : ""}`);
+    .map(({ kind, key, isDeleted }) => `${enumWord(ObjectKindSchema, kind)} ${key}${isDeleted ? " deleted" : ""}`);
   const others = Number(objectCount) - named.length;
   if (others > 0) named.push(`${others} more`);
   return named.length === 0 ? "service CIDRs, or the end of an initial list" : named.join(", ");
@@ -80,7 +79,7 @@ export const changesCommand: InspectCommand = {
   name: "changes",
   aliases: ["change"],
   description: "recent changes, newest first, and how long the nodes took to apply them",
-  options: [namespaceOption, allNamespacesOption, serviceFilterOption, limitOption, watchOption, ...outputOptions],
+  options: [...namespaceOptions, serviceFilterOption, limitOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   COMMAND
@@ -104,7 +103,7 @@ export const traceCommand: InspectCommand = {
   description: "how long the latest changes took to reach the nodes, stage by stage",
   argument: "[service]",
   parseArgument: parseServiceName,
-  options: [namespaceOption, { ...limitOption, default: 3 }, ...outputOptions],
+  options: [...namespaceOptions, { ...limitOption, default: 3 }, ...outputOptions],
   examples: `
 Stages:
   trigger  from the cause of the change until the watcher received it (whole seconds)

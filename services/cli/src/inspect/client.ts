@@ -38,14 +38,15 @@ export function inspectClient(transport: Transport): InspectClient {
 /** Rows per page: the maximum, so that a long list takes few calls. */
 export const pageSize = 1_000;
 
-/** Reads all pages of a list and returns their rows. */
-export async function readPages<P extends { readonly nextPageToken: string }, T>(
-  readPage: (pageToken: string) => Promise<P>,
+/** Reads all pages of a list and returns their rows. `filter` may have another `pageSize`. */
+export async function readPages<F extends object, P extends { readonly nextPageToken: string }, T>(
+  list: (request: F & { readonly pageSize: number; readonly pageToken: string }) => Promise<P>,
+  filter: F,
   rowsOf: (page: P) => readonly T[],
 ): Promise<T[]> {
   const rows: T[] = [];
   for (let pageToken = ""; ; ) {
-    const page = await readPage(pageToken);
+    const page = await list({ pageSize, ...filter, pageToken });
     rows.push(...rowsOf(page));
     pageToken = page.nextPageToken;
     if (pageToken === "") return rows;

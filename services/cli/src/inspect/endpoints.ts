@@ -1,10 +1,10 @@
-import { type Endpoint, EndpointSchema, Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { addressAndPort } from "@kpng/model/address.ts";
+import { type Endpoint, EndpointSchema, Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { parseNodeName } from "@kpng/process/options.ts";
-import { type InspectCommand, inspectClient, pageSize, readPages, warnUnknownNode } from "./client.ts";
+import { type InspectCommand, inspectClient, readPages, warnUnknownNode } from "./client.ts";
 import {
-  allNamespacesOption,
-  namespaceOption,
+  namespaceOptions,
   nodeFilterOption,
   parseFilter,
   readProxyName,
@@ -15,8 +15,7 @@ import {
   watchOption,
 } from "./list.ts";
 import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
-import type { TableSpec } from "./print/text.ts";
-import { formatProtocol } from "./print/text.ts";
+import { enumWord, type TableSpec } from "./print/text.ts";
 
 /** Columns for endpoints of EndpointSlices. */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
@@ -40,7 +39,7 @@ export const endpointTable: TableSpec<typeof EndpointSchema> = {
 function formatPorts({ ports }: Endpoint): string {
   return ports
     .map(({ name, port, protocol }) => {
-      const number = protocol === Protocol.UNSPECIFIED ? String(port) : `${port}/${formatProtocol(protocol)}`;
+      const number = protocol === Protocol.UNSPECIFIED ? String(port) : `${port}/${enumWord(ProtocolSchema, protocol)}`;
       return name === "" ? number : `${name}=${number}`;
     })
     .join(",");
@@ -60,7 +59,7 @@ export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
     { title: "NAMESPACE", cell: ({ namespace }) => namespace },
     { title: "SERVICE", cell: ({ service }) => service },
     { title: "PORT", cell: formatPort },
-    { title: "ENDPOINT", cell: formatEndpoint },
+    { title: "ENDPOINT", cell: ({ address, port }) => (port === 0 ? address : addressAndPort(address, port)) },
     { title: "POD", cell: ({ pod }) => pod },
     { title: "NODE", cell: ({ node }) => node },
     { title: "REASON", cell: ({ text }) => text },
@@ -71,13 +70,7 @@ export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
 };
 
 function formatPort({ portName, protocol }: EndpointDecision): string {
-  return [portName, formatProtocol(protocol)].filter((part) => part !== "").join("/");
-}
-
-/** Formats `10.1.0.7:80` or `[fd00::7]:80`; the address alone if there is no port. */
-function formatEndpoint({ address, port }: EndpointDecision): string {
-  if (port === 0) return address;
-  return `${address.includes(":") ? `[${address}]` : address}:${port}`;
+  return [portName, enumWord(ProtocolSchema, protocol)].filter((part) => part !== "").join("/");
 }
 
 function formatSets({ isInClusterSet, isInLocalSet }: EndpointDecision): string {
@@ -91,7 +84,7 @@ export const endpointsCommand: InspectCommand = {
   description: "endpoints of EndpointSlices",
   argument: "[pod-or-address...]",
   parseArgument: parseFilter,
-  options: [namespaceOption, allNamespacesOption, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
+  options: [...namespaceOptions, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   COMMAND -n default --service web
@@ -119,8 +112,7 @@ export const viewCommand: InspectCommand = {
   argument: "<node>",
   parseArgument: parseNodeName,
   options: [
-    namespaceOption,
-    allNamespacesOption,
+    ...namespaceOptions,
     serviceFilterOption,
     {
       flags: "--endpoint <pod-or-address>",
@@ -142,13 +134,10 @@ Examples:
     const endpoint = String(options.endpoint);
     const filter = { ...splitService(options), endpoint, nodeName, serviceProxyName: readProxyName(options) };
     let isNodeKnown = true;
-    const rows = await readPages(
-      (pageToken) => client.listNodeEndpoints({ ...filter, pageSize, pageToken }),
-      (page) => {
-        isNodeKnown = page.isNodeKnown;
-        return page.decisions;
-      },
-    );
+    const rows = await readPages(client.listNodeEndpoints, filter, (page) => {
+      isNodeKnown = page.isNodeKnown;
+      return page.decisions;
+    });
     if (!isNodeKnown) warnUnknownNode(nodeName);
     printRows(decisionTable, rows, await readOutputOptions(options));
     if (rows.length === 0) warnEmpty("endpoint");

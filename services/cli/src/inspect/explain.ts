@@ -1,4 +1,5 @@
-import { Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { addressAndPort } from "@kpng/model/address.ts";
+import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { SourceKind, StageSchema, type Step, VerdictSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { type OptionSpec, parseNodeName, parseNonEmptyText, repeatable } from "@kpng/process/options.ts";
@@ -15,7 +16,7 @@ import {
   printRows,
   readOutputOptions,
 } from "./print/output.ts";
-import { type Column, formatEnum, formatProtocol, formatTable } from "./print/text.ts";
+import { type Column, enumWord, formatTable } from "./print/text.ts";
 
 const sourceNames: ReadonlyMap<string, SourceKind> = new Map([
   ["pod", SourceKind.POD],
@@ -144,8 +145,8 @@ function printExplanationTable(response: ExplainResponse, from: string, output: 
   const { destinationAddress: address, port, protocol, sourceKind, verdict } = response;
   const source = describeSource(sourceKind);
   const sender = sourceNames.has(from) ? source : `${from} (${source})`;
-  const target = `${address.includes(":") ? `[${address}]` : address}:${port}/${formatProtocol(protocol)}`;
-  output.write(`${sender} → ${target}: ${formatEnum(VerdictSchema, verdict).toUpperCase()}\n\n`);
+  const target = `${addressAndPort(address, port)}/${enumWord(ProtocolSchema, protocol)}`;
+  output.write(`${sender} → ${target}: ${enumWord(VerdictSchema, verdict).toUpperCase()}\n\n`);
   output.write(formatTable(stepColumns, response.steps));
   if (response.endpoints.length > 0) {
     output.write("\n");
@@ -156,7 +157,7 @@ function printExplanationTable(response: ExplainResponse, from: string, output: 
 }
 
 const stepColumns: readonly Column<Step>[] = [
-  { title: "STEP", cell: ({ stage }) => formatEnum(StageSchema, stage) },
+  { title: "STEP", cell: ({ stage }) => enumWord(StageSchema, stage) },
   { title: "REASON", cell: ({ text }) => text },
 ];
 

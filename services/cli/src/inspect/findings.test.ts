@@ -79,7 +79,7 @@ test.each([
       { name: "b", externalIps: ["192.0.2.9"], ports: http, ...created(1) },
       { name: "c", externalIps: ["192.0.2.9"], ports: otherPort, ...created(3) },
     ],
-    findings: ["error service/default/a: it gets no packets at 192.0.2.9 port 80/tcp, which service/default/b has"],
+    findings: ["error service/default/a: it gets no packets at 192.0.2.9 port 80/TCP, which service/default/b has"],
   },
   {
     name: "an external IP that is the cluster IP of another Service, at any port",
@@ -97,7 +97,7 @@ test.each([
       { name: "a", externalIps: ["192.0.2.9"], ports: http, ...created(1) },
       { name: "b", loadBalancerIps: ["192.0.2.9"], externalIps: ["192.0.2.9"], ports: http, ...created(2) },
     ],
-    findings: ["error service/default/a: it gets no packets at 192.0.2.9 port 80/tcp, which service/default/b has"],
+    findings: ["error service/default/a: it gets no packets at 192.0.2.9 port 80/TCP, which service/default/b has"],
   },
 ])("$name", ({ services, findings }) => {
   expect(found({ services })).toEqual(findings);

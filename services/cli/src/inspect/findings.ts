@@ -5,9 +5,9 @@ import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { type Claimant, compareClaimants } from "@kpng/service-plan/frontend-claims.ts";
 import { InvalidArgumentError } from "commander";
-import { type InspectClient, type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
-import { allNamespacesOption, namespaceOption, splitName } from "./list.ts";
-import { formatAge, formatCount, formatEnum, formatTable, oneLine, terminalText, timestampMs } from "./print/text.ts";
+import { type InspectClient, type InspectCommand, inspectClient, readPages } from "./client.ts";
+import { namespaceOptions, splitName } from "./list.ts";
+import { enumWord, formatAge, formatCount, formatTable, oneLine, terminalText, timestampMs } from "./print/text.ts";
 /** Something that is probably wrong, and what to do about it. */
 export interface Finding {
   /** "error": traffic is lost, or nodes are not kept up to date. "warning": it may be intended. */
@@ -71,7 +71,7 @@ function* serviceFindings({ services, endpoints }: WatcherState): Generator<Find
         severity: "error",
         subject,
         text,
-        remedy: `look at its pods: kpng get endpoints --service ${keyOf(service)}`,
+        remedy: `look at its pods: kpng get endpoints --service ${serviceKey(service)}`,
       };
     } else {
       const text = "it has no endpoints: connections are refused";
@@ -134,7 +134,7 @@ function claimedFrontends(services: readonly Service[]): ReadonlyMap<string, Cla
       if (!kinds.has(frontend)) kinds.set(frontend, kind);
     };
     for (const { port, nodePort, protocol } of service.ports) {
-      const name = formatEnum(ProtocolSchema, protocol);
+      const name = enumWord(ProtocolSchema, protocol);
       if (!service.isHeadless) for (const address of clusterIps) claim(`${address} port ${port}/${name}`, "clusterIP");
       for (const address of loadBalancerIps) claim(`${address} port ${port}/${name}`, "loadBalancerIP");
       for (const address of externalIps) claim(`${address} port ${port}/${name}`, "externalIP");
@@ -207,12 +207,8 @@ function hasZoneHint({ hintedZones }: Endpoint): boolean {
   return hintedZones.length > 0;
 }
 
-function keyOf({ namespace, name }: Service): string {
-  return `${namespace}/${name}`;
-}
-
 function subjectOf(service: Service): string {
-  return `service/${keyOf(service)}`;
+  return `service/${serviceKey(service)}`;
 }
 
 /** The state of a watcher and of its nodes. */
@@ -229,18 +225,9 @@ export interface WatcherState {
 export async function readWatcherState(client: InspectClient): Promise<WatcherState> {
   const status = await client.getStatus({});
   if (!status.isSynced) return { status, services: [], endpoints: [], nodes: [] };
-  const services = await readPages(
-    (pageToken) => client.listServices({ pageSize, pageToken }),
-    (page) => page.services,
-  );
-  const endpoints = await readPages(
-    (pageToken) => client.listEndpoints({ pageSize, pageToken }),
-    (page) => page.endpoints,
-  );
-  const nodes = await readPages(
-    (pageToken) => client.listNodes({ pageSize, pageToken }),
-    (page) => page.nodes,
-  );
+  const services = await readPages(client.listServices, {}, (page) => page.services);
+  const endpoints = await readPages(client.listEndpoints, {}, (page) => page.endpoints);
+  const nodes = await readPages(client.listNodes, {}, (page) => page.nodes);
   return { status, services, endpoints, nodes };
 }
 
@@ -250,8 +237,7 @@ export function makeAnalyze(hasNodes: boolean): InspectCommand {
     name: "analyze",
     description: "what is probably wrong, and what to do about it",
     options: [
-      namespaceOption,
-      allNamespacesOption,
+      ...namespaceOptions,
       {
         flags: "-o, --output <format>",
         description: "text or json",

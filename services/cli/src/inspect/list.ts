@@ -5,9 +5,9 @@ import { type OptionSpec, parseNodeName, parseWholeNumber, repeatable } from "@k
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
-import { type InspectClient, type InspectCommand, inspectClient, keepAsking, pageSize, readPages } from "./client.ts";
-import { enumWord, printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
-import type { TableSpec } from "./print/text.ts";
+import { type InspectClient, type InspectCommand, inspectClient, keepAsking, readPages } from "./client.ts";
+import { printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
+import { enumWord, type TableSpec } from "./print/text.ts";
 
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
 interface List<D extends DescMessage, F, P, W> {
@@ -57,8 +57,8 @@ export function runList<
     const lists = await Promise.all(
       (words.length === 0 ? [undefined] : words).map(async (word) => {
         const filter = filterOf(word, options);
-        const readPage = (pageToken: string): Promise<P> => list(client, { pageSize, ...filter, pageToken });
-        return { word, rows: await readPages<P, MessageShape<D>>(readPage, rowsOf) };
+        const readPage = (request: Parameters<typeof list>[1]): Promise<P> => list(client, request);
+        return { word, rows: await readPages(readPage, filter, rowsOf) };
       }),
     );
     const all = lists.flatMap((one) => one.rows);
@@ -118,23 +118,20 @@ export function parseServiceKey(text: string): string {
   throw new InvalidArgumentError("expected a Service as namespace/name");
 }
 
-/** Option that selects the rows of one namespace. */
-export const namespaceOption: OptionSpec = {
-  flags: "-n, --namespace <name>",
-  description: "only this namespace (default: all)",
-  default: "",
-  parse: (text) => {
-    parseFilter(text);
-    if (/^[^/\s]+$/.test(text)) return text;
-    throw new InvalidArgumentError('expected the name of a namespace, without "/"');
+/** Options that select the rows of one namespace, or of all, which is the default but what people know from kubectl. */
+export const namespaceOptions: readonly OptionSpec[] = [
+  {
+    flags: "-n, --namespace <name>",
+    description: "only this namespace (default: all)",
+    default: "",
+    parse: (text) => {
+      parseFilter(text);
+      if (/^[^/\s]+$/.test(text)) return text;
+      throw new InvalidArgumentError('expected the name of a namespace, without "/"');
+    },
   },
-};
-
-/** Option that selects the rows of all namespaces, which is the default. People who know kubectl type it. */
-export const allNamespacesOption: OptionSpec = {
-  flags: "-A, --all-namespaces",
-  description: "all namespaces: the default",
-};
+  { flags: "-A, --all-namespaces", description: "all namespaces: the default" },
+];
 
 /** Option that selects the rows of one Service. */
 export const serviceFilterOption: OptionSpec = {

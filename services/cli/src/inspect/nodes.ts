@@ -14,7 +14,7 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { parseNodeName } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
+import { type InspectCommand, inspectClient, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import {
   applyFilterOf,
@@ -29,9 +29,9 @@ import {
 import { isTable, outputOptions, printMessages, printRows, readOutputOptions } from "./print/output.ts";
 import {
   type Column,
+  enumWord,
   formatAge,
   formatDuration,
-  formatEnum,
   formatLabels,
   formatRow,
   formatSection,
@@ -48,7 +48,7 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
     { title: "NAME", cell: ({ name, isKnown }) => (isKnown ? name : `${name} (unknown)`) },
     {
       title: "STATE",
-      cell: ({ state }) => formatEnum(ApplyStateSchema, state),
+      cell: ({ state }) => enumWord(ApplyStateSchema, state),
     },
     { title: "APPLIED", cell: ({ appliedRevision }) => (appliedRevision === 0n ? "" : String(appliedRevision)) },
     { title: "LAG", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
@@ -74,12 +74,12 @@ const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   columns: [
     { title: "ID", cell: ({ id }) => String(id) },
     { title: "NODE", cell: ({ node, kind }) => (node === "" && kind !== SubscriberKind.NODE ? "(all)" : node) },
-    { title: "KIND", cell: ({ kind }) => formatEnum(SubscriberKindSchema, kind) },
+    { title: "KIND", cell: ({ kind }) => enumWord(SubscriberKindSchema, kind) },
     { title: "PROGRAM", cell: ({ program }) => program },
     { title: "PEER", cell: ({ peer }) => peer },
     {
       title: "STATE",
-      cell: ({ state }) => formatEnum(ApplyStateSchema, state),
+      cell: ({ state }) => enumWord(ApplyStateSchema, state),
     },
     { title: "APPLIED", cell: ({ hasAcknowledged, appliedRevision: n }) => (hasAcknowledged ? String(n) : "") },
     { title: "BEHIND", cell: ({ revisionsBehind }) => String(revisionsBehind) },
@@ -117,14 +117,8 @@ Examples:
       nodes: [node],
     } = await client.listNodes({ name });
     if (node === undefined) throw new ProcessError("REQUEST_FAILED", `node "${name}" not found`);
-    const subscribers = await readPages(
-      (pageToken) => client.listSubscribers({ node: name, pageSize, pageToken }),
-      (page) => page.subscribers,
-    );
-    const endpoints = await readPages(
-      (pageToken) => client.listEndpoints({ node: name, pageSize, pageToken }),
-      (page) => page.endpoints,
-    );
+    const subscribers = await readPages(client.listSubscribers, { node: name }, (page) => page.subscribers);
+    const endpoints = await readPages(client.listEndpoints, { node: name }, (page) => page.endpoints);
     const text = [
       formatRow(nodeTable.columns, node),
       formatSection("Streams", subscriberTable.columns, subscribers),

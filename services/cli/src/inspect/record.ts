@@ -89,7 +89,8 @@ async function readRows(transport: Transport): Promise<readonly Rows[]> {
   const { version: nodejs, arch: architecture } = process;
   const kpng = packageJson.version;
   const subscribers = await readPages(
-    (pageToken) => client.listSubscribers({ pageSize, pageToken }, { timeoutMs }),
+    (request) => client.listSubscribers(request, { timeoutMs }),
+    {},
     (page) => page.subscribers,
   );
   const { changes } = await client.listChanges({ pageSize }, { timeoutMs });

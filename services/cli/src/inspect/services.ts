@@ -1,4 +1,5 @@
 import {
+  ProtocolSchema,
   type Service,
   ServiceSchema,
   type TrafficPolicy,
@@ -6,30 +7,13 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { changeTable } from "./changes.ts";
-import { type InspectClient, type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
+import { type InspectClient, type InspectCommand, inspectClient, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import { findFindings, readWatcherState, type WatcherState } from "./findings.ts";
-import {
-  allNamespacesOption,
-  labelSelectorOption,
-  namespaceOption,
-  parseServiceName,
-  runList,
-  splitName,
-  watchOption,
-} from "./list.ts";
+import { labelSelectorOption, namespaceOptions, parseServiceName, runList, splitName, watchOption } from "./list.ts";
 import { outputOptions } from "./print/output.ts";
 import type { TableSpec } from "./print/text.ts";
-import {
-  formatEnum,
-  formatLabels,
-  formatList,
-  formatMs,
-  formatProtocol,
-  formatRow,
-  formatSection,
-  terminalText,
-} from "./print/text.ts";
+import { enumWord, formatLabels, formatList, formatMs, formatRow, formatSection, terminalText } from "./print/text.ts";
 
 /** Columns for Services, with the number of their endpoints. */
 export const serviceTable: TableSpec<typeof ServiceSchema> = {
@@ -58,7 +42,10 @@ export const serviceTable: TableSpec<typeof ServiceSchema> = {
 /** Formats ports as kubectl does: `80:30080/TCP`. */
 function formatPorts({ ports }: Service): string {
   return ports
-    .map(({ port, nodePort, protocol }) => `${port}${nodePort === 0 ? "" : `:${nodePort}`}/${formatProtocol(protocol)}`)
+    .map(
+      ({ port, nodePort, protocol }) =>
+        `${port}${nodePort === 0 ? "" : `:${nodePort}`}/${enumWord(ProtocolSchema, protocol)}`,
+    )
     .join(",");
 }
 
@@ -69,7 +56,7 @@ function formatReady({ endpoints }: Service): string {
 }
 
 function formatPolicies(service: Service): string {
-  const formatPolicy = (policy: TrafficPolicy): string => formatEnum(TrafficPolicySchema, policy);
+  const formatPolicy = (policy: TrafficPolicy): string => enumWord(TrafficPolicySchema, policy);
   return `internal ${formatPolicy(service.internalTrafficPolicy)}, external ${formatPolicy(service.externalTrafficPolicy)}`;
 }
 
@@ -83,7 +70,7 @@ export const describeServiceCommand: InspectCommand = {
   description: "a Service with its endpoints, its last changes and what is wrong with it",
   argument: "<name>",
   parseArgument: parseServiceName,
-  options: [namespaceOption],
+  options: namespaceOptions,
   examples: `
 Without a namespace, all Services of the name are described.
 
@@ -94,10 +81,7 @@ Examples:
   run: async (transport, [argument = ""], options) => {
     const client = inspectClient(transport);
     const filter = splitName(argument, options);
-    const services = await readPages(
-      (pageToken) => client.listServices({ ...filter, pageSize, pageToken }),
-      (page) => page.services,
-    );
+    const services = await readPages(client.listServices, filter, (page) => page.services);
     if (services.length === 0) {
       const place = filter.namespace === "" ? "" : ` in namespace "${filter.namespace}"`;
       throw new ProcessError("REQUEST_FAILED", `Service "${filter.name}" not found${place}`);
@@ -139,7 +123,7 @@ export const servicesCommand: InspectCommand = {
   description: "Services, with the number of their ready endpoints",
   argument: "[name...]",
   parseArgument: parseServiceName,
-  options: [namespaceOption, allNamespacesOption, labelSelectorOption, watchOption, ...outputOptions],
+  options: [...namespaceOptions, labelSelectorOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   COMMAND -n default -l app=web

@@ -7,7 +7,7 @@ import { changeTable } from "./changes.ts";
 import { type InspectClient, type InspectCommand, inspectClient, keepAsking } from "./client.ts";
 import { findFindings, readWatcherState, type WatcherState } from "./findings.ts";
 import { nodeTable } from "./nodes.ts";
-import { formatAge, formatCount, formatEnum, formatSection, oneLine, terminalText } from "./print/text.ts";
+import { enumWord, formatAge, formatCount, formatSection, oneLine, terminalText } from "./print/text.ts";
 
 /**
  * `kpng status`: one screen about a watcher: what it holds, how far its nodes are, which are not up to date, its latest
@@ -87,7 +87,7 @@ function formatStates(nodes: readonly Node[]): string {
   const counts = Map.groupBy(nodes, ({ state }) => state);
   const parts = [...counts].toSorted(([one], [other]) => one - other);
   if (parts.length === 0) return "none";
-  return parts.map(([state, list]) => `${list.length} ${formatEnum(ApplyStateSchema, state)}`).join(", ");
+  return parts.map(([state, list]) => `${list.length} ${enumWord(ApplyStateSchema, state)}`).join(", ");
 }
 
 const intervalMs = 2_000;
@@ -126,12 +126,7 @@ Examples:
 /** Prints one update. On a terminal it replaces the previous one, and is cut to the height of the screen. */
 function printScreen(text: string): void {
   const { isTTY = false, rows: height } = process.stdout;
-  if (!isTTY) {
-    process.stdout.write(text);
-    return;
-  }
-  const lines = text.trimEnd().split("\n");
-  const shown = lines.slice(0, height ? Math.max(1, height - 1) : lines.length);
+  const lines = text.split("\n").slice(0, (height || Number.POSITIVE_INFINITY) - 1);
   // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
-  process.stdout.write(`\u001b[H${shown.map((line) => `${line}\u001b[K\n`).join("")}\u001b[J`);
+  process.stdout.write(isTTY ? `\u001b[H${lines.join("\u001b[K\n")}\u001b[J` : text);
 }

@@ -19,7 +19,7 @@ import { watchMethods } from "./watches.ts";
 
 /** State from which {@link inspection} answers. */
 export interface InspectionOptions extends WatchContext {
-  /** Version of the program, for `kpng version`. Default: unknown. */
+  /** Version of the program, for `kpng status`. Default: unknown. */
   readonly version?: string | undefined;
 }
 

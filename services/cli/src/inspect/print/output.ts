@@ -1,5 +1,4 @@
 import {
-  type DescEnum,
   type DescField,
   type DescMessage,
   type JsonObject,
@@ -12,7 +11,7 @@ import { compareText } from "@kpng/model/collections.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import { type Column, formatTable, narrow, oneLine, type TableSpec, terminalText } from "./text.ts";
+import { type Column, enumWord, formatTable, narrow, oneLine, type TableSpec, terminalText } from "./text.ts";
 
 /** Values of `--output`: tables for people, JSON and YAML for programs. */
 const formats = ["table", "wide", "json", "yaml", "name"] as const;
@@ -182,12 +181,6 @@ function formatValue(value: JsonObject, { formatYaml }: OutputOptions): string {
   return formatYaml === undefined ? `${JSON.stringify(value)}\n` : formatYaml(value);
 }
 
-/** Fields whose values have the spelling of Kubernetes: "TCP", "Cluster". */
-const kubernetesEnums: ReadonlyMap<string, (word: string) => string> = new Map([
-  ["kpng.inspect.v1.Protocol", (word) => word],
-  ["kpng.inspect.v1.TrafficPolicy", (word) => word.charAt(0) + word.slice(1).toLowerCase()],
-]);
-
 /**
  * Converts a message of the inspection API to the JSON that `-o json`, `yaml` and `jsonpath` print. Every field is
  * there, so that a jq filter does not depend on which fields are set. Counts and revisions are numbers, and enum values
@@ -195,12 +188,6 @@ const kubernetesEnums: ReadonlyMap<string, (word: string) => string> = new Map([
  */
 function plainMessage<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
   return convertMessage(schema, toJson(schema, message, { alwaysEmitImplicit: true }) as JsonObject);
-}
-
-/** Returns the word of a value of an enum; "" for the unspecified value. The reference of the output lists them. */
-export function enumWord({ values, typeName }: DescEnum, number: number): string {
-  const word = number === 0 ? "" : (values.find((value) => value.number === number)?.localName ?? "");
-  return kubernetesEnums.get(typeName)?.(word) ?? word.toLowerCase().replaceAll("_", "-");
 }
 
 function convertMessage({ fields }: DescMessage, json: JsonObject): JsonObject {

@@ -1,7 +1,7 @@
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { expect, test } from "vitest";
-import { formatAge, formatClock, formatCount, formatEnum, formatMs } from "./text.ts";
+import { enumWord, formatAge, formatClock, formatCount, formatMs } from "./text.ts";
 
 test.each([
   [0, "0µs"],
@@ -33,7 +33,7 @@ test("formatCount uses the singular for 1 only", () => {
   expect([0, 1, 2].map((count) => formatCount(count, "slice"))).toEqual(["0 slices", "1 slice", "2 slices"]);
 });
 
-test("formatEnum prints a value without its prefix, and nothing for an unknown value", () => {
-  expect(formatEnum(ApplyStateSchema, ApplyState.CURRENT)).toBe("current");
-  expect(formatEnum(ApplyStateSchema, 99 as ApplyState)).toBe("");
+test("enumWord prints a value without its prefix, and nothing for an unknown value", () => {
+  expect(enumWord(ApplyStateSchema, ApplyState.CURRENT)).toBe("current");
+  expect(enumWord(ApplyStateSchema, 99 as ApplyState)).toBe("");
 });

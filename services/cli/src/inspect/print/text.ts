@@ -1,6 +1,5 @@
 import type { DescEnum, DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
-import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 /** Returns a time in milliseconds since 1970. */
 export function timestampMs({ seconds, nanos }: Timestamp): number {
   return Number(seconds) * 1_000 + nanos / 1_000_000;
@@ -45,9 +44,16 @@ export function formatCount(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** Formats a value of an enum in lower case, without its prefix: `APPLY_STATE_CURRENT` is "current". */
-export function formatEnum(schema: DescEnum, value: number): string {
-  return (schema.value[value]?.localName ?? "").toLowerCase().replaceAll("_", " ");
+/** Fields whose values have the spelling of Kubernetes: "TCP", "Cluster". */
+const kubernetesEnums: ReadonlyMap<string, (word: string) => string> = new Map([
+  ["kpng.inspect.v1.Protocol", (word) => word],
+  ["kpng.inspect.v1.TrafficPolicy", (word) => word.charAt(0) + word.slice(1).toLowerCase()],
+]);
+
+/** Returns the word of a value of an enum; "" for the unspecified value. The reference of the output lists them. */
+export function enumWord({ values, typeName }: DescEnum, number: number): string {
+  const word = number === 0 ? "" : (values.find((value) => value.number === number)?.localName ?? "");
+  return kubernetesEnums.get(typeName)?.(word) ?? word.toLowerCase().replaceAll("_", "-");
 }
 
 /** Formats labels as kubectl does: `app=web,tier=front`. */
@@ -55,11 +61,6 @@ export function formatLabels(labels: Readonly<Record<string, string>>): string {
   return Object.entries(labels)
     .map(([name, value]) => `${name}=${value}`)
     .join(",");
-}
-
-/** Formats a protocol: "TCP"; "" if it is unspecified. */
-export function formatProtocol(protocol: Protocol): string {
-  return protocol === Protocol.UNSPECIFIED ? "" : (ProtocolSchema.value[protocol]?.localName ?? "");
 }
 
 function threeDigits(value: number): number {
