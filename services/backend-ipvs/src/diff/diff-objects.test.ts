@@ -88,25 +88,6 @@ del KPNGIPVS-REFUSED 10.96.0.1,tcp:81
 `);
 });
 
-test.each([
-  { kind: "SERVERS", element: "10.96.0.1,tcp:81", id: "-t 10.96.0.1:81" },
-  { kind: "SERVERS", element: "10.96.0.1,sctp:81", id: "--sctp-service 10.96.0.1:81" },
-  { kind: "SERVERS", element: "fd00::1,udp:81", id: "-u [fd00::1]:81" },
-  { kind: "NODE-MARKS", element: "10.96.0.1,tcp:81", id: "-f 1795162113", value: "skbmark 0x6b000001" },
-] as const)("a refused frontend that IPVS serves as $id is let pass before any other change", (parts) => {
-  const { kind, element, id, value = "" } = { value: "", ...parts };
-  const served = (...hosts: readonly number[]) => {
-    const all = objects(...hosts);
-    all.get("server")?.set(id, "-s rr");
-    return all.set(kind, new Map([...(all.get(kind) ?? []), [element, value]]));
-  };
-  expect(batches(withElement("REFUSED", element, served(1)), served(1, 2))).toBe(`# ipset -exist restore
-del KPNGIPVS-REFUSED ${element}
-# ipvsadm -R
--a ${real(2)} -m -w 1
-`);
-});
-
 test("a refused frontend stays so until the last batch if its virtual server goes", () => {
   const installed = withElement("SERVERS", "10.96.0.1,tcp:81", withElement("REFUSED", "10.96.0.1,tcp:81"));
   installed.get("server")?.set("-t 10.96.0.1:81", "-s rr");

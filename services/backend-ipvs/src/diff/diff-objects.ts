@@ -1,13 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
-import {
-  finishing,
-  markServer,
-  type ObjectKind,
-  type ObjectNames,
-  type SetRole,
-  serverOfElement,
-  setName,
-} from "../render/kernel-objects.ts";
+import { finishing, type ObjectKind, type ObjectNames, type SetRole, setName } from "../render/kernel-objects.ts";
 import { companionsOf, type Draining } from "./draining.ts";
 import type { ObjectId, ServiceObjects } from "./service-objects.ts";
 
@@ -92,8 +84,7 @@ const [ipset, ipvsadm, ip] = [
 /**
  * Returns the runs of tools that make changes, in their order. A new address is added after its virtual servers have
  * their real servers, and deleted before them. Until then, packets go where they went before. While a frontend begins
- * or ends at an address that stays, it is refused; see `guardedElements`. Elements of REFUSED that IPVS serves already
- * are deleted first; see `servedElements`. Pure.
+ * or ends at an address that stays, it is refused; see `guardedElements`. Pure.
  */
 export function makeBatches(
   changes: readonly ObjectChange[],
@@ -111,9 +102,6 @@ export function makeBatches(
     return after === undefined ? `del ${name} ${key}` : `add ${name} ${key} ${after}`.trimEnd();
   };
   const { beginning, ending } = guardedElements(changes, installed);
-  const served = servedElements(changes, installed, family);
-  const isServed = ({ kind, key }: ObjectChange): boolean => kind === "REFUSED" && served.has(key);
-  const deletedElements = sets.filter(isDelete);
   const guard = (verb: "add" | "del") => (element: string) => `${verb} ${setName(names, family, "REFUSED")} ${element}`;
   const batches: readonly Batch[] = [
     {
@@ -121,7 +109,6 @@ export function makeBatches(
       lines: [
         ...[...beginning, ...ending].map(guard("add")),
         ...sets.filter((change) => !isDelete(change)).map(setLine),
-        ...deletedElements.filter(isServed).map(setLine),
       ],
     },
     {
@@ -138,7 +125,7 @@ export function makeBatches(
     { command: ipvsadm, lines: [...deletedServers].map((key) => `-D ${key}`) },
     {
       command: ipset,
-      lines: [...deletedElements.filter((change) => !isServed(change)).map(setLine), ...ending.map(guard("del"))],
+      lines: [...sets.filter(isDelete).map(setLine), ...ending.map(guard("del"))],
     },
   ];
   return batches.filter(({ lines }) => lines.length > 0);
@@ -180,16 +167,19 @@ const passing: readonly ObjectKind[] = ["SERVERS", "POD-MARKS", "NODE-MARKS"];
  *
  * `makeBatches` puts them into the ipset REFUSED while the other ipsets and IPVS disagree. Otherwise packets would
  * reach the node's own port then: the ipset SERVERS lets them pass from before the virtual server exists until after it
- * is gone, because it is also the record of what is ours. After a run that ended or failed meanwhile, the next sync
- * removes the element: see {@link servedElements}.
+ * is gone, because it is also the record of what is ours. After a run that ended or failed meanwhile, the next sync that
+ * succeeds removes the element.
  */
 export function guardedElements(
   changes: readonly ObjectChange[],
   installed: InstalledObjects,
 ): Readonly<Record<"beginning" | "ending", readonly string[]>> {
   const isThere = (kind: ObjectKind, key: string): boolean => installed.get(kind)?.has(key) === true;
-  const laterValue = valuesAfter(changes, installed);
-  const isLater = (kind: ObjectKind, key: string): boolean => laterValue(kind, key) !== undefined;
+  const changed = new Map(changes.map((change) => [`${change.kind} ${change.key}`, change]));
+  const isLater = (kind: ObjectKind, key: string): boolean => {
+    const change = changed.get(`${kind} ${key}`);
+    return change === undefined ? isThere(kind, key) : !isDelete(change);
+  };
   const elements = new Set(changes.flatMap(({ kind, key }) => (passing.includes(kind) ? [key] : [])));
   const guarded = [...elements].filter((element) => {
     const address = element.slice(0, element.indexOf(","));
@@ -201,46 +191,5 @@ export function guardedElements(
   return {
     beginning: guarded.filter((element) => !passesNow(element) && passesLater(element)),
     ending: guarded.filter((element) => passesNow(element) && !passesLater(element)),
-  };
-}
-
-/**
- * Returns the elements of REFUSED that the changes delete, and whose virtual servers are installed and stay.
- * O(changes).
- *
- * `makeBatches` deletes them first: if a later batch fails in each sync, e.g. for an endpoint of another Service, they
- * would stay refused. All others are deleted last, because packets would reach the node's own port without IPVS.
- */
-export function servedElements(
-  changes: readonly ObjectChange[],
-  installed: InstalledObjects,
-  family: Family,
-): ReadonlySet<string> {
-  const unrefused = changes.filter(({ kind, after }) => kind === "REFUSED" && after === undefined);
-  if (unrefused.length === 0) return new Set();
-  const laterValue = valuesAfter(changes, installed);
-  const serverOf = (kind: ObjectKind, element: string, value: string): string =>
-    kind === "SERVERS" ? serverOfElement(element) : markServer(Number(value.replace("skbmark ", "")), family);
-  const isServed = (element: string): boolean => {
-    const servers = passing.flatMap((kind) => {
-      const value = laterValue(kind, element);
-      return value === undefined ? [] : [serverOf(kind, element, value)];
-    });
-    const stays = (server: string): boolean =>
-      installed.get("server")?.has(server) === true && laterValue("server", server) !== undefined;
-    return servers.length > 0 && servers.every(stays);
-  };
-  return new Set(unrefused.map(({ key }) => key).filter(isServed));
-}
-
-/** Returns a function for the values of objects after the changes; undefined for an object that does not exist then. */
-function valuesAfter(
-  changes: readonly ObjectChange[],
-  installed: InstalledObjects,
-): (kind: ObjectKind, key: string) => string | undefined {
-  const changed = new Map(changes.map(({ kind, key, after }) => [`${kind} ${key}`, after]));
-  return (kind, key) => {
-    const name = `${kind} ${key}`;
-    return changed.has(name) ? changed.get(name) : installed.get(kind)?.get(key);
   };
 }

@@ -28,7 +28,6 @@ export type ObjectMap = ReadonlyMap<ObjectKind, ReadonlyMap<string, string>>;
 export type ServerId = string;
 
 const serviceFlags: Readonly<Record<Protocol, string>> = { TCP: "-t", UDP: "-u", SCTP: "--sctp-service" };
-const flagByProtocol = new Map(Object.entries(serviceFlags).map(([protocol, flag]) => [protocol.toLowerCase(), flag]));
 const protocolByFlag = new Map(Object.entries(serviceFlags).map(([protocol, flag]) => [flag, protocol.toLowerCase()]));
 
 /** Returns the identifier of the virtual server at an address. */
@@ -44,12 +43,6 @@ export function markServer(mark: number, family: Family): ServerId {
 /** Returns the element of an ipset of type hash:ip,port. */
 export function portElement(address: string, protocol: Protocol, port: number): string {
   return `${address},${protocol.toLowerCase()}:${port}`;
-}
-
-/** Returns the identifier of the virtual server of an element that `portElement` returned. */
-export function serverOfElement(element: string): ServerId {
-  const [, address = "", protocol = "", port] = /^(.*),(.*):(\d+)$/.exec(element) ?? [];
-  return `${flagByProtocol.get(protocol)} ${addressAndPort(address, Number(port))}`;
 }
 
 /** Returns the element of the ipset MARKS: the mark in the form of an IPv4 address. *Shape:* `107.0.0.1`. */
