@@ -80,7 +80,12 @@ export function runBackendCommand(
   }, argv);
 }
 
-async function serveBackend(backend: BackendCommand, options: ParsedOptions, signal: AbortSignal): Promise<void> {
+/** Runs a backend with the parsed values of `backendOptions` and its own, until it ends or `signal` aborts. */
+export async function serveBackend(
+  backend: BackendCommand,
+  options: ParsedOptions,
+  signal: AbortSignal,
+): Promise<void> {
   const log = createLog(options.logLevel as LogLevel);
   const health = new Health();
   const metrics = new Registry();

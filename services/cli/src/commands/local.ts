@@ -1,12 +1,11 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend/backend-options.ts";
-import { prepareBackend } from "@kpng/backend-kit/backend/run-backend.ts";
+import { serveBackend } from "@kpng/backend-kit/backend/run-backend.ts";
+import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/run-process.ts";
-import { runWithMain } from "@kpng/process/task.ts";
 import { Command } from "commander";
-import { type Options, readApiClient, withContext } from "../context/command-context.ts";
 
 /**
  * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the state of the cluster;
@@ -25,7 +24,8 @@ Examples:
 `,
   );
   for (const backend of backends) {
-    const command = addOptions(new Command(`to-${backend.name}`).aliases(aliasesOf(backend)), [
+    const aliases = (backend.aliases ?? []).map((alias) => `to-${alias}`);
+    const command = addOptions(new Command(`to-${backend.name}`).aliases(aliases), [
       ...backend.options,
       ...followOptions,
       ...statusServerOptions,
@@ -34,23 +34,9 @@ Examples:
     command
       .description(backend.description)
       .addHelpText("after", backend.examples.replaceAll("COMMAND", `kpng local to-${backend.name}`))
-      .action((_options: Options, self: Command) => runLocalBackend(backend, self.optsWithGlobals(), signal));
+      .action((_options: ParsedOptions, self: Command) => serveBackend(backend, self.optsWithGlobals(), signal));
     if (backend.isQuestion !== undefined) answersByExitCode(command, backend.isQuestion);
     local.addCommand(command);
   }
   return local;
-}
-
-/** Returns KPNG's names of the command `to-NAME`. */
-function aliasesOf({ aliases = [] }: BackendCommand): string[] {
-  return aliases.map((alias) => `to-${alias}`);
-}
-
-/** Runs a backend with the parsed values of its own options and of the common ones. */
-async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
-  const client = readApiClient(options);
-  await withContext(options, `kpng-${backend.name}`, async (context) => {
-    const { main, beside } = prepareBackend(backend, options, { ...context, ...client });
-    await runWithMain(main, beside, signal);
-  });
 }

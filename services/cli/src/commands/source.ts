@@ -62,7 +62,7 @@ function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly strin
 }
 
 function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
-  return withContext(options, "kpng-watcher", async (context) => {
+  return withContext(options, async (context) => {
     const { tracing, health, metrics } = context;
     const store = new Store({ trace: tracing && traceRevisions(tracing) });
     observeStore(store, metrics);
@@ -89,7 +89,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
 /** `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the objects of the source. */
 function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = (options, work) =>
-    withContext(options, "kpng-watcher", async (context) => {
+    withContext(options, async (context) => {
       const store = new Store();
       const sink = filterProxyNames(store, readProxyNames(options));
       const routes = routesOptions(readProxyNames(options), store, context);

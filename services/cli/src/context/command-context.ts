@@ -9,7 +9,7 @@ import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 
-/** Log, health, metrics and tracing of a process, which every source, sink and backend uses. */
+/** Log, health, metrics and tracing of a process, which every source and sink uses. */
 export interface CommandContext {
   readonly log: Log;
   readonly health: Health;
@@ -22,17 +22,13 @@ export interface CommandContext {
 export type Options = Readonly<Record<string, unknown>>;
 
 /**
- * Makes the context of a process, passes it to `work`, and ends tracing afterwards.
+ * Makes the context of a watcher, passes it to `work`, and ends tracing afterwards.
  *
- * `options` contains `logLevel`. `name` is the name of the process in traces, for example "kpng-watcher".
+ * `options` contains `logLevel`.
  */
-export async function withContext(
-  options: Options,
-  name: string,
-  work: (context: CommandContext) => Promise<void>,
-): Promise<void> {
+export async function withContext(options: Options, work: (context: CommandContext) => Promise<void>): Promise<void> {
   const log = createLog(options.logLevel as LogLevel);
-  await withTracing({ name, version: packageJson.version }, log, (tracing) =>
+  await withTracing({ name: "kpng-watcher", version: packageJson.version }, log, (tracing) =>
     work({ log, health: new Health(), metrics: new Registry(), tracing }),
   );
 }
