@@ -257,7 +257,11 @@ describe("an invalid value is rejected before anything is served", () => {
       args: () => ["local", "to-json", "--service-proxy-name", "my proxy"],
       says: '"my proxy" is not a label value',
     },
-    { name: "a node without a name", args: () => ["explain", "--node", " ", "a/b"], says: "a node name must not be empty" },
+    {
+      name: "a node without a name",
+      args: () => ["explain", "--node", " ", "a/b"],
+      says: "a node name must not be empty",
+    },
   ])("$name", async ({ args, says }) => {
     const program = kpng(args());
     expect(await program.ended).toBeGreaterThan(0);
