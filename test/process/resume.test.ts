@@ -22,12 +22,6 @@ async function sentBytes(server: TestServer): Promise<number> {
   return (await server.metrics.getSingleMetric("kpng_sent_bytes_total")?.get())?.values[0]?.value ?? 0;
 }
 
-/** Returns the number of started streams, by the kind of their start. */
-async function begun(server: TestServer): Promise<Record<string, number>> {
-  const values = (await server.metrics.getSingleMetric("kpng_streams_begun_total")?.get())?.values ?? [];
-  return Object.fromEntries(values.map(({ labels, value }) => [labels.view, value]));
-}
-
 test("the node of a killed replica resumes at another one and receives only the difference", async () => {
   const folder = mkdtempSync(join(tmpdir(), "kpng-resume-"));
   const address = `unix://${join(folder, "api.sock")}`;
@@ -52,7 +46,6 @@ test("the node of a killed replica resumes at another one and receives only the 
     };
     expect((await next()).view.services.size).toBe(500);
     const whole = await sentBytes(first);
-    expect(await begun(first)).toEqual({ whole: 1, resumed: 0, global: 0 });
     const pending = next();
     await first.stop();
 
@@ -69,7 +62,6 @@ test("the node of a killed replica resumes at another one and receives only the 
       counts: { services: 2, endpoints: 10 },
     });
     expect(update.view.services.size).toBe(500);
-    expect(await begun(second)).toEqual({ whole: 0, resumed: 1, global: 0 });
     // Compared with a compressed whole view.
     expect(await sentBytes(second)).toBeLessThan(whole / 10);
   } finally {

@@ -25,7 +25,6 @@ test("metrics count the objects of the state and its changes by kind", async () 
     'kpng_store_objects{kind="nodes"} 2',
     'kpng_store_objects{kind="services"} 1',
     'kpng_store_objects{kind="slices"} 1',
-    "kpng_store_revision 1",
     "kpng_store_synced 1",
   ]);
   store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.1")]) }]);
@@ -37,5 +36,4 @@ test("metrics count the objects of the state and its changes by kind", async () 
   expect(lines).toContain('kpng_store_changes_total{kind="nodes",verb="put"} 2');
   expect(lines).toContain('kpng_store_changes_total{kind="nodes",verb="delete"} 1');
   expect(lines).toContain('kpng_store_objects{kind="endpoints"} 1');
-  expect(lines).toContain("kpng_store_revision 3");
 });

@@ -35,8 +35,6 @@ const kinds = ["services", "endpoints", "nodes"] as const;
 const verbs = ["put", "delete"] as const;
 
 function registerSizes(store: Store, registry: Registry): void {
-  const revisionHelp = "Number of the newest cluster state, counted from 1";
-  addGauge(registry, "kpng_store_revision", revisionHelp, () => store.snapshot.revision);
   const syncedHelp = "1 once all kinds have been listed completely";
   addGauge(registry, "kpng_store_synced", syncedHelp, () => Number(store.snapshot.isSynced));
   new Gauge({

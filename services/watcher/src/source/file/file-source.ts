@@ -1,8 +1,9 @@
 import type { Health } from "@kpng/process/health/health.ts";
+import { addCounter } from "@kpng/process/health/metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { Counter, type Registry } from "prom-client";
+import type { Counter, Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
@@ -49,44 +50,21 @@ const maxProblems = 20;
  * Errors: BAD_INPUT if the files are invalid at the start, when there is no state to keep.
  */
 export function fileSource(options: FileSourceOptions): Source {
-  const metrics = makeMetrics(options.metrics);
-  return { name: part, run: (signal) => new FileFollower(options, metrics).run(signal) };
-}
-
-interface FileSourceMetrics {
-  readonly loads: Counter<"source" | "result">;
-  readonly errors: Counter<"source">;
-}
-
-function makeMetrics(registry: Registry): FileSourceMetrics {
-  const registers = [registry];
-  const loads = new Counter({
-    name: "kpng_source_loads_total",
-    help: "Times that changed input was read, by result: ok or bad",
-    labelNames: ["source", "result"] as const,
-    registers,
-  });
-  const errors = new Counter({
-    name: "kpng_source_errors_total",
-    help: "Problems found in the input",
-    labelNames: ["source"] as const,
-    registers,
-  });
-  for (const result of ["ok", "bad"]) loads.inc({ source: "file", result }, 0);
-  errors.inc({ source: "file" }, 0);
-  return { loads, errors };
+  const follower = new FileFollower(options);
+  return { name: part, run: (signal) => follower.run(signal) };
 }
 
 class FileFollower {
   readonly #options: FileSourceOptions;
-  readonly #metrics: FileSourceMetrics;
+  readonly #errors: Counter<"source">;
   /** Contents of standard input and pipes. They can be read only once and are part of every later state. */
   readonly #streams = new Map<string, Uint8Array>();
   #digest: string | undefined;
 
-  constructor(options: FileSourceOptions, metrics: FileSourceMetrics) {
+  constructor(options: FileSourceOptions) {
     this.#options = options;
-    this.#metrics = metrics;
+    const help = "Problems found in the input";
+    this.#errors = addCounter(options.metrics, "kpng_source_errors_total", help, "source", ["file"]);
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -118,9 +96,8 @@ class FileFollower {
     if (signal.aborted || loaded.digest === this.#digest) return undefined;
     this.#digest = loaded.digest;
     const result = loaded.read();
-    this.#metrics.loads.inc({ source: "file", result: result.kind });
     if (result.kind === "bad") {
-      this.#metrics.errors.inc({ source: "file" }, result.problems.length);
+      this.#errors.inc({ source: "file" }, result.problems.length);
       const [first] = result.problems;
       health.setFailing(part, first === undefined ? "invalid input" : describe(first));
       for (const problem of result.problems.slice(0, maxProblems)) {
@@ -129,7 +106,7 @@ class FileFollower {
       return result;
     }
     for (const note of result.notes.slice(0, maxProblems)) log.info("input note", { at: note.at, note: note.problem });
-    this.#metrics.errors.inc({ source: "file" }, result.skipped.length);
+    this.#errors.inc({ source: "file" }, result.skipped.length);
     for (const skipped of result.skipped.slice(0, maxProblems)) {
       warn("invalid part skipped", { ...skipped });
     }

@@ -26,10 +26,7 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
         );
     },
   });
-  const begunHelp = "Views that streams began: a whole view, the difference to a held view, or the whole cluster";
   return {
-    begun: addCounter(registry, "kpng_streams_begun_total", begunHelp, "view", beginnings),
-    batches: addCounter(registry, "kpng_batches_total", "Batches sent to subscribers, by kind of view", "kind", kinds),
     sentBytes: addCounter(
       registry,
       "kpng_sent_bytes_total",
@@ -60,19 +57,12 @@ interface SubscriberState {
 
 /** The metrics that subscribers update themselves; the others are computed at each scrape. */
 export interface StreamMetrics {
-  readonly begun: Counter<"view">;
-  readonly batches: Counter<"kind">;
   readonly sentBytes: Counter<"kind">;
   readonly applySeconds: Histogram;
   readonly applyFailures: Counter;
 }
 
 const kinds = ["local", "global"] as const;
-
-const beginnings = ["whole", "resumed", "global"] as const;
-
-/** How a stream begins a view: with a whole view of a node, the difference to a held one, or the whole cluster. */
-export type Beginning = (typeof beginnings)[number];
 
 function count<T>(items: Iterable<T>, holds: (item: T) => boolean): number {
   let found = 0;

@@ -5,7 +5,7 @@ import type { Registry } from "prom-client";
 import type { Store } from "../../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
 import { roundsOf, Subscription } from "./rounds.ts";
-import { type Beginning, makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
+import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 
 /**
  * The subscribers of all open streams, and the followers that observe their batches.
@@ -194,11 +194,6 @@ export class Subscriber {
     this.#options.onUpdate();
   }
 
-  /** Records that the stream begins a view. */
-  began(view: Beginning): void {
-    this.#options.metrics.begun.inc({ view });
-  }
-
   /**
    * Records that it has received the batches up to a revision. Errors: INVALID_ARGUMENT for a revision that was never
    * sent.
@@ -218,7 +213,6 @@ export class Subscriber {
     this.#sentAtMs = nowMs;
     this.#pending.push({ after: delivery.after, revision: delivery.revision, sentAtMs: nowMs });
     if (this.#pending.length > maxPending) this.#mergeOldest();
-    metrics.batches.inc({ kind });
     metrics.sentBytes.inc({ kind }, delivery.byteCount);
     for (const follower of followers) follower.sent?.(this, delivery, nowMs);
   }

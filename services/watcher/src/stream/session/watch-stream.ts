@@ -179,14 +179,9 @@ export class WatchStream<Request> {
 
   /** Writes Reset at once, unless the stream begins with a view that the client holds. */
   #beginView(wanted: Wanted): void {
-    const { sink, subscriber } = this.#options;
     this.#wanted = this.#hasBegun ? { ...wanted, resume: undefined } : wanted;
     this.#hasBegun = true;
-    if (this.#wanted.resume !== undefined) subscriber.began("resumed");
-    else {
-      subscriber.began(subscriber.kind === "global" ? "global" : "whole");
-      this.#hasRoom = sink.write(resetFrame);
-    }
+    if (this.#wanted.resume === undefined) this.#hasRoom = this.#options.sink.write(resetFrame);
   }
 
   /** Waits for a snapshot with which this subscriber was not compared. */
