@@ -74,11 +74,10 @@ const objectsPerTurn = 50;
 export async function currentResourceVersion(
   connection: KubeConnection,
   resource: Omit<Resource, "kind">,
-  silenceMs: number | undefined,
+  silenceMs: number,
   signal: AbortSignal,
 ): Promise<ListResult> {
-  const limits = { limit: 1, token: "", silenceMs: silenceMs ?? standardSilenceMs };
-  const page = await getPage(connection, resource, limits, signal);
+  const page = await getPage(connection, resource, { limit: 1, token: "", silenceMs }, signal);
   return page.kind === "page" ? { kind: "listed", resourceVersion: page.resourceVersion } : page;
 }
 
