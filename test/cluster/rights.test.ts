@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { PassThrough } from "node:stream";
 import { Code } from "@connectrpc/connect";
 import { createLog } from "@kpng/process/log.ts";
 import { TokenChecker } from "@kpng/watcher/identity/token-checker.ts";
@@ -127,17 +128,15 @@ await describeCluster("the rights of deploy/kubernetes/watcher/rbac.yaml", { has
         reviewMs: 500,
         retryMs: 500,
       });
-      checker.start();
       onTestFinished(() => checker.stop());
       return checker;
     }
 
-    /** Checks a token, and returns it as one with a call in progress. */
+    /** Checks a token, and returns its rights and the signal of a call with it. */
     async function accept(checker: TokenChecker, text: string) {
       const result = await checker.check(text);
       if (result.kind === "refused") throw new Error(result.problem.message);
-      result.token.calls += 1;
-      return result.token;
+      return { rights: result.rights, ended: checker.follow(text, "", new PassThrough()) };
     }
 
     test("the token of a pod gives the view of its node, until the pod is deleted", async () => {

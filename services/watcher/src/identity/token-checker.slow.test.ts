@@ -1,9 +1,10 @@
+import { PassThrough } from "node:stream";
 import { Code } from "@connectrpc/connect";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { forge, TokenIssuer } from "../testing/token-issuer.ts";
-import { type KnownToken, makeReviewCounter, TokenChecker, type TokenCheckerOptions } from "./token-checker.ts";
+import { makeReviewCounter, TokenChecker, type TokenCheckerOptions } from "./token-checker.ts";
 import { rightsOfToken } from "./token-review.ts";
 
 const accounts = {
@@ -31,12 +32,10 @@ async function outcome(token: string, address?: string): Promise<string> {
   return result.kind === "accepted" ? "accepted" : result.problem.message;
 }
 
-/** Checks a token, and returns it as one with a call in progress. */
-async function use(text: string): Promise<KnownToken> {
-  const result = await checker.check(text);
-  if (result.kind === "refused") throw new Error(result.problem.message);
-  result.token.calls += 1;
-  return result.token;
+/** Checks a token, and returns the signal of a call with it. */
+async function use(text: string): Promise<AbortSignal> {
+  expect(await outcome(text)).toBe("accepted");
+  return checker.follow(text, "", new PassThrough());
 }
 
 const limit = { timeout: 30_000 };
@@ -93,42 +92,38 @@ test("a flood of tokens whose first reviews last does not delay the end of a rev
   const never = new Promise<never>(() => undefined);
   const revoked = issuer.issue();
   make({ reviewMs: 20, review: (text) => (text === revoked ? issuer.review(text) : never) });
-  checker.start();
-  const token = await use(revoked);
+  const ended = await use(revoked);
   for (let count = 0; count < 50; count++) void checker.check(forge({ node: `n${count}` }), `10.0.0.${count}`);
   issuer.answer = { kind: "invalid", reason: "pod not found" };
-  await expect.poll(() => token.ended.aborted, limit).toBe(true);
+  await expect.poll(() => ended.aborted, limit).toBe(true);
 });
 
 test("a token whose review lasts is revoked like any other", async () => {
   make({ reviewMs: 40 });
-  checker.start();
   issuer.reviewDelayMs = 200;
-  const token = await use(issuer.issue());
+  const ended = await use(issuer.issue());
   issuer.answer = { kind: "invalid", reason: "pod not found" };
-  await expect.poll(() => token.ended.aborted, limit).toBe(true);
+  await expect.poll(() => ended.aborted, limit).toBe(true);
 });
 
 test("a token ends its calls when it expires", async () => {
   let nowMs = Date.now();
   make({ unixMs: () => nowMs, retryMs: 20 });
-  checker.start();
-  const token = await use(issuer.issue({ expiresIn: 60 }));
+  const ended = await use(issuer.issue({ expiresIn: 60 }));
   nowMs += 120_000;
-  await expect.poll(() => token.ended.aborted, limit).toBe(true);
-  expect(String(token.ended.reason)).toContain("expired");
+  await expect.poll(() => ended.aborted, limit).toBe(true);
+  expect(String(ended.reason)).toContain("expired");
 });
 
 describe("while the API server is down", () => {
   test("a token that was accepted stays accepted, and a new one is UNAVAILABLE until the API server is back", async () => {
     make({ reviewMs: 20, retryMs: 20 });
-    checker.start();
     const text = issuer.issue();
-    const token = await use(text);
+    const ended = await use(text);
     issuer.isDown = true;
     const { reviews } = issuer;
     await expect.poll(() => issuer.reviews, limit).toBeGreaterThan(reviews);
-    expect(token.ended.aborted).toBe(false);
+    expect(ended.aborted).toBe(false);
     expect(await outcome(text)).toBe("accepted");
     const renewed = issuer.issue({ expiresIn: 7_200 });
     expect(await checker.check(renewed)).toMatchObject({ problem: { code: Code.Unavailable } });

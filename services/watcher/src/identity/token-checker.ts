@@ -8,9 +8,9 @@ import { type Counter, Registry } from "prom-client";
 import type { Rights, TokenProblem } from "./rights.ts";
 import { claimsOf, type Review, type ReviewToken, rightsOfToken, type TokenAccounts } from "./token-review.ts";
 
-/** Result of a check: a token that is accepted, or why it is not. */
+/** Result of a check: the rights of a token that is accepted, or why it is not. */
 export type CheckedToken =
-  | { readonly kind: "accepted"; readonly token: KnownToken }
+  | { readonly kind: "accepted"; readonly rights: Rights }
   | { readonly kind: "refused"; readonly problem: TokenProblem };
 
 /** Options of {@link TokenChecker}. */
@@ -32,7 +32,8 @@ export interface TokenCheckerOptions {
 
 /**
  * Checks the tokens that clients send with their calls. The API server reviews a token when it is first seen, and again
- * every `reviewMs` while calls use it, so a token ends its calls about `reviewMs` after its pod was deleted.
+ * when the last review is older than `reviewMs`. Each call checks its token again and again while it lasts, so a token
+ * ends its calls about `reviewMs` after its pod was deleted.
  *
  * **While the API server does not answer**, a token that was accepted before stays accepted until it expires. A new one
  * gives UNAVAILABLE: a node that comes with one, for example after the kubelet renewed it, keeps its rules and tries
@@ -43,19 +44,19 @@ export interface TokenCheckerOptions {
  * minute, and a pod 60 accepted, since root on its node can ask for as many as it likes. 12 first reviews run at a time,
  * and 4 of tokens in use, so that a flood of new tokens does not delay the end of a revoked one.
  *
- * *Bound:* 64 MiB of accepted tokens (25 000), beyond which the calls of the oldest end, and 10 000 refused ones, by
- * their hash. `Admission` bounds the calls that wait for a review.
+ * *Bound:* 25 000 accepted tokens and 10 000 refused ones, by their hash. `Admission` bounds the calls that wait for a
+ * review.
  *
- * *Cost:* a hash for each call; nothing for each message.
+ * *Cost:* a hash for each call, and every ten seconds while it lasts; nothing for each message.
  */
 export class TokenChecker {
   readonly #options: TokenCheckerOptions;
   readonly #reviews: Counter<"result">;
-  readonly #known: LRUCache<string, KnownToken>;
+  readonly #known = new LRUCache<string, KnownToken>({ max: 25_000 });
   readonly #refused = new LRUCache<string, TokenProblem>({ max: 10_000, ttl: 60_000 });
   /** Reviews of the last minute: refused ones by address, accepted ones by identity. */
   readonly #recent = new LRUCache<string, number>({ max: 10_000, ttl: 60_000, noUpdateTTL: true });
-  /** First reviews in progress, by the hash of the token. */
+  /** Reviews in progress, by the hash of the token. */
   readonly #checking = new Map<string, Promise<CheckedToken>>();
   readonly #firstReviews = new ConcurrencyLimit(12);
   readonly #repeatedReviews = new ConcurrencyLimit(4);
@@ -63,31 +64,14 @@ export class TokenChecker {
   readonly #stop = new AbortController();
   /** Result of a first review that failed less than a second ago. */
   #failure: { readonly review: Review; readonly untilMs: number } | undefined;
-  #sweeping: NodeJS.Timeout | undefined;
 
   constructor(options: TokenCheckerOptions) {
     this.#options = options;
     this.#reviews = options.reviews ?? makeReviewCounter(new Registry());
-    this.#known = new LRUCache({
-      maxSize: 64 << 20,
-      sizeCalculation: ({ text }) => text.length + 1_024,
-      dispose: (token, _key, reason) => {
-        // Its calls, which nothing would review any more, begin again.
-        if (reason === "evict") token.refuse(unavailable("the watcher has too many tokens to review"));
-      },
-    });
-  }
-
-  /** Starts to end expired tokens and to repeat reviews. Does not keep the process alive. */
-  start(): void {
-    const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
-    const intervalMs = Math.max(5, Math.min(1_000, reviewMs / 4, retryMs / 4));
-    this.#sweeping = setInterval(() => this.#sweep(), intervalMs).unref();
   }
 
   /** Ends reviews in progress. */
   stop(): void {
-    clearInterval(this.#sweeping);
     this.#stop.abort();
   }
 
@@ -98,26 +82,41 @@ export class TokenChecker {
   check(text: string, address = ""): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return { kind: "refused", problem: unauthenticated("the token is too long") };
     const key = hashOf(text);
-    const known = this.#known.get(key);
-    if (known !== undefined && this.#isAlive(known)) {
-      if (known.reviewAtMs > performance.now()) return { kind: "accepted", token: known };
-      return this.#reviewAgain(known).then(() => {
-        const { problem } = known;
-        return problem === undefined ? { kind: "accepted", token: known } : { kind: "refused", problem };
-      });
-    }
+    let known = this.#known.get(key);
+    if (known !== undefined && this.#hasExpired(known.expiresAtMs)) known = undefined;
+    if (known !== undefined && known.reviewAtMs > performance.now()) return { kind: "accepted", rights: known.rights };
     const problem = this.#refused.get(key);
     if (problem !== undefined) return { kind: "refused", problem };
     const running = this.#checking.get(key);
     if (running !== undefined) return running;
-    const hopeless = this.#whyHopeless(text, address);
+    const hopeless = known === undefined ? this.#whyHopeless(text, address) : undefined;
     if (hopeless !== undefined) return this.#logged({ kind: "refused", problem: hopeless });
-    const checking = this.#firstReviews
-      .run(() => this.#reviewNew(key, text, address))
+    const checking = (known === undefined ? this.#firstReviews : this.#repeatedReviews)
+      .run(() => (known === undefined ? this.#reviewNew(key, text, address) : this.#reviewAgain(key, text, known)))
       .then((result) => this.#logged(result))
       .finally(() => this.#checking.delete(key));
     this.#checking.set(key, checking);
     return checking;
+  }
+
+  /**
+   * Checks a token again and again until a call closes. Returns a signal that aborts when the token is refused or has
+   * expired, with the error for the client.
+   */
+  follow(text: string, address: string | undefined, call: Closable): AbortSignal {
+    const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
+    const ended = new AbortController();
+    const check = async (): Promise<void> => {
+      // Without an event, if it had closed before.
+      if (call.closed) clearInterval(timer);
+      const result = await this.check(text, address);
+      if (result.kind === "accepted" || result.problem.code !== Code.Unauthenticated) return;
+      clearInterval(timer);
+      ended.abort(new ConnectError(result.problem.message, result.problem.code));
+    };
+    const timer = setInterval(() => void check(), Math.max(5, Math.min(10_000, reviewMs / 4, retryMs / 4))).unref();
+    call.once("close", () => clearInterval(timer));
+    return ended.signal;
   }
 
   /** Returns why a token need not be reviewed; undefined if it must be. */
@@ -146,16 +145,13 @@ export class TokenChecker {
       case "valid": {
         const rights = rightsOfToken(review, this.#options.accounts);
         this.#count(rights.identity);
-        const token = new KnownToken(text, rights, claimsOf(text)?.expiresAtMs ?? 0);
-        token.reviewAtMs = this.#nextReviewMs();
-        this.#known.set(key, token);
-        return { kind: "accepted", token };
+        const expiresAtMs = claimsOf(text)?.expiresAtMs ?? 0;
+        this.#known.set(key, { rights, expiresAtMs, reviewAtMs: this.#nextReviewMs() });
+        return { kind: "accepted", rights };
       }
       case "invalid": {
         this.#count(`address ${address}`);
-        const problem = unauthenticated(`the API server refused the token: ${review.reason}`);
-        this.#refused.set(key, problem);
-        return { kind: "refused", problem };
+        return this.#refuse(key, review.reason);
       }
       default: {
         if (failure === undefined) this.#failure = { review, untilMs: performance.now() + failedMs };
@@ -169,26 +165,23 @@ export class TokenChecker {
     }
   }
 
-  /** Reviews a known token, and refuses it if the API server does. Calls at the same time share one review. */
-  #reviewAgain(token: KnownToken): Promise<void> {
-    token.reviewing ??= this.#repeatedReviews
-      .run(() => this.#review(token.text))
-      .then((review) => {
-        const { retryMs = standardRetryMs } = this.#options;
-        token.reviewAtMs = review.kind === "valid" ? this.#nextReviewMs() : performance.now() + retryMs;
-        if (review.kind === "invalid") {
-          const problem = unauthenticated(`the API server refused the token: ${review.reason}`);
-          const { calls, rights } = token;
-          this.#end(token, problem);
-          if (calls === 0) return;
-          const fields = { identity: rights.identity, calls, reason: problem.message };
-          this.#options.log.info("token revoked: its calls end", fields);
-        } else if (review.kind !== "valid") this.#logFailure(review);
-      })
-      .finally(() => {
-        token.reviewing = undefined;
-      });
-    return token.reviewing;
+  /** Reviews a known token. It stays accepted if the API server cannot say. */
+  async #reviewAgain(key: string, text: string, known: KnownToken): Promise<CheckedToken> {
+    const { retryMs = standardRetryMs } = this.#options;
+    const review = await this.#review(text);
+    if (review.kind === "invalid") {
+      this.#known.delete(key);
+      return this.#refuse(key, review.reason);
+    }
+    if (review.kind !== "valid") this.#logFailure(review);
+    known.reviewAtMs = review.kind === "valid" ? this.#nextReviewMs() : performance.now() + retryMs;
+    return { kind: "accepted", rights: known.rights };
+  }
+
+  #refuse(key: string, reason: string): CheckedToken {
+    const problem = unauthenticated(`the API server refused the token: ${reason}`);
+    this.#refused.set(key, problem);
+    return { kind: "refused", problem };
   }
 
   async #review(text: string): Promise<Review> {
@@ -205,25 +198,6 @@ export class TokenChecker {
 
   #count(of: string): void {
     this.#recent.set(of, (this.#recent.get(of) ?? 0) + 1);
-  }
-
-  #sweep(): void {
-    for (const token of [...this.#known.values()]) {
-      if (token.calls === 0) continue;
-      if (!this.#isAlive(token)) this.#end(token, expired);
-      else if (token.reviewAtMs <= performance.now()) void this.#reviewAgain(token);
-    }
-  }
-
-  #end(token: KnownToken, problem: TokenProblem): void {
-    const key = hashOf(token.text);
-    this.#known.delete(key);
-    this.#refused.set(key, problem);
-    token.refuse(problem);
-  }
-
-  #isAlive(token: KnownToken): boolean {
-    return token.problem === undefined && !this.#hasExpired(token.expiresAtMs);
   }
 
   #hasExpired(expiresAtMs: number): boolean {
@@ -253,46 +227,19 @@ export function makeReviewCounter(registry: Registry): Counter<"result"> {
   return addCounter(registry, "kpng_token_reviews_total", help, "result", results);
 }
 
-/**
- * A token that the API server has accepted, shared by all calls with it. Once it is refused or expires, it is never
- * accepted again: its calls end, and a later check starts with a new object.
- */
-export class KnownToken {
-  /** The token itself, which a review sends. */
-  readonly text: string;
+/** The stream or the response of a call. */
+interface Closable {
+  readonly closed: boolean;
+  once(event: "close", listener: () => void): unknown;
+}
+
+/** A token that the API server has accepted. */
+interface KnownToken {
   readonly rights: Rights;
   /** Unix time in milliseconds. */
   readonly expiresAtMs: number;
-  /** Calls in progress; whoever begins and ends them counts. */
-  calls = 0;
   /** Monotonic time of the next review. */
-  reviewAtMs = Number.NEGATIVE_INFINITY;
-  /** The repeated review in progress. */
-  reviewing: Promise<void> | undefined;
-  readonly #ended = new AbortController();
-  #problem: TokenProblem | undefined;
-
-  constructor(text: string, rights: Rights, expiresAtMs: number) {
-    this.text = text;
-    this.rights = rights;
-    this.expiresAtMs = expiresAtMs;
-  }
-
-  /** Aborts when calls with this token must end; the reason is the error for the client. */
-  get ended(): AbortSignal {
-    return this.#ended.signal;
-  }
-
-  /** Why the token is refused; undefined while it is accepted. */
-  get problem(): TokenProblem | undefined {
-    return this.#problem;
-  }
-
-  /** Refuses the token, and ends its calls. */
-  refuse(problem: TokenProblem): void {
-    this.#problem = problem;
-    this.#ended.abort(new ConnectError(problem.message, problem.code));
-  }
+  reviewAtMs: number;
 }
 
 /** Runs at most `max` pieces of work at a time; further ones wait in order, as many as the caller allows. */

@@ -85,15 +85,9 @@ async function rightsOf(
   if (!isLoopback(socket.remoteAddress ?? "")) return rights;
   const checked = await tokens.check(token, socket.remoteAddress);
   if (checked.kind === "refused") return { ...rights, tokenProblem: checked.problem };
-  const known = checked.token;
-  const end = (): void => void response.destroy();
-  known.calls += 1;
-  known.ended.addEventListener("abort", end, { once: true });
-  response.once("close", () => {
-    known.calls -= 1;
-    known.ended.removeEventListener("abort", end);
-  });
-  return joinRights(rights, known.rights);
+  const ended = tokens.follow(token, socket.remoteAddress, response);
+  ended.addEventListener("abort", () => void response.destroy(), { once: true });
+  return joinRights(rights, checked.rights);
 }
 
 /** Returns the status, the reason and further headers if the request may not be answered. */

@@ -155,9 +155,15 @@ function admitCall(call: Call, tokens: TokenChecker | undefined, begin: (call: C
     begin(withProblem({ code: Code.Unauthenticated, message: problem ?? "" }));
     return;
   }
-  const admit = (result: CheckedToken): void =>
-    begin(result.kind === "refused" ? withProblem(result.problem) : withToken(call, result));
-  const result = tokens.check(token, request.socket.remoteAddress);
+  const { remoteAddress } = request.socket;
+  const admit = (result: CheckedToken): void => {
+    if (result.kind === "refused") begin(withProblem(result.problem));
+    else {
+      const leave = AbortSignal.any([tokens.follow(token, remoteAddress, request.stream), call.leave]);
+      begin({ ...call, rights: joinRights(call.rights, result.rights), leave });
+    }
+  };
+  const result = tokens.check(token, remoteAddress);
   if (result instanceof Promise) {
     result
       .then((checked) => {
@@ -177,16 +183,6 @@ function mayCheckToken({ headers }: Http2ServerRequest, rights: Rights, tokens: 
 /** Returns why the token of a request is not secret; undefined over TLS. Over plain TCP, others may have read it. */
 function secrecyProblem({ socket }: Http2ServerRequest): string | undefined {
   return "encrypted" in socket && socket.encrypted ? undefined : "a token is accepted over TLS only";
-}
-
-/** Returns the call with the rights of its token, whose end is also the end of the call. */
-function withToken(call: Call, { token }: CheckedToken & { kind: "accepted" }): Call {
-  token.calls += 1;
-  call.response.once("close", () => {
-    token.calls -= 1;
-  });
-  const leave = AbortSignal.any([token.ended, call.leave]);
-  return { ...call, rights: joinRights(call.rights, token.rights), leave };
 }
 
 /** Returns true if the client cancelled the call, or the connection is closed. */

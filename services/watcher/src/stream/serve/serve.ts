@@ -48,7 +48,6 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   store.currency.observe(({ kind }) => {
     if (kind === "stale") connections.moveAll();
   });
-  tokens?.start();
   const servers = addresses.map((address) => makeServer(address, options, connections, handle));
   admission.start(servers.filter((_, index) => addresses[index]?.kind === "tcp"));
   const expiry = makeCertificateExpiry(registry);
