@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import { lowerBound } from "@kpng/model/collections.ts";
 import { type KeyText, routeKinds, senders, sizes, slotKeyPlace } from "../layout/layout.ts";
 
 /** A range of free numbers. */
@@ -59,13 +60,7 @@ export class Spans {
 
   /** Index of the first gap that begins after `first`. */
   #after(first: number): number {
-    let [low, high] = [0, this.#free.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if ((this.#free[middle]?.first ?? 0) <= first) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return lowerBound(this.#free.length, (index) => (this.#free[index]?.first ?? 0) <= first);
   }
 }
 

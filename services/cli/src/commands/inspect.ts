@@ -1,8 +1,10 @@
 import type { Transport } from "@connectrpc/connect";
+import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
+import { clientOptions } from "@kpng/process/credential-files.ts";
 import { addOptions, type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
-import { dialRemote, remoteOptions } from "../context/command-context.ts";
+import { readApiClient } from "../context/command-context.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
 import { type InspectCommand, withPlainErrors, withRequestErrors } from "../inspect/client.ts";
 import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
@@ -23,7 +25,7 @@ import { statusCommand, topCommand } from "../inspect/status.ts";
 export function makeInspect(name: string, signal: AbortSignal): Command {
   const withTransport: WithTransport = async (options, work) => {
     const api = String(options.api ?? "");
-    const transport = dialRemote(options);
+    const transport = dial({ api, ...readApiClient(options) });
     await withRequestErrors(api, signal, () => work(transport));
   };
   const make = (command: InspectCommand, path = ""): Command => {
@@ -47,6 +49,20 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
   if (found === undefined) throw new Error(`no command "${name}"`);
   return make(found);
 }
+
+/** Options of the commands that query a remote watcher or a backend: its address, and credentials. */
+const remoteOptions: readonly OptionSpec[] = [
+  {
+    flags: "--api <address>",
+    description: "watcher or backend: host:port, http://host:port, https://host:port or unix:///path",
+    default: "127.0.0.1:12090",
+    parse: (text) => {
+      parseApiAddress(text, false);
+      return text;
+    },
+  },
+  ...clientOptions("the connection to the watcher"),
+];
 
 /** For commands that do not follow a source: a source has this option itself. */
 const proxyNameFilter: OptionSpec = {

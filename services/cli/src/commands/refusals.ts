@@ -45,11 +45,6 @@ const refusals: readonly Refusal[] = [
     instead: "open the watcher's address in a browser on its machine (docs/guides/status-page.md)",
   },
   {
-    words: ["demo"],
-    reason: "the demo is an example",
-    instead: "`npm run demo` in a clone",
-  },
-  {
     words: ["-f", "--filename"],
     reason: "files are a source, named before the command",
     instead: "`kpng file -i FILE get services`",
@@ -58,11 +53,6 @@ const refusals: readonly Refusal[] = [
     words: ["--kubeconfig", "--context", "--server", "-s", "--token"],
     reason: "this command asks a watcher, not the API server",
     instead: "`--api ADDRESS` with `--tls-ca` or `--token-file`; or `kpng kube --kubeconfig FILE get services`",
-  },
-  {
-    words: ["--client"],
-    reason: "kpng version asks no watcher",
-    instead: "`kpng version` for this program, `kpng status` for the watcher",
   },
   {
     words: ["--show-labels", "-L", "--field-selector", "--template"],

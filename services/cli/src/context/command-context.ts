@@ -1,9 +1,7 @@
-import type { Transport } from "@connectrpc/connect";
-import { type DialOptions, dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
-import { clientOptions, readClientTls, readTokenFile } from "@kpng/process/credential-files.ts";
+import type { DialOptions } from "@kpng/process/connection/dial.ts";
+import { readClientTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
-import type { OptionSpec } from "@kpng/process/options.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
@@ -42,23 +40,4 @@ export async function withContext(options: Options, work: (context: CommandConte
 export function readApiClient(options: Options): Pick<DialOptions, "tls" | "token"> {
   const { tlsKey: key, tlsCrt: crt, tlsCa: ca, tokenFile } = options as Record<string, string | undefined>;
   return { tls: readClientTls({ key, crt, ca }), token: readTokenFile(tokenFile) };
-}
-
-/** Options of the commands that query a remote watcher or a backend: its address, and credentials. */
-export const remoteOptions: readonly OptionSpec[] = [
-  {
-    flags: "--api <address>",
-    description: "watcher or backend: host:port, http://host:port, https://host:port or unix:///path",
-    default: "127.0.0.1:12090",
-    parse: (text) => {
-      parseApiAddress(text, false);
-      return text;
-    },
-  },
-  ...clientOptions("the connection to the watcher"),
-];
-
-/** Returns a connection as {@link remoteOptions} say. Errors: TLS_FILES or TOKEN_FILE. */
-export function dialRemote(options: Options): Transport {
-  return dial({ api: String(options.api ?? ""), ...readApiClient(options) });
 }

@@ -1,6 +1,12 @@
 import { addressAndPort } from "@kpng/model/address.ts";
 import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { SourceKind, StageSchema, type Step, VerdictSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import {
+  SourceKind,
+  SourceKindSchema,
+  StageSchema,
+  type Step,
+  VerdictSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { type OptionSpec, parseNodeName, parseNonEmptyText, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
@@ -16,19 +22,10 @@ import {
   printRows,
   readOutputOptions,
 } from "./print/output.ts";
-import { type Column, enumWord, formatTable } from "./print/text.ts";
+import { type Column, enumWord, enumWords, formatTable } from "./print/text.ts";
 
-const sourceNames: ReadonlyMap<string, SourceKind> = new Map([
-  ["pod", SourceKind.POD],
-  ["node", SourceKind.NODE],
-  ["outside", SourceKind.OUTSIDE],
-]);
-
-const protocolNames: ReadonlyMap<string, Protocol> = new Map([
-  ["tcp", Protocol.TCP],
-  ["udp", Protocol.UDP],
-  ["sctp", Protocol.SCTP],
-]);
+const sourceNames: ReadonlyMap<string, SourceKind> = enumWords(SourceKindSchema);
+const protocolNames: ReadonlyMap<string, Protocol> = enumWords(ProtocolSchema);
 
 /** Options of the proxy on the node. */
 const settingOptions: readonly OptionSpec[] = [
@@ -59,7 +56,7 @@ export const explainCommand: InspectCommand = {
       flags: "--protocol <protocol>",
       description: "tcp, udp or sctp (default: the protocol of the port)",
       parse: (text) => {
-        if (protocolNames.has(text.toLowerCase())) return text.toLowerCase();
+        if (protocolNames.has(text.toUpperCase())) return text.toUpperCase();
         throw new InvalidArgumentError("expected tcp, udp or sctp");
       },
     },

@@ -1,13 +1,13 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
-import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { type ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { type OptionSpec, parseNodeName, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { type InspectClient, type InspectCommand, inspectClient, keepAsking, readPages } from "./client.ts";
 import { printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
-import { enumWord, type TableSpec } from "./print/text.ts";
+import { enumWords, type TableSpec } from "./print/text.ts";
 
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
 interface List<D extends DescMessage, F, P, W> {
@@ -274,12 +274,7 @@ function labelsOf(row: object): Readonly<Record<string, string>> {
   return "labels" in row ? (row.labels as Readonly<Record<string, string>>) : {};
 }
 
-const stateNames: ReadonlyMap<string, ApplyState> = new Map(
-  Object.values(ApplyState)
-    .filter((state) => typeof state === "number")
-    .filter((state) => state !== ApplyState.UNSPECIFIED)
-    .map((state) => [enumWord(ApplyStateSchema, state), state]),
-);
+const stateNames: ReadonlyMap<string, ApplyState> = enumWords(ApplyStateSchema);
 
 const stateWords = [...stateNames.keys()].join(", ");
 

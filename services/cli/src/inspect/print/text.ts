@@ -1,4 +1,4 @@
-import type { DescEnum, DescMessage, MessageShape } from "@bufbuild/protobuf";
+import type { DescEnum, DescMessage, EnumShape, MessageShape } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 /** Returns a time in milliseconds since 1970. */
 export function timestampMs({ seconds, nanos }: Timestamp): number {
@@ -61,6 +61,12 @@ export function formatLabels(labels: Readonly<Record<string, string>>): string {
   return Object.entries(labels)
     .map(([name, value]) => `${name}=${value}`)
     .join(",");
+}
+
+/** Returns the values of an enum by the words that {@link enumWord} has for them, without the unspecified one. */
+export function enumWords<D extends DescEnum>(schema: D): ReadonlyMap<string, EnumShape<D>> {
+  const numbers = schema.values.map(({ number }) => number).filter((number) => number !== 0);
+  return new Map(numbers.map((number) => [enumWord(schema, number), number as EnumShape<D>]));
 }
 
 function threeDigits(value: number): number {
