@@ -1,4 +1,5 @@
 import { isIn } from "@kpng/model/address.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type ObjectKind, type ObjectMap, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 
@@ -46,8 +47,7 @@ export class ServiceObjects {
 
   /** Marks an object for the next comparison. */
   touch(kind: ObjectKind, key: string): void {
-    const keys = this.#touched.get(kind) ?? new Set<string>();
-    this.#touched.set(kind, keys.add(key));
+    getOrMake(this.#touched, kind, () => new Set()).add(key);
   }
 
   /** Returns the objects touched since the last call, and forgets that they were. */
@@ -77,11 +77,7 @@ export class ServiceObjects {
   }
 
   #ofKind(kind: ObjectKind): Map<string, Entry> {
-    const known = this.#entries.get(kind);
-    if (known !== undefined) return known;
-    const ofKind = new Map<string, Entry>();
-    this.#entries.set(kind, ofKind);
-    return ofKind;
+    return getOrMake(this.#entries, kind, () => new Map());
   }
 }
 

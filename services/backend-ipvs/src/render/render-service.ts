@@ -1,3 +1,4 @@
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { drainingEndpoints } from "@kpng/service-plan/plan-service.ts";
 import type {
@@ -190,7 +191,6 @@ class ObjectWriter {
   readonly map = new Map<ObjectKind, Map<string, string>>();
 
   put(kind: ObjectKind, key: string, value = ""): void {
-    const ofKind = this.map.get(kind) ?? new Map<string, string>();
-    this.map.set(kind, ofKind.set(key, value));
+    getOrMake(this.map, kind, () => new Map()).set(key, value);
   }
 }

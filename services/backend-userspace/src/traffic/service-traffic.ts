@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { totalmem } from "node:os";
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 
@@ -70,12 +71,7 @@ export class TrafficTable {
 
   /** Returns the counters of a Service, which begin at 0. */
   of(service: ServiceKey): ServiceTraffic {
-    let traffic = this.#byService.get(service);
-    if (traffic === undefined) {
-      traffic = new ServiceTraffic(service);
-      this.#byService.set(service, traffic);
-    }
-    return traffic;
+    return getOrMake(this.#byService, service, () => new ServiceTraffic(service));
   }
 
   /** Forgets the counters of Services for which `isServed` is false and that have no open connection. */

@@ -8,7 +8,7 @@ import {
 } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
-import { compareText } from "@kpng/model/collections.ts";
+import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type SharedSet, sharedSets } from "../layout/elements.ts";
 import { describeFrontend, formatElement } from "../layout/format-element.ts";
@@ -181,9 +181,7 @@ function countRules(elements: ServiceElements | undefined): number {
 function formatRules(family: Family, elements: ServiceElements, services: readonly ServiceKey[]): readonly string[] {
   const owners = new Map<string, Set<string>>();
   const own = (what: string, owner: string): void => {
-    const known = owners.get(what);
-    if (known === undefined) owners.set(what, new Set([owner]));
-    else known.add(owner);
+    getOrMake(owners, what, () => new Set()).add(owner);
   };
   const chains = new Map<string, readonly string[]>();
   for (const service of services) {
