@@ -1,5 +1,6 @@
 import { getOrMake } from "@kpng/model/collections.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
@@ -122,7 +123,8 @@ export class Subscription {
     this.#projection = projection;
     this.#snapshot = snapshot;
     if (before !== undefined && changes.isEmpty) this.#quietRevision = snapshot.revision;
-    return { changes, snapshot, before };
+    const computedAtMs = snapshot.traces.length === 0 ? 0 : wallClockMs();
+    return { changes, snapshot, before, computedAtMs };
   }
 }
 
@@ -132,4 +134,9 @@ export interface Batch {
   readonly snapshot: Snapshot;
   /** The snapshot that the subscriber had before; undefined for a view that it did not have. */
   readonly before: Snapshot | undefined;
+  /**
+   * When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. They may
+   * be encoded later.
+   */
+  readonly computedAtMs: number;
 }

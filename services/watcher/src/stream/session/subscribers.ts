@@ -324,7 +324,7 @@ function errorText(error: string): string {
 }
 
 /**
- * Observes the batches of all subscribers.
+ * Observes the batches of all subscribers, for metrics and traces.
  *
  * The methods are called for each batch, so they must be O(1) and must not throw. Times are in milliseconds since 1970,
  * with fractions.
@@ -353,6 +353,8 @@ export interface Delivery {
   /** The revision that the subscriber had before; 0 for none. */
   readonly after: number;
   readonly revision: number;
+  /** When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. */
+  readonly computedAtMs: number;
   /** Size of the messages with their frame headers. */
   readonly byteCount: number;
 }

@@ -270,7 +270,7 @@ export class WatchStream<Request> {
     const [wanted, batch, held] = [this.#wanted, this.#batch, this.#held];
     if (wanted === undefined || batch === undefined) return;
     const digest = wanted.isExtended ? wanted.projection.digest?.(batch.snapshot) : undefined;
-    const { before, snapshot } = batch;
+    const { before, snapshot, computedAtMs } = batch;
     const marker = syncMarker(batch, store, wanted.isExtended, openCount());
     let last = digest === undefined ? marker.frame : marker.withDigest(digest);
     // Many streams share a large frame, and a copy would belong to one.
@@ -278,7 +278,7 @@ export class WatchStream<Request> {
     else if (held !== undefined) last = Buffer.concat([held, last]);
     const byteCount = this.#byteCount + last.length;
     // Before the write: the acknowledgement may arrive before the write returns.
-    subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, byteCount });
+    subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
     this.#write(last);
     this.#release();
     // The digests of the subscriber are large and no longer needed.
