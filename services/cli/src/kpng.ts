@@ -39,7 +39,7 @@ function source(
   };
 }
 
-/** Output of `kpng --version` and `kpng version`. */
+/** Output of `kpng --version`. */
 const versionText = formatVersion("kpng", packageJson.version);
 
 /** In the order of the help. */
@@ -85,8 +85,8 @@ const entries: readonly Entry[] = [
     load: async () => (await import("./commands/completion.ts")).makeCompletion,
   },
   {
-    ...{ group: "Administer:", name: "version", description: "print the version of this program" },
-    load: async () => () => new Command("version").action(() => void process.stdout.write(`${versionText}\n`)),
+    ...{ group: "Administer:", name: "version", description: "print the version of this program and of the watcher" },
+    load: async () => (await import("./commands/version.ts")).makeVersion,
   },
 ];
 

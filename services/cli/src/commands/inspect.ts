@@ -51,7 +51,7 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
 }
 
 /** Options of the commands that query a remote watcher or a backend: its address, and credentials. */
-const remoteOptions: readonly OptionSpec[] = [
+export const remoteOptions: readonly OptionSpec[] = [
   {
     flags: "--api <address>",
     description: "watcher or backend: host:port, http://host:port, https://host:port or unix:///path",

@@ -1,0 +1,76 @@
+import { dial } from "@kpng/process/connection/dial.ts";
+import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
+import { formatVersion } from "@kpng/process/run/run-process.ts";
+import { Command, InvalidArgumentError } from "commander";
+import packageJson from "../../package.json" with { type: "json" };
+import type { Options } from "../context/command-context.ts";
+import { readApiClient } from "../context/command-context.ts";
+import { inspectClient } from "../inspect/client.ts";
+import { oneLine } from "../inspect/print/text.ts";
+import { remoteOptions } from "./inspect.ts";
+
+const versionText = formatVersion("kpng", packageJson.version);
+
+const versionOptions: readonly OptionSpec[] = [
+  {
+    flags: "-o, --output <format>",
+    description: "text or json",
+    default: "text",
+    // KPNG_OUTPUT is the file of to-file.
+    env: "KPNG_OUTPUT_FORMAT",
+    parse: (text) => {
+      if (text !== "text" && text !== "json") throw new InvalidArgumentError("expected text or json");
+      return text;
+    },
+  },
+];
+
+/** Longest time that the command waits for a watcher, in milliseconds: its own version needs none. */
+const limitMs = 3_000;
+
+/**
+ * `kpng version`: prints the version of this program and of the watcher, and warns if they are not supported together.
+ * Without a watcher it prints its own version, and the reason.
+ */
+export function makeVersion(signal: AbortSignal): Command {
+  return addOptions(new Command("version"), [...versionOptions, ...remoteOptions]).action(async (options: Options) => {
+    const version = packageJson.version;
+    const watcher = await askVersion(options, signal);
+    const program = { version, nodejs: process.version, platform: `${process.platform}/${process.arch}` };
+    if (options.output === "json") {
+      const more = watcher?.version === undefined ? {} : { watcherVersion: watcher.version };
+      process.stdout.write(`${JSON.stringify({ ...program, ...more })}\n`);
+    } else {
+      process.stdout.write(`${versionText}\n`);
+      if (watcher?.version !== undefined) process.stdout.write(`watcher ${oneLine(watcher.version) || "unknown"}\n`);
+    }
+    const note = watcher?.reason ?? skewOf(version, watcher?.version);
+    if (note !== undefined) process.stderr.write(`warning: ${oneLine(note)}\n`);
+  });
+}
+
+async function askVersion(
+  options: Options,
+  signal: AbortSignal,
+): Promise<{ readonly version?: string; readonly reason?: string }> {
+  try {
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(limitMs)]);
+    return {
+      version: (
+        await inspectClient(dial({ api: String(options.api), ...readApiClient(options) })).getStatus(
+          {},
+          { signal: limit },
+        )
+      ).version,
+    };
+  } catch (error) {
+    return { reason: `no version of a watcher: ${String(options.api)}: ${(error as Error).message}` };
+  }
+}
+
+/** Returns a warning if the two versions are not supported together; undefined if they are, or one is unknown. */
+function skewOf(own: string, watcher: string | undefined): string | undefined {
+  const minor = (version: string): string => /^\d+\.\d+/.exec(version)?.[0] ?? "";
+  if (watcher === undefined || watcher === "" || minor(own) === minor(watcher)) return undefined;
+  return `kpng ${own} and a watcher of version ${watcher} are not supported together: use kpng ${minor(watcher)} (docs/version-skew.md)`;
+}
