@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { isIP } from "node:net";
@@ -151,20 +150,13 @@ function refuse(
   response.end(`${text}\n`);
 }
 
-function sendAsset({ method, headers }: IncomingMessage, response: ServerResponse, { type, body, tag }: Asset): void {
-  // A proxy that compresses makes the tag weak: `W/"…"`.
-  if (headers["if-none-match"]?.includes(tag) === true) {
-    response.writeHead(304, { etag: tag });
-    response.end();
-    return;
-  }
+function sendAsset({ method }: IncomingMessage, response: ServerResponse, { type, body }: Asset): void {
   response.writeHead(200, {
     ...securityHeaders,
     "content-type": `${type}; charset=utf-8`,
     "content-length": String(body.length),
-    // Asked again each time, because another version may run now; answered by 304.
-    "cache-control": "no-cache",
-    etag: tag,
+    // Another version may run the next time.
+    "cache-control": "no-store",
   });
   response.end(method === "HEAD" ? "" : body);
 }
@@ -184,14 +176,11 @@ const securityHeaders = {
 interface Asset {
   readonly type: string;
   readonly body: Buffer;
-  readonly tag: string;
 }
 
 function assetOf(type: string, name: string): Asset {
   const bundled = typeof bundledPage === "undefined" ? undefined : bundledPage[name];
-  const body = Buffer.from(bundled ?? readFileSync(new URL(`assets/${name}`, import.meta.url)));
-  const tag = `"${createHash("sha256").update(body).digest("base64url").slice(0, 22)}"`;
-  return { type, body, tag };
+  return { type, body: Buffer.from(bundled ?? readFileSync(new URL(`assets/${name}`, import.meta.url))) };
 }
 
 /** Texts of the files in `assets/`. Only bundles define it (deploy/images/bundle.ts). */
