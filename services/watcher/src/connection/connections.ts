@@ -184,8 +184,9 @@ export class Connections {
     const times: CallTimes = { fullSinceMs: Number.POSITIVE_INFINITY, closeAtMs: Number.POSITIVE_INFINITY };
     calls.set(stream, times);
     stream.once("finish", () => {
-      // Not at once, because clients that receive both together discard the trailers of the response.
-      times.closeAtMs = this.#nowMs + answeredMs;
+      // Not at once, because clients that receive both together discard the trailers of the response. A tick that waited
+      // for the work of this call comes at once, and adds up to two ticks to the clock.
+      times.closeAtMs = this.#nowMs + 2 * this.#tickMs + answeredMs;
     });
     stream.once("close", () => {
       calls.delete(stream);
@@ -338,5 +339,5 @@ const protocolErrors: ReadonlySet<string> = new Set(["ERR_HTTP2_ERROR", "ERR_HTT
  */
 export const handshakeMs = 30_000;
 
-/** How long a client may keep a stream open after its response, in milliseconds. */
+/** How long a client may keep a stream open after its response, in milliseconds and up to three ticks more. */
 const answeredMs = 1_000;
