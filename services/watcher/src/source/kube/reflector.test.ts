@@ -20,7 +20,7 @@ interface Scenario {
   readonly timing?: ReflectorTiming | undefined;
   /** One response per request. After the last one, the server is silent. */
   readonly answers: readonly Answer[];
-  /** Expected requests: "list" or "watch <resourceVersion>". */
+  /** Expected requests: "list", "check" or "watch <resourceVersion>". */
   readonly requests: readonly string[];
   /** Expected number of nodes after each revision. */
   readonly nodeCounts: readonly number[];
@@ -34,9 +34,10 @@ const scenarios: readonly Scenario[] = [
     answers: [
       nodeList("10", names),
       { lines: [watchEvent("ADDED", rawNode("new", "12")), bookmark("15")], after: "break" },
+      nodeList("16", ["node-0"]),
       open,
     ],
-    requests: ["list", "watch 10", "watch 15"],
+    requests: ["list", "watch 10", "check", "watch 15"],
     nodeCounts: [20, 21],
   },
   {
@@ -58,6 +59,18 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20, 18],
   },
   {
+    name: "a server that reconnects with an older state causes a list",
+    answers: [
+      nodeList("100", names),
+      { lines: [], after: "break" },
+      nodeList("40", ["node-0"]),
+      nodeList("41", names.slice(2)),
+      open,
+    ],
+    requests: ["list", "watch 100", "check", "list", "watch 41"],
+    nodeCounts: [20, 18],
+  },
+  {
     name: "a silent watch causes a list",
     timing: { watchSeconds: 0, overdueMs: 30 },
     answers: [nodeList("10", names), open, nodeList("30", names), open],
@@ -66,8 +79,8 @@ const scenarios: readonly Scenario[] = [
   },
   {
     name: "a watch that an overloaded server refuses is repeated, without a list",
-    answers: [nodeList("10", names), { status: 429, lines: [{ code: 429 }] }, open],
-    requests: ["list", "watch 10", "watch 10"],
+    answers: [nodeList("10", names), { status: 429, lines: [{ code: 429 }] }, nodeList("10", []), open],
+    requests: ["list", "watch 10", "check", "watch 10"],
     nodeCounts: [20],
   },
   {
@@ -253,5 +266,6 @@ function setUp(server: FakeServer, timing: ReflectorTiming = {}) {
 
 function describeRequest(url: URL): string {
   const query = url.searchParams;
-  return query.has("watch") ? `watch ${query.get("resourceVersion")}` : "list";
+  if (query.has("watch")) return `watch ${query.get("resourceVersion")}`;
+  return query.get("limit") === "1" ? "check" : "list";
 }

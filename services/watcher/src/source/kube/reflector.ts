@@ -4,7 +4,7 @@ import type { Kind } from "../source.ts";
 import type { KubeConnection, RequestFailure, Resource } from "./connection.ts";
 import type { KindReport, RelistReason } from "./kind-report.ts";
 import type { ObjectTracker } from "./objects.ts";
-import { type ListLimits, listObjects, type WatchEvent, watchOnce } from "./requests.ts";
+import { currentResourceVersion, type ListLimits, listObjects, type WatchEvent, watchOnce } from "./requests.ts";
 
 /**
  * Keeps the objects of one kind in sync with the API server, like client-go's reflector.
@@ -12,12 +12,10 @@ import { type ListLimits, listObjects, type WatchEvent, watchOnce } from "./requ
  * | State | Does | Next |
  * |---|---|---|
  * | list | lists until a list is complete and applied | watch |
- * | watch | watches from where the list or the previous watch ended | list after a failure that a list may repair, or a request; else watch |
+ * | watch | watches from where the list or the previous watch ended | check after a lost connection; list after any other failure that a list may repair, or a request; else watch |
+ * | check | compares the server's resourceVersion with ours | list if the server's is older; else watch |
  *
  * Held deletions (see `ObjectTracker`) do not stop the watch: a timer requests the list that confirms or refutes them.
- *
- * A watch that continues after a lost connection may meet a server with an older state: the source, which asks the
- * server for its version every few seconds, then requests a list.
  *
  * It never gives up, detects watches that die silently, and never applies part of a list.
  */
@@ -26,6 +24,8 @@ export class Reflector {
   readonly #backoff: Backoff;
   /** A list is needed, although the watch can continue. Only a list that begins later satisfies it. */
   #mustList = false;
+  /** The connection failed, so the server may have been replaced by one with an older state. */
+  #mustCheck = false;
   /** Set while deletions are held. */
   #confirmTimer: NodeJS.Timeout | undefined;
   /** Deletions were held for long enough: the next list confirms or refutes them. */
@@ -64,6 +64,7 @@ export class Reflector {
     while (!signal.aborted) {
       const { resourceVersion: from } = this;
       if (from === undefined || this.#mustList) await this.#list(signal);
+      else if (this.#mustCheck) await this.#check(from, signal);
       else await this.#watch(from, signal);
     }
   }
@@ -87,6 +88,7 @@ export class Reflector {
       return this.#failed(end, signal);
     }
     const held = list.complete(isConfirming, end.resourceVersion);
+    this.#mustCheck = false;
     this.resourceVersion = end.resourceVersion;
     this.isListed = true;
     this.isCurrent = held === undefined && !this.#mustList;
@@ -112,6 +114,15 @@ export class Reflector {
       this.#mayConfirm = true;
       this.requestList("braked");
     }, this.#confirmMs);
+  }
+
+  async #check(current: string, signal: AbortSignal): Promise<void> {
+    const { connection, resource, listSilenceMs } = this.#options;
+    const end = await currentResourceVersion(connection, resource, listSilenceMs, signal);
+    if (signal.aborted) return;
+    if (end.kind !== "listed") return this.#failed(end, signal);
+    this.#mustCheck = false;
+    if (isOlder(end.resourceVersion, current)) this.#relist("went-back");
   }
 
   async #watch(resourceVersion: string, signal: AbortSignal): Promise<void> {
@@ -140,10 +151,12 @@ export class Reflector {
     if (end.kind === "closed") {
       report.watchClosed();
       if (wasHealthy || stop.signal.aborted) return;
+      this.#mustCheck = true;
       return waitMs(this.#backoff.nextMs(), signal);
     }
     const reason = reasonToList(end);
-    if (reason !== undefined) this.#relist(reason);
+    if (reason === undefined) this.#mustCheck = true;
+    else this.#relist(reason);
     await this.#failed(end, signal);
   }
 

@@ -74,10 +74,11 @@ const objectsPerTurn = 50;
 export async function currentResourceVersion(
   connection: KubeConnection,
   resource: Omit<Resource, "kind">,
-  silenceMs: number,
+  silenceMs: number | undefined,
   signal: AbortSignal,
 ): Promise<ListResult> {
-  const page = await getPage(connection, resource, { limit: 1, token: "", silenceMs }, signal);
+  const limits = { limit: 1, token: "", silenceMs: silenceMs ?? standardSilenceMs };
+  const page = await getPage(connection, resource, limits, signal);
   return page.kind === "page" ? { kind: "listed", resourceVersion: page.resourceVersion } : page;
 }
 
