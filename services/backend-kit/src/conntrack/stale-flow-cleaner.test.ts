@@ -78,6 +78,8 @@ test("a missing program is logged once, counted, and the flows are deleted when 
   fail();
   expect(await clean([], [])).toEqual({ kind: "cleaned", deletedCount: 1 });
   expect(await metrics.metrics()).toContain('kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 1');
+  const searches = /kubeproxy_conntrack_reconciler_sync_duration_seconds_count\{ip_family="IPv4"\} (\d+)/;
+  expect(searches.exec(await metrics.metrics())?.[1]).toBe("2");
 });
 
 test("flows whose deletion failed are deleted by the next search", async () => {
