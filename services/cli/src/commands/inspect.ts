@@ -2,7 +2,7 @@ import type { Transport } from "@connectrpc/connect";
 import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
 import { addOptions, type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
-import { Command } from "commander";
+import { Command, InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { readApiClient } from "../context/command-context.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
@@ -57,7 +57,11 @@ export const remoteOptions: readonly OptionSpec[] = [
     description: "watcher or backend: host:port, http://host:port, https://host:port or unix:///path",
     default: "127.0.0.1:12090",
     parse: (text) => {
-      parseApiAddress(text, false);
+      try {
+        parseApiAddress(text, false);
+      } catch (error) {
+        throw new InvalidArgumentError((error as Error).message);
+      }
       return text;
     },
   },

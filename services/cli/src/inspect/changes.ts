@@ -103,7 +103,11 @@ export const traceCommand: InspectCommand = {
   description: "how long the latest changes took to reach the nodes, stage by stage",
   argument: "[service]",
   parseArgument: parseServiceName,
-  options: [...namespaceOptions, { ...limitOption, default: 3 }, ...outputOptions],
+  options: [
+    ...namespaceOptions,
+    { ...limitOption, description: "number of the newest changes; the newest is shown last", default: 3 },
+    ...outputOptions,
+  ],
   examples: `
 Stages:
   trigger  from the cause of the change until the watcher received it (whole seconds)

@@ -36,22 +36,20 @@ export class InputContent {
   readonly #definitions = new Map<string, Place>();
 
   addService(service: Service, place: Place): void {
-    this.#define(`Service ${serviceKey(service)}`, place);
-    this.services.push(service);
+    if (this.#define(`Service ${serviceKey(service)}`, place)) this.services.push(service);
   }
 
   addSlice(slice: EndpointSlice, place: Place): void {
-    const isNew = this.#define(`EndpointSlice ${sliceKey(slice)}`, place);
+    if (!this.#define(`EndpointSlice ${sliceKey(slice)}`, place)) return;
     // In a cluster the name of a slice is unique in its namespace; in a state file, which has slices inside their
     // Service, only within it.
     const isInsideService = place.path[0] === "services";
-    if (isNew && !isInsideService) this.#define(`EndpointSlice ${slice.namespace}/${slice.name}`, place);
+    if (!isInsideService && !this.#define(`EndpointSlice ${slice.namespace}/${slice.name}`, place)) return;
     this.slices.push(slice);
   }
 
   addNode(node: Node, place: Place): void {
-    this.#define(`Node ${node.name}`, place);
-    this.nodes.push(node);
+    if (this.#define(`Node ${node.name}`, place)) this.nodes.push(node);
   }
 
   addProblem(place: Place, problem: string): void {

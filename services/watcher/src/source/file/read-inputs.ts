@@ -61,7 +61,7 @@ export type InputResult =
 
 /**
  * Parses and decodes the texts of all input files. No object may be defined twice. With `skipsBad`, invalid objects are
- * left out, and the last of several objects with one name counts; but a text that cannot be parsed still makes the
+ * left out, and the first of several objects with one name counts; but a text that cannot be parsed still makes the
  * whole input invalid, and so does an input without any valid object. Pure.
  */
 export function readTexts(texts: readonly InputText[], options: DecodeOptions, skipsBad = false): InputResult {

@@ -35,6 +35,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
   return {
     async getNodeView(request, { signal, values }) {
       values.get(leaveKey).throwIfAborted();
+      if (request.nodeName === "") throw new ConnectError("node_name must not be empty", Code.InvalidArgument);
       checkNodeRight(values.get(rightsKey), request.nodeName);
       const local = readLocalRequest(toWatchReq(request), proxyNames);
       const snapshot = syncedSnapshot(store);

@@ -116,8 +116,8 @@ export const NodeViewService: GenService<{
   /**
    * Returns the current view of a node.
    *
-   * Errors: INVALID_ARGUMENT if node_name is longer than 253 characters. UNAVAILABLE while the server does not yet know
-   * the whole cluster. RESOURCE_EXHAUSTED if the view has more than 5 000 objects: call localv1.Sets/Watch.
+   * Errors: INVALID_ARGUMENT if node_name is empty or longer than 253 characters. UNAVAILABLE while the server does not
+   * yet know the whole cluster. RESOURCE_EXHAUSTED if the view has more than 5 000 objects: call localv1.Sets/Watch.
    *
    * @generated from rpc kpng.view.v1.NodeViewService.GetNodeView
    */
