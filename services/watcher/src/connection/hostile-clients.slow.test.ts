@@ -117,8 +117,8 @@ test("a connection sends no more bytes of requests with many streams than with o
     () => new RawWatch(session, { NodeName: "n".repeat(16_000), Ack: { Earlier: many(33, {}) } }),
   );
   await Promise.all(watches.map(({ ended }) => ended));
-  // 65 of these requests may be sent at once, 16 per second after that, also on a fast machine.
-  expect(performance.now() - startMs).toBeGreaterThan(1_000);
+  // 65 of these requests may be sent at once, and 16 per second after that: the others take 1.6 s on any machine.
+  expect(performance.now() - startMs).toBeGreaterThan(1_500);
   expect(new Set(watches.map(({ status }) => status))).toEqual(new Set(["3"]));
   session.destroy();
 });
