@@ -3,10 +3,11 @@ import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Position } from "@kpng/model/forward.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import { addCounter } from "@kpng/process/health/metrics.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
-import { Counter, type Registry } from "prom-client";
+import type { Registry } from "prom-client";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 import { loadView, readBootId, viewPath, writeViewFile } from "./view-file.ts";
@@ -104,14 +105,8 @@ export class ViewKeeper implements SyncObserver {
 }
 
 function countWrites(registry: Registry) {
-  const writes = new Counter({
-    name: "kpng_backend_view_writes_total",
-    help: "Attempts to save the last view on disk by result",
-    labelNames: ["result"] as const,
-    registers: [registry],
-  });
-  for (const result of ["ok", "failed"]) writes.inc({ result }, 0);
-  return writes;
+  const help = "Attempts to save the last view on disk by result";
+  return addCounter(registry, "kpng_backend_view_writes_total", help, "result", ["ok", "failed"]);
 }
 
 /** Options of {@link startFromDisk}. */

@@ -1,4 +1,5 @@
 import type { Health } from "@kpng/process/health/health.ts";
+import { addCounter } from "@kpng/process/health/metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { ConnectionState } from "../receive/follow-view.ts";
@@ -10,16 +11,11 @@ type BackendMetrics = ReturnType<typeof createBackendMetrics>;
 /** Registers the metrics that every backend has. */
 export function createBackendMetrics(registry: Registry) {
   const registers = [registry];
-  const syncs = new Counter({
-    name: "kpng_backend_syncs_total",
-    help: "Syncs of the backend by result",
-    labelNames: ["result"] as const,
-    registers,
-  });
-  // Without the 0, a rate would miss the first failure.
-  for (const result of ["ok", "failed"]) syncs.inc({ result }, 0);
   return {
-    syncs,
+    syncs: addCounter(registry, "kpng_backend_syncs_total", "Syncs of the backend by result", "result", [
+      "ok",
+      "failed",
+    ]),
     syncSeconds: new Histogram({
       name: "kpng_backend_sync_duration_seconds",
       help: "Duration of successful syncs",

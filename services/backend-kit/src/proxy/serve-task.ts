@@ -1,10 +1,11 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Health } from "@kpng/process/health/health.ts";
+import { addCounter } from "@kpng/process/health/metrics.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { runWithMain } from "@kpng/process/task.ts";
-import { Counter, type Registry } from "prom-client";
+import type { Registry } from "prom-client";
 import type { BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
 import type { StateOptions } from "../disk/view-keeper.ts";
@@ -123,14 +124,9 @@ export function countRepairs(
   registry: Registry,
   ruleSets: readonly { readonly family: Family }[],
 ): (outcome: FamilyOutcome) => void {
-  const repairs = new Counter({
-    name: "kpng_backend_repairs_total",
-    help: "Repairs of changes that other programs made to our rules",
-    labelNames: ["ip_family"] as const,
-    registers: [registry],
-  });
-  // Without the 0, a rate would miss the first event of the series.
-  for (const { family } of ruleSets) repairs.inc({ ip_family: familyLabels[family] }, 0);
+  const help = "Repairs of changes that other programs made to our rules";
+  const labels = ruleSets.map(({ family }) => familyLabels[family]);
+  const repairs = addCounter(registry, "kpng_backend_repairs_total", help, "ip_family", labels);
   return ({ cause, family, result }) => {
     if (cause !== "repair" || result.kind !== "done" || result.change.mode === "none") return;
     repairs.inc({ ip_family: familyLabels[family] });
@@ -170,13 +166,8 @@ interface DriftCheckOptions {
  */
 export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
   const { rules, intervalMs, log, health, metrics } = options;
-  const checks = new Counter({
-    name: "kpng_backend_drift_checks_total",
-    help: "Checks of the installed rules for changes by other programs, by result",
-    labelNames: ["result"] as const,
-    registers: [metrics],
-  });
-  for (const result of ["ok", "failed"]) checks.inc({ result }, 0);
+  const help = "Checks of the installed rules for changes by other programs, by result";
+  const checks = addCounter(metrics, "kpng_backend_drift_checks_total", help, "result", ["ok", "failed"]);
   health.setReady("drift");
   const run = async (): Promise<void> => {
     const outcomes = await rules.repair();
