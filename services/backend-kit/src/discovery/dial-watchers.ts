@@ -2,6 +2,7 @@ import { lookup } from "node:dns/promises";
 import { once } from "node:events";
 import { connect, isIP } from "node:net";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { addressAndPort } from "@kpng/model/address.ts";
 import { getOrMake } from "@kpng/model/collections.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import {
@@ -257,15 +258,11 @@ function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddress[] {
 function addressesFor(api: ApiAddress, addressesOf: (host: string) => readonly string[]): readonly WatcherAddress[] {
   if (api.kind === "unix") return [{ key: `unix:${api.path}`, address: api }];
   const { host: name, port } = api;
-  if (isIP(name) !== 0) return [{ key: formatAddress(name, port), address: api }];
+  if (isIP(name) !== 0) return [{ key: addressAndPort(name, port), address: api }];
   return addressesOf(name).map((host) => ({
-    ...{ key: formatAddress(host, port), address: { ...api, host } },
+    ...{ key: addressAndPort(host, port), address: { ...api, host } },
     serverName: name,
   }));
-}
-
-function formatAddress(host: string, port: number): string {
-  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
 /**
