@@ -25,7 +25,7 @@ import { statusCommand, topCommand } from "../inspect/status.ts";
 export function makeInspect(name: string, signal: AbortSignal): Command {
   const withTransport: WithTransport = async (options, work) => {
     const api = String(options.api ?? "");
-    const transport = dial({ api, ...readApiClient(options) });
+    const transport = dialRemote(options);
     await withRequestErrors(api, signal, () => work(transport));
   };
   const make = (command: InspectCommand, path = ""): Command => {
@@ -67,6 +67,11 @@ export const remoteOptions: readonly OptionSpec[] = [
   },
   ...clientOptions("the connection to the watcher"),
 ];
+
+/** Returns a transport to the address of {@link remoteOptions}, with their credentials. */
+export function dialRemote(options: Options): Transport {
+  return dial({ api: String(options.api ?? ""), ...readApiClient(options) });
+}
 
 /** For commands that do not follow a source: a source has this option itself. */
 const proxyNameFilter: OptionSpec = {

@@ -1,13 +1,11 @@
-import { dial } from "@kpng/process/connection/dial.ts";
 import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
 import { formatVersion } from "@kpng/process/run/run-process.ts";
 import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
-import { readApiClient } from "../context/command-context.ts";
 import { inspectClient } from "../inspect/client.ts";
 import { oneLine } from "../inspect/print/text.ts";
-import { remoteOptions } from "./inspect.ts";
+import { dialRemote, remoteOptions } from "./inspect.ts";
 
 const versionText = formatVersion("kpng", packageJson.version);
 
@@ -55,14 +53,7 @@ async function askVersion(
 ): Promise<{ readonly version?: string; readonly reason?: string }> {
   try {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(limitMs)]);
-    return {
-      version: (
-        await inspectClient(dial({ api: String(options.api), ...readApiClient(options) })).getStatus(
-          {},
-          { signal: limit },
-        )
-      ).version,
-    };
+    return { version: (await inspectClient(dialRemote(options)).getStatus({}, { signal: limit })).version };
   } catch (error) {
     return { reason: `no version of a watcher: ${String(options.api)}: ${(error as Error).message}` };
   }
