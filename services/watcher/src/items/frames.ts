@@ -1,4 +1,4 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { Position } from "@kpng/model/forward.ts";
 import {
   BatchOpSchema,
@@ -108,6 +108,16 @@ export function syncFrame(mark?: SyncMark): Frame {
 /** Returns the encoded OpItem of a frame. */
 export function messageIn(frame: Frame): Uint8Array {
   return frame.subarray(frameHeaderBytes);
+}
+
+/** Yields the operations in a buffer of whole frames. */
+export function* opsIn(frames: Frame): Iterable<OpItem> {
+  const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength);
+  for (let offset = 0; offset < frames.length; ) {
+    const end = offset + frameHeaderBytes + view.getUint32(offset + 1);
+    yield fromBinary(OpItemSchema, messageIn(frames.subarray(offset, end)));
+    offset = end;
+  }
 }
 
 /** Returns the value in a frame of {@link setFrame}, as a view of the frame's memory. */

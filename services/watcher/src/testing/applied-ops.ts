@@ -1,9 +1,9 @@
 import { zstdDecompressSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
 import { compareText } from "@kpng/model/collections.ts";
-import { Encoding, type OpItem, OpItemSchema, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { Encoding, type OpItem, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { hasBucket, itemDigest } from "@kpng/model/wire/digest.ts";
-import { deleteFrame, type Frame, frameHeaderBytes, messageIn } from "../items/frames.ts";
+import { deleteFrame, opsIn } from "../items/frames.ts";
 import type { Item, Order } from "../items/item.ts";
 import type { Changes } from "../stream/delta/projection.ts";
 
@@ -65,16 +65,6 @@ const noFrame = new Uint8Array();
 /** Returns all operations of changes, unpacked. */
 export function* opsOfChanges(changes: Changes): Generator<OpItem, void> {
   for (const piece of changes.frames()) for (const op of opsIn(piece)) yield* unpacked(op);
-}
-
-/** Yields the operations in a buffer of whole frames. */
-export function* opsIn(frames: Frame): Iterable<OpItem> {
-  const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength);
-  for (let offset = 0; offset < frames.length; ) {
-    const end = offset + frameHeaderBytes + view.getUint32(offset + 1);
-    yield fromBinary(OpItemSchema, messageIn(frames.subarray(offset, end)));
-    offset = end;
-  }
 }
 
 function* unpacked(item: OpItem): Iterable<OpItem> {

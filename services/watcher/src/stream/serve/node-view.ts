@@ -12,8 +12,6 @@ import {
   EndpointSchema,
   Feature,
   NodeSchema,
-  type OpItem,
-  OpItemSchema,
   ServiceSchema,
   Set as SetName,
   type Value,
@@ -21,7 +19,7 @@ import {
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { checkNodeRight } from "../../identity/rights.ts";
-import { type Frame, frameHeaderBytes, messageIn } from "../../items/frames.ts";
+import { opsIn } from "../../items/frames.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import { readLocalRequest, syncedSnapshot, type WatchContext } from "../session/requests.ts";
 import { scheduler } from "../session/scheduler.ts";
@@ -84,14 +82,4 @@ function put(view: GetNodeViewResponse, services: Map<string, ServiceEndpoints>,
   else if (set === SetName.ServicesSet) {
     services.set(path, create(ServiceEndpointsSchema, { service: fromBinary(ServiceSchema, Bytes) }));
   } else services.get(path.slice(0, path.lastIndexOf("/")))?.endpoints.push(fromBinary(EndpointSchema, Bytes));
-}
-
-/** Yields the operations in a buffer of whole frames. */
-function* opsIn(frames: Frame): Iterable<OpItem> {
-  const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength);
-  for (let offset = 0; offset < frames.length; ) {
-    const end = offset + frameHeaderBytes + view.getUint32(offset + 1);
-    yield fromBinary(OpItemSchema, messageIn(frames.subarray(offset, end)));
-    offset = end;
-  }
 }
