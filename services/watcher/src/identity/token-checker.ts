@@ -107,8 +107,11 @@ export class TokenChecker {
     const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
     const ended = new AbortController();
     const check = async (): Promise<void> => {
-      // Without an event, if it had closed before.
-      if (call.closed) clearInterval(timer);
+      // A call that had closed before emits no event.
+      if (call.closed) {
+        clearInterval(timer);
+        return;
+      }
       const result = await this.check(text, address);
       if (result.kind === "accepted" || result.problem.code !== Code.Unauthenticated) return;
       clearInterval(timer);
