@@ -55,9 +55,8 @@ const [callBurst, callsPerSecond] = [500, 100];
  * Bytes of Watch requests that a connection may send at once, and per second after that; the watcher then reads no more
  * for a while. 8 KiB take up to 0.4 ms to decode.
  *
- * A proxy may carry the streams of a hundred nodes on one connection. When they resume, each sends 8 KiB at once. Later
- * a node sends acknowledgements, and at most 5 KB per second for a report of its traffic, if a hundred Services have
- * some; most nodes send a small part of that.
+ * A proxy may carry the streams of a hundred nodes on one connection. When they resume, each sends 8 KiB at once; later
+ * each sends only acknowledgements.
  */
 const [burstBytes, bytesPerSecond] = [1_024 * 1_024, 256 * 1_024];
 

@@ -18,9 +18,8 @@ import { nodeViewService } from "./node-view.ts";
 import { addReflection } from "./reflection-service.ts";
 
 /**
- * Returns a function that registers the services of a watcher that the Connect library serves: a node's current view, positions,
- * additional services, health and reflection. `makeGrpcWatch` serves the streams. `stop` ends what they
- * observe.
+ * Returns a function that registers the services that the Connect library serves: a node's current view, positions,
+ * additional services, health and reflection. `makeGrpcWatch` serves the streams. `stop` ends what they observe.
  */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
