@@ -5,7 +5,7 @@ import { addressOf, clusterIP, n1, pod } from "../scenario/packet.ts";
 import { type KpngProxy, kpngEbpf } from "./backend/kpng-proxy.ts";
 import { describeBpf } from "./describe-bpf.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
-import { Traffic } from "./traffic.ts";
+import { Traffic, type TrafficOptions } from "./traffic.ts";
 
 describeBpf(`traffic through kpng-ebpf continues`, () => {
   let world: TwoNodes;
@@ -25,8 +25,8 @@ describeBpf(`traffic through kpng-ebpf continues`, () => {
   });
 
   /** Runs something beside traffic, which must not be affected. */
-  async function expectUnnoticed(event: () => Promise<unknown>): Promise<void> {
-    const traffic = await Traffic.start(world, both, ways);
+  async function expectUnnoticed(event: () => Promise<unknown>, options: TrafficOptions = {}): Promise<void> {
+    const traffic = await Traffic.start(world, both, ways, options);
     await event();
     const { wrong, answeredProbes } = await traffic.end();
     expect(wrong, backend.log()).toEqual([]);
@@ -69,10 +69,13 @@ describeBpf(`traffic through kpng-ebpf continues`, () => {
   });
 
   test("while sets of endpoints are replaced", () =>
-    expectUnnoticed(async () => {
-      for (let round = 0; round < 3; round++) {
-        await backend.apply(web(everywhere, ["b", "c", "d"]));
-        await backend.apply(both);
-      }
-    }));
+    expectUnnoticed(
+      async () => {
+        for (let round = 0; round < 3; round++) {
+          await backend.apply(web(everywhere, ["b", "c", "d"]));
+          await backend.apply(both);
+        }
+      },
+      { resendsDatagrams: true },
+    ));
 });

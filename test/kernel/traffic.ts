@@ -15,12 +15,17 @@ export interface Way {
   readonly family?: Family;
 }
 
-/** What a guest needs, because it is slow. */
-interface TrafficOptions {
+export interface TrafficOptions {
   /** Default: both. */
   readonly protocols?: readonly Protocol[];
-  /** Whether connections are opened less often, may take long, and may send SYNs again. Default false. */
+  /** For slow guests: connections are opened less often, may take long, and may send SYNs again. Default false. */
   readonly toleratesDelay?: boolean;
+  /**
+   * Set where endpoints are removed: UDP clients without an answer send their datagram three times. kpng, like
+   * kube-proxy, deletes the conntrack entries of a removed endpoint, and an answer still on its way is then no longer
+   * translated, so the client ignores it. Default false.
+   */
+  readonly resendsDatagrams?: boolean;
 }
 
 /** Result of `Traffic.end`. */
@@ -94,7 +99,8 @@ export class Traffic {
     lastId += 1;
     const probe = { ...stream, id: lastId };
     const patience = this.#options.toleratesDelay === true ? { everyMs: 200, timeoutMs: 60_000 } : {};
-    await agent.send({ kind: "probe", ...target, ...patience, id: probe.id });
+    const sendings = this.#options.resendsDatagrams === true ? 3 : 1;
+    await agent.send({ kind: "probe", ...target, ...patience, sendings, id: probe.id });
     this.#probes.push(probe);
   }
 

@@ -58,6 +58,7 @@ export type AgentRequest =
   /**
    * Starts a probe: every `everyMs` (default 50) a new connection, or a datagram from a new port, until `stop probe`.
    * Without an answer within `timeoutMs` (default 5 000, longer than TCP needs to resend a lost SYN twice) it has failed.
+   * With `sendings` (default 1), a UDP client without an answer sends its datagram that many times in all.
    */
   | {
       readonly kind: "probe";
@@ -68,6 +69,7 @@ export type AgentRequest =
       readonly from?: string | undefined;
       readonly everyMs?: number | undefined;
       readonly timeoutMs?: number | undefined;
+      readonly sendings?: number | undefined;
     }
   /** Ends a probe and returns its totals. */
   | { readonly kind: "stop probe"; readonly id: number };

@@ -300,7 +300,7 @@ export interface RunningProbe {
  * Makes a connection, or sends a datagram from a new port, again and again without waiting for the previous one.
  */
 export function startProbe(request: Extract<AgentRequest, { kind: "probe" }>): RunningProbe {
-  const { protocol, everyMs = 50, timeoutMs = 5_000 } = request;
+  const { protocol, everyMs = 50, timeoutMs = 5_000, sendings } = request;
   const target = { ...request, timeoutMs };
   const startMs = performance.now();
   const failures: string[] = [];
@@ -308,7 +308,7 @@ export function startProbe(request: Extract<AgentRequest, { kind: "probe" }>): R
   let answered = 0;
   const one = async (): Promise<void> => {
     const atMs = Math.round(performance.now() - startMs);
-    const answer = await (protocol === "tcp" ? askTcp(target) : askUdp(target));
+    const answer = await (protocol === "tcp" ? askTcp(target) : askUdp(target, sendings));
     if (answer.kind === "answer") answered += 1;
     else failures.push(`after ${atMs} ms: ${answer.kind === "error" ? answer.code : answer.kind}`);
   };
