@@ -13,7 +13,7 @@ import { runProxy } from "../testing/run-proxy.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { readProxySettings } from "./proxy-settings.ts";
 import { RuleSets } from "./rule-sets.ts";
-import { driftCheck } from "./serve-task.ts";
+import { countRepairs, driftCheck } from "./serve-task.ts";
 
 /** A poll of an event that must happen: how long it takes on a busy machine is no result. */
 const poll = { timeout: 30_000, interval: 10 };
@@ -230,6 +230,23 @@ test("a check without a view is not counted, because it compared nothing", async
   const rules = new RuleSets({ settings, ruleSets: [new MemoryRuleSet()], onOutcome: () => undefined, log });
   await driftCheck({ rules, log, health: new Health(), metrics, intervalMs: 30_000 }).run(new AbortController().signal);
   expect(await metrics.metrics()).toContain('kpng_backend_drift_checks_total{result="ok"} 0');
+});
+
+test("a repair counts for its family if another program had changed the rules", async () => {
+  const metrics = new Registry();
+  const { log } = createReadableLog();
+  const ruleSets = [new MemoryRuleSet("v4"), new MemoryRuleSet("v6")];
+  const settings = readProxySettings({}, true);
+  const rules = new RuleSets({ settings, ruleSets, onOutcome: countRepairs(metrics, ruleSets), log });
+  await rules.sync(view([service("a/web")]), "all", { committing: () => undefined });
+  await rules.repair();
+  ruleSets[0]?.lines.clear();
+  await rules.repair();
+  const counts = (await metrics.metrics()).split("\n").filter((line) => line.startsWith("kpng_backend_repairs_total{"));
+  expect(counts).toEqual([
+    'kpng_backend_repairs_total{ip_family="IPv4"} 1',
+    'kpng_backend_repairs_total{ip_family="IPv6"} 0',
+  ]);
 });
 
 test("a check that fails is reported in health, metrics and log until one succeeds", async () => {
