@@ -45,9 +45,9 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
     );
   }
   const single = [statusCommand, explainCommand, topCommand, makeAnalyze(true), traceCommand, recordCommand];
-  const found = [...single, bugReportCommand].find((command) => command.name === name);
-  if (found === undefined) throw new Error(`no command "${name}"`);
-  return make(found);
+  const command = [...single, bugReportCommand].find((one) => one.name === name);
+  if (command === undefined) throw new Error(`no command "${name}"`);
+  return make(command);
 }
 
 /** Options of the commands that query a remote watcher or a backend: its address, and credentials. */

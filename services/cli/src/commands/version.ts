@@ -23,7 +23,7 @@ const versionOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** Longest time that the command waits for a watcher, in milliseconds: its own version needs none. */
+/** Timeout of the request to the watcher, in milliseconds. */
 const limitMs = 3_000;
 
 /**
@@ -60,8 +60,8 @@ async function askVersion(
 }
 
 /** Returns a warning if the two versions are not supported together; undefined if they are, or one is unknown. */
-function skewOf(own: string, watcher: string | undefined): string | undefined {
-  const minor = (version: string): string => /^\d+\.\d+/.exec(version)?.[0] ?? "";
-  if (watcher === undefined || watcher === "" || minor(own) === minor(watcher)) return undefined;
-  return `kpng ${own} and a watcher of version ${watcher} are not supported together: use kpng ${minor(watcher)} (docs/version-skew.md)`;
+function skewOf(version: string, watcher: string | undefined): string | undefined {
+  const minor = (text: string): string => /^\d+\.\d+/.exec(text)?.[0] ?? "";
+  if (watcher === undefined || watcher === "" || minor(version) === minor(watcher)) return undefined;
+  return `kpng ${version} and a watcher of version ${watcher} are not supported together: use kpng ${minor(watcher)} (docs/version-skew.md)`;
 }

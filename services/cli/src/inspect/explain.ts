@@ -107,8 +107,8 @@ async function findDestination(client: InspectClient, text: string): Promise<Des
   if (portName === undefined) return parseDestination(text);
   const { services } = await client.listServices({ namespace, name });
   const ports = services[0]?.ports ?? [];
-  const found = ports.find((port) => port.name === portName);
-  if (found !== undefined) return { destination: `${namespace}/${name}`, port: found.port };
+  const namedPort = ports.find((port) => port.name === portName);
+  if (namedPort !== undefined) return { destination: `${namespace}/${name}`, port: namedPort.port };
   const known = ports.map((port) => port.name).filter((one) => one !== "");
   const names = known.length === 0 ? "its ports have no names" : `its ports are ${known.join(", ")}`;
   const reason = services.length === 0 ? `Service "${namespace}/${name}" not found` : names;

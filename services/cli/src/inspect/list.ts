@@ -63,7 +63,9 @@ export function runList<
     );
     const all = lists.flatMap((one) => one.rows);
     const rows = selection.keep(all);
-    const missing = lists.flatMap(({ word, rows: found }) => (word !== undefined && found.length === 0 ? [word] : []));
+    const missing = lists.flatMap(({ word, rows: matches }) =>
+      word !== undefined && matches.length === 0 ? [word] : [],
+    );
     if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
     if (missing.length > 0) throw new ProcessError("REQUEST_FAILED", describeMissing(noun, missing, options));
     if (rows.length === 0) warnEmpty(noun);
@@ -219,8 +221,8 @@ function parseLabelCondition(text: string): LabelSelector {
     const values = new Set((list ?? "").split(",").map((one) => one.trim()));
     return (labels) => isIn(values, labels[setName]) === (how === "in");
   }
-  const [, equalName, operator, wanted = ""] = equalCondition.exec(text) ?? [];
-  if (equalName !== undefined) return (labels) => (labels[equalName] === wanted) === (operator !== "!=");
+  const [, equalName, operator, value = ""] = equalCondition.exec(text) ?? [];
+  if (equalName !== undefined) return (labels) => (labels[equalName] === value) === (operator !== "!=");
   const [, not, label] = presence.exec(text) ?? [];
   if (label !== undefined) return (labels) => Object.hasOwn(labels, label) === (not === "");
   throw new InvalidArgumentError(
@@ -260,12 +262,12 @@ export class RowSelection<T extends object> {
     keyOf: (row: T) => string,
   ): { readonly rows: readonly T[]; readonly deleted: readonly string[] } {
     if (this.isAll) return { rows, deleted };
-    const kept = this.keep(rows);
-    const keptKeys = new Set(kept.map(keyOf));
-    const gone = [...deleted, ...rows.map(keyOf).filter((key) => !keptKeys.has(key))];
+    const selected = this.keep(rows);
+    const selectedKeys = new Set(selected.map(keyOf));
+    const gone = [...deleted, ...rows.map(keyOf).filter((key) => !selectedKeys.has(key))];
     const wereShown = gone.filter((key) => this.#shown.delete(key));
-    for (const key of keptKeys) this.#shown.add(key);
-    return { rows: kept, deleted: wereShown };
+    for (const key of selectedKeys) this.#shown.add(key);
+    return { rows: selected, deleted: wereShown };
   }
 }
 

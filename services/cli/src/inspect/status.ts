@@ -36,11 +36,11 @@ const maxRows = 10;
 export function formatStatus(state: WatcherState, changes: readonly Change[], nowMs: number): string {
   const findings = findFindings(state, { hasNodes: true, nowMs });
   const errors = findings.filter(({ severity }) => severity === "error").length;
-  const found = `${formatCount(errors, "error")}, ${formatCount(findings.length - errors, "warning")}: run kpng analyze`;
+  const counts = `${formatCount(errors, "error")}, ${formatCount(findings.length - errors, "warning")}: run kpng analyze`;
   const lines: readonly Line[] = [
     ...totals(state.status, nowMs),
     ["nodes", formatStates(state.nodes)],
-    ["findings", findings.length === 0 ? "none" : found],
+    ["findings", findings.length === 0 ? "none" : counts],
   ];
   return formatScreen(lines, state.nodes.filter(isLate), changes);
 }

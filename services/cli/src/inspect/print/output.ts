@@ -182,7 +182,7 @@ function formatValue(value: JsonObject, { formatYaml }: OutputOptions): string {
 }
 
 /**
- * Converts a message of the inspection API to the JSON that `-o json`, `yaml` and `jsonpath` print. Every field is
+ * Converts a message of the inspection API to the JSON that `-o json` and `-o yaml` print. Every field is
  * there, so that a jq filter does not depend on which fields are set. Counts and revisions are numbers, and enum values
  * are words: "current", "TCP". Protobuf's own JSON has texts for 64-bit numbers and names such as APPLY_STATE_CURRENT.
  */
@@ -207,8 +207,8 @@ function convertField(field: DescField, value: JsonValue): JsonValue {
 
 function convertValue({ scalar, enum: values, message }: DescField, value: JsonValue): JsonValue {
   if (values !== undefined) {
-    const found = values.values.find(({ name }) => name === value);
-    return found === undefined ? value : enumWord(values, found.number);
+    const enumValue = values.values.find(({ name }) => name === value);
+    return enumValue === undefined ? value : enumWord(values, enumValue.number);
   }
   // Revisions count from 1, and no number here comes near 2^53.
   if (scalar === ScalarType.UINT64 || scalar === ScalarType.INT64) return Number(value);

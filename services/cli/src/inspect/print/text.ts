@@ -74,8 +74,8 @@ function threeDigits(value: number): number {
 }
 
 function pair(value: number, base: number, high: string, low: string): string {
-  const rest = value % base;
-  return `${Math.floor(value / base)}${high}${rest === 0 ? "" : `${rest}${low}`}`;
+  const remainder = value % base;
+  return `${Math.floor(value / base)}${high}${remainder === 0 ? "" : `${remainder}${low}`}`;
 }
 
 /**
