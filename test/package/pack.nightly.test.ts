@@ -3,8 +3,8 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { readCapture } from "@kpng/backend-kit/testing/ops.ts";
-import { playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -50,7 +50,9 @@ test("a backend of five lines runs on the installed package", async (context) =>
   context.skip(obstacle !== undefined, obstacle);
   const path = join(folder, "hello.js");
   writeFileSync(path, backend);
-  await using watcher = await playWatcher((asked) => (asked.index === 0 ? readCapture("local-n1") : silence(asked)));
+  await using watcher = await startFakeWatcher((request) =>
+    request.index === 0 ? readCapture("local-n1") : silence(request),
+  );
   const program = startProgram(pathToFileURL(path), ["--api", watcher.address, "--once"]);
   expect(await program.ended, program.stderr()).toBe(0);
   expect(program.stdout()).toBe("default/noeps 0\ndefault/web 3\n");
@@ -61,7 +63,9 @@ test("the service proxy of examples/nginx runs on the installed package", async 
   for (const name of ["main.ts", "nginx-backend.ts"]) {
     cpSync(join(repository, "examples/nginx", name), join(folder, name));
   }
-  await using watcher = await playWatcher((asked) => (asked.index === 0 ? readCapture("local-n1") : silence(asked)));
+  await using watcher = await startFakeWatcher((request) =>
+    request.index === 0 ? readCapture("local-n1") : silence(request),
+  );
   const options = ["--api", watcher.address, "--once", "--state-dir", "none", "--nginx-dir", folder];
   const program = startProgram(pathToFileURL(join(folder, "main.ts")), [...options, "--nginx-reload", "true"]);
   expect(await program.ended, program.stderr()).toBe(0);

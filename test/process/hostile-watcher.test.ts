@@ -1,5 +1,5 @@
+import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { pack, putService, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
-import { playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { expect, test } from "vitest";
 import { usePrograms } from "./programs.ts";
@@ -19,9 +19,9 @@ test.each([
   { name: "operations without end and without a sync marker do", hasSync: false },
   { name: "a view that grows without end does", hasSync: true },
 ])("$name not end a backend, which follows the next watcher", { timeout: 180_000 }, async ({ hasSync }) => {
-  await using watcher = await playWatcher((asked) => {
-    if (asked.index > 0) return silence(asked);
-    return asked.stream < 2 ? endless(hasSync) : [reset, putService("a/good"), sync(1n, "j")];
+  await using watcher = await startFakeWatcher((request) => {
+    if (request.index > 0) return silence(request);
+    return request.stream < 2 ? endless(hasSync) : [reset, putService("a/good"), sync(1n, "j")];
   });
   const args = ["--api", watcher.address, "--node-name", "n1", "--error-delay", "10ms"];
   const program = programs.start("services/backend-json/src/main.ts", args, {

@@ -1,8 +1,8 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { type Answer, silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { putService, readCapture, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
-import { type Answer, playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -18,7 +18,7 @@ const main = new URL("main.ts", import.meta.url);
 
 /** Answers each request with the next batch, and then leaves requests unanswered. */
 function inTurn(...batches: Awaited<ReturnType<Answer>>[]): Answer {
-  return (asked) => batches[asked.index] ?? silence(asked);
+  return (request) => batches[request.index] ?? silence(request);
 }
 
 const expected = readFileSync(
@@ -27,14 +27,14 @@ const expected = readFileSync(
 ).trimEnd();
 
 test("without --callout the view is printed, as by the original", async () => {
-  await using watcher = await playWatcher(inTurn(readCapture("local-nX")));
+  await using watcher = await startFakeWatcher(inTurn(readCapture("local-nX")));
   const program = startProgram(main, ["--api", watcher.address, "--once"]);
   expect(await program.ended).toBe(0);
   expect(program.stdout().trimEnd()).toBe(expected);
 });
 
 test("CALLOUT names the program; it gets node and revision, and its output is printed", async () => {
-  await using watcher = await playWatcher(inTurn([reset, putService("a/web"), sync(7n)]));
+  await using watcher = await startFakeWatcher(inTurn([reset, putService("a/web"), sync(7n)]));
   const path = script("told", 'echo "$KPNG_NODE_NAME $KPNG_REVISION $1 $(wc -l)"');
   const args = ["--api", watcher.address, "--once", "--node-name", "n1", "--callout-arg", "x y"];
   const program = startProgram(main, args, { CALLOUT: path });
@@ -43,7 +43,7 @@ test("CALLOUT names the program; it gets node and revision, and its output is pr
 });
 
 test("a failed run is repeated until it succeeds", async () => {
-  await using watcher = await playWatcher(inTurn([reset, putService("a/web"), sync()]));
+  await using watcher = await startFakeWatcher(inTurn([reset, putService("a/web"), sync()]));
   const flag = join(folder, "flag");
   const path = script("fails", `test -e ${flag} || { echo no flag >&2; exit 4; }`);
   const args = ["--api", watcher.address, "--callout", path, "--error-delay", "50ms"];
@@ -61,11 +61,11 @@ test("changes during a run lead to one later run", async () => {
   const go = join(folder, "go");
   const batches: Awaited<ReturnType<Answer>>[] = [[reset, putService("a/1"), sync(1n)]];
   for (let i = 2; i <= 5; i++) batches.push([putService(`a/${i}`), sync(BigInt(i))]);
-  await using watcher = await playWatcher(inTurn(...batches));
+  await using watcher = await startFakeWatcher(inTurn(...batches));
   const path = script("slow", `wc -l; while ! test -e ${go}; do sleep 0.02; done`);
   const program = startProgram(main, ["--api", watcher.address, "--callout", path]);
   await program.printed("1\n");
-  await watcher.untilAsked(6);
+  await watcher.untilReceived(6);
   writeFileSync(go, "");
   await program.printed("1\n5\n");
   program.stop();
@@ -77,7 +77,7 @@ test("a run completes after SIGTERM, and a second SIGTERM kills it", async () =>
   for (const signals of [1, 2]) {
     const [started, done] = [join(folder, `started-${signals}`), join(folder, `done-${signals}`)];
     const go = join(folder, `end-${signals}`);
-    await using watcher = await playWatcher(inTurn([reset, sync()]));
+    await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
     const path = script(
       `long-${signals}`,
       `echo $$ > ${started}; while ! test -e ${go}; do sleep 0.02; done; echo > ${done}`,
@@ -86,7 +86,7 @@ test("a run completes after SIGTERM, and a second SIGTERM kills it", async () =>
     while (!existsSync(started) || readFileSync(started, "utf8") === "") await new Promise(setImmediate);
     program.stop();
     // The end of the stream shows that the first signal has been handled.
-    while (!watcher.asked[0]?.signal.aborted) await new Promise(setImmediate);
+    while (!watcher.received[0]?.signal.aborted) await new Promise(setImmediate);
     if (signals === 1) writeFileSync(go, "");
     expect(await (signals === 1 ? program.ended : program.endedAtOnce())).toBe(signals === 2 ? 130 : 0);
     expect(existsSync(done)).toBe(signals === 1);
@@ -111,7 +111,7 @@ const credentials = {
 
 /** Runs kpng-callout with credentials and settings in its environment; returns the environment of its program. */
 async function inheritedBy(name: string): Promise<Record<string, string>> {
-  await using watcher = await playWatcher(inTurn([reset, sync()]));
+  await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
   const path = script(name, "cat /proc/$$/environ");
   const program = startProgram(main, ["--api", watcher.address, "--once", "--node-name", "n1", "--callout", path], {
     ...credentials,

@@ -1,8 +1,8 @@
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { putService, readCapture, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
-import { playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { expect, test } from "vitest";
 
@@ -14,22 +14,24 @@ const expected = readFileSync(
 ).trimEnd();
 
 test("a captured stream of the original is printed as the original printed it", async () => {
-  await using watcher = await playWatcher((asked) => (asked.index === 0 ? readCapture("local-nX") : silence(asked)));
+  await using watcher = await startFakeWatcher((request) =>
+    request.index === 0 ? readCapture("local-nX") : silence(request),
+  );
   const program = startProgram(main, ["--api", watcher.address, "--node-name", "nX", "--once"]);
   expect(await program.ended).toBe(0);
   expect(program.stdout().trimEnd()).toBe(expected);
 });
 
 test("each change prints the whole view; a reconnect without change prints nothing; SIGTERM ends with exit code 0", async () => {
-  await using watcher = await playWatcher((asked) => {
-    if (asked.stream > 0)
-      return asked.index === 0 ? [reset, putService("a/1"), putService("a/2"), sync()] : silence(asked);
-    if (asked.index === 0) return [reset, putService("a/1"), sync()];
-    if (asked.index === 1) return [putService("a/2"), sync()];
+  await using watcher = await startFakeWatcher((request) => {
+    if (request.stream > 0)
+      return request.index === 0 ? [reset, putService("a/1"), putService("a/2"), sync()] : silence(request);
+    if (request.index === 0) return [reset, putService("a/1"), sync()];
+    if (request.index === 1) return [putService("a/2"), sync()];
     return "end";
   });
   const program = startProgram(main, ["--api", watcher.address, "--error-delay", "10ms", "--log-level", "debug"]);
-  await watcher.untilAsked(5);
+  await watcher.untilReceived(5);
   program.stop();
   expect(await program.ended).toBe(0);
   const names = program
@@ -41,9 +43,9 @@ test("each change prints the whole view; a reconnect without change prints nothi
 });
 
 test("the program ends silently when the reader of its output closes the pipe", async () => {
-  await using watcher = await playWatcher((asked) => {
+  await using watcher = await startFakeWatcher((request) => {
     const ops = Array.from({ length: 5_000 }, (_, index) => putService(`a/s${index}`));
-    return asked.index === 0 ? [reset, ...ops, sync()] : silence(asked);
+    return request.index === 0 ? [reset, ...ops, sync()] : silence(request);
   });
   const command = `"$0" "$1" --api ${watcher.address} --log-level error | head -n 1`;
   const shell = spawn("sh", ["-c", command, process.execPath, fileURLToPath(main)]);

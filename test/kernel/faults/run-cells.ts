@@ -8,8 +8,8 @@ import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ProxyHealth } from "@kpng/backend-kit/observe/proxy-health.ts";
+import { type Answer, silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { putEndpoint, putNode, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
-import { type Answer, playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
 import { putView } from "@kpng/backend-kit/testing/view-ops.ts";
 import { endpoint, service } from "@kpng/model/testing/views.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
@@ -70,16 +70,16 @@ const web = (address: string) =>
 
 const sends =
   (address: string, instance: string): Answer =>
-  (asked) =>
-    asked.index === 0 ? [reset, putNode("n1"), ...putView(web(address)), sync(1n, instance)] : silence(asked);
+  (request) =>
+    request.index === 0 ? [reset, putNode("n1"), ...putView(web(address)), sync(1n, instance)] : silence(request);
 
 const watchers: Readonly<Record<FaultCell["watcher"], Answer | undefined>> = {
   away: undefined,
   restarted: sends(newer, "restarted"),
   stale: sends(older, "stale"),
   // An endpoint without its Service.
-  hostile: (asked) =>
-    asked.index === 0 ? [reset, putEndpoint("a/none/x", "10.0.1.9"), sync(9n, "hostile")] : silence(asked),
+  hostile: (request) =>
+    request.index === 0 ? [reset, putEndpoint("a/none/x", "10.0.1.9"), sync(9n, "hostile")] : silence(request),
 };
 
 interface Backend extends AsyncDisposable {
@@ -142,7 +142,7 @@ async function settle({ wanted, isHealthy }: FaultCell, isOk: () => boolean): Pr
 
 /** Leaves what an earlier run leaves: rules that lead to an endpoint, and a saved view. */
 async function runBefore(address: string, state: string): Promise<void> {
-  await using watcher = await playWatcher(sends(address, "before"));
+  await using watcher = await startFakeWatcher(sends(address, "before"));
   await using _ = await startBackend(watcher.address, state);
   await until(`${address} answers`, async () => (await reached()) === address);
 }
@@ -160,7 +160,7 @@ async function runCell(cell: FaultCell): Promise<FaultResult> {
     reboot();
   }
   let answer: Answer = phase === "running" ? sends(newer, "before") : (watchers[watcher] ?? silence);
-  await using played = await playWatcher((asked) => answer(asked));
+  await using played = await startFakeWatcher((request) => answer(request));
   if (phase !== "running") sh(subject.make[rules] ?? "true");
   if (phase !== "running" && watcher === "away") await played[Symbol.asyncDispose]();
   await using backend = await startBackend(played.address, state);

@@ -4,8 +4,8 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
+import { type FakeWatcher, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { deleteService, putService, reset, sync } from "../testing/ops.ts";
-import { type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createGate, createInstantWait, createReadableLog, type Gate, Mailbox } from "../testing/steps.ts";
 import type { ViewUpdate } from "../types/sync-update.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
@@ -19,7 +19,7 @@ interface Running {
   metric(name: string): Promise<string | undefined>;
 }
 
-function start(watcher: PlayedWatcher, callbacks: BackendCallbacks, isOnce = false): Running {
+function start(watcher: FakeWatcher, callbacks: BackendCallbacks, isOnce = false): Running {
   const health = new Health();
   const metrics = new Registry();
   const stop = new AbortController();
@@ -45,9 +45,9 @@ function start(watcher: PlayedWatcher, callbacks: BackendCallbacks, isOnce = fal
 }
 
 /** A watcher that sends a batch for each value that the test puts into `batches`. */
-async function playSteps(): Promise<{ readonly watcher: PlayedWatcher; readonly batches: Mailbox<readonly OpItem[]> }> {
+async function playSteps(): Promise<{ readonly watcher: FakeWatcher; readonly batches: Mailbox<readonly OpItem[]> }> {
   const batches = new Mailbox<readonly OpItem[]>();
-  const watcher = await playWatcher((asked) => Promise.race([batches.next(), silence(asked)]));
+  const watcher = await startFakeWatcher((request) => Promise.race([batches.next(), silence(request)]));
   return { watcher, batches };
 }
 
@@ -85,7 +85,7 @@ test("calls never overlap, and changes during a call are one later call with the
   batches.put([deleteService("a/1"), sync(3n)]);
   batches.put([putService("a/3"), sync(4n)]);
   // The fifth request shows that the fourth batch was received.
-  await watcher.untilAsked(5);
+  await watcher.untilReceived(5);
   expect(calls.size).toBe(0);
   first.gate.open();
   const second = await calls.next();
@@ -108,7 +108,7 @@ test("a failed call is logged, shown in health and repeated, even if the view is
   const failing = await calls.next();
   expect(backend.health.isReady).toBe(true);
   batches.put([deleteService("a/2"), sync(3n)]);
-  await watcher.untilAsked(4);
+  await watcher.untilReceived(4);
   failing.gate.fail(new Error("disk full"));
   const repeated = await calls.next();
   expect(repeated.update).toMatchObject({ touched: new Set(["a/2"]), revision: 3n, isFirst: false });
@@ -124,7 +124,7 @@ test("a failed call is logged, shown in health and repeated, even if the view is
 });
 
 test("a callback that throws at once counts as failed, not as a crash", async () => {
-  await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));
+  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? [reset, sync()] : silence(request)));
   let calls = 0;
   const onState = (): void => {
     calls++;
@@ -136,22 +136,22 @@ test("a callback that throws at once counts as failed, not as a crash", async ()
 });
 
 test("with isOnce, the task ends after the first success and closes its stream", async () => {
-  await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));
+  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? [reset, sync()] : silence(request)));
   const views: NodeView[] = [];
   const backend = start(watcher, { onState: (view) => void views.push(view) }, true);
   await backend.ended;
   expect(views.length).toBe(1);
-  while (!watcher.asked[0]?.signal.aborted) await new Promise(setImmediate);
+  while (!watcher.received[0]?.signal.aborted) await new Promise(setImmediate);
 });
 
 test("a synced backend stays healthy and ready without a watcher, and health has the reason", async () => {
-  await using watcher = await playWatcher((asked) =>
-    asked.stream === 0 && asked.index === 0 ? [reset, sync(1n)] : asked.stream === 0 ? "end" : silence(asked),
+  await using watcher = await startFakeWatcher((request) =>
+    request.stream === 0 && request.index === 0 ? [reset, sync(1n)] : request.stream === 0 ? "end" : silence(request),
   );
   const synced = createGate();
   const backend = start(watcher, { onState: () => synced.open() });
   await synced.opened;
-  await watcher.untilAsked(3);
+  await watcher.untilReceived(3);
   expect(backend.health.isHealthy && backend.health.isReady).toBe(true);
   expect(backend.health.parts.get("stream")?.reason).toContain("keeping the last view");
   expect(await backend.metric("kpng_backend_stream_connected")).toMatch(/ 0$/);
@@ -161,9 +161,9 @@ test("a synced backend stays healthy and ready without a watcher, and health has
 });
 
 test("before the first sync marker a backend is not ready, and health has the reason of the lost stream", async () => {
-  await using watcher = await playWatcher((asked) => (asked.stream < 2 ? "end" : silence(asked)));
+  await using watcher = await startFakeWatcher((request) => (request.stream < 2 ? "end" : silence(request)));
   const backend = start(watcher, { onState: () => undefined });
-  await watcher.untilAsked(3);
+  await watcher.untilReceived(3);
   expect(backend.health.isReady).toBe(false);
   expect(backend.health.parts.get("stream")?.reason).toContain("STREAM_LOST");
   backend.stop();

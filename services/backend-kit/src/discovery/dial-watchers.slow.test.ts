@@ -8,13 +8,13 @@ import { readClientTls } from "@kpng/process/credential-files.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { expect, test } from "vitest";
 import { type ConnectionState, followView, watchBatches } from "../receive/follow-view.ts";
+import { type FakeWatcher, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { reset, sync } from "../testing/ops.ts";
-import { type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { dialWatchers } from "./dial-watchers.ts";
 
-const play = (instance: string): Promise<PlayedWatcher> =>
-  playWatcher((asked) => (asked.index === 0 ? [reset, sync(1n, instance)] : silence(asked)));
+const play = (instance: string): Promise<FakeWatcher> =>
+  startFakeWatcher((request) => (request.index === 0 ? [reset, sync(1n, instance)] : silence(request)));
 
 async function firstInstance(transport: Transport): Promise<string> {
   const stop = new AbortController();
@@ -129,7 +129,7 @@ test("if a watcher does not accept a connection, the next one is tried", async (
 test("a watcher that asks its nodes to move may be chosen again for the next stream", async () => {
   const asked: string[] = [];
   const play = (name: string) =>
-    playWatcher(({ index }) => {
+    startFakeWatcher(({ index }) => {
       if (index > 0) throw retryLaterError("move", 0);
       asked.push(name);
       return [reset, sync()];
@@ -150,7 +150,7 @@ test("a watcher that asks its nodes to move may be chosen again for the next str
 });
 
 test("if a watcher accepts the request and sends nothing, the next one is tried", async () => {
-  await using hung = await playWatcher(silence);
+  await using hung = await startFakeWatcher(silence);
   await using alive = await play("alive");
   const { log } = createReadableLog();
   const api = `${hung.address},${alive.address}`;

@@ -9,8 +9,8 @@ import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { backendTask } from "../backend/backend-task.ts";
+import { type Answer, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
-import { type Answer, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createReadableLog, Mailbox } from "../testing/steps.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 import { readViewFile } from "./view-file.ts";
@@ -152,11 +152,11 @@ function startBackend(address: string) {
 const world = [putService("a/1"), putEndpoint("a/1/x"), putService("a/2")];
 const sends =
   (...ops: typeof world): Answer =>
-  (asked) =>
-    asked.index === 0 ? [reset, ...ops, sync(1n)] : silence(asked);
+  (request) =>
+    request.index === 0 ? [reset, ...ops, sync(1n)] : silence(request);
 
 async function keepWorld(): Promise<void> {
-  await using watcher = await playWatcher(sends(...world));
+  await using watcher = await startFakeWatcher(sends(...world));
   const backend = startBackend(watcher.address);
   await backend.syncs.next();
   await backend.end();
@@ -164,7 +164,7 @@ async function keepWorld(): Promise<void> {
 
 test("the saved view is used if no watcher answers in time", async () => {
   await keepWorld();
-  const gone = await playWatcher(silence);
+  const gone = await startFakeWatcher(silence);
   await gone[Symbol.asyncDispose]();
   const { clock, syncs, metrics, lines, end } = startBackend(gone.address);
   await clock.advance(2_900);
@@ -184,9 +184,9 @@ test("the first view of a watcher is synced in full, even if it equals the saved
   const released = new Promise<void>((resolve) => {
     release = resolve;
   });
-  await using watcher = await playWatcher(async (asked) => {
-    if (asked.index === 0) await released;
-    return sends(...world)(asked);
+  await using watcher = await startFakeWatcher(async (request) => {
+    if (request.index === 0) await released;
+    return sends(...world)(request);
   });
   const { clock, syncs, end } = startBackend(watcher.address);
   await clock.advance(3_000);
@@ -202,12 +202,12 @@ test("the first view of a watcher touches what the saved view has in addition", 
   const released = new Promise<void>((resolve) => {
     release = resolve;
   });
-  const answer: Answer = async (asked) => {
-    if (asked.index > 0) return silence(asked);
+  const answer: Answer = async (request) => {
+    if (request.index > 0) return silence(request);
     await released;
     return [reset, putService("a/1"), putService("a/3"), sync(7n)];
   };
-  await using watcher = await playWatcher(answer);
+  await using watcher = await startFakeWatcher(answer);
   const { clock, syncs, metrics, end } = startBackend(watcher.address);
   await clock.advance(3_000);
   expect(await syncs.next()).toMatchObject({ isFromDisk: true });
@@ -224,7 +224,7 @@ test("the first view of a watcher touches what the saved view has in addition", 
 
 test("the view of a watcher that answers is used at once, and the saved view is not", async () => {
   await keepWorld();
-  await using watcher = await playWatcher(sends(putService("a/9")));
+  await using watcher = await startFakeWatcher(sends(putService("a/9")));
   const { clock, syncs, end } = startBackend(watcher.address);
   const first = await syncs.next();
   expect([...first.view.services.keys()]).toEqual(["a/9"]);

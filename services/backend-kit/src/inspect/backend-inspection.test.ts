@@ -8,8 +8,8 @@ import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { type BackendTaskOptions, backendTask } from "../backend/backend-task.ts";
+import { type Answer, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
-import { type Answer, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog, Mailbox } from "../testing/steps.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 import type { InspectedRules } from "./backend-inspection.ts";
@@ -20,8 +20,10 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-const sends: Answer = (asked) =>
-  asked.index === 0 ? [reset, putService("a/1"), putEndpoint("a/1/x"), putService("a/2"), sync(7n)] : silence(asked);
+const sends: Answer = (request) =>
+  request.index === 0
+    ? [reset, putService("a/1"), putEndpoint("a/1/x"), putService("a/2"), sync(7n)]
+    : silence(request);
 
 function start(api: string, options: Partial<BackendTaskOptions> = {}) {
   const syncs = new Mailbox<SyncUpdate>();
@@ -64,7 +66,7 @@ const rules: InspectedRules = {
 };
 
 test("inspection shows the view, the last sync, and the rules within limits", async () => {
-  await using watcher = await playWatcher(sends);
+  await using watcher = await startFakeWatcher(sends);
   const { syncs, client, end } = start(watcher.address, { ruleSets: () => [rules] });
   await syncs.next();
   // The answer changes one turn of the event loop after the sync.
@@ -95,7 +97,7 @@ test("inspection shows the view, the last sync, and the rules within limits", as
 });
 
 test("inspection shows the reason of a failed sync, and no revision as applied", async () => {
-  await using watcher = await playWatcher(sends);
+  await using watcher = await startFakeWatcher(sends);
   const onChanges = () => Promise.reject(new Error("no room"));
   const { client, end } = start(watcher.address, { onChanges } as Partial<BackendTaskOptions>);
   await expect.poll(async () => (await client.getBackend({})).lastSync?.error).toBe("no room");
@@ -105,7 +107,7 @@ test("inspection shows the reason of a failed sync, and no revision as applied",
 });
 
 test("a socket that cannot be opened ends the backend with an error, and a stale socket is replaced", async () => {
-  await using watcher = await playWatcher(sends);
+  await using watcher = await startFakeWatcher(sends);
   writeFileSync(join(folder, "file"), "");
   const refused = start(watcher.address, { inspectSocket: join(folder, "file") });
   await expect(refused.ended).rejects.toThrow("[LISTEN_FAILED]");

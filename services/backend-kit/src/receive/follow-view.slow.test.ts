@@ -9,8 +9,8 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { describe, expect, test } from "vitest";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
+import { type Answer, type FakeWatcher, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { put, putEndpoint, putNode, putService, readCapture, reset, sync, syncAt } from "../testing/ops.ts";
-import { type Answer, type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog } from "../testing/steps.ts";
 import type { Batch, ViewUpdate } from "../types/sync-update.ts";
 import { type ConnectionState, followView, watchBatches } from "./follow-view.ts";
@@ -19,7 +19,7 @@ import { HeldItems } from "./held-items.ts";
 const world = [putService("a/web"), putEndpoint("a/web/x")];
 
 async function follow(
-  watcher: PlayedWatcher,
+  watcher: FakeWatcher,
   steps: (next: () => Promise<ViewUpdate>) => Promise<void>,
   more: Partial<Parameters<typeof followView>[0]> = {},
 ): Promise<{ readonly states: ConnectionState[]; readonly delaysMs: readonly number[] }> {
@@ -48,11 +48,13 @@ async function follow(
 }
 
 test("a watcher that restarts with the same view changes nothing, and the view is kept in between", async () => {
-  await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, ...world, sync()] : silence(asked)));
+  await using watcher = await startFakeWatcher((request) =>
+    request.index === 0 ? [reset, ...world, sync()] : silence(request),
+  );
   const { states } = await follow(watcher, async (next) => {
     const first = await next();
     const second = next();
-    await watcher.untilAsked(2);
+    await watcher.untilReceived(2);
     watcher.breakConnections();
     expect(await second).toMatchObject({ touched: new Set(), isFirst: false });
     expect((await second).view.services).toBe(first.view.services);
@@ -61,11 +63,11 @@ test("a watcher that restarts with the same view changes nothing, and the view i
 });
 
 test("a change during an outage of the watcher arrives as the difference", async () => {
-  const answer: Answer = (asked) => {
-    if (asked.index > 0) return "end";
-    return asked.stream === 0 ? [reset, ...world, sync()] : [reset, putService("a/web"), putService("a/new"), sync()];
+  const answer: Answer = (request) => {
+    if (request.index > 0) return "end";
+    return request.stream === 0 ? [reset, ...world, sync()] : [reset, putService("a/web"), putService("a/new"), sync()];
   };
-  await using watcher = await playWatcher(answer);
+  await using watcher = await startFakeWatcher(answer);
   await follow(watcher, async (next) => {
     await next();
     expect(await next()).toMatchObject({
@@ -80,7 +82,7 @@ test("nothing is yielded before the first sync marker", async () => {
     if (stream === 0) throw new Error("broken after the first operations");
     return [reset, ...world, sync()];
   };
-  await using watcher = await playWatcher(answer);
+  await using watcher = await startFakeWatcher(answer);
   await follow(watcher, async (next) => {
     expect(await next()).toMatchObject({ isFirst: true });
   });
@@ -91,7 +93,7 @@ test.each([
   { name: "an endpoint without its Service", ops: [reset, putEndpoint("a/web/x"), sync()] },
   { name: "a stream that does not start with Reset", ops: [...world, sync()] },
 ])("$name ends the stream, not the process", async ({ ops }) => {
-  await using watcher = await playWatcher(({ stream }) => (stream === 0 ? ops : [reset, ...world, sync()]));
+  await using watcher = await startFakeWatcher(({ stream }) => (stream === 0 ? ops : [reset, ...world, sync()]));
   const { states } = await follow(watcher, async (next) => {
     expect((await next()).view.services.size).toBe(1);
   });
@@ -108,7 +110,7 @@ test("delays grow until a sync marker arrives, and then start from the minimum a
       await next();
       await next();
     };
-    await using watcher = await playWatcher(answer);
+    await using watcher = await startFakeWatcher(answer);
     return (await follow(watcher, twice, { random })).delaysMs;
   };
   expect(await delays(() => 0)).toEqual([1_000, 2_000, 4_000, 8_000, 1_000]);
@@ -121,7 +123,7 @@ test("a unix socket without a listener is retried every second until it has one"
   const path = join(folder, "api.sock");
   const stop = new AbortController();
   const delaysMs: number[] = [];
-  await using watcher = await playWatcher(({ index }) => (index === 0 ? [reset, ...world, sync()] : "end"));
+  await using watcher = await startFakeWatcher(({ index }) => (index === 0 ? [reset, ...world, sync()] : "end"));
   const { hostname: host, port } = new URL(`http://${watcher.address}`);
   // The socket forwards to the watcher.
   const door = createServer((client) => {
@@ -148,7 +150,7 @@ test.each([
   { name: "a busy watcher is retried when it asks for it", pushbackMs: 17_000, kind: "refused", delayMs: 17_000 },
   { name: "a busy watcher is retried after 150 s at most", pushbackMs: 900_000, kind: "refused", delayMs: 150_000 },
 ])("$name", async ({ pushbackMs, kind, delayMs }) => {
-  await using watcher = await playWatcher(({ stream, index }) => {
+  await using watcher = await startFakeWatcher(({ stream, index }) => {
     if (stream === 0) throw retryLaterError("busy", pushbackMs);
     return index === 0 ? [reset, ...world, sync()] : "end";
   });
@@ -160,7 +162,7 @@ test.each([
 });
 
 test("watchers that send the client away after each first batch are not retried without a pause", async () => {
-  await using watcher = await playWatcher(({ stream, index }) => {
+  await using watcher = await startFakeWatcher(({ stream, index }) => {
     if (index > 0 && stream < 3) throw retryLaterError("move", 0);
     return index === 0 ? [reset, ...world, sync()] : "end";
   });
@@ -182,7 +184,7 @@ describe("a view without the digest that the watcher sent", () => {
 
   test("is not yielded, and the whole view is requested", async () => {
     const change = putService("a/web", "10.0.0.9");
-    await using watcher = await playWatcher(({ stream, index }) => {
+    await using watcher = await startFakeWatcher(({ stream, index }) => {
       if (index === 0) return [reset, ...world, sync(1n, "i", digestOf(...world))];
       // A Delete was lost on the way.
       return stream === 0 && index === 1 ? [change, sync(2n, "i", digestOf(change))] : "end";
@@ -193,14 +195,14 @@ describe("a view without the digest that the watcher sent", () => {
       expect(second.view.services.get("a/web")?.service.clusterIPs?.v4).toEqual(["10.0.0.1"]);
     });
     expect(states.map(({ kind }) => kind)).toEqual(["synced", "diverged", "lost", "synced"]);
-    expect(watcher.asked.filter(({ index }) => index === 0).map(({ request }) => request.HeldDigests.length)).toEqual([
-      0, 0,
-    ]);
+    expect(
+      watcher.received.filter(({ index }) => index === 0).map(({ request }) => request.HeldDigests.length),
+    ).toEqual([0, 0]);
   });
 
   test("is used if it is a whole view, because the watcher's digest must be wrong", async () => {
     const change = putService("a/web", "10.0.0.9");
-    await using watcher = await playWatcher(({ index }) => {
+    await using watcher = await startFakeWatcher(({ index }) => {
       if (index === 0) return [reset, ...world, sync(1n, "i", 1n)];
       return index === 1 ? [change, sync(2n, "i", 2n)] : "end";
     });
@@ -222,9 +224,9 @@ async function followStreams(streams: readonly (readonly OpItem[])[], acceptAfte
   const states: ConnectionState[] = [];
   const gate = new ForwardGate({ acceptAfterMs, nowMs: () => nowMs });
   const stop = new AbortController();
-  await using watcher = await playWatcher((asked) => {
-    if (asked.index > 0) return asked.stream >= streams.length - 1 ? silence(asked) : "end";
-    return streams[Math.min(asked.stream, streams.length - 1)] ?? [];
+  await using watcher = await startFakeWatcher((request) => {
+    if (request.index > 0) return request.stream >= streams.length - 1 ? silence(request) : "end";
+    return streams[Math.min(request.stream, streams.length - 1)] ?? [];
   });
   const wait = async (ms: number): Promise<void> => {
     if (states.at(-1)?.kind === "behind") delaysMs.push(ms);
@@ -265,7 +267,7 @@ test("a batch that cannot be applied does not make a later state count as older"
 });
 
 async function firstBatch(ops: readonly OpItem[], maxMessageBytes?: number): Promise<Batch | undefined> {
-  await using watcher = await playWatcher((asked) => (asked.index === 0 ? ops : silence(asked)));
+  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? ops : silence(request)));
   const transport = dial({ api: watcher.address, maxMessageBytes });
   for await (const batch of watchBatches({ transport, nodeName: "n1" }, AbortSignal.timeout(10_000))) return batch;
   return undefined;
@@ -294,19 +296,21 @@ test("the recorded stream of a Go watcher is one batch", async () => {
 });
 
 test("a request is sent when the caller asks for a batch, and names the node and our features", async () => {
-  await using watcher = await playWatcher(({ index }) => (index === 0 ? [reset, sync(7n, "run")] : [sync(8n, "run")]));
+  await using watcher = await startFakeWatcher(({ index }) =>
+    index === 0 ? [reset, sync(7n, "run")] : [sync(8n, "run")],
+  );
   const options = { transport: dial({ api: watcher.address }), nodeName: "n1", serviceProxyName: "p" };
   const batches = watchBatches(options, AbortSignal.timeout(10_000));
-  expect(watcher.asked.length).toBe(0);
+  expect(watcher.received.length).toBe(0);
   for (let count = 1; count <= 3; count++) {
     const { value } = await batches.next();
     expect(value).toMatchObject({ isReset: count === 1, revision: count === 1 ? 7n : 8n, instance: "run" });
     // The answered request is the last one: if requests were sent early, the server would have read another one before
     // its answer arrived here.
-    expect(watcher.asked.length).toBe(count);
+    expect(watcher.received.length).toBe(count);
   }
   await batches.return();
-  expect(watcher.asked[0]?.request).toMatchObject({
+  expect(watcher.received[0]?.request).toMatchObject({
     NodeName: "n1",
     ServiceProxyName: "p",
     Features: [Feature.Extended, Feature.NodeItem, Feature.Batches],
@@ -353,7 +357,7 @@ test.each([
     },
   },
 ])("a stream that $name is lost", async ({ answer }) => {
-  await using watcher = await playWatcher(answer);
+  await using watcher = await startFakeWatcher(answer);
   const batches = watchBatches(
     { transport: dial({ api: watcher.address }), nodeName: "n1" },
     AbortSignal.timeout(10_000),
@@ -376,14 +380,16 @@ test("a connection that closes during the handshake gives an error that asks abo
 test("the watcher's side of the call ends when the caller returns or aborts", async () => {
   for (const how of ["return", "abort"] as const) {
     const stop = new AbortController();
-    await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));
+    await using watcher = await startFakeWatcher((request) =>
+      request.index === 0 ? [reset, sync()] : silence(request),
+    );
     const batches = watchBatches({ transport: dial({ api: watcher.address }), nodeName: "n1" }, stop.signal);
     await batches.next();
     const next = how === "abort" ? batches.next() : undefined;
     if (how === "return") await batches.return();
     else stop.abort();
     expect((await next)?.done ?? true).toBe(true);
-    const signal = watcher.asked[0]?.signal;
+    const signal = watcher.received[0]?.signal;
     await new Promise<void>((resolve) => {
       if (signal?.aborted) resolve();
       else signal?.addEventListener("abort", () => resolve());

@@ -13,7 +13,7 @@ import {
   Set as WireSet,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 
-// Operations of a stream from the watcher, shared by all tests with `playWatcher`, which sends them.
+// Operations of a stream from the watcher, shared by all tests with `startFakeWatcher`, which sends them.
 
 export const reset: OpItem = create(OpItemSchema, { Op: { case: "Reset", value: {} } });
 

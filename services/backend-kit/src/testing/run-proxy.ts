@@ -8,8 +8,8 @@ import { ProxyHealth } from "../observe/proxy-health.ts";
 import { proxyBackend } from "../proxy/proxy-backend.ts";
 import type { RuleSet } from "../proxy/rule-set.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
+import { silence, startFakeWatcher } from "./fake-watcher.ts";
 import { putNode, reset } from "./ops.ts";
-import { playWatcher, silence } from "./played-watcher.ts";
 import { createReadableLog, Mailbox } from "./steps.ts";
 import { putView } from "./view-ops.ts";
 
@@ -38,7 +38,7 @@ export interface RunProxyOptions {
 }
 
 /**
- * Runs `proxyBackend` with rule sets of the test, following a watcher of the test (`playWatcher`). `serve-task.slow.test.ts`
+ * Runs `proxyBackend` with rule sets of the test, following a watcher of the test (`startFakeWatcher`). `serve-task.slow.test.ts`
  * calls it in nearly every test.
  */
 export async function runProxy(
@@ -46,10 +46,10 @@ export async function runProxy(
   { options = {}, now, isOnce = false, nodeName = "n1", stateFolder, firstViewLimitMs }: RunProxyOptions = {},
 ): Promise<RunningProxy> {
   const batches = new Mailbox<readonly OpItem[]>();
-  const watcher = await playWatcher((asked) => {
+  const watcher = await startFakeWatcher((request) => {
     // An acknowledgement asks for nothing.
-    if (asked.request.Ack !== undefined) return [];
-    return Promise.race([batches.next(), silence(asked)]);
+    if (request.request.Ack !== undefined) return [];
+    return Promise.race([batches.next(), silence(request)]);
   });
   const { log, lines } = createReadableLog();
   const [health, metrics] = [new Health(), new Registry()];
@@ -89,7 +89,7 @@ export async function runProxy(
     proxyHealth,
     metrics,
     lines,
-    requests: watcher.asked,
+    requests: watcher.received,
     ended,
     send: (...services) => {
       const node = nodeName === "n1" ? [putNode("n1")] : [];

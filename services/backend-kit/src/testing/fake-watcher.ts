@@ -5,7 +5,7 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { type OpItem, Sets, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 
 /** One request that a client sent. */
-export interface Asked {
+export interface ReceivedRequest {
   /** Number of the stream, from 0. */
   readonly stream: number;
   /** Number of the request in its stream, from 0. */
@@ -16,26 +16,26 @@ export interface Asked {
 }
 
 /** Returns the operations to send, maybe later. Throws to break the stream; returns "end" to end it. */
-export type Answer = (asked: Asked) => Iterable<OpItem> | "end" | Promise<Iterable<OpItem> | "end">;
+export type Answer = (received: ReceivedRequest) => Iterable<OpItem> | "end" | Promise<Iterable<OpItem> | "end">;
 
 /**
- * A gRPC server in the test's process that sends what the test wants, in place of a watcher. Tests of the kit and of
- * backends use it, because neither may import the watcher, and because it can also break the protocol.
+ * A gRPC server in the test's process that answers as the test decides. Unlike a real watcher, it can break the protocol,
+ * and backends may import it.
  */
-export interface PlayedWatcher extends AsyncDisposable {
+export interface FakeWatcher extends AsyncDisposable {
   /** *Shape:* `127.0.0.1:port`. */
   readonly address: string;
-  /** All requests of all streams, in order of arrival. */
-  readonly asked: readonly Asked[];
+  /** The requests of all streams, in the order of arrival. */
+  readonly received: readonly ReceivedRequest[];
   /** Resolves when at least `count` requests have arrived. */
-  untilAsked(count: number): Promise<void>;
+  untilReceived(count: number): Promise<void>;
   /** Breaks all connections, as a crash would. */
   breakConnections(): void;
 }
 
-/** Starts a watcher for tests on a free port of 127.0.0.1. */
-export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
-  const asked: Asked[] = [];
+/** Starts a fake watcher on a free port of 127.0.0.1. */
+export async function startFakeWatcher(answer: Answer): Promise<FakeWatcher> {
+  const received: ReceivedRequest[] = [];
   const arrived = new EventEmitter();
   const sessions = new Set<ServerHttp2Session>();
   let streams = 0;
@@ -47,10 +47,10 @@ export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
             const stream = streams++;
             let index = 0;
             for await (const request of requests) {
-              const question = { stream, index: index++, request, signal };
-              asked.push(question);
-              arrived.emit("asked");
-              const ops = await answer(question);
+              const entry = { stream, index: index++, request, signal };
+              received.push(entry);
+              arrived.emit("request");
+              const ops = await answer(entry);
               if (ops === "end") return;
               yield* ops;
             }
@@ -68,9 +68,9 @@ export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
   };
   return {
     address: `127.0.0.1:${(server.address() as AddressInfo).port}`,
-    asked,
-    untilAsked: async (count) => {
-      while (asked.length < count) await once(arrived, "asked");
+    received,
+    untilReceived: async (count) => {
+      while (received.length < count) await once(arrived, "request");
     },
     breakConnections,
     [Symbol.asyncDispose]: async () => {
@@ -81,7 +81,7 @@ export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
 }
 
 /** An {@link Answer} that sends nothing until the client disconnects. */
-export function silence({ signal }: Asked): Promise<"end"> {
+export function silence({ signal }: ReceivedRequest): Promise<"end"> {
   return new Promise((resolve) => {
     if (signal.aborted) resolve("end");
     else signal.addEventListener("abort", () => resolve("end"), { once: true });
