@@ -71,7 +71,7 @@ export interface BackendCommand {
    * Returns true if the exit status of a run with these options is a result, as for `--diff`: the task sets
    * process.exitCode to 0 or 1, and any failure is 2. Default: false.
    */
-  readonly isQuestion?: ((options: ParsedOptions) => boolean) | undefined;
+  readonly exitStatusIsResult?: ((options: ParsedOptions) => boolean) | undefined;
   /**
    * True if the backend has `stateOptions`: the process then parses them. A function if it depends on the options: a run that only compares must not write.
    */

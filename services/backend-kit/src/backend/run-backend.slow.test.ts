@@ -6,8 +6,8 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putService, reset, sync } from "../testing/ops.ts";
-import { playWatcher, silence } from "../testing/played-watcher.ts";
 import { type Program, startProgram } from "../testing/program.ts";
 import type { BackendCommand, BackendContext } from "./backend-command.ts";
 import { connectionOptions } from "./backend-options.ts";
@@ -30,7 +30,9 @@ async function unusedAddress(): Promise<string> {
 }
 
 const play = () =>
-  playWatcher((asked) => (asked.index === 0 ? [reset, putService("a/web"), sync(1n, "run")] : silence(asked)));
+  startFakeWatcher((request) =>
+    request.index === 0 ? [reset, putService("a/web"), sync(1n, "run")] : silence(request),
+  );
 
 async function end(program: Program): Promise<void> {
   program.stop();
@@ -99,22 +101,25 @@ const options = {
 };
 
 /** Returns the number of servers beside a backend, and the inspection socket that it was given. */
-function prepared(isQuestion: boolean): { readonly servers: number; readonly inspectSocket: string | undefined } {
+function prepared(exitStatusIsResult: boolean): {
+  readonly servers: number;
+  readonly inspectSocket: string | undefined;
+} {
   let given: BackendContext | undefined;
   const backend: BackendCommand = {
     ...{ name: "test", description: "", options: [], examples: "" },
-    isQuestion: () => isQuestion,
+    exitStatusIsResult: () => exitStatusIsResult,
     makeTask: (_options, context) => {
       given = context;
       return { name: "test", run: () => Promise.resolve() };
     },
   };
   const parts = { log: createLog(), health: new Health(), metrics: new Registry() };
-  const { beside } = prepareBackend(backend, options, parts);
-  return { servers: beside.length, inspectSocket: given?.inspectSocket };
+  const { companionTasks } = prepareBackend(backend, options, parts);
+  return { servers: companionTasks.length, inspectSocket: given?.inspectSocket };
 }
 
-test("a question with the options of a running backend takes neither its addresses nor its socket", () => {
+test("a run whose exit status is its result takes neither the addresses nor the socket of a running backend", () => {
   expect(prepared(true)).toEqual({ servers: 0, inspectSocket: undefined });
 });
 

@@ -5,7 +5,7 @@ import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
 import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process/run/memory.ts";
-import { answersByExitCode, formatVersion, runProcess } from "@kpng/process/run/run-process.ts";
+import { formatVersion, reportsByExitStatus, runProcess } from "@kpng/process/run/run-process.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
@@ -71,8 +71,8 @@ export function runBackendCommand(
       .description(backend.description)
       .version(formatVersion(program, version), "-V, --version", "print the version");
     addOptions(command, [...backend.options, ...backendOptions]);
-    const { proxyMode, isQuestion } = backend;
-    if (isQuestion !== undefined) answersByExitCode(command, isQuestion);
+    const { proxyMode, exitStatusIsResult } = backend;
+    if (exitStatusIsResult !== undefined) reportsByExitStatus(command, exitStatusIsResult);
     if (proxyMode !== undefined) acceptConfigFile(command, { proxyMode, log: createLog() });
     command.addHelpText("after", backend.examples.replaceAll("COMMAND", program));
     command.action((options: ParsedOptions) => serveBackend(backend, options, signal));
@@ -94,8 +94,8 @@ export async function serveBackend(
   const token = readTokenFile(textOption(options, "tokenFile"));
   const traced = { name: `kpng-${backend.name}`, version: packageJson.version };
   await withTracing(traced, log, async (tracing) => {
-    const { main, beside } = prepareBackend(backend, options, { log, health, metrics, tracing, tls, token });
-    await runWithMain(main, beside, signal);
+    const { main, companionTasks } = prepareBackend(backend, options, { log, health, metrics, tracing, tls, token });
+    await runWithMain(main, companionTasks, signal);
   });
 }
 
@@ -115,7 +115,7 @@ export interface ProcessParts {
 export interface PreparedBackend {
   readonly main: Task;
   /** Servers of health and metrics, which end with the main task. */
-  readonly beside: readonly Task[];
+  readonly companionTasks: readonly Task[];
 }
 
 /**
@@ -142,7 +142,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     mode === undefined || proxyHealth === undefined
       ? statusServerTasks(addresses, { health, metrics })
       : proxyObserveTasks(addresses, { proxyHealth, health, metrics, mode });
-  const isQuestion = backend.isQuestion?.(options) === true;
+  const exitStatusIsResult = backend.exitStatusIsResult?.(options) === true;
   const api = String(options.api);
   const follow = readFollowOptions(options);
   const transport = dialWatchers({
@@ -162,9 +162,9 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     proxyHealth,
     state,
     ...follow,
-    inspectSocket: isQuestion ? undefined : follow.inspectSocket,
+    inspectSocket: exitStatusIsResult ? undefined : follow.inspectSocket,
   };
-  // A question, such as --diff, is often asked beside the running backend and with its environment, as `kubectl exec`
-  // has it. The addresses and the socket in there are taken.
-  return { main: backend.makeTask(options, context), beside: isQuestion ? [] : tasks };
+  // `kubectl exec … -- kpng-nft --diff` inherits the environment of the running backend, which holds these addresses and
+  // this socket already.
+  return { main: backend.makeTask(options, context), companionTasks: exitStatusIsResult ? [] : tasks };
 }

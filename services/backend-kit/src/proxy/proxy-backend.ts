@@ -30,7 +30,7 @@ export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>)
     examples,
     proxyMode,
     options: proxyOptions(spec),
-    isQuestion: (options) => options.diff === true,
+    exitStatusIsResult: (options) => options.diff === true,
     keepsState: (options) => selectedRuns(spec, options).length === 0,
     makeTask: (options, context) => makeTask(spec, options, context),
   };

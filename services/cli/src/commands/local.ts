@@ -4,7 +4,7 @@ import { serveBackend } from "@kpng/backend-kit/backend/run-backend.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
-import { answersByExitCode } from "@kpng/process/run/run-process.ts";
+import { reportsByExitStatus } from "@kpng/process/run/run-process.ts";
 import { Command } from "commander";
 
 /**
@@ -35,7 +35,7 @@ Examples:
       .description(backend.description)
       .addHelpText("after", backend.examples.replaceAll("COMMAND", `kpng local to-${backend.name}`))
       .action((_options: ParsedOptions, self: Command) => serveBackend(backend, self.optsWithGlobals(), signal));
-    if (backend.isQuestion !== undefined) answersByExitCode(command, backend.isQuestion);
+    if (backend.exitStatusIsResult !== undefined) reportsByExitStatus(command, backend.exitStatusIsResult);
     local.addCommand(command);
   }
   return local;

@@ -4,7 +4,7 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { type AnswerPage, statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { addOptions, logLevelOption, type OptionSpec, statusServerOptions } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { answersByExitCode } from "@kpng/process/run/run-process.ts";
+import { reportsByExitStatus } from "@kpng/process/run/run-process.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
@@ -58,7 +58,7 @@ function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly strin
     .description(sink.description)
     .addHelpText("after", sink.examples.replaceAll("COMMAND", words))
     .action((_options: Options, self: Command) => run(source, sink, self.optsWithGlobals(), signal));
-  return sink.isQuestion === undefined ? command : answersByExitCode(command, sink.isQuestion);
+  return sink.exitStatusIsResult === undefined ? command : reportsByExitStatus(command, sink.exitStatusIsResult);
 }
 
 function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
@@ -78,11 +78,11 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
       },
     });
     const sourceSink = filterProxyNames(store, readProxyNames(options));
-    const beside = [
+    const companionTasks = [
       source.make(options, sourceSink, context),
       ...statusServerTasks(options, { health, metrics, pages }),
     ];
-    await runWithMain(main, beside, signal);
+    await runWithMain(main, companionTasks, signal);
   });
 }
 

@@ -25,8 +25,8 @@ export interface SinkCommand {
   readonly description: string;
   readonly options: readonly OptionSpec[];
   readonly examples: string;
-  /** Whether the exit status of a run with these options answers a question; see `BackendCommand`. */
-  readonly isQuestion?: ((options: Options) => boolean) | undefined;
+  /** True if the exit status of a run with these options is its result; see `BackendCommand`. */
+  readonly exitStatusIsResult?: ((options: Options) => boolean) | undefined;
   make(options: Options, store: Store, context: SinkContext): Task;
 }
 
@@ -82,7 +82,7 @@ export function toLocal(backend: BackendCommand): SinkCommand {
     aliases: backend.aliases?.map((alias) => `to-${alias}`),
     description: backend.description,
     examples: backend.examples,
-    isQuestion: backend.isQuestion,
+    exitStatusIsResult: backend.exitStatusIsResult,
     // The source already has the option --service-proxy-name.
     options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
     make: (options, store, context) => {

@@ -9,7 +9,7 @@ import { ProcessError } from "../process-error.ts";
  * | exit code | |
  * |---|---|
  * | 0 | success, unless the action has set process.exitCode |
- * | 1 | failure, including a failed write to standard output; 2 if the exit code is an answer (`answersByExitCode`) |
+ * | 1 | failure, including a failed write to standard output; 2 if the exit status is the result (`reportsByExitStatus`) |
  * | 2 | invalid command line or environment |
  * | 130 | a second SIGTERM, SIGINT or SIGHUP; the first one aborts `signal`. See {@link sameInterruptMs} |
  */
@@ -111,31 +111,27 @@ function isExpected(error: unknown): boolean {
   return error instanceof Error && /^\[[A-Z_]+\] /.test(error.message);
 }
 
-/**
- * Exit code of a query that failed. 0 and 1 are its answers, as with diff(1), cmp(1) and kubectl diff, so that a script
- * does not take a failure for an answer.
- */
-const failedQueryExitCode = 2;
+/** Exit status of a failed run whose result is 0 or 1, as for diff(1), cmp(1) and kubectl diff. */
+const failedResultExitCode = 2;
 
 /**
- * Makes the exit code of a command its answer, if `isQuery` returns true for the options: the action sets
- * process.exitCode to 0 or 1 when it has the answer. Without an answer, after a failure or an early stop, the exit code
- * is 2.
+ * Makes the exit status of a command its result if `exitStatusIsResult` returns true for the options: the action sets
+ * process.exitCode to 0 or 1. A run that fails or stops earlier ends with 2.
  *
  * Must be called before other hooks are added to the command, so that their errors count as failures too.
  */
-export function answersByExitCode(
+export function reportsByExitStatus(
   command: Command,
-  isQuery: (options: Readonly<Record<string, unknown>>) => boolean,
+  exitStatusIsResult: (options: Readonly<Record<string, unknown>>) => boolean,
 ): Command {
   return command.hook("preAction", (_command, acting) => {
-    if (isQuery(acting.optsWithGlobals())) process.exitCode = failedQueryExitCode;
+    if (exitStatusIsResult(acting.optsWithGlobals())) process.exitCode = failedResultExitCode;
   });
 }
 
-/** Exit code of a failure: 1, or 2 if the exit code of this run is an answer. */
+/** Exit status of a failure: 1, or 2 if the exit status of this run is its result. */
 export function failureExitCode(): number {
-  return process.exitCode === undefined ? 1 : failedQueryExitCode;
+  return process.exitCode === undefined ? 1 : failedResultExitCode;
 }
 
 /** Returns the version text of a program, e.g. "kpng 0.1.0 (Node.js v24.21.0, linux/x64)". */
