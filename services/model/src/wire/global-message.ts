@@ -15,12 +15,12 @@ import type { Service } from "../service.ts";
 import { shareConditions, sharePorts, shareText } from "../shared-values.ts";
 import { hashBytes } from "./digest.ts";
 import { decodeEndpointPort, firstToFront, setFirstAddresses } from "./endpoint-message.ts";
-import { decodeNode, encodeNode } from "./local-message.ts";
+import { decodeNodeMessage, encodeNode } from "./local-message.ts";
 import { WireError } from "./protobuf.ts";
 import {
   decodeAddresses,
   decodeCidr,
-  decodeService,
+  decodeServiceMessage,
   encodeAddresses,
   encodeProtocol,
   encodeService,
@@ -43,7 +43,7 @@ export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8A
 export function decodeServiceInfo(bytes: Uint8Array): Service {
   const info = fromBinary(ServiceInfoSchema, bytes);
   if (info.Service === undefined) throw new WireError("a ServiceInfo has no Service");
-  return decodeService(info.Service, info.ServiceProxyName);
+  return decodeServiceMessage(info.Service, info.ServiceProxyName);
 }
 
 /** Returns KPNG's hash of an endpoint: XXH64 of Endpoint, Conditions and Topology (`proxystore.go:300`). */
@@ -176,7 +176,7 @@ export function encodeNodeInfo(node: Node, isExtended: boolean): Uint8Array {
 export function decodeNodeInfo(bytes: Uint8Array): Node {
   const message = fromBinary(NodeInfoSchema, bytes).Node;
   if (message === undefined || message.Name === "") throw new WireError("a NodeInfo has no name");
-  const local = message.Local === undefined ? undefined : decodeNode(message.Local);
+  const local = message.Local === undefined ? undefined : decodeNodeMessage(message.Local);
   return {
     name: message.Name,
     zone: message.Topology?.Zone ?? "",

@@ -18,7 +18,7 @@ import type { ViewChange, ViewNode } from "../node-view.ts";
 import { type ServiceKey, serviceKey } from "../service.ts";
 import { decodeEndpoint } from "./endpoint-message.ts";
 import { WireError } from "./protobuf.ts";
-import { decodePortHasEndpoints, decodeService } from "./service-message.ts";
+import { decodePortHasEndpoints, decodeServiceMessage } from "./service-message.ts";
 
 /** A decoded operation of a node's stream. */
 export type LocalOp =
@@ -110,7 +110,7 @@ function decodePut(ref: Ref, bytes: Uint8Array): ViewChange | undefined {
   switch (ref.Set) {
     case SetName.ServicesSet: {
       const message = fromBinary(ServiceSchema, bytes, readOptions);
-      const service = decodeService(message);
+      const service = decodeServiceMessage(message);
       const key = parseServicePath(ref.Path);
       if (key !== serviceKey(service))
         throw new WireError(`the Service at this path is named "${serviceKey(service)}"`);
@@ -125,7 +125,7 @@ function decodePut(ref: Ref, bytes: Uint8Array): ViewChange | undefined {
       };
     }
     case SetName.NodesSet:
-      return { kind: "put-node", node: decodeNode(fromBinary(NodeSchema, bytes, readOptions)) };
+      return { kind: "put-node", node: decodeNodeMessage(fromBinary(NodeSchema, bytes, readOptions)) };
     default:
       return undefined;
   }
@@ -171,7 +171,7 @@ export function encodeNode(node: ViewNode): NodeMessage {
 }
 
 /** Returns the node in a message of a node view or of a NodeInfo. Errors: WireError. */
-export function decodeNode(message: NodeMessage): ViewNode {
+export function decodeNodeMessage(message: NodeMessage): ViewNode {
   return {
     name: message.Name,
     zone: message.Zone,

@@ -84,7 +84,7 @@ function encodePort(
 }
 
 /** Returns the Service in a message. `proxyName` is not part of the message. Errors: WireError. */
-export function decodeService(message: ServiceMessage, proxyName = ""): Service {
+export function decodeServiceMessage(message: ServiceMessage, proxyName = ""): Service {
   const ports = message.Ports.filter(isKnownPort);
   const unknownPorts = message.Ports.filter((port) => !isKnownPort(port));
   return {
