@@ -1,8 +1,8 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { findCgroup } from "./datapath.ts";
+import { findCgroup, hasLinks } from "./datapath.ts";
 
 describe("findCgroup", () => {
   const only =
@@ -38,4 +38,15 @@ describe("findCgroup", () => {
     expect(() => findCgroup(undefined, mounts, only(folder))).toThrow(/\[BPF_UNSUPPORTED\].*of this container/);
     expect(findCgroup(folder, mounts, only(folder))).toBe(folder);
   });
+});
+
+test("an instance serves sockets from its first link on, not from its first folder on", () => {
+  const bpfFolder = mkdtempSync(join(tmpdir(), "kpng-bpf-"));
+  onTestFinished(() => rmSync(bpfFolder, { recursive: true }));
+  const instance = { name: "kpng", bpfFolder };
+  expect(hasLinks(instance)).toBe(false);
+  mkdirSync(join(bpfFolder, "kpng", "links"), { recursive: true });
+  expect(hasLinks(instance)).toBe(false);
+  writeFileSync(join(bpfFolder, "kpng", "links", "connect4"), "");
+  expect(hasLinks(instance)).toBe(true);
 });

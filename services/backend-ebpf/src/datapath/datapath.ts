@@ -189,7 +189,7 @@ export class Datapath {
     this.#links = join(folder, "links");
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
     // Programs of an earlier run serve until everything is complete; without them, each family counts.
-    this.#awaited = new Set(readdirSync(this.#links).length === 0 ? [] : families);
+    this.#awaited = new Set(hasLinks(options) ? families : []);
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
     this.#programs = socketHooks.map((hook) => loadProgram(programs.get(hook.section), hook, this.maps.descriptors));
@@ -239,7 +239,7 @@ export class Datapath {
 
   /** True if programs of an earlier run are attached, or ours. */
   get isAttached(): boolean {
-    return existsSync(this.#links) && readdirSync(this.#links).length > 0;
+    return hasLinks(this.#options);
   }
 
   /** Detaches programs of an earlier release at hooks that this one does not use. Returns a line for each. */
@@ -255,6 +255,12 @@ export class Datapath {
   findMissingProgram(): string | undefined {
     return missingPrograms(this.#options)[0];
   }
+}
+
+/** Whether an instance has links: whether its programs serve sockets, or those of an earlier release of kpng. */
+export function hasLinks({ name, bpfFolder }: Pick<DatapathOptions, "name" | "bpfFolder">): boolean {
+  const links = join(bpfFolder, name, "links");
+  return existsSync(links) && readdirSync(links).length > 0;
 }
 
 /**

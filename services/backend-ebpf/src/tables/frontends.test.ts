@@ -1,7 +1,8 @@
 import type { Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { describe, expect, test } from "vitest";
-import { describeFrontend, wantedFrontends } from "./frontends.ts";
+import { frontendKey, sizes, slotKeyPlace } from "../layout/layout.ts";
+import { describeFrontend, readSlots, wantedFrontends } from "./frontends.ts";
 
 const cluster: Route = { kind: "balance", set: "cluster", isMasqueraded: true };
 const kept: Route = { kind: "balance", set: "cluster", isMasqueraded: false };
@@ -44,6 +45,13 @@ describe("wantedFrontends", () => {
     expect(line).toContain("pod leave; node balance 10.1.1.1:8080");
   });
 
+  test("of frontends that share their routes, masquerade of everything concerns the cluster IP alone", () => {
+    const routes = { pod: cluster, node: cluster, outside: cluster };
+    const external = { ...place, kind: "externalIP", address: "192.0.2.1", routes } as const;
+    const both = lines(plan([{ ...place, routes }, external]), nodePlan({ family: "v4", isMasqueradeAll: true }));
+    expect(both.map((line) => / (pod.*?) balance/.exec(line)?.[1])).toEqual(["pod leave; node", "pod,node"]);
+  });
+
   test.each([
     { what: "source ranges", sources: { ranges: ["192.0.2.0/24"], ownAddresses: [] }, route: cluster },
     {
@@ -77,5 +85,22 @@ describe("wantedFrontends", () => {
   ] as const)("$protocol with affinity $affinitySeconds: $said", ({ protocol, affinitySeconds, said }) => {
     const routes = { pod: local, node: local, outside: local };
     expect(lines(plan([{ ...place, protocol, routes }], affinitySeconds))).toEqual(said);
+  });
+});
+
+describe("readSlots", () => {
+  const key = frontendKey("v4", place);
+  const slots = Buffer.alloc(2 * sizes.slot);
+  slots.write(key, sizes.slot + slotKeyPlace, "latin1");
+
+  test.each([
+    { what: "the last slot, which has its key", slot: 1, found: [1] },
+    { what: "a slot that has no key", slot: 0, found: [] },
+    { what: "a slot that the map does not have, since another program wrote it", slot: 2, found: [] },
+  ])("a frontend that leads to $what: $found", ({ slot, found }) => {
+    const value = Buffer.alloc(4);
+    value.writeUInt32LE(slot);
+    const contents = { frontends: [[Buffer.from(key, "latin1"), value] as const], slots, endpoints: Buffer.alloc(0) };
+    expect([...readSlots("v4", contents).values()]).toEqual(found);
   });
 });

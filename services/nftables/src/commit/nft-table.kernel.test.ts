@@ -37,6 +37,8 @@ describePackets("the table in the kernel", () => {
       expect(seen.ownChange).toEqual({ elements: 0, chains: [] });
       // An unchanged generation of the ruleset proves that no program has changed it.
       expect(seen.readsAfterOwnChange).toBe(0);
+      // The first names the generation from before the other program's change, and is sent again without one.
+      expect(seen.sentByChange).toEqual([2, 1, 1]);
       expect(seen.lostElements).toEqual({ elements: 4, chains: [] });
       expect(seen.putBack[0]).toContain('comment "ns/web-1:p443"');
       expect(seen.lostRules).toEqual({ elements: 0, chains: ["services"] });

@@ -2,7 +2,7 @@ import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { maxEndpoints, maxSetId, numberBytes, readNumber, unpackSet } from "../layout/elements.ts";
 import { ElementTable } from "./element-table.ts";
-import { EndpointSets } from "./endpoint-sets.ts";
+import { EndpointIds, EndpointSets } from "./endpoint-sets.ts";
 
 /** Endpoints of each set in the table by id. Fails if the slots of a set have a hole. */
 function slotsOf(table: ElementTable): ReadonlyMap<number, readonly string[]> {
@@ -98,4 +98,15 @@ test("a new set gets none of the ids that an earlier run left in the kernel whil
   };
   expect(idsAfter([7], 2)).toEqual([8, 9]);
   expect(idsAfter([2, maxSetId], 2)).toEqual([3, 4]);
+});
+
+test("an endpoint has its id until each owner has released it", () => {
+  const ids = new EndpointIds(new ElementTable());
+  const endpoint = numberBytes(1);
+  const id = ids.add("set", endpoint);
+  expect(ids.add("set", endpoint)).toBe(id);
+  ids.release("set", endpoint);
+  expect(ids.get("set", endpoint)).toBe(id);
+  ids.release("set", endpoint);
+  expect(ids.get("set", endpoint)).toBeUndefined();
 });

@@ -1,6 +1,7 @@
 import { spawnSync } from "node:child_process";
 import type { Family } from "@kpng/model/address.ts";
 import { NftTable, type TableChange } from "../commit/nft-table.ts";
+import { NetlinkSocket } from "../netlink/netlink-socket.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { readOwnObjects } from "../read/read-table.ts";
 import { ipOf } from "../render/skeleton.ts";
@@ -34,6 +35,17 @@ const failureOf = async (work: Promise<unknown>): Promise<string> =>
     (error: unknown) => (error instanceof Error ? error.message : String(error)),
   );
 const nothing = (): void => undefined;
+/** Returns a function that counts the datagrams sent to the kernel since now. */
+function countSent(): () => number {
+  let count = 0;
+  const send = NetlinkSocket.prototype.send;
+  NetlinkSocket.prototype.send = function (bytes) {
+    count += 1;
+    send.call(this, bytes);
+  };
+  return () => count;
+}
+
 let chainCommits = 0;
 const commit = connection.commit.bind(connection);
 connection.commit = async (id, steps) => {
@@ -69,10 +81,18 @@ const readsAfterOwnChange = reads;
 nft("flush", "map", ip, "kpng", "frontends");
 const lostElements = sizes(await table.repair(plan));
 const putBack = elementsOf("frontends");
+// The repair was a put of elements only, after which the generation is unknown; this one reads it.
+await table.repair(plan);
 nft("flush", "chain", ip, "kpng", "services");
 // Our own commit after that of another program must not hide it.
-plan.set("ns/web-1", 2);
-await table.sync(plan, new Set(["ns/web-1"] as const), nothing);
+const sent = countSent();
+const sentByChange: number[] = [];
+for (const endpoints of [2, 3, 2]) {
+  plan.set("ns/web-1", endpoints);
+  const before = sent();
+  await table.sync(plan, new Set(["ns/web-1"] as const), nothing);
+  sentByChange.push(sent() - before);
+}
 const lostRules = sizes(await table.repair(plan));
 const ranges = /ranges_[0-9a-f]{16}/.exec(nft("list", "sets", ip))?.[0] ?? "";
 const addedRange = family === "v6" ? "2001:db9::/32" : "203.0.113.0/24";
@@ -139,6 +159,6 @@ process.stdout.write(
     },
     ...{ chainCommits: chainCommitsOfLoad, closed },
     ...{ refusal, repaired, left, foreign, listing, foreignRange, rangesAfter },
-    ...{ ownChange, readsAfterOwnChange, isForeignSeen, blocked },
+    ...{ ownChange, readsAfterOwnChange, sentByChange, isForeignSeen, blocked },
   }),
 );
