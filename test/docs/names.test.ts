@@ -17,10 +17,7 @@ const code = [...files.filter((file) => /\.(ts|mjs|yaml|proto)$/.test(file)), ".
 const methods = new Set(filesUnder("proto", ".proto").flatMap(methodsOf));
 
 /** Options of other programs, written without the program. */
-const foreignOptions = new Set(["--ignore-scripts", "--cpu-prof", "--inspect"]);
-
-/** Names in capitals that belong to other programs and occur in no code of ours. */
-const foreignNames = new Set(["ERR_HTTP2_TRAILERS_ALREADY_SENT", "ERR_UNSUPPORTED_NODE_MODULES_TYPE_STRIPPING"]);
+const foreignOptions = new Set(["--cpu-prof", "--inspect"]);
 
 function spansOf(document: Document): readonly string[] {
   return codeSpans(document)
@@ -109,7 +106,7 @@ function unknownNames(spans: readonly string[]): readonly string[] {
     ...distinctMatches(span, /\b((?:kpng|kubeproxy)_[a-z_]*[a-z])(?![…*\w])/g),
     ...distinctMatches(span, /\b([A-Z]{2,}(?:_[A-Z0-9]+)+)\b/g),
   ]);
-  return [...new Set(names)].filter((name) => !foreignNames.has(name) && !isKnown(name));
+  return [...new Set(names)].filter((name) => !isKnown(name));
 }
 
 function unknownFiles(spans: readonly string[]): readonly string[] {

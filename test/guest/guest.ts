@@ -301,7 +301,7 @@ export function whyNoGuest(): string | undefined {
 /**
  * Boots a kernel with IPVS on a view of this machine's files, runs a command as root in it, and powers it off. Tests of
  * IPVS use it, because the kernels of test machines often lack IPVS. The first way that boots is taken. See
- * docs/decisions/0049 and 0078.
+ * docs/design/tests.md.
  */
 export async function runInGuest(options: GuestOptions): Promise<GuestEnd> {
   const reasons: string[] = [];

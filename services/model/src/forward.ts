@@ -1,6 +1,6 @@
 /**
  * How new a state of the cluster is. A watcher attaches it to every state that it sends, and a node or relay compares
- * it with that of the state that it holds (`ForwardGate`), so that it never goes back. docs/design/never-backwards.md
+ * it with that of the state that it holds (`ForwardGate`), so that it never goes back. docs/design/views.md
  * describes the whole.
  *
  * Each kind has two versions, because a replica does not know when a kind changed, only when it saw it: `services` is a

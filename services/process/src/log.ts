@@ -9,7 +9,7 @@ export type LogFields = Readonly<Record<string, unknown>>;
 /**
  * Structured log: one JSON object per line.
  *
- * The message is constant text; values that vary are fields, named as in the glossary. Contents of Kubernetes objects
+ * The message is constant text; values that vary are fields, named as in docs/concepts.md. Contents of Kubernetes objects
  * are never logged.
  */
 export interface Log {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// The load balancer of kpng-ebpf (docs/decisions/0059). At connect() of a TCP socket, it replaces the address of a Service
+// The load balancer of kpng-ebpf (docs/design/ebpf.md). At connect() of a TCP socket, it replaces the address of a Service
 // by that of an endpoint. What it leaves alone meets the rules of nftables, as packets from outside do: leaving a
 // destination alone is always right.
 //

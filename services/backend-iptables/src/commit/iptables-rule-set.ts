@@ -58,7 +58,7 @@ export interface IptablesRuleSetOptions {
  *
  * The kernel compares a new connection with one rule after another, and iptables-restore replaces whole chains. Hence
  * the layout: jumps at the beginning of the built-in chains, which stay where other programs' rules stay; fixed chains;
- * buckets of neighbouring addresses and ports; and a few chains for each Service port (the README has the picture).
+ * buckets of neighbouring addresses and ports; and a few chains for each Service port (docs/design/iptables.md has the picture).
  *
  * ```text
  * nat PREROUTING -> SERVICES -> IP-10.96.0.0 -> SVC-XPGD46QRK7WJZT7O -> DNAT

@@ -36,7 +36,7 @@ type Collect = (options: { readonly type: "minor" }) => void;
  * Node.js reads an accepted socket into 64 KiB of new memory each time, outside of V8's heap. Its young generation
  * holds only the small objects that own the memory and therefore never fills up; instead, V8 collects the whole heap
  * after each 40 MiB, which took more than a third of the CPU time of an upload
- * ([0079](../../../../docs/decisions/0079-garbage-of-an-upload.md)).
+ * (docs/design/userspace.md).
  */
 export class ReadGarbage {
   readonly #collect = findCollect();

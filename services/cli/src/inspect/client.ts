@@ -163,7 +163,7 @@ const hints: readonly (readonly [RegExp, string])[] = [
   [/connect EACCES/, "the socket is for its owner and group: run as one of them"],
   [/ENOTFOUND|EAI_AGAIN/, "the name cannot be resolved from this machine"],
   [/Protocol error|HTTP 404/, "another service listens there: a watcher's default port is 12090"],
-  [/PERMISSION_DENIED|permission_denied/, "docs/threat-model.md lists the rights that a request needs"],
+  [/PERMISSION_DENIED|permission_denied/, "docs/guides/security.md lists the rights that a request needs"],
 ];
 
 /** Returns advice for a failed request, by the text of its error; undefined if there is none. */

@@ -223,7 +223,7 @@ function balanceChains(node: NodePlan, frontends: "frontends" | "nodeports", key
 /**
  * Returns a rule twice, so that it is repeated if its lookup finds nothing. While a transaction replaces an element, a
  * lookup that began before it may see neither the old element nor the new one; one that begins afterwards sees the new
- * one. Linux 6.17 repeats such lookups itself (docs/decisions/0037).
+ * one. Linux 6.17 repeats such lookups itself (docs/design/nft.md).
  */
 function twice(rule: string): readonly string[] {
   return [rule, rule];

@@ -3,7 +3,7 @@ import type { TLSSocket } from "node:tls";
 import { Code, ConnectError } from "@connectrpc/connect";
 
 /**
- * Permissions of a client, from its certificate, its token, or the way it is connected (docs/decisions/0039). The
+ * Permissions of a client, from its certificate, its token, or the way it is connected (docs/design/identity.md). The
  * services of the watcher check these rights before they read the state.
  */
 export interface Rights {
