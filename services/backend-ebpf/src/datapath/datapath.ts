@@ -237,11 +237,6 @@ export class Datapath {
     return changes;
   }
 
-  /** True if programs of an earlier run are attached, or ours. */
-  get isAttached(): boolean {
-    return hasLinks(this.#options);
-  }
-
   /** Detaches programs of an earlier release at hooks that this one does not use. Returns a line for each. */
   #detachOthers(): readonly string[] {
     const others = readdirSync(this.#links).filter((link) => socketHooks.every(({ name }) => name !== link));

@@ -3,17 +3,18 @@ import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 
+/** What serves sockets: no process relies on it, because rules serve every packet. */
+export type SocketRules = Pick<RuleSet, "sync" | "repair" | "desired" | "installed">;
+
 /**
- * The rules of one family for packets, and the frontends of the same Services for sockets. `FamilyRules` of backend-kit
- * sees one rule set.
- *
- * Packets come first: a socket may leave any destination to its packets, so what sockets do must never be ahead.
+ * One rule set of the kit: the nftables rules of one family for packets, and the frontends of the same Services for
+ * sockets. The rules change first; see `FamilyTables`.
  */
 export class PairedRuleSet implements RuleSet {
   readonly #packets: RuleSet;
-  readonly #sockets: RuleSet;
+  readonly #sockets: SocketRules;
 
-  constructor(packets: RuleSet, sockets: RuleSet) {
+  constructor(packets: RuleSet, sockets: SocketRules) {
     this.#packets = packets;
     this.#sockets = sockets;
   }

@@ -1,4 +1,4 @@
-import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -13,6 +13,7 @@ import {
   wantedFrontends,
 } from "../tables/frontends.ts";
 import type { EbpfMaps } from "./maps.ts";
+import type { SocketRules } from "./paired-rule-set.ts";
 import { listInstalled, listWanted } from "./socket-rule-set.ts";
 
 /** Options of {@link PrintedSockets}. */
@@ -30,7 +31,7 @@ export interface PrintedSocketsOptions {
  * Stands for `SocketRuleSet` with `--dry-run` and `--diff`: compares frontends with those in the maps, and writes
  * nothing. It needs neither rights nor programs.
  */
-export class PrintedSockets implements RuleSet {
+export class PrintedSockets implements SocketRules {
   readonly #options: PrintedSocketsOptions;
   readonly #services = new Map<ServiceKey, readonly WantedFrontend[]>();
   /** Lines without names by the text of the key, as they would be now; undefined before the first sync. */
@@ -40,16 +41,12 @@ export class PrintedSockets implements RuleSet {
     this.#options = options;
   }
 
-  get family(): Family {
-    return this.#options.family;
-  }
-
   get desired(): RuleList {
     return listWanted(this.#services);
   }
 
   get installed(): RuleList {
-    return listInstalled(this.family, this.#options.maps, this.#services);
+    return listInstalled(this.#options.family, this.#options.maps, this.#services);
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
@@ -91,10 +88,6 @@ export class PrintedSockets implements RuleSet {
 
   async repair(): Promise<RuleChange> {
     const counts = { written: 0, deleted: 0 };
-    return makeEbpfChange(this.family, "full", { frontends: [], counts, shared: [] });
-  }
-
-  async isInstalled(): Promise<boolean> {
-    return this.#options.maps !== undefined;
+    return makeEbpfChange(this.#options.family, "full", { frontends: [], counts, shared: [] });
   }
 }

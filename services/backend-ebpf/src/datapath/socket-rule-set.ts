@@ -1,4 +1,4 @@
-import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -15,6 +15,7 @@ import {
 import type { Datapath } from "./datapath.ts";
 import { FamilyTables, type TablesChange } from "./family-tables.ts";
 import type { EbpfMaps } from "./maps.ts";
+import type { SocketRules } from "./paired-rule-set.ts";
 
 type Services = ReadonlyMap<ServiceKey, readonly WantedFrontend[]>;
 
@@ -66,7 +67,7 @@ export interface SocketRuleSetOptions {
  * The frontends of one family in maps of the kernel, for sockets. It is a half of a `PairedRuleSet`; the rules of
  * nftables are the other one. For `--dry-run` and `--diff`, `PrintedSockets` takes its place.
  */
-export class SocketRuleSet implements RuleSet {
+export class SocketRuleSet implements SocketRules {
   readonly #options: SocketRuleSetOptions;
   readonly #tables: FamilyTables;
   #plan: FamilyPlan | undefined;
@@ -78,16 +79,12 @@ export class SocketRuleSet implements RuleSet {
     this.#tables = new FamilyTables(family, datapath.maps, datapath.grace, mapSizes);
   }
 
-  get family(): Family {
-    return this.#options.family;
-  }
-
   get desired(): RuleList {
     return listWanted(this.#tables.services);
   }
 
   get installed(): RuleList {
-    return listInstalled(this.family, this.#options.datapath.maps, this.#tables.services);
+    return listInstalled(this.#options.family, this.#options.datapath.maps, this.#tables.services);
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
@@ -96,7 +93,7 @@ export class SocketRuleSet implements RuleSet {
     if (touched === "all") return this.#syncAll(plan, committing);
     const change = this.#tables.sync(plan, touched, committing);
     this.#reportRoom();
-    return makeEbpfChange(this.family, "partial", { ...describeChange(change), shared: [] });
+    return makeEbpfChange(this.#options.family, "partial", { ...describeChange(change), shared: [] });
   }
 
   async repair(): Promise<RuleChange> {
@@ -104,18 +101,17 @@ export class SocketRuleSet implements RuleSet {
     return this.#syncAll(this.#plan, () => undefined);
   }
 
-  async isInstalled(): Promise<boolean> {
-    return this.#options.datapath.isAttached;
-  }
-
   async #syncAll(plan: FamilyPlan, committing: () => void): Promise<RuleChange> {
     const { datapath, localAddresses } = this.#options;
     // First: frontends that are published must not meet the settings of an earlier run.
-    const shared = datapath.useNode(plan.node, localAddresses()[this.family]);
+    const shared = datapath.useNode(plan.node, localAddresses()[this.#options.family]);
     const change = await this.#tables.syncAll(plan, committing);
-    const attached = datapath.attach(this.family, committing);
+    const attached = datapath.attach(this.#options.family, committing);
     this.#reportRoom();
-    return makeEbpfChange(this.family, "full", { ...describeChange(change), shared: [...shared, ...attached] });
+    return makeEbpfChange(this.#options.family, "full", {
+      ...describeChange(change),
+      shared: [...shared, ...attached],
+    });
   }
 
   /** Logs once that a map is full: the rules serve what it lacks, so this is no failure. */
@@ -125,7 +121,7 @@ export class SocketRuleSet implements RuleSet {
       const { maxFrontends, maxEndpoints } = this.#options.mapSizes;
       this.#options.log.info(
         "a map is full: rules serve the sockets of some Services; raise --max-frontends or --max-endpoints",
-        { family: this.family, services: leftCount, maxFrontends, maxEndpoints },
+        { family: this.#options.family, services: leftCount, maxFrontends, maxEndpoints },
       );
     }
     this.#isFull = leftCount > 0;
