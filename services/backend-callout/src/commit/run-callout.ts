@@ -35,8 +35,8 @@ const killDelayMs = 2_000;
  * Runs a program to its end. Its standard error is that of this process.
  *
  * The run succeeds if the program exits with status 0 in time, whether or not it read its input; processes that it left
- * in the background keep running. At the time limit, its process group gets SIGTERM, and SIGKILL 2 s later or as soon as
- * the program itself has ended.
+ * in the background keep running. At the time limit, its process group gets SIGTERM, and SIGKILL 2 s later or as soon
+ * as the program itself has ended.
  *
  * Errors: PROGRAM_FAILED, after which processes that the program left in the background may still run.
  */

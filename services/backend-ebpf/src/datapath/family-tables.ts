@@ -48,14 +48,42 @@ interface InstalledFrontend {
 }
 
 /**
- * The frontends of one family in the maps.
+ * The frontends of one family in BPF maps, for TCP sockets that choose their endpoint at `connect`.
  *
- * Programs read the maps at any moment, so a change is published by one store: a new set of endpoints is written to
- * elements that no route leads to (a run); then the 8 bytes of a route are replaced, which name the run and everything
- * that belongs to it; then the old run rests until no program can still read it. A frontend keeps its slot for as long
- * as it exists; the slot's key tells readers that they found the right one.
+ * Problem: programs read the maps at any moment, on all CPUs, and hash elements are recycled at once. A value above 8
+ * bytes can be read half old and half new. Yet a socket must get one endpoint of a set that was valid as a whole.
  *
- * Each family has one half of the slots and of the elements, so that families need no agreement.
+ * Idea: everything that belongs together hangs on one word of 8 bytes, which one store replaces. The example is
+ * default/web at 10.96.0.1:80, with two endpoints for pods and one, by policy Local, for the node:
+ *
+ * ```text
+ * frontends   10.96.0.1:80/TCP ─► slot 17
+ * slots[17]   pod:  balance, run 40      node: balance, run 43      key 10.96.0.1:80/TCP
+ * endpoints   40: count 2    41: 10.1.0.7:8080    42: 10.1.0.8:8080
+ *             43: count 1    44: 10.1.0.7:8080
+ * ```
+ *
+ * When 10.1.0.8 goes, the new set {10.1.0.7} is written as a run to elements that no word leads to (45: count 1, 46:
+ * 10.1.0.7:8080). Then the pod's word is replaced by "balance, run 45": at this store the change becomes visible to
+ * sockets. Then elements 40 to 42 rest for an RCU grace period before they are reused (`GracePeriods`).
+ *
+ * Invariants:
+ *
+ * - A frontend keeps its slot while it exists. A new frontend's slot is complete before its key is published; a deleted
+ *   one's slot rests for a grace period.
+ * - A slot contains its key. A program that finds another key there read a recycled hash element, and looks once more.
+ * - Rules come first (`PairedRuleSet`): a socket may leave any destination to its packets, which nftables translates.
+ *   So every doubt (UDP, affinity, source ranges, a full map, a damaged element) is the route "leave", and always
+ *   right.
+ * - Each family has one half of `slots` and of `endpoints`, so that families need no agreement.
+ * - Maps outlive the process. `syncAll` takes the installed frontends over and writes only differences; `Datapath`
+ *   replaces programs of an earlier run when both families are complete.
+ * - After a failure, what was replaced has not rested: the next call waits for a grace period and reads everything.
+ *
+ * Rejected: a map in map for each Service (atomic, but each change waits some 20 ms for a grace period); the endpoints
+ * as the value of the hash (read half old, half new); translation of packets in BPF at interfaces, which failed for
+ * connections that begin before a program is attached, for masquerade by others, and after `conntrack -F`. Sockets make
+ * connections no faster than rules do, in any measurement (decision 0059).
  */
 export class FamilyTables {
   readonly #family: Family;

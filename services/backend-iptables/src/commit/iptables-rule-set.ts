@@ -56,20 +56,46 @@ export interface IptablesRuleSetOptions {
 /**
  * The iptables rules of one family: brings the installed rules into agreement with the plans of Services.
  *
- * The kernel compares a new connection with one rule after another, and iptables-restore replaces whole chains. Hence
- * the layout: jumps at the beginning of the built-in chains, which stay where other programs' rules stay; fixed chains;
- * buckets of neighbouring addresses and ports; and a few chains for each Service port (docs/design/iptables.md has the picture).
+ * Problem: the kernel compares a new connection with one rule after another, iptables-restore replaces whole chains,
+ * and other programs own the built-in chains and may change ours.
+ *
+ * Idea: few rules for each packet, few chains for each change, and rules written exactly as iptables-save prints them,
+ * so that installed rules are compared as text. A restarted process finds its rules equal and writes nothing; the same
+ * comparison finds drift. The path to default/web at 10.96.0.1:80 with two endpoints:
  *
  * ```text
- * nat PREROUTING -> SERVICES -> IP-10.96.0.0 -> SVC-XPGD46QRK7WJZT7O -> DNAT
+ * nat PREROUTING            jump, placed first once; stays where other programs move it
+ *   KPNG-SERVICES           one rule per bucket:  -d 10.96.0.0/24 -j KPNG-IP-10.96.0.0
+ *   KPNG-IP-10.96.0.0       bucket of 256 addresses:  -d 10.96.0.1/32 … --dport 80 -j KPNG-SVC-XPGD46QRK7WJZT7O
+ *   KPNG-SVC-XPGD46…        mark for masquerade; DNAT to 10.1.1.11:8080 with probability 1/2; DNAT to 10.1.2.11:8080
+ * filter FORWARD, OUTPUT    refuse or drop packets that nat left without an endpoint
  * ```
  *
- * - A sync writes only chains whose text changed: those of the Service, and its bucket. A full sync or a repair compares
- *   all chains with the output of iptables-save.
- * - Each table is one transaction: all of its chains change, or none. Packets that nat leaves without an endpoint are
- *   refused or dropped in filter, which is committed in the same run.
- * - A large first load is divided; only its last part has jumps, so packets meet all of it or nothing.
- * - After a failure, the next sync reads everything.
+ * When 10.1.1.11 goes, one chain is written again:
+ *
+ * ```text
+ * *nat
+ * :KPNG-SVC-XPGD46QRK7WJZT7O - [0:0]        empties the chain
+ * -A KPNG-SVC-XPGD46QRK7WJZT7O …            its rules
+ * COMMIT
+ * ```
+ *
+ * Packets see a change at the COMMIT of its table. Invariants:
+ *
+ * - Each table changes as a whole or not at all, filter before nat: a Service that loses its last endpoint refuses
+ *   before nat stops translating.
+ * - A partial sync compares the chains of the touched Services and their buckets with those committed last. A full sync
+ *   and a repair read iptables-save and compare everything.
+ * - A first load above `maxChains` is divided; only its last transaction has jumps, so packets meet all of it or
+ *   nothing.
+ * - After a failure the installed chains are unknown, and the next sync reads them.
+ * - Jumps that are all present are not moved: two programs that both insist on the first place would move their rules
+ *   without end.
+ *
+ * Measured and rejected: kube-proxy's chain for each endpoint (a load of 1 000 Services × 2 ports × 10 endpoints took
+ * 23 s with them and 0.9 s without; one change 58 and 24 ms, iptables-nft); one transaction of any size (iptables-nft
+ * searches all new chains for each rule, so its time is quadratic); libiptc (no stable interface, and none for the nft
+ * variant). docs/design/iptables.md has all chains and the reason for the place of each jump.
  */
 export class IptablesRuleSet implements RuleSet<IptablesChange> {
   readonly #options: IptablesRuleSetOptions;

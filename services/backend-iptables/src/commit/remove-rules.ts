@@ -29,10 +29,11 @@ interface RemoveOptions {
 /**
  * Removes everything that kpng-iptables installed on the node, for `--cleanup`: all chains with our prefix and all
  * jumps to them, of both families, from iptables-nft and iptables-legacy, because a node may have changed from one to
- * the other. It resets the sysctl route_localnet first. Variants that are not installed, or that the kernel lacks, are skipped.
+ * the other. It resets the sysctl route_localnet first. Variants that are not installed, or that the kernel lacks, are
+ * skipped.
  *
- * Errors: it goes on after a failure, logs each and throws the first: an error of the tools; IPTABLES_MISSING if there is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset. In that case the
- * rules of IPv4 stay.
+ * Errors: it goes on after a failure, logs each and throws the first: an error of the tools; IPTABLES_MISSING if there
+ * is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset. In that case the rules of IPv4 stay.
  */
 export async function removeRules(options: RemoveOptions): Promise<void> {
   const { prefix, sysctls, log } = options;

@@ -143,8 +143,8 @@ function diverge(open: OpenChain): void {
 }
 
 /**
- * True if an earlier run left rules that packets reach. False if another program has flushed the chains or the jumps, or
- * if the rules serve nothing. Pure.
+ * True if an earlier run left rules that packets reach. False if another program has flushed the chains or the jumps,
+ * or if the rules serve nothing. Pure.
  */
 export function isReached({ chains, jumps }: InstalledRules, names: ChainNames): boolean {
   return (chains.get(chainId("nat", names.fixed("SERVICES"))) ?? "") !== "" && jumps.has(chainId("nat", "PREROUTING"));

@@ -87,9 +87,9 @@ interface Written {
  *
  * The kernel refuses some addresses that the API server accepts: a multicast address of IPv6 as an external IP, or an
  * endpoint at a broadcast address of this node. The tools go on after such a line, but do not name it. So after a batch
- * that failed in these words, the kernel is read: additions that it lacks were refused. They are logged once, left out, and
- * tried again whenever they are compared. Any other change that the kernel lacks fails the sync. The ipset ADDRESSES
- * does not keep a refused address: its rules would refuse and drop packets of others to that address.
+ * that failed in these words, the kernel is read: additions that it lacks were refused. They are logged once, left out,
+ * and tried again whenever they are compared. Any other change that the kernel lacks fails the sync. The ipset
+ * ADDRESSES does not keep a refused address: its rules would refuse and drop packets of others to that address.
  */
 export class ChangeWriter {
   readonly #options: ChangeWriterOptions;
@@ -207,8 +207,8 @@ function isRefusable({ kind, before, after }: ObjectChange): boolean {
 }
 
 /**
- * True if a tool failed because of an address. A missing interface, for example, is no such reason, and no address is to
- * blame for a line of ipset or iptables-restore.
+ * True if a tool failed because of an address. A missing interface, for example, is no such reason, and no address is
+ * to blame for a line of ipset or iptables-restore.
  */
 function isRefusal(error: unknown, [tool]: readonly string[]): error is BackendIpvsError {
   return (

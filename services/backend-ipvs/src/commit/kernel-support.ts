@@ -6,8 +6,8 @@ import { BackendIpvsError } from "../render/kernel-objects.ts";
 /**
  * Checks that the tools can be started, and that the kernel has IPVS and ipsets; it changes nothing. The kernel loads a
  * module when a tool first asks for it, with the modprobe of the host. So a container needs neither modprobe nor
- * CAP_SYS_MODULE. What else is missing, e.g. a type of ipsets or a match of iptables, the first sync reports in the words
- * of the tool, before it changes any virtual server.
+ * CAP_SYS_MODULE. What else is missing, e.g. a type of ipsets or a match of iptables, the first sync reports in the
+ * words of the tool, before it changes any virtual server.
  *
  * Errors: IPVS_UNAVAILABLE, TOOL_MISSING.
  */

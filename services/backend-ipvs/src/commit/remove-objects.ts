@@ -17,12 +17,13 @@ interface RemoveOptions {
 
 /**
  * Removes everything that one instance has in the kernel: the interface with its addresses, virtual servers, rules,
- * ipsets. Sysctls and virtual servers of other programs stay. Where kube-proxy in ipvs mode has ipsets, it has taken over
- * the shared interface and the virtual servers at addresses, so they stay, too. It uses no firewall marks, so virtual
- * servers of marks go. An interface with the shared name is ours only if ipsets of ours record its addresses.
+ * ipsets. Sysctls and virtual servers of other programs stay. Where kube-proxy in ipvs mode has ipsets, it has taken
+ * over the shared interface and the virtual servers at addresses, so they stay, too. It uses no firewall marks, so
+ * virtual servers of marks go. An interface with the shared name is ours only if ipsets of ours record its addresses.
  *
- * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. It goes on after a failure, logs each and throws the first. Another
- * cleanup removes the rest: the ipsets that record virtual servers stay with them. A kernel without IPVS is no failure.
+ * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. It goes on after a failure, logs each and throws the first.
+ * Another cleanup removes the rest: the ipsets that record virtual servers stay with them. A kernel without IPVS is no
+ * failure.
  */
 export async function removeObjects({ names, runTool, log }: RemoveOptions): Promise<void> {
   const failures = new CleanupFailures(log);

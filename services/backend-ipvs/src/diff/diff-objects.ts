@@ -167,8 +167,8 @@ const passing: readonly ObjectKind[] = ["SERVERS", "POD-MARKS", "NODE-MARKS"];
  *
  * `makeBatches` puts them into the ipset REFUSED while the other ipsets and IPVS disagree. Otherwise packets would
  * reach the node's own port then: the ipset SERVERS lets them pass from before the virtual server exists until after it
- * is gone, because it is also the record of what is ours. After a run that ended or failed meanwhile, the next sync that
- * succeeds removes the element.
+ * is gone, because it is also the record of what is ours. After a run that ended or failed meanwhile, the next sync
+ * that succeeds removes the element.
  */
 export function guardedElements(
   changes: readonly ObjectChange[],

@@ -5,7 +5,8 @@ import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/kernel-ob
 const timeoutMs = 300_000;
 
 /**
- * Runs ipvsadm, ipset, ip and the iptables tools. Each run handles a whole batch, so a sync takes a handful of processes.
+ * Runs ipvsadm, ipset, ip and the iptables tools. Each run handles a whole batch, so a sync takes a handful of
+ * processes.
  *
  * Runs of ipvsadm follow one another. Both families are synced at the same time, and the kernel lists virtual servers
  * in pieces: the list of one family would lack some while the other family deletes its own.

@@ -73,7 +73,8 @@ export interface BackendCommand {
    */
   readonly exitStatusIsResult?: ((options: ParsedOptions) => boolean) | undefined;
   /**
-   * True if the backend has `stateOptions`: the process then parses them. A function if it depends on the options: a run that only compares must not write.
+   * True if the backend has `stateOptions`: the process then parses them. A function if it depends on the options: a
+   * run that only compares must not write.
    */
   readonly keepsState?: boolean | ((options: ParsedOptions) => boolean) | undefined;
   /**

@@ -63,8 +63,8 @@ const healthPart = "conntrack";
  *
  * It runs beside the sync loop: reading a large conntrack table takes seconds, and rules must not wait for it. It
  * remembers previous frontends (addresses and ports at which Services answered), so that flows of deleted Services are
- * deleted, too. A failure is reported as the reason of the health part "conntrack", which stays healthy because rules do
- * not depend on it, and the search is repeated with backoff.
+ * deleted, too. A failure is reported as the reason of the health part "conntrack", which stays healthy because rules
+ * do not depend on it, and the search is repeated with backoff.
  *
  * *Bound:* one request; requests that arrive during a search are merged.
  */

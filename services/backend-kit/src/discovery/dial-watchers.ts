@@ -162,8 +162,9 @@ class WatcherFinder {
   }
 
   /**
-   * Finds the addresses of all watchers, each once, in the order of `--api`; returns why names could not be resolved. Such
-   * a name keeps its addresses: the name server may itself be a Service that does not work without this node's rules.
+   * Finds the addresses of all watchers, each once, in the order of `--api`; returns why names could not be resolved.
+   * Such a name keeps its addresses: the name server may itself be a Service that does not work without this node's
+   * rules.
    */
   async #resolve(): Promise<readonly string[]> {
     const { resolve = resolveHost } = this.#options;

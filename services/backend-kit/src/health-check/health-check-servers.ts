@@ -65,8 +65,8 @@ interface Listener {
 
 /**
  * HTTP servers for the health-check node ports of this node. A load balancer with external traffic policy Local asks
- * them whether the node has endpoints of a Service. `AfterCommit` calls `sync`
- * with each view. `wantedChecks` says which checks there are; this class only keeps the open ports in agreement with the view.
+ * them whether the node has endpoints of a Service. `AfterCommit` calls `sync` with each view. `wantedChecks` says
+ * which checks there are; this class only keeps the open ports in agreement with the view.
  *
  * A server and its connections stay open while the Service keeps its port and the node its address. An address that
  * cannot be bound is logged once and tried again every `retryMs`; the other addresses answer meanwhile.

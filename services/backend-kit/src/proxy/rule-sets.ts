@@ -65,9 +65,9 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   }
 
   /**
-   * Uses a saved view until a watcher answers: installs it in families without rules in force, and in all families after
-   * a reboot, because other programs may have restored rules of an earlier boot. Other rules stay: they are at least as
-   * new as the saved view.
+   * Uses a saved view until a watcher answers: installs it in families without rules in force, and in all families
+   * after a reboot, because other programs may have restored rules of an earlier boot. Other rules stay: they are at
+   * least as new as the saved view.
    */
   useSaved(view: NodeView, isAfterReboot: boolean, progress: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;

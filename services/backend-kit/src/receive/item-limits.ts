@@ -8,8 +8,8 @@ const bytesOf = { service: 900, other: 300 } as const;
 const textCopies = 2;
 
 /**
- * Estimates the memory that an operation of a stream takes until its batch is applied, in bytes. The sum over a batch is
- * limited, so that a faulty watcher cannot fill the memory of a node. O(1).
+ * Estimates the memory that an operation of a stream takes until its batch is applied, in bytes. The sum over a batch
+ * is limited, so that a faulty watcher cannot fill the memory of a node. O(1).
  */
 export function estimateOpBytes({ Op: op }: OpItem): number {
   switch (op.case) {

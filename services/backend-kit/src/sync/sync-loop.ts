@@ -112,11 +112,47 @@ export class SyncRequests {
 }
 
 /**
- * Calls the backend's `sync` with the newest view, one call at a time. Updates that arrive during a call are merged
- * into one. A failed call is repeated after a delay, as a full sync of the view that is the newest by then.
+ * Calls the backend's `sync` with the newest view of its node, one call at a time.
  *
- * `PendingUpdate` merges updates, and `SyncRequests` asks for syncs without a change; this class connects them to the
- * backend.
+ * Problem: during a rollout batches arrive every few milliseconds, while a sync takes milliseconds to seconds and may
+ * fail. A queue of views would grow without a bound, and the backend would install states that are already out of date.
+ *
+ * Idea: at most one update waits. It is the newest view together with one set, `touched`: the Services that may differ
+ * from the view of the last success. `ViewState` derives the set once per batch, by object identity; this loop only
+ * unites sets; `FamilyPlanner` adds the Services that gain or lose a frontend to another Service; a rule set renders
+ * the touched Services alone.
+ *
+ * ```text
+ * receive         state          sync                           proxy
+ * followView ──► ViewState ──► PendingUpdate ──► SyncLoop ──► RuleSets ──► FamilyPlanner, RuleSet of each family
+ *
+ *    0 ms  revision 41 touches web          sync(41, {web}, partial) starts at once
+ *    2 ms  revision 42 touches dns          waits
+ *    3 ms  revision 43 touches web          merged: 43, {web, dns}
+ *    5 ms  the sync of 41 succeeds
+ *  105 ms  minIntervalMs = 100 is over      sync(43, {web, dns}, partial) starts, and fails at 110 ms
+ * 1110 ms  errorDelayMs = 1000 is over      sync(44, {web, dns, api}, full): revision 44 touched api meanwhile
+ * ```
+ *
+ * Invariants:
+ *
+ * - Syncs and checks never overlap, so rule sets need no locks. A running call is never interrupted.
+ * - Packets see a change when the rule set commits it, inside `sync`. Only after that does an observer acknowledge the
+ *   revision, save the view or answer health checks from it.
+ * - An update that changes nothing is acknowledged without a call (`settled`).
+ * - Full means that the installed rules are unknown or not trusted, so that they must be read: at the start, after a
+ *   failure, and on request. `touched` survives a failure. With it, `RuleSets` keeps a partial outcome: if one family
+ *   failed, that family alone compares everything, and the other syncs `touched`.
+ * - Pace: `minIntervalMs` counts from the end of a sync, as in kube-proxy; counted from its start, a sync longer than
+ *   the interval would be followed by the next one at once. The delay after failures doubles up to 30 s.
+ * - Drift: a check compares the installed rules with the last sync, 5 s after the start (a program that a killed
+ *   predecessor started may still be writing) and then at an interval. A due check goes before a waiting sync, so that
+ *   constant changes cannot prevent it; its pause is 20 times its duration, at most 30 s or the duration itself.
+ * - A rule set with work that is due later (IPVS, when connections have drained) asks for a partial sync of the current
+ *   view through `SyncRequests`.
+ *
+ * Rejected: plans kept from one sync to the next, by which a node with 5 000 Services would hold its view twice (the
+ * view itself shares unchanged Services between versions); and checks on a timer of their own, which would need locks.
  */
 export class SyncLoop {
   readonly #options: SyncLoopOptions;
@@ -271,7 +307,7 @@ export class SyncLoop {
 }
 
 /**
- * The update that a `SyncLoop` delivers next: all updates that arrive while its backend is busy, merged into one.
+ * The update that `SyncLoop` delivers next.
  *
  * *Bound:* the newest view, the last delivered view, and the keys of the Services that changed since the last success;
  * never a list of updates.

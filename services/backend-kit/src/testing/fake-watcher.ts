@@ -19,8 +19,8 @@ export interface ReceivedRequest {
 export type Answer = (received: ReceivedRequest) => Iterable<OpItem> | "end" | Promise<Iterable<OpItem> | "end">;
 
 /**
- * A gRPC server in the test's process that answers as the test decides. Unlike a real watcher, it can break the protocol,
- * and backends may import it.
+ * A gRPC server in the test's process that answers as the test decides. Unlike a real watcher, it can break the
+ * protocol, and backends may import it.
  */
 export interface FakeWatcher extends AsyncDisposable {
   /** *Shape:* `127.0.0.1:port`. */

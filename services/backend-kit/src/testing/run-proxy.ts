@@ -38,8 +38,8 @@ export interface RunProxyOptions {
 }
 
 /**
- * Runs `proxyBackend` with rule sets of the test, following a watcher of the test (`startFakeWatcher`). `serve-task.slow.test.ts`
- * calls it in nearly every test.
+ * Runs `proxyBackend` with rule sets of the test, following a watcher of the test (`startFakeWatcher`).
+ * `serve-task.slow.test.ts` calls it in nearly every test.
  */
 export async function runProxy(
   ruleSets: readonly RuleSet[],

@@ -21,8 +21,8 @@ interface FlowSweeps {
  * flow ends when it is idle, when its endpoint is gone, or when the endpoint refuses a datagram; the client's next
  * datagram then begins another one. Datagrams of clients that the gate or a limit refuses are ignored.
  *
- * *Bound:* `UdpContext.limit` flows, each with one socket, of which one client may take half. New flows are ignored when
- * it is reached, because a flood from many source ports must not end the flows of others.
+ * *Bound:* `UdpContext.limit` flows, each with one socket, of which one client may take half. New flows are ignored
+ * when it is reached, because a flood from many source ports must not end the flows of others.
  */
 export class UdpListener {
   readonly #socket: Socket;

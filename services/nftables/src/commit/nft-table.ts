@@ -66,24 +66,47 @@ const transactionOverhead = 1024;
 /**
  * The table of one family in the kernel: what it should contain, what is installed, and the way from one to the other.
  *
- * Rules for each Service would cost every packet time, and every change a new list of rules. So the rules are constant
- * (`skeleton.ts`), and Services are elements of maps that they look up:
+ * Problem: with rules for each Service, every packet would pass all of them, and the kernel would replace lists of
+ * rules at each change. kube-proxy's design, a map for each Service, makes one changed endpoint cost 4.2 s with 5 000
+ * Services, because nft lists the whole table.
+ *
+ * Idea: the rules are constant (`skeleton.ts`), and Services are elements of maps that the rules look up. The example
+ * is default/web at 10.96.0.1:80 with three endpoints, as endpoint set 5:
  *
  * ```text
- * 10.96.0.1:80/tcp   frontends   { 10.96.0.1 . tcp . 80 : kind, set 5, 3 endpoints }   kept in meta priority
- * pick               picks       { 3 : goto pick_3 }                                   shared by all such Services
- * pick_3             slots       { set 5 . 1 : 10.1.0.7 . 8080 }                       index by numgen; dnat
+ * frontends   10.96.0.1 . tcp . 80 : kind masqueradeUnlessPod, set 5, count 3      one number of 32 bits
+ * picks       3 : goto pick_3                                                      shared by all sets of three
+ * slots       set 5 . 0 : 10.1.0.7 . 8080
+ *             set 5 . 1 : 10.1.0.8 . 8080
+ *             set 5 . 2 : 10.1.0.9 . 8080
+ *
+ * packet ─► services ─► balance_frontends ─► pick ─► pick_3 ─► dnat to slot (numgen random mod 3)
+ *           number to   masquerade?                  second rule: slot 0
+ *           meta priority
  * ```
  *
- * A changed endpoint is one or two elements, sent through netlink in one transaction, which the kernel applies as a
- * whole. nft, which reads all tables at each run, is used only for rules: the skeleton, and the chains of Services with
- * affinity or source ranges.
+ * When 10.1.0.7 goes, the last endpoint takes its slot. One transaction adds pick_2 if it is missing, replaces slot 0
+ * by 10.1.0.9, deletes slot 2, and replaces the frontend by one with count 2. The elements go through netlink; `nft`,
+ * which reads all tables at each run, installs only rules: the skeleton, and chains for affinity and source ranges.
  *
- * - What elements lead to is installed before them, and removed after them.
- * - One element holds set and number of endpoints, so that no packet meets the id of one transaction and the count of
- *   another. Lookups that a concurrent replacement can hide are repeated.
- * - The hooks are installed last: a first load may take several transactions, and no packet sees them.
+ * A change becomes visible when the kernel moves its ruleset generation at the end of the transaction. Each lookup
+ * reads the generation anew, so one packet may read the old frontend and then the new slots. Hence:
+ *
+ * - Set and count are one number. In two maps, a packet could combine the id from before a transaction with the count
+ *   from after it.
+ * - `pick_N` has a second rule for slot 0, the last slot to go. A released set id is reused after all others, so that
+ *   no packet on its way meets the endpoints of another Service.
+ * - A lookup beside a replacement may see neither element before Linux 6.17; such rules are written twice (decision
+ *   0037).
+ * - Whatever elements lead to is installed before them, and removed after them.
+ * - The hooks are installed last: a first load takes many transactions, and no packet sees them. A later transaction
+ *   above the socket's limit is divided so that each frontend leads to old or new endpoints (`divideSteps`).
  * - After a failure `#installed` is undefined, and the next call reads and compares the whole table.
+ *
+ * Rejected, for one changed endpoint: a verdict map from frontends to chains (0.23 ms with 2 000 elements, 0.44 ms with
+ * 10 000, because the kernel validates every chain that it leads to; the data maps take 0.08 to 0.14 ms with both);
+ * elements through libnftables (13.9 ms beside 5 000 sets of others, for its cache); the packet mark in place of the
+ * priority (marks belong to firewalls and network plugins).
  */
 export class NftTable {
   readonly #options: NftTableOptions;

@@ -79,7 +79,8 @@ const servicesPerTurn = 200;
  * Fills empty `elements` with all Services of a plan.
  *
  * The ids that endpoint sets have in the kernel are kept, so that few elements are rewritten: all of them are taken
- * over before any Service gets a new id, and new ids are ones that no set in the kernel has. `actual` are the elements in the kernel.
+ * over before any Service gets a new id, and new ids are ones that no set in the kernel has. `actual` are the elements
+ * in the kernel.
  */
 export async function fillElements(elements: ServiceElements, plan: FamilyPlan, actual: ActualElements): Promise<void> {
   const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };

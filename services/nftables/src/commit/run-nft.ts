@@ -9,8 +9,8 @@ const oldestKernel = [5, 13, 0] as const;
 const timeoutMs = 300_000;
 
 /**
- * Applies commands of the program `nft`, which adds chains and rules, in one transaction. Elements are written, and tables
- * read, by `NftablesConnection`.
+ * Applies commands of the program `nft`, which adds chains and rules, in one transaction. Elements are written, and
+ * tables read, by `NftablesConnection`.
  *
  * Errors: COMMIT_REJECTED, after which nothing is changed; NFT_UNSUPPORTED.
  */

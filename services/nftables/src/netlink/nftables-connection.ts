@@ -133,8 +133,8 @@ export class NftablesConnection {
   }
 
   /**
-   * Returns the elements of a set or map: for each key its data, "" in a set. Between two datagrams of the kernel (about
-   * 300 elements) the event loop gets a turn.
+   * Returns the elements of a set or map: for each key its data, "" in a set. Between two datagrams of the kernel
+   * (about 300 elements) the event loop gets a turn.
    *
    * Errors: READ_FAILED, e.g. if the table or set does not exist, or its elements changed during each attempt.
    */
