@@ -1,7 +1,8 @@
 import { lookup } from "node:dns/promises";
 import { once } from "node:events";
 import { connect, isIP } from "node:net";
-import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import type { DescMessage } from "@bufbuild/protobuf";
+import { Code, ConnectError, createClient, type StreamResponse, type Transport } from "@connectrpc/connect";
 import { addressAndPort } from "@kpng/model/address.ts";
 import { getOrMake } from "@kpng/model/collections.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
@@ -55,64 +56,107 @@ const standardAnswerLimitMs = 30_000;
  * no name can be resolved.
  */
 export function dialWatchers(options: DialWatchersOptions): Transport {
-  const { log, searchMs: intervalMs, random, answerLimitMs = standardAnswerLimitMs } = options;
   const finder = new WatcherFinder(options);
   let current: Transport | undefined;
   return {
-    async unary(method, signal, ...rest) {
+    async unary(method, signal, ...call) {
       const transport = current ?? finder.transportOf(await finder.next(signal));
-      return transport.unary(method, signal, ...rest);
+      return transport.unary(method, signal, ...call);
     },
-    async stream(method, signal, ...rest) {
+    async stream(method, signal, ...call) {
       const address = await finder.next(signal);
       const transport = finder.transportOf(address);
       current = transport;
-      log.debug("opening stream to watcher", { address: address.key });
-      // Its reason is the error of the stream, which otherwise would be "canceled".
-      const end = new AbortController();
-      const ended = new AbortController();
-      const silent = unavailable(`watcher ${address.key}: no answer within ${answerLimitMs} ms`);
-      const timer = finder.hasOthers ? setTimeout(() => end.abort(silent), answerLimitMs).unref() : undefined;
-      const explain = (error: unknown): unknown => (end.signal.aborted ? end.signal.reason : error);
-      const moveWhenOtherIsFresh = async (stop: AbortSignal): Promise<void> => {
-        const others = () => finder.othersThan(transport);
-        const key = await findFreshWatcher({ current: transport, others, intervalMs, random }, stop);
-        if (key === undefined || stop.aborted) return;
-        log.info("leaving a stale watcher for one that is current", { address: key });
-        finder.prefer(key);
-        end.abort(retryLaterError("the watcher is stale, and another one is not", 0));
-      };
-      const observe = async function* <Message>(messages: AsyncIterable<Message>): AsyncGenerator<Message> {
-        let isFirst = true;
-        try {
-          for await (const message of messages) {
-            clearTimeout(timer);
-            if (isFirst) finder.worked(address);
-            isFirst = false;
-            yield message;
-          }
-        } catch (error) {
-          if (!isFirst && pushbackOf(error) !== undefined) finder.askedToMove();
-          throw explain(error);
-        } finally {
-          clearTimeout(timer);
-          ended.abort();
-        }
-      };
-      const given = signal === undefined ? [] : [signal];
-      try {
-        const response = await transport.stream(method, AbortSignal.any([end.signal, ...given]), ...rest);
-        if (finder.hasOthers && response.header.has(staleHeader)) {
-          // A caller that refuses a message ends its call and reads no further, so the messages do not end.
-          void moveWhenOtherIsFresh(AbortSignal.any([ended.signal, ...given]));
-        }
-        return { ...response, message: observe(response.message) };
-      } catch (error) {
-        clearTimeout(timer);
-        throw explain(error);
-      }
+      options.log.debug("opening stream to watcher", { address: address.key });
+      const stream = new WatcherStream(finder, { address, transport }, options, signal);
+      return stream.open((limited) => transport.stream(method, limited, ...call));
     },
   };
+}
+
+/**
+ * One stream to one watcher.
+ *
+ * | State | Ends with |
+ * |---|---|
+ * | silent, from the request to the first message | UNAVAILABLE after `answerLimitMs`, if there are other watchers |
+ * | working, after the first message | a request to reconnect, when this watcher is stale and another one is not |
+ * | ended | |
+ */
+class WatcherStream {
+  readonly #finder: WatcherFinder;
+  readonly #target: { readonly address: WatcherAddress; readonly transport: Transport };
+  readonly #options: DialWatchersOptions;
+  /** Aborts the call. Its reason is the error of the stream, which otherwise would be "canceled". */
+  readonly #abort = new AbortController();
+  readonly #ended = new AbortController();
+  /** Signals of the caller. */
+  readonly #given: readonly AbortSignal[];
+  readonly #answerTimer: NodeJS.Timeout | undefined;
+  #isWorking = false;
+
+  constructor(
+    finder: WatcherFinder,
+    target: { readonly address: WatcherAddress; readonly transport: Transport },
+    options: DialWatchersOptions,
+    signal: AbortSignal | undefined,
+  ) {
+    this.#finder = finder;
+    this.#target = target;
+    this.#options = options;
+    this.#given = signal === undefined ? [] : [signal];
+    const { answerLimitMs = standardAnswerLimitMs } = options;
+    const silent = unavailable(`watcher ${target.address.key}: no answer within ${answerLimitMs} ms`);
+    if (finder.hasOthers) this.#answerTimer = setTimeout(() => this.#abort.abort(silent), answerLimitMs).unref();
+  }
+
+  async open<I extends DescMessage, O extends DescMessage>(
+    call: (signal: AbortSignal) => Promise<StreamResponse<I, O>>,
+  ): Promise<StreamResponse<I, O>> {
+    try {
+      const response = await call(AbortSignal.any([this.#abort.signal, ...this.#given]));
+      if (this.#finder.hasOthers && response.header.has(staleHeader)) {
+        // A caller that refuses a message ends its call and reads no further, so the messages do not end.
+        void this.#moveWhenOtherIsFresh(AbortSignal.any([this.#ended.signal, ...this.#given]));
+      }
+      return { ...response, message: this.#observe(response.message) };
+    } catch (error) {
+      clearTimeout(this.#answerTimer);
+      throw this.#explain(error);
+    }
+  }
+
+  async *#observe<Message>(messages: AsyncIterable<Message>): AsyncGenerator<Message> {
+    try {
+      for await (const message of messages) {
+        clearTimeout(this.#answerTimer);
+        if (!this.#isWorking) this.#finder.worked(this.#target.address);
+        this.#isWorking = true;
+        yield message;
+      }
+    } catch (error) {
+      if (this.#isWorking && pushbackOf(error) !== undefined) this.#finder.askedToMove();
+      throw this.#explain(error);
+    } finally {
+      clearTimeout(this.#answerTimer);
+      this.#ended.abort();
+    }
+  }
+
+  async #moveWhenOtherIsFresh(stop: AbortSignal): Promise<void> {
+    const { searchMs: intervalMs, random, log } = this.#options;
+    const { transport: current } = this.#target;
+    const others = () => this.#finder.othersThan(current);
+    const key = await findFreshWatcher({ current, others, intervalMs, random }, stop);
+    if (key === undefined || stop.aborted) return;
+    log.info("leaving a stale watcher for one that is current", { address: key });
+    this.#finder.prefer(key);
+    this.#abort.abort(retryLaterError("the watcher is stale, and another one is not", 0));
+  }
+
+  #explain(error: unknown): unknown {
+    return this.#abort.signal.aborted ? this.#abort.signal.reason : error;
+  }
 }
 
 /**
