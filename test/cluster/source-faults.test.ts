@@ -105,7 +105,7 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       });
       source.sink.rule = neverEmpty;
       await source.untilReady();
-      const listed = source.lines.find((line) => line.msg === "listed" && line.kind === "slices");
+      const listed = source.lines.find((line) => line.msg === "objects listed" && line.kind === "slices");
       assert.ok(Number(listed?.elapsedMs) > listSilenceMs);
       assert.equal(await source.metric("kpng_source_lists_total", { result: "silent" }), 0);
     });
@@ -204,7 +204,7 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       proxy.mode = "forward";
       await source.until("the new state", (sink) => sink.services.includes("default/added"));
       assert.ok((await source.metric("kpng_source_relists_total", { reason: "expired" })) > 0);
-      assert.ok(source.hasLogged("watch history expired", /410/));
+      assert.ok(source.hasLogged("watch history expired at the API server, listing again", /410/));
       assert.deepEqual(source.sink.violations, []);
     });
 

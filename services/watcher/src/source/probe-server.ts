@@ -1,32 +1,32 @@
-import { waitMs } from "@kpng/process/wait.ts";
+import { type Clock, realClock } from "@kpng/process/clock.ts";
 import { Gauge, type Registry } from "prom-client";
 import type { CurrencySink } from "./source.ts";
 
 /**
- * Asks the server of a source again and again whether the state is current, and reports the source as stale or fresh. A
- * watch alone cannot tell a frozen server from a quiet one.
+ * Asks a server every `staleAfterMs` / 3 whether the state of the source is current, and reports it as fresh or stale. A
+ * frozen server cannot be distinguished from a quiet one by its watches.
  *
- * Without an answer, the source is reported as stale at most 4/3 × `staleAfterMs` after the last one; with the answer
- * that the state is out of date, at once. Ends when `signal` aborts; never rejects.
+ * After the last answer, the source becomes stale within 4/3 × `staleAfterMs`; after the answer that the state is out of
+ * date, at once. Ends when `signal` aborts; never rejects.
  */
 export async function probeServer(
-  { ask, currency, staleAfterMs = standardStaleAfterMs, onSilent = () => undefined }: ProbeOptions,
+  { ask, currency, staleAfterMs = standardStaleAfterMs, onSilent, clock = realClock }: ProbeOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const intervalMs = staleAfterMs / 3;
-  let answeredAtMs = performance.now();
+  let answeredAtMs = clock.nowMs();
   while (!signal.aborted) {
-    const askedAtMs = performance.now();
+    const askedAtMs = clock.nowMs();
     const answer = await ask(staleAfterMs - intervalMs, signal);
     if (signal.aborted) return;
     if (answer.kind !== "silent") answeredAtMs = askedAtMs;
     if (answer.kind === "current") currency.fresh();
     else if (answer.kind === "behind") currency.stale(answer.reason);
-    else if (performance.now() - answeredAtMs >= staleAfterMs) {
+    else if (clock.nowMs() - answeredAtMs >= staleAfterMs) {
       currency.stale(answer.reason);
-      onSilent();
+      onSilent?.();
     }
-    await waitMs(intervalMs, signal);
+    await clock.wait(intervalMs, signal);
   }
 }
 
@@ -34,11 +34,11 @@ export async function probeServer(
 export const standardStaleAfterMs = 15_000;
 
 /**
- * What the server of a source says about the state.
+ * Answer of a server about the state of the source.
  *
- * - current: it is that of the server.
- * - behind: the server answered, and the state may be another one.
- * - silent: the server did not answer, or not in full.
+ * - current: it equals the server's.
+ * - behind: it may differ from the server's.
+ * - silent: the server did not answer, or only some requests.
  */
 export type ProbeAnswer =
   | { readonly kind: "current" }
@@ -53,6 +53,7 @@ interface ProbeOptions {
   readonly staleAfterMs?: number | undefined;
   /** Called when the source is stale because the server is silent. */
   readonly onSilent?: (() => void) | undefined;
+  readonly clock?: Clock | undefined;
 }
 
 /**

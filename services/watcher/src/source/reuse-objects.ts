@@ -1,10 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 
-/**
- * Returns `old` itself if `value` equals it, otherwise `value`. So an unchanged object stays the same object from one
- * list to the next, and two states can be compared by references.
- */
+/** Returns `old` itself if `value` equals it, otherwise `value`: the store compares objects by reference. */
 export function reuseValue<T>(old: T | undefined, value: T): T {
   return old !== undefined && isDeepStrictEqual(old, value) ? old : value;
 }
@@ -20,9 +17,8 @@ export function reuseSlice(old: EndpointSlice | undefined, slice: EndpointSlice)
 }
 
 /**
- * Returns `slice`, a new version of `before`, with the endpoint objects of `before` wherever they are equal. An update
- * of a slice repeats up to a hundred endpoints, and usually one of them changed. Values that were derived from the
- * unchanged ones stay valid.
+ * Returns `slice`, a new version of `before`, with the endpoint objects of `before` wherever they are equal: an update
+ * repeats up to a hundred endpoints, and usually one of them changed. Values derived from the others stay valid.
  *
  * Returns `slice` itself if it has these objects already. Pure; O(endpoints).
  */
@@ -30,9 +26,9 @@ function reuseEndpoints(before: EndpointSlice, slice: EndpointSlice): EndpointSl
   const byAddress = new Map(before.endpoints.map((endpoint) => [firstAddress(endpoint), endpoint]));
   let isReused = true;
   const endpoints = slice.endpoints.map((endpoint) => {
-    const kept = reuseValue(byAddress.get(firstAddress(endpoint)), endpoint);
-    isReused &&= kept === endpoint;
-    return kept;
+    const shared = reuseValue(byAddress.get(firstAddress(endpoint)), endpoint);
+    isReused &&= shared === endpoint;
+    return shared;
   });
   return isReused ? slice : { ...slice, endpoints };
 }

@@ -5,49 +5,77 @@ import { type Service, type ServiceKey, serviceKey } from "@kpng/model/service.t
 import type { Task } from "@kpng/process/task.ts";
 
 /**
- * A task that fills a sink until it is aborted. Objects are validated before they reach the sink. The sources are
- * `kube`, `file`, `api` and `replay`; the sink is the store of the watcher.
+ * Fills a sink, the store of a watcher, until it is aborted. Objects are validated before they reach the sink.
+ *
+ * ```text
+ * API server ── list, watch ──► Reflector ─► ObjectTracker ─┐   one of each for Services, EndpointSlices and Nodes
+ * files ─────── polling ──────► FileFollower ───────────────┼─► ClusterSink (Store)
+ * watcher ───── stream ───────► Relay ─────► GlobalItems ───┤
+ * recording ── lines ──────────────────────► GlobalItems ───┘
+ * ```
+ *
+ * The danger is an incomplete or old state: for a node, a Service that is missing is a Service that was deleted. So:
+ *
+ * 1. *Complete lists.* A source calls `replace` with all objects of a kind, or not at all: a list of the API server with
+ *    a missing page, a batch without its sync marker and a file with an error change nothing. The store serves nobody
+ *    until it has all three kinds. An empty list is a state like any other.
+ * 2. *Confirmed mass deletions.* A list of the API server that lacks 90 % of a kind, and at least 10 objects, may come
+ *    from a server on an empty etcd. Its additions apply; its deletions wait for a second list 31 s later, which applies
+ *    as it is.
+ * 3. *Known age.* Each change carries the versions up to which its kind is known, and a probe asks the server every 5 s
+ *    whether the state is current (`CurrencySink`). Nodes and relays compare them (`ForwardGate`), and leave a watcher
+ *    that is stale.
+ * 4. *Clients never drive the source.* No request of a client starts a list, a watch or a probe.
+ *
+ * **Example.** 5 000 Services are known at version 9000 when etcd is replaced by an empty one:
+ *
+ * ```text
+ *  0 s  the watch breaks. A list of one object shows version 12, older than 9000: the kind is listed, the source is stale
+ *  1 s  the list has 1 Service, `default/kubernetes`: 4 999 deletions wait, versions are withheld, /healthz fails
+ *  9 s  a Deployment's Service is created at version 40: the watch adds it
+ * 32 s  second list: 2 Services at version 55. It applies: 2 Services, current again
+ * ```
+ *
+ * Had the server come back with its data, the second list would have had 5 000 Services, and no node would have noticed.
+ * The versions are withheld meanwhile because 4 999 old Services and 1 new one are the state of no version.
+ *
+ * **A relay** applies none of these rules again: it has the state, positions and staleness of its upstream, and sends
+ * what its upstream would. It refuses only a state that is older than its own.
+ *
+ * **Rejected.** client-node's informer stops after any error except 410, and lists without pages (850 ms of one thread
+ * for 10 000 slices). Lists by stream (WatchList) need etcd 3.4.31 or 3.5.13. A cache of objects in the source would be
+ * a second copy: sources keep keys, and ask the sink for the previous value. docs/decisions/0003 has the measurements.
  */
 export type Source = Task;
 
-/**
- * Destination of a source's objects. The store implements it, and is the only place that holds them.
- *
- * `apply` and `replace` make at most one revision, and none if no value changed.
- */
+/** Destination of a source's objects. `apply` and `replace` make at most one revision, and none if no value changed. */
 export interface ClusterSink {
   /** Applies changes in their order. */
   apply(changes: readonly ObjectChange[], origin?: Origin): void;
-  /**
-   * Replaces all objects of the given kinds and marks these kinds as synced.
-   */
+  /** Replaces all objects of the given kinds and marks these kinds as synced. */
   replace(objects: ClusterObjects, origin?: Origin): void;
   /** Returns the object of a kind with this key, as it was last put; undefined if there is none. */
   find<K extends Kind>(kind: K, key: string): ObjectOf[K] | undefined;
-  /** Where the source reports how far the state is known to be current. Default nowhere. */
   readonly currency?: CurrencySink | undefined;
 }
 
 /** Versions of kinds; see `Position`. */
 export type Versions = Partial<Readonly<Record<PositionKind, bigint>>>;
 
-/**
- * Takes the reports of a source about how current its objects are. The store's `Currency` implements it. Sources
- * without a server (files, recordings) report nothing.
- */
+/** Takes a source's reports of how current its objects are. Files and recordings have no server, and report nothing. */
 export interface CurrencySink {
   /** The state is current up to these versions, by events, lists or bookmarks. Called after the state is applied. */
   known(versions: Versions): void;
-  /** It is unknown whether the state is current: the server of the source does not answer, or is listed again. */
+  /** The state may be out of date: the server of the source does not answer, or is being listed again. */
   stale(reason: string): void;
-  /** The state is that of the server again. */
+  /** The state equals the server's again. */
   fresh(): void;
 }
 
-/** Kinds of objects that a source delivers. All three must be listed before anything is served. */
+/** Kinds of objects that a source delivers. */
 export type Kind = keyof ObjectOf;
 
-/** Type of the objects of each kind. Their keys are those of `serviceKey` and `sliceKey`, and the name of a Node. */
+/** Types of the objects by kind. Keys are `serviceKey`, `sliceKey`, and the name of a Node. */
 export interface ObjectOf {
   readonly services: Service;
   readonly slices: EndpointSlice;
@@ -69,7 +97,7 @@ export interface ClusterObjects {
   readonly services?: readonly Service[] | undefined;
   readonly slices?: readonly EndpointSlice[] | undefined;
   readonly nodes?: readonly Node[] | undefined;
-  /** CIDRs from which cluster IPs are allocated. */
+  /** CIDRs from which cluster IPs are allocated. Nothing waits for them. */
   readonly serviceCIDRs?: readonly string[] | undefined;
 }
 
@@ -79,7 +107,7 @@ export interface Origin {
   readonly source: string;
   /** When the first of the changes reached this process, in milliseconds since 1970, with fractions. */
   readonly receivedAtMs: number;
-  /** Resource versions of the events or lists, if the source is an API server. */
+  /** Resource versions of the events or lists of an API server; empty while deletions wait for confirmation. */
   readonly versions?: Versions | undefined;
   /** Identity of the API server's cluster: the UID of its namespace kube-system; undefined if it is unknown. */
   readonly clusterId?: string | undefined;
@@ -99,10 +127,8 @@ interface UpstreamTraces {
 }
 
 /**
- * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`). Without names, it
- * is `sink` itself.
- *
- * A Service that gets another proxy name is deleted. EndpointSlices pass: no view contains those without a Service.
+ * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`), and all
+ * EndpointSlices and Nodes. Without names, returns `sink` itself. A Service that gets another proxy name is deleted.
  */
 export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
   if (proxyNames.length === 0) return sink;

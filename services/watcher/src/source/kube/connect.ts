@@ -24,9 +24,8 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
   let config = loadConfig(options);
   const server = config.getCurrentCluster()?.server ?? "";
   const isPlain = server.startsWith("http:");
-  // Our own agent, because client-node's agent keeps the first client certificate and CA forever. This one pools
-  // connections by certificate and CA, so renewed ones take effect.
-  // The pages of a list share a connection. A connection that was idle for longer may be dead and is not reused.
+  // client-node's agent keeps the first client certificate and CA forever. This one pools connections by certificate and
+  // CA, so renewed ones take effect. The pages of a list share a connection; one that was idle for longer may be dead.
   const agentOptions = { keepAlive: true, keepAliveMsecs: keepAliveMs, timeout: 5_000 };
   const agent = isPlain ? new HttpAgent(agentOptions) : new HttpsAgent(agentOptions);
 
@@ -38,13 +37,12 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
     const requestOptions = {
       ...credentials,
       method: body === undefined ? "GET" : "POST",
-      headers: trimHeaders({ ...credentials.headers, accept, ...content }),
+      headers: trimHeaders({ ...credentials.headers, accept: "application/json", ...content }),
       agent: proxyUrl === undefined ? agent : credentials.agent,
     };
     return new Promise((resolve, reject) => {
       const request = (isPlain ? httpRequest : httpsRequest)(`${server}${path}`, requestOptions, (response) => {
-        // The reader of the body sees the error there. This listener keeps an error between two reads from being
-        // uncaught.
+        // Without a listener, an error between two reads of the body would be uncaught.
         response.on("error", () => undefined);
         resolve(response);
       });
@@ -55,8 +53,8 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
         if (!socket.listeners("error").includes(ignoreError)) socket.on("error", ignoreError);
       });
       request.on("error", reject);
-      // Not as an option of the request: with plain HTTP, Node.js would bind the connection to the signal as well, and
-      // an abort after the response would destroy it while it waits for the next request.
+      // As an option of a plain HTTP request, the signal would also be bound to the connection: an abort after the
+      // response would destroy it while it waits for the next request.
       addAbortSignal(signal, request);
       request.end(body);
     });
@@ -80,10 +78,7 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
   };
 }
 
-/** The second type is that of the signing keys that `kubeAuthority` reads. */
-const accept = "application/json, application/jwk-set+json";
-
-/** A request: a GET, or with a body of JSON a POST. */
+/** A GET, or with a body of JSON a POST. */
 interface Sent {
   readonly path: string;
   readonly body?: string | undefined;
@@ -92,7 +87,6 @@ interface Sent {
 /** Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within half a minute. */
 const keepAliveMs = 15_000;
 
-/** Errors of a connection reach the request, or the reader of the body. */
 function ignoreError(): void {}
 
 /** Removes the newline that a token file may end in: headers must not contain one. */

@@ -5,10 +5,7 @@ import { type ConnectedGauge, makeConnectedGauge } from "../probe-server.ts";
 import type { Kind } from "../source.ts";
 import { describeFailure, type RequestFailure } from "./connection.ts";
 
-/**
- * Reports what happens to one kind as log lines, health and metrics. The process is not ready until the first list of
- * each kind.
- */
+/** Reports what happens to one kind as log lines, health and metrics. */
 export class KindReport {
   readonly #kind: Kind;
   readonly #part: string;
@@ -32,7 +29,7 @@ export class KindReport {
   listed(objectCount: number, elapsedMs: number): void {
     this.#metrics.lists.inc({ kind: this.#kind, result: "ok" });
     this.#reached();
-    this.#log.info("listed", { objectCount, elapsedMs: Math.round(elapsedMs) });
+    this.#log.info("objects listed", { objectCount, elapsedMs: Math.round(elapsedMs) });
     this.#isListed = true;
     this.#setReady();
   }
@@ -50,7 +47,7 @@ export class KindReport {
     const reason = describeFailure(failure);
     // Not a fault: the server keeps a limited history. The following list recovers.
     if (failure.kind === "expired") {
-      this.#log.info("watch history expired", { reason, retryMs });
+      this.#log.info("watch history expired at the API server, listing again", { reason, retryMs });
       return;
     }
     this.#log.error(failure.verb === "list" ? "list failed" : "watch failed", { reason, retryMs });
@@ -60,22 +57,25 @@ export class KindReport {
 
   relisting(reason: RelistReason): void {
     this.#metrics.relists.inc({ kind: this.#kind, reason });
-    this.#log.info("listing again", { reason });
+    this.#log.info("listing all objects again", { reason });
   }
 
-  /** A list would delete most objects. Its deletions are held until the list after `retryMs` confirms them. */
-  heldBack({ currentCount, deletedCount }: HeldBack, retryMs: number): void {
+  /** The deletions of a list wait for another list, which begins after `retryMs`. */
+  deletionsWait({ currentCount, deletedCount }: MassDeletion, retryMs: number): void {
     this.#metrics.lists.inc({ kind: this.#kind, result: "braked" });
     const reason = `a list would delete ${deletedCount} of ${currentCount} ${this.#kind}; listing again to confirm it`;
     this.#health.set(this.#part, { isHealthy: false, isReady: true, reason });
-    this.#log.error("deletions held: a list would delete most objects", { reason, retryMs });
+    this.#log.error("a list of the API server lacks most objects: not deleting them until a second list confirms it", {
+      reason,
+      retryMs,
+    });
   }
 
   /** The server sent something: changes, a bookmark, or the start of a watch. */
   progressed(): void {
     this.#reached();
     if (!this.#isFailing) return;
-    this.#log.info("recovered");
+    this.#log.info("API server answers again");
     this.#setReady();
   }
 
@@ -95,7 +95,7 @@ export class KindReport {
 
   /** An object is valid, but no proxy needs it. */
   skipped(key: string, note: string): void {
-    this.#log.info("object skipped", { object: key, note });
+    this.#log.info("object skipped: no proxy needs it", { object: key, note });
   }
 
   #reached(): void {
@@ -113,8 +113,8 @@ export class KindReport {
   }
 }
 
-/** Deletions that are held, because a list lacks `deletedCount` of `currentCount` objects. */
-export interface HeldBack {
+/** A list lacks `deletedCount` of `currentCount` objects. */
+export interface MassDeletion {
   readonly currentCount: number;
   readonly deletedCount: number;
 }
@@ -146,7 +146,8 @@ export function makeSourceMetrics(registry: Registry): SourceMetrics {
     watches: counter(
       "kpng_source_watches_total",
       "Watches requested from the API server, by how they ended",
-      ...(["kind", "result"] as const),
+      "kind",
+      "result",
     ),
     relists: counter("kpng_source_relists_total", "Lists after the first one, by reason", "kind", "reason"),
     badObjects: counter(
@@ -175,27 +176,24 @@ export function makeSourceMetrics(registry: Registry): SourceMetrics {
  * - expired: the server no longer has the history after our resourceVersion.
  * - silent: no data arrived on a watch, not even its end.
  * - refused: the server refused the watch, or answered something else.
- * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd.
- * - stale: the server answers again after it did not for `--stale-after`, or is another cluster's.
- * - braked: the deletions of the previous list are held, and a second one must confirm them.
+ * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd, or it serves
+ *   another cluster.
+ * - stale: the server answers again after `--stale-after` or more of silence.
+ * - braked: the deletions of the previous list wait for this one.
  */
 const relistReasons = ["expired", "silent", "refused", "went-back", "stale", "braked"] as const;
 
 /** Reason why a kind is listed again after its first list. */
 export type RelistReason = (typeof relistReasons)[number];
 
-/** Results of failed requests; `RequestFailure` explains each. */
 const failureKinds = ["refused", "expired", "lost", "silent", "garbled"] as const satisfies RequestFailure["kind"][];
 
-/**
- * Creates all series of a kind with value 0: a rate over a series that starts with its first event would miss that
- * event.
- */
+/** Starts all series of a kind at 0: a rate over a series that starts with its first event misses that event. */
 export function beginSeries(metrics: SourceMetrics, kind: Kind): void {
   const { lists, watches, relists, badObjects, badParts } = metrics;
-  // "braked", besides "ok": deletions of the list are held, because they are nearly all objects.
+  // "braked" counts the lists whose deletions wait for a second list, which count as "ok", too.
   for (const result of ["ok", ...failureKinds, "braked"]) lists.inc({ kind, result }, 0);
-  // "closed": the server ended the watch without an error, as it regularly does.
+  // "closed" is the regular end of a watch.
   for (const result of ["closed", ...failureKinds]) watches.inc({ kind, result }, 0);
   for (const reason of relistReasons) relists.inc({ kind, reason }, 0);
   badObjects.inc({ kind }, 0);

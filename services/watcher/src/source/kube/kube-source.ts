@@ -7,7 +7,7 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decoded.ts";
 import { type ProbeAnswer, probeServer } from "../probe-server.ts";
-import type { ClusterSink, CurrencySink, Kind, Source } from "../source.ts";
+import type { ClusterSink, Kind, Source } from "../source.ts";
 import { describeFailure, type KubeConnection, type RequestFailure, readJson } from "./connection.ts";
 import { KindReport, makeSourceMetrics } from "./kind-report.ts";
 import { nodeKind, type ObjectKind, ObjectTracker, serviceKind, sliceKind } from "./objects.ts";
@@ -28,10 +28,7 @@ export interface KubeSourceOptions {
 }
 
 /**
- * Fills the sink from an API server: Services, EndpointSlices, Nodes, and ServiceCIDRs if the server has them.
- *
- * The sink gets each kind once its first list is complete, and then change by change. A later list replaces the kind in
- * one step. Nothing is filtered, because several proxies with different selections are served from one state.
+ * Fills the sink from an API server with all Services, EndpointSlices, Nodes, and ServiceCIDRs if the server has them.
  *
  * *Cost:* three watches, two small reads every five seconds and one every minute, regardless of the number of nodes.
  */
@@ -50,18 +47,23 @@ export function kubeSource(options: KubeSourceOptions): Source {
   return {
     name: "source/kube",
     async run(signal) {
-      log.info("watching the cluster", { server: withoutCredentials(connection.server) });
+      log.info("watching the API server", { server: withoutCredentials(connection.server) });
       const failed = new AbortController();
       const either = AbortSignal.any([signal, failed.signal]);
       try {
-        // Before the first list, so that no state of this cluster is without its identity.
+        // Precedes the first list, so that no state of this cluster is without its identity.
         const failure = await cluster.identify(identifyMs, either);
-        if (failure !== undefined) log.info("the cluster is not identified", { reason: describeFailure(failure) });
+        if (failure !== undefined)
+          log.info("UID of the namespace kube-system unknown: states are taken for those of any cluster", {
+            reason: describeFailure(failure),
+          });
         const running = reflectors.map((reflector) => reflector.run(either));
         running.push(followCIDRs({ connection, sink, cluster }, either));
         const { currency } = sink;
         if (currency !== undefined) {
-          running.push(followServer({ connection, currency, cluster, reflectors, staleAfterMs }, either));
+          const probe = new ServerProbe(connection, cluster, reflectors);
+          const ask = probe.ask.bind(probe);
+          running.push(probeServer({ ask, currency, staleAfterMs, onSilent: () => probe.silent() }, either));
         }
         await Promise.all(running);
       } finally {
@@ -72,7 +74,7 @@ export function kubeSource(options: KubeSourceOptions): Source {
   };
 }
 
-/** How long the first lists wait for the identity of the cluster, in milliseconds. It is read again every 5 s. */
+/** How long the first lists wait for the identity of the cluster, in milliseconds. */
 const identifyMs = 5_000;
 
 /**
@@ -103,57 +105,58 @@ class Cluster {
   }
 }
 
-interface FollowServerOptions {
-  readonly connection: KubeConnection;
-  readonly currency: CurrencySink;
-  readonly cluster: Cluster;
-  /** That of the Services first. */
-  readonly reflectors: readonly Reflector[];
-  readonly staleAfterMs?: number | undefined;
-}
-
 /**
- * Reports when the API server does not answer, and lists everything again when it answers after that, when its versions
- * went back, or when it serves another cluster. The source is stale until these lists have ended and no kind holds
- * deletions: before that, its objects are those of before a restore, or a mixture. Runs until `signal` aborts.
+ * Answers whether the state is the API server's, for `probeServer`, and lists everything again when the server answers
+ * after a silence, when its versions went back, or when it serves another cluster. The state is behind until these lists
+ * are complete and no deletions wait.
  *
  * After a silence, watches cannot simply go on: etcd may have been restored meanwhile, and have counted beyond the
  * version at which they stopped.
  */
-async function followServer(options: FollowServerOptions, signal: AbortSignal): Promise<void> {
-  const { connection, currency, cluster, reflectors, staleAfterMs } = options;
-  let wasSilent = false;
-  const ask = async (limitMs: number): Promise<ProbeAnswer> => {
-    // From before the request: events can overtake the answer.
-    const known = reflectors[0]?.resourceVersion ?? "";
-    const end = await currentResourceVersion(connection, serviceCollection, limitMs, signal);
-    // The first lists are reported by the readiness of the process.
-    if (reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
+class ServerProbe {
+  readonly #connection: KubeConnection;
+  readonly #cluster: Cluster;
+  /** The first one is that of the Services. */
+  readonly #reflectors: readonly Reflector[];
+  #wasSilent = false;
+
+  constructor(connection: KubeConnection, cluster: Cluster, reflectors: readonly Reflector[]) {
+    this.#connection = connection;
+    this.#cluster = cluster;
+    this.#reflectors = reflectors;
+  }
+
+  silent(): void {
+    this.#wasSilent = true;
+  }
+
+  async ask(limitMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
+    // Read before the request, because events can overtake the answer.
+    const known = this.#reflectors[0]?.resourceVersion ?? "";
+    const end = await currentResourceVersion(this.#connection, serviceCollection, limitMs, signal);
+    // Readiness reports the first lists.
+    if (this.#reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
     if (end.kind !== "listed") return { kind: "silent", reason: describeFailure(end) };
-    const { id } = cluster;
-    await cluster.identify(limitMs, signal);
-    const isOther = id !== undefined && cluster.id !== id;
-    if (isOlder(end.resourceVersion, known) || isOther || wasSilent) {
-      for (const reflector of reflectors) reflector.requestList(wasSilent ? "stale" : "went-back");
-      wasSilent = false;
+    const { id } = this.#cluster;
+    await this.#cluster.identify(limitMs, signal);
+    const isOther = id !== undefined && this.#cluster.id !== id;
+    if (isOlder(end.resourceVersion, known) || isOther || this.#wasSilent) {
+      for (const reflector of this.#reflectors) reflector.requestList(this.#wasSilent ? "stale" : "went-back");
+      this.#wasSilent = false;
     }
-    const failure = reflectors.map((reflector) => reflector.failure).find((one) => one !== undefined);
+    const failure = this.#reflectors.map((reflector) => reflector.failure).find((one) => one !== undefined);
     if (failure !== undefined) return { kind: "silent", reason: describeFailure(failure) };
-    const isCurrent = reflectors.every((reflector) => reflector.isCurrent);
-    return isCurrent ? { kind: "current" } : { kind: "behind", reason: "the API server is listed again" };
-  };
-  const onSilent = (): void => {
-    wasSilent = true;
-  };
-  await probeServer({ ask, currency, staleAfterMs, onSilent }, signal);
+    const isCurrent = this.#reflectors.every((reflector) => reflector.isCurrent);
+    return isCurrent ? { kind: "current" } : { kind: "behind", reason: "the API server is being listed again" };
+  }
 }
 
 const serviceCollection = { path: "/api/v1/services", resource: "services" };
 
 /**
- * Reads the ranges of cluster IPs every minute, and passes all of them to the sink as one sorted list. They exist from
- * Kubernetes 1.33, and nearly never change; without them, rules cannot drop packets to unused cluster IPs. A server that
- * lacks the kind or denies access to it is asked every ten minutes only.
+ * Reads the ranges of cluster IPs every minute, and passes them to the sink as one sorted list. They exist from Kubernetes
+ * 1.33; without them, rules cannot drop packets to unused cluster IPs. A server that lacks the kind or denies access to it
+ * is asked every ten minutes.
  *
  * Source: networking.k8s.io/v1 ServiceCIDR.spec.cidrs.
  */

@@ -8,14 +8,14 @@ import { type Decoded, type DecodeOptions, type FieldProblem, showPath } from ".
 import { reuseSlice, reuseValue } from "../reuse-objects.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin, Versions } from "../source.ts";
 import type { Resource } from "./connection.ts";
-import type { HeldBack, KindReport } from "./kind-report.ts";
+import type { KindReport, MassDeletion } from "./kind-report.ts";
 import { objectKey, type WatchEvent } from "./requests.ts";
 
 /** How the objects of one kind are listed, decoded and compared, and how they become changes for the sink. */
 export interface ObjectKind<K extends Kind> extends Resource {
   readonly kind: K;
   decode(object: unknown): Decoded<ObjectOf[K]>;
-  /** Returns `old` if it equals `value`, otherwise `value` with the equal parts of `old`. */
+  /** Returns `old` if it equals `value`, otherwise `value`, with the parts of `old` that are equal. */
   reuse(old: ObjectOf[K] | undefined, value: ObjectOf[K]): ObjectOf[K];
   put(value: ObjectOf[K]): ObjectChange;
   delete(key: string): ObjectChange;
@@ -24,7 +24,6 @@ export interface ObjectKind<K extends Kind> extends Resource {
   toClusterObjects(values: readonly ObjectOf[K][]): ClusterObjects;
 }
 
-/** Kind of Services. */
 export function serviceKind(options: DecodeOptions): ObjectKind<"services"> {
   return {
     kind: "services",
@@ -39,7 +38,6 @@ export function serviceKind(options: DecodeOptions): ObjectKind<"services"> {
   };
 }
 
-/** Kind of EndpointSlices. */
 export const sliceKind: ObjectKind<"slices"> = {
   kind: "slices",
   path: "/apis/discovery.k8s.io/v1/endpointslices",
@@ -52,7 +50,6 @@ export const sliceKind: ObjectKind<"slices"> = {
   toClusterObjects: (slices) => ({ slices }),
 };
 
-/** Kind of Nodes. */
 export function nodeKind(options: DecodeOptions): ObjectKind<"nodes"> {
   return {
     kind: "nodes",
@@ -72,13 +69,7 @@ export function nodeKind(options: DecodeOptions): ObjectKind<"nodes"> {
  *
  * The sink's key of a slice includes its Service. When a slice moves to another Service, or an object is no longer
  * needed by any proxy, the old value is deleted. Invalid parts of an object are skipped, logged once and counted. An
- * object that is invalid as a whole keeps its last valid value.
- *
- * A list that lacks nearly all objects may come from an API server on an empty etcd. Applied at once, it would remove
- * every Service from every node within a second. Its deletions are held; everything else in it applies. The reflector
- * lists again 31 s later, and that list applies as a whole. Until then the kind keeps the version that it had before,
- * so that the mixture never counts as newer than the state of another watcher, here or behind a relay, and the source is
- * stale, so that it does not count as current either.
+ * object that is invalid as a whole keeps its last valid value. `Source` explains why mass deletions wait.
  *
  * *Bound:* two keys per object, and a text per object with problems. The objects are in the sink only.
  */
@@ -91,8 +82,8 @@ export class ObjectTracker<K extends Kind> {
   #keys = new Map<string, string>();
   /** What was logged about objects, so that each problem is logged once, and again only when it changes. */
   readonly #logged = new Map<string, string>();
-  /** True while deletions are held, so that the objects are not those of any version of the server. */
-  #isHolding = false;
+  /** While true, the objects are those of no version of the server. */
+  #deletionsWait = false;
 
   constructor(kind: ObjectKind<K>, sink: ClusterSink, report: KindReport, clusterId: () => string | undefined) {
     this.#kind = kind;
@@ -118,22 +109,22 @@ export class ObjectTracker<K extends Kind> {
         for (const key of this.#logged.keys()) if (!seen.has(key)) this.#logged.delete(key);
         const missing = [...this.#keys.keys()].filter((key) => !listed.has(key));
         const counts = { currentCount: this.#keys.size, deletedCount: missing.length };
-        this.#isHolding = !isConfirming && isMassDeletion(counts);
-        for (const key of this.#isHolding ? missing : []) {
+        this.#deletionsWait = !isConfirming && isMassDeletion(counts);
+        for (const key of this.#deletionsWait ? missing : []) {
           const value = this.#find(key);
           if (value !== undefined) listed.set(key, value);
         }
         this.#keys = new Map([...listed].map(([key, value]) => [key, this.#kind.keyOf(value)]));
         const objects = this.#kind.toClusterObjects([...listed.values()]);
         this.#sink.replace(objects, this.#origin(receivedAtMs ?? wallClockMs(), resourceVersion));
-        return this.#isHolding ? counts : undefined;
+        return this.#deletionsWait ? counts : undefined;
       },
     };
   }
 
   /**
-   * Applies puts and deletes of a watch in their order. `receivedAtMs` is when they were received, in milliseconds since
-   * 1970, with fractions. Without `events`, nothing else changed up to `resourceVersion`.
+   * Applies puts and deletes of a watch in their order, received at `receivedAtMs` (milliseconds since 1970, with
+   * fractions). Without `events`, reports that nothing changed up to `resourceVersion`.
    */
   apply(events: readonly WatchEvent[], receivedAtMs: number, resourceVersion: string): void {
     const changes = events.flatMap((event) => this.#changesOf(event));
@@ -143,7 +134,7 @@ export class ObjectTracker<K extends Kind> {
   }
 
   #origin(receivedAtMs: number, resourceVersion: string): Origin & { readonly versions: Versions } {
-    const version = this.#isHolding ? undefined : versionOf(resourceVersion);
+    const version = this.#deletionsWait ? undefined : versionOf(resourceVersion);
     const versions = version === undefined ? {} : { [this.#kind.kind]: version };
     return { source: "kube", receivedAtMs, versions, clusterId: this.#clusterId() };
   }
@@ -164,9 +155,9 @@ export class ObjectTracker<K extends Kind> {
   }
 
   /**
-   * Returns the decoded object: its known value if it is equal, its last valid value if it is invalid, undefined if no
-   * proxy needs it. Values are compared here, object by object as a list arrives. The store then compares only
-   * references, and does not block for the comparison of a whole list.
+   * Returns the decoded object: the sink's value if it is equal, its last valid value if it is invalid, undefined if no
+   * proxy needs it. Comparing here, object by object as a list arrives, spares the store a comparison of the whole list
+   * in one turn.
    */
   #decode(key: string, object: unknown): ObjectOf[K] | undefined {
     const decoded = this.#kind.decode(object);
@@ -193,8 +184,8 @@ export class ObjectTracker<K extends Kind> {
   }
 
   /**
-   * Returns a text about an object; undefined if the same was logged last. Two texts that differ only in the index of an
-   * array are the same: entries move when another one is added.
+   * Returns a text about an object; undefined if the last one logged is the same, apart from array indexes: entries move
+   * when another one is added.
    */
   #freshText(key: string, text: string): string | undefined {
     const before = this.#logged.get(key) ?? "";
@@ -212,14 +203,14 @@ const maxProblems = 20;
 interface IncomingList {
   add(object: unknown): void;
   /**
-   * Ends the list and applies it. Returns the deletions that it holds, if the list would delete nearly everything.
-   * `isConfirming`: deletions are held, and this list confirms or refutes them, so all of it applies.
+   * Ends the list and applies it. Returns its deletions if they wait for a second list. A list that `isConfirming` is
+   * that second list, and applies as a whole.
    */
-  complete(isConfirming: boolean, resourceVersion: string): HeldBack | undefined;
+  complete(isConfirming: boolean, resourceVersion: string): MassDeletion | undefined;
 }
 
 /** True if a list would delete nine tenths of the objects, and at least ten. */
-function isMassDeletion({ currentCount, deletedCount }: HeldBack): boolean {
+function isMassDeletion({ currentCount, deletedCount }: MassDeletion): boolean {
   return deletedCount >= 10 && deletedCount >= 0.9 * currentCount;
 }
 

@@ -1,5 +1,4 @@
-import { Backoff, type BackoffOptions } from "@kpng/process/clock.ts";
-import { waitMs } from "@kpng/process/wait.ts";
+import { Backoff, type BackoffOptions, type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Kind } from "../source.ts";
 import type { KubeConnection, RequestFailure, Resource } from "./connection.ts";
 import type { KindReport, RelistReason } from "./kind-report.ts";
@@ -12,37 +11,38 @@ import { currentResourceVersion, type ListLimits, listObjects, type WatchEvent, 
  * | State | Does | Next |
  * |---|---|---|
  * | list | lists until a list is complete and applied | watch |
- * | watch | watches from where the list or the previous watch ended | check after a lost connection; list after any other failure that a list may repair, or a request; else watch |
+ * | watch | watches from where the list or the previous watch ended | check after a lost connection; list on `requestList`, and after any other failure that a list may repair; else watch |
  * | check | compares the server's resourceVersion with ours | list if the server's is older; else watch |
  *
- * Held deletions (see `ObjectTracker`) do not stop the watch: a timer requests the list that confirms or refutes them.
+ * While mass deletions wait for confirmation (see `Source`), the watch goes on, and a timer requests the second list.
  *
- * It never gives up, detects watches that die silently, and never applies part of a list.
+ * It never gives up, and detects watches that die silently.
  */
 export class Reflector {
   readonly #options: ReflectorOptions;
   readonly #backoff: Backoff;
-  /** A list is needed, although the watch can continue. Only a list that begins later satisfies it. */
+  readonly #clock: Clock;
+  /** A list was requested. Only a list that begins later satisfies the request. */
   #mustList = false;
   /** The connection failed, so the server may have been replaced by one with an older state. */
   #mustCheck = false;
-  /** Set while deletions are held. */
-  #confirmTimer: NodeJS.Timeout | undefined;
-  /** Deletions were held for long enough: the next list confirms or refutes them. */
+  /** Ends the wait for the second list; set while deletions wait for confirmation. */
+  #stopWaiting: AbortController | undefined;
+  /** Deletions have waited long enough: the next list confirms or refutes them. */
   #mayConfirm = false;
-  /** Ends the current watch. */
   #stopWatch: AbortController | undefined;
 
   constructor(options: ReflectorOptions) {
     this.#options = options;
     this.#backoff = new Backoff(options.backoff);
+    this.#clock = options.clock ?? realClock;
   }
 
   /** True once a list was complete. */
   isListed = false;
   /**
-   * False while the objects may not be those of the server: until a requested list, or one after the versions went back,
-   * has ended, and while deletions are held.
+   * False while the objects may differ from the server's: from a request for a list, or a version that went back, until
+   * the list is complete, and while deletions wait for confirmation.
    */
   isCurrent = true;
   /** The objects are applied up to this version; undefined while a list is needed. */
@@ -60,7 +60,7 @@ export class Reflector {
 
   /** Runs until the signal aborts. Errors: only those of the sink. */
   async run(signal: AbortSignal): Promise<void> {
-    signal.addEventListener("abort", () => clearTimeout(this.#confirmTimer), { once: true });
+    signal.addEventListener("abort", () => this.#stopWaiting?.abort(), { once: true });
     while (!signal.aborted) {
       const { resourceVersion: from } = this;
       if (from === undefined || this.#mustList) await this.#list(signal);
@@ -71,7 +71,7 @@ export class Reflector {
 
   async #list(signal: AbortSignal): Promise<void> {
     const { connection, tracker, resource, report } = this.#options;
-    const startedMs = performance.now();
+    const startedMs = this.#clock.nowMs();
     const isConfirming = this.#mayConfirm;
     const isRequested = this.#mustList;
     this.#mustList = false;
@@ -87,33 +87,34 @@ export class Reflector {
       this.#mustList ||= isRequested;
       return this.#failed(end, signal);
     }
-    const held = list.complete(isConfirming, end.resourceVersion);
+    const waitingDeletions = list.complete(isConfirming, end.resourceVersion);
     this.#mustCheck = false;
     this.resourceVersion = end.resourceVersion;
     this.isListed = true;
-    this.isCurrent = held === undefined && !this.#mustList;
+    this.isCurrent = waitingDeletions === undefined && !this.#mustList;
     this.failure = undefined;
-    report.listed(objectCount, performance.now() - startedMs);
-    this.#setHeld(held !== undefined);
-    if (held !== undefined) report.heldBack(held, this.#confirmMs);
-  }
-
-  get #confirmMs(): number {
-    return this.#options.confirmMs ?? 31_000;
-  }
-
-  #setHeld(isHolding: boolean): void {
-    if (!isHolding) {
-      clearTimeout(this.#confirmTimer);
-      this.#confirmTimer = undefined;
+    report.listed(objectCount, this.#clock.nowMs() - startedMs);
+    if (waitingDeletions === undefined) {
+      this.#stopWaiting?.abort();
+      this.#stopWaiting = undefined;
       this.#mayConfirm = false;
       return;
     }
-    // Meanwhile the watch goes on: additions and updates are not held. Another list before then confirms nothing.
-    this.#confirmTimer ??= setTimeout(() => {
+    const { confirmMs = 31_000 } = this.#options;
+    this.#startWaiting(confirmMs);
+    report.deletionsWait(waitingDeletions, confirmMs);
+  }
+
+  /** Requests the confirming list after `confirmMs`. Lists before then confirm nothing, and do not prolong the wait. */
+  #startWaiting(confirmMs: number): void {
+    if (this.#stopWaiting !== undefined) return;
+    const stop = new AbortController();
+    this.#stopWaiting = stop;
+    void this.#clock.wait(confirmMs, stop.signal).then(() => {
+      if (stop.signal.aborted) return;
       this.#mayConfirm = true;
       this.requestList("braked");
-    }, this.#confirmMs);
+    });
   }
 
   async #check(current: string, signal: AbortSignal): Promise<void> {
@@ -126,10 +127,10 @@ export class Reflector {
   }
 
   async #watch(resourceVersion: string, signal: AbortSignal): Promise<void> {
-    const { connection, resource, report, watchSeconds = 30, overdueMs = 10_000 } = this.#options;
-    const timeoutSeconds = Math.ceil(watchSeconds * (1 + Math.random()));
+    const { connection, resource, report, watchSeconds = 30, overdueMs = 10_000, random = Math.random } = this.#options;
+    const timeoutSeconds = Math.ceil(watchSeconds * (1 + random()));
     const silenceMs = timeoutSeconds * 1_000 + overdueMs;
-    const startedMs = performance.now();
+    const startedMs = this.#clock.nowMs();
     const stop = new AbortController();
     this.#stopWatch = stop;
     const opened = (): void => {
@@ -146,13 +147,13 @@ export class Reflector {
       AbortSignal.any([signal, stop.signal]),
     );
     if (signal.aborted) return;
-    const wasHealthy = performance.now() - startedMs >= minHealthyMs;
+    const wasHealthy = this.#clock.nowMs() - startedMs >= minHealthyMs;
     if (wasHealthy) this.#backoff.reset();
     if (end.kind === "closed") {
       report.watchClosed();
       if (wasHealthy || stop.signal.aborted) return;
       this.#mustCheck = true;
-      return waitMs(this.#backoff.nextMs(), signal);
+      return this.#clock.wait(this.#backoff.nextMs(), signal);
     }
     const reason = reasonToList(end);
     if (reason === undefined) this.#mustCheck = true;
@@ -190,50 +191,46 @@ export class Reflector {
     const retryMs = this.#backoff.nextMs();
     this.#options.report.failed(failure, retryMs);
     if (failure.kind !== "expired") this.failure = failure;
-    await waitMs(retryMs, signal);
+    await this.#clock.wait(retryMs, signal);
   }
 }
 
-/** A watch that stayed open this long is not a failure, even without events. In milliseconds. */
+/** Shortest duration of a watch that is not retried with a delay, in milliseconds. */
 const minHealthyMs = 1_000;
 
-/**
- * Returns why a list may help after a watch that failed; undefined where it would not: the connection broke, a
- * permission is missing or the server is overloaded.
- */
+/** Returns why a list may help after a failed watch; undefined after a lost connection, a refusal or an overload. */
 function reasonToList(failure: RequestFailure): RelistReason | undefined {
   if (failure.kind === "expired" || failure.kind === "silent") return failure.kind;
   if (failure.kind === "refused") return [401, 403, 429, 503].includes(failure.status) ? undefined : "refused";
   return failure.kind === "garbled" ? "refused" : undefined;
 }
 
-/**
- * Limits and delays of a `Reflector`, which keeps our copy of one collection of the API server up to date. The defaults
- * are those of the program; tests shorten them.
- */
+/** Limits and delays of a {@link Reflector}. The defaults are those of the program; tests shorten them. */
 export interface ReflectorTiming extends ListLimits {
   /**
    * Shortest duration after which the server ends a watch, in seconds; each watch gets a random one up to twice as
    * long. Default 30.
    *
-   * A watch of a kind that does not change receives no data, not even bookmarks. Only the missing end distinguishes a
-   * dead watch from a quiet one. The next watch continues where the previous one ended.
+   * API servers send bookmarks only after an event (1.36: none in two minutes), so only the missing end distinguishes
+   * a dead watch from a quiet one. The next watch continues where the previous one ended.
    */
   readonly watchSeconds?: number | undefined;
   /** Time after the requested end at which a silent watch counts as dead, in milliseconds. Default 10 000. */
   readonly overdueMs?: number | undefined;
-  /** Delay before the list that can confirm held deletions, in milliseconds. Default 31 000. */
+  /** How long mass deletions wait for the list that confirms them, in milliseconds. Default 31 000. */
   readonly confirmMs?: number | undefined;
   /** Delays after failures. Default 0.8 to 30 s. */
   readonly backoff?: BackoffOptions | undefined;
 }
 
-/** Collection that a `Reflector` follows, and where its objects and events go. */
 interface ReflectorOptions extends ReflectorTiming {
   readonly resource: Resource;
   readonly connection: KubeConnection;
   readonly tracker: Pick<ObjectTracker<Kind>, "beginList" | "apply">;
   readonly report: KindReport;
+  readonly clock?: Clock | undefined;
+  /** Returns a number from 0 up to but not including 1. Default Math.random. */
+  readonly random?: (() => number) | undefined;
 }
 
 /**

@@ -17,13 +17,13 @@ import {
 export type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } | RequestFailure;
 
 /**
- * Lists a collection page by page and passes each object to `receive`. The event loop turns between some objects.
+ * Lists a collection page by page, and passes each object to `receive`. The event loop turns every 50 objects.
  *
- * The request has no resourceVersion, so the server returns its newest state, never one older than what we have seen.
- * All pages show the state at the first page.
+ * Without a resourceVersion in the request, the server returns its newest state. All pages show the state at the first
+ * page.
  *
  * Errors: "expired" if the list took longer than the server keeps its history. After a failure, the objects received
- * until then must be discarded.
+ * so far must be discarded.
  */
 export async function listObjects(
   connection: KubeConnection,
@@ -55,21 +55,20 @@ export interface ListLimits {
 }
 
 /**
- * Objects per page. A page is parsed in one piece: with 100 full slices, 3.2 MB, a seventh of the time of 500, which is
- * client-go's page. Beyond 100, the time grows faster than the page.
+ * Objects per page. A page is parsed at once: one of 100 full slices, 3.2 MB, takes a seventh of the time of 500 slices,
+ * which is client-go's page.
  */
 const standardPageSize = 100;
 
 const standardSilenceMs = 60_000;
 
-/** Objects that are decoded without a turn of the event loop: a few milliseconds. */
+/** A few milliseconds of decoding. */
 const objectsPerTurn = 50;
 
 /**
- * Returns the server's current resourceVersion, read by a list of one object.
- *
- * Needed because a watch from a resourceVersion that the server has not reached yet does not fail: after an etcd
- * restore it is silent, and later delivers new events as if nothing were missing.
+ * Returns the server's current resourceVersion, read by a list of one object. A watch cannot tell: from a version that
+ * the server has not reached yet, as after an etcd restore, it is silent, and later delivers events as if nothing were
+ * missing.
  */
 export async function currentResourceVersion(
   connection: KubeConnection,
@@ -148,7 +147,7 @@ export async function watchOnce(
     if (events.length > 0) handler.receive(events, receivedAtMs);
     if (signal.aborted) break;
     if (failure !== undefined) return failure;
-    // A read of a socket fills many chunks, which follow each other without a turn.
+    // One read of a socket fills many chunks, which would follow each other without a turn of the event loop.
     await nextTurn();
   }
   return { kind: "closed" };
@@ -161,12 +160,7 @@ interface WatchRequest extends Omit<Resource, "kind"> {
   readonly resourceVersion: string;
   /** The server ends the watch after this many seconds. */
   readonly timeoutSeconds: number;
-  /**
-   * Longest time without a byte, in milliseconds. After it the watch counts as dead.
-   *
-   * A watch of a kind that does not change is silent until the server ends it: API servers send bookmarks only after
-   * an event (1.36: none in two minutes).
-   */
+  /** Longest time without a byte, in milliseconds. */
   readonly silenceMs: number;
 }
 
@@ -184,9 +178,7 @@ export type WatchEnd = { readonly kind: "closed" } | RequestFailure;
 interface WatchHandler {
   /** The server answered with status 200. It may still refuse the watch by an ERROR event. */
   opened(): void;
-  /**
-   * Events that arrived together, at least one. `receivedAtMs` in milliseconds since 1970, with fractions.
-   */
+  /** At least one event; those that arrived together. `receivedAtMs`: milliseconds since 1970, with fractions. */
   receive(events: readonly WatchEvent[], receivedAtMs: number): void;
 }
 
@@ -229,8 +221,8 @@ function parseEvent(request: ApiRequest, line: string): WatchEvent | RequestFail
 }
 
 /**
- * Returns the key of an API object before, and even if not, its kind is decoded. *Shape:* `namespace/name`, or `/name`
- * for objects without a namespace. Unique within a kind.
+ * Returns the key of an API object, which may be invalid otherwise. *Shape:* `namespace/name`, or `/name` for objects
+ * without a namespace. Unique within a kind.
  */
 export function objectKey(object: unknown): string {
   const { namespace, name } = isRecord(object) && isRecord(object.metadata) ? object.metadata : {};
