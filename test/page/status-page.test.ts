@@ -81,7 +81,7 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
     list();
     await open();
     await shows("#facts", /Services\s+2/);
-    await shows("#rows", /service ns\/dns\s+no endpoint is ready.*\s+node n1\s+no proxy is connected/);
+    await shows("#rows", /node n1\s+no backend of this node.*\s+node n2[\s\S]*service ns\/dns\s+it has no endpoints/);
     const watch = await join("n1");
     await expect.poll(() => browser.text("#rows"), wait).not.toContain("node n1");
     await browser.evaluate(`location.hash = "#/nodes"`);

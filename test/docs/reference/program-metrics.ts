@@ -16,6 +16,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { Connections } from "@kpng/watcher/connection/connections.ts";
 import { Refusals } from "@kpng/watcher/connection/limits.ts";
 import { makeReviewCounter } from "@kpng/watcher/identity/token-checker.ts";
+import { countFindings, Findings } from "@kpng/watcher/inspect/findings.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decoded.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
@@ -38,7 +39,8 @@ const groups: Readonly<Record<string, Register>> = {
     const store = new Store();
     observeStore(store, registry);
     observeCurrency(store, { log, health: new Health(), metrics: registry });
-    new Subscribers(registry);
+    const subscribers = new Subscribers(registry);
+    countFindings(registry, new Findings({ store, subscribers, health: new Health(), hasNodes: true }));
     new Connections({}, log, registry, new Refusals(log, registry));
     makeReviewCounter(registry);
     makeCertificateExpiry(registry);

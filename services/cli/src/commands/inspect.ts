@@ -9,7 +9,7 @@ import { changesCommand, traceCommand } from "../inspect/changes.ts";
 import { type InspectCommand, withPlainErrors, withRequestErrors } from "../inspect/client.ts";
 import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
-import { makeAnalyze } from "../inspect/findings.ts";
+import { analyzeCommand } from "../inspect/findings.ts";
 import {
   backendCommand,
   describeNodeCommand,
@@ -44,7 +44,7 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
       groups[name].map((command) => make(command, `${name} `)),
     );
   }
-  const single = [statusCommand, explainCommand, topCommand, makeAnalyze(true), traceCommand, recordCommand];
+  const single = [statusCommand, explainCommand, topCommand, analyzeCommand, traceCommand, recordCommand];
   const command = [...single, bugReportCommand].find((one) => one.name === name);
   if (command === undefined) throw new Error(`no command "${name}"`);
   return make(command);

@@ -20,7 +20,7 @@ import { changesCommand } from "../inspect/changes.ts";
 import { type InspectCommand, withRequestErrors } from "../inspect/client.ts";
 import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
-import { makeAnalyze } from "../inspect/findings.ts";
+import { analyzeCommand } from "../inspect/findings.ts";
 import { nodesCommand } from "../inspect/nodes.ts";
 import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
 import { routesOptions, type SinkCommand, toFile, toLocal } from "../sink/sinks.ts";
@@ -95,7 +95,10 @@ function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly
       const routes = routesOptions(readProxyNames(options), store, context);
       const stop = new AbortController();
       const { log } = context;
-      const transport = localTransport({ ...routes, log, moreServices: [inspection(routes)] }, stop.signal);
+      const transport = localTransport(
+        { ...routes, log, moreServices: [inspection({ ...routes, health: context.health, hasNodes: false })] },
+        stop.signal,
+      );
       const main: Task = {
         name: "inspect",
         run: async (ended) => {
@@ -121,7 +124,7 @@ function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly
     ),
     makeGroup("describe", [make(describeServiceCommand, "describe ")]),
     make(explainCommand),
-    make(makeAnalyze(false)),
+    make(analyzeCommand),
   ];
 }
 

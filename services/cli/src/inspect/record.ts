@@ -6,6 +6,7 @@ import { createClient, type Transport } from "@connectrpc/connect";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { FindingSchema } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
@@ -15,7 +16,6 @@ import { formatRecordingLine, type RecordingLine } from "@kpng/watcher/source/re
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
 import { type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
-import { findFindings, readWatcherState } from "./findings.ts";
 
 /**
  * `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. `kpng replay` serves a
@@ -85,7 +85,13 @@ const timeoutMs = 10_000;
 
 async function readRows(transport: Transport): Promise<readonly Rows[]> {
   const client = inspectClient(transport);
-  const state = await readWatcherState(client);
+  const { version: watcher } = await client.getStatus({}, { timeoutMs });
+  const nodes = await readPages(
+    (request) => client.listNodes(request, { timeoutMs }),
+    {},
+    (page) => page.nodes,
+  );
+  const { findings } = await client.listFindings({}, { timeoutMs });
   const { version: nodejs, arch: architecture } = process;
   const kpng = packageJson.version;
   const subscribers = await readPages(
@@ -97,9 +103,9 @@ async function readRows(transport: Transport): Promise<readonly Rows[]> {
   return [
     { of: "subscribers", rows: subscribers.map((one) => toJson(SubscriberSchema, one)) },
     { of: "changes", rows: changes.map((change) => toJson(ChangeSchema, change)) },
-    { of: "versions", rows: [{ kpng, nodejs, kernel: release(), architecture, watcher: state.status.version }] },
-    { of: "nodes", rows: state.nodes.map((node) => toJson(NodeSchema, node)) },
-    { of: "findings", rows: findFindings(state, { hasNodes: true }).map((finding) => ({ ...finding })) },
+    { of: "versions", rows: [{ kpng, nodejs, kernel: release(), architecture, watcher }] },
+    { of: "nodes", rows: nodes.map((node) => toJson(NodeSchema, node)) },
+    { of: "findings", rows: findings.map((finding) => toJson(FindingSchema, finding)) },
   ];
 }
 

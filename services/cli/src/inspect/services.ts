@@ -9,7 +9,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { changeTable } from "./changes.ts";
 import { type InspectClient, type InspectCommand, inspectClient, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
-import { findFindings, readWatcherState, type WatcherState } from "./findings.ts";
+import { severityOf } from "./findings.ts";
 import { labelSelectorOption, namespaceOptions, parseServiceName, runList, splitName, watchOption } from "./list.ts";
 import { outputOptions } from "./print/output.ts";
 import type { TableSpec } from "./print/text.ts";
@@ -86,30 +86,25 @@ Examples:
       const place = filter.namespace === "" ? "" : ` in namespace "${filter.namespace}"`;
       throw new ProcessError("REQUEST_FAILED", `Service "${filter.name}" not found${place}`);
     }
-    const state = await readWatcherState(client);
-    const texts = await Promise.all(services.map((service) => describe(client, service, state)));
+    const texts = await Promise.all(services.map((service) => describe(client, service)));
     process.stdout.write(terminalText(texts.join("\n\n")));
   },
 };
 
 const changeCount = 5;
 
-async function describe(client: InspectClient, service: Service, state: WatcherState): Promise<string> {
+async function describe(client: InspectClient, service: Service): Promise<string> {
   const { namespace, name } = service;
   const { changes } = await client.listChanges({ namespace, service: name, pageSize: changeCount });
-  const endpoints = state.endpoints.filter((one) => one.namespace === namespace && one.service === name);
-  const subject = `service/${namespace}/${name}`;
-  // Also findings about another Service that has the same address.
-  const findings = findFindings(state, { hasNodes: false }).filter(
-    (finding) => finding.subject === subject || finding.text.split(/[ ,]+/).includes(subject),
-  );
+  const endpoints = await readPages(client.listEndpoints, { namespace, service: name }, (page) => page.endpoints);
+  const { findings } = await client.listFindings({ object: `service/${namespace}/${name}` });
   return [
     formatRow(serviceTable.columns, service),
     formatSection("Endpoints", endpointTable.columns, endpoints),
     formatSection("Last changes", changeTable.columns, changes),
     formatList(
       "Findings",
-      findings.map(({ severity, text, remedy }) => `${severity}: ${text} → ${remedy}`),
+      findings.map((finding) => `${severityOf(finding)}: ${finding.text} → ${finding.remedy}`),
     ),
   ].join("");
 }

@@ -1,7 +1,8 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
+import { GetStatusResponseSchema, ListFindingsResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { expect, test } from "vitest";
 import { formatStatus } from "./status.ts";
@@ -25,13 +26,21 @@ test("the screen has states, the nodes that are not up to date, the latest chang
     node("n3", ApplyState.FAILING, { error: "no nft" }),
     node("n4", ApplyState.BEHIND, { unappliedSince: timestampFromMs(nowMs - 60_000) }),
   ];
-  const screen = formatStatus({ status, services: [], endpoints: [], nodes }, [], nowMs);
+  const finding = (subject: string, text: string) => ({ severity: FindingSeverity.ERROR, subject, text });
+  const findings = create(ListFindingsResponseSchema, {
+    findings: ["n2", "n3", "n4", "n5"].map((name) => finding(`node/${name}`, "no nft")),
+    errorCount: 4,
+  });
+  const screen = formatStatus({ status, findings, nodes, changes: [] }, nowMs);
   expect(screen.split("\n\n")[0]).toBe(
     `watcher   revision 12, up 2m, instance a1
 source    listed completely
 cluster   1 Service, 0 endpoints, 0 slices, 4 nodes
 nodes     1 current, 1 behind, 2 failing
-findings  3 errors, 0 warnings: run kpng analyze`,
+findings  4 errors, 0 warnings: run kpng analyze
+          error node/n2: no nft
+          error node/n3: no nft
+          error node/n4: no nft`,
   );
   expect(screen).toMatch(/Not up to date [^\n]*:\n +NAME .*\n +n2 +failing .* no nft\n +n3 +failing .*\n +n4 +behind /);
   expect(screen).toContain("\nLatest changes:  <none>\n");

@@ -1,11 +1,11 @@
 import type { Change } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import type { GetStatusResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import type { GetStatusResponse, ListFindingsResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { changeTable } from "./changes.ts";
-import { type InspectClient, type InspectCommand, inspectClient, keepAsking } from "./client.ts";
-import { findFindings, readWatcherState, type WatcherState } from "./findings.ts";
+import { type InspectClient, type InspectCommand, inspectClient, keepAsking, readPages } from "./client.ts";
+import { countFindings, severityOf } from "./findings.ts";
 import { nodeTable } from "./nodes.ts";
 import { enumWord, formatAge, formatCount, formatSection, oneLine, terminalText } from "./print/text.ts";
 
@@ -24,25 +24,42 @@ Examples:
 `,
   run: async (transport) => {
     const client = inspectClient(transport);
-    const state = await readWatcherState(client);
-    process.stdout.write(terminalText(formatStatus(state, await readChanges(client, state.status), Date.now())));
+    const status = await client.getStatus({});
+    const [findings, nodes, changes] = await Promise.all([
+      client.listFindings({}),
+      status.isSynced ? readPages(client.listNodes, {}, (page) => page.nodes) : [],
+      readChanges(client, status),
+    ]);
+    process.stdout.write(terminalText(formatStatus({ status, findings, nodes, changes }, Date.now())));
   },
 };
 
 /** Maximum number of nodes and changes that are listed. */
 const maxRows = 10;
 
+/** Maximum number of findings that are listed. */
+const maxFindings = 3;
+
+/** What `kpng status` shows. */
+interface StatusParts {
+  readonly status: GetStatusResponse;
+  readonly findings: ListFindingsResponse;
+  readonly nodes: readonly Node[];
+  readonly changes: readonly Change[];
+}
+
 /** Formats the screen. Ages in its lines are relative to `nowMs`. Pure. */
-export function formatStatus(state: WatcherState, changes: readonly Change[], nowMs: number): string {
-  const findings = findFindings(state, { hasNodes: true, nowMs });
-  const errors = findings.filter(({ severity }) => severity === "error").length;
-  const counts = `${formatCount(errors, "error")}, ${formatCount(findings.length - errors, "warning")}: run kpng analyze`;
+export function formatStatus({ status, findings, nodes, changes }: StatusParts, nowMs: number): string {
+  const counts = `${countFindings(findings)}: run kpng analyze`;
   const lines: readonly Line[] = [
-    ...totals(state.status, nowMs),
-    ["nodes", formatStates(state.nodes)],
-    ["findings", findings.length === 0 ? "none" : counts],
+    ...totals(status, nowMs),
+    ["nodes", formatStates(nodes)],
+    ["findings", findings.findings.length === 0 ? "none" : counts],
+    ...findings.findings
+      .slice(0, maxFindings)
+      .map((finding): Line => ["", `${severityOf(finding)} ${finding.subject}: ${finding.text}`]),
   ];
-  return formatScreen(lines, state.nodes.filter(isLate), changes);
+  return formatScreen(lines, nodes.filter(isLate), changes);
 }
 
 const lateStates: readonly ApplyState[] = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];

@@ -127,7 +127,10 @@ Examples:
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
-    const api = options.inspectApi === true ? inspection({ ...routes, version: packageJson.version }) : undefined;
+    const api =
+      options.inspectApi === true
+        ? inspection({ ...routes, health: context.health, registry: context.metrics, version: packageJson.version })
+        : undefined;
     const trust = {
       allowsAnonymous: options.allowAnonymous as boolean,
       trustsLoopback: options.trustLoopback as boolean,

@@ -1,10 +1,9 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type AddressSet, noAddresses } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import {
-  type EndpointCountsSchema,
   type Endpoint as EndpointMessage,
   EndpointSchema,
   Protocol as ProtocolMessage,
@@ -98,7 +97,8 @@ function policyMessage(policy: TrafficPolicy): TrafficPolicyMessage {
   return policy === "Local" ? TrafficPolicyMessage.LOCAL : TrafficPolicyMessage.CLUSTER;
 }
 
-function countEndpoints(slices: readonly EndpointSlice[]): MessageInitShape<typeof EndpointCountsSchema> {
+/** Counts the endpoints of a Service by what they can be used for. */
+export function countEndpoints(slices: readonly EndpointSlice[]) {
   const counts = { ready: 0, terminating: 0, notReady: 0 };
   for (const { endpoints } of slices) {
     for (const endpoint of endpoints) {

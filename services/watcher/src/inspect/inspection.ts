@@ -6,19 +6,28 @@ import {
   ListNodeEndpointsRequestSchema,
   ListNodesRequestSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import type { Registry } from "prom-client";
 import { checkInspectionRight } from "../identity/rights.ts";
 import { leaveKey, rightsKey } from "../stream/serve/connect-handler.ts";
 import type { MoreService } from "../stream/serve/routes.ts";
 import type { WatchContext } from "../stream/session/requests.ts";
 import { scheduler } from "../stream/session/scheduler.ts";
 import { explainMethod } from "./explain-method.ts";
+import { countFindings, Findings } from "./findings.ts";
 import { listMethods } from "./lists.ts";
 import { RecentChanges } from "./recent-changes.ts";
 import { watchMethods } from "./watches.ts";
 
 /** State from which {@link inspection} answers. */
 export interface InspectionOptions extends WatchContext {
+  /** Health of the process, for the findings. Default: nothing to report. */
+  readonly health?: Health | undefined;
+  /** For the metric of the findings. Default: no metric. */
+  readonly registry?: Registry | undefined;
+  /** False if no node can follow this watcher, so that nodes without a backend are no findings. Default true. */
+  readonly hasNodes?: boolean | undefined;
   /** Version of the program, for `kpng status`. Default: unknown. */
   readonly version?: string | undefined;
 }
@@ -27,11 +36,14 @@ export interface InspectionOptions extends WatchContext {
  * Returns the service kpng.inspect.v1.InspectService, which answers queries about the state of a watcher, and starts to
  * record changes for it. Call it before the source runs, because earlier changes are not recorded.
  */
-export function inspection({ store, subscribers, proxyNames, version = "" }: InspectionOptions): MoreService {
+export function inspection(options: InspectionOptions): MoreService {
+  const { store, subscribers, proxyNames, health = new Health(), registry, hasNodes = true, version = "" } = options;
   const changes = new RecentChanges();
   store.observe((update) => changes.add(update));
   subscribers.observe(changes);
-  const context = { store, subscribers, proxyNames, changes, version, startedAtMs: wallClockMs() };
+  const findings = new Findings({ store, subscribers, health, hasNodes });
+  if (registry !== undefined) countFindings(registry, findings);
+  const context = { store, subscribers, proxyNames, changes, findings, version, startedAtMs: wallClockMs() };
   return {
     service: InspectService,
     addTo: (router: ConnectRouter) =>

@@ -5,6 +5,7 @@ import type { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { countObjects, slicesOf } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { type ProxyNames, readNodeName, readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
@@ -14,6 +15,7 @@ import { choosingNode } from "../view/service-view.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
 import { endpointRows, matchesEndpoint, selectKeys, serviceRow } from "./cluster-rows.ts";
 import { decisionRow, explainService } from "./explain-service.ts";
+import { type Findings, selectFindings } from "./findings.ts";
 import { kindToWire, matchesNode, matchesSubscriber, nodeTable, stateOf, subscriberMessage } from "./progress-rows.ts";
 import type { RecentChanges } from "./recent-changes.ts";
 
@@ -23,6 +25,7 @@ export interface InspectContext {
   readonly subscribers: Subscribers;
   readonly proxyNames: ProxyNames;
   readonly changes: RecentChanges;
+  readonly findings: Findings;
   /** Start of the watcher, in milliseconds since 1970. */
   readonly startedAtMs: number;
   /** Version of the program; "" if unknown. */
@@ -36,7 +39,7 @@ export interface InspectContext {
  * about a large cluster do not delay updates of nodes.
  */
 export function listMethods(context: InspectContext): Lists {
-  const { store, subscribers, changes, proxyNames, version, startedAtMs } = context;
+  const { store, subscribers, changes, findings, proxyNames, version, startedAtMs } = context;
   const query = <T>(answer: () => T): Promise<T> => scheduler.run("query", answer);
   return {
     getStatus: () => {
@@ -118,6 +121,12 @@ export function listMethods(context: InspectContext): Lists {
         return { revision: BigInt(revision), changes: rows, nextPageToken };
       }),
 
+    listFindings: (request) =>
+      query(() => ({
+        revision: BigInt(store.snapshot.revision),
+        ...selectFindings(findings.list(wallClockMs()), request),
+      })),
+
     listNodeEndpoints: (request) =>
       query(() => {
         // An explanation costs more than another row.
@@ -146,7 +155,14 @@ export function listMethods(context: InspectContext): Lists {
 
 type Lists = Pick<
   ServiceImpl<typeof InspectService>,
-  "getStatus" | "listServices" | "listEndpoints" | "listNodes" | "listSubscribers" | "listChanges" | "listNodeEndpoints"
+  | "getStatus"
+  | "listServices"
+  | "listEndpoints"
+  | "listNodes"
+  | "listSubscribers"
+  | "listChanges"
+  | "listFindings"
+  | "listNodeEndpoints"
 >;
 
 /**

@@ -1,5 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { compareText } from "@kpng/model/collections.ts";
+import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import { type Node as NodeMessage, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import {
   ApplyState,
@@ -125,38 +125,73 @@ export interface NodeTable {
   row(name: string): NodeMessage;
 }
 
-/** Groups subscribers and endpoints by node. O(nodes + subscribers + endpoints). */
-export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeTable {
+/** How far the backends of a node have come. */
+export interface NodeProgress {
+  /** Its streams, without those of observers. */
+  readonly subscribers: readonly Subscriber[];
+  readonly observerCount: number;
+  readonly state: ApplyState;
+  /** Error of its last attempt to apply a change; "" if that succeeded. */
+  readonly error: string;
+  /** Since when a change waits to be applied, in milliseconds since 1970; undefined if none does. */
+  readonly unappliedSinceMs: number | undefined;
+}
+
+/**
+ * Returns the progress of all nodes: the Nodes of the cluster, and unknown names that backends gave. Sorted by name.
+ * O(nodes + subscribers).
+ */
+export function nodeProgress(
+  { nodes, revision }: Snapshot,
+  open: Iterable<Subscriber>,
+): ReadonlyMap<string, NodeProgress> {
   const subscribersByNode = new Map<string, Subscriber[]>();
   // An observer may ask for any name, so a name that only observers gave is not a node.
-  const named = new Set<string>(snapshot.nodes.keys());
+  const named = new Set<string>(nodes.keys());
   for (const subscriber of open) {
     if (subscriber.kind !== "local" || subscriber.nodeName === "") continue;
     if (subscriber.isNode) named.add(subscriber.nodeName);
-    const others = subscribersByNode.get(subscriber.nodeName);
-    if (others === undefined) subscribersByNode.set(subscriber.nodeName, [subscriber]);
-    else others.push(subscriber);
+    getOrMake(subscribersByNode, subscriber.nodeName, () => []).push(subscriber);
   }
+  const progressOf = (name: string): NodeProgress => {
+    const streams = subscribersByNode.get(name) ?? [];
+    const subscribers = streams.filter(({ isNode }) => isNode);
+    const states = subscribers.map((subscriber) => stateOf(subscriber, revision));
+    const unappliedSinceMs = subscribers.flatMap((subscriber) => subscriber.unappliedSinceMs ?? []);
+    return {
+      subscribers,
+      observerCount: streams.length - subscribers.length,
+      state: nodes.get(name) === undefined ? ApplyState.UNKNOWN : worstOf(states),
+      error: subscribers.find(({ failure }) => failure !== undefined)?.failure?.error ?? "",
+      unappliedSinceMs: unappliedSinceMs.length === 0 ? undefined : Math.min(...unappliedSinceMs),
+    };
+  };
+  return new Map([...named].sort(compareText).map((name) => [name, progressOf(name)]));
+}
+
+function worstOf(states: readonly ApplyState[]): ApplyState {
+  return states.toSorted((one, other) => other - one)[0] ?? ApplyState.ABSENT;
+}
+
+/** Groups subscribers and endpoints by node. O(nodes + subscribers + endpoints). */
+export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeTable {
+  const progress = nodeProgress(snapshot, open);
   const endpointCounts = countByNode(snapshot);
   return {
-    names: [...named].sort(compareText),
-    row: (name) => {
-      const subscribers = subscribersByNode.get(name) ?? [];
-      return nodeRow(name, snapshot, subscribers, endpointCounts.get(name) ?? 0);
-    },
+    names: [...progress.keys()],
+    row: (name) => nodeRow(name, snapshot, progress.get(name), endpointCounts.get(name) ?? 0),
   };
 }
 
 function nodeRow(
   name: string,
-  { nodes, revision }: Snapshot,
-  open: readonly Subscriber[],
+  { nodes }: Snapshot,
+  progress: NodeProgress | undefined,
   endpointCount: number,
 ): NodeMessage {
-  const subscribers = open.filter(({ isNode }) => isNode);
   const node = nodes.get(name);
-  const states = subscribers.map((subscriber) => stateOf(subscriber, revision));
-  const waiting = subscribers.flatMap(({ unappliedSinceMs }) => unappliedSinceMs ?? []);
+  const subscribers = progress?.subscribers ?? [];
+  const { state = ApplyState.ABSENT, unappliedSinceMs, error = "", observerCount = 0 } = progress ?? {};
   return create(NodeSchema, {
     name,
     isKnown: node !== undefined,
@@ -165,13 +200,13 @@ function nodeRow(
     podCidrs: [...(node?.podCIDRs ?? [])],
     isEligible: node?.isEligible ?? false,
     endpointCount,
-    state: node === undefined ? ApplyState.UNKNOWN : (states.toSorted((a, b) => b - a)[0] ?? ApplyState.ABSENT),
+    state,
     subscriberCount: subscribers.length,
     appliedRevision: BigInt(subscribers.length === 0 ? 0 : Math.min(...subscribers.map(knownRevision))),
-    ...setIfDefined("unappliedSince", waiting.length === 0 ? undefined : timestampOf(Math.min(...waiting))),
+    ...setIfDefined("unappliedSince", unappliedSinceMs === undefined ? undefined : timestampOf(unappliedSinceMs)),
     programs: [...new Set(subscribers.map(({ program }) => program))].filter((one) => one !== "").sort(compareText),
-    error: subscribers.find(({ failure }) => failure !== undefined)?.failure?.error ?? "",
-    observerCount: open.length - subscribers.length,
+    error,
+    observerCount,
     labels: { ...node?.labels },
   });
 }

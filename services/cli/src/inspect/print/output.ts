@@ -186,7 +186,7 @@ function formatValue(value: JsonObject, { formatYaml }: OutputOptions): string {
  * there, so that a jq filter does not depend on which fields are set. Counts and revisions are numbers, and enum values
  * are words: "current", "TCP". Protobuf's own JSON has texts for 64-bit numbers and names such as APPLY_STATE_CURRENT.
  */
-function plainMessage<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
+export function plainMessage<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
   return convertMessage(schema, toJson(schema, message, { alwaysEmitImplicit: true }) as JsonObject);
 }
 

@@ -16,6 +16,7 @@
  *   objectCount?: string, isFirstList?: boolean, storedAt?: string, toldCount?: number, appliedCount?: number,
  *   failedCount?: number, lostCount?: number, stages?: { total?: { p50?: string, max?: string } },
  *   slowest?: { node?: string }, failures?: { node?: string, error?: string }[] }} Change
+ * @typedef {{ severity?: string, subject?: string, text?: string, remedy?: string }} Finding
  * @typedef {{ revision?: string, isSynced?: boolean, missingKinds?: string[], storedAt?: string, startedAt?: string,
  *   serviceCount?: number, sliceCount?: number, endpointCount?: number, nodeCount?: number, version?: string,
  *   subscribers?: { kind?: string, state?: string, count?: number }[] }} Status
@@ -37,12 +38,12 @@ const maxShown = 200;
 const maxChanges = 1_000;
 /** Time between two requests for the status, and before a stream is opened again, in milliseconds. */
 const periodMs = 2_000;
-/** Longest time that a node may take to apply a change without being a problem, in milliseconds. */
-const slowMs = 10_000;
 
 const state = {
   /** @type {Status} */
   status: {},
+  /** @type {Finding[]} */
+  findings: [],
   /** Time of the watcher, in milliseconds since 1970. */
   nowMs: 0,
   /** @type {Map<string, Service>} */
@@ -141,6 +142,10 @@ async function followStatus(signal) {
     try {
       const response = await send("GetStatus", "application/json", "{}", signal);
       state.status = await response.json();
+      if (view === problemsView) {
+        const findings = await send("ListFindings", "application/json", "{}", signal);
+        state.findings = (await findings.json()).findings ?? [];
+      }
       state.nowMs = Date.parse(response.headers.get("date") ?? "");
       if (hasFailed) start();
       setText("connection", "Live");
@@ -175,12 +180,14 @@ const watchChanges = { method: "WatchChanges", request: {}, list: "changes", key
 /** @type {View} */
 const problemsView = {
   title: "Problems",
-  watches: [watchServices, watchNodes],
-  columns: ["Object", "Problem"],
-  rows: () => {
-    const problems = [...watcherProblems(), ...nodeProblems(), ...serviceProblems()];
-    return [...problems.filter(({ isError }) => isError), ...problems.filter(({ isError }) => !isError)];
-  },
+  watches: [],
+  columns: ["Object", "Problem", "What to do"],
+  rows: () =>
+    state.findings.map(({ severity, subject = "", text = "", remedy = "" }) => ({
+      key: `${subject} ${text}`,
+      text: `${subject} ${text} ${remedy}`,
+      cells: () => [subjectCell(subject), el("span", { class: wordOf(severity, "FINDING_SEVERITY") }, text), remedy],
+    })),
   facts: () => {
     const { status, nowMs } = state;
     const streams = (status.subscribers ?? []).map(({ kind, state: progress, count }) => {
@@ -200,44 +207,12 @@ const problemsView = {
   },
 };
 
-/** @type {(key: string, object: Content, kind: "error" | "warning", text: string) => Row & { isError: boolean }} */
-const problem = (key, object, kind, text) => ({
-  key,
-  text: `${key} ${text}`,
-  isError: kind === "error",
-  cells: () => [object, el("span", { class: kind }, text)],
-});
-
-function* watcherProblems() {
-  const { isSynced, missingKinds = [], revision } = state.status;
-  if (isSynced === true || (revision === undefined && missingKinds.length === 0)) return;
-  yield problem("watcher", "watcher", "error", `waiting for the first list of ${missingKinds.join(", ")}`);
-}
-
-function* nodeProblems() {
-  for (const node of state.nodes.values()) {
-    const { name = "", error = "" } = node;
-    const make = (/** @type {"error" | "warning"} */ kind, /** @type {string} */ text) =>
-      problem(`node ${name}`, el("a", { href: "#/nodes" }, `node ${name}`), kind, text);
-    const word = wordOf(node.state, "APPLY_STATE");
-    if (word === "failing") yield make("error", `cannot apply what the watcher sent: ${error}`);
-    else if (word === "unknown") yield make("error", "a proxy is connected, but the cluster has no such Node");
-    else if (word === "absent") yield make("warning", "no proxy is connected");
-    else if (lagMs(node) > slowMs) yield make("error", `has not applied a change for ${formatMs(lagMs(node))}`);
-  }
-}
-
-function* serviceProblems() {
-  for (const service of state.services.values()) {
-    const { ready = 0, terminating = 0 } = service.endpoints ?? {};
-    if (ready > 0 || service.isHeadless === true || service.type === "ExternalName") continue;
-    const text =
-      terminating === 0
-        ? "no endpoint is ready: connections are refused"
-        : `no endpoint is ready; ${terminating} terminating still receive its traffic`;
-    const key = keyOfService(service);
-    yield problem(`service ${key}`, linkTo(service, `service ${key}`), terminating === 0 ? "error" : "warning", text);
-  }
+/** @type {(subject: string) => Content} Shows the object of a finding, with a link to its view if it has one. */
+function subjectCell(subject) {
+  const [kind = "", namespace = "", name = ""] = subject.split("/");
+  const label = subject.replace("/", " ");
+  if (kind === "service") return linkTo({ namespace, name }, label);
+  return kind === "node" ? el("a", { href: "#/nodes" }, label) : label;
 }
 
 /** @type {View} */

@@ -1,0 +1,192 @@
+import type { Endpoint } from "@kpng/model/endpoint.ts";
+import { FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
+import type { Node } from "@kpng/model/node.ts";
+import type { Service } from "@kpng/model/service.ts";
+import { Health } from "@kpng/process/health/health.ts";
+import { Registry } from "prom-client";
+import { expect, test } from "vitest";
+import { Store } from "../store/store.ts";
+import { Subscribers } from "../stream/session/subscribers.ts";
+import { addresses, draining, endpoint, node, service, servicePort, slice, starting } from "../testing/build.ts";
+import { Findings, type FindingsContext, selectFindings } from "./findings.ts";
+
+const nowMs = 1_800_000_000_000;
+
+/** A watcher with the findings about it. */
+class Watched {
+  readonly store = new Store();
+  readonly health = new Health();
+  readonly subscribers = new Subscribers(new Registry(), () => nowMs - 60_000);
+  readonly #findings: Findings;
+
+  constructor({ hasNodes = false }: Partial<FindingsContext> = {}) {
+    this.#findings = new Findings({ ...this, hasNodes });
+  }
+
+  replace(
+    services: readonly Service[],
+    endpoints: Readonly<Record<string, readonly Endpoint[]>>,
+    nodes = [cidrNode()],
+  ) {
+    const slices = Object.entries(endpoints).map(([name, list]) => {
+      return slice(list, { name: `${name}-a`, serviceName: name });
+    });
+    this.store.replace({ services, slices, nodes });
+  }
+
+  /** *Shape:* `error service/ns/web: it has no endpoints`. */
+  lines(): readonly string[] {
+    return this.#findings.list(nowMs).map(({ severity, subject, text }) => {
+      return `${severity === FindingSeverity.ERROR ? "error" : "warning"} ${subject}: ${text}`;
+    });
+  }
+}
+
+function cidrNode(fields: Partial<Node> = {}): Node {
+  return node("n1", { podCIDRs: ["10.1.0.0/24"], ...fields });
+}
+
+function findingsOf(services: readonly Service[], endpoints: Readonly<Record<string, readonly Endpoint[]>> = {}) {
+  const watched = new Watched();
+  watched.replace(services, endpoints);
+  return watched.lines();
+}
+
+test("a cluster in order has no findings", () => {
+  const services = [
+    service(),
+    service({ name: "db", isHeadless: true, clusterIPs: addresses() }),
+    service({ name: "away", type: "ExternalName", clusterIPs: addresses() }),
+  ];
+  expect(findingsOf(services, { web: [endpoint("10.1.0.1")] })).toEqual([]);
+});
+
+test.each([
+  { conditions: [], text: "warning service/ns/web: it has no endpoints: connections are refused" },
+  {
+    conditions: [starting, starting],
+    text: "error service/ns/web: none of its 2 endpoints is ready: connections are refused",
+  },
+  {
+    conditions: [draining, starting],
+    text: "warning service/ns/web: no endpoint is ready; 1 that terminate still receive its traffic",
+  },
+])("a Service without a ready endpoint: $text", ({ conditions, text }) => {
+  const endpoints = conditions.map((each, index) => endpoint(`10.1.0.${index + 1}`, { conditions: each }));
+  expect(findingsOf([service()], { web: endpoints })).toEqual([text]);
+});
+
+test("findings follow changes of Services, slices and zones", () => {
+  const watched = new Watched();
+  const hinted = endpoint("10.1.0.1", { hintedZones: ["a"] });
+  watched.replace([service()], { old: [endpoint("10.1.0.9")] }, [cidrNode({ zone: "a" })]);
+  expect(watched.lines()).toEqual([
+    "warning service/ns/old: EndpointSlices name it, but it does not exist",
+    "warning service/ns/web: it has no endpoints: connections are refused",
+  ]);
+  watched.replace([service()], { web: [hinted] }, [cidrNode({ zone: "a" })]);
+  expect(watched.lines()).toEqual([]);
+  watched.replace([service()], { web: [hinted] }, [cidrNode({ zone: "b" })]);
+  expect(watched.lines()).toEqual([
+    "warning service/ns/web: its hints name no endpoint for zone b, whose nodes use all endpoints",
+  ]);
+  watched.replace([service()], { web: [hinted, endpoint("10.1.0.2")] }, [cidrNode({ zone: "a" })]);
+  expect(watched.lines()).toEqual([
+    "warning service/ns/web: 1 of 2 ready endpoints have no zone hint, so no hint is used",
+  ]);
+});
+
+const claimant = (name: string, createdSeconds: number, fields: Partial<Service>) =>
+  service({ name, createdSeconds, clusterIPs: addresses(), ...fields });
+test.each([
+  {
+    name: "two Services at one address: the younger gets no packets",
+    services: [
+      claimant("a", 2, { externalIPs: addresses("192.0.2.9") }),
+      claimant("b", 1, { externalIPs: addresses("192.0.2.9") }),
+      claimant("c", 3, { externalIPs: addresses("192.0.2.9"), ports: [servicePort({ port: 81 })] }),
+    ],
+    findings: ["error service/ns/a: it gets no packets at 192.0.2.9:80/TCP, which service/ns/b has"],
+  },
+  {
+    name: "two Services at one node port",
+    services: [
+      claimant("a", 1, { ports: [servicePort({ nodePort: 30_080 })] }),
+      claimant("b", 2, { ports: [servicePort({ nodePort: 30_080, port: 81 })] }),
+    ],
+    findings: ["error service/ns/b: it gets no packets at node port 30080/TCP, which service/ns/a has"],
+  },
+  {
+    name: "an external IP that is the cluster IP of another Service, at any port",
+    services: [
+      claimant("a", 1, { externalIPs: addresses("10.96.0.1"), ports: [servicePort(), servicePort({ port: 81 })] }),
+      claimant("b", 2, { clusterIPs: addresses("10.96.0.1") }),
+    ],
+    findings: ["error service/ns/a: it claims 10.96.0.1, the cluster IP of service/ns/b, which keeps its ports"],
+  },
+])("$name", ({ services, findings }) => {
+  const endpoints = Object.fromEntries(services.map(({ name }) => [name, [endpoint("10.1.0.1")]]));
+  expect(findingsOf(services, endpoints)).toEqual(findings);
+  expect(findingsOf(services.toReversed(), endpoints)).toEqual(findings);
+});
+
+test("nodes that lag, fail, have no backend, or do not exist", () => {
+  const watched = new Watched({ hasNodes: true });
+  const nodes = ["n1", "n2", "n3"].map((name) => node(name, { podCIDRs: ["10.1.0.0/24"] }));
+  watched.replace([service()], { web: [endpoint("10.1.0.1")] }, nodes);
+  watched.store.apply([{ kind: "put-service", service: service({ labels: { app: "web" } }) }]);
+  for (const nodeName of ["n1", "n2", "n9"]) {
+    const subscriber = watched.subscribers.add("local", "", watched.store);
+    subscriber.nodeName = nodeName;
+    subscriber.sent({ after: 0, revision: 1, computedAtMs: 0, byteCount: 1 });
+    subscriber.acknowledge({ applied: 1, failed: 0, error: "", timings: undefined });
+    subscriber.sent({ after: 1, revision: 2, computedAtMs: 0, byteCount: 1 });
+    if (nodeName === "n2") subscriber.acknowledge({ applied: 1, failed: 2, error: "no nft", timings: undefined });
+  }
+  expect(watched.lines()).toEqual([
+    "error node/n1: a change has waited for 60 s to be applied",
+    "error node/n2: its last attempt to apply a change failed: no nft",
+    "error node/n9: a backend follows it, but the cluster has no such Node",
+    "warning node/n3: no backend of this node follows this watcher",
+  ]);
+});
+
+test("a part of the process that is not healthy or not ready is an error", () => {
+  const watched = new Watched();
+  watched.health.setWaiting("source/file", "reading the input");
+  expect(watched.lines()).toEqual(["error watcher: source/file: reading the input"]);
+  watched.replace([service()], { web: [endpoint("10.1.0.1")] });
+  watched.health.setReady("source/file");
+  expect(watched.lines()).toEqual([]);
+  watched.health.setFailing("source/file", "live.yaml:42:1: bad indentation");
+  expect(watched.lines()).toEqual(["error watcher: source/file: live.yaml:42:1: bad indentation"]);
+});
+
+test("a watcher that has not listed everything, without another reason", () => {
+  expect(new Watched().lines()).toEqual(["error watcher: it has not yet listed services, slices, nodes"]);
+});
+
+test("a cluster without Services, and without pod CIDRs", () => {
+  const watched = new Watched();
+  watched.replace([], {}, [node("n1")]);
+  expect(watched.lines()).toEqual([
+    "warning watcher: it holds no Service",
+    "warning watcher: no Node has pod CIDRs, so the watcher cannot tell the traffic of pods from that of others",
+  ]);
+});
+
+test("a request selects the findings of a namespace, or about an object, and counts beyond the limit", () => {
+  const services = Array.from({ length: 1_200 }, (_, number) => {
+    return service({ name: `s${number}`, namespace: number < 1_100 ? "a" : "b", clusterIPs: addresses() });
+  });
+  const watched = new Watched();
+  watched.replace(services, {});
+  const all = new Findings({ ...watched, hasNodes: false }).list(nowMs);
+  const counts = (request: { readonly namespace?: string; readonly object?: string }) => {
+    const { findings, ...rest } = selectFindings(all, { namespace: "", object: "", ...request });
+    return { ...rest, listed: findings.length };
+  };
+  expect(counts({})).toEqual({ errorCount: 0, warningCount: 1_200, listed: 1_000 });
+  expect(counts({ namespace: "b" })).toEqual({ errorCount: 0, warningCount: 100, listed: 100 });
+  expect(counts({ object: "service/a/s7" })).toEqual({ errorCount: 0, warningCount: 1, listed: 1 });
+});

@@ -1,0 +1,292 @@
+import { create } from "@bufbuild/protobuf";
+import { addressAndPort } from "@kpng/model/address.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
+import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import { type Finding, FindingSchema, FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
+import type { ListFindingsRequest } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import type { Service, ServiceKey } from "@kpng/model/service.ts";
+import type { Health } from "@kpng/process/health/health.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import { type Claimant, compareClaimants } from "@kpng/service-plan/frontend-claims.ts";
+import { Gauge, type Registry } from "prom-client";
+import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
+import type { Store } from "../store/store.ts";
+import type { Subscribers } from "../stream/session/subscribers.ts";
+import { countEndpoints, listAddresses } from "./cluster-rows.ts";
+import { nodeProgress } from "./progress-rows.ts";
+
+/** State that {@link Findings} judges. */
+export interface FindingsContext {
+  readonly store: Pick<Store, "snapshot" | "missingKinds">;
+  readonly subscribers: Pick<Subscribers, "open">;
+  /** Health of the process, whose parts report the failures of the source, the listeners and the credentials. */
+  readonly health: Pick<Health, "parts">;
+  /** False in `kpng SOURCE analyze`, whose watcher no node can follow. */
+  readonly hasNodes: boolean;
+}
+
+/**
+ * What is probably wrong with the cluster, with this watcher and with the nodes that follow it, and what to do about
+ * it. This is the only place that decides it: `kpng status`, `kpng analyze`, the status page and the metric
+ * `kpng_watcher_findings` all show this list, so none of them is green while another one is not.
+ *
+ * A finding is an error if traffic is lost or nodes are not kept up to date, and a warning if the state may be
+ * intended. Only the backend of a node knows whether other programs changed its rules, so that is not a finding: `kpng
+ * get backend` shows it on the node.
+ *
+ * *Cost:* the Services that changed since the last call, all addresses of Services if a Service has changed, and all
+ * nodes. The first call reads every endpoint.
+ */
+export class Findings {
+  readonly #context: FindingsContext;
+  #snapshot: Snapshot = emptySnapshot;
+  #zones = "";
+  /** Findings about one Service and its endpoints; only Services that have some. */
+  readonly #byService = new Map<ServiceKey, readonly Finding[]>();
+  #claims: readonly Finding[] = [];
+
+  constructor(context: FindingsContext) {
+    this.#context = context;
+  }
+
+  /** Returns the findings: errors first, then by subject. */
+  list(nowMs: number): readonly Finding[] {
+    const { store, subscribers, health, hasNodes } = this.#context;
+    const { snapshot } = store;
+    const findings = [...watcherFindings(store, health)];
+    if (snapshot.isSynced) {
+      this.#advance(snapshot);
+      findings.push(...[...this.#byService.values()].flat(), ...this.#claims, ...podCidrFindings(snapshot));
+      if (hasNodes) findings.push(...nodeFindings(snapshot, subscribers, nowMs));
+    }
+    const rank = ({ severity, subject }: Finding): string => `${9 - severity} ${subject}`;
+    return findings
+      .map((finding) => ({ finding, rank: rank(finding) }))
+      .sort((one, other) => (one.rank < other.rank ? -1 : one.rank > other.rank ? 1 : 0))
+      .map(({ finding }) => finding);
+  }
+
+  /** Brings the findings about Services from the snapshot of the last call to this one. */
+  #advance(snapshot: Snapshot): void {
+    const before = this.#snapshot;
+    this.#snapshot = snapshot;
+    const zones = [...new Set(Array.from(snapshot.nodes.values(), ({ zone }) => zone))].filter((zone) => zone !== "");
+    const zonesText = zones.sort().join(" ");
+    const areZonesSame = zonesText === this.#zones;
+    this.#zones = zonesText;
+    const base = areZonesSame ? before : emptySnapshot;
+    const changed = new Set([
+      ...snapshot.services.changedKeys(base.services),
+      ...snapshot.slicesByService.changedKeys(base.slicesByService),
+    ]);
+    for (const key of changed as ReadonlySet<ServiceKey>) {
+      const findings = [...serviceFindings(key, snapshot.services.get(key), slicesOf(snapshot, key), zones)];
+      if (findings.length === 0) this.#byService.delete(key);
+      else this.#byService.set(key, findings);
+    }
+    if (snapshot.services !== before.services) this.#claims = [...claimFindings([...snapshot.services.values()])];
+  }
+}
+
+/**
+ * Registers the metric of the findings. Each scrape computes them.
+ *
+ * Exported for the generated reference of the metrics.
+ */
+export function countFindings(registry: Registry, findings: Findings): void {
+  new Gauge({
+    name: "kpng_watcher_findings",
+    help: "What is probably wrong with the cluster, this watcher and its nodes, by severity; kpng analyze lists it",
+    labelNames: ["severity"],
+    registers: [registry],
+    collect() {
+      const { errorCount, warningCount } = selectFindings(findings.list(wallClockMs()), { namespace: "", object: "" });
+      this.set({ severity: "error" }, errorCount);
+      this.set({ severity: "warning" }, warningCount);
+    },
+  });
+}
+
+/** Limit for the findings of one answer. */
+const maxFindings = 1_000;
+
+/** Selects the findings that a request asks for, and counts them. */
+export function selectFindings(
+  findings: readonly Finding[],
+  { namespace, object }: Pick<ListFindingsRequest, "namespace" | "object">,
+) {
+  const prefix = namespace === "" ? "" : `service/${namespace}/`;
+  const isAbout = ({ subject, text }: Finding): boolean =>
+    object === "" || subject === object || text.split(/[ ,]+/).includes(object);
+  const selected = findings.filter((one) => one.subject.startsWith(prefix) && isAbout(one));
+  const errorCount = selected.filter(({ severity }) => severity === FindingSeverity.ERROR).length;
+  return { findings: selected.slice(0, maxFindings), errorCount, warningCount: selected.length - errorCount };
+}
+
+function finding(kind: "error" | "warning", subject: string, text: string, remedy: string): Finding {
+  const severity = kind === "error" ? FindingSeverity.ERROR : FindingSeverity.WARNING;
+  return create(FindingSchema, { severity, subject, text, remedy });
+}
+
+function* watcherFindings(
+  { snapshot, missingKinds }: FindingsContext["store"],
+  { parts }: FindingsContext["health"],
+): Generator<Finding> {
+  let isWaiting = false;
+  for (const [part, { isHealthy, isReady, reason }] of parts) {
+    if (isHealthy && isReady) continue;
+    isWaiting ||= !isReady;
+    const remedy = part.startsWith("source/")
+      ? "until this is repaired, nodes keep the last state that was read completely"
+      : "see the log of the watcher";
+    yield finding("error", "watcher", `${part}: ${reason}`, remedy);
+  }
+  if (!snapshot.isSynced && !isWaiting) {
+    const remedy = "see the log of the watcher: its source may not answer, or may refuse it";
+    yield finding("error", "watcher", `it has not yet listed ${missingKinds.join(", ")}`, remedy);
+  }
+  if (snapshot.isSynced && snapshot.services.size === 0) {
+    const remedy = "is the source the right one, and does --service-proxy-name select too little?";
+    yield finding("warning", "watcher", "it holds no Service", remedy);
+  }
+}
+
+function* serviceFindings(
+  key: ServiceKey,
+  service: Service | undefined,
+  slices: readonly EndpointSlice[],
+  zones: readonly string[],
+): Generator<Finding> {
+  const subject = `service/${key}`;
+  const endpoints = slices.flatMap((slice) => slice.endpoints);
+  if (service === undefined) {
+    if (endpoints.length === 0) return;
+    const text = "EndpointSlices name it, but it does not exist";
+    yield finding("warning", subject, text, "delete the slices, or create the Service");
+    return;
+  }
+  const { ready, terminating, notReady } = countEndpoints(slices);
+  if (ready === 0 && !service.isHeadless && service.type !== "ExternalName") {
+    if (terminating > 0) {
+      const text = `no endpoint is ready; ${terminating} that terminate still receive its traffic`;
+      yield finding("warning", subject, text, "look at the readiness of its new pods");
+    } else if (notReady > 0) {
+      const text = `none of its ${notReady} endpoints is ready: connections are refused`;
+      yield finding("error", subject, text, `look at its pods: kpng get endpoints --service ${key}`);
+    } else {
+      const text = "it has no endpoints: connections are refused";
+      yield finding("warning", subject, text, "compare its selector with the labels of its pods");
+    }
+  }
+  const readyEndpoints = endpoints.filter(({ conditions }) => conditions.ready);
+  const hinted = readyEndpoints.filter(({ hintedZones }) => hintedZones.length > 0);
+  if (hinted.length === 0) return;
+  if (hinted.length < readyEndpoints.length) {
+    const count = readyEndpoints.length - hinted.length;
+    const text = `${count} of ${readyEndpoints.length} ready endpoints have no zone hint, so no hint is used`;
+    yield finding("warning", subject, text, "wait for the EndpointSlice controller, or look at its log");
+    return;
+  }
+  const covered = new Set(hinted.flatMap(({ hintedZones }) => hintedZones));
+  const uncovered = zones.filter((zone) => !covered.has(zone));
+  if (uncovered.length === 0) return;
+  const text = `its hints name no endpoint for zone ${uncovered.join(", ")}, whose nodes use all endpoints`;
+  yield finding("warning", subject, text, "run endpoints in each zone, or drop trafficDistribution");
+}
+
+/**
+ * Finds addresses and node ports that several Services claim. The subject is the Service that gets no packets there, as
+ * nodes decide it ({@link compareClaimants}); or that has the cluster IP of another Service, even at another port.
+ */
+function* claimFindings(services: readonly Service[]): Generator<Finding> {
+  const clusterIPs = new Map<string, Service>();
+  for (const service of services) {
+    if (!service.isHeadless) for (const address of listAddresses(service.clusterIPs)) clusterIPs.set(address, service);
+  }
+  for (const service of services) {
+    const others = [...listAddresses(service.externalIPs), ...listAddresses(service.loadBalancerIPs)];
+    for (const address of new Set(others)) {
+      const owner = clusterIPs.get(address);
+      if (owner === undefined || owner === service) continue;
+      const text = `it claims ${address}, the cluster IP of service/${keyOf(owner)}, which keeps its ports`;
+      const remedy =
+        "remove the address; the admission plugin DenyServiceExternalIPs forbids external IPs (CVE-2020-8554)";
+      yield finding("error", `service/${keyOf(service)}`, text, remedy);
+    }
+  }
+  for (const [frontend, claimants] of claimedFrontends(services)) {
+    if (claimants.length === 1) continue;
+    const [owner, ...others] = claimants.sort(compareClaimants);
+    for (const other of others) {
+      // Reported above, once for all ports.
+      if (owner?.kind === "clusterIP" && other.kind !== "clusterIP") continue;
+      const text = `it gets no packets at ${frontend}, which service/${owner?.key} has`;
+      yield finding("error", `service/${other.key}`, text, "give each Service an address of its own");
+    }
+  }
+}
+
+function keyOf({ namespace, name }: Service): ServiceKey {
+  return `${namespace}/${name}`;
+}
+
+/** Returns the claims to each address and port, and node port. *Shape of a key:* `10.96.0.1:443/TCP`. */
+function claimedFrontends(services: readonly Service[]): ReadonlyMap<string, Claimant[]> {
+  const claims = new Map<string, Claimant[]>();
+  for (const service of services) {
+    const { createdSeconds, uid } = service;
+    const key = keyOf(service);
+    // Of several claims of one Service, the first counts.
+    const kinds = new Map<string, Claimant["kind"]>();
+    const claim = (frontend: string, kind: Claimant["kind"]): void => {
+      if (!kinds.has(frontend)) kinds.set(frontend, kind);
+    };
+    for (const { port, nodePort, protocol } of service.ports) {
+      const claimAll = (addresses: readonly string[], kind: Claimant["kind"]): void => {
+        for (const address of addresses) claim(`${addressAndPort(address, port)}/${protocol}`, kind);
+      };
+      if (!service.isHeadless) claimAll(listAddresses(service.clusterIPs), "clusterIP");
+      claimAll(listAddresses(service.loadBalancerIPs), "loadBalancerIP");
+      claimAll(listAddresses(service.externalIPs), "externalIP");
+      if (nodePort !== 0) claim(`node port ${nodePort}/${protocol}`, "nodePort");
+    }
+    for (const [frontend, kind] of kinds) {
+      getOrMake(claims, frontend, () => []).push({ key, kind, createdSeconds, uid });
+    }
+  }
+  return claims;
+}
+
+function* podCidrFindings({ nodes }: Snapshot): Generator<Finding> {
+  if (nodes.size === 0) return;
+  for (const { podCIDRs } of nodes.values()) if (podCIDRs.length > 0) return;
+  const text = "no Node has pod CIDRs, so the watcher cannot tell the traffic of pods from that of others";
+  yield finding("warning", "watcher", text, "give the backends --cluster-cidr, or another --detect-local-mode");
+}
+
+/** Longest time that a node may take to apply a change without being a finding, in milliseconds. */
+const slowMs = 10_000;
+
+function* nodeFindings(
+  snapshot: Snapshot,
+  { open }: FindingsContext["subscribers"],
+  nowMs: number,
+): Generator<Finding> {
+  for (const [name, { state, error, unappliedSinceMs }] of nodeProgress(snapshot, open)) {
+    const subject = `node/${name}`;
+    if (state === ApplyState.FAILING) {
+      const text = `its last attempt to apply a change failed: ${error}`;
+      yield finding("error", subject, text, "run kpng get backend on the node, and read its log");
+    } else if (state === ApplyState.ABSENT) {
+      const remedy = "is the backend's pod running there, and does it reach this watcher? Another replica may serve it";
+      yield finding("warning", subject, "no backend of this node follows this watcher", remedy);
+    } else if (state === ApplyState.UNKNOWN) {
+      const text = "a backend follows it, but the cluster has no such Node";
+      yield finding("error", subject, text, "compare --node-name of its backend with kubectl get nodes");
+    } else if (unappliedSinceMs !== undefined && nowMs - unappliedSinceMs > slowMs) {
+      const text = `a change has waited for ${Math.floor((nowMs - unappliedSinceMs) / 1_000)} s to be applied`;
+      yield finding("error", subject, text, "run kpng get backend on the node: is it overloaded or stuck?");
+    }
+  }
+}
