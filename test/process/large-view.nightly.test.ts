@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { watchBatches } from "@kpng/backend-kit/receive/follow-view.ts";
-import { HeldItems } from "@kpng/backend-kit/receive/held-items.ts";
+import { ItemDigests } from "@kpng/backend-kit/receive/item-digests.ts";
 import { defaultViewBytes } from "@kpng/backend-kit/receive/item-limits.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { formatState } from "@kpng/watcher/state-file/format-state.ts";
@@ -52,8 +52,8 @@ test("a watcher with the memory of the sizing guide serves a view of 250 000 end
       () => false,
     );
   await expect.poll(isReady, { timeout: 240_000, interval: 200 }).toBe(true);
-  const held = new HeldItems();
-  const view = { transport: dial({ api: `127.0.0.1:${port}` }), nodeName: "node-7", held };
+  const digests = new ItemDigests();
+  const view = { transport: dial({ api: `127.0.0.1:${port}` }), nodeName: "node-7", digests };
   const stop = new AbortController();
   const batches = watchBatches({ ...view, maxViewBytes: defaultViewBytes(512 * mebibyte) }, stop.signal);
   const { value } = await batches.next();

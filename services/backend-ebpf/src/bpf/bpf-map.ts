@@ -152,7 +152,7 @@ export class BpfMap {
   /** Returns all elements of a hash or trie. Elements that change meanwhile may be missing. Errors: BPF_FAILED. */
   entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
     const { keyBytes, valueBytes, maxEntries, name } = this.layout;
-    const found: (readonly [Buffer, Buffer])[] = [];
+    const elements: (readonly [Buffer, Buffer])[] = [];
     const position = Buffer.alloc(Math.max(keyBytes, 8));
     let size = batchSize;
     let isFirst = true;
@@ -175,9 +175,9 @@ export class BpfMap {
       const count = attribute.readUInt32LE(32);
       for (let at = 0; at < count; at++) {
         const [key, value] = [at * keyBytes, at * valueBytes];
-        found.push([keys.subarray(key, key + keyBytes), values.subarray(value, value + valueBytes)]);
+        elements.push([keys.subarray(key, key + keyBytes), values.subarray(value, value + valueBytes)]);
       }
-      if (isEnd) return found;
+      if (isEnd) return elements;
     }
   }
 

@@ -98,7 +98,7 @@ export class FamilyTables {
   #runUses = new Map<number, number>();
   readonly #services = new Map<ServiceKey, readonly WantedFrontend[]>();
   /** Services that found no room, in whole or in part, in the order in which they are tried again. */
-  readonly #left = new Set<ServiceKey>();
+  readonly #withoutRoom = new Set<ServiceKey>();
   /** False from the begin of a call until its end: what it replaced waits for a grace period. */
   #isComplete = true;
 
@@ -118,7 +118,7 @@ export class FamilyTables {
 
   /** Number of Services that are left to the rules, in whole or in part, because a map is full. */
   get leftCount(): number {
-    return this.#left.size;
+    return this.#withoutRoom.size;
   }
 
   /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
@@ -139,7 +139,7 @@ export class FamilyTables {
     this.#read();
     const change = new TablesChange(committing);
     let count = 0;
-    this.#left.clear();
+    this.#withoutRoom.clear();
     for (const key of plan.keys()) {
       this.#put(plan, key, change);
       if (++count % servicesPerTurn !== 0) continue;
@@ -196,14 +196,14 @@ export class FamilyTables {
   #writeAll(key: ServiceKey, change: TablesChange): boolean {
     const frontends = this.#services.get(key) ?? [];
     const isWritten = frontends.map((frontend) => this.#write(frontend, key, change)).every(Boolean);
-    if (isWritten) this.#left.delete(key);
-    else this.#left.add(key);
+    if (isWritten) this.#withoutRoom.delete(key);
+    else this.#withoutRoom.add(key);
     return isWritten;
   }
 
   /** Tries Services that found no room, until one finds none again. */
   #retryLeft(change: TablesChange): void {
-    for (const key of this.#left) if (!this.#writeAll(key, change)) return;
+    for (const key of this.#withoutRoom) if (!this.#writeAll(key, change)) return;
   }
 
   /** Writes a frontend. Returns false if something of it found no room, and is left to the rules. */

@@ -37,9 +37,9 @@ export class Spans {
     const index = this.#after(first) - 1;
     const span = this.#free[index];
     if (span === undefined || first + length > span.first + span.length) return false;
-    const rest = { first: first + length, length: span.first + span.length - first - length };
+    const tail = { first: first + length, length: span.first + span.length - first - length };
     span.length = first - span.first;
-    this.#free.splice(index, 1, ...[span, rest].filter((one) => one.length > 0));
+    this.#free.splice(index, 1, ...[span, tail].filter((one) => one.length > 0));
     return true;
   }
 

@@ -107,7 +107,7 @@ export class GracePeriods {
   /** Argument of bpf(2) for the update. */
   readonly #update: Buffer;
   /** Calls that wait for the next grace period. */
-  #waiting: (() => void)[] = [];
+  #releases: (() => void)[] = [];
   /** The grace period that has not begun, if calls wait for it, and the last one that was requested. */
   #next: Promise<void> | undefined;
   #last: Promise<void> = Promise.resolve();
@@ -139,11 +139,11 @@ export class GracePeriods {
 
   /** One grace period serves all calls that came before it began: some 20 ms each would add up under fast changes. */
   #join(release: () => void): Promise<void> {
-    this.#waiting.push(release);
+    this.#releases.push(release);
     if (this.#next !== undefined) return this.#next;
     this.#next = this.#last.then(async () => {
-      const due = this.#waiting;
-      this.#waiting = [];
+      const due = this.#releases;
+      this.#releases = [];
       this.#next = undefined;
       if (await bpfOffThread(updateCommand, this.#update)) for (const each of due) each();
     });

@@ -11,8 +11,8 @@ const folder = fileURLToPath(new URL(".", import.meta.url));
 /** Returns the major version of clang; undefined if it is not installed. */
 export function compilerVersion(): number | undefined {
   const { stdout } = spawnSync("clang", ["--version"], { encoding: "utf8" });
-  const found = /clang version (\d+)/.exec(stdout ?? "")?.[1];
-  return found === undefined ? undefined : Number(found);
+  const version = /clang version (\d+)/.exec(stdout ?? "")?.[1];
+  return version === undefined ? undefined : Number(version);
 }
 
 /** Compiles the programs. Needs clang and the headers of the C library. Errors: clang's own words. */

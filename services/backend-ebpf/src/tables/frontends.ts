@@ -118,14 +118,14 @@ export interface MapContents {
 
 /** Returns the slots of a family by the text of their key; slots that belong to another key are left out. Pure. */
 export function readSlots(family: Family, { frontends, slots }: MapContents): ReadonlyMap<KeyText, number> {
-  const found = new Map<KeyText, number>();
+  const slotsByKey = new Map<KeyText, number>();
   for (const [key, value] of frontends) {
     const slot = value.readUInt32LE(0);
     const at = slot * sizes.slot + slotKeyPlace;
     if (familyOf(key) !== family || at + sizes.frontendKey > slots.length) continue;
-    if (key.compare(slots, at, at + sizes.frontendKey) === 0) found.set(key.toString("latin1"), slot);
+    if (key.compare(slots, at, at + sizes.frontendKey) === 0) slotsByKey.set(key.toString("latin1"), slot);
   }
-  return found;
+  return slotsByKey;
 }
 
 /** Describes installed frontends in the form of `describeFrontend`, without names, by the text of their key. Pure. */

@@ -136,12 +136,12 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<IptablesChange> {
     const options = await this.#makeRenderOptions(plan.node);
     const text = JSON.stringify(options);
-    const held = this.#render?.text === text ? this.#wanted : undefined;
-    const wanted = held ?? new DesiredChains(renderFixedChains(options));
+    const isSameRender = this.#render?.text === text;
+    const wanted = (isSameRender ? this.#wanted : undefined) ?? new DesiredChains(renderFixedChains(options));
     this.#wanted = wanted;
     this.#render = { text, value: options };
     // If the options changed, the jumps may differ, and the installed jumps are not kept in memory.
-    const isFull = held === undefined || touched === "all";
+    const isFull = !isSameRender || touched === "all";
     const changed = await putPlan(plan, isFull ? "all" : touched, wanted, options);
     if (this.#committed === undefined || isFull) {
       return await this.#compareAll(wanted, options, stages);

@@ -75,13 +75,13 @@ export class DesiredChains {
   /** Replaces the rules of one owner in a shared chain. The chain is rebuilt later, by `takeTouched`. */
   #setPart(list: RuleList, owner: string, rules: readonly string[] | undefined): void {
     const { entry, isDistinct = false } = list;
-    const held = this.#lists.get(list.id) ?? { parts: new Map<string, readonly string[]>(), entry, isDistinct };
-    this.#lists.set(list.id, held);
-    const before = held.parts.get(owner);
+    const sharedChain = this.#lists.get(list.id) ?? { parts: new Map<string, readonly string[]>(), entry, isDistinct };
+    this.#lists.set(list.id, sharedChain);
+    const before = sharedChain.parts.get(owner);
     if (before !== undefined && rules !== undefined && sameRules(before, rules)) return;
     if (before === undefined && rules === undefined) return;
-    if (rules === undefined) held.parts.delete(owner);
-    else held.parts.set(owner, rules);
+    if (rules === undefined) sharedChain.parts.delete(owner);
+    else sharedChain.parts.set(owner, rules);
     this.#staleLists.add(list.id);
   }
 
@@ -127,9 +127,9 @@ interface Contribution {
 function contributionOf(rendered: RenderedService): Contribution {
   const lists = new Map<ChainId, { readonly list: RuleList; readonly rules: string[] }>();
   for (const { list, rule } of rendered.listed) {
-    const held = lists.get(list.id);
-    if (held === undefined) lists.set(list.id, { list, rules: [rule] });
-    else held.rules.push(rule);
+    const sharedChain = lists.get(list.id);
+    if (sharedChain === undefined) lists.set(list.id, { list, rules: [rule] });
+    else sharedChain.rules.push(rule);
   }
   return { chains: [...rendered.chains.keys()], lists };
 }

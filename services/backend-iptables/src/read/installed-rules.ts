@@ -39,7 +39,7 @@ export class InstalledRulesReader {
   #table: Table | undefined;
   #open: OpenChain | undefined;
   /** The last line, while it is incomplete. */
-  #rest = "";
+  #lineStart = "";
 
   /** `wanted` are the chains that the result will be compared with; without it, the text of every chain is stored. */
   constructor(prefix: string, wanted: ReadonlyMap<ChainId, ChainBody> = new Map()) {
@@ -49,18 +49,18 @@ export class InstalledRulesReader {
 
   /** Takes the next piece of the output, cut anywhere. */
   take(text: string): void {
-    const all = this.#rest + text;
+    const all = this.#lineStart + text;
     let start = 0;
     for (let end = all.indexOf("\n"); end >= 0; end = all.indexOf("\n", start)) {
       this.#takeLine(all, start, end + 1);
       start = end + 1;
     }
-    this.#rest = all.slice(start);
+    this.#lineStart = all.slice(start);
   }
 
   /** Returns the result, after the last piece. */
   end(): InstalledRules {
-    if (this.#rest !== "") this.take("\n");
+    if (this.#lineStart !== "") this.take("\n");
     this.#close();
     return { chains: this.#chains, jumps: this.#jumps };
   }

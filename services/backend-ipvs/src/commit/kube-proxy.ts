@@ -96,7 +96,7 @@ interface KubeProxyServersInput {
  */
 export function kubeProxyServers(input: KubeProxyServersInput): readonly ServerId[] {
   const { family, serviceAddresses, localAddresses, excludedCIDRs } = input;
-  const own = parseSets(input.sets, input.names, family);
+  const ourSets = parseSets(input.sets, input.names, family);
   const elements = (...sets: Parameters<typeof kubeProxySetName>[1][]): ReadonlySet<string> => {
     const wanted = new Set(sets.map((set) => kubeProxySetName(family, set)));
     const adds = input.sets.split("\n").map((line) => line.split(" "));
@@ -107,7 +107,7 @@ export function kubeProxyServers(input: KubeProxyServersInput): readonly ServerI
   const ids = [...input.servers.matchAll(/^-A (.+?) -s /gm)].map(([, id = ""]) => id);
   return ids.filter((id) => {
     const parts = parseServer(id);
-    if (parts?.kind !== "address" || parts.family !== family || isRecorded(id, own, family)) return false;
+    if (parts?.kind !== "address" || parts.family !== family || isRecorded(id, ourSets, family)) return false;
     const { address, element } = parts;
     if (excludedCIDRs.some((cidr) => isIn(address, cidr))) return false;
     const [, protocol = "", port = ""] = /,(.*):(.*)$/.exec(element) ?? [];

@@ -41,15 +41,15 @@ export function diffObjects(
     const isKept = wanted === undefined && isInstalled && draining.keeps(key, nowMs);
     compare(kind, key, isKept ? finishing : wanted);
   }
-  const kept = new Set<string>();
+  const companions = new Set<string>();
   for (const server of draining.servers) {
-    kept.add(`server ${server}`);
-    for (const [kind, key] of companionsOf(server)) kept.add(`${kind} ${key}`);
+    companions.add(`server ${server}`);
+    for (const [kind, key] of companionsOf(server)) companions.add(`${kind} ${key}`);
   }
   for (const [kind, key] of ids) {
     if (kind === "real") continue;
     const wanted = desired.valueOf(kind, key);
-    const isKept = wanted === undefined && kept.has(`${kind} ${key}`);
+    const isKept = wanted === undefined && companions.has(`${kind} ${key}`);
     compare(kind, key, isKept ? installed.get(kind)?.get(key) : wanted);
   }
   return changes;

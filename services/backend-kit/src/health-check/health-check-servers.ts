@@ -100,8 +100,8 @@ export class HealthCheckServers {
       const before = changed === "all" ? this.#checks.keys() : keysOf(changed);
       let isChanged = changed === "all";
       for (const key of [...before]) {
-        const held = this.#checks.get(key);
-        if (held === undefined || !inForce.includes(held.family)) continue;
+        const check = this.#checks.get(key);
+        if (check === undefined || !inForce.includes(check.family)) continue;
         this.#checks.delete(key);
         isChanged = true;
       }

@@ -14,7 +14,7 @@ import { put, putEndpoint, putNode, putService, readCapture, reset, sync, syncAt
 import { createInstantWait, createReadableLog } from "../testing/steps.ts";
 import type { Batch, ViewUpdate } from "../types/sync-update.ts";
 import { type ConnectionState, followView, watchBatches } from "./follow-view.ts";
-import { HeldItems } from "./held-items.ts";
+import { ItemDigests } from "./item-digests.ts";
 
 const world = [putService("a/web"), putEndpoint("a/web/x")];
 
@@ -176,10 +176,10 @@ test("watchers that send the client away after each first batch are not retried 
 
 describe("a view without the digest that the watcher sent", () => {
   const digestOf = (...ops: readonly OpItem[]): bigint => {
-    const held = new HeldItems();
-    for (const op of ops) held.stage(op);
-    held.commit();
-    return held.digest;
+    const digests = new ItemDigests();
+    for (const op of ops) digests.stage(op);
+    digests.commit();
+    return digests.view;
   };
 
   test("is not yielded, and the whole view is requested", async () => {

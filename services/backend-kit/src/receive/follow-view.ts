@@ -22,7 +22,7 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { ViewState } from "../state/view-state.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Batch, ViewUpdate } from "../types/sync-update.ts";
-import { HeldItems } from "./held-items.ts";
+import { ItemDigests } from "./item-digests.ts";
 import { checkViewBytes, estimateOpBytes } from "./item-limits.ts";
 import { type WatchOptions, WatchRequests } from "./watch-requests.ts";
 
@@ -71,11 +71,11 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
   const { log, errorDelayMs = 1_000, onConnection, wait = waitMs, random } = options;
   const reconnect = new Reconnect({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs), random });
   const state = new ViewState(options.nodeName);
-  const held = new HeldItems();
+  const digests = new ItemDigests();
   while (!signal.aborted) {
     reconnect.opening();
     try {
-      for await (const batch of watchBatches({ ...options, held }, signal)) {
+      for await (const batch of watchBatches({ ...options, digests }, signal)) {
         if (batch.isDigestWrong === true) {
           onConnection?.({ kind: "diverged" });
           log.error("watcher sent a whole view with a wrong digest: using the view, ignoring further digests", {
@@ -96,7 +96,7 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
     } catch (error) {
       // After a faulty stream the next one must bring the whole view.
       const code = error instanceof BackendError ? error.code : undefined;
-      if (code !== "STREAM_LOST" && code !== "STATE_BEHIND") held.clear();
+      if (code !== "STREAM_LOST" && code !== "STATE_BEHIND") digests.clear();
       if (code === "VIEW_DIVERGED") onConnection?.({ kind: "diverged" });
       const reason = reasonOf(error);
       const end = reconnect.ended(error);
@@ -118,13 +118,13 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
  *
  * Ends only with an error or when `signal` aborts. Errors: STREAM_LOST if the stream cannot be opened or breaks,
  * BAD_STREAM if an operation is invalid, VIEW_TOO_LARGE if a batch or the view exceeds `maxViewBytes`, VIEW_DIVERGED if
- * the digest of the received view is not the watcher's, STATE_BEHIND if the gate refuses a state; `held` is then
+ * the digest of the received view is not the watcher's, STATE_BEHIND if the gate refuses a state; `digests` is then
  * unchanged. The caller calls `applied` of each batch that it could apply.
  */
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
   // If the caller leaves its loop, the call must end as well, and with it the stream on the watcher's side.
   const stop = new AbortController();
-  options.held?.discard();
+  options.digests?.discard();
   const requests = new WatchRequests(options);
   let isStale = false;
   const callOptions: CallOptions = {
@@ -142,7 +142,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
     const admit = (mark: SyncMark): Admission => admitState(mark, options, isFirst && isStale);
     const { batch, mark, admission } = await readBatch(ops, isFirst, admit, options);
     requests.received(mark);
-    const isDigestWrong = isChecked && isDiverged(mark, options.held);
+    const isDigestWrong = isChecked && isDiverged(mark, options.digests);
     if (isDigestWrong && !batch.isReset) {
       const text = `the view received up to revision ${batch.revision} does not have the digest that the watcher sent`;
       throw new BackendError("VIEW_DIVERGED", text);
@@ -166,7 +166,7 @@ async function readBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
   admit: (mark: SyncMark) => Admission,
-  { held, maxViewBytes = Number.POSITIVE_INFINITY }: WatchOptions,
+  { digests, maxViewBytes = Number.POSITIVE_INFINITY }: WatchOptions,
 ): Promise<{ readonly batch: Batch; readonly mark: SyncMark; readonly admission: Admission }> {
   let isReset = false;
   let isResumed = false;
@@ -178,10 +178,10 @@ async function readBatch(
     const opBytes = estimateOpBytes(item);
     batchBytes += opBytes;
     checkViewBytes("batch", batchBytes, maxViewBytes);
-    held?.stage(item, opBytes);
+    digests?.stage(item, opBytes);
     switch (op.kind) {
       case "keep":
-        if (!isFirst || held === undefined || isResumed) {
+        if (!isFirst || digests === undefined || isResumed) {
           throw new BackendError("BAD_STREAM", "the watcher sent Keep, which was not requested");
         }
         isResumed = true;
@@ -198,8 +198,8 @@ async function readBatch(
         const admission = admit(op.mark);
         const isOlder = admission.verdict === "accept";
         // One by one: as many as the cluster has endpoints would be too many arguments for one call.
-        for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
-        checkViewBytes("view", held?.bytes ?? 0, maxViewBytes);
+        for (const ref of digests?.commit() ?? []) changes.push(...deletionOf(ref));
+        checkViewBytes("view", digests?.bytes ?? 0, maxViewBytes);
         return { batch: { isReset, isResumed, isOlder, changes, ...markFields(op.mark) }, mark: op.mark, admission };
       }
       case "change":
@@ -217,9 +217,9 @@ async function readBatch(
  * Passes the state of a sync marker through the gate, before the batch takes effect. Errors: STATE_BEHIND if the gate
  * refuses it.
  */
-function admitState({ position }: SyncMark, { gate, held }: WatchOptions, isStale: boolean): Admission {
+function admitState({ position }: SyncMark, { gate, digests }: WatchOptions, isStale: boolean): Admission {
   if (gate === undefined) return { verdict: "apply", applied: () => undefined };
-  const isUnchanged = held?.isUnchanged ?? false;
+  const isUnchanged = digests?.isUnchanged ?? false;
   const admission = gate.admit({ position, isStale, isUnchanged });
   if (admission.verdict !== "refuse") return admission;
   const what = isStale ? "a state that may be out of date" : "an older state";
@@ -233,8 +233,8 @@ function format(position: Position | undefined): string {
   return `${source} ${versions}, nodes ${nodes}-${current.nodes}`;
 }
 
-function isDiverged({ digest }: SyncMark, held: HeldItems | undefined): boolean {
-  return digest !== undefined && held !== undefined && held.digest !== digest;
+function isDiverged({ digest }: SyncMark, digests: ItemDigests | undefined): boolean {
+  return digest !== undefined && digests !== undefined && digests.view !== digest;
 }
 
 function markFields({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {

@@ -14,7 +14,7 @@ import { silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { deleteEndpoint, pack, put, putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import type { Batch } from "../types/sync-update.ts";
 import { unpackOps, watchBatches } from "./follow-view.ts";
-import { HeldItems } from "./held-items.ts";
+import { ItemDigests } from "./item-digests.ts";
 import { defaultMessageBytes, defaultViewBytes, estimateOpBytes } from "./item-limits.ts";
 
 const mebibyte = 1024 * 1024;
@@ -23,7 +23,7 @@ const mebibyte = 1024 * 1024;
 async function followStream(ops: Iterable<OpItem>, maxViewBytes: number) {
   await using watcher = await startFakeWatcher((request) => (request.index === 0 ? ops : silence(request)));
   const transport = dial({ api: watcher.address });
-  const options = { transport, nodeName: "n1", held: new HeldItems(), maxViewBytes };
+  const options = { transport, nodeName: "n1", digests: new ItemDigests(), maxViewBytes };
   let batches = 0;
   try {
     for await (const _batch of watchBatches(options, AbortSignal.timeout(30_000))) batches++;
@@ -131,9 +131,9 @@ async function unpackAll(ops: readonly OpItem[], maxMessageBytes?: number): Prom
   return Array.fromAsync(unpackOps(each(ops), maxMessageBytes));
 }
 
-async function firstBatch(ops: readonly OpItem[], held: HeldItems): Promise<Batch | undefined> {
+async function firstBatch(ops: readonly OpItem[], digests: ItemDigests): Promise<Batch | undefined> {
   await using watcher = await startFakeWatcher((request) => (request.index === 0 ? ops : silence(request)));
-  const options = { transport: dial({ api: watcher.address }), nodeName: "n1", held };
+  const options = { transport: dial({ api: watcher.address }), nodeName: "n1", digests };
   for await (const batch of watchBatches(options, AbortSignal.timeout(10_000))) return batch;
   return undefined;
 }
@@ -155,11 +155,11 @@ test.each([Encoding.Zstd, Encoding.Identity])(
 );
 
 test("packed and plain operations give the same digests", async () => {
-  const [plain, unpacked] = [new HeldItems(), new HeldItems()];
+  const [plain, unpacked] = [new ItemDigests(), new ItemDigests()];
   const one = await firstBatch([reset, ...some, sync(1n, "run")], plain);
   const other = await firstBatch([reset, packed(some.slice(0, 3)), ...some.slice(3), sync(1n, "run")], unpacked);
   expect(other?.changes).toEqual(one?.changes);
-  expect(unpacked.digests).toEqual(plain.digests);
+  expect(unpacked.buckets).toEqual(plain.buckets);
 });
 
 const large = zstdCompressSync(new Uint8Array(10_000_000));
@@ -201,7 +201,7 @@ test.each([
   },
 ])("a packed message $name ends the stream with BAD_STREAM", async ({ op, says }) => {
   await expect(unpackAll([reset, op, sync()])).rejects.toThrow(new RegExp(`^\\[BAD_STREAM\\].*${says}`));
-  await expect(firstBatch([reset, op, sync()], new HeldItems())).rejects.toThrow("[BAD_STREAM]");
+  await expect(firstBatch([reset, op, sync()], new ItemDigests())).rejects.toThrow("[BAD_STREAM]");
 });
 
 test("a window of 64 MiB is accepted", async () => {

@@ -15,7 +15,7 @@ import {
 import type { SyncMark } from "@kpng/model/wire/local-message.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
-import type { HeldItems } from "./held-items.ts";
+import type { ItemDigests } from "./item-digests.ts";
 
 /** Options of one stream from a watcher, for `watchBatches` and, above it, `followView`. */
 export interface WatchOptions {
@@ -37,7 +37,7 @@ export interface WatchOptions {
    * Digests of the view that earlier streams brought. A watcher that supports them sends only the differences. Each
    * batch updates them.
    */
-  readonly held?: HeldItems | undefined;
+  readonly digests?: ItemDigests | undefined;
   /** Lets through only states that are not older than those of earlier streams. Default: all. */
   readonly gate?: ForwardGate | undefined;
   /** Results of syncs, sent to a watcher that accepts acknowledgements. */
@@ -90,8 +90,8 @@ export class WatchRequests {
   #unconfirmedSinceMs: number | undefined;
   #nextAckMs = Number.NEGATIVE_INFINITY;
 
-  constructor({ nodeName, serviceProxyName = "", features = allFeatures, held, acks, program }: WatchOptions) {
-    this.#heldDigests = held?.digests;
+  constructor({ nodeName, serviceProxyName = "", features = allFeatures, digests, acks, program }: WatchOptions) {
+    this.#heldDigests = digests?.buckets;
     this.#lastFailure = acks?.lastFailure();
     this.#acks = acks;
     acks?.resend();
@@ -162,14 +162,14 @@ export class WatchRequests {
   #nextRequest(): WatchReq {
     const isCounted = this.#mark === undefined || this.#mark.takesCounts;
     const count = isCounted ? maxOutstanding - this.#outstanding : 1;
-    const [held, LastFailure] = [this.#heldDigests, this.#lastFailure];
+    const [HeldDigests, LastFailure] = [this.#heldDigests, this.#lastFailure];
     this.#outstanding += count;
     this.#unconfirmedSinceMs = undefined;
     this.#heldDigests = undefined;
     this.#lastFailure = undefined;
     return {
       ...this.#request,
-      ...(held === undefined ? {} : { HeldDigests: held }),
+      ...(HeldDigests === undefined ? {} : { HeldDigests }),
       ...(LastFailure === undefined ? {} : { LastFailure }),
       ...(isCounted ? { Count: count, Received: this.#mark?.revision ?? 0n } : {}),
     };

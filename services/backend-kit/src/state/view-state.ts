@@ -7,7 +7,7 @@ import type { Batch, ViewUpdate } from "../types/sync-update.ts";
 import { SortedMap } from "./sorted-map.ts";
 
 /** A view whose Services are in a map that shares unchanged parts between versions. */
-interface HeldView extends NodeView {
+interface SortedView extends NodeView {
   readonly services: SortedMap<ServiceKey, ServiceView>;
 }
 
@@ -20,16 +20,16 @@ interface HeldView extends NodeView {
  * does not discard the previous one: both are compared, so that only real differences are touched.
  */
 export class ViewState {
-  #held: HeldView;
+  #view: SortedView;
   #isFirst = true;
 
   constructor(nodeName: string) {
-    this.#held = emptyView(nodeName);
+    this.#view = emptyView(nodeName);
   }
 
   /** Empty before the first batch. */
   get view(): NodeView {
-    return this.#held;
+    return this.#view;
   }
 
   /**
@@ -39,17 +39,17 @@ export class ViewState {
    * view is unchanged then.
    */
   apply({ isReset, changes, revision, instance, arrival }: AppliedBatch): ViewUpdate {
-    const before = this.#held;
+    const before = this.#view;
     const staged = new StagedView(isReset ? emptyView(before.nodeName) : before);
     for (const change of changes) staged.apply(change);
     const differences = new Map<ServiceKey, ServiceView | undefined>();
     const counts = { services: 0, endpoints: 0 };
     const compare = (key: ServiceKey, service: StagedService | undefined): void => {
-      const held = before.services.get(key);
-      const after = service && toView(service, held);
-      if (after === held) return;
+      const previous = before.services.get(key);
+      const after = service && toView(service, previous);
+      if (after === previous) return;
       differences.set(key, after);
-      count(held, after, counts);
+      count(previous, after, counts);
     };
     for (const [key, service] of staged.services) compare(key, service);
     if (isReset) for (const key of before.services.keys()) if (!staged.services.has(key)) compare(key, undefined);
@@ -60,7 +60,7 @@ export class ViewState {
     };
     const touched = new Set(differences.keys());
     const update = { view, touched, counts, isFirst: this.#isFirst, revision, instance, arrival };
-    this.#held = view;
+    this.#view = view;
     this.#isFirst = false;
     return update;
   }
@@ -68,7 +68,7 @@ export class ViewState {
 
 type AppliedBatch = Pick<Batch, "isReset" | "changes" | "revision" | "instance" | "arrival">;
 
-function emptyView(nodeName: string): HeldView {
+function emptyView(nodeName: string): SortedView {
   return { nodeName, node: undefined, services: SortedMap.from<ServiceKey, ServiceView>([]) };
 }
 
@@ -158,25 +158,25 @@ class StagedView {
   }
 }
 
-/** Returns the view of a Service. What equals `held`, or a part of it, is the same object. */
-function toView({ item, endpoints }: StagedService, held: ServiceView | undefined): ServiceView {
-  const heldByKey = new Map(held?.endpoints.map((endpoint) => [endpoint.key, endpoint]));
+/** Returns the view of a Service. What equals `previous`, or a part of it, is the same object. */
+function toView({ item, endpoints }: StagedService, previous: ServiceView | undefined): ServiceView {
+  const previousByKey = new Map(previous?.endpoints.map((endpoint) => [endpoint.key, endpoint]));
   const merged = [...endpoints.values()]
-    .map((endpoint) => kept(heldByKey.get(endpoint.key), endpoint))
+    .map((endpoint) => reuse(previousByKey.get(endpoint.key), endpoint))
     .sort((a, b) => compareText(a.key, b.key));
-  const service = kept(held?.service, item.service);
-  const portHasEndpoints = kept(held?.portHasEndpoints, item.portHasEndpoints);
+  const service = reuse(previous?.service, item.service);
+  const portHasEndpoints = reuse(previous?.portHasEndpoints, item.portHasEndpoints);
   const isSame =
-    held !== undefined &&
-    service === held.service &&
-    portHasEndpoints === held.portHasEndpoints &&
-    merged.length === held.endpoints.length &&
-    merged.every((endpoint, index) => endpoint === held.endpoints[index]);
-  if (isSame) return held;
+    previous !== undefined &&
+    service === previous.service &&
+    portHasEndpoints === previous.portHasEndpoints &&
+    merged.length === previous.endpoints.length &&
+    merged.every((endpoint, index) => endpoint === previous.endpoints[index]);
+  if (isSame) return previous;
   return { service, ...(portHasEndpoints === undefined ? {} : { portHasEndpoints }), endpoints: merged };
 }
 
-function kept<Value>(before: Value | undefined, after: Value): Value {
+function reuse<Value>(before: Value | undefined, after: Value): Value {
   return before !== undefined && sameValue(before, after) ? before : after;
 }
 

@@ -81,7 +81,7 @@ function bucketOfBytes(keyLength: number): number {
 
 /**
  * Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. A backend
- * sends those of its view (`HeldItems`), and `resumeView` of the watcher compares them.
+ * sends those of its view (`ItemDigests`), and `resumeView` of the watcher compares them.
  */
 export class BucketDigests {
   readonly #digests: BigUint64Array;

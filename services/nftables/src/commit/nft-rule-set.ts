@@ -180,18 +180,19 @@ function countRules(elements: ServiceElements | undefined): number {
 
 function formatRules(family: Family, elements: ServiceElements, services: readonly ServiceKey[]): readonly string[] {
   const owners = new Map<string, Set<string>>();
-  const own = (what: string, owner: string): void => {
+  const addOwner = (what: string, owner: string): void => {
     getOrMake(owners, what, () => new Set()).add(owner);
   };
   const chains = new Map<string, readonly string[]>();
   for (const service of services) {
     for (const { set, key, owner } of elements.ownedBy(service)) {
       const value = elements.table.elements(set).get(key);
-      if (value !== undefined) own(formatElement(family, set, key, value), `${owner}${describeFrontend(set, value)}`);
+      if (value !== undefined)
+        addOwner(formatElement(family, set, key, value), `${owner}${describeFrontend(set, value)}`);
     }
     for (const { name, rules } of elements.chainsOf(service)) {
       chains.set(name, rules);
-      own(name, service);
+      addOwner(name, service);
     }
   }
   return [...owners].sort(compareFirst).flatMap(([what, names]) => {

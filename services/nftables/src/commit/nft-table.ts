@@ -16,9 +16,9 @@ import {
 import {
   countOfPick,
   divideSteps,
-  type FoundTable,
   type Frame,
   fillElements,
+  type PresentTable,
   planChange,
   planInstall,
   putAll,
@@ -55,7 +55,7 @@ interface InstalledTable {
   readonly frame: RenderedFrame;
 }
 
-const noObjects: FoundTable["objects"] = { chains: [], sets: [] };
+const noObjects: PresentTable["objects"] = { chains: [], sets: [] };
 
 /** Size of a transaction in the first load, in bytes. Smaller ones take longer in total, larger ones more memory. */
 const chunkBytes = 256 * 1024;
@@ -147,10 +147,10 @@ export class NftTable {
     const { connection, maxClients } = this.#options;
     const frame = this.#renderFrame(plan);
     this.#checkedGeneration = undefined;
-    const found = await readOwnObjects(connection, this.#id);
-    const before: RulesByChain = found === undefined ? new Map() : await readRules(connection, this.#id);
-    const actual = await readElements(connection, this.#id, found?.shared ?? new Set());
-    if (found !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
+    const present = await readOwnObjects(connection, this.#id);
+    const before: RulesByChain = present === undefined ? new Map() : await readRules(connection, this.#id);
+    const actual = await readElements(connection, this.#id, present?.shared ?? new Set());
+    if (present !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
       await putAll(this.#elements, plan);
       await this.#elements.table.compareWith(actual);
       return await this.#commitInUse(committing);
@@ -158,7 +158,7 @@ export class NftTable {
     this.#elements = new ServiceElements(this.#id, maxClients);
     await fillElements(this.#elements, plan, actual);
     committing();
-    return await this.#install(frame, { objects: found ?? noObjects, elements: actual }, before);
+    return await this.#install(frame, { objects: present ?? noObjects, elements: actual }, before);
   }
 
   /** Compares the table with what it should contain, and repairs it; calls `committing` before the first change. */
@@ -167,12 +167,12 @@ export class NftTable {
     const generation = await connection.generation();
     if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
     this.#checkedGeneration = undefined;
-    const found = await readOwnObjects(connection, this.#id);
-    if (found === undefined || !this.#hasRules(await readRules(connection, this.#id))) {
+    const present = await readOwnObjects(connection, this.#id);
+    if (present === undefined || !this.#hasRules(await readRules(connection, this.#id))) {
       return await this.syncAll(plan, committing);
     }
     const { table } = this.#elements;
-    await table.compareWith(await readElements(connection, this.#id, found.shared));
+    await table.compareWith(await readElements(connection, this.#id, present.shared));
     // The table keeps no comments of committed elements: those to be put back get theirs from the plan.
     if (table.changes().length > 0) await putAll(this.#elements, plan);
     const change = await this.#commitInUse(committing);
@@ -185,12 +185,12 @@ export class NftTable {
     return this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
   }
 
-  /** Writes all fixed rules, and the elements that differ from those found. */
-  async #install(frame: RenderedFrame, found: FoundTable, before: RulesByChain): Promise<TableChange> {
+  /** Writes all fixed rules, and the elements that differ from those in the kernel. */
+  async #install(frame: RenderedFrame, present: PresentTable, before: RulesByChain): Promise<TableChange> {
     const { connection } = this.#options;
     this.#installed = undefined;
     await applyNft(frame.skeleton);
-    const { picks, additions, elements, last } = await planInstall(this.#elements, found, frame);
+    const { picks, additions, elements, last } = await planInstall(this.#elements, present, frame);
     await this.#installChains(picks, additions);
     // The hooks are installed last: without them nothing leads to the sets, also after a first load that was
     // interrupted.

@@ -36,23 +36,23 @@ export interface Frame {
   readonly hooks: string;
 }
 
-/** The table that a full sync finds. */
-export interface FoundTable {
+/** The table in the kernel before a full sync. */
+export interface PresentTable {
   readonly objects: Pick<OwnObjects, "chains" | "sets">;
   readonly elements: ActualElements;
 }
 
 /**
  * Plans a full sync of a table: the chains of an earlier run are written again, because their rules may have been
- * changed, and only elements that differ from those found. Chains that are neither in `frame` nor in the plan are
+ * changed, and only elements that differ from those in the kernel. Chains that are neither in `frame` nor in the plan are
  * removed.
  */
-export async function planInstall(elements: ServiceElements, found: FoundTable, frame: Frame): Promise<TablePlan> {
+export async function planInstall(elements: ServiceElements, present: PresentTable, frame: Frame): Promise<TablePlan> {
   const { table, chains } = elements;
-  const { objects } = found;
+  const { objects } = present;
   const known = objects.chains.filter((name) => countOfPick(name) !== undefined);
   for (const name of known) putPick(elements, name);
-  await table.compareWith(found.elements);
+  await table.compareWith(present.elements);
   const picks = new Set([...known, ...neededPicks(table.newValues())]);
   for (const name of picks) putPick(elements, name);
   const fixed = new Set([...picks, ...frameChains(frame)]);

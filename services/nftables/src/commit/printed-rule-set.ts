@@ -67,15 +67,15 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const { family, table, masqueradeBit, maxClients, connection } = this.#options;
     const id = { family, name: table };
     const elements = new ServiceElements(id, maxClients);
-    const found = await readOwnObjects(connection, id);
-    const actual = await readElements(connection, id, found?.shared ?? new Set());
+    const present = await readOwnObjects(connection, id);
+    const actual = await readElements(connection, id, present?.shared ?? new Set());
     await fillElements(elements, plan, actual);
     const options = { node: plan.node, table, masqueradeBit };
     const frame = { skeleton: renderSkeleton(options), hooks: renderHooks(options) };
-    const objects = found ?? { chains: [], sets: [] };
+    const objects = present ?? { chains: [], sets: [] };
     const change = await planInstall(elements, { objects, elements: actual }, frame);
     this.#planned = { elements, picks: new Set(change.picks) };
-    const rules = found === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id);
+    const rules = present === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id);
     return this.#print(stages, "full", elements, change, { ...frame, rules });
   }
 

@@ -20,8 +20,8 @@ export async function applyNft(commands: string): Promise<void> {
 
 /** Rejects if nft or the kernel is too old. Errors: NFT_UNSUPPORTED. */
 export async function checkVersions(kernelRelease: string): Promise<void> {
-  const said = await runNft(["nft", "--version"], "");
-  requireVersion("nft", said, oldestNft);
+  const output = await runNft(["nft", "--version"], "");
+  requireVersion("nft", output, oldestNft);
   requireVersion("the kernel", kernelRelease, oldestKernel);
 }
 
@@ -39,14 +39,17 @@ async function runNft(command: readonly string[], stdin: string): Promise<string
 }
 
 /** Rejects a version in the output of a program that is older than `oldest`. Errors: NFT_UNSUPPORTED. */
-function requireVersion(what: string, said: string, oldest: readonly [number, number, number]): void {
-  const found =
+function requireVersion(what: string, output: string, oldest: readonly [number, number, number]): void {
+  const version =
     /(\d+)\.(\d+)(?:\.(\d+))?/
-      .exec(said)
+      .exec(output)
       ?.slice(1)
       .map((part) => Number(part ?? 0)) ?? [];
-  const at = oldest.findIndex((part, index) => part !== found[index]);
-  if (at < 0 || (found[at] ?? 0) > (oldest[at] ?? 0)) return;
-  const version = found.length === 0 ? `"${said.trim()}"` : found.join(".");
-  throw new BackendNftError("NFT_UNSUPPORTED", `${what} is version ${version}; ${oldest.join(".")} or newer is needed`);
+  const at = oldest.findIndex((part, index) => part !== version[index]);
+  if (at < 0 || (version[at] ?? 0) > (oldest[at] ?? 0)) return;
+  const described = version.length === 0 ? `"${output.trim()}"` : version.join(".");
+  throw new BackendNftError(
+    "NFT_UNSUPPORTED",
+    `${what} is version ${described}; ${oldest.join(".")} or newer is needed`,
+  );
 }

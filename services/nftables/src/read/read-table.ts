@@ -74,17 +74,17 @@ export async function readElements(
  * are left out.
  */
 export function slotsById(slots: ReadonlyMap<ElementBytes, ElementValue>): Map<number, readonly ElementBytes[]> {
-  const found = new Map<number, ElementBytes[]>();
+  const slotsOfId = new Map<number, ElementBytes[]>();
   for (const [key, endpoint] of slots) {
     const { id } = unpackSet(readNumber(key));
-    const held = found.get(id) ?? [];
-    held[readNumber(key, 4)] = endpoint;
-    found.set(id, held);
+    const slots = slotsOfId.get(id) ?? [];
+    slots[readNumber(key, 4)] = endpoint;
+    slotsOfId.set(id, slots);
   }
-  for (const [id, held] of found) {
-    if (held.length !== Object.keys(held).length) found.delete(id);
+  for (const [id, slots] of slotsOfId) {
+    if (slots.length !== Object.keys(slots).length) slotsOfId.delete(id);
   }
-  return found;
+  return slotsOfId;
 }
 
 /** Returns the ids of all endpoint sets that have slots, also of those with an empty slot in between. */

@@ -43,9 +43,9 @@ export class ElementTable {
    */
   put(set: SharedSet, key: ElementBytes, value: ElementValue, comment?: string): void {
     if (comment !== undefined) this.#comments.set(`${set} ${key}`, comment.slice(0, maxCommentLength));
-    const held = this.#elements[set].get(key);
-    if (held === value) return;
-    this.#touch(set, key, held);
+    const before = this.#elements[set].get(key);
+    if (before === value) return;
+    this.#touch(set, key, before);
     this.#elements[set].set(key, value);
   }
 
@@ -65,9 +65,9 @@ export class ElementTable {
       else this.#owners.set(owned, owners - 1);
       return;
     }
-    const held = this.#elements[set].get(key);
-    if (held === undefined) return;
-    this.#touch(set, key, held);
+    const before = this.#elements[set].get(key);
+    if (before === undefined) return;
+    this.#touch(set, key, before);
     this.#elements[set].delete(key);
   }
 
@@ -127,8 +127,8 @@ export class ElementTable {
   }
 
   /** Remembers the value that a key had at the last commit, before its first change since then. */
-  #touch(set: SharedSet, key: ElementBytes, held: ElementValue | undefined): void {
-    if (!this.#before[set].has(key)) this.#before[set].set(key, held);
+  #touch(set: SharedSet, key: ElementBytes, before: ElementValue | undefined): void {
+    if (!this.#before[set].has(key)) this.#before[set].set(key, before);
   }
 }
 

@@ -18,7 +18,7 @@ const idFactor = maxEndpoints + 1;
 export type SlotMap = "slots" | "sticky_slots";
 
 /** One endpoint set: the endpoints among which connections to some frontends of a Service port are balanced. */
-interface HeldSet {
+interface EndpointSet {
   readonly id: number;
   readonly map: SlotMap;
   /** The value of each slot's element; without holes. */
@@ -35,7 +35,7 @@ interface HeldSet {
  */
 export class EndpointSets {
   readonly #table: ElementTable;
-  readonly #sets = new Map<string, HeldSet>();
+  readonly #sets = new Map<string, EndpointSet>();
   #freeIds: number[] = [];
   #lastId = 0;
 
@@ -52,39 +52,39 @@ export class EndpointSets {
   put(name: string, map: SlotMap, endpoints: readonly ElementBytes[]): { readonly id: number; readonly count: number } {
     const known = this.#sets.get(name);
     if (known !== undefined && known.map !== map) this.delete(name);
-    const held = this.#sets.get(name) ?? { id: this.#nextId(), map, slots: [] };
-    this.#sets.set(name, held);
+    const set = this.#sets.get(name) ?? { id: this.#nextId(), map, slots: [] };
+    this.#sets.set(name, set);
     const wanted = new Set(endpoints.slice(0, maxEndpoints));
-    const { slots } = held;
+    const { slots } = set;
     const present = new Set(slots);
     const added = [...wanted].filter((endpoint) => !present.has(endpoint));
     for (let at = slots.length - 1; at >= 0; at--) {
       if (wanted.has(slots[at] ?? "")) continue;
       const newcomer = added.pop();
-      if (newcomer !== undefined) this.#setSlot(held, at, newcomer);
+      if (newcomer !== undefined) this.#setSlot(set, at, newcomer);
       else {
         // The last endpoint moves into the empty slot; all slots behind that slot have wanted endpoints already.
         const last = slots.at(-1) ?? "";
-        this.#truncate(held);
-        if (at < slots.length) this.#setSlot(held, at, last);
+        this.#truncate(set);
+        if (at < slots.length) this.#setSlot(set, at, last);
       }
     }
-    for (const endpoint of added) this.#setSlot(held, slots.length, endpoint);
-    return { id: held.id, count: slots.length };
+    for (const endpoint of added) this.#setSlot(set, slots.length, endpoint);
+    return { id: set.id, count: slots.length };
   }
 
   delete(name: string): void {
-    const held = this.#sets.get(name);
-    if (held === undefined) return;
-    while (held.slots.length > 0) this.#truncate(held);
+    const set = this.#sets.get(name);
+    if (set === undefined) return;
+    while (set.slots.length > 0) this.#truncate(set);
     this.#sets.delete(name);
-    this.#freeIds.push(held.id);
+    this.#freeIds.push(set.id);
   }
 
   /** Returns the map and keys of the slots of a set. */
   slotsOf(name: string): readonly { readonly set: SlotMap; readonly key: ElementBytes }[] {
-    const held = this.#sets.get(name);
-    return held === undefined ? [] : held.slots.map((_, at) => ({ set: held.map, key: slotKey(held.id, at) }));
+    const set = this.#sets.get(name);
+    return set === undefined ? [] : set.slots.map((_, at) => ({ set: set.map, key: slotKey(set.id, at) }));
   }
 
   has(name: string): boolean {
@@ -93,10 +93,10 @@ export class EndpointSets {
 
   /** Takes over a set of an earlier run, with the endpoints that it has in the kernel. */
   adopt(name: string, map: SlotMap, id: number, slots: readonly ElementBytes[]): void {
-    const held: HeldSet = { id, map, slots: [] };
-    this.#sets.set(name, held);
+    const set: EndpointSet = { id, map, slots: [] };
+    this.#sets.set(name, set);
     this.#lastId = Math.max(this.#lastId, id);
-    for (const [at, endpoint] of slots.entries()) this.#setSlot(held, at, endpoint);
+    for (const [at, endpoint] of slots.entries()) this.#setSlot(set, at, endpoint);
   }
 
   /**
@@ -111,13 +111,13 @@ export class EndpointSets {
   }
 
   /** Writes the endpoint of one slot. */
-  #setSlot({ id, map, slots }: HeldSet, at: number, endpoint: ElementBytes): void {
+  #setSlot({ id, map, slots }: EndpointSet, at: number, endpoint: ElementBytes): void {
     slots[at] = endpoint;
     this.#table.put(map, slotKey(id, at), endpoint);
   }
 
   /** Deletes the last slot. */
-  #truncate({ id, map, slots }: HeldSet): void {
+  #truncate({ id, map, slots }: EndpointSet): void {
     slots.pop();
     this.#table.delete(map, slotKey(id, slots.length));
   }
@@ -155,7 +155,7 @@ export function setIdBytes(id: number): ElementBytes {
   return numberBytes(id * idFactor);
 }
 
-interface HeldId {
+interface OwnedId {
   readonly id: number;
   /** Number of calls of `add` without a `release`. It is 2 while a Service is replaced. */
   owners: number;
@@ -171,7 +171,7 @@ interface HeldId {
  */
 export class EndpointIds {
   readonly #table: ElementTable;
-  readonly #held = new Map<string, HeldId>();
+  readonly #ids = new Map<string, OwnedId>();
   readonly #taken = new Set<number>();
 
   constructor(table: ElementTable) {
@@ -181,29 +181,29 @@ export class EndpointIds {
   /** Returns the id of an endpoint of a set, as the bytes of an element. Each call needs a {@link release}. */
   add(set: string, endpoint: ElementBytes): ElementBytes {
     const name = `${set} ${endpoint}`;
-    const held = this.#held.get(name) ?? { id: this.#newId(name), owners: 0 };
-    this.#held.set(name, held);
-    held.owners += 1;
-    const bytes = numberBytes(held.id);
+    const owned = this.#ids.get(name) ?? { id: this.#newId(name), owners: 0 };
+    this.#ids.set(name, owned);
+    owned.owners += 1;
+    const bytes = numberBytes(owned.id);
     this.#table.put("sticky_endpoints", bytes, endpoint);
     return bytes;
   }
 
   /** Returns the id of an endpoint of a set, as {@link add} did; undefined if it has none. */
   get(set: string, endpoint: ElementBytes): ElementBytes | undefined {
-    const held = this.#held.get(`${set} ${endpoint}`);
-    return held === undefined ? undefined : numberBytes(held.id);
+    const owned = this.#ids.get(`${set} ${endpoint}`);
+    return owned === undefined ? undefined : numberBytes(owned.id);
   }
 
   release(set: string, endpoint: ElementBytes): void {
     const name = `${set} ${endpoint}`;
-    const held = this.#held.get(name);
-    if (held === undefined) return;
-    held.owners -= 1;
-    if (held.owners > 0) return;
-    this.#held.delete(name);
-    this.#taken.delete(held.id);
-    this.#table.delete("sticky_endpoints", numberBytes(held.id));
+    const owned = this.#ids.get(name);
+    if (owned === undefined) return;
+    owned.owners -= 1;
+    if (owned.owners > 0) return;
+    this.#ids.delete(name);
+    this.#taken.delete(owned.id);
+    this.#table.delete("sticky_endpoints", numberBytes(owned.id));
   }
 
   #newId(name: string): number {

@@ -98,7 +98,7 @@ function hash(text: string): string {
   return createHash("sha256").update(text).digest("hex").slice(0, 16);
 }
 
-interface HeldChain {
+interface OwnedChain {
   chain: ServiceChain;
   /** How many Services need it. */
   owners: number;
@@ -107,7 +107,7 @@ interface HeldChain {
 /** The chains that single Services need, for client affinity and source ranges, and which of them are installed. */
 export class ServiceChains {
   readonly #table: TableId;
-  readonly #wanted = new Map<string, HeldChain>();
+  readonly #wanted = new Map<string, OwnedChain>();
   /** By name, as they were last installed. */
   readonly #installed = new Map<string, ServiceChain>();
   readonly #changed = new Set<string>();
@@ -135,20 +135,20 @@ export class ServiceChains {
   }
 
   add(chain: ServiceChain): void {
-    const held = this.#wanted.get(chain.name);
-    if (held === undefined) this.#wanted.set(chain.name, { chain, owners: 1 });
+    const owned = this.#wanted.get(chain.name);
+    if (owned === undefined) this.#wanted.set(chain.name, { chain, owners: 1 });
     else {
-      held.chain = chain;
-      held.owners += 1;
+      owned.chain = chain;
+      owned.owners += 1;
     }
     this.#changed.add(chain.name);
   }
 
   release(name: string): void {
-    const held = this.#wanted.get(name);
-    if (held === undefined) return;
-    held.owners -= 1;
-    if (held.owners === 0) this.#wanted.delete(name);
+    const owned = this.#wanted.get(name);
+    if (owned === undefined) return;
+    owned.owners -= 1;
+    if (owned.owners === 0) this.#wanted.delete(name);
     this.#changed.add(name);
   }
 
@@ -194,10 +194,10 @@ export class ServiceChains {
     sets: readonly { readonly kind: string; readonly name: string }[],
     fixed: ReadonlySet<string>,
   ): string {
-    const kept = new Set<string>([...this.setNames, ...sharedSets]);
+    const stayingSets = new Set<string>([...this.setNames, ...sharedSets]);
     return this.#remove(
       chains.filter((name) => !this.#wanted.has(name) && !fixed.has(name)),
-      sets.filter(({ name }) => !kept.has(name)),
+      sets.filter(({ name }) => !stayingSets.has(name)),
     );
   }
 

@@ -215,13 +215,13 @@ export class ServiceElements {
         { numbered: (_port, set) => ({ id: placeholders.indexOf(set) + 1, count: 1 }), rangesChain: () => "" },
       );
       for (const { set, key, value } of elements) {
-        const held = value === "" ? undefined : actual(set, key);
+        const frontend = value === "" ? undefined : actual(set, key);
         const name = placeholders[value === "" ? -1 : idOf(value) - 1];
-        if (held === undefined || name === undefined || this.#sets.has(setName(port, name))) continue;
-        const slots = slotsOfSet[map].get(idOf(held));
+        if (frontend === undefined || name === undefined || this.#sets.has(setName(port, name))) continue;
+        const slots = slotsOfSet[map].get(idOf(frontend));
         if (slots === undefined) continue;
-        slotsOfSet[map].delete(idOf(held));
-        this.#sets.adopt(setName(port, name), map, idOf(held), slots);
+        slotsOfSet[map].delete(idOf(frontend));
+        this.#sets.adopt(setName(port, name), map, idOf(frontend), slots);
       }
     }
   }
@@ -280,9 +280,9 @@ export class ServiceElements {
 
   #replace(before: Contribution["elements"], after: readonly ServiceElement[]): void {
     // An element that stays must not be given up in between, or another Service's claim on it would be lost.
-    const kept = new Set(after.map(({ set, key }) => `${set} ${key}`));
+    const staying = new Set(after.map(({ set, key }) => `${set} ${key}`));
     const had = new Set(before.map(({ set, key }) => `${set} ${key}`));
-    for (const { set, key } of before) if (!kept.has(`${set} ${key}`)) this.table.delete(set, key);
+    for (const { set, key } of before) if (!staying.has(`${set} ${key}`)) this.table.delete(set, key);
     for (const { set, key, value, comment } of after) {
       if (had.has(`${set} ${key}`)) this.table.put(set, key, value, comment);
       else this.table.claim(set, key, value, comment);

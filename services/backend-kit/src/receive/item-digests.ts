@@ -7,11 +7,11 @@ import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wi
 type StagedOp =
   | { readonly kind: "reset" }
   | { readonly kind: "keep"; readonly buckets: Uint8Array }
-  | { readonly kind: "put"; readonly set: SetName; readonly path: string; readonly item: HeldItem }
+  | { readonly kind: "put"; readonly set: SetName; readonly path: string; readonly item: ItemRecord }
   | { readonly kind: "delete"; readonly set: SetName; readonly path: string };
 
 /** Hash of an item in the lower 64 bits, and its estimated memory in bytes above. As one number, it takes 24 bytes. */
-type HeldItem = bigint;
+type ItemRecord = bigint;
 
 /**
  * Digests of the items that earlier batches brought. An item is one Service, endpoint or node.
@@ -23,21 +23,21 @@ type HeldItem = bigint;
  *
  * *Bound:* path and hash of each item of the view, about 150 bytes each.
  */
-export class HeldItems {
+export class ItemDigests {
   /** Items by Set (the kind of item) and path. */
-  readonly #items = new Map<SetName, Map<string, HeldItem>>();
+  readonly #items = new Map<SetName, Map<string, ItemRecord>>();
   #digests = new BucketDigests();
   #digest = 0n;
   #bytes = 0;
   #staged: StagedOp[] = [];
 
   /** Digests of all buckets for the first request of a stream; undefined if there are no items. */
-  get digests(): Uint8Array | undefined {
+  get buckets(): Uint8Array | undefined {
     return this.#items.size === 0 ? undefined : this.#digests.toBytes();
   }
 
   /** Digest of the view: the exclusive or of the hashes of all items, as in EmptyOp.Digest of the proto file. */
-  get digest(): bigint {
+  get view(): bigint {
     return this.#digest;
   }
 
@@ -143,7 +143,7 @@ export class HeldItems {
     );
   }
 
-  #put(set: SetName, path: string, item: HeldItem): void {
+  #put(set: SetName, path: string, item: ItemRecord): void {
     this.#remove(set, path);
     getOrMake(this.#items, set, () => new Map()).set(path, item);
     this.#toggle(set, path, item, 1);
@@ -158,7 +158,7 @@ export class HeldItems {
     this.#toggle(set, path, item, -1);
   }
 
-  #toggle(set: SetName, path: string, item: HeldItem, sign: 1 | -1): void {
+  #toggle(set: SetName, path: string, item: ItemRecord, sign: 1 | -1): void {
     const hash = BigInt.asUintN(64, item);
     this.#digest ^= hash;
     this.#bytes += sign * Number(item >> 64n);

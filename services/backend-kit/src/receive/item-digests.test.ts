@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { encodeBuckets, itemDigest } from "@kpng/model/wire/digest.ts";
 import { expect, test } from "vitest";
-import { HeldItems } from "./held-items.ts";
+import { ItemDigests } from "./item-digests.ts";
 
 function put(path: string, text: string): OpItem {
   const value = { Ref: { Set: setOf(path), Path: path }, Bytes: Buffer.from(text) };
@@ -27,8 +27,8 @@ function setOf(path: string): SetName {
   return path.split("/").length === 2 ? SetName.ServicesSet : SetName.EndpointsSet;
 }
 
-function held(...batches: OpItem[][]): HeldItems {
-  const items = new HeldItems();
+function after(...batches: OpItem[][]): ItemDigests {
+  const items = new ItemDigests();
   for (const batch of batches) {
     for (const op of batch) items.stage(op);
     items.commit();
@@ -37,29 +37,29 @@ function held(...batches: OpItem[][]): HeldItems {
 }
 
 test("without items there are no digests", () => {
-  expect(new HeldItems().digests).toBeUndefined();
-  expect(held([reset, put("n/a", "1")], [del("n/a")]).digests).toBeUndefined();
+  expect(new ItemDigests().buckets).toBeUndefined();
+  expect(after([reset, put("n/a", "1")], [del("n/a")]).buckets).toBeUndefined();
 });
 
 test("the same items have the same digests, in whatever order they arrived", () => {
-  const one = held([reset, put("n/a", "1"), put("n/a/p", "2")], [put("n/b", "3"), put("n/a", "4")]);
-  const other = held([reset, put("n/b", "3"), put("n/a", "4"), put("n/a/p", "2")]);
-  expect(one.digests).toEqual(other.digests);
-  expect(held([reset, put("n/a", "1")]).digests).not.toEqual(held([reset, put("n/a", "2")]).digests);
+  const one = after([reset, put("n/a", "1"), put("n/a/p", "2")], [put("n/b", "3"), put("n/a", "4")]);
+  const other = after([reset, put("n/b", "3"), put("n/a", "4"), put("n/a/p", "2")]);
+  expect(one.buckets).toEqual(other.buckets);
+  expect(after([reset, put("n/a", "1")]).buckets).not.toEqual(after([reset, put("n/a", "2")]).buckets);
 });
 
 test("an incomplete batch changes nothing", () => {
-  const items = held([reset, put("n/a", "1")]);
-  const before = items.digests;
+  const items = after([reset, put("n/a", "1")]);
+  const before = items.buckets;
   items.stage(put("n/b", "2"));
   items.discard();
   items.commit();
-  expect(items.digests).toEqual(before);
+  expect(items.buckets).toEqual(before);
 });
 
 test("an item outside the buckets of Keep is deleted unless it is put again, endpoints before their Service", () => {
-  const items = held([reset, put("n/a", "1"), put("n/a/p", "2"), put("n/b", "3"), put("n/c", "4")]);
+  const items = after([reset, put("n/a", "1"), put("n/a/p", "2"), put("n/b", "3"), put("n/c", "4")]);
   for (const op of [keepWithout("n/a", "n/a/p", "n/b"), put("n/b", "5")]) items.stage(op);
   expect(items.commit().map((ref) => ref.Path)).toEqual(["n/a/p", "n/a"]);
-  expect(items.digests).toEqual(held([reset, put("n/b", "5"), put("n/c", "4")]).digests);
+  expect(items.buckets).toEqual(after([reset, put("n/b", "5"), put("n/c", "4")]).buckets);
 });
