@@ -44,7 +44,7 @@ import type { Task } from "@kpng/process/task.ts";
  *
  * **Rejected.** client-node's informer stops after any error except 410, and lists without pages (850 ms of one thread
  * for 10 000 slices). Lists by stream (WatchList) need etcd 3.4.31 or 3.5.13. A cache of objects in the source would be
- * a second copy: sources keep keys, and ask the sink for the previous value. docs/decisions/0003 has the measurements.
+ * a second copy: sources keep keys, and ask the sink for the previous value. docs/design/views.md has the measurements.
  */
 export type Source = Task;
 
