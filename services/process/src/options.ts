@@ -164,7 +164,8 @@ export function parseMemory(name: string, max = Number.MAX_SAFE_INTEGER): (text:
 
 /**
  * Returns an option that may be given several times. A value may also be a list separated by commas, as in an
- * environment variable. Given values replace the default.
+ * environment variable. Given values replace the default. A variadic option of commander would take the subcommand for
+ * another value: `file -i a.yaml to-api`.
  */
 export function repeatable(flags: string, description: string, standard: readonly string[] = []): OptionSpec {
   const parse = (text: string, previous: unknown): readonly string[] => [
