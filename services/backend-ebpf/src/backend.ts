@@ -125,10 +125,7 @@ function instanceName(text: string): string {
   throw new InvalidArgumentError("a name begins with a letter and contains letters, digits, - and _ only");
 }
 
-/**
- * The backend that serves Services with BPF programs at sockets, and with rules of nftables at packets. The program
- * kpng-ebpf (`main.ts`) runs it, and package cli runs it as `kpng SOURCE to-ebpf`.
- */
+/** The backend that serves Services with BPF programs at sockets, and with rules of nftables at packets. */
 export const ebpfBackend = proxyBackend({
   name: "ebpf",
   proxyMode: "ebpf",

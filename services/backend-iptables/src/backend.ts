@@ -33,10 +33,7 @@ const iptablesOptions: readonly OptionSpec[] = [
   },
 ];
 
-/**
- * The backend that serves Services with iptables rules, as kube-proxy's iptables mode does. The program kpng-iptables
- * (`main.ts`) runs it, and package cli runs it as `kpng SOURCE to-iptables`.
- */
+/** The backend that serves Services with iptables rules, as kube-proxy's iptables mode does. */
 export const iptablesBackend = proxyBackend({
   name: "iptables",
   proxyMode: "iptables",

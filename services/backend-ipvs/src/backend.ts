@@ -119,10 +119,7 @@ export const kubeProxyMoves: readonly ProxyAlternative[] = [
   },
 ];
 
-/**
- * The backend that serves Services with IPVS, the load balancer in the kernel. The program kpng-ipvs (`main.ts`) runs
- * it, and package cli runs it as `kpng SOURCE to-ipvs`.
- */
+/** The backend that serves Services with IPVS, the load balancer in the kernel. */
 export const ipvsBackend = proxyBackend<IpvsChange>({
   name: "ipvs",
   proxyMode: "ipvs",

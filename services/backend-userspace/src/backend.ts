@@ -95,10 +95,7 @@ function portRange(text: string): PortRange {
   return range;
 }
 
-/**
- * The backend that serves Services by listening for their clients and carrying the traffic in this process. The program
- * kpng-userspace (`main.ts`) runs it, and package cli runs it as `kpng SOURCE to-userspace`.
- */
+/** The backend that serves Services by listening for their clients and carrying the traffic in this process. */
 export const userspaceBackend = proxyBackend<UserspaceChange>({
   name: "userspace",
   aliases: ["userspacelin"],

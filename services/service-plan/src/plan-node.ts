@@ -126,7 +126,7 @@ export function resolveNodePortAddresses(
   return { kind: "listed", addresses: local[family].filter((address) => cidrs.some((cidr) => isIn(address, cidr))) };
 }
 
-/** True if node ports are served on `address`, which is canonical. `AfterCommit` of backend-kit calls it for flows. */
+/** True if node ports are served on `address`, which is canonical. */
 export function servesNodePorts(address: string, chosen: NodePortAddresses, local: readonly string[]): boolean {
   return (chosen.kind === "all" ? local : chosen.addresses).includes(address);
 }

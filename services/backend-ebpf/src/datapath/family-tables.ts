@@ -83,7 +83,7 @@ interface InstalledFrontend {
  * Rejected: a map in map for each Service (atomic, but each change waits some 20 ms for a grace period); the endpoints
  * as the value of the hash (read half old, half new); translation of packets in BPF at interfaces, which failed for
  * connections that begin before a program is attached, for masquerade by others, and after `conntrack -F`. Sockets make
- * connections no faster than rules do, in any measurement (decision 0059).
+ * connections no faster than rules do, in any measurement (docs/design/ebpf.md).
  */
 export class FamilyTables {
   readonly #family: Family;

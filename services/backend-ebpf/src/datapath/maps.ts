@@ -100,8 +100,6 @@ function describeMaps(mapSizes: MapSizes) {
 /**
  * Waits for RCU grace periods: after one, no program still uses entries that were replaced before it. To wait, it
  * updates a map of maps of its own, because the kernel returns from such an update only after a grace period.
- *
- * `FamilyTables` uses it before it reuses the places of deleted entries in the maps above.
  */
 export class GracePeriods {
   /** Argument of bpf(2) for the update. */

@@ -63,10 +63,7 @@ export interface SocketRuleSetOptions {
   readonly log: Log;
 }
 
-/**
- * The frontends of one family in maps of the kernel, for sockets. It is a half of a `PairedRuleSet`; the rules of
- * nftables are the other one. For `--dry-run` and `--diff`, `PrintedSockets` takes its place.
- */
+/** The frontends of one family in maps of the kernel, for sockets. */
 export class SocketRuleSet implements SocketRules {
   readonly #options: SocketRuleSetOptions;
   readonly #tables: FamilyTables;

@@ -109,8 +109,7 @@ const frontendBytes = Buffer.alloc(sizes.frontendKey);
 /**
  * Returns the key of a TCP frontend: address and port. A node port has the family's unspecified address.
  *
- * Source of all keys: the structures of lb.bpf.c. `tables/` and `datapath/` write them, and nothing else knows their
- * bytes.
+ * *Source:* the structures of lb.bpf.c.
  */
 export function frontendKey(family: Family, { address, port }: Pick<Frontend, "address" | "port">): KeyText {
   writeAddress(frontendBytes, address ?? anyAddress[family]);
@@ -136,9 +135,8 @@ export const senders: readonly SocketOwner[] = ["pod", "node"];
 export const routeKinds = { balance: 1, refuse: 2, leave: 3 } as const;
 
 /**
- * Parts of a route as programs read it: what `FamilyTables` stores in a slot for one kind of sender. Programs read its
- * 8 bytes in one load, and it is replaced in one store, so that its parts change together. The lower 4 bytes are the
- * kind, the upper ones the run.
+ * Parts of a route as programs read it in 8 bytes, which one store replaces; see `FamilyTables`. The lower 4 bytes are
+ * the kind, the upper ones the run.
  */
 export interface RouteParts {
   /** One of {@link routeKinds}, unless another program has changed the map. */
@@ -183,8 +181,8 @@ function describeRoute({ kind, endpoints }: DescribedRoute): string {
 }
 
 /**
- * Returns the bytes of a run, which `wantedService` makes: a header with the count and the endpoints of a set, in
- * elements of map `endpoints`. A route leads to the first element.
+ * Returns the bytes of a run: a header with the count and the endpoints of a set, in elements of map `endpoints`. A
+ * route leads to the first element.
  */
 export function encodeRun(endpoints: readonly EndpointAddress[]): Buffer {
   // From the pool of Node.js: small buffers of their own would cost more than all else that a first sync does.

@@ -39,7 +39,7 @@ export interface Kernel {
   readonly maxChains?: number | undefined;
 }
 
-/** Options of {@link IptablesRuleSet}; `openRuleSets` fills them in. */
+/** Options of {@link IptablesRuleSet}. */
 export interface IptablesRuleSetOptions {
   readonly family: Family;
   readonly settings: RuleSettings;
@@ -285,8 +285,7 @@ const explained: Readonly<Record<ChainDifference["kind"], string>> = {
 /**
  * Lists the rules of chains, sorted by chain. *Shape of a line:* `nat -A KPNG-SERVICES …`.
  *
- * The inspection of backend-kit shows them, e.g. for `kpng get rules`. `bodies` is a function, because each request
- * shows the current chains.
+ * `bodies` is a function, because each request shows the current chains.
  */
 export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {
   const lines = (): readonly string[] => {

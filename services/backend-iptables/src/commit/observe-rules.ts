@@ -12,8 +12,8 @@ interface MeasuredRules {
 }
 
 /**
- * Registers the metrics of rules, with kube-proxy's names. Backend-kit calls the returned function after each sync and
- * repair of a family.
+ * Registers the metrics of rules, with kube-proxy's names. Call the returned function after each sync and repair of a
+ * family.
  *
  * All rules are counted at each scrape. Counting them at each sync would take longer than a partial sync.
  */

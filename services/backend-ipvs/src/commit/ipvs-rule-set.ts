@@ -113,8 +113,8 @@ const servicesPerTurn = 200;
  *
  * Measured and rejected: a look at all connections in each sync, because it takes too long with 100 000 endpoints; a
  * look is followed by a pause of 20 times its duration. Local policy without marks, so that pods reach only local
- * endpoints: it breaks pods that use a load-balancer IP on nodes without an endpoint (decision 0050). An interface name
- * of our own: Felix then skips ingress policies (decision 0080).
+ * endpoints: it breaks pods that use a load-balancer IP on nodes without an endpoint (docs/design/ipvs.md). An
+ * interface name of our own: Felix then skips ingress policies.
  */
 export class IpvsRuleSet implements RuleSet<IpvsChange> {
   readonly #options: IpvsRuleSetOptions;

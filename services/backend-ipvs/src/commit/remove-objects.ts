@@ -107,8 +107,7 @@ export async function destroySets(runTool: RunTool, failures: CleanupFailures, s
  * variants of iptables. All other rules stay, also those that another program adds meanwhile. Returns the number of
  * deleted rules.
  *
- * `removeObjects` removes our own chains with it, and `removeKubeProxy` those of kube-proxy. Errors: READ_FAILED,
- * COMMIT_REJECTED, TOOL_MISSING.
+ * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING.
  */
 export async function removeChains(
   runTool: RunTool,

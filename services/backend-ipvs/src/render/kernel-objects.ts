@@ -179,7 +179,7 @@ export type BackendIpvsErrorCode =
   | "MOVE_TOO_EARLY"
   | "POLICY_BYPASS";
 
-/** An error of the ipvs backend, thrown by `RunTool`, `backend.ts` and files of `commit/`. */
+/** An error of the ipvs backend. */
 export class BackendIpvsError extends CodedError<BackendIpvsErrorCode> {
   override readonly name = "BackendIpvsError";
 }

@@ -51,10 +51,7 @@ export interface BackendContext {
   readonly state?: StateOptions | undefined;
 }
 
-/**
- * A backend as a command: `kpng-NAME`, `kpng local to-NAME`, and `kpng file … to-local to-NAME`. A backend package
- * exports one; `runBackendCommand` or the program `kpng` runs it.
- */
+/** A backend as a command: `kpng-NAME`, `kpng local to-NAME`, and `kpng file … to-local to-NAME`. */
 export interface BackendCommand {
   /** Lower-case letters, digits, dashes; e.g. "json". */
   readonly name: string;

@@ -98,10 +98,7 @@ export const backendOptions: readonly OptionSpec[] = [
   logLevelOption,
 ];
 
-/**
- * Parses {@link followOptions} and the limits among {@link connectionOptions}. `prepareBackend` and `kpng … to-local`
- * call it.
- */
+/** Parses {@link followOptions} and the limits among {@link connectionOptions}. */
 export function readFollowOptions(
   options: ParsedOptions,
 ): Pick<

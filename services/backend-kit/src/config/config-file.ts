@@ -73,8 +73,7 @@ const standardPorts: ReadonlyMap<string, number> = new Map([
 
 /**
  * Adds the option `--config` to the command of a service proxy: a KubeProxyConfiguration file whose fields set the
- * options of the same meaning. The command line and the environment take precedence over the file. `runBackendCommand`
- * and the program `kpng` call it for backends with a proxy mode.
+ * options of the same meaning. The command line and the environment take precedence over the file.
  *
  * The file is read before the command's action runs, which then may fail with BAD_CONFIG. Other fields are logged and
  * ignored, as kube-proxy does with fields that it does not know. Zero values count as absent, because the file that

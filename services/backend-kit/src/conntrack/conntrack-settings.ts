@@ -3,10 +3,7 @@ import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/proces
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/**
- * kube-proxy's flags for the kernel's table of flows (conntrack), with kube-proxy's defaults. `proxyBackend` adds them
- * to each service proxy.
- */
+/** kube-proxy's flags for the kernel's table of flows (conntrack), with kube-proxy's defaults. */
 export const conntrackOptions: readonly OptionSpec[] = [
   {
     flags: "--conntrack-max-per-core <count>",

@@ -16,8 +16,7 @@ import { BackendError } from "../types/backend-error.ts";
 import type { ViewUpdate } from "../types/sync-update.ts";
 
 /**
- * The view of a node (its Services and endpoints) in a file. `ViewKeeper` writes it after syncs; `loadView` reads it
- * when a backend starts, to work from it until a watcher answers.
+ * The view of a node (its Services and endpoints) in a file.
  *
  * *Shape:* a line of JSON (`ViewHeader`), the operations of a localv1 stream that put the view, each preceded by its
  * length, and the SHA-256 of everything before it (32 bytes). The decoder of the stream, which accepts messages of
@@ -244,8 +243,7 @@ export async function readSavedPosition(
 /**
  * Returns the identifier of the current boot of this machine; "" if it is unknown.
  *
- * `ViewKeeper` writes it into the saved view, so that `loadView` notices a reboot, after which the pods of this node
- * are gone.
+ * A saved view with another identifier is from before a reboot: the pods of this node are gone.
  */
 export function readBootId(): string {
   try {

@@ -36,8 +36,7 @@ const pausePerWrite = 50;
 
 /**
  * Saves the view of the last successful sync on disk: after changes, at most every `intervalMs`, and at the end.
- * `startFromDisk` uses the file if no watcher answers after a restart. `backendTask` creates a ViewKeeper, registers it
- * as an observer of the sync loop and runs it.
+ * `startFromDisk` uses the file if no watcher answers after a restart.
  *
  * A failed write (the disk is full or read-only) is logged once and tried again; syncs are not affected.
  */
@@ -159,10 +158,7 @@ export function afterSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
   return { ...update, touched: new Set([...saved.services.keys(), ...update.touched]), isFirst: false };
 }
 
-/**
- * Command-line options of backends that save their last view on disk (`BackendCommand.keepsState`). `proxyBackend` adds
- * them to each service proxy.
- */
+/** Command-line options of backends that save their last view on disk (`BackendCommand.keepsState`). */
 export const stateOptions: readonly OptionSpec[] = [
   {
     flags: "--state-dir <folder>",

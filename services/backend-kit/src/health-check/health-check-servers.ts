@@ -65,8 +65,7 @@ interface Listener {
 
 /**
  * HTTP servers for the health-check node ports of this node. A load balancer with external traffic policy Local asks
- * them whether the node has endpoints of a Service. `AfterCommit` calls `sync` with each view. `wantedChecks` says
- * which checks there are; this class only keeps the open ports in agreement with the view.
+ * them whether the node has endpoints of a Service.
  *
  * A server and its connections stay open while the Service keeps its port and the node its address. An address that
  * cannot be bound is logged once and tried again every `retryMs`; the other addresses answer meanwhile.
@@ -289,7 +288,7 @@ export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 
 /**
  * Returns the current addresses of this machine at which node ports answer: health-check node ports follow the same
- * rule (`--nodeport-addresses`) as node ports. `AfterCommit` passes the function to `HealthCheckServers`.
+ * rule (`--nodeport-addresses`) as node ports.
  *
  * `local` are the node's own addresses; default: those of all interfaces.
  */

@@ -36,8 +36,7 @@ const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
 
 /**
  * Implements kpng.inspect.v1.BackendInspectService, with which `kpng get` shows the view, the last sync and the rules
- * of a running backend. `serveInspection` creates and serves it, and `backendTask` registers it as an observer of the
- * sync loop.
+ * of a running backend.
  *
  * *Bound:* the newest view, which the loop holds anyway, and the last sync.
  */
@@ -188,10 +187,7 @@ async function serve(path: string, inspection: BackendInspection, signal: AbortS
   await new Promise((resolve) => server.close(resolve));
 }
 
-/**
- * State of a rule set for inspection; see kpng.inspect.v1 RuleSet. `RuleSets` of a service proxy provides it, and
- * `BackendInspection` reads it. Counts and lists are computed on request.
- */
+/** State of a rule set for inspection; see kpng.inspect.v1 RuleSet. Counts and lists are computed on request. */
 export interface InspectedRules {
   /** *Shape:* `v4`. */
   readonly name: string;

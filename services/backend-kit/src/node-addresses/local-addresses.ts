@@ -176,10 +176,7 @@ export class RecentAddresses {
   }
 }
 
-/**
- * Returns the families that the kernel has, IPv4 first: IPv6 may be disabled. The backends nft, ipvs and userspace open
- * a rule set for each.
- */
+/** Returns the families that the kernel has, IPv4 first: IPv6 may be disabled. */
 export function nodeFamilies(): readonly Family[] {
   return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
 }
@@ -192,7 +189,6 @@ export const nodePortAddressesOption: OptionSpec = repeatable(
 
 /**
  * Parses the values of `--nodeport-addresses`: CIDRs of both families, or `primary` alone. None means all.
- * `readProxySettings` calls it.
  *
  * Errors: BAD_OPTION.
  */

@@ -60,7 +60,7 @@ export function createBackendMetrics(registry: Registry) {
   };
 }
 
-/** Returns the observer that counts and times syncs; `backendTask` registers it. A dry run applies no revision. */
+/** Returns the observer that counts and times syncs. A dry run applies no revision. */
 export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics, isDryRun = false): SyncObserver {
   return {
     succeeded: (update, { startedAtMs, endedAtMs }) => {

@@ -59,7 +59,7 @@ export class ProxyHealth implements SyncObserver {
     this.setFamilies(options.families);
   }
 
-  /** Limits health to these families. A backend calls it when it has found out which families the node has. */
+  /** Limits health to these families. */
   setFamilies(families: readonly Family[]): void {
     this.#families.clear();
     for (const family of families) {

@@ -25,8 +25,7 @@ const slowFactor = 10;
 
 /**
  * Records the part of this node in the OpenTelemetry trace of a change: a span `backend.apply`, from the watcher's
- * store to the end of the commit, and below it one span for each stage, without gaps. `backendTask` registers it as an
- * observer of the sync loop if tracing is on.
+ * store to the end of the commit, and below it one span for each stage, without gaps.
  *
  * A sync that applies several changes is part of the newest change's trace and linked to the others. Of failed attempts
  * in a row only the first is recorded, and then the successful one.

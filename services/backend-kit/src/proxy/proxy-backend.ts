@@ -158,8 +158,6 @@ type FamilyDifference = RuleDifference & { readonly family: Family };
  * The task behind `--diff` of a service proxy: compares the installed rules once with the rules that the view requires,
  * prints the differences, and sets the exit status to 0 (no difference) or 1.
  *
- * `proxyBackend` returns it if `--diff` is given.
- *
  * Rejects with the error of `openRuleSets`, with NO_VIEW if no watcher answers in time, or with the error of reading
  * the rules.
  */

@@ -11,10 +11,7 @@ import { InvalidArgumentError } from "commander";
 import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/local-addresses.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/**
- * Options that decide which packets are served and masqueraded; kube-proxy's names. `proxyBackend` gives every service
- * proxy the options of this file.
- */
+/** Options that decide which packets are served and masqueraded; kube-proxy's names. */
 export const planOptions: readonly OptionSpec[] = [
   {
     ...repeatable(
@@ -77,7 +74,7 @@ export function paceOptions(proxyMode: string): readonly OptionSpec[] {
 
 /**
  * Parses {@link planOptions}. Node ports answer on 127.0.0.0/8 if the backend wants that and the node-port addresses
- * include it. `FamilyPlanner` uses the result.
+ * include it.
  *
  * Errors: BAD_OPTION for invalid values and combinations.
  */

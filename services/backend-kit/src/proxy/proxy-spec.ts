@@ -111,8 +111,7 @@ export interface ProxyHost {
 
 /**
  * Failures of a cleanup, which does all that it can: each failure is logged at once, and the first one is the result.
- * The backends nft, iptables, ipvs and ebpf run the steps of `--cleanup` with it, so that one tool that fails does not
- * keep the rest installed.
+ * One tool that fails must not keep the rest installed.
  */
 export class CleanupFailures {
   readonly #log: Log;

@@ -5,10 +5,7 @@ import type { LogFields } from "@kpng/process/log.ts";
 import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 
-/**
- * Plan of one IP family: what a service proxy must do with packets to each Service. `FamilyPlanner` computes it from
- * the view, and a `RuleSet` translates it into rules.
- */
+/** Plan of one IP family: what a service proxy must do with packets to each Service. */
 export interface FamilyPlan {
   readonly node: NodePlan;
   /** Keys of all Services, ascending. */

@@ -34,7 +34,7 @@ interface RuleSetsOptions<Change extends RuleChange> {
 }
 
 /**
- * The rule sets of a service proxy, one for each IP family. `serveTask` and `diffTask` sync them.
+ * The rule sets of a service proxy, one for each IP family.
  *
  * If one family fails, the other is still synced. Calls must not overlap; none rejects.
  */

@@ -57,8 +57,7 @@ export type ConnectionState =
   | { readonly kind: "lost"; readonly reason: string };
 
 /**
- * Yields the view of a node (its Services and endpoints) after each batch, from one stream after another. `backendTask`
- * passes the views to the backend's sync loop.
+ * Yields the view of a node (its Services and endpoints) after each batch, from one stream after another.
  *
  * When a stream ends, the next one is opened after a random delay that doubles up to 30 s, after the time that the
  * watcher asked for, or every second while a unix socket has no listener. The view is kept meanwhile. The new stream

@@ -6,7 +6,7 @@ const chunkSize = 128;
 type Chunk<K, V> = readonly (readonly [K, V])[];
 
 /**
- * An immutable map that iterates in ascending order of its keys. `ViewState` keeps the Services of a view in it.
+ * An immutable map that iterates in ascending order of its keys.
  *
  * A changed copy shares its unchanged parts with the original, so old and new view together need little memory.
  *

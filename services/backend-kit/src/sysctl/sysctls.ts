@@ -11,10 +11,7 @@ export const routeLocalnet = "net/ipv4/conf/all/route_localnet";
 /** If it is not 0, conntrack marks only late resets as INVALID. Source: kernel nf_conntrack-sysctl. */
 export const conntrackLiberal = "net/netfilter/nf_conntrack_tcp_be_liberal";
 
-/**
- * Reads and writes numeric kernel settings of this machine, or of its network namespace. Each service proxy has one
- * (`ProxyHost.sysctls`); its root is the option `--proc-sys`.
- */
+/** Reads and writes numeric kernel settings of this machine, or of its network namespace. */
 export class Sysctls {
   readonly #root: string;
 

@@ -13,10 +13,7 @@ export type BackendErrorCode =
   | "STATE_FILE"
   | "BAD_CONFIG";
 
-/**
- * Error of this package, with one of its codes; most of its folders throw it, and `followView` decides by the code what
- * to do next. The failures of one backend have a class in the backend's package.
- */
+/** Error of this package, with one of its codes. */
 export class BackendError extends CodedError<BackendErrorCode> {
   override readonly name = "BackendError";
 }

@@ -1,7 +1,4 @@
-/**
- * Parsed options of a backend, by commander's names: `--callout-arg` is `calloutArg`. `runBackendCommand` and the
- * program `kpng` pass them to `BackendCommand.makeTask`.
- */
+/** Parsed options of a backend, by commander's names: `--callout-arg` is `calloutArg`. */
 export type ParsedOptions = Readonly<Record<string, unknown>>;
 
 /** Returns the value of an option with text; undefined if it is not set. */

@@ -10,9 +10,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
  */
 export type SyncMode = "full" | "partial";
 
-/**
- * A view that a backend must put into effect. `SyncLoop` makes it from the waiting `ViewUpdate`.
- */
+/** A view that a backend must put into effect. */
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;
   /** Why the sync is full, for the log: "start", "failure", or the reason of a request; "" if partial. */
@@ -25,7 +23,7 @@ export interface SyncUpdate extends ViewUpdate {
  */
 export type Sync = (update: SyncUpdate, signal: AbortSignal, stages: SyncStages) => void | Promise<void>;
 
-/** Receives the progress of a sync; `StageClock` implements it, and rule sets call it. */
+/** Receives the progress of a sync. */
 export interface SyncStages {
   /** The changes are computed, and the commit begins. The first call counts; without a call, all time is commit. */
   committing(): void;
@@ -59,11 +57,7 @@ export interface ChangeCounts {
   readonly endpoints: number;
 }
 
-/**
- * A view after a batch, and its difference from the previous view. `followView` yields updates, and the sync loop
- * merges them and passes them to the backend. Unlike a `Batch`, it has the whole view. A `SyncUpdate` adds how much of
- * it a sync must examine.
- */
+/** A view after a batch, and its difference from the previous view. */
 export interface ViewUpdate {
   /** Immutable; Services that did not change are the same objects as in the view before. */
   readonly view: NodeView;
@@ -90,11 +84,7 @@ export interface ViewUpdate {
   readonly arrival?: Arrival | undefined;
 }
 
-/**
- * The changes up to one sync marker of the stream, applied together. `watchBatches` yields batches, and `ViewState`
- * applies them to the view of the node. A batch is not yet compared with the view; a `ViewUpdate` is the result of
- * that.
- */
+/** The changes up to one sync marker of the stream, applied together. It is not yet compared with the view. */
 export interface Batch {
   /** True if `changes` is the whole view and replaces everything received before. */
   readonly isReset: boolean;

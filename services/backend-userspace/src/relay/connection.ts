@@ -111,7 +111,7 @@ export interface Admitted {
  * until it ends, is idle too long, or `drainMs` has passed since the endpoint was removed. At the end of the process
  * connections are reset: an end of data would pass for the end of a complete answer.
  *
- * What keeps it cheap, as measured (decisions 0052 and 0079):
+ * What keeps it cheap, as measured (docs/design/userspace.md):
  *
  * - Data from endpoints is read into one shared buffer. Node.js offers this (`onread`) only for sockets that connect;
  *   an accepted socket allocates 64 KiB for each read, and `ReadGarbage` collects that memory.

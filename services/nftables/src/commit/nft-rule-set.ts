@@ -18,12 +18,7 @@ import type { ServiceElements } from "../render/service-elements.ts";
 import { firstHook, ipOf } from "../render/skeleton.ts";
 import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts";
 
-/**
- * The rules of one family in a table of nftables.
- *
- * It translates between that interface and `NftTable`, which reads and writes the kernel. For `--dry-run` and `--diff`,
- * `PrintedRuleSet` takes its place.
- */
+/** The rules of one family in a table of nftables. */
 export class NftRuleSet implements RuleSet<NftChange> {
   readonly #options: NftTableOptions;
   readonly #table: NftTable;

@@ -96,8 +96,8 @@ const transactionOverhead = 1024;
  *   from after it.
  * - `pick_N` has a second rule for slot 0, the last slot to go. A released set id is reused after all others, so that
  *   no packet on its way meets the endpoints of another Service.
- * - A lookup beside a replacement may see neither element before Linux 6.17; such rules are written twice (decision
- *   0037).
+ * - A lookup beside a replacement may see neither element before Linux 6.17; such rules are written twice
+ *   (docs/design/nft.md).
  * - Whatever elements lead to is installed before them, and removed after them.
  * - The hooks are installed last: a first load takes many transactions, and no packet sees them. A later transaction
  *   above the socket's limit is divided so that each frontend leads to old or new endpoints (`divideSteps`).

@@ -18,7 +18,7 @@ export interface PrintedRuleSetOptions extends NftTableOptions {
 /**
  * Compares the table of one family with what it should contain, and changes nothing.
  *
- * Not a mode of `NftRuleSet`, so that no code of these two runs can write to the kernel.
+ * It shares no code with `NftRuleSet` that could write to the kernel.
  */
 export class PrintedRuleSet implements RuleSet<NftChange> {
   readonly #options: PrintedRuleSetOptions;

@@ -2,10 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import ipaddr from "ipaddr.js";
 
-/**
- * Names of the sets and maps of nftables that all Services share. `renderSkeleton` declares them, `ServiceElements`
- * fills them, and `read/` reads them.
- */
+/** Names of the sets and maps of nftables that all Services share. */
 export const sharedSets = [
   "frontends",
   "local_frontends",
@@ -51,9 +48,7 @@ export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jum
 };
 
 /**
- * Bytes of a key or value of an element as the kernel has them, one character for each byte (latin1). The renderers
- * make them, `ElementTable` compares them, and `netlink/` sends them. It is the lowest layer of this package, so every
- * folder may use it.
+ * Bytes of a key or value of an element as the kernel has them, one character for each byte (latin1).
  *
  * A string rather than a buffer: it can be a key of maps, is compared by content, and takes one byte for each
  * character.
@@ -157,9 +152,6 @@ export interface PackedSet {
 /**
  * Packs a set into the 32 bits of `meta priority`, so that one lookup of a frontend returns all that the rules need.
  * With two lookups, a packet could get the id from before a concurrent transaction and the count from after it.
- *
- * `renderService` packs the values of frontends. The masks in {@link packed}, by which rules unpack them, are in the
- * same file, so that both agree about the bits.
  */
 export function packSet({ kind, id, count }: PackedSet): number {
   return packed.firstOfKind(kind) + id * 2 ** countBits + count;

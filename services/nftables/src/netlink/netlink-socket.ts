@@ -9,10 +9,7 @@ export type BackendNftErrorCode =
   | "NFT_UNSUPPORTED"
   | "TABLE_NOT_OURS";
 
-/**
- * An error of the nft backend, thrown by the folders `netlink`, `read` and `commit`. It is defined here because
- * `netlink` is the lowest of them.
- */
+/** An error of the nft backend. */
 export class BackendNftError extends CodedError<BackendNftErrorCode> {
   override readonly name = "BackendNftError";
 }

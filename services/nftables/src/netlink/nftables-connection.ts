@@ -83,8 +83,6 @@ interface Collector<Result> {
  * Changes and reads elements of nftables sets and maps through netlink, without a process and without reading the rest
  * of the ruleset. The cost is that of the elements, whatever else the network namespace contains.
  *
- * It runs the dialogue with the kernel: `transaction.ts` encodes requests, and `read-objects.ts` decodes answers.
- *
  * One call at a time; a second call begins when the first has ended.
  */
 export class NftablesConnection {

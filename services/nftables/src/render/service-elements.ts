@@ -141,9 +141,6 @@ const nothing: Contribution = { elements: [], sets: new Set(), chains: [], stick
  * Turns plans of Services into the elements and chains of one table, and remembers those of each Service to replace
  * them.
  *
- * It joins four parts: `renderService` decides which elements a Service has, `EndpointSets` and `EndpointIds` give out
- * numbers, and {@link table} keeps the elements until they are committed.
- *
  * One change of a Service touches the elements of that Service alone. *Memory:* about 200 bytes for each endpoint.
  */
 export class ServiceElements {
