@@ -8,6 +8,7 @@ import { readSavedPosition } from "../disk/view-file.ts";
 import { afterSaved, startFromDisk, ViewKeeper } from "../disk/view-keeper.ts";
 import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import {
+  type BackendMetrics,
   ConnectionObserver,
   createBackendMetrics,
   observeKnownNode,
@@ -76,19 +77,14 @@ export function backendTask(options: BackendTaskOptions): Task {
 }
 
 async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<void> {
-  const { onState, onChanges, log, wait = waitMs } = options;
-  const { maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = options;
+  const { name, nodeName, onState, onChanges, tracing, inspectSocket, ruleSets, isDryRun = false } = options;
   const metrics = createBackendMetrics(options.metrics);
-  const connection = new ConnectionObserver(options.health, metrics, log);
+  const connection = new ConnectionObserver(options.health, metrics, options.log);
   const gate = new ForwardGate({ acceptAfterMs: options.acceptOlderAfterMs });
   const keeper = makeKeeper(options, gate);
-  const sync: Sync = onChanges ?? ((update, stop) => onState(update.view, stop));
   const acks = new Acknowledgements();
-  const program = { name: `kpng-${options.name}`, version: packageJson.version };
-  const { tracing, nodeName } = options;
-  const tracer = tracing && new TraceSyncs({ tracing, nodeName, backend: options.name });
+  const program = { name: `kpng-${name}`, version: packageJson.version };
   const isConnected = (): boolean => connection.isConnected;
-  const { inspectSocket, ruleSets } = options;
   // Loaded only if needed, because it needs memory.
   const inspection =
     inspectSocket === undefined
@@ -97,74 +93,130 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
           program,
           nodeName,
           isConnected,
-          isDryRun: options.isDryRun,
+          isDryRun,
           ruleSets,
         });
-  const { isDryRun = false } = options;
-  const applied = isDryRun ? [] : [acks, tracer];
-  const own = [observeSyncs(metrics, isDryRun), keeper, options.proxyHealth, inspection?.observer, ...applied];
-  const observers = [...(options.observers ?? []), ...own].filter((one) => one !== undefined);
+  const sync: Sync = onChanges ?? ((update, stop) => onState(update.view, stop));
+  const observers = [
+    ...(options.observers ?? []),
+    observeSyncs(metrics, isDryRun),
+    keeper,
+    options.proxyHealth,
+    inspection?.observer,
+    isDryRun ? undefined : acks,
+    isDryRun ? undefined : tracing && new TraceSyncs({ tracing, nodeName, backend: name }),
+  ].filter((observer) => observer !== undefined);
   const loop = new SyncLoop({ ...options, onceLimitMs: options.firstViewLimitMs, sync, observers });
+  const feed = new ViewFeed(options, { loop, metrics, connection, gate, acks, program });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
   // The first part that ends, by its work or by an error, ends the others.
   const end = (): void => done.abort();
-  const answered = new AbortController();
-  const reportNode = observeKnownNode(options);
-  let saved: NodeView | undefined;
-  let lossReason = "";
-  const receive = async (): Promise<void> => {
-    const onConnection = (state: ConnectionState): void => {
-      if (state.kind === "lost" || state.kind === "refused") lossReason = state.reason;
-      connection.report(state);
+  // The keeper ends after the sync loop, to save the view of the last sync.
+  const stopKeeper = new AbortController();
+  const main = Promise.all([
+    feed.receive(running).finally(end),
+    loop.run(running).finally(end),
+    feed.useSavedView(running),
+    feed.requireFirstView(running).catch((error: unknown) => {
+      end();
+      throw error;
+    }),
+  ]);
+  await Promise.all([
+    main.finally(() => stopKeeper.abort()),
+    keeper?.run(stopKeeper.signal).finally(end),
+    inspection?.task.run(running).finally(end),
+  ]);
+}
+
+/** What a {@link ViewFeed} needs from its backend. */
+interface FeedParts {
+  readonly loop: SyncLoop;
+  readonly metrics: BackendMetrics;
+  readonly connection: ConnectionObserver;
+  readonly gate: ForwardGate;
+  readonly acks: Acknowledgements;
+  readonly program: { readonly name: string; readonly version: string };
+}
+
+/**
+ * Gives the sync loop its views.
+ *
+ * | State | Ends with |
+ * |---|---|
+ * | no view | the first update of a watcher, or 3 s without one if a view is saved |
+ * | saved view (`#saved`) | the first update of a watcher, which is synced in full |
+ * | view of a watcher | the end of the backend; a lost stream does not end it |
+ */
+class ViewFeed {
+  readonly #options: BackendTaskOptions;
+  readonly #parts: FeedParts;
+  /** Aborted by the first update of a watcher. */
+  readonly #answered = new AbortController();
+  #saved: NodeView | undefined;
+  /** Why the last stream ended; "" if none did. */
+  #lossReason = "";
+
+  constructor(options: BackendTaskOptions, parts: FeedParts) {
+    this.#options = options;
+    this.#parts = parts;
+  }
+
+  /** Offers each update of the watchers to the loop, until `signal` aborts. */
+  async receive(signal: AbortSignal): Promise<void> {
+    const { nodeName, serviceProxyName = "", state, wait = waitMs } = this.#options;
+    const { maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = this.#options;
+    const { loop, metrics, connection, gate, acks, program } = this.#parts;
+    const reportNode = observeKnownNode(this.#options);
+    const onConnection = (connectionState: ConnectionState): void => {
+      const { kind } = connectionState;
+      if (kind === "lost" || kind === "refused") this.#lossReason = connectionState.reason;
+      connection.report(connectionState);
     };
-    gate.hold(await readSavedPosition(options.state?.folder, nodeName, options.serviceProxyName ?? ""));
+    gate.hold(await readSavedPosition(state?.folder, nodeName, serviceProxyName));
     // Batches are read during syncs, too: changes are merged, and a lost stream is noticed at once.
-    const follow = { ...options, maxViewBytes, acks, gate, program, onConnection, wait };
-    for await (const update of followView(follow, running)) {
-      answered.abort();
+    const follow = { ...this.#options, maxViewBytes, acks, gate, program, onConnection, wait };
+    for await (const update of followView(follow, signal)) {
+      this.#answered.abort();
       reportNode(update);
       metrics.fromDisk.set(0);
       // The saved view may have been used in part, and may equal this view: it is synced in full.
-      if (saved === undefined) loop.offer(update);
-      else loop.offer(afterSaved(saved, update), "first view of a watcher");
-      saved = undefined;
+      if (this.#saved === undefined) loop.offer(update);
+      else loop.offer(afterSaved(this.#saved, update), "first view of a watcher");
+      this.#saved = undefined;
     }
-  };
-  const fallBack = async (): Promise<void> => {
-    const { nodeName, serviceProxyName = "", state, isOnce = false } = options;
+  }
+
+  /** Offers the saved view, unless a watcher answers in time. */
+  async useSavedView(signal: AbortSignal): Promise<void> {
+    const { nodeName, serviceProxyName = "", state, isOnce = false, log, wait = waitMs } = this.#options;
     if (state === undefined || isOnce) return;
     const start = { state, nodeName, serviceProxyName, log, wait };
-    const update = await startFromDisk(start, AbortSignal.any([running, answered.signal]));
+    const update = await startFromDisk(start, AbortSignal.any([signal, this.#answered.signal]));
     if (update === undefined) return;
-    saved = update.view;
-    metrics.fromDisk.set(1);
-    loop.offer(update);
-  };
-  const giveUp = async (): Promise<void> => {
-    const { firstViewLimitMs = 0, isOnce = false } = options;
-    if (!isOnce || firstViewLimitMs === 0) return;
-    const waiting = AbortSignal.any([running, answered.signal]);
-    await wait(firstViewLimitMs, waiting);
-    if (waiting.aborted) return;
-    end();
-    throw noView(options, lossReason);
-  };
-  // The keeper ends after the sync loop, to save the view of the last sync.
-  const keeping = new AbortController();
-  const main = Promise.all([receive().finally(end), loop.run(running).finally(end), fallBack(), giveUp()]);
-  const kept = keeper?.run(keeping.signal).finally(end);
-  const answering = inspection?.task.run(running).finally(end);
-  await Promise.all([main.finally(() => keeping.abort()), kept, answering]);
-}
+    this.#saved = update.view;
+    this.#parts.metrics.fromDisk.set(1);
+    this.#parts.loop.offer(update);
+  }
 
-function noView(options: BackendTaskOptions, lossReason: string): BackendError {
-  const { nodeName, firstViewLimitMs, health, watcher = "the watcher of this process" } = options;
-  // A watcher in this process does not lose its stream; the health of its sources says what it waits for.
-  const reasons = lossReason === "" ? health.waitingReasons("source/") : [lossReason];
-  const why = reasons.length === 0 ? "it has not sent one yet" : reasons.join("; ");
-  const text = `no view of node "${nodeName}" from ${watcher} within ${firstViewLimitMs} ms (--watcher-timeout): ${why}`;
-  return new BackendError("NO_VIEW", text);
+  /** With `isOnce`: rejects with NO_VIEW unless a watcher answers within `firstViewLimitMs`. */
+  async requireFirstView(signal: AbortSignal): Promise<void> {
+    const { firstViewLimitMs = 0, isOnce = false, wait = waitMs } = this.#options;
+    if (!isOnce || firstViewLimitMs === 0) return;
+    const answered = AbortSignal.any([signal, this.#answered.signal]);
+    await wait(firstViewLimitMs, answered);
+    if (!answered.aborted) throw this.#noView();
+  }
+
+  #noView(): BackendError {
+    const { nodeName, firstViewLimitMs, health, watcher = "the watcher of this process" } = this.#options;
+    // A watcher in this process does not lose its stream; the health of its sources says what it waits for.
+    const reasons = this.#lossReason === "" ? health.waitingReasons("source/") : [this.#lossReason];
+    const why = reasons.length === 0 ? "it has not sent one yet" : reasons.join("; ");
+    const text = `no view of node "${nodeName}" from ${watcher} within ${firstViewLimitMs} ms (--watcher-timeout): ${why}`;
+    return new BackendError("NO_VIEW", text);
+  }
 }
 
 function makeKeeper(options: BackendTaskOptions, gate: ForwardGate): ViewKeeper | undefined {

@@ -6,7 +6,7 @@ import type { ConnectionState } from "../receive/follow-view.ts";
 import type { SyncObserver, ViewUpdate } from "../types/sync-update.ts";
 
 /** Result of {@link createBackendMetrics}. */
-type BackendMetrics = ReturnType<typeof createBackendMetrics>;
+export type BackendMetrics = ReturnType<typeof createBackendMetrics>;
 
 /** Registers the metrics that every backend has. */
 export function createBackendMetrics(registry: Registry) {
