@@ -74,7 +74,7 @@ async function findKernel(): Promise<string> {
 
 const modulesFolder = "/usr/lib/uml/modules";
 
-/** A kernel to boot instead of Debian's, with everything that `guestModules` names built in. See decision 0078. */
+/** A kernel to boot instead of Debian's, with everything that `guestModules` names built in. See docs/design/tests.md. */
 const ownKernel = process.env.KPNG_GUEST_KERNEL;
 const program = ownKernel ?? "/usr/bin/linux.uml";
 
