@@ -17,8 +17,12 @@ import { SocketRuleSet } from "./datapath/socket-rule-set.ts";
 
 /** Also for programs of tests, which pass only the options that matter to them. */
 const defaults = {
-  ...{ bpfFolder: "/sys/fs/bpf", sockets: "node", nftablesMasqueradeBit: 14 },
-  ...{ maxFrontends: 65_536, maxEndpoints: 262_144, maxAffinityClients: 65_536 },
+  bpfFolder: "/sys/fs/bpf",
+  sockets: "node",
+  nftablesMasqueradeBit: 14,
+  maxFrontends: 65_536,
+  maxEndpoints: 262_144,
+  maxAffinityClients: 65_536,
 } as const;
 
 /** Options of this backend alone. */
@@ -108,7 +112,8 @@ export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string)
     cgroup: typeof options.cgroup === "string" ? options.cgroup : undefined,
     isForPods: options.sockets === "all",
     tables: {
-      ...{ table: name, masqueradeBit: Number(options.nftablesMasqueradeBit) },
+      table: name,
+      masqueradeBit: Number(options.nftablesMasqueradeBit),
       maxClients: Number(options.maxAffinityClients),
     },
     isLoopbackWanted: options.iptablesLocalhostNodeports !== "false",

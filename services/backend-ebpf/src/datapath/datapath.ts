@@ -92,7 +92,10 @@ export interface Hook extends ProgramKind {
 }
 
 const socketHook = (name: string, attachType: number): Hook => ({
-  ...{ name, section: `socket/${name}`, type: 18, attachType },
+  name,
+  section: `socket/${name}`,
+  type: 18,
+  attachType,
 });
 
 /** Hooks of sockets, which `Datapath` attaches to a cgroup. Source: `enum bpf_prog_type`, `enum bpf_attach_type`. */

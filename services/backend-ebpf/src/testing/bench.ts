@@ -33,7 +33,10 @@ function servicePlan(at: number, endpointCount: number): ServicePlan {
   ];
   const port = { name: `ns/web-${at}`, protocol: "TCP", port: 80, affinitySeconds: undefined } as const;
   return {
-    ...{ key: `ns/web-${at}`, family: "v4", hairpin: [], healthCheck: undefined },
+    key: `ns/web-${at}`,
+    family: "v4",
+    hairpin: [],
+    healthCheck: undefined,
     ports: [{ ...port, sets: { cluster, local: [] }, frontends }],
   };
 }

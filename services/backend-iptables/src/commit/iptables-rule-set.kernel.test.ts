@@ -78,7 +78,9 @@ describePackets("rules in the kernel", () => {
       const { mode, ruleset } = await rules.start().syncView({ ...whole, services });
       expect(mode).toBe("full");
       expect(ruleset.nat.puts.map(({ chain }) => chain).sort()).toEqual([
-        ...["KPNG-HAIRPIN", "KPNG-NODEPORTS", "KPNG-SERVICES"],
+        "KPNG-HAIRPIN",
+        "KPNG-NODEPORTS",
+        "KPNG-SERVICES",
       ]);
       expect(ruleset.nat.deletes.map((chain) => chain.replace(/-[A-Z2-7]{16}$/, "")).sort()).toEqual([
         ...[

@@ -54,10 +54,18 @@ test("a cleanup fails where the rules of a variant cannot be read, after the oth
 
 test("a cleanup removes our chains and our jumps, and nothing else", () => {
   expect(cleanupTransaction(savedRules, "KPNG-").split("\n")).toEqual([
-    ...["*filter", ":KPNG-FORWARD - [0:0]", "-X KPNG-FORWARD", "COMMIT"],
-    ...["*nat", ":KPNG-SERVICES - [0:0]", ":KPNG-EMPTY - [0:0]"],
+    "*filter",
+    ":KPNG-FORWARD - [0:0]",
+    "-X KPNG-FORWARD",
+    "COMMIT",
+    "*nat",
+    ":KPNG-SERVICES - [0:0]",
+    ":KPNG-EMPTY - [0:0]",
     '-D PREROUTING -m comment --comment "ours" -j KPNG-SERVICES',
-    ...["-X KPNG-SERVICES", "-X KPNG-EMPTY", "COMMIT", ""],
+    "-X KPNG-SERVICES",
+    "-X KPNG-EMPTY",
+    "COMMIT",
+    "",
   ]);
   expect(cleanupTransaction(savedRules, "OTHER-")).toBe("");
 });

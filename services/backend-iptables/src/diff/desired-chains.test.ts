@@ -106,7 +106,14 @@ test("a transaction declares chains, then has rules, then jumps, then deletions"
   const jumps = { filter: [], nat: ["-I OUTPUT 1 -j A-1"] };
   const change = diffChains(committed, wanted, [...committed.keys(), ...wanted.keys()], jumps);
   expect(transactionText(change).split("\n")).toEqual([
-    ...["*nat", ":A-1 - [0:0]", ":A-2 - [0:0]", ":A-OLD - [0:0]"],
-    ...["-A A-1 -j A-2", "-I OUTPUT 1 -j A-1", "-X A-OLD", "COMMIT", ""],
+    "*nat",
+    ":A-1 - [0:0]",
+    ":A-2 - [0:0]",
+    ":A-OLD - [0:0]",
+    "-A A-1 -j A-2",
+    "-I OUTPUT 1 -j A-1",
+    "-X A-OLD",
+    "COMMIT",
+    "",
   ]);
 });

@@ -177,7 +177,10 @@ export class ChangeWriter {
     if (added.size === 0) return;
     const services = ownersOf((kind, key) => added.has(`${kind} ${key}`));
     log.error("refused by the kernel: Services are served without these objects", {
-      ...{ family, count: added.size, objects: [...added].slice(0, 10), services: services.slice(0, 10) },
+      family,
+      count: added.size,
+      objects: [...added].slice(0, 10),
+      services: services.slice(0, 10),
       reason: reasonOf(error),
     });
   }

@@ -10,7 +10,11 @@ import { useTools } from "../testing/use-tools.ts";
 test("a change writes the lines of its Service only, and a sync without a change runs nothing", async () => {
   const works = "exit 0";
   const tools = useTools({
-    ...{ ip: works, ipset: works, ipvsadm: works, "iptables-save": works, "iptables-restore": works },
+    ip: works,
+    ipset: works,
+    ipvsadm: works,
+    "iptables-save": works,
+    "iptables-restore": works,
   });
   const rules = openRuleSet();
   const three = ["10.1.1.7", "10.1.2.8", "10.1.3.9"].map((address) => ({ address, port: 8080 }));

@@ -303,7 +303,10 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
       ...(frameKind === "different" ? ["rules"] : []),
     ];
     const { batches, done } = await this.#writer.write(changes, {
-      ...{ before: creations, installed: read.objects, isAll, stages },
+      before: creations,
+      installed: read.objects,
+      isAll,
+      stages,
     });
     if (writesFrame && this.#options.print === undefined) await this.#frame.installed(frame);
     return { change: makeIpvsChange("full", { objects: done, batches, parts }), done };

@@ -34,7 +34,12 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
   const failures = new CleanupFailures(log);
   for (const family of families) {
     const left = kubeProxyServers({
-      ...{ servers, sets: saved, names, family, serviceAddresses, excludedCIDRs },
+      servers,
+      sets: saved,
+      names,
+      family,
+      serviceAddresses,
+      excludedCIDRs,
       localAddresses: localAddresses[family],
     });
     const isDeleted = await failures.attempt(async () => {
@@ -125,22 +130,45 @@ export function kubeProxyServers(input: KubeProxyServersInput): readonly ServerI
 const chains: ReadonlySet<string> = new Set(
   [
     // Of both modes.
-    ...["SERVICES", "POSTROUTING", "MARK-MASQ", "FORWARD", "PROXY-FIREWALL"],
-    ...["NODE-PORT", "LOAD-BALANCER", "SOURCE-RANGES-FIREWALL", "IPVS-FILTER", "IPVS-OUT-FILTER"],
+    "SERVICES",
+    "POSTROUTING",
+    "MARK-MASQ",
+    "FORWARD",
+    "PROXY-FIREWALL",
+    "NODE-PORT",
+    "LOAD-BALANCER",
+    "SOURCE-RANGES-FIREWALL",
+    "IPVS-FILTER",
+    "IPVS-OUT-FILTER",
     // Of iptables mode.
-    ...["EXTERNAL-SERVICES", "NODEPORTS", "PROXY-CANARY"],
+    "EXTERNAL-SERVICES",
+    "NODEPORTS",
+    "PROXY-CANARY",
   ].map((name) => `KUBE-${name}`),
 );
 
 /** Ipsets of ipvs mode whose elements have the address and port of virtual servers. */
 export const kubeProxyFrontendSets = [
-  ...["CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "NODE-PORT-SCTP-HASH"],
+  "CLUSTER-IP",
+  "EXTERNAL-IP",
+  "EXTERNAL-IP-LOCAL",
+  "LOAD-BALANCER",
+  "NODE-PORT-SCTP-HASH",
 ] as const;
 
 const otherSets = [
-  ...["LOOP-BACK", "LOAD-BALANCER-LOCAL", "LOAD-BALANCER-FW", "LOAD-BALANCER-SOURCE-IP", "LOAD-BALANCER-SOURCE-CIDR"],
-  ...["NODE-PORT-TCP", "NODE-PORT-LOCAL-TCP", "NODE-PORT-UDP", "NODE-PORT-LOCAL-UDP", "NODE-PORT-LOCAL-SCTP-HASH"],
-  ...["HEALTH-CHECK-NODE-PORT", "IPVS-IPS"],
+  "LOOP-BACK",
+  "LOAD-BALANCER-LOCAL",
+  "LOAD-BALANCER-FW",
+  "LOAD-BALANCER-SOURCE-IP",
+  "LOAD-BALANCER-SOURCE-CIDR",
+  "NODE-PORT-TCP",
+  "NODE-PORT-LOCAL-TCP",
+  "NODE-PORT-UDP",
+  "NODE-PORT-LOCAL-UDP",
+  "NODE-PORT-LOCAL-SCTP-HASH",
+  "HEALTH-CHECK-NODE-PORT",
+  "IPVS-IPS",
 ] as const;
 
 /** An ipset of kube-proxy. *Shape:* `CLUSTER-IP` for `KUBE-CLUSTER-IP`. */

@@ -37,7 +37,10 @@ test.each([
 
 const kernelRules = "*nat\n:KPNGIPVS-SERVICES - [0:0]\n-A PREROUTING -j KPNGIPVS-SERVICES\nCOMMIT";
 const removedRules = [
-  ...["*nat", ":KPNGIPVS-SERVICES - [0:0]", "-D PREROUTING -j KPNGIPVS-SERVICES", "-X KPNGIPVS-SERVICES"],
+  "*nat",
+  ":KPNGIPVS-SERVICES - [0:0]",
+  "-D PREROUTING -j KPNGIPVS-SERVICES",
+  "-X KPNGIPVS-SERVICES",
   "COMMIT",
 ];
 

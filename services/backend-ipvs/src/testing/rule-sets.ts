@@ -32,9 +32,17 @@ export function openRuleSet(parts: Partial<Parts> = {}): IpvsRuleSet {
   const log = createLog("error", (line) => void logLines.push(line));
   const runTool = new RunTool();
   return new IpvsRuleSet({
-    ...{ family, names: objectNames(""), runTool, excludedCIDRs, masqueradeBit: 14 },
+    family,
+    names: objectNames(""),
+    runTool,
+    excludedCIDRs,
+    masqueradeBit: 14,
     scheduler: "rr",
-    ...{ localAddresses, log, nowMs, readConnections, requests },
+    localAddresses,
+    log,
+    nowMs,
+    readConnections,
+    requests,
   });
 }
 

@@ -48,7 +48,9 @@ export function useKernel(refused: string): ReturnType<typeof useTools> {
     ipset: `case "$1" in save) ${saved} ;; *) ${kept}; sed -n 's/^del/add/p' "$INPUT" > "$0.gone"
 grep -v -x -F -f "$0.gone" "$0.state" > "$0.left"; mv "$0.left" "$0.state" ;; esac; exit 0`,
     ipvsadm: `case "$1" in -S) ${saved} ;; *) ${kept}; ${isRefused} && echo "Invalid operation" >&2 ;; esac; exit 0`,
-    ...{ "iptables-save": "exit 0", "iptables-restore": "exit 0" },
-    ...{ "ip6tables-save": "exit 0", "ip6tables-restore": "exit 0" },
+    "iptables-save": "exit 0",
+    "iptables-restore": "exit 0",
+    "ip6tables-save": "exit 0",
+    "ip6tables-restore": "exit 0",
   });
 }

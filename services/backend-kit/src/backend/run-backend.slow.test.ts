@@ -107,7 +107,10 @@ function prepared(exitStatusIsResult: boolean): {
 } {
   let given: BackendContext | undefined;
   const backend: BackendCommand = {
-    ...{ name: "test", description: "", options: [], examples: "" },
+    name: "test",
+    description: "",
+    options: [],
+    examples: "",
     exitStatusIsResult: () => exitStatusIsResult,
     makeTask: (_options, context) => {
       given = context;

@@ -56,8 +56,13 @@ export const configFields: Readonly<Record<string, string>> = {
 
 /** Fields that are pointers in the API, so that their zero value differs from an absent one. */
 const optionalFields: ReadonlySet<string> = new Set([
-  ...["iptables.masqueradeBit", "iptables.localhostNodePorts", "nftables.masqueradeBit"],
-  ...["conntrack.maxPerCore", "conntrack.min", "conntrack.tcpEstablishedTimeout", "conntrack.tcpCloseWaitTimeout"],
+  "iptables.masqueradeBit",
+  "iptables.localhostNodePorts",
+  "nftables.masqueradeBit",
+  "conntrack.maxPerCore",
+  "conntrack.min",
+  "conntrack.tcpEstablishedTimeout",
+  "conntrack.tcpCloseWaitTimeout",
 ]);
 
 const modes = ["iptables", "ipvs", "nftables"];

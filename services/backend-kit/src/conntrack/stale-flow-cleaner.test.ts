@@ -110,8 +110,11 @@ test("a Service whose external IP is another one's cluster IP does not keep UDP 
   const table = ["10.1.0.66"];
   const { clean } = play(table);
   const rival = service("evil/dns", {
-    ...{ createdSeconds: 1, ips: ["10.96.0.99"], externalIPs: ["10.96.0.10"] },
-    ...{ ports: udp, endpoints: [endpoint("10.1.0.66")] },
+    createdSeconds: 1,
+    ips: ["10.96.0.99"],
+    externalIPs: ["10.96.0.10"],
+    ports: udp,
+    endpoints: [endpoint("10.1.0.66")],
   });
   expect(await clean([rival], "all")).toEqual({ kind: "cleaned", deletedCount: 0 });
   expect(await clean([rival, dns], ["a/dns"])).toEqual({ kind: "cleaned", deletedCount: 1 });

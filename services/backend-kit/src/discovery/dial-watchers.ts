@@ -305,7 +305,8 @@ function addressesFor(api: ApiAddress, addressesOf: (host: string) => readonly s
   const { host: name, port } = api;
   if (isIP(name) !== 0) return [{ key: addressAndPort(name, port), address: api }];
   return addressesOf(name).map((host) => ({
-    ...{ key: addressAndPort(host, port), address: { ...api, host } },
+    key: addressAndPort(host, port),
+    address: { ...api, host },
     serverName: name,
   }));
 }

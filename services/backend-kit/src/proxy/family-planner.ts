@@ -84,7 +84,8 @@ export class FamilyPlanner {
       return plan === undefined ? undefined : this.#claims.withOwned(plan);
     };
     const plan: FamilyPlan = {
-      ...{ node, service },
+      node,
+      service,
       keys: () => view.services.keys(),
       view: (key) => view.services.get(key),
     };

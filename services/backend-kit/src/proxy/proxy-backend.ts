@@ -113,8 +113,14 @@ function makeTask<Change extends RuleChange>(
   const requests = new SyncRequests();
   const addresses = new RecentAddresses();
   const host = (destination: Destination): ProxyHost => ({
-    ...{ destination, settings, sysctls, requests, log, metrics },
-    ...{ localAddresses: addresses.read, forgetAddresses: addresses.forget },
+    destination,
+    settings,
+    sysctls,
+    requests,
+    log,
+    metrics,
+    localAddresses: addresses.read,
+    forgetAddresses: addresses.forget,
   });
   if (options.cleanup === true) {
     return { name: `backend/${name}/cleanup`, run: () => proxy.cleanUp(host({ kind: "kernel" })) };

@@ -149,8 +149,11 @@ test("a full sync and a repair read the node's addresses, and a partial sync use
   const recent = new RecentAddresses({ read, nowMs: () => readings });
   const rules = new RuleSets({
     settings: readProxySettings({ nodeportAddresses: ["192.168.0.0/16"] }, true),
-    ...{ ruleSets: [new MemoryRuleSet("v4")], onOutcome: () => undefined, log: createReadableLog().log },
-    ...{ localAddresses: recent.read, forgetAddresses: recent.forget },
+    ruleSets: [new MemoryRuleSet("v4")],
+    onOutcome: () => undefined,
+    log: createReadableLog().log,
+    localAddresses: recent.read,
+    forgetAddresses: recent.forget,
   });
   const state = view([at("a/web")]);
   const works = [

@@ -216,7 +216,9 @@ export function makeUserspaceChange(family: Family, mode: "full" | "partial", pa
     fields: { family, part: "listeners" },
   };
   const atEntry = repaired.map((summary) => ({
-    ...{ summary, missing: [], unwanted: [] },
+    summary,
+    missing: [],
+    unwanted: [],
     fields: { family, part: "entry" },
   }));
   return {
@@ -224,7 +226,10 @@ export function makeUserspaceChange(family: Family, mode: "full" | "partial", pa
     closed: closed.length,
     mode: isChanged ? mode : "none",
     fields: {
-      ...{ opened: opened.length, closed: closed.length, repaired: repaired.length, failed: failed.length },
+      opened: opened.length,
+      closed: closed.length,
+      repaired: repaired.length,
+      failed: failed.length,
       ...(lines[0] === undefined ? {} : { example: lines[0] }),
     },
     transaction: transactionStart(lines.join("\n")),
@@ -256,7 +261,10 @@ export class PrintedRuleSet implements RuleSet<UserspaceChange> {
     for (const line of opened) this.#print(`+ ${line}\n`);
     for (const line of closed) this.#print(`- ${line}\n`);
     return makeUserspaceChange(this.family, touched === "all" ? "full" : "partial", {
-      ...{ opened, closed, repaired: [], failed: [] },
+      opened,
+      closed,
+      repaired: [],
+      failed: [],
     });
   }
 

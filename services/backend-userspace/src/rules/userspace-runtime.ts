@@ -77,7 +77,9 @@ export class UserspaceRuntime {
     };
     this.udp = { limit: flows, listeners: this.#udpListeners };
     registerTrafficMetrics(metrics, {
-      ...{ table: this.table, connections, flows },
+      table: this.table,
+      connections,
+      flows,
       closedFrontends: () => this.#families.reduce((total, { closedCount }) => total + closedCount, 0),
       openSockets: () => this.#listening.size,
     });

@@ -42,7 +42,10 @@ export function servicePlan(options: ServiceOptions): ServicePlan {
   const place = { kind: "clusterIP", address: "10.96.0.1", protocol, port: 80 } as const;
   const port = { name: key, protocol, port: 80, affinitySeconds, sets: { cluster: endpoints, local: [] } };
   return {
-    ...{ key, family: "v4", hairpin: [], healthCheck: undefined },
+    key,
+    family: "v4",
+    hairpin: [],
+    healthCheck: undefined,
     ports: [{ ...port, frontends: [{ ...place, sources, routes }] }],
   };
 }
@@ -103,8 +106,10 @@ export class RunningService implements AsyncDisposable {
 function mapEntry(): MapEntry {
   // Other tests run at the same time: a port that is taken is skipped.
   return new MapEntry({
-    ...{ family: "v4", address: "127.0.0.1" },
-    ...{ ports: { first: 21_000 + (process.pid % 80) * 100, last: 29_999 }, print: () => undefined },
+    family: "v4",
+    address: "127.0.0.1",
+    ports: { first: 21_000 + (process.pid % 80) * 100, last: 29_999 },
+    print: () => undefined,
   });
 }
 

@@ -9,8 +9,11 @@ const services = Number(process.argv[2]);
 const connection = new NftablesConnection(undefined, Number(process.argv[3]));
 const open = (): NftTable =>
   new NftTable({
-    ...{ family: "v4", table: "kpng", masqueradeBit: 14, maxClients: 1_000 },
-    ...{ connection },
+    family: "v4",
+    table: "kpng",
+    masqueradeBit: 14,
+    maxClients: 1_000,
+    connection,
   });
 const table = open();
 const plan = new ChangingPlan("v4");
