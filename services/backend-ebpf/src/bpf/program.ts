@@ -114,7 +114,8 @@ export function loadProgram(
   maps: ReadonlyMap<string, number>,
 ): LoadedProgram {
   const { name, type, attachType } = kind;
-  if (program === undefined) throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: not in the object file`);
+  if (program === undefined)
+    throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name} is missing from the object file of kpng-ebpf`);
   const code = Buffer.from(program.code);
   for (const { instruction, symbol } of program.references) {
     const at = instruction * 8;

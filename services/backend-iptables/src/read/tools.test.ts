@@ -22,5 +22,7 @@ test("without ip6tables, only IPv4 is served, and the log says why", async () =>
   const log = createReadableLog();
   const opened = await openTools("nft", programs({ "iptables-nft": "v1.8.9 (nf_tables)" }), log.log);
   expect(opened.map(({ family, variant }) => [family, variant])).toEqual([["v4", "nft"]]);
-  expect(log.lines).toContainEqual(expect.objectContaining({ msg: "not serving this family", family: "v6" }));
+  expect(log.lines).toContainEqual(
+    expect.objectContaining({ msg: "no Services are served in this IP family", family: "v6" }),
+  );
 });

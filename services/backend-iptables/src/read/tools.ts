@@ -213,7 +213,7 @@ export async function openTools(variant: Variant | "auto", run: RunTool, log: Lo
       if (family === "v4") throw error;
       return { missing: reasonOf(error) };
     });
-    if ("missing" in tools) log.info("not serving this family", { family, reason: tools.missing });
+    if ("missing" in tools) log.info("no Services are served in this IP family", { family, reason: tools.missing });
     else {
       log.info("iptables found", { family, version: tools.version, variant: tools.variant, reason });
       opened.push(tools);

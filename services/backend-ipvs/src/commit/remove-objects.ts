@@ -63,8 +63,7 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
       sets.map((role) => setName(names, family, role)),
     );
     if (read === undefined) continue;
-    if (hasNoServers !== true)
-      log.error("virtual servers and the ipsets that record them stay: clean up again", { family });
+    if (hasNoServers !== true) log.error("some virtual servers could not be deleted: run --cleanup again", { family });
     else if (rules !== undefined)
       log.info("family removed", { family, virtualServers: servers.length, rules, sets: sets.length });
   }

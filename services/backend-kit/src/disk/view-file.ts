@@ -205,7 +205,7 @@ export async function loadView(options: LoadOptions): Promise<LoadedView | undef
   if (saved === undefined) return undefined;
   const { header } = saved;
   if (header.nodeName !== nodeName) {
-    throw new BackendError("STATE_FILE", `${path} is of node ${header.nodeName}, not ${nodeName}`);
+    throw new BackendError("STATE_FILE", `${path} is the view of node ${header.nodeName}, not of ${nodeName}`);
   }
   const isAfterReboot = header.bootId !== bootId;
   const changes = saved.changes.filter(

@@ -365,7 +365,7 @@ async function deleteTable(family: Family, name: string): Promise<void> {
 export async function removeTables(tableName: string, log: Log): Promise<void> {
   for (const family of nodeFamilies()) {
     await deleteTable(family, tableName).catch((error: unknown) =>
-      log.info("no table removed", { family, reason: reasonOf(error) }),
+      log.info("table not removed", { family, reason: reasonOf(error) }),
     );
   }
 }

@@ -105,7 +105,10 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     const { entry, runtime } = this.#options;
     // First, so that no packet is sent to a closed listener.
     await entry.close().catch((error: unknown) => {
-      runtime.log.error("entry not removed", { family: this.family, reason: String(error) });
+      runtime.log.error("packets may still be led to ports where nothing listens: run --cleanup", {
+        family: this.family,
+        reason: String(error),
+      });
     });
     for (const frontend of this.#table.all) frontend.close();
     runtime.remove(this);

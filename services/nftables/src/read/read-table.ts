@@ -32,7 +32,10 @@ export async function readOwnObjects(connection: NftablesConnection, id: TableId
   if (objects === undefined) return undefined;
   if (!objects.chains.includes(layoutChain)) {
     const table = `${ipOf(id.family)} ${id.name}`;
-    throw new BackendNftError("TABLE_NOT_OURS", `table ${table} exists without the chain ${layoutChain}: delete it`);
+    throw new BackendNftError(
+      "TABLE_NOT_OURS",
+      `table ${table} exists without the chain ${layoutChain}, so this version of kpng did not make it: delete the table`,
+    );
   }
   return {
     chains: objects.chains,
