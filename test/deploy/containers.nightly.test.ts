@@ -163,7 +163,7 @@ test("the nodes of docker-compose.yaml become healthy with few rights, and carry
   const names = ["watcher", "nft", "iptables", "userspace", "callout", "json"];
   try {
     // Without the collector and the trace viewer, whose images come from a registry.
-    await compose("up", "--detach", "--no-build", ...names, "client");
+    await compose("up", "--detach", "--no-build", ...names, "pod-1", "pod-2", "pod-3", "client");
     const containers = await Promise.all(names.map(async (name) => (await compose("ps", "--quiet", name)).trim()));
     for (const id of containers) {
       const { HostConfig } = JSON.parse(await call("inspect", "--format", "{{json .}}", id));
@@ -172,7 +172,7 @@ test("the nodes of docker-compose.yaml become healthy with few rights, and carry
     }
     const shown = await compose("exec", "-T", "client", "node", "/compose/show.ts").catch(
       // It ends with an error because it asks the viewer for the trace.
-      ({ stdout }: { readonly stdout: string }) => stdout,
+      ({ stdout, stderr }: { readonly stdout: string; readonly stderr: string }) => `${stdout}\n${stderr}`,
     );
     for (const name of ["nft", "iptables", "userspace", "callout"])
       expect(shown).toMatch(new RegExp(`^${name} .*pod-1 \\d+, pod-2 \\d+, pod-3 \\d+$`, "m"));

@@ -3,8 +3,6 @@ import { watchBatches } from "@kpng/backend-kit/receive/follow-view.ts";
 import { ItemDigests } from "@kpng/backend-kit/receive/item-digests.ts";
 import { defaultViewBytes } from "@kpng/backend-kit/receive/item-limits.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { formatState } from "@kpng/watcher/state-file/format-state.ts";
-import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { expect, test } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
@@ -16,32 +14,39 @@ const mebibyte = 1024 * 1024;
 const heapMebibytes = 1_536;
 const [services, endpointsPerService, nodes] = [2_500, 100, 1_000];
 
-function writeState(path: string): void {
+/** Writes the manifests as JSON: the file source refuses YAML of this size. */
+function writeManifests(path: string): void {
   const names = Array.from({ length: services }, (_, index) => `service-${index}`);
-  const state = {
-    services: names.map((name, at) => service({ name, clusterIPs: { v4: [`172.16.${at >> 8}.${at & 255}`], v6: [] } })),
-    slices: names.map((name, at) => {
-      const pods = Array.from({ length: endpointsPerService }, (_, pod) => {
-        const number = at * endpointsPerService + pod;
-        const address = `10.${number >> 16}.${(number >> 8) & 255}.${number & 255}`;
-        return endpoint(address, { podName: `${name}-6f7c9b8d4-${pod}`, nodeName: `node-${number % nodes}` });
-      });
-      return slice(pods, { name: `${name}-a`, serviceName: name });
-    }),
-    nodes: Array.from({ length: nodes }, (_, index) => node(`node-${index}`)),
-  };
-  writeFileSync(
-    path,
-    formatState(state, () => 1n),
-  );
+  const metadata = { namespace: "ns" };
+  const ports = [{ name: "http", port: 80 }];
+  const items = names.flatMap((name, at) => {
+    const endpoints = Array.from({ length: endpointsPerService }, (_, pod) => {
+      const number = at * endpointsPerService + pod;
+      const address = `10.${number >> 16}.${(number >> 8) & 255}.${number & 255}`;
+      const targetRef = { kind: "Pod", name: `${name}-6f7c9b8d4-${pod}` };
+      return { addresses: [address], targetRef, nodeName: `node-${number % nodes}`, conditions: { ready: true } };
+    });
+    const clusterIP = `172.16.${at >> 8}.${at & 255}`;
+    return [
+      { apiVersion: "v1", kind: "Service", metadata: { ...metadata, name }, spec: { clusterIP, ports } },
+      {
+        ...{ apiVersion: "discovery.k8s.io/v1", kind: "EndpointSlice", addressType: "IPv4", endpoints, ports },
+        metadata: { ...metadata, name: `${name}-a`, labels: { "kubernetes.io/service-name": name } },
+      },
+    ];
+  });
+  const nodeList = Array.from({ length: nodes }, (_, index) => {
+    return { apiVersion: "v1", kind: "Node", metadata: { name: `node-${index}` } };
+  });
+  writeFileSync(path, JSON.stringify({ apiVersion: "v1", kind: "List", items: [...items, ...nodeList] }));
 }
 
 test("a watcher with the memory of the sizing guide serves a view of 250 000 endpoints, and a backend accepts it", {
   timeout: 400_000,
 }, async () => {
   const [port = 0, healthPort = 0] = await freePorts(2);
-  const path = programs.at("state.yaml");
-  writeState(path);
+  const path = programs.at("manifests.json");
+  writeManifests(path);
   const options = ["--listen", `tcp://127.0.0.1:${port}`, "--healthz-bind-address", `127.0.0.1:${healthPort}`];
   programs.start(kpngMain, ["file", "-i", path, "to-api", ...options], {
     NODE_OPTIONS: `--max-old-space-size=${heapMebibytes}`,

@@ -87,7 +87,7 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
     let peakBytes = 0;
     let isOver = false;
     const before = usageOf(pid);
-    const cpuBefore = cpuTimes(pid);
+    const delaySince = [pid, process.pid].map(delayMeter);
     const startMs = performance.now();
     const probing = (async () => {
       while (!isOver) {
@@ -100,10 +100,8 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
     isOver = true;
     await probing;
     const busy = (usageOf(pid).cpuMs - before.cpuMs) / (performance.now() - startMs);
-    const cpuAfter = cpuTimes(pid);
-    const runNs = cpuAfter.runNs - cpuBefore.runNs;
-    // Other processes want the cores, too: on a machine of its own, the watcher would not have waited.
-    const delayed = 1 + (cpuAfter.waitNs - cpuBefore.waitNs) / runNs;
+    // Other processes want the cores, too: on a machine of their own, neither the watcher nor this one would have waited.
+    const delayed = delaySince.reduce((sum, delayOf) => sum + delayOf(), 1);
     const p99 = quantile(probes, 0.99);
     process.stdout.write(
       `${probes.length} probes, p99 ${p99.toFixed(0)} ms, waited ${delayed.toFixed(1)} times as long, CPU ${(100 * busy).toFixed(0)} %, ` +
@@ -162,6 +160,15 @@ export async function runAttack(name: AttackName, port: number, seconds: number)
 function cpuTimes(pid: number): { readonly runNs: number; readonly waitNs: number } {
   const [runNs = 0, waitNs = 0] = readFileSync(`/proc/${pid}/schedstat`, "utf8").split(" ").map(Number);
   return { runNs, waitNs };
+}
+
+/** Returns a function that returns how long a process has waited for a core since now, as a multiple of its CPU time. */
+function delayMeter(pid: number): () => number {
+  const before = cpuTimes(pid);
+  return () => {
+    const after = cpuTimes(pid);
+    return (after.waitNs - before.waitNs) / (after.runNs - before.runNs);
+  };
 }
 
 /** How much longer everything takes because other processes want the cores, too: 1 on a quiet machine. */
