@@ -4,19 +4,18 @@ import type { Rights } from "../identity/rights.ts";
 import type { RefusalReason, Refusals, resolveLimits } from "./limits.ts";
 
 /**
- * The classes of calls. Each has its own share of the calls in progress, so that no class can keep out another.
+ * Class of a call. Each class has a limit of its own, so that no class can keep out another.
  *
- * | Class | Calls | Share |
+ * | Class | Calls | Limit |
  * |---|---|---|
- * | `nodes` | of nodes and relays: Watch, and the question for a position, of clients with a right | `maxCalls` |
+ * | `nodes` | streams and position checks of nodes and relays with a right | `maxCalls` |
  * | `people` | other calls of clients with a right: inspection, views, reflection | `maxQueries` |
- * | `open` | of clients without any right, and watches of health, which have no end | as many again |
+ * | `open` | calls of clients without any right, and health watches, which have no end | `maxQueries` |
  * | `probes` | single health checks, which need no right | a quarter of `maxCalls` |
- * | `unproven` | whose token is being checked; then they change their class | a quarter of `maxCalls` |
+ * | `unproven` | calls whose token is being checked, before they get another class | a quarter of `maxCalls` |
  */
 export type CallClass = "nodes" | "people" | "open" | "probes" | "unproven";
 
-/** Returns the class of a call that has these rights. */
 export function classOf(url: string | undefined, { nodes, hasState, hasInspection }: Rights): CallClass {
   const [, service = "", name] = /^\/([^/?]+)\/([^/?]*)/.exec(url ?? "") ?? [];
   if (service === "grpc.health.v1.Health") return name === "Watch" ? "open" : "probes";
@@ -24,69 +23,64 @@ export function classOf(url: string | undefined, { nodes, hasState, hasInspectio
   return /^(localv1\.Sets|globalv1\.Sets|kpng\.position\.v1\.PositionService)$/.test(service) ? "nodes" : "people";
 }
 
-/** Returns the node whose right a client has, or its nodes; undefined for clients with rights to more, or to none. */
+/** Returns the node, or nodes, that a client is restricted to; undefined for clients with rights to all or to none. */
 export function nodeOf({ nodes, hasState }: Rights): string | undefined {
   return nodes === "all" || nodes.size === 0 || hasState ? undefined : [...nodes].sort().join(" ");
 }
 
-/** True for the classes whose refused calls get RESOURCE_EXHAUSTED; the others can be retried on another connection. */
+/** True for classes whose refused calls get RESOURCE_EXHAUSTED; others may be retried on another connection. */
 export function isAnsweredWhenRefused(callClass: CallClass): boolean {
   return callClass === "people" || callClass === "open";
 }
 
-/**
- * Calls of a class that clients with the right of single nodes may have in progress, for each node. A backend has two
- * streams, and several backends may run on a node.
- */
+/** Calls in progress per node and class. A backend has two streams, and several backends may run on a node. */
 const maxPerNode = { nodes: 16, people: 8 } as const;
 
-/** Time between two counts of the memory of requests, in milliseconds. A count takes 0.1 ms with 1 000 calls. */
+/** Interval at which the memory of requests is counted, in milliseconds. A count takes 0.1 ms with 1 000 calls. */
 const countMs = 100;
 
-/** Memory of a chunk of data that waits to be read, besides its bytes: a chunk may have a single one. */
+/** Memory of an unread chunk besides its content, which may be a single byte. */
 const chunkBytes = 256;
 
 /**
- * Decides which connections and calls over TCP begin, and ends connections that hold too much memory. `Connections`
- * decides when those that have begun end. Clients of unix sockets are not limited, so that an operator on the machine
- * can still query the watcher.
+ * Decides which connections and calls over TCP may begin, and ends connections that occupy too much memory. Clients of
+ * unix sockets are not limited, so that an operator on the machine can always query the watcher.
  *
- * - *Connections*: of all listeners together.
- * - *Calls*: by their class; those with the right of single nodes also by node. Otherwise one node could take the
- *   places, or the memory, of all others. Streams that wait for their first batch are calls like any other.
- * - *Bytes*: requests whose rest has not arrived, and those that wait, because a token is being checked or the client
- *   sends faster than it may. HTTP/2 allows each call a window of 64 KiB of them, and a connection 100 calls. All are
- *   counted ten times a second, and the connections that hold the most are ended. A client cannot send more in between
- *   than the event loop reads, which also runs the count.
+ * - *Connections*, of all listeners together.
+ * - *Calls*, by class; those of clients restricted to nodes also by node, so that no node can take the places, or the
+ *   memory, of all others.
+ * - *Bytes* of requests that are incomplete or unread, because a token is being checked or the client exceeds its rate.
+ *   HTTP/2 allows each call a window of 64 KiB, and a connection 100 calls. They are counted ten times a second, and the
+ *   connections with the most are ended. Between two counts, a client cannot send more than the event loop reads.
  *
- * *Bound:* the shares of the classes, and one entry for each call.
+ * *Bound:* the limits of the classes, and one entry for each call.
  */
 export class Admission {
   readonly #limits: ReturnType<typeof resolveLimits>;
   readonly #refusals: Refusals;
-  readonly #shares: Readonly<Record<CallClass, number>>;
+  readonly #maxByClass: Readonly<Record<CallClass, number>>;
   /** Number of calls in progress, by class, and by class and node. */
   readonly #counts = new Map<string, number>();
-  /** Calls, with a function that returns the bytes that each holds outside its stream. */
+  /** Calls, with a function that returns their bytes outside the stream. */
   readonly #calls = new Map<ServerHttp2Stream, () => number>();
   #counting: NodeJS.Timeout | undefined;
 
   constructor(limits: ReturnType<typeof resolveLimits>, refusals: Refusals) {
     const quarter = Math.ceil(limits.maxCalls / 4);
     const { maxCalls: nodes, maxQueries: people } = limits;
-    this.#shares = { nodes, unproven: quarter, probes: quarter, people, open: people };
+    this.#maxByClass = { nodes, unproven: quarter, probes: quarter, people, open: people };
     this.#limits = limits;
     this.#refusals = refusals;
   }
 
   /**
-   * Counts the memory of requests from now on, and limits the connections of these servers, which listen on TCP, before
-   * a client has sent anything. They share the limit equally.
+   * Starts counting the memory of requests, and limits the connections of these TCP servers, which share the limit
+   * equally.
    */
   start(servers: readonly Server[]): void {
     this.#counting = setInterval(() => this.#endLargest(), countMs).unref();
     for (const server of servers) {
-      // Node.js closes further connections right after accept, before anything is allocated for them.
+      // Node.js closes further connections before it allocates anything for them.
       server.maxConnections = Math.ceil(this.#limits.maxConnections / servers.length);
       server.on("drop", (data?: DropArgument) => this.#refusals.add("connections", data?.remoteAddress ?? ""));
     }
@@ -96,36 +90,47 @@ export class Admission {
     clearInterval(this.#counting);
   }
 
-  /** Counts the memory of a call until it ends. `held` returns what it holds outside its stream, in bytes. */
-  hold(stream: ServerHttp2Stream, held: () => number = () => 0): void {
+  /** Counts the memory of a call until it ends: that of its stream, and the number of bytes that `moreBytes` returns. */
+  hold(stream: ServerHttp2Stream, moreBytes: () => number = () => 0): void {
     if (!this.#calls.has(stream)) stream.once("close", () => this.#calls.delete(stream));
-    this.#calls.set(stream, held);
+    this.#calls.set(stream, moreBytes);
   }
 
   /**
-   * Adds a call; undefined if its class or its node has as many as it may. `peer` is the address of the client, "" for
-   * a unix socket, and `node` is {@link nodeOf} its rights.
+   * Adds a call; undefined if the limit of its class or node is reached. `peer` is the client's address, "" for a unix
+   * socket; `node` is the result of {@link nodeOf}.
    */
   enter(callClass: CallClass, peer: string, node?: string): CallSlot | undefined {
-    if (peer === "") return freeSlot;
-    let keys: readonly string[] = [];
-    const leave = (): void => {
-      for (const key of keys) this.#add(key, -1);
-      keys = [];
+    if (peer === "") return unlimitedSlot;
+    let limits = this.#take(callClass, peer, node);
+    if (limits === undefined) return undefined;
+    return {
+      move: (to, ofNode) => {
+        this.#release(limits);
+        limits = this.#take(to, peer, ofNode);
+        return limits !== undefined;
+      },
+      leave: () => {
+        this.#release(limits);
+        limits = undefined;
+      },
     };
-    const move = (to: CallClass, ofNode?: string): boolean => {
-      leave();
-      const limits = this.#limitsOf(to, ofNode);
-      const reached = limits.find(({ key, max }) => (this.#counts.get(key) ?? 0) >= max);
-      if (reached !== undefined) {
-        this.#refusals.add(reached.reason, peer);
-        return false;
-      }
-      keys = limits.map(({ key }) => key);
-      for (const key of keys) this.#add(key, 1);
-      return true;
-    };
-    return move(callClass, node) ? { move, leave } : undefined;
+  }
+
+  /** Counts a call in its limits and returns them; undefined, after a report, if one of them is reached. */
+  #take(callClass: CallClass, peer: string, node: string | undefined): readonly CallLimit[] | undefined {
+    const limits = this.#limitsOf(callClass, node);
+    const reached = limits.find(({ key, max }) => (this.#counts.get(key) ?? 0) >= max);
+    if (reached !== undefined) {
+      this.#refusals.add(reached.reason, peer);
+      return undefined;
+    }
+    for (const { key } of limits) this.#add(key, 1);
+    return limits;
+  }
+
+  #release(limits: readonly CallLimit[] = []): void {
+    for (const { key } of limits) this.#add(key, -1);
   }
 
   #add(key: string, change: 1 | -1): void {
@@ -136,7 +141,7 @@ export class Admission {
 
   #limitsOf(callClass: CallClass, node: string | undefined): readonly CallLimit[] {
     const reason = callClass === "people" ? "queries" : callClass === "open" ? "open-calls" : "calls";
-    const ofClass: CallLimit = { key: callClass, max: this.#shares[callClass], reason };
+    const ofClass: CallLimit = { key: callClass, max: this.#maxByClass[callClass], reason };
     if (node === undefined || (callClass !== "nodes" && callClass !== "people")) return [ofClass];
     return [{ key: `${callClass} ${node}`, max: maxPerNode[callClass], reason: "node-calls" }, ofClass];
   }
@@ -146,10 +151,9 @@ export class Admission {
     const { maxRequestBytes } = this.#limits;
     const bySession = new Map<Http2Session, number>();
     let all = 0;
-    for (const [stream, held] of this.#calls) {
+    for (const [stream, moreBytes] of this.#calls) {
       const { session } = stream;
-      const bytes = queuedBytes(stream) + held();
-      // What is left of a connection that has ended is about to be freed.
+      const bytes = queuedBytes(stream) + moreBytes();
       if (bytes === 0 || session === undefined || session.destroyed) continue;
       all += bytes;
       bySession.set(session, (bySession.get(session) ?? 0) + bytes);
@@ -168,19 +172,19 @@ export class Admission {
 /** Refuses a call with a code that lets gRPC clients retry it on another connection. */
 export function refuseStream(stream: ServerHttp2Stream): void {
   stream.close(constants.NGHTTP2_REFUSED_STREAM);
-  // Closing waits for the rest of the request, which nothing reads.
+  // Closing alone waits for the end of the request, which nothing reads.
   stream.destroy();
 }
 
-/** The place of a call in the share of its class. */
+/** The place of a call within the limit of its class. */
 export interface CallSlot {
-  /** Changes the class and node of the call; false if these have as many as they may: then the call has no place. */
+  /** Changes the class and node of the call. Returns false, and the call has no place, if a limit is reached. */
   move(to: CallClass, node?: string): boolean;
   /** Gives the place back. */
   leave(): void;
 }
 
-const freeSlot: CallSlot = { move: () => true, leave: () => undefined };
+const unlimitedSlot: CallSlot = { move: () => true, leave: () => undefined };
 
 /** A limit of calls in progress that are counted together. */
 interface CallLimit {
@@ -190,10 +194,10 @@ interface CallLimit {
   readonly reason: RefusalReason;
 }
 
-/** Returns the memory of what a stream has received and nobody has read, in bytes. */
+/** Returns the memory of a stream's unread data, in bytes. */
 function queuedBytes(stream: ServerHttp2Stream): number {
   if (stream.readableLength === 0) return 0;
-  // Node.js has no public number of the chunks.
+  // Node.js does not publish the number of chunks.
   const { buffer }: { readonly buffer: { readonly length: number } } = Reflect.get(stream, "_readableState");
   return stream.readableLength + chunkBytes * buffer.length;
 }

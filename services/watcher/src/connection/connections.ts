@@ -17,7 +17,7 @@ export interface ConnectionTimes {
   readonly idleMs?: number | undefined;
   /** Age at which a client is asked to reconnect, varied by up to 10 % per connection. 0 is never. Default 1 800 000. */
   readonly maxAgeMs?: number | undefined;
-  /** Shortest interval between two requests to reconnect because of age. Default 1 000. */
+  /** Shortest interval between two requests to reconnect. Default 1 000. */
   readonly ageIntervalMs?: number | undefined;
   /** Longest time for which a client may read nothing while more output waits than its stream buffers. Default 60 000. */
   readonly writeTimeoutMs?: number | undefined;
@@ -33,7 +33,6 @@ export interface KeepaliveOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-/** Default time between pings, in milliseconds. */
 export const standardPingMs = 30_000;
 
 const endReasons = ["age", "drain", "idle", "silent", "stale"] as const;
@@ -41,22 +40,18 @@ const endReasons = ["age", "drain", "idle", "silent", "stale"] as const;
 /** Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. */
 type EndReason = (typeof endReasons)[number];
 
-/** Default wait for a sign of life after a ping, in milliseconds. */
 const standardTimeoutMs = 20_000;
 
 /**
- * Calls that a connection may begin at once, and then per second; beyond it, the connection ends. A node or a relay
- * begins one or two. The pages of a long list are one call each, and proxies carry the calls of many clients on a
- * connection. A call that ends at once takes 0.2 ms.
+ * Calls that a connection may begin at once, and per second after that. A node or a relay begins one or two, but each
+ * page of a list is a call, and a proxy carries the calls of many clients. A call that ends at once takes 0.2 ms.
  */
 const [callBurst, callsPerSecond] = [500, 100];
 
 /**
- * Bytes of Watch requests that a connection may send at once, and per second after that; the watcher then reads no more
- * for a while. 8 KiB take up to 0.4 ms to decode.
- *
- * A proxy may carry the streams of a hundred nodes on one connection. When they resume, each sends 8 KiB at once; later
- * each sends only acknowledgements.
+ * Bytes of Watch requests that a connection may send at once, and per second after that; beyond it, the watcher pauses
+ * reading. 8 KiB take up to 0.4 ms to decode. A proxy may carry the streams of a hundred nodes, each of which sends 8 KiB
+ * when it resumes, and later only acknowledgements.
  */
 const [burstBytes, bytesPerSecond] = [1_024 * 1_024, 256 * 1_024];
 
@@ -64,12 +59,12 @@ const [burstBytes, bytesPerSecond] = [1_024 * 1_024, 256 * 1_024];
 export class Connection {
   readonly session: ServerHttp2Session;
   readonly rights: Rights;
-  /** Aborts when the client is asked to reconnect. Waiting calls end; a batch that is being written is completed. */
+  /** Aborts when the client is asked to reconnect: its calls end, after the batch that is being written. */
   readonly leaving = new AbortController();
-  /** The rate of Watch requests, in bytes. */
+  /** Bytes of Watch requests. */
   readonly requestRate = new Rate(burstBytes, bytesPerSecond);
   readonly callRate = new Rate(callBurst, callsPerSecond);
-  /** False for a client that has no other replica to move to: one of the unix socket. */
+  /** False for clients of the unix socket, which have no other replica to move to. */
   readonly isMovable: boolean;
   readonly calls = new Map<ServerHttp2Stream, CallTimes>();
   bytesRead = 0;
@@ -99,13 +94,12 @@ interface CallTimes {
 }
 
 /**
- * The open connections of a server. It ends connections that are silent or idle and calls whose client does not read,
- * asks clients of old connections to reconnect, and drains all connections one after the other when the watcher stops.
- * Whether a connection or a call may begin is decided before, by `Admission`.
+ * The open connections of a server. Ends silent and idle connections, and calls whose client does not read; asks clients
+ * of old connections to reconnect; drains all connections when the watcher stops.
  *
- * All connections are checked at each tick of a clock that stops while the event loop is blocked. After a turn that took
- * ten seconds, Node.js runs the timers that became due before it reads sockets; a timeout would then end clients whose
- * data has already arrived. The clock counts at most two ticks per turn, and sockets are read between any two ticks.
+ * All times are those of a clock that stops while the event loop is blocked: after a turn of ten seconds, Node.js runs
+ * due timers before it reads sockets, and a timeout would end clients whose data has already arrived. The clock counts at
+ * most two ticks per turn, and sockets are read between any two ticks.
  *
  * *Bound:* one entry per connection and call. *Cost:* less than a millisecond per tick for 5 000 connections.
  */
@@ -116,7 +110,7 @@ export class Connections {
   readonly #refusals: Refusals;
   readonly #open = new Set<Connection>();
   readonly #bySession = new WeakMap<object, Connection>();
-  /** Queue of clients to ask to reconnect, one every {@link ConnectionTimes.ageIntervalMs}, with the reason. */
+  /** Queue of clients that will be asked to reconnect, one every {@link ConnectionTimes.ageIntervalMs}. */
   readonly #moving = new Map<Connection, "age" | "stale">();
   readonly #closed = new Wakeup();
   readonly #tickMs: number;
@@ -130,7 +124,7 @@ export class Connections {
     const { keepalive = {}, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs } = times;
     const { intervalMs, timeoutMs } = keepalive;
     const all = [intervalMs, timeoutMs, idleMs, maxAgeMs || undefined, ageIntervalMs, writeTimeoutMs];
-    // At least four ticks within the shortest time, which matters for the short times of tests.
+    // Tests use shorter times: at least four ticks within the shortest.
     this.#tickMs = Math.max(5, Math.min(1_000, ...all.map((ms = 4_000) => ms / 4)));
     this.#times = times;
     this.#log = log;
@@ -140,7 +134,6 @@ export class Connections {
     this.#ended = addCounter(registry, "kpng_connections_ended_total", endedHelp, "reason", endReasons);
   }
 
-  /** Starts the clock, which does not keep the process alive. */
   start(): void {
     this.#tickedAtMs = performance.now();
     this.#ticking = setInterval(() => this.#tick(), this.#tickMs).unref();
@@ -151,7 +144,6 @@ export class Connections {
   }
 
   addSession(session: ServerHttp2Session, rights: Rights, isMovable: boolean): void {
-    // Unknown when the session has ended.
     const { remoteAddress: peer = "" } = session.socket;
     session.on("error", (error: NodeJS.ErrnoException) => {
       const reason = reasonOf(error);
@@ -183,8 +175,8 @@ export class Connections {
     const times: CallTimes = { fullSinceMs: Number.POSITIVE_INFINITY, closeAtMs: Number.POSITIVE_INFINITY };
     calls.set(stream, times);
     stream.once("finish", () => {
-      // Not at once, because clients that receive both together discard the trailers of the response. A tick that waited
-      // for the work of this call comes at once, and adds up to two ticks to the clock.
+      // Clients that receive trailers and close together discard the trailers. The next tick may be overdue, and adds up
+      // to two ticks to the clock.
       times.closeAtMs = this.#nowMs + 2 * this.#tickMs + answeredMs;
     });
     stream.once("close", () => {
@@ -195,8 +187,8 @@ export class Connections {
   }
 
   /**
-   * Asks the clients of all current connections to reconnect, one after the other, because the state of this watcher
-   * may be out of date. Connections that are opened later stay: their clients found no better watcher.
+   * Asks the clients of all current connections to reconnect, one after the other, because this watcher is stale.
+   * Connections that are opened later stay: their clients found no better watcher.
    */
   moveAll(): void {
     for (const connection of this.#open) {
@@ -208,11 +200,11 @@ export class Connections {
   async drain(): Promise<void> {
     this.#isDraining = true;
     const { drainMs = 10_000 } = this.#times;
-    const waiting = [...this.#open];
-    // Less than the whole time, because the last connections need time to close, too.
-    const perStep = Math.ceil((waiting.length * drainStepMs) / (drainMs * 0.8));
+    const undrained = [...this.#open];
+    // A fifth of the time is left for the last connections to close.
+    const perStep = Math.ceil((undrained.length * drainStepMs) / (drainMs * 0.8));
     const leaveSome = (): void => {
-      for (const connection of waiting.splice(0, perStep)) this.#leave(connection, "drain");
+      for (const connection of undrained.splice(0, perStep)) this.#leave(connection, "drain");
     };
     leaveSome();
     const leaving = setInterval(leaveSome, drainStepMs);
@@ -225,7 +217,7 @@ export class Connections {
     while (this.#open.size > 0 && !signal.aborted) await this.#closed.wait(signal);
   }
 
-  /** Ends all calls that wait, and closes each connection after its last call. */
+  /** Asks all clients to reconnect, and closes each connection after its last call. */
   closeAll(): void {
     for (const { session, leaving } of this.#open) {
       session.close();
@@ -278,16 +270,15 @@ export class Connections {
       } else if (nowMs - times.fullSinceMs >= writeTimeoutMs) {
         this.#refusals.add("unread", connection.session.socket?.remoteAddress ?? "");
         call.close(constants.NGHTTP2_CANCEL);
-        // Its writes never complete, and closing waits for them.
+        // Closing alone waits for its writes, which never complete.
         call.destroy();
       }
     }
   }
 
   /**
-   * Pings the client, and ends the connection when it no longer answers: a node that lost its power never closes its
-   * connection, and its subscription would last indefinitely. A client that sends anything counts as alive: on a slow
-   * link, the reply may be queued for minutes behind other data.
+   * Pings the client, and ends the connection when nothing arrives: a node that lost its power never closes it. Any data
+   * counts, because on a slow link the reply may be queued for minutes behind other data.
    */
   #checkLife(connection: Connection): void {
     const { session } = connection;
@@ -319,24 +310,19 @@ export class Connections {
   }
 }
 
-/** Messages for clients that are asked to reconnect, by reason. */
 const leaveMessages = {
   age: "maximum connection age reached",
   stale: "the state of the watcher may be out of date",
-  drain: "the watcher stops",
+  drain: "the watcher is stopping",
 } as const;
 
-/** Time between two connections, or groups of many, that are asked to close during a drain, in milliseconds. */
+/** Interval of a drain, in milliseconds; at each, one or more connections are asked to close. */
 const drainStepMs = 50;
 
-/** Codes of errors with which Node.js and nghttp2 end the connection of a client that breaks their rules. */
 const protocolErrors: ReadonlySet<string> = new Set(["ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"]);
 
-/**
- * Longest time for a TLS handshake, in milliseconds. Long, because this Node.js timer also counts time in which the
- * event loop is blocked.
- */
+/** Longest TLS handshake, in milliseconds. Node.js also counts the time in which the event loop is blocked. */
 export const handshakeMs = 30_000;
 
-/** How long a client may keep a stream open after its response, in milliseconds and up to three ticks more. */
+/** How long a client may keep a stream open after the response, in milliseconds; plus up to three ticks. */
 const answeredMs = 1_000;

@@ -25,19 +25,19 @@ export interface ProcessResources {
   readonly openFiles: number;
 }
 
-/** Memory of a connection with one node, in bytes; measured, rounded up. With TLS, it has more buffers. */
+/** Measured memory of one node's connection, in bytes, rounded up. TLS has more buffers. */
 const connectionBytes = { plain: 50 * 1_024, tls: 220 * 1_024 };
 
-/** Memory of a query while its client does not read, in bytes: 500 rows, and their encoding. */
+/** Memory of a query whose client does not read, in bytes: 500 rows, and their encoding. */
 const queryBytes = 1_024 * 1_024;
 
-/** Open files that connections leave to health probes, the source and state files. */
+/** Open files reserved for health probes, the source and state files. */
 const reservedFiles = 64;
 
 /**
- * Returns the limits of a process: connections may take half of the memory, queries and requests an eighth each. Guide
- * "Sizing" documents the formula. `maxConnections` also respects the open files: beyond their limit, the system closes
- * connections before anything could count them, health probes included. Pure.
+ * Returns the limits of a process, as the guide "Sizing" documents: connections may take half of the memory, queries and
+ * requests an eighth each. `maxConnections` also respects the limit of open files, beyond which the system closes
+ * connections, those of health probes included. Pure.
  */
 export function resolveLimits(
   limits: ClientLimits,
@@ -55,7 +55,6 @@ export function resolveLimits(
   };
 }
 
-/** Reads the resources of this process. */
 export function readResources(): ProcessResources {
   return { memoryBytes: memoryLimitBytes(), openFiles: readOpenFiles() };
 }
@@ -100,22 +99,22 @@ export type RefusalReason = keyof typeof messages;
 
 /** Log messages by reason. */
 const messages = {
-  connections: "connection refused: the watcher has as many as it may (--max-connections)",
+  connections: "connection refused: the limit of connections is reached (--max-connections)",
   files: "connection refused: too many open files (ulimit -n)",
-  calls: "call refused: there are as many of its class as may be",
-  "node-calls": "call refused: clients of its node have as many as they may (16 streams, 8 queries)",
-  "call-rate": "connection ended: it began more than 500 calls at once, or 100 per second",
+  calls: "call refused: the limit of calls of its class is reached (nodes, unproven tokens, or health checks)",
+  "node-calls": "call refused: the limit of calls of its node is reached (16 streams, 8 queries)",
+  "call-rate": "connection ended: it began more than 500 calls at once, or 100 per second after that",
   headers: "connection ended: the headers of a call have more than 16 KiB",
-  queries: "query refused: the watcher answers as many as it may",
-  "open-calls": "call without a right refused: the watcher has as many as it may",
-  requests: "connection ended: its incomplete and waiting requests held the most memory",
+  queries: "query refused: the limit of queries in progress is reached",
+  "open-calls": "call of a client without rights refused: the limit of such calls is reached",
+  requests: "connection ended: unread requests occupy too much memory, those of this connection the most",
   protocol:
-    "connection ended: it does not speak HTTP/2, broke a rule of it, or sent too many frames, resets or headers",
+    "connection ended: the client does not speak HTTP/2, violates it, or sent too many frames, resets or headers",
   unread: "call ended: the client has not read for too long",
   request: "call ended: a request has more fields or entries than the watcher reads",
 } as const;
 
-/** Counts the connections and calls that are refused, and logs one line a minute for each reason. */
+/** Counts refused and ended connections and calls, and logs one line a minute for each reason. */
 export class Refusals {
   readonly #log: Log;
   readonly #counter: Counter<"reason">;

@@ -1,4 +1,5 @@
 import type { Server } from "node:net";
+import { addressAndPort } from "@kpng/model/address.ts";
 import { listenOnSocket, parseHostPort } from "@kpng/process/connection/listen.ts";
 import { withoutCredentials } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
@@ -28,17 +29,16 @@ export function parseListenAddress(text: string): ListenAddress {
       `--listen "${withoutCredentials(text)}" is not an address: write tcp://host:port or unix:///path`,
     );
   }
-  const [, protocol, rest] = match;
-  if (protocol === "unix") return { kind: "unix", path: rest };
-  const { host, port } = parseHostPort(rest, "--listen");
+  const [, protocol, address] = match;
+  if (protocol === "unix") return { kind: "unix", path: address };
+  const { host, port } = parseHostPort(address, "--listen");
   const anyHost = protocol === "tcp4" ? "0.0.0.0" : protocol === "tcp6" ? "::" : undefined;
   return { kind: "tcp", host: host ?? anyHost, port, isIPv6Only: protocol === "tcp6" };
 }
 
 /**
- * Starts listening on an address of `--listen` and returns the address for clients. Port 0 is replaced by the chosen
- * port. `onAcceptError` is called when too many files are open to accept a
- * connection.
+ * Starts listening and returns the address for clients, in which the chosen port replaces port 0. `onAcceptError` is
+ * called when too many files are open to accept a connection.
  *
  * Errors: LISTEN_FAILED if the server cannot listen on the address.
  */
@@ -48,16 +48,16 @@ export async function listen(server: Server, address: ListenAddress, onAcceptErr
     server.on("error", onAcceptError);
     return `unix://${address.path}`;
   }
-  const { host: wanted, port: wantedPort, isIPv6Only: ipv6Only } = address;
+  const { host: givenHost, port: givenPort, isIPv6Only: ipv6Only } = address;
   await new Promise<void>((resolve, reject) => {
     server.once("error", (cause) =>
-      reject(new ProcessError("LISTEN_FAILED", `cannot listen on tcp://${wanted ?? ""}:${wantedPort}`, { cause })),
+      reject(new ProcessError("LISTEN_FAILED", `cannot listen on tcp://${givenHost ?? ""}:${givenPort}`, { cause })),
     );
-    server.listen({ port: wantedPort, ipv6Only, ...(wanted === undefined ? {} : { host: wanted }) }, resolve);
+    server.listen({ port: givenPort, ipv6Only, ...(givenHost === undefined ? {} : { host: givenHost }) }, resolve);
   });
   server.on("error", onAcceptError);
   const bound = server.address();
-  const port = typeof bound === "object" && bound !== null ? bound.port : wantedPort;
-  const host = wanted === undefined || wanted === "0.0.0.0" || wanted === "::" ? "localhost" : wanted;
-  return `${host.includes(":") ? `[${host}]` : host}:${port}`;
+  const port = typeof bound === "object" && bound !== null ? bound.port : givenPort;
+  const isAny = givenHost === undefined || givenHost === "0.0.0.0" || givenHost === "::";
+  return addressAndPort(isAny ? "localhost" : givenHost, port);
 }

@@ -3,19 +3,54 @@ import type { TLSSocket } from "node:tls";
 import { Code, ConnectError } from "@connectrpc/connect";
 
 /**
- * Permissions of a client, from its certificate, its token, or the way it is connected (docs/design/identity.md). The
- * services of the watcher check these rights before they read the state.
+ * What a client may read. Every service of the watcher checks these rights before it reads the state.
+ *
+ * A node sends its name with its request, and names can be invented: with the name of another node, a client would read
+ * that node's view and acknowledge changes for it. So the right to a node comes from a proof of identity, and the name
+ * in the request only selects among the rights.
+ *
+ * | Client | Proof | Rights |
+ * |---|---|---|
+ * | on a unix socket | file permissions | all |
+ * | over loopback | access to the machine's network namespace; not with `--trust-loopback=false` | all |
+ * | with a certificate | verified by `--listen-tls-ca` | its URI names; see {@link rightsOfCertificate} |
+ * | with a ServiceAccount token, over TLS or a unix socket | the API server's TokenReview | those of its account; see `rightsOfToken` |
+ * | any other | none; all with `--allow-anonymous` | none: health and reflection only |
+ *
+ * Rights of a connection and of a call's token add up ({@link joinRights}).
+ *
+ * **Example.** `--token-audience kpng --node-accounts kube-system/kpng-node`. The pods of a DaemonSet share this account,
+ * but the API server writes the node of each pod into its token. For a pod on n1, the watcher's TokenReview returns
+ *
+ * ```text
+ * username system:serviceaccount:kube-system:kpng-node, authentication.kubernetes.io/node-name n1, audience kpng
+ *   → nodes {n1}, no state, no inspection
+ * Watch n1           allowed
+ * Watch n2           PERMISSION_DENIED: ServiceAccount kube-system/kpng-node on node "n1" may not read the view of node "n2"
+ * no token           UNAUTHENTICATED
+ * an expired token   UNAUTHENTICATED: the token has expired; …
+ * API server away    UNAVAILABLE: the node keeps its rules and tries again
+ * ```
+ *
+ * A call is checked when it begins, and while it lasts: a refused or expired token, or a withdrawn CA, ends it. Nothing
+ * is checked for each message.
+ *
+ * **Rejected.** *The common name of a certificate*: issuers restrict URI names by policy, and one certificate can hold
+ * several. *The kubelet's certificate* (`system:node:n1`): its CA signs other clients, too, and a backend would need the
+ * kubelet's key. *Client addresses*: pods on the host network share them. *Our own verification of token signatures*: 300
+ * lines, three options, keys to install for relays, and deleted pods would keep their rights. *Tokens over plain TCP*:
+ * anybody on the way could use them.
  */
 export interface Rights {
-  /** Names of the nodes whose views the client may read; "all" for every node. */
+  /** Nodes whose views the client may read, and whose changes it may acknowledge; "all" for every node. */
   readonly nodes: ReadonlySet<string> | "all";
   /** The state of the whole cluster, for relays. */
   readonly hasState: boolean;
   /** Every method of the inspect API. Without it, the client may inspect its own nodes. */
   readonly hasInspection: boolean;
-  /** The client's identity for log messages. *Shape:* `certificate "n1"`, `system:serviceaccount:kube-system:kpng`. */
+  /** For messages. *Shape:* `certificate "n1"`, `ServiceAccount kube-system/kpng-node on node "n1"`; "" without a proof. */
   readonly identity: string;
-  /** Why the token of the call was not accepted. Refusals say it. */
+  /** Why the call's token was not accepted; part of the message of a refusal. */
   readonly tokenProblem?: TokenProblem | undefined;
 }
 
@@ -27,15 +62,15 @@ export interface TokenProblem {
   readonly message: string;
 }
 
-/** Rights to read everything: of clients on a unix socket or loopback, and with `--allow-anonymous` of all clients. */
+/** Returns the rights to read everything. */
 export function everyRight(identity: string): Rights {
   return { nodes: "all", hasState: true, hasInspection: true, identity };
 }
 
-/** Rights of clients over TCP that prove no identity. */
+/** Rights of a client that proves no identity. */
 export const noRights: Rights = { nodes: new Set(), hasState: false, hasInspection: false, identity: "" };
 
-/** Returns the rights of a call that has those of its connection and those of its token. */
+/** Returns the rights of a call: those of its connection and of its token together. */
 export function joinRights(connection: Rights, token: Rights): Rights {
   const [a, b] = [connection.nodes, token.nodes];
   return {
@@ -47,13 +82,13 @@ export function joinRights(connection: Rights, token: Rights): Rights {
   };
 }
 
-/** A socket of a client, or the view of it that an HTTP/2 session gives. */
+/** A client's socket, or an HTTP/2 session's proxy of it. */
 export type ClientSocket = Pick<Socket, "remoteAddress"> &
   Partial<Pick<TLSSocket, "authorized" | "getPeerCertificate">>;
 
 /**
- * Returns the rights that a client has by its connection: every right on a unix socket and over loopback, those of its
- * certificate over TLS, and otherwise none. A TCP connection that is closed already has no address, and so no rights.
+ * Returns the rights of a connection; see {@link Rights}. A TCP connection that has been closed has no address, and so
+ * no rights.
  */
 export function rightsOfConnection(
   socket: ClientSocket,
@@ -74,7 +109,7 @@ export function rightsOfConnection(
   return rightsOfCertificate(certificate.subjectaltname, [certificate.subject.CN].flat()[0] ?? "");
 }
 
-/** Clients over TCP that need no proof of their identity. */
+/** Which clients over TCP need no proof of their identity. */
 export interface Trust {
   /** Gives every right to all clients (`--allow-anonymous`). Default false. */
   readonly allowsAnonymous?: boolean | undefined;
@@ -82,7 +117,7 @@ export interface Trust {
   readonly trustsLoopback?: boolean | undefined;
 }
 
-/** True for a loopback address, also for a mapped one, as a dual-stack listener reports IPv4 clients. */
+/** True for a loopback address, also `::ffff:127.0.0.1`, as a dual-stack listener reports IPv4 clients. */
 export function isLoopback(address: string): boolean {
   return address === "::1" || /^(::ffff:)?127\.\d+\.\d+\.\d+$/.test(address);
 }
@@ -124,17 +159,13 @@ export function checkNodeRight(rights: Rights, nodeName: string): void {
   throw refusal(rights, `read the view of node "${nodeName}"`);
 }
 
-/** True if the client may read something. */
 function hasAnyRight({ nodes, hasState, hasInspection }: Rights): boolean {
   return nodes === "all" || nodes.size > 0 || hasState || hasInspection;
 }
 
-/**
- * Allows a request that reveals no object of the cluster, to any client that may read something. Errors: as {@link
- * checkNodeRight}.
- */
+/** Allows a request that reveals no object, to any client with a right. Errors: as {@link checkNodeRight}. */
 export function checkAnyRight(rights: Rights): void {
-  if (!hasAnyRight(rights)) throw refusal(rights, "ask for the position of the state");
+  if (!hasAnyRight(rights)) throw refusal(rights, "ask how new the state is");
 }
 
 /** Allows a request for the state of the whole cluster. Errors: as {@link checkNodeRight}. */
@@ -143,8 +174,8 @@ export function checkStateRight(rights: Rights): void {
 }
 
 /**
- * Allows a call of the inspect API; `nodeName` is the only node that the answer concerns, or undefined. Errors: as
- * {@link checkNodeRight}.
+ * Allows a call of the inspect API whose answer concerns only the node `nodeName`, or more if that is undefined or "".
+ * Errors: as {@link checkNodeRight}.
  */
 export function checkInspectionRight(rights: Rights, nodeName: string | undefined): void {
   if (rights.hasInspection) return;

@@ -127,7 +127,7 @@ describe("while the API server is down", () => {
     expect(await outcome(text)).toBe("accepted");
     const renewed = issuer.issue({ expiresIn: 7_200 });
     expect(await checker.check(renewed)).toMatchObject({ problem: { code: Code.Unavailable } });
-    expect(await outcome(renewed)).toMatch(/cannot be asked .*ECONNREFUSED.*rules stay/);
+    expect(await outcome(renewed)).toMatch(/cannot check a new token: .*ECONNREFUSED.*try again/);
     issuer.isDown = false;
     await expect.poll(() => outcome(renewed), limit).toBe("accepted");
   });
@@ -141,7 +141,7 @@ describe("while the API server is down", () => {
 
 test("if the watcher may not review tokens, new ones are UNAVAILABLE", async () => {
   issuer.answer = { kind: "forbidden", reason: "cannot create resource tokenreviews" };
-  expect(await outcome(issuer.issue())).toContain("may not review tokens");
+  expect(await outcome(issuer.issue())).toContain("may not create TokenReviews");
 });
 
 test.each([

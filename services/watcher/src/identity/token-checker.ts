@@ -28,31 +28,31 @@ export interface TokenCheckerOptions {
   readonly retryMs?: number | undefined;
   /** Unix time in milliseconds. Default Date.now. */
   readonly unixMs?: (() => number) | undefined;
+  /** Returns a number from 0 up to but not including 1. Default Math.random. */
+  readonly random?: (() => number) | undefined;
 }
 
 /**
- * Checks the tokens that clients send with their calls. The API server reviews a token when it is first seen, and again
- * when the last review is older than `reviewMs`. Each call checks its token again and again while it lasts, so a token
- * ends its calls about `reviewMs` after its pod was deleted.
+ * Checks the tokens of calls. The API server reviews a token when it is first seen, and again when the last review is
+ * older than `reviewMs`, while calls use it: 5 000 nodes cause 17 reviews a second. A deleted pod loses its rights, and
+ * its calls, after about `reviewMs`.
  *
- * **While the API server does not answer**, a token that was accepted before stays accepted until it expires. A new one
- * gives UNAVAILABLE: a node that comes with one, for example after the kubelet renewed it, keeps its rules and tries
- * again. A watcher that was restarted meanwhile has no state for it either.
+ * **While the API server does not answer**, an accepted token stays accepted until it expires. A new one, for example
+ * after the kubelet renewed it, gets UNAVAILABLE, and its node keeps its rules and tries again.
  *
- * **Who can cause reviews.** Anybody can write a token, so its claims decide only what is not reviewed: tokens of
- * accounts without a right, for another audience, or expired ones. Of the others, an address may have 20 refused in a
- * minute, and a pod 60 accepted, since root on its node can ask for as many as it likes. 12 first reviews run at a time,
- * and 4 of tokens in use, so that a flood of new tokens does not delay the end of a revoked one.
+ * **Abuse.** Anybody can write a token, so its claims can only spare a review: of accounts without a right, for another
+ * audience, or expired ones. Of the others, an address may have 20 refused in a minute, and a pod 60 accepted, since root
+ * on its node can request as many as it likes. 12 first reviews run at a time, and 4 of tokens in use, so that a flood of
+ * new tokens does not delay the end of a revoked one.
  *
- * *Bound:* 25 000 accepted tokens and 10 000 refused ones, by their hash. `Admission` bounds the calls that wait for a
- * review.
+ * *Bound:* 25 000 accepted and 10 000 refused tokens, by their hash. `Admission` bounds the calls that wait for a review.
  *
- * *Cost:* a hash for each call, and every ten seconds while it lasts; nothing for each message.
+ * *Cost:* a hash for each call, and every ten seconds while it lasts.
  */
 export class TokenChecker {
   readonly #options: TokenCheckerOptions;
   readonly #reviews: Counter<"result">;
-  readonly #known = new LRUCache<string, KnownToken>({ max: 25_000 });
+  readonly #known = new LRUCache<string, AcceptedToken>({ max: 25_000 });
   readonly #refused = new LRUCache<string, TokenProblem>({ max: 10_000, ttl: 60_000 });
   /** Reviews of the last minute: refused ones by address, accepted ones by identity. */
   readonly #recent = new LRUCache<string, number>({ max: 10_000, ttl: 60_000, noUpdateTTL: true });
@@ -100,14 +100,14 @@ export class TokenChecker {
   }
 
   /**
-   * Checks a token again and again until a call closes. Returns a signal that aborts when the token is refused or has
-   * expired, with the error for the client.
+   * Checks a token regularly until a call closes. Returns a signal that aborts, with the error for the client, when the
+   * token is refused or has expired.
    */
   follow(text: string, address: string | undefined, call: Closable): AbortSignal {
     const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
     const ended = new AbortController();
     const check = async (): Promise<void> => {
-      // A call that had closed before emits no event.
+      // A call that was closed before `follow` emits no event.
       if (call.closed) {
         clearInterval(timer);
         return;
@@ -128,7 +128,8 @@ export class TokenChecker {
     if (claims === undefined) return unauthenticated("the token is malformed, or not a ServiceAccount's");
     const { audience, accounts } = this.#options;
     const { identity } = rightsOfToken(claims, accounts);
-    if (!claims.audiences.includes(audience)) return unauthenticated("the token is for another audience");
+    if (!claims.audiences.includes(audience))
+      return unauthenticated(`the token is for another audience than "${audience}"`);
     if (!Object.values(accounts).some((some) => some.has(claims.account))) {
       return unauthenticated(`the token's ${identity} has no right at this watcher`);
     }
@@ -161,15 +162,15 @@ export class TokenChecker {
         this.#logFailure(review);
         const reason =
           review.kind === "forbidden"
-            ? `the watcher may not review tokens: ${review.reason}`
-            : `the API server cannot be asked about a new token: ${review.reason}; try again, rules stay meanwhile`;
+            ? `the watcher may not create TokenReviews: ${review.reason}`
+            : `the API server cannot check a new token: ${review.reason}; try again later`;
         return { kind: "refused", problem: unavailable(reason) };
       }
     }
   }
 
   /** Reviews a known token. It stays accepted if the API server cannot say. */
-  async #reviewAgain(key: string, text: string, known: KnownToken): Promise<CheckedToken> {
+  async #reviewAgain(key: string, text: string, known: AcceptedToken): Promise<CheckedToken> {
     const { retryMs = standardRetryMs } = this.#options;
     const review = await this.#review(text);
     if (review.kind === "invalid") {
@@ -194,13 +195,14 @@ export class TokenChecker {
     return review;
   }
 
-  /** Spread, so that tokens that came together are reviewed at different times. */
+  /** Random, so that tokens that came together are reviewed at different times. */
   #nextReviewMs(): number {
-    return performance.now() + (this.#options.reviewMs ?? standardReviewMs) * (0.8 + 0.2 * Math.random());
+    const { reviewMs = standardReviewMs, random = Math.random } = this.#options;
+    return performance.now() + reviewMs * (0.8 + 0.2 * random());
   }
 
-  #count(of: string): void {
-    this.#recent.set(of, (this.#recent.get(of) ?? 0) + 1);
+  #count(key: string): void {
+    this.#recent.set(key, (this.#recent.get(key) ?? 0) + 1);
   }
 
   #hasExpired(expiresAtMs: number): boolean {
@@ -209,20 +211,20 @@ export class TokenChecker {
 
   #logFailure({ kind, reason }: Exclude<Review, { kind: "valid" }>): void {
     this.#repeats.add(kind, () =>
-      this.#options.log.error("tokens cannot be reviewed: new ones are refused", { reason }),
+      this.#options.log.error("the API server cannot review tokens: new tokens are refused", { reason }),
     );
   }
 
   #logged(result: CheckedToken): CheckedToken {
     if (result.kind === "refused") {
       const { message: reason } = result.problem;
-      this.#repeats.add(reason, () => this.#options.log.info("token refused", { reason }));
+      this.#repeats.add(reason, () => this.#options.log.info("token of a client refused", { reason }));
     }
     return result;
   }
 }
 
-/** Registers the counter of reviews; a watcher without tokens has it, too, so that a dashboard finds the series. */
+/** Registers the counter of reviews. A watcher without tokens has it, too, so that dashboards find the series. */
 export function makeReviewCounter(registry: Registry): Counter<"result"> {
   const help =
     "Reviews of tokens by the API server, by result; forbidden: the watcher lacks the right; unknown: no answer";
@@ -236,8 +238,7 @@ interface Closable {
   once(event: "close", listener: () => void): unknown;
 }
 
-/** A token that the API server has accepted. */
-interface KnownToken {
+interface AcceptedToken {
   readonly rights: Rights;
   /** Unix time in milliseconds. */
   readonly expiresAtMs: number;
@@ -245,7 +246,7 @@ interface KnownToken {
   reviewAtMs: number;
 }
 
-/** Runs at most `max` pieces of work at a time; further ones wait in order, as many as the caller allows. */
+/** Runs at most `max` functions at a time, and queues the others without a bound. */
 class ConcurrencyLimit {
   readonly #max: number;
   readonly #waiting: (() => void)[] = [];
@@ -261,7 +262,6 @@ class ConcurrencyLimit {
     try {
       return await work();
     } finally {
-      // A waiting piece takes over the place of this one.
       const next = this.#waiting.shift();
       if (next === undefined) this.#running -= 1;
       else next();
@@ -286,17 +286,19 @@ const expired = unauthenticated("the token has expired");
 const standardReviewMs = 300_000;
 const standardRetryMs = 10_000;
 
-/** Difference of the clocks of API server and watcher that is tolerated, in milliseconds. */
+/** Tolerated difference between the clocks of API server and watcher, in milliseconds. */
 const toleranceMs = 30_000;
 
-/** Maximum length of a token. Tokens of an API server have one to two kilobytes. */
+/** API servers issue tokens of one to two kilobytes. */
 const maxTokenBytes = 8_192;
 
-/** Maximum duration of a review, in milliseconds. */
 const reviewLimitMs = 5_000;
 
 /** Time after a failed first review during which others fail for the same reason, in milliseconds. */
 const failedMs = 1_000;
 
-/** Reviews in a minute: refused ones of an address, and accepted ones of an identity. */
-const [maxRefused, maxAccepted] = [20, 60];
+/** Refused reviews per address and minute. */
+const maxRefused = 20;
+
+/** Accepted reviews per identity and minute. */
+const maxAccepted = 60;

@@ -9,7 +9,7 @@ export type ReviewToken = (token: string, signal: AbortSignal) => Promise<Review
 /** Result of a review of a token. */
 export type Review =
   | ({ readonly kind: "valid" } & TokenUser)
-  /** The API server does not accept the token (any more). */
+  /** The API server does not accept the token, or no longer. */
   | { readonly kind: "invalid"; readonly reason: string }
   /** The watcher's own account may not review tokens. */
   | { readonly kind: "forbidden"; readonly reason: string }
@@ -34,24 +34,19 @@ export interface TokenAccounts {
   readonly inspection: ReadonlySet<string>;
 }
 
-/**
- * Returns the rights of a reviewed token. An account may be in several lists.
- *
- * The right to a node comes from the node that the token names, never from the request: the API server wrote that name
- * into the token, because the pod runs there. Pure.
- */
+/** Returns the rights of a reviewed token. An account may be in several lists. Pure. */
 export function rightsOfToken({ account, nodeName }: TokenUser, accounts: TokenAccounts): Rights {
   const hasState = accounts.state.has(account);
-  const ownNode = nodeName !== undefined && accounts.node.has(account) ? [nodeName] : [];
+  const nodeOfToken = nodeName !== undefined && accounts.node.has(account) ? [nodeName] : [];
   return {
-    nodes: hasState ? "all" : new Set(ownNode),
+    nodes: hasState ? "all" : new Set(nodeOfToken),
     hasState,
     hasInspection: accounts.inspection.has(account),
     identity: `ServiceAccount ${account}${nodeName === undefined ? "" : ` on node "${nodeName}"`}`,
   };
 }
 
-/** What a token says about itself. Until a review confirms it, anybody may have written it. */
+/** Content of a token. Until a review confirms it, anybody may have written it. */
 interface TokenClaims extends TokenUser {
   readonly audiences: readonly unknown[];
   /** Unix time in milliseconds. */
@@ -75,8 +70,8 @@ function accountOf(user: unknown): string | undefined {
 }
 
 /**
- * Returns a function that asks the API server by TokenReview. The watcher's account needs the right to create
- * `tokenreviews`. `connect` makes the connection when it is first needed. The API server must confirm `audience`.
+ * Returns a function that creates TokenReviews for `audience`, which the watcher's account needs the right for.
+ * `connect` is called for the first review.
  */
 export function kubeReviews(connect: () => Promise<KubeConnection>, audience: string): ReviewToken {
   let connecting: Promise<KubeConnection> | undefined;
@@ -110,7 +105,7 @@ function reviewOf(status: number, body: unknown, audience: string): Review {
   if (result.authenticated !== true) {
     return { kind: "invalid", reason: typeof result.error === "string" ? result.error : "not authenticated" };
   }
-  // A server without audiences would accept a token for any audience, so it must confirm ours.
+  // An authenticator that ignores audiences accepts tokens for others, and then does not confirm ours.
   const isForUs = Array.isArray(result.audiences) && result.audiences.includes(audience);
   if (!isForUs) return { kind: "invalid", reason: "the API server did not confirm the audience" };
   const user = isRecord(result.user) ? result.user : {};
