@@ -17,7 +17,6 @@ import type { TokenChecker } from "../identity/token-checker.ts";
 import { makeConnectHandler } from "../stream/serve/connect-handler.ts";
 import type { MoreService } from "../stream/serve/routes.ts";
 
-/** The inspect API that the page shows, and the clients that may see it. */
 export interface StatusPageOptions {
   readonly api: MoreService;
   readonly trust: Trust;
@@ -30,11 +29,10 @@ export interface StatusPageOptions {
  * Returns the handler of the status page, for the port of health and metrics: `/` with its style and script, and the
  * inspect API that the script calls, as POST with JSON (Connect).
  *
- * Each request needs the right of inspection, as for the inspect API: that of the connection, or that of a token, which
- * the browser asks its user for as a password. The port speaks plain HTTP, so it accepts tokens over loopback only. Any
- * page in a browser can send requests to loopback, so `Host` and `Origin` are checked; a page of another site cannot
- * send JSON, because the browser first asks with OPTIONS. All addresses in the page are relative: it works behind a path
- * prefix.
+ * Each request needs the right of inspection, from its connection or from a token, which the browser's user enters as a
+ * password. The port speaks plain HTTP, so it accepts tokens over loopback only. Any web page can send requests to
+ * loopback, so `Host` and `Origin` are checked; pages of other sites cannot send JSON, because the browser first sends
+ * OPTIONS. All addresses in the page are relative, for reverse proxies with a path prefix.
  */
 export function statusPage({ api, trust, tokens, log }: StatusPageOptions): AnswerPage {
   const assets: ReadonlyMap<string, Asset> = new Map([
@@ -98,7 +96,7 @@ function refusalOf(
   if (!methods.includes(method))
     return [405, `the method ${method} is not allowed here`, { allow: methods.join(", ") }];
   const isCluster = !isLoopback(socket.remoteAddress ?? "");
-  // Behind a reverse proxy, `Origin` differs from `Host`, but the browser says that the page itself sends the request.
+  // Behind a reverse proxy, `Origin` differs from `Host`, but the browser states that the page itself sent the request.
   const origin = headers["sec-fetch-site"] === "same-origin" ? undefined : headers.origin;
   const reason = webPageReason(headers.host, origin, { isCluster });
   if (reason !== undefined) return [403, reason];
@@ -155,7 +153,7 @@ function sendAsset({ method }: IncomingMessage, response: ServerResponse, { type
     ...securityHeaders,
     "content-type": `${type}; charset=utf-8`,
     "content-length": String(body.length),
-    // Another version may run the next time.
+    // The next request may reach another version.
     "cache-control": "no-store",
   });
   response.end(method === "HEAD" ? "" : body);

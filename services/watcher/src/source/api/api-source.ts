@@ -18,42 +18,35 @@ import type { ClusterSink, Origin, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
 import { estimateOpBytes, GlobalItems } from "./global-items.ts";
 
-/**
- * Options of {@link apiSource}, the source of a relay. A relay is a watcher that reads the cluster state from another
- * watcher: `kpng api`.
- */
+/** Options of {@link apiSource}. */
 export interface ApiSourceOptions {
   /** Connection to the upstream watcher: kpng or the original KPNG. */
   readonly transport: Transport;
-  /** Makes a new connection after the current one does not answer. Default: `transport` is kept. */
+  /** Makes a new connection when the upstream no longer answers. Default: `transport` stays in use. */
   readonly redial?: (() => Transport) | undefined;
   readonly sink: ClusterSink;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
   readonly backoff?: BackoffOptions | undefined;
-  /** How long states that are older than the one before are refused, in milliseconds. Default 60 000. */
+  /** How long states that are older than the previous one are refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;
   /**
-   * Maximum memory that a batch of the upstream may take before it is applied, in bytes; `estimateOpBytes` estimates
-   * it. A first batch is the whole state. Default three eighths of the memory limit.
+   * Maximum memory of a batch before it is applied, in bytes, as `estimateOpBytes` estimates it. The first batch is the
+   * whole state. Default three eighths of the memory limit.
    */
   readonly maxBatchBytes?: number | undefined;
   /** Time without an answer of the upstream after which the relay is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
 }
 
-/** Name of this source in the health of the process. */
 const part = "source/api";
 
 /**
- * Fills the sink from the global stream of another watcher: the source of a relay.
+ * Fills the sink from the global stream of another watcher: `kpng api`, a relay.
  *
  * Each complete batch becomes at most one revision. When the connection is lost, the relay keeps serving the last state
  * and reconnects with jittered backoff. The first batch of the new stream replaces the whole state, unless it is older.
- *
- * Every few seconds the relay asks its upstream whether its state is current. A relay has the positions of its upstream,
- * and holds nothing else: it sends what its upstream would.
  */
 export function apiSource(options: ApiSourceOptions): Source {
   return { name: part, run: (signal) => new Relay(options).run(signal) };
@@ -70,7 +63,7 @@ class Relay {
   #stream = new AbortController();
   /** Why there is no stream in sync; undefined while there is one. */
   #failure: string | undefined = "no stream from the upstream watcher";
-  /** True after the first batch. Not derived from the gate: an original KPNG sends no positions. */
+  /** True after the first batch. The gate does not know it: an original KPNG sends no positions. */
   #hasState = false;
 
   constructor(options: ApiSourceOptions) {
@@ -125,8 +118,8 @@ class Relay {
     const { maxBatchBytes = Math.floor((memoryLimitBytes() * 3) / 8) } = this.#options;
     const stop = new AbortController();
     const streamSignal = AbortSignal.any([signal, stop.signal]);
-    // Flow control: each request asks for one batch, and the next request is sent when that batch is applied. A
-    // counter, because a batch can be complete before the transport asks for the next request.
+    // Flow control: each request is for one batch, and the next one is sent when that batch is applied. It is a counter,
+    // because a batch can be complete before the transport takes the next request.
     let requestCount = 1;
     const batchApplied = new Wakeup();
     async function* requests() {
@@ -164,18 +157,18 @@ class Relay {
     }
   }
 
-  /** Applies a batch. Errors: an older state, which is refused. */
+  /** Applies a batch. Throws if its state is older than the previous one. */
   #deliver(items: GlobalItems, mark: SyncMark | undefined, isStale: boolean): void {
     const { sink, log, health } = this.#options;
-    // Also from an upstream that is stale: the relay is then stale itself, and its nodes decide.
+    // A stale upstream counts like any other here: the relay is then stale itself, and its nodes decide.
     const { verdict, applied } = this.#gate.admit({ position: mark?.position });
     if (verdict === "refuse") throw new Error("the upstream watcher offers an older state");
     if (verdict === "accept") {
       this.#accepted.inc();
-      log.error("older state accepted: the upstream watcher offered no newer one");
+      log.error("older state accepted: the upstream watcher has offered no newer one for a minute");
     }
     const isFirst = this.#failure !== undefined;
-    // Before the state, so that no node takes it for current until the next question to the upstream.
+    // Reported before the state arrives, so that no node takes it for current until the next probe.
     if (isFirst && isStale) sink.currency?.stale("the upstream watcher is stale");
     const origin: Origin = { source: "api", receivedAtMs: wallClockMs(), upstream: mark, position: mark?.position };
     items.deliverTo(sink, origin);
@@ -189,7 +182,7 @@ class Relay {
   }
 
   async #ask(limitMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
-    // The first batch is reported by the readiness of the process.
+    // Readiness reports the first batch.
     if (!this.#hasState) return { kind: "current" };
     if (this.#failure !== undefined) return { kind: "silent", reason: this.#failure };
     try {
@@ -201,7 +194,7 @@ class Relay {
       const isFrozen = code === Code.DeadlineExceeded;
       // A proxy may send UNAVAILABLE for a frozen upstream; a busy watcher adds a delay to it.
       const isUnavailable = code === Code.Unavailable && pushbackOf(error) === undefined;
-      // Any other error is an answer: for example, an original KPNG does not know the call.
+      // Any other error is an answer: an original KPNG does not know the call.
       if (!isFrozen && !isUnavailable) return { kind: "current" };
       const reason = `the upstream watcher does not answer: ${reasonOf(error)}`;
       if (isFrozen) {

@@ -21,8 +21,8 @@ interface SlicedEndpoint {
 }
 
 /**
- * Collects the operations of a global stream into batches, and delivers each to a sink. Operations on endpoints change
- * a part of a slice, so it keeps the endpoints of all slices by path, as the same objects as in the sink.
+ * Collects the operations of a global stream into batches, and delivers each to a sink. An operation concerns one
+ * endpoint, and the sink takes whole slices, so this keeps the endpoints of all slices, the same objects as in the sink.
  *
  * *Bound:* the slices of one cluster state, and one batch.
  */
@@ -33,13 +33,12 @@ export class GlobalItems {
   readonly #touchedSlices = new Map<string, SliceHead | undefined>();
   /** Other changes of the batch, in their order. */
   #changes: ObjectChange[] = [];
-  /** True if the batch began with Reset: it is the complete state, not a change of the previous one. */
+  /** True for a batch that is the complete state. */
   #isReset = true;
 
   /**
-   * Applies one operation. Returns true if it was the sync marker that ends a batch.
-   *
-   * Errors: WireError; the stream must then be closed.
+   * Applies one operation. Returns true for the sync marker, which ends a batch. Errors: WireError; the stream must
+   * then be closed.
    */
   apply({ Op: op }: OpItem): boolean {
     switch (op.case) {
@@ -47,9 +46,9 @@ export class GlobalItems {
         this.clear();
         return false;
       case "Keep":
-        throw new WireError("the global stream began with Keep, which we did not request");
+        throw new WireError("the global stream began with Keep, which was not requested");
       case "Batch":
-        throw new WireError("the global stream contains packed operations, which we did not request");
+        throw new WireError("the global stream contains packed operations, which were not requested");
       case "Sync":
         return true;
       case "Set":
@@ -72,7 +71,7 @@ export class GlobalItems {
     this.#isReset = true;
   }
 
-  /** Adds a change of an object that is not an endpoint. */
+  /** Adds a change of a Service, a Node or the CIDRs. */
   change(change: ObjectChange): void {
     this.#changes.push(change);
   }
@@ -154,8 +153,8 @@ function sliceOf(path: string): string {
 }
 
 /**
- * Makes a slice of its endpoints, ordered by path, so that equal items give equal slices in any order of arrival. An
- * original KPNG may send a pod twice in a slice named like its Service; its name is then no key.
+ * Makes a slice of its endpoints, ordered by path: equal items give equal slices in any order of arrival. An original
+ * KPNG may send a pod twice in a slice that is named like its Service; the pod's name is then no key.
  */
 function joinSlice(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): EndpointSlice | undefined {
   const [first, ...others] = [...(slice ?? [])].sort(([a], [b]) => compareText(a, b)).map(([, item]) => item);
@@ -165,7 +164,7 @@ function joinSlice(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): Endp
   return { ...first.slice, endpoints, hasPodKeys: first.slice.hasPodKeys && new Set(pods).size === pods.length };
 }
 
-/** Returns the state that changes of an empty one lead to. */
+/** Returns the state after these changes to an empty one. */
 function objectsOf(changes: readonly ObjectChange[]): ClusterObjects {
   const services = new Map<string, Service>();
   const slices = new Map<string, EndpointSlice>();
@@ -193,7 +192,7 @@ function at(ref: Ref | undefined, apply: (ref: Ref) => void): void {
   }
 }
 
-/** Memory of an operation and of its path, besides its text. */
+/** Memory of an operation and its path, in addition to the text. */
 const opBytes = 512;
 
 /** Encoded endpoints have 100 to 300 bytes. Larger items may have many ports and labels. */

@@ -4,10 +4,8 @@ import { z } from "zod";
 import { bad, cidrField, type Decoded, type DecodeOptions, keep, metadataShape, ok, show } from "./decoded.ts";
 
 /**
- * Decodes a core/v1 Node from the API server or a manifest.
- *
- * Pure. "bad" names the first invalid field. Host names and invalid addresses are ignored with a note, because the
- * kubelets of some clouds report them.
+ * Decodes a core/v1 Node. Pure. "bad" names the first invalid field. Host names and invalid addresses, which the
+ * kubelets of some clouds report, are ignored with a note.
  */
 export function decodeNode(object: unknown, options: DecodeOptions): Decoded<Node> {
   const parsed = nodeShape.safeParse(object);

@@ -23,13 +23,11 @@ import {
 } from "./decoded.ts";
 
 /**
- * Decodes a core/v1 Service from the API server or a manifest. Absent fields get the API server's defaults.
+ * Decodes a core/v1 Service. Absent fields get the API server's defaults, and invalid parts are skipped, as kube-proxy
+ * does. If a source range is invalid, the load-balancer IPs of a family without any other range are skipped, too, because
+ * they would be open to every client.
  *
- * Like kube-proxy, skips invalid parts and keeps the rest. If a range of clients is invalid, the load-balancer IPs of a
- * family without any other range are skipped, too, because they would be open to every client.
- *
- * Pure. "bad" names the first problem that is not in one of the {@link serviceParts}. It never returns "skip":
- * ExternalName and headless Services are accepted.
+ * Pure. "bad" names the first problem outside the {@link serviceParts}; "skip" for Services that no proxy serves.
  */
 export function decodeService(object: unknown, options: DecodeOptions): Decoded<Service> {
   const parsed = parseParts(serviceShape, serviceParts, object);
@@ -66,7 +64,6 @@ export function decodeService(object: unknown, options: DecodeOptions): Decoded<
   return ok(withoutOpenedIPs(service, spec.loadBalancerSourceRanges ?? [], parsed.skipped), [], parsed.skipped);
 }
 
-/** Fields of a Service that are skipped where they are invalid. */
 const serviceParts: readonly string[] = [
   "metadata.creationTimestamp",
   "metadata.uid",
@@ -86,7 +83,7 @@ const serviceParts: readonly string[] = [
   "status.loadBalancer.ingress.*",
 ];
 
-/** Removes the load-balancer IPs of each family for which an invalid range may have been the only one. */
+/** Removes the load-balancer IPs of each family whose only range may have been an invalid one. */
 function withoutOpenedIPs(service: Service, ranges: readonly string[], skipped: readonly FieldProblem[]): Service {
   const isRange = ({ path }: FieldProblem): boolean => path[1] === "loadBalancerSourceRanges";
   if (service.loadBalancerIPs === undefined || !skipped.some(isRange)) return service;
@@ -97,15 +94,13 @@ function withoutOpenedIPs(service: Service, ranges: readonly string[], skipped: 
   return { ...service, loadBalancerIPs };
 }
 
-/** Label that assigns a Service to a proxy other than the default one. */
 export const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
 
-/** Label that hides Services and EndpointSlices from kube-proxy. */
 export const headlessLabel = "service.kubernetes.io/headless";
 
 /**
- * Returns why no proxy serves the Service; undefined if one may. kube-proxy asks for objects that have neither label,
- * whatever their values are (`server.go`, LabelServiceProxyName and IsHeadlessService); other proxies have a name.
+ * Returns why no proxy serves the Service; undefined if one may. kube-proxy lists objects without either label, whatever
+ * the values (`server.go`, LabelServiceProxyName and IsHeadlessService); other proxies have a name.
  */
 function whyIgnored(labels: Readonly<Record<string, string>> | null | undefined): string | undefined {
   if ((labels?.[proxyNameLabel] ?? "") !== "") return undefined;
@@ -113,7 +108,6 @@ function whyIgnored(labels: Readonly<Record<string, string>> | null | undefined)
   return labels?.[headlessLabel] === undefined ? undefined : `the Service has the label ${headlessLabel}`;
 }
 
-/** Default of the API server for spec.sessionAffinityConfig.clientIP.timeoutSeconds. */
 const defaultAffinitySeconds = 10_800;
 
 const clusterIPField = z.union([z.literal(["", "None"]), addressField], {
@@ -179,12 +173,12 @@ function toPort(port: z.infer<typeof portShape>): ServicePort {
     protocol: port.protocol ?? "TCP",
     port: port.port,
     nodePort: port.nodePort ?? 0,
-    // The API server defaults an absent target port, 0 and "" to the port of the Service.
+    // The API server sets an absent target port, 0 and "" to the port of the Service.
     targetPort: port.targetPort || port.port,
   };
 }
 
-/** Rejects text of digits, as the API server does: it would be looked up as a port name and never found. */
+/** Rejects digits as text, as the API server does: they would be looked up as a port name. */
 function isTargetPort(port: number | string): boolean {
   if (typeof port === "number") return Number.isInteger(port) && port >= 0 && port <= 65_535;
   return port === "" || (isName(port) && /\D/.test(port));

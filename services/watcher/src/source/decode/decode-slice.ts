@@ -20,11 +20,11 @@ import {
 } from "./decoded.ts";
 
 /**
- * Decodes a discovery.k8s.io/v1 EndpointSlice from the API server or a manifest. Absent conditions get kube-proxy's
- * defaults, absent port fields the API server's. Like kube-proxy, skips invalid parts and keeps the rest.
+ * Decodes a discovery.k8s.io/v1 EndpointSlice. Absent conditions get kube-proxy's defaults, absent port fields the API
+ * server's. Invalid parts are skipped, as kube-proxy does.
  *
  * Pure. "skip" for slices of host names, slices without a Service and headless slices; "bad" names the first problem
- * that is not in one of the {@link sliceParts}.
+ * outside the {@link sliceParts}.
  *
  * Source: kube-proxy, `endpointslicecache.go`, and `cmd/kube-proxy/app/server.go` for the headless label.
  */
@@ -46,8 +46,8 @@ export function decodeSlice(object: unknown): Decoded<EndpointSlice> {
 function whyIgnored({ metadata: { labels }, addressType }: z.infer<typeof sliceHead>): string | undefined {
   if (addressType === "FQDN") return "the slice contains host names (addressType FQDN)";
   if ((labels?.[serviceNameLabel] ?? "") === "") return `the slice has no label ${serviceNameLabel}`;
-  // The EndpointSlice controller copies the Service's proxy name to its slices. A headless Service with a proxy name is
-  // for an external program (examples/all-ip), which needs the endpoints. kube-proxy ignores these Services anyway.
+  // The EndpointSlice controller copies the proxy name to the slices. A headless Service with a proxy name is for an
+  // external program (examples/all-ip), which needs the endpoints.
   const isForProgram = (labels?.[proxyNameLabel] ?? "") !== "";
   return labels?.[headlessLabel] !== undefined && !isForProgram
     ? `the slice has the label ${headlessLabel}`
@@ -63,8 +63,7 @@ function toSlice(
   const skipped = [...skippedParts];
   const family = addressType === "IPv6" ? "v6" : "v4";
   const usablePorts = toPorts(ports ?? [], notes);
-  // Endpoints of a slice without ports are unreachable: the controller makes such slices for pods without the named
-  // target port. (In KPNG's state files and streams they use the target port.) Headless Services need no ports.
+  // The controller makes slices without ports for pods that lack the named target port. Headless Services need no ports.
   const isReachable = usablePorts.length > 0 || metadata.labels?.[headlessLabel] !== undefined;
   const decoded: Endpoint[] = [];
   for (const [index, endpoint] of (endpoints ?? []).entries()) {
@@ -116,7 +115,6 @@ const sliceShape = sliceHead.extend({
   endpoints: z.array(endpointShape).nullish(),
 });
 
-/** Fields of an EndpointSlice that are skipped where they are invalid. */
 const sliceParts: readonly string[] = [
   "ports.*",
   "endpoints.*",
@@ -127,8 +125,7 @@ const sliceParts: readonly string[] = [
 ];
 
 /**
- * Like kube-proxy, ignores ports without a number. A missing name becomes "", as the API server does; manifests in
- * files may omit it.
+ * Ignores ports without a number, as kube-proxy does, and sets a missing name to "", as the API server does.
  *
  * Source: Kubernetes, `pkg/apis/discovery/v1/defaults.go`, SetDefaults_EndpointPort.
  */
@@ -161,7 +158,7 @@ function toEndpoint(endpoint: z.infer<typeof endpointShape>, ports: readonly End
 
 const none: readonly string[] = [];
 
-/** Parses an RFC 3339 time to milliseconds since 1970. Invalid text gives undefined: only metrics use the time. */
+/** Parses an RFC 3339 time to milliseconds since 1970; undefined for other text. */
 function parseTime(text: string | undefined): number | undefined {
   if (text === undefined || !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i.test(text)) return undefined;
   const ms = Date.parse(text);

@@ -26,7 +26,6 @@ export interface FieldProblem {
   readonly problem: string;
 }
 
-/** Returns "ok" with the value, notes and the invalid parts that were skipped. */
 export function ok<T>(
   value: T,
   notes: readonly string[],
@@ -69,13 +68,13 @@ export function show(value: unknown): string {
 }
 
 /**
- * Parses an object with a schema, and skips its invalid parts as kube-proxy does: the rest is served.
+ * Parses an object with a schema, and removes its invalid parts.
  *
  * `parts` are the fields that may be missing, e.g. `spec.ports.*.targetPort`, where `*` is an entry of an array. For
  * each invalid field, the innermost part that contains it is removed and reported once. A problem outside all parts
  * makes the whole object "bad".
  *
- * Pure. *Cost:* one parse of a valid object, two of an object with invalid parts.
+ * Pure. *Cost:* a second parse for objects with invalid parts.
  */
 export function parseParts<T>(schema: z.ZodType<T>, parts: readonly string[], object: unknown): ParsedParts<T> {
   const first = schema.safeParse(object);
@@ -95,7 +94,6 @@ export function parseParts<T>(schema: z.ZodType<T>, parts: readonly string[], ob
   return { kind: "parsed", data: second.data, skipped: skipped.map(({ path, problem }) => ({ path, problem })) };
 }
 
-/** Result of {@link parseParts}. `skipped`: a problem for each part that was removed. */
 type ParsedParts<T> =
   | { readonly kind: "parsed"; readonly data: T; readonly skipped: readonly FieldProblem[] }
   | ({ readonly kind: "bad" } & FieldProblem);
@@ -114,36 +112,30 @@ function starOf(step: string | number | undefined): string | undefined {
 /** Returns a copy of `value` without the given paths. Unchanged branches are shared. */
 function without(value: unknown, paths: readonly FieldPath[]): unknown {
   const byStep = Map.groupBy(paths, (path) => path[0]);
-  const keepStep = (step: string | number): boolean => !(byStep.get(step) ?? []).some((path) => path.length === 1);
+  const stays = (step: string | number): boolean => !(byStep.get(step) ?? []).some((path) => path.length === 1);
   const inner = (step: string | number, child: unknown): unknown => {
     const deeper = byStep.get(step)?.map((path) => path.slice(1));
     return deeper === undefined ? child : without(child, deeper);
   };
   if (Array.isArray(value)) {
-    return value.flatMap((child: unknown, index) => (keepStep(index) ? [inner(index, child)] : []));
+    return value.flatMap((child: unknown, index) => (stays(index) ? [inner(index, child)] : []));
   }
   if (!isRecord(value)) return value;
   return Object.fromEntries(
-    Object.entries(value).flatMap(([name, child]) => (keepStep(name) ? [[name, inner(name, child)]] : [])),
+    Object.entries(value).flatMap(([name, child]) => (stays(name) ? [[name, inner(name, child)]] : [])),
   );
 }
 
-// Fields from which the schemas of objects and of KPNG's state files are built.
-
-/** Longest name in Kubernetes (a DNS subdomain), in characters. */
+/** Longest name in Kubernetes, in characters: a DNS subdomain. */
 const maxNameLength = 253;
 
-/**
- * True if text can be part of a key: 1 to 253 characters, without slashes, `|`, white space and control characters.
- * Kubernetes is stricter, but this is what our keys and the paths on the wire need.
- */
+/** True if text can be part of our keys and of paths on the wire. Kubernetes is stricter. */
 export function isName(text: string): boolean {
   return text.length <= maxNameLength && /^[^\s/|\p{Cc}]+$/u.test(text);
 }
 
 const nameRule = `1 to ${maxNameLength} characters without "/", "|", white space and control characters`;
 
-/** A required name. */
 export const nameField = z
   .string()
   .refine(isName, { error: ({ input }) => `${show(input)} is not a valid name: ${nameRule}` });
@@ -153,7 +145,6 @@ export const nameOrEmptyField = z.string().refine((text) => text === "" || isNam
   error: ({ input }) => `${show(input)} is not a valid name: ${nameRule}, or empty`,
 });
 
-/** Labels or annotations by name. */
 export const stringMapField = z.record(z.string(), z.string());
 
 /** An IP address, parsed to its canonical form and family. */
@@ -187,7 +178,6 @@ export function numberField(min: number, max: number): z.ZodType<number> {
   });
 }
 
-/** A required port number. */
 export const portField = numberField(1, 65_535);
 
 /** A port number, or 0 for none. */
@@ -196,7 +186,6 @@ export const portOrZeroField = numberField(0, 65_535);
 /** Seconds of session affinity. Source: Kubernetes' validation of a Service. */
 export const affinitySecondsField = numberField(1, 86_400);
 
-/** One of the given words. */
 export function wordField<const Word extends string>(...words: readonly [Word, ...Word[]]): z.ZodType<Word> {
   return z.enum(words, { error: ({ input }) => `${show(input)} is not one of ${words.join(", ")}` });
 }
@@ -217,10 +206,7 @@ export function keep(
   return Object.fromEntries(Object.entries(entries ?? {}).filter(([name]) => filter(name)));
 }
 
-/**
- * Schema of the metadata fields that the decoders read. The namespace defaults to "default", because manifests may omit
- * it.
- */
+/** The metadata that the decoders read. Manifests may omit the namespace. */
 export const metadataShape = z.object({
   name: nameField,
   namespace: nameField.nullish().transform((namespace) => namespace ?? "default"),
@@ -229,9 +215,7 @@ export const metadataShape = z.object({
   deletionTimestamp: z.string().nullish(),
 });
 
-/**
- * Which labels and annotations are kept. All others are dropped, and their changes make no revision.
- */
+/** Selects labels and annotations. All others are dropped, and their changes make no revision. */
 export interface DecodeOptions {
   readonly serviceLabels: NameFilter;
   readonly serviceAnnotations: NameFilter;
@@ -239,10 +223,9 @@ export interface DecodeOptions {
   readonly nodeAnnotations: NameFilter;
 }
 
-/** Returns true if labels or annotations of that name are kept. */
 type NameFilter = (name: string) => boolean;
 
-/** Values of options such as --with-node-labels, as globs: `*` stands for any characters, also slashes, `?` for one. Absent ones have KPNG's defaults. */
+/** Names of labels and annotations (`--with-node-labels`), as globs: `*` stands for any characters, `?` for one. */
 export interface DecodeGlobs {
   /** Default none. */
   readonly serviceLabels?: readonly string[] | undefined;
@@ -271,10 +254,9 @@ export function makeDecodeOptions(globs: DecodeGlobs = {}): DecodeOptions {
   };
 }
 
-/** Returns a predicate that is true for names that fully match one of the globs. */
 function compileGlobs(globs: readonly string[]): NameFilter {
   const patterns = globs.map((glob) => {
-    // KPNG's globs have classes, alternatives and escapes. No name of a label contains these characters.
+    // KPNG's globs also have classes, alternatives and escapes.
     if (/[[\]{}\\]/.test(glob)) {
       throw new ProcessError("BAD_OPTION", `"${glob}" is not a glob of * and ?; repeat the option for alternatives`);
     }

@@ -33,19 +33,17 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
 const part = "source/file";
 
 /**
- * Time after which an empty file, or a folder without files, is taken for an empty cluster, in milliseconds. Many
- * programs, the original KPNG among them, truncate a file and then write it, or recreate a folder and then fill it.
+ * Time after which an empty file or folder means an empty cluster, in milliseconds: many programs, the original KPNG
+ * among them, truncate a file before they write it, or recreate a folder and then fill it.
  */
 const emptiedMs = 1_000;
 
-/** Limit for the problems and for the notes that are logged or reported in an error. */
+/** Problems and notes that are logged or named in an error. */
 const maxProblems = 20;
 
 /**
- * Fills the sink from files, and follows their changes: edited, replaced and recreated files, files added to or removed
- * from a folder, updated ConfigMaps.
- *
- * If any file becomes invalid, the last valid state is kept. Log, health and metrics report the problems.
+ * Fills the sink from files, and follows their changes, also of folders and mounted ConfigMaps. While any file is
+ * invalid, the last valid state stays; log, health and metrics report the problems.
  *
  * Errors: BAD_INPUT if the files are invalid at the start, when there is no state to keep.
  */
@@ -57,7 +55,7 @@ export function fileSource(options: FileSourceOptions): Source {
 class FileFollower {
   readonly #options: FileSourceOptions;
   readonly #errors: Counter<"source">;
-  /** Contents of standard input and pipes. They can be read only once and are part of every later state. */
+  /** Contents of standard input and pipes, which can be read only once and are part of every later state. */
   readonly #streams = new Map<string, Uint8Array>();
   #digest: string | undefined;
 
@@ -90,7 +88,7 @@ class FileFollower {
     return loadInput(this.#options.inputs, { ...this.#options, streams: this.#streams, signal });
   }
 
-  /** Passes the objects of the inputs to the sink. Does nothing if the signal aborted, or nothing changed. */
+  /** Passes the objects to the sink, unless nothing changed. */
   #take(loaded: LoadedInput, receivedAtMs: number, signal: AbortSignal): InputResult | undefined {
     const { inputs, sink, log, health, warn = (...line) => log.error(...line) } = this.#options;
     if (signal.aborted || loaded.digest === this.#digest) return undefined;
@@ -101,14 +99,15 @@ class FileFollower {
       const [first] = result.problems;
       health.setFailing(part, first === undefined ? "invalid input" : describe(first));
       for (const problem of result.problems.slice(0, maxProblems)) {
-        log.error("invalid input", { ...problem });
+        log.error("invalid input file", { ...problem });
       }
       return result;
     }
-    for (const note of result.notes.slice(0, maxProblems)) log.info("input note", { at: note.at, note: note.problem });
+    for (const note of result.notes.slice(0, maxProblems))
+      log.info("note about an input file", { at: note.at, note: note.problem });
     this.#errors.inc({ source: "file" }, result.skipped.length);
     for (const skipped of result.skipped.slice(0, maxProblems)) {
-      warn("invalid part skipped", { ...skipped });
+      warn("invalid part of an input file skipped", { ...skipped });
     }
     sink.replace(result.objects, { source: "file", receivedAtMs });
     health.setReady(part);

@@ -41,8 +41,7 @@ export class InputContent {
 
   addSlice(slice: EndpointSlice, place: Place): void {
     if (!this.#define(`EndpointSlice ${sliceKey(slice)}`, place)) return;
-    // In a cluster the name of a slice is unique in its namespace; in a state file, which has slices inside their
-    // Service, only within it.
+    // The name of a slice is unique in its namespace; in a state file, only in its Service.
     const isInsideService = place.path[0] === "services";
     if (!isInsideService && !this.#define(`EndpointSlice ${slice.namespace}/${slice.name}`, place)) return;
     this.slices.push(slice);

@@ -8,7 +8,6 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { InputProblem } from "./input-content.ts";
 
-/** Input that means standard input, as in most tools. */
 const standardInput = "-";
 
 /** A file to read, with a stamp for detecting changes. */
@@ -106,7 +105,7 @@ async function readContent({ file, isStream }: InputFile, options: InputFilesOpt
   const chunks: Uint8Array[] = [];
   const maxBytes = options.maxBytes ?? defaultMaxBytes;
   let size = 0;
-  // Counted while reading, because the size from stat is 0 for a pipe, and outdated for a growing file.
+  // Counted while reading: stat gives 0 for a pipe, and an outdated size for a growing file.
   const stream = await openInput(file, options);
   if (options.signal !== undefined) addAbortSignal(options.signal, stream);
   for await (const chunk of stream as AsyncIterable<Uint8Array>) {
@@ -130,10 +129,7 @@ async function openInput(file: string, options: InputFilesOptions): Promise<Read
   return new Socket({ fd, readable: true, writable: false });
 }
 
-/**
- * Detects changes of the inputs of a file source by polling. It compares times, size and inode of each file: network
- * file systems and replaced folders send no events.
- */
+/** Detects changes by polling times, size and inode of each file: network file systems and replaced folders send no events. */
 export class InputWatch {
   readonly #inputs: readonly string[];
   #stamps = "";
@@ -142,7 +138,7 @@ export class InputWatch {
     this.#inputs = inputs;
   }
 
-  /** Starts watching. Call it before the files are first read, so that no change is missed. */
+  /** Must be called before the files are first read, so that no change is missed. */
   async start(): Promise<void> {
     await this.#hasChanged();
   }

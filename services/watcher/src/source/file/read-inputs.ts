@@ -26,9 +26,8 @@ export interface LoadedInput {
 }
 
 /**
- * Loads the contents of all inputs: files, folders and standard input ("-"). Problems are part of the result of `read`,
- * not errors. Without `skipsBad`, one problem makes the whole input invalid, because part of a cluster must not be
- * served. Call `read` only if the digest has changed.
+ * Loads the contents of all inputs: files, folders and standard input ("-"). `read` returns the problems. Without
+ * `skipsBad`, one problem makes the whole input invalid, because part of a cluster must not be served.
  */
 export async function loadInput(inputs: readonly string[], options: LoadInputOptions): Promise<LoadedInput> {
   const listed = await listInputFiles(inputs);

@@ -31,11 +31,11 @@ export class ManifestReader {
     if (!Object.hasOwn(apiVersions, kind) || apiVersion !== apiVersions[kind]) {
       content.ignore(typeof apiVersion === "string" ? `${kind} (${apiVersion})` : kind, at);
     } else if (kind === "Service") {
-      this.#keep(decodeService(object, this.#options), at, (service) => content.addService(service, at));
+      this.#add(decodeService(object, this.#options), at, (service) => content.addService(service, at));
     } else if (kind === "EndpointSlice") {
-      this.#keep(decodeSlice(object), at, (slice) => content.addSlice(slice, at));
+      this.#add(decodeSlice(object), at, (slice) => content.addSlice(slice, at));
     } else if (kind === "Node") {
-      this.#keep(decodeNode(object, this.#options), at, (node) => content.addNode(node, at));
+      this.#add(decodeNode(object, this.#options), at, (node) => content.addNode(node, at));
     } else {
       const itemKind = kind === "List" ? undefined : kind.slice(0, -"List".length);
       this.#addList(object.items ?? [], below(at, "items"), itemKind, depth);
@@ -48,13 +48,13 @@ export class ManifestReader {
     else for (const [index, item] of items.entries()) this.add(item, below(at, index), itemKind, depth + 1);
   }
 
-  #keep<T>(decoded: Decoded<T>, at: Place, use: (value: T) => void): void {
+  #add<T>(decoded: Decoded<T>, at: Place, use: (value: T) => void): void {
     const content = this.#content;
     if (decoded.kind === "bad") content.addProblem(below(at, ...decoded.path), decoded.problem);
     else if (decoded.kind === "skip") content.addNote(at, decoded.note);
     else {
       use(decoded.value);
-      // Invalid parts make the input invalid, unlike with an API server: the author of a file can correct it.
+      // Unlike with an API server, invalid parts make the input invalid: the author of a file can correct it.
       for (const { path, problem } of decoded.skipped) content.addProblem(below(at, ...path), problem);
       for (const note of decoded.notes) content.addNote(at, note);
     }

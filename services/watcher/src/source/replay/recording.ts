@@ -18,10 +18,8 @@ export type RecordingLine =
   | { readonly kind: "op"; readonly atMs: number; readonly op: OpItem }
   | { readonly kind: "rows"; readonly of: RecordedRows; readonly atMs: number; readonly rows: readonly JsonValue[] };
 
-/** Version of the format. A reader rejects any other version. */
 const formatVersion = 1;
 
-/** Which rows of `kpng bug-report` a line contains. */
 type RecordedRows = "versions" | "nodes" | "subscribers" | "changes" | "findings";
 
 /** Formats a line, without a newline. */
@@ -30,13 +28,12 @@ export function formatRecordingLine(line: RecordingLine): string {
   return JSON.stringify(line.kind === "op" ? { ...line, op: toJson(OpItemSchema, line.op) } : line);
 }
 
-/** Parses a recording. A truncated last line is ignored. Errors: BAD_INPUT, with the number of the line. */
+/** Parses a recording. A truncated last line, as a killed recorder leaves it, is ignored. Errors: BAD_INPUT, with the number of the line. */
 export function parseRecording(text: string, name: string): readonly RecordingLine[] {
   const texts = text.split("\n");
-  const rest = texts.pop() ?? "";
+  const lastText = texts.pop() ?? "";
   const lines = texts.map((each, index) => parseLine(each, index, name));
-  // A recorder that was killed leaves half a line. The lines before it are still valid.
-  if (rest !== "" && isJson(rest)) lines.push(parseLine(rest, lines.length, name));
+  if (lastText !== "" && isJson(lastText)) lines.push(parseLine(lastText, lines.length, name));
   if (lines[0]?.kind !== "head") throw new WatcherError("BAD_INPUT", `${name} is not a recording of kpng`);
   return lines;
 }
@@ -86,8 +83,7 @@ function isJson(text: string): boolean {
 }
 
 /**
- * Reads a recording from a file, plain or compressed by gzip. A recording contains the state of a watcher and its
- * changes over some time: `kpng record` writes it, `kpng replay` reads it.
+ * Reads a recording from a file, plain or compressed by gzip.
  *
  * Errors: BAD_INPUT if the file cannot be read, is larger than {@link maxRecordingBytes}, or is not a recording.
  */

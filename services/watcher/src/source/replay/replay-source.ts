@@ -39,8 +39,7 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
   let batchCount = 0;
   for (const line of readRecording(path)) {
     if (line.kind !== "op") continue;
-    // The first batch is the initial state. Its time is how long the recorder took to receive it, so it never exceeds
-    // the limit.
+    // The first batch, the initial state, is always played: its time is how long the recorder took to receive it.
     if (line.atMs > untilMs && batchCount > 0) break;
     if (!items.apply(line.op)) continue;
     if (batchCount > 0 && speed > 0) await waitMs((line.atMs - playedMs) / speed, signal);
@@ -52,7 +51,7 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
   }
   if (batchCount === 0) throw new WatcherError("BAD_INPUT", `${path} contains no cluster state`);
   log.info("recording played", { batches: batchCount });
-  // A backend of this process waits for the next state without anything that keeps Node.js running.
+  // Keeps Node.js running while a backend in this process waits for the next state.
   const alive = setInterval(() => undefined, 60_000);
   await aborted(signal);
   clearInterval(alive);
