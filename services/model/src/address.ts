@@ -26,10 +26,9 @@ export const noAddresses: AddressSet = { v4: [], v6: [] };
 /**
  * Returns the canonical form (dotted IPv4, RFC 5952 IPv6) of an address; undefined for any other text.
  *
- * Rejects names, zones (`fe80::1%eth0`), ports, and octal or shortened IPv4 (`010.1`, `127.1`), which programs
- * interpret differently. Rejects IPv4-mapped IPv6 addresses (`::ffff:0:0/96`), which kube-proxy treats as IPv4 and
- * newer API servers refuse: as a frontend, one would be the IPv4 address of another Service to the kernel, and IPv6
- * here. Rejects IPv6 with an IPv4 part in dots (`64:ff9b::192.0.2.1`).
+ * Rejects names, zones (`fe80::1%eth0`), ports, octal or shortened IPv4 (`010.1`, `127.1`), which programs interpret
+ * differently, and IPv6 with a dotted part (`64:ff9b::192.0.2.1`). Rejects IPv4-mapped addresses (`::ffff:0:0/96`), as
+ * newer API servers do: kube-proxy and the kernel take them for IPv4, possibly that of another Service.
  */
 export function parseAddress(text: string): { readonly family: Family; readonly address: string } | undefined {
   switch (isIP(text)) {
@@ -84,18 +83,18 @@ export function toAddressSet(texts: readonly string[]): {
   readonly invalid: readonly string[];
 } {
   const invalid: string[] = [];
-  // Each endpoint has a list, nearly always of one address: it is not worth a Set.
+  // Nearly every endpoint has one address, which is not worth a Set.
   if (texts.length === 1) {
     const parsed = parseAddress(texts[0] ?? "");
     if (parsed !== undefined) return { set: { ...noAddresses, [parsed.family]: [parsed.address] }, invalid };
   }
-  const found = { v4: new Set<string>(), v6: new Set<string>() };
+  const byFamily = { v4: new Set<string>(), v6: new Set<string>() };
   for (const text of texts) {
     const parsed = parseAddress(text);
     if (parsed === undefined) invalid.push(text);
-    else found[parsed.family].add(parsed.address);
+    else byFamily[parsed.family].add(parsed.address);
   }
-  return { set: { v4: [...found.v4], v6: [...found.v6] }, invalid };
+  return { set: { v4: [...byFamily.v4], v6: [...byFamily.v6] }, invalid };
 }
 
 /** Formats an address with a port: `10.0.0.1:80`, `[fd00::1]:80`. */
@@ -103,26 +102,23 @@ export function addressAndPort(address: string, port: number | string): string {
   return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
-const known = new Map<string, BlockList>();
+const blockLists = new Map<string, BlockList>();
 
-/** Bound of `known`: more than a cluster has ranges. Single addresses, which come and go with pods, are not in it. */
-const maxKnown = 10_000;
+/** More than a cluster has ranges; single addresses, which come and go with pods, have no list. */
+const maxBlockLists = 10_000;
 
-/**
- * True if an address is in a CIDR of the same family; `cidr` may also be a single address. Used for the source ranges
- * of Services, for node-port addresses, and to recognize pods.
- */
+/** True if an address is in a CIDR of the same family; `cidr` may also be a single address. */
 export function isIn(address: string, cidr: string): boolean {
   if (!cidr.includes("/")) return address === cidr;
-  let list = known.get(cidr);
+  let list = blockLists.get(cidr);
   if (list === undefined) {
     const [network = "", size = ""] = cidr.split("/");
     const isV6 = cidr.includes(":");
     if (size === (isV6 ? "128" : "32")) return address === network;
     list = new BlockList();
     list.addSubnet(network, Number(size), isV6 ? "ipv6" : "ipv4");
-    if (known.size >= maxKnown) known.clear();
-    known.set(cidr, list);
+    if (blockLists.size >= maxBlockLists) blockLists.clear();
+    blockLists.set(cidr, list);
   }
   return list.check(address, address.includes(":") ? "ipv6" : "ipv4");
 }

@@ -1,15 +1,12 @@
-/** The part of Map and WeakMap that {@link getOrMake} needs. */
 interface Keyed<K, V> {
   get(key: K): V | undefined;
   set(key: K, value: V): unknown;
 }
 
-/**
- * Returns the value at `key`; if there is none, stores the result of `make` first. Values must not be undefined.
- */
+/** Returns the value at `key`; if there is none, stores the result of `make` first. Values must not be undefined. */
 export function getOrMake<K, V>(map: Keyed<K, V>, key: K, make: () => V): V {
-  const held = map.get(key);
-  if (held !== undefined) return held;
+  const existing = map.get(key);
+  if (existing !== undefined) return existing;
   const made = make();
   map.set(key, made);
   return made;
@@ -31,11 +28,8 @@ export function lowerBound(count: number, isBefore: (index: number) => boolean):
 }
 
 /**
- * Compares two texts by their UTF-8 bytes, as Go's `<` on strings does. Nearly all packages share it, and sort with it
- * where the order of output must be the same as KPNG's or on all machines.
- *
- * It uses JavaScript's `<`, which compares UTF-16 code units: the same order for all characters that Kubernetes allows
- * in names.
+ * Compares two texts by UTF-16 code units, independent of the locale. For all characters that Kubernetes allows in names,
+ * the order is that of Go's `<`, and so KPNG's.
  */
 export function compareText(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;

@@ -1,7 +1,6 @@
 /**
- * How new a state of the cluster is. A watcher attaches it to every state that it sends, and a node or relay compares
- * it with that of the state that it holds (`ForwardGate`), so that it never goes back. docs/design/views.md
- * describes the whole.
+ * How new a state of the cluster is. A watcher attaches it to every state that it sends; a node or relay compares it with
+ * that of its own state ({@link ForwardGate}), so that it never goes back (docs/design/views.md).
  *
  * Each kind has two versions, because a replica does not know when a kind changed, only when it saw it: `services` is a
  * version at which the state was that of the source, and `current.services` is the highest one. A state whose
@@ -28,10 +27,8 @@ export interface Position {
   readonly current: Readonly<Record<PositionKind, bigint>>;
 }
 
-/** Kinds that a position has versions of. */
 export const positionKinds = ["services", "slices", "nodes"] as const;
 
-/** Kind that a position has versions of. */
 export type PositionKind = (typeof positionKinds)[number];
 
 /** Returns the source of the positions of an API server. `clusterId` is undefined if the cluster is not identified. */
@@ -40,7 +37,7 @@ export function kubeSource(clusterId: string | undefined): string {
 }
 
 /**
- * How an offered state relates to a held one.
+ * How an offered state relates to the current one, which was applied last.
  *
  * - covers: it is not older.
  * - behind: it may be older in at least one kind.
@@ -49,15 +46,14 @@ export function kubeSource(clusterId: string | undefined): string {
  */
 type Relation = "covers" | "behind" | "foreign" | "unrelated";
 
-/** Compares the position of an offered state with that of a held state. Pure. */
-function relate(offered: Position | undefined, held: Position | undefined): Relation {
-  if (offered === undefined || held === undefined) return "unrelated";
-  const isKube = [offered.source, held.source].map((source) => source === "kube" || source.startsWith("kube:"));
-  const isSame = offered.source === held.source;
+function relate(offered: Position | undefined, current: Position | undefined): Relation {
+  if (offered === undefined || current === undefined) return "unrelated";
+  const isKube = [offered.source, current.source].map((source) => source === "kube" || source.startsWith("kube:"));
+  const isSame = offered.source === current.source;
   if (!isSame && !(isKube[0] && isKube[1])) return "unrelated";
   // A watcher that may not read the UID is taken to serve the cluster of the others.
-  if (!isSame && offered.source !== "kube" && held.source !== "kube") return "foreign";
-  return positionKinds.every((kind) => offered.current[kind] >= held[kind]) ? "covers" : "behind";
+  if (!isSame && offered.source !== "kube" && current.source !== "kube") return "foreign";
+  return positionKinds.every((kind) => offered.current[kind] >= current[kind]) ? "covers" : "behind";
 }
 
 /**
@@ -164,12 +160,12 @@ interface Refusals {
 
 /**
  * Orders offers that are all in doubt. A watcher that is current comes first: after a restore of etcd, it has lower
- * versions than one that was cut off before. Then the cluster of the held state, then the higher versions.
+ * versions than one that was cut off before. Then the cluster of the current state, then the higher versions.
  */
-function isAtLeastAsGood(a: Offer, b: Offer, held: Position | undefined): boolean {
+function isAtLeastAsGood(a: Offer, b: Offer, current: Position | undefined): boolean {
   const rank = ({ position, isStale = false }: Offer): readonly bigint[] => [
     BigInt(!isStale),
-    BigInt(relate(position, held) !== "foreign"),
+    BigInt(relate(position, current) !== "foreign"),
     positionKinds.reduce((sum, kind) => sum + (position?.current[kind] ?? 0n), 0n),
   ];
   const [ofA, ofB] = [rank(a), rank(b)];

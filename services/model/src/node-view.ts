@@ -3,10 +3,7 @@ import type { EndpointConditions, EndpointPort } from "./endpoint.ts";
 import type { Node } from "./node.ts";
 import type { Service, ServiceKey } from "./service.ts";
 
-/**
- * A boolean for each address family. The types in this file are what a watcher sends to one node, and what a backend
- * puts into effect; `service.ts`, `endpoint.ts` and `node.ts` describe the cluster.
- */
+/** A boolean for each address family. */
 export interface FamilyFlags {
   readonly v4: boolean;
   readonly v6: boolean;
@@ -73,8 +70,8 @@ export interface ServiceView extends ServiceItem {
 }
 
 /**
- * Everything that one node must know: a pure function of the cluster state and the node's name. Backends keep it in
- * `ViewState` and render their rules from it.
+ * Everything that a watcher sends to one node, and that a backend puts into effect: a pure function of the cluster state
+ * and the node's name.
  */
 export interface NodeView {
   readonly nodeName: string;
@@ -84,10 +81,7 @@ export interface NodeView {
   readonly services: ReadonlyMap<ServiceKey, ServiceView>;
 }
 
-/**
- * One change between two views. A put carries the whole new value. Backends decode it from their stream with
- * `decodeLocalOp`.
- */
+/** One change between two views. A put carries the whole new value. */
 export type ViewChange =
   | { readonly kind: "put-node"; readonly node: ViewNode }
   | { readonly kind: "delete-node" }

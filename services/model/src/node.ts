@@ -1,7 +1,4 @@
-/**
- * A Node reduced to what a proxy uses. Sources decode Nodes to this type; the view of a node contains the node itself.
- * Source: core/v1 Node.
- */
+/** A Node reduced to what a proxy uses. Source: core/v1 Node. */
 export interface Node {
   readonly name: string;
   /** Label `topology.kubernetes.io/zone`; "" if absent. */

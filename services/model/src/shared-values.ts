@@ -13,8 +13,8 @@ class SharedValues<V> {
   readonly #values = new Map<string, V>();
 
   get(key: string, value: V): V {
-    const held = this.#values.get(key);
-    if (held !== undefined) return held;
+    const existing = this.#values.get(key);
+    if (existing !== undefined) return existing;
     if (this.#values.size === maxShared) this.#values.clear();
     this.#values.set(key, value);
     return value;
@@ -26,8 +26,8 @@ const texts = new SharedValues<string>();
 /**
  * Returns an equal text: the same object for all calls with this text.
  *
- * Most values of an endpoint recur in many others: the name of a node, a list of ports, a few flags. With one object
- * for equal values, a view takes a third of the memory.
+ * Endpoints have many values in common: names of nodes, lists of ports, flags. With one object for equal values, a view
+ * takes a third of the memory.
  */
 export function shareText(text: string): string {
   return texts.get(text, text);

@@ -4,8 +4,8 @@ import type { OptionSpec } from "./options.ts";
 import { ProcessError } from "./process-error.ts";
 
 /**
- * Paths of PEM files, from the options; undefined if the option is not set. A watcher (`to-api`) uses such files to
- * serve TLS, its clients (backends, relays, queries) to verify it and to present a certificate.
+ * Paths of PEM files from the options. A watcher uses such files to serve TLS, its clients to verify it and to present a
+ * certificate.
  */
 export interface TlsPaths {
   readonly key?: string | undefined;

@@ -29,7 +29,7 @@ export function createLog(
   write?: (line: string) => void,
   repeats: RepeatLimit = new RepeatLimit(),
 ): Log {
-  // Synchronous: a line that explains a crash must be written before the process exits.
+  // Synchronous, so that a line that explains a crash is written before the process exits.
   const destination = write === undefined ? standardError() : { write };
   const options = {
     level: level === "off" ? "silent" : level,

@@ -12,18 +12,15 @@ export function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }
 
-/**
- * A repeatable event: each call of `wake` wakes everything that waits at that time. Unlike with an EventEmitter, a
- * caller has no listener to remove.
- */
+/** A repeatable event: each call of `wake` wakes all callbacks and promises that wait at that time. */
 export class Wakeup {
-  #waiting = new Set<() => void>();
+  #callbacks = new Set<() => void>();
   /** Callbacks of the `wake` in progress; `cancel` removes a callback that has not been called yet. */
   #woken = new Set<() => void>();
 
   wake(): void {
-    const woken = this.#waiting;
-    this.#waiting = new Set();
+    const woken = this.#callbacks;
+    this.#callbacks = new Set();
     this.#woken = woken;
     for (const resolve of woken) resolve();
     woken.clear();
@@ -34,28 +31,28 @@ export class Wakeup {
     if (signal.aborted) return Promise.resolve();
     return new Promise((resolve) => {
       const done = (): void => {
-        this.#waiting.delete(done);
+        this.#callbacks.delete(done);
         signal.removeEventListener("abort", done);
         resolve();
       };
-      this.#waiting.add(done);
+      this.#callbacks.add(done);
       signal.addEventListener("abort", done, { once: true });
     });
   }
 
   /** Calls `callback` once, at the next `wake`. Adding a callback that is already waiting has no effect. */
   call(callback: () => void): void {
-    this.#waiting.add(callback);
+    this.#callbacks.add(callback);
   }
 
   /** Removes a callback that {@link call} added. */
   cancel(callback: () => void): void {
-    this.#waiting.delete(callback);
+    this.#callbacks.delete(callback);
     this.#woken.delete(callback);
   }
 
   /** Number of callbacks and promises that wait now. */
   get waitingCount(): number {
-    return this.#waiting.size;
+    return this.#callbacks.size;
   }
 }

@@ -4,10 +4,7 @@ import type { Set as SetName } from "../gen/localv1/api_pb.ts";
 const { h64Raw } = await createHasher();
 
 /**
- * Returns the XXH64 hash, with seed 0, of some bytes.
- *
- * KPNG puts it into the paths of endpoints and the fields Hash of its messages (ServiceInfo, EndpointInfo, NodeInfo).
- * Watcher and backends also use it as a fast hash, for example to compare their views when a stream resumes.
+ * Returns the XXH64 hash with seed 0: that of KPNG's endpoint paths and of the fields Hash of its messages.
  *
  * Source: KPNG `serde.go`, cespare/xxhash.
  */
@@ -44,15 +41,10 @@ export interface ItemDigest {
   readonly hash: bigint;
 }
 
-/**
- * Buffer for the bytes to be hashed, reused because there are very many items. It keeps the size of the longest item.
- */
+/** Buffer for the bytes to hash, reused for all items. It keeps the size of the longest one. */
 let scratch = new Uint8Array(4_096);
 
-/**
- * Returns the digest of an item; see WatchReq.HeldDigests in the proto file. The watcher computes it for the items that
- * it encodes, a backend for those that arrive.
- */
+/** Returns the digest of an item; see WatchReq.HeldDigests in the proto file. */
 export function itemDigest(set: SetName, path: string, bytes: Uint8Array): ItemDigest {
   const keyLength = writeKey(set, path, bytes.length + 1);
   const bucket = bucketOfBytes(keyLength);
@@ -79,10 +71,7 @@ function bucketOfBytes(keyLength: number): number {
   return Number(hashBytes(scratch.subarray(0, keyLength)) & bucketMask);
 }
 
-/**
- * Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. A backend
- * sends those of its view (`ItemDigests`), and `resumeView` of the watcher compares them.
- */
+/** Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. */
 export class BucketDigests {
   readonly #digests: BigUint64Array;
   /** The same memory in halves: reading these makes no bigint. */
@@ -112,7 +101,6 @@ export class BucketDigests {
     return bytes;
   }
 
-  /** The digest of one bucket. */
   at(bucket: number): bigint {
     return this.#digests[bucket] ?? 0n;
   }

@@ -26,10 +26,7 @@ const addressTags = tagsOf(IPSetSchema);
 
 const writer = new MessageWriter();
 
-/**
- * The fields of an endpoint that KPNG's message has. Endpoints are encoded by hand and not with the protobuf library,
- * because they are most of what a watcher sends.
- */
+/** The fields of an endpoint that KPNG's message has. */
 export type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports" | "isOnNode" | "scopes">;
 
 /**
@@ -133,7 +130,7 @@ function sorted(texts: readonly string[]): readonly string[] {
   return texts.length < 2 ? texts : texts.toSorted(compareText);
 }
 
-/** Sets FirstIPs to the address in use of each family if a family has several: IPs are sorted. */
+/** Sets FirstIPs; see `writeFirstAddresses`. */
 export function setFirstAddresses(message: EndpointMessage, { v4, v6 }: AddressSet): void {
   if (v4.length > 1 || v6.length > 1) {
     message.FirstIPs = create(IPSetSchema, { V4: v4.slice(0, 1), V6: v6.slice(0, 1) });

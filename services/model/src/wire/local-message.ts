@@ -23,7 +23,7 @@ import { decodePortHasEndpoints, decodeServiceMessage } from "./service-message.
 /** A decoded operation of a node's stream. */
 export type LocalOp =
   | { readonly kind: "reset" }
-  /** Instead of reset, for a subscriber that sent digests of what it holds; see KeepOp. */
+  /** Instead of reset, for a subscriber that sent digests of its items; see KeepOp. */
   | { readonly kind: "keep" }
   | { readonly kind: "sync"; readonly mark: SyncMark }
   | { readonly kind: "change"; readonly change: ViewChange }
@@ -145,14 +145,14 @@ function decodeDelete(ref: Ref): ViewChange | undefined {
 }
 
 function parseServicePath(path: string): ServiceKey {
-  const [namespace, name, ...rest] = path.split("/");
-  if (!namespace || !name || rest.length > 0) throw new WireError("the path of a Service must be namespace/name");
+  const [namespace, name, ...others] = path.split("/");
+  if (!namespace || !name || others.length > 0) throw new WireError("the path of a Service must be namespace/name");
   return `${namespace}/${name}`;
 }
 
 function parseEndpointPath(path: string): { readonly service: ServiceKey; readonly key: string } {
-  const [namespace, name, key, ...rest] = path.split("/");
-  if (!namespace || !name || !key || rest.length > 0) {
+  const [namespace, name, key, ...others] = path.split("/");
+  if (!namespace || !name || !key || others.length > 0) {
     throw new WireError("the path of an endpoint must be namespace/name/key");
   }
   return { service: `${namespace}/${name}`, key };

@@ -11,16 +11,10 @@ export class WireError extends Error {
   }
 }
 
-/**
- * The tag of each field of a message, by the field's name. A tag precedes a field on the wire: its number and wire
- * type. The code that encodes messages by hand, for speed, takes the tags from the generated schema instead of
- * repeating numbers.
- */
+/** Tags of a message's fields, by name. A tag precedes a field on the wire: its number and wire type. */
 export type FieldTags<S extends DescMessage> = { readonly [Name in keyof S["field"]]: number };
 
-/**
- * Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path`: field 2, length-delimited.
- */
+/** Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path`: field 2, length-delimited. */
 export function tagsOf<S extends DescMessage>(schema: S): FieldTags<S> {
   const tags = Object.entries(schema.field).map(([name, field]) => [name, (field.number << 3) | wireTypeOf(field)]);
   return Object.fromEntries(tags) as FieldTags<S>;
@@ -47,12 +41,11 @@ const maxUint32Bytes = 5;
 const maxNumberBytes = maxUint32Bytes + 10;
 
 /**
- * Encodes protobuf messages one after the other, in a buffer that is reused. The encoders of endpoints and frames use
- * it, because the protobuf library takes several times as long.
+ * Encodes protobuf messages one after the other, in a buffer that is reused. The protobuf library takes several times as
+ * long, which matters for endpoints and frames.
  *
  * Each field is named by its tag (see `tagsOf`). The result equals the library's if fields are written in ascending
- * order of their numbers; as in proto3, a field with its default value is left out. Rare messages are encoded with the
- * library.
+ * order of their numbers; as in proto3, a field with its default value is left out.
  *
  * *Bound:* the buffer stays twice as long as the longest message so far.
  *
@@ -142,15 +135,15 @@ export class MessageWriter {
 
   /** Writes a number from 0 to 2^32 − 1. */
   #varint(value: number): void {
-    let rest = value;
-    for (; rest >= 0x80; rest >>>= 7) this.#bytes[this.#end++] = (rest & 0x7f) | 0x80;
-    this.#bytes[this.#end++] = rest;
+    let left = value;
+    for (; left >= 0x80; left >>>= 7) this.#bytes[this.#end++] = (left & 0x7f) | 0x80;
+    this.#bytes[this.#end++] = left;
   }
 
   /** Writes a negative number as its 64-bit two's complement. */
   #negative(value: number): void {
-    for (let rest = BigInt.asUintN(64, BigInt(value)); rest > 0n; rest >>= 7n) {
-      this.#bytes[this.#end++] = Number(rest & 0x7fn) | (rest > 0x7fn ? 0x80 : 0);
+    for (let left = BigInt.asUintN(64, BigInt(value)); left > 0n; left >>= 7n) {
+      this.#bytes[this.#end++] = Number(left & 0x7fn) | (left > 0x7fn ? 0x80 : 0);
     }
   }
 
@@ -170,9 +163,8 @@ function lengthOfVarint(value: number): number {
 const maxScale = 0x80 ** 7;
 
 /**
- * Reads the fields of a protobuf message one after the other, and those of embedded messages in place, without a reader
- * or a copy of their own. Acknowledgements and frames occur so often that the protobuf library's decoder would take most
- * of the time.
+ * Reads the fields of a protobuf message one after the other, and those of embedded messages in place, without a copy. The
+ * protobuf library's decoder would take most of the time for acknowledgements and frames.
  *
  * Errors: every method throws WireError for a truncated or malformed message.
  */

@@ -24,9 +24,7 @@ import {
 } from "../service.ts";
 import { WireError } from "./protobuf.ts";
 
-/**
- * Fields that KPNG does not have, sent only to subscribers with Feature Extended.
- */
+/** Fields that KPNG does not have, sent only to subscribers with Feature Extended. */
 export interface ServiceExtension {
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }

@@ -2,8 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 
 /**
- * Returns the message of a time, given in milliseconds since 1970; precise to the microsecond. Only inspection uses it:
- * streams of nodes and relays carry times as plain numbers.
+ * Returns the message of a time, given in milliseconds since 1970; precise to the microsecond.
  */
 export function timestampOf(ms: number): Timestamp {
   return create(TimestampSchema, split(ms));

@@ -32,8 +32,8 @@ export function parseApiAddress(text: string, hasTlsFiles: boolean, shown = with
   const unix = /^unix:(?:\/\/)?(\/?[^/].*)$/.exec(text);
   if (unix?.[1] !== undefined) return { kind: "unix", path: unix[1] };
   const url = /^(tcp|https?):\/\/(.+?)\/?$/.exec(text);
-  const rest = url?.[2] ?? text;
-  const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::(\d{1,5}))?$/.exec(rest);
+  const hostPort = url?.[2] ?? text;
+  const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::(\d{1,5}))?$/.exec(hostPort);
   const host = match?.[1] ?? match?.[2];
   const port = Number(match?.[3] ?? standardApiPort);
   if (host === undefined || port < 1 || port > 65_535) {
@@ -72,7 +72,7 @@ export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024 }: Di
   const transport = createGrpcTransport({
     baseUrl: baseUrlOf(address),
     readMaxBytes: maxMessageBytes,
-    // They are never used, and the protobuf library needs 50 times their size for them.
+    // Unknown fields are never used, and the protobuf library needs 50 times their size.
     binaryOptions: { readUnknownFields: false },
     // Compression would cost the watcher CPU for every message to every node.
     acceptCompression: [],
@@ -132,10 +132,7 @@ function openSocket(address: ApiAddress, tls: ReadTls | undefined): Socket {
   return socket.setKeepAlive(true, 30_000);
 }
 
-/**
- * Response header of a watcher: its interval between two pings of a client, in milliseconds. Clients of a watcher read
- * it to detect a dead connection; see {@link SilenceLimit}.
- */
+/** Response header of a watcher: the interval of its pings, in milliseconds; see {@link SilenceLimit}. */
 export const pingHeader = "kpng-ping-ms";
 
 /** Number of missing pings after which a connection is closed. */

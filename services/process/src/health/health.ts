@@ -56,8 +56,8 @@ export class Health {
 
   /** Reasons of the parts that are not ready and whose name begins with `prefix`, each as `part: reason`. */
   waitingReasons(prefix: string): readonly string[] {
-    const waiting = [...this.#parts].filter(([part, { isReady }]) => !isReady && part.startsWith(prefix));
-    return waiting.map(([part, { reason }]) => `${part}: ${reason}`);
+    const unready = [...this.#parts].filter(([part, { isReady }]) => !isReady && part.startsWith(prefix));
+    return unready.map(([part, { reason }]) => `${part}: ${reason}`);
   }
 
   /** Calls `listener` after every change until `signal` aborts. */

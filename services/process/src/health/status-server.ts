@@ -44,9 +44,8 @@ export function statusServerTasks(
  * Returns a task that serves /livez (always status 200), /healthz and /readyz (200 or 503), all with the health of each
  * part as JSON, and /metrics (Prometheus text).
  *
- * It answers also a probe that competes with a flood of connections: each connection gets one answer, and when 32 are
- * open, a further one takes the place of the oldest. If it were refused instead, 32 clients could keep all probes out,
- * and the kubelet would restart the process.
+ * Each connection gets one answer, and when 32 are open, a new one replaces the oldest. If it were refused instead, 32
+ * clients could keep out all probes, and the kubelet would restart the process.
  *
  * *Bound:* 32 connections with one request each.
  *
@@ -73,8 +72,8 @@ async function serve(
   server.on("dropRequest", (_request: IncomingMessage, socket: Socket) => socket.destroy());
   closeOldest(server);
   await new Promise<void>((resolve, reject) => {
-    // The listener stays after the start, when the promise is settled and `reject` has no effect. An error then means
-    // that the process has too many open files to accept a connection; without a listener, it would end the process.
+    // After the start, `reject` has no effect. An error then means that too many files are open to accept a connection;
+    // without a listener, it would end the process.
     server.on("error", (cause) =>
       reject(new ProcessError("LISTEN_FAILED", `cannot serve health and metrics on ${options.address}`, { cause })),
     );

@@ -7,8 +7,7 @@ import { measureMemory } from "node:vm";
  * Collects V8's garbage once after each load, from now on for the life of the process.
  *
  * V8 collects only when something allocates. A watcher that was busy and is now idle would keep the garbage of its last
- * load, up to half of its heap (`growOldGenerationByHalf`), and every free page. A busy watcher is left alone: it
- * allocates. So is one that was never busy since its last collection: single changes leave little garbage.
+ * load, up to half of its heap (`growOldGenerationByHalf`), and every free page. Single changes leave little garbage.
  *
  * *Cost:* a marking of the heap in steps beside other work, and one pause at its end: 0.1 s for 140 MB; at most every
  * 15 s, and only if there is enough to free. V8 returns the free pages about 8 s later.

@@ -42,17 +42,21 @@ const closeLimitMs = 2_000;
  */
 export function exportTraces({ name, version }: TracedProcess, settings: TraceSettings, log: Log): Tracing {
   logFailures(log);
-  const own = resourceFromAttributes({ "service.name": name, "service.version": version, "service.namespace": "kpng" });
+  const program = resourceFromAttributes({
+    "service.name": name,
+    "service.version": version,
+    "service.namespace": "kpng",
+  });
   const provider = new TracerProvider({
     sampler: samplerOf(settings),
-    // Later resources take precedence: the environment over our own.
+    // Later resources take precedence.
     resource: defaultResource()
-      .merge(own)
+      .merge(program)
       .merge(detectResources({ detectors: [envDetector] })),
     spanProcessors: [new BatchSpanProcessor({ exporter: makeExporter(), scheduledDelayMillis: exportDelayMs })],
   });
   const tracer = provider.getTracer("kpng", version);
-  log.info("exporting traces", { ratio: settings.ratio });
+  log.info("exporting traces over OTLP", { ratio: settings.ratio });
   return {
     begin: (spanName, start) => begin(tracer, spanName, start),
     close: async () => {
@@ -82,7 +86,8 @@ function samplerOf({ ratio, isParentBased }: TraceSettings): Sampler {
 /** Logs the SDK's errors, which are failed exports, and its warnings, which are about invalid settings. */
 function logFailures(log: Log): void {
   const error = (message: string): void => log.error("export of traces failed", { reason: messageIn(message) });
-  const warn = (message: string): void => log.error("warning of the trace exporter", { reason: messageIn(message) });
+  const warn = (message: string): void =>
+    log.error("invalid setting of the trace exporter", { reason: messageIn(message) });
   const ignore = (): void => undefined;
   diag.setLogger(
     { error, warn, info: ignore, debug: ignore, verbose: ignore },

@@ -16,9 +16,7 @@ export async function openTracing(traced: TracedProcess, log: Log): Promise<Trac
   return exportTraces(traced, settings, log);
 }
 
-/**
- * Calls `work`, the main part of a program, with the result of {@link openTracing}; closes it when `work` is done.
- */
+/** Calls `work` with the result of {@link openTracing}, and closes that afterwards. */
 export async function withTracing(
   traced: TracedProcess,
   log: Log,
@@ -66,6 +64,6 @@ function readSampler(sampler: string, argument: string): TraceSettings {
   return { ratio, isParentBased };
 }
 
-function bad(name: string, value: string, wanted: string): ProcessError {
-  return new ProcessError("BAD_OPTION", `${name}="${value}": write ${wanted}`);
+function bad(name: string, value: string, valid: string): ProcessError {
+  return new ProcessError("BAD_OPTION", `${name}="${value}": write ${valid}`);
 }

@@ -6,7 +6,6 @@ import {
   ObjectKind,
   type SlowestSubscriber,
   SlowestSubscriberSchema,
-  type Stages,
   StagesSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
@@ -24,9 +23,9 @@ import { timingsMessage } from "./progress-rows.ts";
 export class ChangeRecord {
   readonly revision: number;
   readonly storedAtMs: number;
-  /** What is known of the change when the store makes it, the counts, and the failures. */
+  /** The fields of the message that are not below. */
   readonly change: Change;
-  /** Version of `RecentChanges` with which the record was updated last, so that a reader can skip unchanged records. */
+  /** Version of `RecentChanges` at the last update. */
   version = 0;
   /** In milliseconds since 1970, like all times here. */
   firstSentAtMs: number | undefined;
@@ -42,17 +41,15 @@ export class ChangeRecord {
     this.change = create(ChangeSchema, { revision: BigInt(revision), storedAt: timestampOf(storedAtMs), ...facts });
   }
 
-  /** A batch with the revision was sent. */
   sent(nowMs: number): void {
     this.change.toldCount += 1;
     this.firstSentAtMs ??= nowMs;
     this.lastSentAtMs = nowMs;
   }
 
-  /** A subscriber has applied the revision. */
   applied({ nodeName, program }: Recipient, sentAtMs: number, nowMs: number, timings: ApplyTimings | undefined): void {
     const totalMs = nowMs - this.storedAtMs;
-    // The pending batches of a slow subscriber are merged, and then only the send time of the first one is known.
+    // Pending batches of a slow subscriber are merged, and keep the send time of the first one.
     const sendMs = Math.max(0, sentAtMs - this.storedAtMs);
     const onNodeMs = timings === undefined ? 0 : timings.waitMs + timings.renderMs + timings.commitMs;
     const transitMs = Math.max(0, totalMs - sendMs - onNodeMs);
@@ -68,26 +65,27 @@ export class ChangeRecord {
     }
     this.change.appliedCount += 1;
     this.lastAppliedAtMs = Math.max(this.lastAppliedAtMs ?? 0, nowMs);
-    this.stages ??= {
-      send: new Distribution(),
-      transit: new Distribution(),
-      wait: new Distribution(),
-      render: new Distribution(),
-      commit: new Distribution(),
-      total: new Distribution(),
-    };
-    this.stages.send.add(sendMs);
-    this.stages.total.add(totalMs);
+    const stages = this.stages ?? byStage(() => new Distribution());
+    this.stages = stages;
+    stages.send.add(sendMs);
+    stages.total.add(totalMs);
     // Without durations from the node, the time on the network is unknown.
     if (timings === undefined) return;
-    this.stages.transit.add(transitMs);
-    this.stages.wait.add(timings.waitMs);
-    this.stages.render.add(timings.renderMs);
-    this.stages.commit.add(timings.commitMs);
+    stages.transit.add(transitMs);
+    stages.wait.add(timings.waitMs);
+    stages.render.add(timings.renderMs);
+    stages.commit.add(timings.commitMs);
   }
 }
 
-type StageTimes = Readonly<Record<"send" | "transit" | "wait" | "render" | "commit" | "total", Distribution>>;
+type Stage = "send" | "transit" | "wait" | "render" | "commit" | "total";
+
+type StageTimes = Readonly<Record<Stage, Distribution>>;
+
+function byStage<T>(make: (stage: Stage) => T): Readonly<Record<Stage, T>> {
+  const [send, transit, wait] = [make("send"), make("transit"), make("wait")];
+  return { send, transit, wait, render: make("render"), commit: make("commit"), total: make("total") };
+}
 
 /** True if a change affects a matching Service, as far as the record names its objects: at most 100. */
 export function matchesChange({ change }: ChangeRecord, filter: ServiceFilter): boolean {
@@ -95,7 +93,6 @@ export function matchesChange({ change }: ChangeRecord, filter: ServiceFilter): 
   return change.objects.some(({ kind, key }) => kind !== ObjectKind.NODE && matchesService(key, filter));
 }
 
-/** Converts a change record to its message in the inspection API. */
 export function changeRow({ change, stages, slowest, ...times }: ChangeRecord): Change {
   const timeOf = (ms: number | undefined) => (ms === undefined ? undefined : timestampOf(ms));
   return {
@@ -104,20 +101,16 @@ export function changeRow({ change, stages, slowest, ...times }: ChangeRecord): 
     ...setIfDefined("firstSentAt", timeOf(times.firstSentAtMs)),
     ...setIfDefined("lastSentAt", timeOf(times.lastSentAtMs)),
     ...setIfDefined("lastAppliedAt", timeOf(times.lastAppliedAtMs)),
-    ...setIfDefined("stages", stages && stagesMessage(stages)),
+    ...setIfDefined(
+      "stages",
+      stages &&
+        create(
+          StagesSchema,
+          byStage((stage) => distributionMessage(stages[stage])),
+        ),
+    ),
     ...setIfDefined("slowest", slowest),
   };
-}
-
-function stagesMessage({ send, transit, wait, render, commit, total }: StageTimes): Stages {
-  return create(StagesSchema, {
-    send: distributionMessage(send),
-    transit: distributionMessage(transit),
-    wait: distributionMessage(wait),
-    render: distributionMessage(render),
-    commit: distributionMessage(commit),
-    total: distributionMessage(total),
-  });
 }
 
 function distributionMessage(times: Distribution): MessageInitShape<typeof DistributionSchema> {
@@ -129,13 +122,7 @@ function distributionMessage(times: Distribution): MessageInitShape<typeof Distr
   };
 }
 
-/**
- * Histogram of durations, with exponential buckets, and their exact maximum.
- *
- * *Memory:* 64 counters, whatever the number of durations.
- *
- * The metrics of prom-client cannot be used here: they are for all changes together, and this is for one.
- */
+/** Histogram of durations, with 64 exponential buckets, and their exact maximum. */
 export class Distribution {
   readonly #counts = new Uint32Array(bucketCount);
   #count = 0;
@@ -145,7 +132,7 @@ export class Distribution {
     return this.#count;
   }
 
-  /** The longest duration, exact; 0 without measurements. */
+  /** 0 without measurements. */
   get maxMs(): number {
     return this.#maxMs;
   }
@@ -160,17 +147,16 @@ export class Distribution {
   }
 
   /**
-   * Returns the percentile for `fraction` (0.5 is the median, 0.99 the 99th percentile), in milliseconds; 0 without
-   * measurements.
+   * Returns a percentile in milliseconds, for `fraction` 0.5 the median; 0 without measurements.
    */
   percentileMs(fraction: number): number {
-    const wanted = Math.ceil(this.#count * fraction);
-    if (wanted === this.#count) return this.#maxMs;
+    const rank = Math.ceil(this.#count * fraction);
+    if (rank === this.#count) return this.#maxMs;
     let seen = 0;
     for (const [index, count] of this.#counts.entries()) {
       seen += count;
       // The geometric middle of the bucket.
-      if (seen >= wanted && count > 0) return Math.min(firstMs * growth ** (index - 0.5), this.#maxMs);
+      if (seen >= rank && count > 0) return Math.min(firstMs * growth ** (index - 0.5), this.#maxMs);
     }
     return 0;
   }

@@ -40,10 +40,7 @@ export function selectKeys(
   return [...map.keys()].filter((key) => key > after && matchesService(key, filter)).sort(compareText);
 }
 
-/**
- * Converts a Service to its message in the inspection API, with counts of its endpoints. Pure;
- * O(endpoints).
- */
+/** Converts a Service to its message in the inspection API. Pure; O(endpoints). */
 export function serviceRow(service: Service, slices: readonly EndpointSlice[]): ServiceMessage {
   return create(ServiceSchema, {
     namespace: service.namespace,
@@ -74,7 +71,6 @@ export function serviceRow(service: Service, slices: readonly EndpointSlice[]): 
   });
 }
 
-/** Returns the addresses of both families, IPv4 first. */
 export function listAddresses({ v4, v6 }: AddressSet = noAddresses): string[] {
   return [...v4, ...v6];
 }
@@ -110,13 +106,12 @@ export function countEndpoints(slices: readonly EndpointSlice[]) {
   return counts;
 }
 
-/** Yields the messages, in the inspection API, of the endpoints of a Service that match the filter. Pure. */
+/** Yields the messages of the endpoints of a Service that match the filter. Pure. */
 export function* endpointRows(slices: readonly EndpointSlice[], filter: EndpointFilter): Iterable<EndpointMessage> {
-  const { node, endpoint: wanted } = filter;
   for (const slice of slices) {
     for (const endpoint of slice.endpoints) {
-      const isOnNode = node === "" || endpoint.nodeName === node;
-      if (isOnNode && matchesEndpoint(endpoint, wanted)) yield endpointRow(slice, endpoint);
+      const isOnNode = filter.node === "" || endpoint.nodeName === filter.node;
+      if (isOnNode && matchesEndpoint(endpoint, filter.endpoint)) yield endpointRow(slice, endpoint);
     }
   }
 }

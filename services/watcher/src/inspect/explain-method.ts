@@ -31,7 +31,7 @@ export function explainMethod({ store, proxyNames }: InspectContext, request: Ex
   };
 }
 
-/** Returns the assumptions that the explanation makes, for fields that the request did not set. */
+/** Returns the assumptions of the explanation, about fields that the request did not set. */
 function assumptionsOf(
   { settings, sourceAddress, sourceKind }: ExplainRequest,
   { source }: Packet,
@@ -82,32 +82,32 @@ export function readPacket(
       `source_address ${parsed.address} and destination ${target.destination} are of different address families`,
     );
   }
-  const ownAddresses = nodeAddresses(snapshot.nodes.get(nodeName), settings);
-  const likely = parsed === undefined ? SourceKind.POD : sourceKindOf(parsed.address, ownAddresses, settings);
+  const addressesOfNode = nodeAddresses(snapshot.nodes.get(nodeName), settings);
+  const likely = parsed === undefined ? SourceKind.POD : sourceKindOf(parsed.address, addressesOfNode, settings);
   const source = sourceKind === SourceKind.UNSPECIFIED ? likely : sourceKind;
   return { ...target, source, sourceAddress: parsed?.address };
 }
 
 /**
- * Decodes the destination: an address and a port, or a Service, which stands for its first cluster IP and a port. A
- * headless Service stands for its first other address.
+ * Decodes the destination: an address and a port, or a Service and a port. For a Service, uses its first cluster IP; for a
+ * headless Service, its first other address.
  */
 function readDestination(
   { destination, port, protocol }: ExplainRequest,
   { services }: Snapshot,
 ): Pick<Packet, "family" | "destination" | "port" | "protocol"> {
   if (port > 65_535) throw invalid(`port ${port} exceeds the limit of 65535`);
-  const wanted = protocols.get(protocol);
+  const givenProtocol = protocols.get(protocol);
   const address = parseAddress(destination);
   if (address !== undefined) {
     if (port === 0) throw invalid("port is 0; with an IP address, it must be 1 to 65535");
-    return { family: address.family, destination: address.address, port, protocol: wanted ?? "TCP" };
+    return { family: address.family, destination: address.address, port, protocol: givenProtocol ?? "TCP" };
   }
   const service = services.get(destination);
   if (service === undefined) {
     throw invalid(`destination "${destination}" is neither an IP address nor the namespace/name of a Service`);
   }
-  return { ...firstAddress(service), ...choosePort(service, port, wanted) };
+  return { ...firstAddress(service), ...choosePort(service, port, givenProtocol) };
 }
 
 function firstAddress(service: Service): Pick<Packet, "family" | "destination"> {
@@ -118,12 +118,12 @@ function firstAddress(service: Service): Pick<Packet, "family" | "destination"> 
   throw invalid(`destination ${serviceKey(service)} has no address: use an IP address`);
 }
 
-function choosePort(service: Service, port: number, wanted: Protocol | undefined): Pick<Packet, "port" | "protocol"> {
+function choosePort(service: Service, port: number, given: Protocol | undefined): Pick<Packet, "port" | "protocol"> {
   if (port !== 0) {
-    const servicePort = service.ports.find((each) => each.port === port && each.protocol === (wanted ?? each.protocol));
-    return { port, protocol: wanted ?? servicePort?.protocol ?? "TCP" };
+    const servicePort = service.ports.find((each) => each.port === port && each.protocol === (given ?? each.protocol));
+    return { port, protocol: given ?? servicePort?.protocol ?? "TCP" };
   }
-  const first = service.ports.find(({ protocol }) => protocol === (wanted ?? protocol));
+  const first = service.ports.find(({ protocol }) => protocol === (given ?? protocol));
   if (first === undefined) throw invalid(`destination ${service.namespace}/${service.name} has no such port`);
   return { port: first.port, protocol: first.protocol };
 }

@@ -20,9 +20,8 @@ import {
 } from "./find-frontend.ts";
 
 /**
- * Explains step by step what happens to a packet on a node, by the plan of its proxy: Service, verdict, steps and
- * endpoints of the answer. The endpoints, used ones first, come from {@link explainService}, and so from the code that
- * computes the node's view.
+ * Explains step by step what happens to a packet on a node, from the plan of its proxy, and the endpoints, used ones
+ * first, from {@link explainService}.
  *
  * Pure; O(Services + endpoints of the Service).
  */
@@ -33,15 +32,15 @@ export function explainPacket(
   packet: Packet,
   settings: ProxySettings,
 ): ExplainResponse {
-  const found = findFrontend(snapshot, nodeName, proxyName, packet, settings);
-  if ("none" in found) {
+  const match = findFrontend(snapshot, nodeName, proxyName, packet, settings);
+  if ("none" in match) {
     const steps = [
-      { stage: Stage.SERVICE, text: found.none },
+      { stage: Stage.SERVICE, text: match.none },
       { stage: Stage.VERDICT, text: "No rule matches it, so the node's routes decide." },
     ];
     return create(ExplainResponseSchema, { verdict: Verdict.UNTOUCHED, steps });
   }
-  const { frontend } = found;
+  const { frontend } = match;
   const { service, planned } = frontend;
   const slices = slicesOf(snapshot, serviceKey(service));
   const policy = policyFor(frontend, packet, settings);
@@ -89,9 +88,7 @@ export function explainPacket(
   step(Stage.ENDPOINTS, describeEndpoints(used, decisions, policy));
   if (policy.route.kind === "drop") {
     if (!isFiltered) return end(Verdict.UNTOUCHED, bypass);
-    const text =
-      "It is dropped, not rejected: other nodes have endpoints, and a load balancer should choose those nodes.";
-    return end(Verdict.DROP, text);
+    return end(Verdict.DROP, "It is dropped, not rejected: a load balancer should choose a node with endpoints.");
   }
   if (service.clientIPAffinitySeconds !== undefined) {
     const seconds = service.clientIPAffinitySeconds;

@@ -37,9 +37,9 @@ export function nodeAddresses(node: Node | undefined, settings: ProxySettings): 
   return [...(node?.addresses ?? []), ...settings.moreNodeAddresses];
 }
 
-/** Classifies a sender by its address. Addresses in the cluster CIDRs are pods. */
-export function sourceKindOf(address: string, own: readonly string[], settings: ProxySettings): SourceKind {
-  if (own.includes(address) || isLoopback(address)) return SourceKind.NODE;
+/** Classifies a sender by its address; `ofNode` are the addresses of the node. */
+export function sourceKindOf(address: string, ofNode: readonly string[], settings: ProxySettings): SourceKind {
+  if (ofNode.includes(address) || isLoopback(address)) return SourceKind.NODE;
   return isInAny(address, settings.clusterCIDRs) ? SourceKind.POD : SourceKind.OUTSIDE;
 }
 
@@ -71,11 +71,11 @@ export function findFrontend(
   const isToNode = isNodeAddress(packet, snapshot, nodeName, settings);
   const byAddress: Service[] = [];
   const byNodePort: Service[] = [];
-  // A Service with the destination address, on any port; for the answer if no frontend matches.
+  // A Service with the destination address, on any port.
   let addressOf: Service | undefined;
   for (const service of snapshot.services.values()) {
     if (service.proxyName !== proxyName) continue;
-    // Not every Service is planned: 10 000 plans occupy the thread for 0.1 s.
+    // Planning all of 10 000 Services would occupy the thread for 0.1 s.
     const hasNodePort = isToNode && service.ports.some(({ nodePort }) => nodePort === number);
     if (!hasNodePort && !hasAddress(service, packet)) continue;
     // Frontends do not depend on endpoints, whose choice takes most of the time.
@@ -140,9 +140,9 @@ function findOwner(
   nodeName: string,
   claimants: readonly Service[],
   node: NodePlan,
-  wanted: Pick<Frontend, "address" | "protocol" | "port">,
+  place: Pick<Frontend, "address" | "protocol" | "port">,
 ): Pick<ExplainedFrontend, "service" | "port" | "planned"> | undefined {
-  const id = frontendId(wanted);
+  const id = frontendId(place);
   const claims = new FrontendClaims();
   const choosing = choosingNode(snapshot, nodeName);
   const plans = claimants.map((service) => {

@@ -60,11 +60,11 @@ export function inspection(options: InspectionOptions): MoreService {
 }
 
 /**
- * Checks the rights of a client before each method: a client with the right to one node may call the methods whose
- * answer concerns only that node, and every other method needs the right of inspection.
+ * Checks the rights of each call. With the right to a node, a client may call the methods whose answer concerns only that
+ * node; all others need the right of inspection.
  */
 const inspectionRights: Interceptor = (next) => async (request) => {
-  // The token or the CA of the client may have been withdrawn while it sent the request.
+  // The client's token or CA may have been withdrawn while it sent the request.
   request.contextValues.get(leaveKey).throwIfAborted();
   checkInspectionRight(request.contextValues.get(rightsKey), request.stream ? undefined : nodeOf(request.message));
   return await next(request);

@@ -35,8 +35,8 @@ export interface InspectContext {
 /**
  * Unary methods of InspectService that return status and lists. The proto file describes their paging.
  *
- * Each answer is one piece of the scheduler's work, with the smallest share, and bounded by {@link readPage}. So queries
- * about a large cluster do not delay updates of nodes.
+ * Each answer is bounded by {@link readPage}, and is one unit of the scheduler's lowest class, so that queries about a
+ * large cluster do not delay updates of nodes.
  */
 export function listMethods(context: InspectContext): Lists {
   const { store, subscribers, changes, findings, proxyNames, version, startedAtMs } = context;
@@ -135,16 +135,16 @@ export function listMethods(context: InspectContext): Lists {
         const proxyName = readProxyName(request.serviceProxyName, proxyNames);
         const snapshot = syncedSnapshot(store);
         const node = choosingNode(snapshot, nodeName);
-        const { endpoint: wanted, onlyUnused } = request;
+        const { endpoint: text, onlyUnused } = request;
         const filter = { namespace: request.namespace, name: request.service };
         const keys = selectKeys(snapshot.slicesByService, filter, page.after);
         const { rows, nextPageToken } = fill(page, keys, (key) => {
           const slices = slicesOf(snapshot, key as ServiceKey);
-          if (!slices.some(({ endpoints }) => endpoints.some((one) => matchesEndpoint(one, wanted)))) return [];
+          if (!slices.some(({ endpoints }) => endpoints.some((one) => matchesEndpoint(one, text)))) return [];
           const [namespace = "", name = ""] = key.split("/");
           return explainService({ namespace, name, service: snapshot.services.get(key), slices }, node, proxyName)
             .filter(({ isUsed }) => !onlyUnused || !isUsed)
-            .filter(({ address, pod }) => wanted === "" || wanted === address || wanted === pod)
+            .filter(({ address, pod }) => text === "" || text === address || text === pod)
             .map((decision) => decisionRow(decision));
         });
         const isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
@@ -166,8 +166,7 @@ type Lists = Pick<
 >;
 
 /**
- * Returns the node name of a request about one node. Errors: INVALID_ARGUMENT for an invalid name, and for an empty one,
- * which means that the client omitted the field.
+ * Returns the node name of a request about one node. Errors: INVALID_ARGUMENT for an invalid or omitted name.
  */
 export function readRequestedNode(name: string): string {
   if (name === "") throw new ConnectError("node_name must not be empty", Code.InvalidArgument);
@@ -179,7 +178,7 @@ interface Page {
   readonly size: number;
   /** Key of the last item of the previous page; "" for the first page. */
   readonly after: string;
-  /** Limit for the items whose rows are made, also if few match: the page then ends early. */
+  /** Limit for the items that are examined; a page with few matches ends early. */
   readonly maxKeys: number;
 }
 
@@ -187,8 +186,8 @@ interface Page {
 const maxPageSize = 1_000;
 
 /**
- * Decodes page_size and page_token. The token is the key of the previous page's last item, so that it is valid for all
- * replicas, and after the item was deleted. Errors: INVALID_ARGUMENT for a page_size above 1 000.
+ * Decodes page_size and page_token. The token is the key of the previous page's last item: it is valid for all replicas,
+ * and after the item was deleted. Errors: INVALID_ARGUMENT for a page_size above 1 000.
  */
 function readPage({ pageSize, pageToken }: { pageSize: number; pageToken: string }, defaultSize = 500): Page {
   if (pageSize > maxPageSize) {
@@ -206,7 +205,7 @@ function readNumber(token: string): number {
   );
 }
 
-/** Makes the rows of one key after the other until the page is full. The rows of the last key may exceed its size. */
+/** Makes the rows of one key after the other until the page is full. The last key may exceed its size. */
 function fill<R>(
   { size, maxKeys }: Page,
   keys: readonly string[],
@@ -222,7 +221,6 @@ function fill<R>(
   return { rows, nextPageToken: count === keys.length ? "" : (keys[count - 1] ?? "") };
 }
 
-/** Counts the subscribers by kind and state. */
 function countSubscribers({ subscribers }: InspectContext, newest: number) {
   const counts = new Map<string, { kind: SubscriberKind; state: ApplyState; count: number }>();
   for (const subscriber of subscribers.open) {

@@ -15,9 +15,8 @@ import type { ApplyTimings } from "../stream/session/acknowledgement.ts";
 import type { Subscriber } from "../stream/session/subscribers.ts";
 
 /**
- * Converts a subscriber (the reader of one stream: a node's backend or a relay) to its message in the inspection
- * API. `newest` is the newest revision of the store. `sentRevision` is the newest revision up to which nothing is left
- * to send to the subscriber.
+ * Converts a subscriber, the reader of one stream, to its message in the inspection API. `newest` is the newest revision
+ * of the store.
  */
 export function subscriberMessage(subscriber: Subscriber, newest: number): SubscriberMessage {
   const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
@@ -46,7 +45,6 @@ export function subscriberMessage(subscriber: Subscriber, newest: number): Subsc
   });
 }
 
-/** Converts the kind of a subscriber to its enum in the inspection API. */
 export function kindToWire({ kind, isObserver }: Pick<Subscriber, "kind" | "isObserver">): KindMessage {
   if (isObserver) return KindMessage.OBSERVER;
   return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
@@ -74,7 +72,6 @@ export function stateOf(subscriber: Subscriber, newest: number): ApplyState {
   return subscriber.hasAcknowledged ? ApplyState.CURRENT : ApplyState.RECEIVED;
 }
 
-/** Converts the durations that a node reported. */
 export function timingsMessage({
   waitMs,
   renderMs,
@@ -91,7 +88,6 @@ export interface SubscriberFilter {
   readonly states: readonly ApplyState[];
 }
 
-/** True if a subscriber matches. `newest` is the newest revision of the store. */
 export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilter, newest: number): boolean {
   return (
     (filter.node === "" || subscriber.nodeName === filter.node) &&
@@ -101,7 +97,6 @@ export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilt
   );
 }
 
-/** True if a node row matches. */
 export function matchesNode(
   node: { readonly state: ApplyState; readonly appliedRevision: bigint },
   filter: Pick<SubscriberFilter, "notAppliedRevision" | "states">,
@@ -116,9 +111,7 @@ function matchesState(state: ApplyState, states: readonly ApplyState[]): boolean
   return states.length === 0 || states.includes(state);
 }
 
-/**
- * Rows of all nodes: what the subscribers of each node have applied. Each row is made on request.
- */
+/** Rows of all nodes, each made on request. */
 export interface NodeTable {
   /** Names of the cluster's Nodes and of the nodes of subscribed proxies, sorted. */
   readonly names: readonly string[];
@@ -146,7 +139,7 @@ export function nodeProgress(
   open: Iterable<Subscriber>,
 ): ReadonlyMap<string, NodeProgress> {
   const subscribersByNode = new Map<string, Subscriber[]>();
-  // An observer may ask for any name, so a name that only observers gave is not a node.
+  // Observers may request any name, so theirs do not count.
   const named = new Set<string>(nodes.keys());
   for (const subscriber of open) {
     if (subscriber.kind !== "local" || subscriber.nodeName === "") continue;
@@ -211,7 +204,6 @@ function nodeRow(
   });
 }
 
-/** Counts the endpoints of each node. */
 function countByNode({ slicesByService }: Snapshot): ReadonlyMap<string, number> {
   const counts = new Map<string, number>();
   for (const slices of slicesByService.values()) {

@@ -16,17 +16,16 @@ import { ChangeRecord } from "./change-record.ts";
 /**
  * The newest revisions, and how far each has reached the subscribers: the data of `kpng get changes` and `kpng trace`.
  *
- * A batch counts for every revision that it contains. A subscriber receives each revision at most once, so the cost is
- * a few counters per revision and subscriber. Counts are of nodes, not of attempts: a node to which a change was sent has
- * applied it, has failed to, has disconnected before it answered, or has not answered yet.
+ * A batch counts for every revision that it contains. Counts are of nodes, not of attempts: a node to which a change was
+ * sent has applied it, has failed to, has disconnected before it answered, or has not answered yet.
  *
- * *Bound:* `size` records.
+ * *Bound:* `size` records. *Cost:* a few counters per revision and subscriber.
  */
 export class RecentChanges implements DeliveryFollower {
   readonly #size: number;
   /** Ring buffer: the index of a revision is its number modulo the size. */
   readonly #records: (ChangeRecord | undefined)[];
-  /** Newest revision for which a failure was counted, by subscriber. A subscriber reports each failed retry again. */
+  /** Newest revision with a counted failure, by subscriber: each failed retry is reported again. */
   readonly #failed = new WeakMap<Recipient, number>();
   #newest = 0;
   #version = 0;
@@ -41,7 +40,6 @@ export class RecentChanges implements DeliveryFollower {
     return this.#version;
   }
 
-  /** Returns the records, newest first. */
   *newestFirst(): Iterable<ChangeRecord> {
     for (let revision = this.#newest; revision > this.#newest - this.#size; revision -= 1) {
       const record = this.at(revision);
@@ -56,7 +54,6 @@ export class RecentChanges implements DeliveryFollower {
     return record?.revision === revision ? record : undefined;
   }
 
-  /** Adds a revision. Observer of the store. */
   add({ before, next, origin }: Update): void {
     let triggeredAtMs: number | undefined;
     if (before.isSynced) {
@@ -122,9 +119,8 @@ export class RecentChanges implements DeliveryFollower {
     });
   }
 
-  /** Updates the records of the revisions in a batch. */
   #update({ after, revision }: Pick<PendingBatch, "after" | "revision">, update: (record: ChangeRecord) => void): void {
-    // A whole view does not count as the delivery of its revisions.
+    // A whole view is not a delivery of its revisions.
     if (after === 0) return;
     this.#version += 1;
     for (let each = Math.max(after, this.#newest - this.#size) + 1; each <= revision; each += 1) {

@@ -29,9 +29,9 @@ type Watches = Pick<
 >;
 
 /**
- * Streaming methods of InspectService: each sends all rows first, and then the changed and deleted rows. Rows of
- * Services and endpoints change only with the snapshot, so two snapshots are compared. The other rows also change with
- * acknowledgements, so they are computed once a second, and compared with hashes of what was sent.
+ * Streaming methods of InspectService: each sends all rows, and then changed and deleted rows. For Services and endpoints,
+ * two snapshots are compared. Other rows also change with acknowledgements: they are computed once a second, and compared
+ * with hashes of the rows sent before.
  *
  * *Bound:* the rows of one message, and one hash for each row of nodes or subscribers.
  */
@@ -46,7 +46,7 @@ export function watchMethods(context: InspectContext): Watches {
       const keyOf = ({ namespace, name }: Service): string => `${namespace}/${name}`;
       const steps = serviceSteps({ schema: ServiceSchema, read, keyOf }, request);
       const messages = inMessages(revisions(store, endOf(call)), steps);
-      for await (const { rows, ...rest } of messages) yield { ...rest, services: rows };
+      for await (const { rows, ...message } of messages) yield { ...message, services: rows };
     },
 
     async *watchEndpoints(request, call) {
@@ -54,7 +54,7 @@ export function watchMethods(context: InspectContext): Watches {
       const filter = { namespace: request.namespace, name: request.service };
       const steps = serviceSteps({ schema: EndpointSchema, read, keyOf: endpointRowKey }, filter);
       const messages = inMessages(revisions(store, endOf(call)), steps);
-      for await (const { rows, ...rest } of messages) yield { ...rest, endpoints: rows };
+      for await (const { rows, ...message } of messages) yield { ...message, endpoints: rows };
     },
 
     async *watchNodes(request, call) {
@@ -68,7 +68,7 @@ export function watchMethods(context: InspectContext): Watches {
       };
       const steps = hashedSteps({ schema: NodeSchema, read, keyOf: ({ name }: Node) => name });
       const messages = inMessages(ticks(context, endOf(call), true), steps);
-      for await (const { rows, ...rest } of messages) yield { ...rest, nodes: rows };
+      for await (const { rows, ...message } of messages) yield { ...message, nodes: rows };
     },
 
     async *watchSubscribers(request, call) {
@@ -79,8 +79,8 @@ export function watchMethods(context: InspectContext): Watches {
       };
       const steps = hashedSteps({ schema: SubscriberSchema, read, keyOf: ({ id }: Subscriber) => String(id) });
       const messages = inMessages(ticks(context, endOf(call), false), steps);
-      for await (const { rows, deleted, ...rest } of messages) {
-        yield { ...rest, subscribers: rows, deleted: deleted.map(BigInt) };
+      for await (const { rows, deleted, ...message } of messages) {
+        yield { ...message, subscribers: rows, deleted: deleted.map(BigInt) };
       }
     },
 
@@ -112,7 +112,7 @@ interface Table<D extends DescMessage, Scope extends readonly unknown[]> {
   readonly keyOf: (row: MessageShape<D>) => string;
 }
 
-/** Returns a function that compares the rows of the changed Services with those of the previous call's snapshot. */
+/** Returns a function that compares the rows of changed Services with those of its previous snapshot. */
 function serviceSteps<D extends DescMessage>(
   { schema, read, keyOf }: Table<D, [ServiceKey]>,
   filter: ServiceFilter,
@@ -138,7 +138,7 @@ function serviceSteps<D extends DescMessage>(
   };
 }
 
-/** Returns a function that compares all rows with those of the previous call. */
+/** Returns a function that compares all rows with those of its previous call. */
 function hashedSteps<D extends DescMessage>({
   schema,
   read,
@@ -192,9 +192,8 @@ async function* ticks(
 const maxSteps = 500;
 
 /**
- * Yields messages with the rows of each snapshot's steps. The steps of a message run when the previous message was
- * taken, as one piece of the scheduler's work with the smallest share, so that watches of a large cluster do not delay
- * updates. `isComplete` is true from the last message of the first snapshot on.
+ * Yields messages with the rows of each snapshot's steps. The steps of a message run when the previous one was taken, as
+ * one unit of the scheduler's lowest class. `isComplete` is true from the last message of the first snapshot on.
  */
 async function* inMessages<M>(snapshots: AsyncIterable<Snapshot>, stepsTo: (snapshot: Snapshot) => Steps<M>) {
   let isFirst = true;
@@ -220,12 +219,12 @@ async function* inMessages<M>(snapshots: AsyncIterable<Snapshot>, stepsTo: (snap
   }
 }
 
-/** Returns a signal that aborts when the client disconnects, the watcher stops, or the client is asked to reconnect. */
+/** Aborts when the client disconnects or is asked to reconnect, or the watcher stops. */
 function endOf({ signal, values }: HandlerContext): AbortSignal {
   return AbortSignal.any([signal, values.get(leaveKey)]);
 }
 
-/** Returns the error for an aborted call: the reason of the signal, e.g. that the client's deadline has passed. */
+/** Returns the error of an aborted call. */
 function abortError({ reason }: AbortSignal): ConnectError {
   if (reason instanceof ConnectError) return reason;
   return new ConnectError("the watcher is stopping, or the client disconnected", Code.Unavailable);
