@@ -17,8 +17,8 @@ test.each([
   { names: "URI:kpng://node/", rights: none },
   { names: "URI:kpng://nodes/n1", rights: none },
 ])("a certificate with $names gives these rights", ({ names, rights }) => {
-  const { identity, ...found } = rightsOfCertificate(names, "c");
-  expect(found).toEqual(rights);
+  const { identity, ...given } = rightsOfCertificate(names, "c");
+  expect(given).toEqual(rights);
   expect(identity).toBe('certificate "c"');
 });
 

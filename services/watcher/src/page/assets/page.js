@@ -502,8 +502,8 @@ const filter = /** @type {HTMLInputElement} */ (byId("filter"));
 function show() {
   if (isPaused) return;
   const rows = view.rows();
-  const wanted = filter.value.trim().toLowerCase();
-  const matching = rows.filter(({ text }) => text.toLowerCase().includes(wanted));
+  const text = filter.value.trim().toLowerCase();
+  const matching = rows.filter((row) => row.text.toLowerCase().includes(text));
   showRows(matching.slice(0, maxShown));
   const counts = matching.length === rows.length ? `${rows.length} rows` : `${matching.length} of ${rows.length} rows`;
   setText("count", matching.length > maxShown ? `${counts}; the first ${maxShown} are shown` : counts);

@@ -1,7 +1,7 @@
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import { type ConnectedGauge, makeConnectedGauge } from "../probe-server.ts";
+import { makeConnectedGauge } from "../probe-server.ts";
 import type { Kind } from "../source.ts";
 import { describeFailure, type RequestFailure } from "./connection.ts";
 
@@ -125,19 +125,10 @@ interface ReportOptions {
   readonly log: Log;
 }
 
-/** Metrics of the source `kpng kube`, with label `kind`. */
-interface SourceMetrics {
-  readonly lists: Counter<"kind" | "result">;
-  readonly watches: Counter<"kind" | "result">;
-  readonly relists: Counter<"kind" | "reason">;
-  readonly badObjects: Counter<"kind">;
-  readonly badParts: Counter<"kind">;
-  readonly lastProgress: Gauge<"kind">;
-  readonly connected: ConnectedGauge;
-}
+type SourceMetrics = ReturnType<typeof makeSourceMetrics>;
 
-/** Registers the metrics. Call it once per registry. */
-export function makeSourceMetrics(registry: Registry): SourceMetrics {
+/** Registers the metrics of the source `kpng kube`. Must be called once per registry. */
+export function makeSourceMetrics(registry: Registry) {
   const registers = [registry];
   const counter = <L extends string>(name: string, help: string, ...labelNames: L[]): Counter<L> =>
     new Counter({ name, help, labelNames, registers });

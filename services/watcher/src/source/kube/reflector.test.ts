@@ -84,7 +84,7 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20],
   },
   {
-    name: "deletions of most objects are held while the watch goes on, and forgotten if the next list refutes them",
+    name: "deletions of most objects wait while the watch goes on, and are forgotten if the next list refutes them",
     answers: [
       nodeList("10", names),
       { lines: [status(410, "too old")] },
@@ -140,10 +140,8 @@ for (const { name, answers, requests, nodeCounts, timing, isHealthy = true } of 
     const { health, run, counts, lines } = setUp(server, timing);
     const done = run(stop.signal);
     const explain = (): string => [...server.requests.map(describeRequest), ...lines].join("\n");
-    for (let turn = 0; server.requests.length < requests.length || counts().length < nodeCounts.length; turn++) {
-      assert.ok(turn < 2_000, `no further progress after:\n${explain()}`);
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
+    const isDone = () => server.requests.length >= requests.length && counts().length >= nodeCounts.length;
+    await until(isDone, () => `no further progress after:\n${explain()}`);
     assert.deepEqual(server.requests.slice(0, requests.length).map(describeRequest), requests, explain());
     assert.deepEqual(counts(), nodeCounts, explain());
     if (timing?.overdueMs === undefined) assert.equal(health.isHealthy, isHealthy, explain());
@@ -165,10 +163,10 @@ test("an invalid object keeps its last valid value and is counted", async () => 
   const done = run(stop.signal);
   const badCount = async (): Promise<number> =>
     (await metrics.getSingleMetric("kpng_source_bad_objects_total")?.get())?.values[0]?.value ?? 0;
-  for (let turn = 0; (await badCount()) === 0; turn++) {
-    assert.ok(turn < 2_000, "the bad object was not counted");
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
+  await until(
+    async () => (await badCount()) > 0,
+    () => "the bad object was not counted",
+  );
   assert.deepEqual(store.snapshot.nodes.get("n")?.podCIDRs, ["10.0.0.0/24"]);
   stop.abort();
   await done;
@@ -185,12 +183,11 @@ test("a list that began before another one was requested does not count as the r
     if (!path.includes("watch")) await new Promise<void>((resolve) => finish.push(resolve));
     return response;
   };
-  const listsBegun = async (count: number): Promise<void> => {
-    for (let turn = 0; finish.length < count; turn++) {
-      assert.ok(turn < 2_000, `list ${count} did not begin`);
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
-  };
+  const listsBegun = (count: number) =>
+    until(
+      () => finish.length >= count,
+      () => `list ${count} did not begin`,
+    );
   const stop = new AbortController();
   const { reflector, run } = setUp(server);
   const done = run(stop.signal);
@@ -203,7 +200,7 @@ test("a list that began before another one was requested does not count as the r
   await done;
 });
 
-test("while deletions are held, the kind keeps its version, whatever the watch brings; then it has that of the list", async () => {
+test("while deletions wait, the kind keeps its version, whatever the watch brings; then it has that of the list", async () => {
   const server = new FakeServer((_url, count) => {
     if (count === 0) return nodeList("10", names);
     if (count === 1) return { lines: [status(410, "too old")] };
@@ -216,10 +213,10 @@ test("while deletions are held, the kind keeps its version, whatever the watch b
   const states: string[] = [];
   store.observe(({ next }) => states.push(`${next.nodes.size} at ${next.position.nodes}`));
   const done = run(stop.signal);
-  for (let turn = 0; states.length < 3; turn++) {
-    assert.ok(turn < 5_000, `states: ${states}`);
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
+  await until(
+    () => states.length >= 3,
+    () => `states: ${states}`,
+  );
   assert.deepEqual(states, ["20 at 10", "21 at 10", "1 at 30"]);
   stop.abort();
   await done;
@@ -239,6 +236,14 @@ for (const { current, next, isBack } of versionCases) {
   test(`"${next}" after "${current}" is ${isBack ? "" : "not "}older`, () => {
     assert.equal(isOlder(next, current), isBack);
   });
+}
+
+/** Waits for a condition, for about five seconds. */
+async function until(isDone: () => boolean | Promise<boolean>, explain: () => string): Promise<void> {
+  for (let turn = 0; !(await isDone()); turn++) {
+    assert.ok(turn < 5_000, explain());
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
 }
 
 function setUp(server: FakeServer, timing: ReflectorTiming = {}) {

@@ -44,24 +44,23 @@ function parseLine(text: string, index: number, name: string): RecordingLine {
   try {
     line = JSON.parse(text) as JsonObject;
   } catch (cause) {
-    throw new WatcherError("BAD_INPUT", `${where}: not JSON: ${reasonOf(cause)}`);
+    throw bad(where, `not JSON: ${reasonOf(cause)}`);
   }
   if (index === 0 && line?.kpngRecording !== formatVersion) {
-    throw new WatcherError("BAD_INPUT", `${where}: not the head of a recording in format ${formatVersion}`);
+    throw bad(where, `not the head of a recording in format ${formatVersion}`);
   }
   const { kind, atMs = 0 } = line;
-  if (typeof atMs !== "number" || !Number.isFinite(atMs))
-    throw new WatcherError("BAD_INPUT", `${where}: atMs is not a number`);
+  if (typeof atMs !== "number" || !Number.isFinite(atMs)) throw bad(where, "atMs is not a number");
   switch (kind) {
     case "head":
       return { kind, recordedBy: String(line.recordedBy), beganAt: String(line.beganAt), status: line.status ?? null };
     case "op":
       return { kind, atMs, op: parseOp(line.op, where) };
     case "rows":
-      if (!Array.isArray(line.rows)) throw new WatcherError("BAD_INPUT", `${where}: rows is not a list`);
+      if (!Array.isArray(line.rows)) throw bad(where, "rows is not a list");
       return { kind, atMs, of: line.of as RecordedRows, rows: line.rows };
     default:
-      throw new WatcherError("BAD_INPUT", `${where}: unknown kind "${String(kind)}"`);
+      throw bad(where, `unknown kind "${String(kind)}"`);
   }
 }
 
@@ -69,8 +68,12 @@ function parseOp(json: JsonValue | undefined, where: string): OpItem {
   try {
     return fromJson(OpItemSchema, json ?? null);
   } catch (cause) {
-    throw new WatcherError("BAD_INPUT", `${where}: invalid operation: ${reasonOf(cause)}`);
+    throw bad(where, `invalid operation: ${reasonOf(cause)}`);
   }
+}
+
+function bad(where: string, problem: string): WatcherError {
+  return new WatcherError("BAD_INPUT", `${where}: ${problem}`);
 }
 
 function isJson(text: string): boolean {
