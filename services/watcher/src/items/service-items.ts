@@ -27,8 +27,8 @@ export function editItems(items: readonly Item[], removed: readonly Item[], adde
 
 /** Returns the item at a path. `items` ascend by path. O(log items). */
 export function findItem(items: readonly Item[], path: string): Item | undefined {
-  const found = items[lowerBound(items.length, (index) => (items[index]?.path ?? "") < path)];
-  return found?.path === path ? found : undefined;
+  const item = items[lowerBound(items.length, (index) => (items[index]?.path ?? "") < path)];
+  return item?.path === path ? item : undefined;
 }
 
 /** The difference between two lists of items. Both fields ascend by path; a replaced item occurs in both. */

@@ -52,10 +52,10 @@ export class ServiceState {
       const next = chooseForClass(this.service, this.merged, nodeClass);
       if (!next.isSame(choice)) continue;
       const variant = { isExtended: viewClass.isExtended, isOnNode: false };
-      const gone = removed.flatMap((one) => before.items.ofEndpoint(one, choice.usesOf(one), variant));
-      const come = added.flatMap((one) => this.items.ofEndpoint(one, next.usesOf(one), variant));
+      const removedItems = removed.flatMap((one) => before.items.ofEndpoint(one, choice.usesOf(one), variant));
+      const addedItems = added.flatMap((one) => this.items.ofEndpoint(one, next.usesOf(one), variant));
       this.#byClass.set(key, {
-        items: editItems(items, gone, come),
+        items: editItems(items, removedItems, addedItems),
         choice: next,
         diff: noDiff,
         viewClass,
@@ -80,7 +80,7 @@ export class ServiceState {
       namedGroups.length === 0
         ? sharedKey(isExtended, zoneHinted)
         : JSON.stringify([isExtended, zoneHinted, ...namedGroups]);
-    const found = getOrMake(this.#byClass, key, (): CachedClass => {
+    const cached = getOrMake(this.#byClass, key, (): CachedClass => {
       const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups });
       const items = this.#makeItems(choice, isExtended);
       const viewClass = { isExtended, zone: zoneHinted };
@@ -88,8 +88,8 @@ export class ServiceState {
       const diff = diffItems(this.sharedItems(viewClass), items);
       return { items, choice, diff, viewClass: undefined, isRequested: true };
     });
-    found.isRequested = true;
-    return found;
+    cached.isRequested = true;
+    return cached;
   }
 
   /** Encodes the endpoints of {@link sharedItems} one by one, and yields the items of each; nothing if they exist. */

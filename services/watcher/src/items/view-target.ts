@@ -68,13 +68,13 @@ export class ViewTargetTracker {
 
   /** Returns the same object until the node's zone changes, or the proxy name comes into use or goes out of use. */
   at(snapshot: Snapshot): ViewTarget {
-    const held = this.#target;
-    if (held !== undefined && snapshot.nodes === this.#nodes && snapshot.services === this.#services) return held;
+    const cached = this.#target;
+    if (cached !== undefined && snapshot.nodes === this.#nodes && snapshot.services === this.#services) return cached;
     this.#nodes = snapshot.nodes;
     this.#services = snapshot.services;
-    const found = viewTargetIn(snapshot, this.#request);
-    if (held?.viewClass.key === found.viewClass.key) return held;
-    this.#target = found;
-    return found;
+    const target = viewTargetIn(snapshot, this.#request);
+    if (cached?.viewClass.key === target.viewClass.key) return cached;
+    this.#target = target;
+    return target;
   }
 }

@@ -34,8 +34,8 @@ const derivedValues = Symbol("derived values");
 
 /** Returns the values that {@link derived} functions made from a snapshot. They live as long as the snapshot. */
 function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown> }): Map<unknown, unknown> {
-  const held = snapshot[derivedValues];
-  if (held !== undefined) return held;
+  const existing = snapshot[derivedValues];
+  if (existing !== undefined) return existing;
   const values = new Map<unknown, unknown>();
   // Not enumerable, so that a copy of the snapshot with changes does not inherit the values.
   Object.defineProperty(snapshot, derivedValues, { value: values });
@@ -46,16 +46,16 @@ function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown>
  * Number of target snapshots for which {@link between} keeps values: the newest, and a few that slower subscribers
  * need.
  */
-const keptTargets = 4;
+const maxTargets = 4;
 
 /** Number of start snapshots per target: all subscribers that keep up share one, and each one that lags has its own. */
-const keptStarts = 16;
+const maxStarts = 16;
 
 /**
  * Returns a function that makes a value from a pair of snapshots and remembers it. Subscribers that keep up share the
  * same pair, which is looked up first. `context` is used only when the value is made.
  *
- * *Bound:* {@link keptTargets} × {@link keptStarts} values, and the snapshots of their pairs.
+ * *Bound:* {@link maxTargets} × {@link maxStarts} values, and the snapshots of their pairs.
  */
 export function between<T, C = void>(
   make: (before: Snapshot, snapshot: Snapshot, context: C) => T,
@@ -67,11 +67,11 @@ export function between<T, C = void>(
     let target = targets.find((one) => one.snapshot === snapshot);
     if (target === undefined) {
       target = { snapshot, byBefore: new Map() };
-      targets = [target, ...targets.slice(0, keptTargets - 1)];
+      targets = [target, ...targets.slice(0, maxTargets - 1)];
     }
     const { byBefore } = target;
     const value = getOrMake(byBefore, before, () => make(before, snapshot, context));
-    if (byBefore.size > keptStarts) {
+    if (byBefore.size > maxStarts) {
       const [oldest] = byBefore.keys();
       if (oldest !== undefined) byBefore.delete(oldest);
     }

@@ -113,10 +113,10 @@ interface Part {
 /** Returns the indexes of a class: one, or two while endpoints have hints for zones. */
 export function classIndexes(snapshot: Snapshot, viewClass: ViewClass): readonly BucketIndex[] {
   return partsOf(snapshot, viewClass).map((part) => {
-    const held = indexesIn(snapshot);
+    const indexes = indexesIn(snapshot);
     // Incremental: from the newest index of the part to this snapshot, or from nothing.
     const base = indexesIn(newest).get(part.key);
-    return getOrMake(held, part.key, () => ({
+    return getOrMake(indexes, part.key, () => ({
       part,
       index: evolve(base?.index ?? BucketIndex.empty, part, base === undefined ? emptySnapshot : newest, snapshot),
     })).index;

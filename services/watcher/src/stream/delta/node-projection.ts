@@ -30,7 +30,7 @@ import { wholeView } from "./whole-view.ts";
  * | Batch | Shared by the class | Of the node |
  * |---|---|---|
  * | whole view | chunks of 64 Services (`wholeView`) | all its overlays |
- * | changes | the operations of the changed Services (`classDelta`) | the overlays that changed |
+ * | changes | the operations of the changed Services (`classChanges`) | the overlays that changed |
  * | resume | the buckets that the node lacks (`resumeView`) | the overlays in these buckets |
  *
  * If the class of the node changes, as when its zone becomes known, the view begins again with Reset.
@@ -49,15 +49,15 @@ export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   };
   return {
     whole,
-    resume(snapshot, held) {
+    resume(snapshot, heldDigests) {
       const target = targets.at(snapshot);
-      return resumeView(snapshot, target, held, resetDigest(snapshot, target));
+      return resumeView(snapshot, target, heldDigests, resetDigest(snapshot, target));
     },
     between(before, snapshot) {
       const [old, target] = [targets.at(before), targets.at(snapshot)];
       if (old !== target) return { isEmpty: false, frames: () => afterReset(whole(snapshot)) };
-      const shared = classDelta(before, snapshot, target.viewClass);
-      const overlays = overlayDeltas(before, snapshot, target, shared);
+      const shared = classChanges(before, snapshot, target.viewClass);
+      const overlays = overlayDiffs(before, snapshot, target, shared);
       digest.advance(before, snapshot, overlays);
       return nodeChanges(shared, overlays, request.takesBatches);
     },
@@ -74,14 +74,14 @@ function* afterReset({ frames }: Changes): Iterable<Frame> {
 }
 
 /** The change of one overlay between two snapshots. */
-interface OverlayDelta {
+interface OverlayDiff {
   readonly before: Overlay;
   readonly after: Overlay;
   /** Items that one of the two overlays removes or adds and the other does not. */
   readonly changed: readonly Item[];
 }
 
-const noDeltas: readonly OverlayDelta[] = [];
+const noOverlayDiffs: readonly OverlayDiff[] = [];
 
 /**
  * Returns the overlays of a node that differ between two snapshots in which its view target is the same.
@@ -89,26 +89,26 @@ const noDeltas: readonly OverlayDelta[] = [];
  * *Cost:* the node's own endpoints of the Services of which one of them changed, or the use of all of them; next to
  * nothing for other nodes.
  */
-function overlayDeltas(
+function overlayDiffs(
   before: Snapshot,
   snapshot: Snapshot,
   target: ViewTarget,
-  { keysByNode }: ClassDelta,
-): readonly OverlayDelta[] {
+  { keysByNode }: ClassChanges,
+): readonly OverlayDiff[] {
   const keys = keysByNode.get(target.node.name);
   const hasNode = target.request.wantsNode && isNodeChanged(before, snapshot, target.node.name);
-  if (keys === undefined && !hasNode) return noDeltas;
-  const deltas: OverlayDelta[] = [];
+  if (keys === undefined && !hasNode) return noOverlayDiffs;
+  const diffs: OverlayDiff[] = [];
   const add = (old: Overlay, now: Overlay): void => {
-    const diffs = [diffItems(old.removed, now.removed), diffItems(old.added, now.added)];
-    const changed = diffs.flatMap(({ removed, added }) => [...removed, ...added]);
-    if (changed.length > 0) deltas.push({ before: old, after: now, changed });
+    const ofBoth = [diffItems(old.removed, now.removed), diffItems(old.added, now.added)];
+    const changed = ofBoth.flatMap(({ removed, added }) => [...removed, ...added]);
+    if (changed.length > 0) diffs.push({ before: old, after: now, changed });
   };
   for (const key of keys ?? []) {
     add(serviceOverlay(before, key, target, true), serviceOverlay(snapshot, key, target, true));
   }
   if (hasNode) add(nodeOverlay(before, target), nodeOverlay(snapshot, target));
-  return deltas;
+  return diffs;
 }
 
 function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: string): boolean {
@@ -121,7 +121,7 @@ function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: string): 
  *
  * *Cost:* the items of these overlays, and, unless the changes are compressed, a copy of them while they are written.
  */
-function nodeChanges(shared: ClassDelta, overlays: readonly OverlayDelta[], takesBatches = false): Changes {
+function nodeChanges(shared: ClassChanges, overlays: readonly OverlayDiff[], takesBatches = false): Changes {
   const changes = takesBatches ? shared.packed : shared.changes;
   if (overlays.length === 0) return changes;
   const isPacked = changes !== shared.changes;
@@ -196,8 +196,8 @@ class OverlaysDigest {
     const before = this.#snapshot;
     if (before === undefined || this.#target !== target) this.reset(snapshot, target, overlaysOf(snapshot, target));
     else if (before !== snapshot) {
-      const shared = classDelta(before, snapshot, target.viewClass);
-      this.advance(before, snapshot, overlayDeltas(before, snapshot, target, shared));
+      const shared = classChanges(before, snapshot, target.viewClass);
+      this.advance(before, snapshot, overlayDiffs(before, snapshot, target, shared));
     }
     return this.#digest;
   }
@@ -212,15 +212,15 @@ class OverlaysDigest {
   }
 
   /** Does nothing unless the digest is that of `before`. */
-  advance(before: Snapshot, snapshot: Snapshot, deltas: readonly OverlayDelta[]): void {
+  advance(before: Snapshot, snapshot: Snapshot, diffs: readonly OverlayDiff[]): void {
     if (this.#snapshot !== before) return;
     this.#snapshot = snapshot;
-    this.#digest = deltas.reduce((digest, { changed }) => toggleDigests(digest, changed), this.#digest);
+    this.#digest = diffs.reduce((digest, { changed }) => toggleDigests(digest, changed), this.#digest);
   }
 }
 
 /** The changes between two snapshots that the subscribers of a class share. */
-interface ClassDelta {
+interface ClassChanges {
   /** For each node, the Services of which it may need other changes than its class; see changedOwners. */
   readonly keysByNode: ReadonlyMap<string, readonly string[]>;
   /** One element for each phase of the order: puts ascending, and deletes descending by path. */
@@ -237,8 +237,8 @@ interface ClassDelta {
  * *Cost:* the Services that changed, at the first call for a pair of snapshots and a class; then a look-up. A
  * subscriber that lags behind causes a delta of its own, which references only the snapshot that it was last sent.
  */
-function classDelta(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass): ClassDelta {
-  const { byClass, keys, dependsOnZone } = deltas(before, snapshot);
+function classChanges(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass): ClassChanges {
+  const { byClass, keys, dependsOnZone } = changesByClass(before, snapshot);
   // Without zone hints, all zones share what is encoded.
   const { key } = dependsOnZone ? viewClass : viewClassOf(viewClass, "");
   return getOrMake(byClass, key, () => {
@@ -252,18 +252,18 @@ function classDelta(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass):
   });
 }
 
-const deltas = between((before, snapshot) => {
+const changesByClass = between((before, snapshot) => {
   const keys = changedServices(before, snapshot);
   const dependsOnZone = keys.some((key) =>
     [before, snapshot].some((one) => serviceStates(one).get(key)?.own.hasZoneHints === true),
   );
-  return { keys, dependsOnZone, byClass: new Map<string, ClassDelta>() };
+  return { keys, dependsOnZone, byClass: new Map<string, ClassChanges>() };
 });
 
 /** Shorter changes are not compressed, in bytes: the saving would not be worth the decompression on each node. */
 const minPackedBytes = 16 * 1024;
 
-function encodeDiffs(diffs: readonly ItemsDiff[]): Omit<ClassDelta, "keysByNode"> {
+function encodeDiffs(diffs: readonly ItemsDiff[]): Omit<ClassChanges, "keysByNode"> {
   const puts = diffs.flatMap(({ added }) => added);
   const deletes = diffs.flatMap(deletedItems);
   const opsByPhase = nodeViewOrder.phases.map(({ kind, section }): readonly Op[] => {

@@ -15,7 +15,7 @@ export interface Projection {
    * The changes that lead from a held view, known by its digests, to the view of a snapshot. Undefined for a view
    * without digests.
    */
-  resume?(snapshot: Snapshot, held: BucketDigests): Changes;
+  resume?(snapshot: Snapshot, heldDigests: BucketDigests): Changes;
   /**
    * The exclusive or of the digests of all items of a snapshot; see EmptyOp.Digest. Computed from the snapshot, not
    * from the operations that were sent. Undefined for a view without digests.
@@ -73,18 +73,18 @@ const joinedBytes = 16 * 1024;
 
 /** Joins small frames, so that a reader that stops keeps a copy of few of them. Passes {@link pause} on. */
 export function* joinFrames(frames: Iterable<Frame>): Iterable<Frame> {
-  let held: Frame[] = [];
+  let joined: Frame[] = [];
   let length = 0;
   for (const frame of frames) {
     if (frame === pause) {
       yield pause;
       continue;
     }
-    held.push(frame);
+    joined.push(frame);
     length += frame.length;
     if (length < joinedBytes) continue;
-    yield Buffer.concat(held, length);
-    [held, length] = [[], 0];
+    yield Buffer.concat(joined, length);
+    [joined, length] = [[], 0];
   }
-  if (length > 0) yield Buffer.concat(held, length);
+  if (length > 0) yield Buffer.concat(joined, length);
 }

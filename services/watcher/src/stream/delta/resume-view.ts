@@ -34,7 +34,7 @@ import { wholeView } from "./whole-view.ts";
 export function resumeView(
   snapshot: Snapshot,
   target: ViewTarget,
-  held: BucketDigests,
+  heldDigests: BucketDigests,
   onOverlays: (overlays: readonly Overlay[]) => void = () => undefined,
 ): Changes {
   return {
@@ -43,7 +43,7 @@ export function resumeView(
       yield* indexInSlices(snapshot, target.viewClass);
       const overlays = overlaysOf(snapshot, target);
       onOverlays(overlays);
-      const lacking = viewBuckets(snapshot, target, overlays).differing(held);
+      const lacking = viewBuckets(snapshot, target, overlays).differing(heldDigests);
       if (lacking.length > maxLackingShare * bucketCount) {
         yield keepFrame(encodeBuckets(() => false));
         yield* wholeView(snapshot, target).frames();

@@ -11,7 +11,7 @@ import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import { maxEarlier, readAcknowledgement } from "./acknowledgement.ts";
 import type { Subscribers } from "./subscribers.ts";
-import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
+import { type BatchRequest, type WatchSink, WatchStream } from "./watch-stream.ts";
 
 /** The proxy names that the watcher serves: values of the label `service.kubernetes.io/service-proxy-name`. */
 export interface ProxyNames {
@@ -60,10 +60,10 @@ const maxCount = 1_000;
 /** Returns the digests of the items that the subscriber holds; undefined if it holds none. Errors: INVALID_ARGUMENT. */
 function readHeldDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefined {
   if (bytes.length === 0) return undefined;
-  const held = BucketDigests.fromBytes(bytes);
-  if (held === undefined)
+  const heldDigests = BucketDigests.fromBytes(bytes);
+  if (heldDigests === undefined)
     throw new ConnectError(`HeldDigests has an invalid length of ${bytes.length} bytes`, Code.InvalidArgument);
-  return held;
+  return heldDigests;
 }
 
 /** Returns the node name of a request. Errors: INVALID_ARGUMENT for a name that is too long for Kubernetes. */
@@ -124,10 +124,12 @@ export type OpenWatch<Request> = (context: WatchContext, client: WatchClient, si
 export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { store, proxyNames, subscribers, refusals } = context;
   const subscriber = subscribers.add("local", peer, store, isTool(userAgent));
-  let last: { readonly message?: WatchReq; readonly request: NodeViewRequest; readonly wanted: Wanted } | undefined;
-  const read = (message: WatchReq): Wanted | undefined => {
+  let last:
+    | { readonly message?: WatchReq; readonly request: NodeViewRequest; readonly batchRequest: BatchRequest }
+    | undefined;
+  const read = (message: WatchReq): BatchRequest | undefined => {
     // KPNG's clients repeat the same request for each batch; it is read once.
-    if (last !== undefined && message === last.message) return last.wanted;
+    if (last !== undefined && message === last.message) return last.batchRequest;
     if (message.Ack !== undefined) {
       const { length } = message.Ack.Earlier;
       if (length > maxEarlier) {
@@ -138,7 +140,7 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
     }
     const request = readLocalRequest(message, proxyNames);
     checkNodeRight(rights, request.nodeName);
-    const same = last !== undefined && isSameRequest(request, last.request) ? last.wanted.projection : undefined;
+    const same = last !== undefined && isSameRequest(request, last.request) ? last.batchRequest.projection : undefined;
     const projection = same ?? nodeProjection(request);
     subscriber.nodeName = request.nodeName;
     subscriber.proxyName = request.proxyName;
@@ -146,12 +148,15 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
     subscriber.failedBefore(message.LastFailure);
     const received = message.Received === 0n ? undefined : Number(message.Received);
     const count = Math.min(Math.max(1, message.Count), maxCount);
-    const wanted = { projection, isExtended: request.isExtended, count, received };
-    const held = readHeldDigests(message);
+    const batchRequest = { projection, isExtended: request.isExtended, count, received };
+    const heldDigests = readHeldDigests(message);
     // The digests are large, so a request with them is not kept.
-    last = { request, wanted, ...(held === undefined ? { message } : {}) };
-    if (held === undefined) return wanted;
-    return { ...wanted, resume: (snapshot) => projection.resume?.(snapshot, held) ?? projection.whole(snapshot) };
+    last = { request, batchRequest, ...(heldDigests === undefined ? { message } : {}) };
+    if (heldDigests === undefined) return batchRequest;
+    return {
+      ...batchRequest,
+      resume: (snapshot) => projection.resume?.(snapshot, heldDigests) ?? projection.whole(snapshot),
+    };
   };
   return new WatchStream({ store, subscriber, sink, read, openCount: () => subscribers.open.size });
 };
@@ -162,14 +167,14 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { store, proxyNames, subscribers } = context;
   const subscriber = subscribers.add("global", peer, store, isTool(userAgent));
-  const make = (isExtended: boolean): Wanted => ({
+  const make = (isExtended: boolean): BatchRequest => ({
     projection: globalProjection({ isExtended, proxyName: proxyNames.standard }),
     isExtended,
     count: 1,
     received: undefined,
   });
   const [plain, extended] = [make(false), make(true)];
-  const read = (message: GlobalWatchReq): Wanted => {
+  const read = (message: GlobalWatchReq): BatchRequest => {
     checkStateRight(rights);
     subscriber.introduce(message.Subscriber);
     return message.Features.includes(Feature.Extended) ? extended : plain;

@@ -65,7 +65,7 @@ export interface StreamMetrics {
 const kinds = ["local", "global"] as const;
 
 function count<T>(items: Iterable<T>, holds: (item: T) => boolean): number {
-  let found = 0;
-  for (const item of items) if (holds(item)) found++;
-  return found;
+  let total = 0;
+  for (const item of items) if (holds(item)) total++;
+  return total;
 }

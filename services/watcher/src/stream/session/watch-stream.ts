@@ -46,11 +46,11 @@ export class WatchStream<Request> {
   /** False from a write that filled the sink until the sink has drained. */
   #hasRoom = true;
   /** The request in progress, or the last one. */
-  #wanted: Wanted | undefined;
+  #batchRequest: BatchRequest | undefined;
   /** Batches that are requested and not started. */
   #credits = 0;
   /** A request for another view that is not started. */
-  #ahead: Wanted | undefined;
+  #nextRequest: BatchRequest | undefined;
   /** A view was begun, with Reset or to be resumed. */
   #hasBegun = false;
   /** True if no more requests will come. */
@@ -60,7 +60,7 @@ export class WatchStream<Request> {
   #batch: Batch | undefined;
   #frames: Iterator<Frame> | undefined;
   /** The frame before the next one: the last one may be written with the marker. */
-  #held: Frame | undefined;
+  #lastFrame: Frame | undefined;
   /** Size of the batch so far, in bytes. */
   #byteCount = 0;
   readonly #onStored = (): void => this.#await();
@@ -73,23 +73,23 @@ export class WatchStream<Request> {
 
   /** True if the stream can take no request now; the sink's `room` reports when it can. */
   get isFull(): boolean {
-    return this.#ahead !== undefined || this.#credits >= maxCredits;
+    return this.#nextRequest !== undefined || this.#credits >= maxCredits;
   }
 
   /** Takes a request. The stream must not be full. */
   take(request: Request): void {
     if (this.#state === "over") return;
-    let wanted: Wanted | undefined;
+    let batchRequest: BatchRequest | undefined;
     try {
-      wanted = this.#options.read(request);
+      batchRequest = this.#options.read(request);
     } catch (error) {
       this.#end(ConnectError.from(error));
       return;
     }
-    if (wanted === undefined) return;
-    this.#recordReceipt(wanted);
-    if (this.#isSameView(wanted)) this.#credits += wanted.count;
-    else this.#replace(wanted);
+    if (batchRequest === undefined) return;
+    this.#recordReceipt(batchRequest);
+    if (this.#isSameView(batchRequest)) this.#credits += batchRequest.count;
+    else this.#replace(batchRequest);
     this.#beginNext();
   }
 
@@ -123,8 +123,8 @@ export class WatchStream<Request> {
     this.#state = "over";
     this.#rounds.cancelNext(this.#onStored);
     this.#release();
-    this.#wanted = undefined;
-    this.#ahead = undefined;
+    this.#batchRequest = undefined;
+    this.#nextRequest = undefined;
     this.#options.subscriber.close();
   }
 
@@ -135,60 +135,60 @@ export class WatchStream<Request> {
   }
 
   /** A request without `received`, while no batch is in progress, confirms everything that was sent. */
-  #recordReceipt({ received }: Wanted): void {
+  #recordReceipt({ received }: BatchRequest): void {
     const { subscriber } = this.#options;
     if (received !== undefined) subscriber.received(received);
     else if (this.#state === "idle") subscriber.received(subscriber.sentRevision);
   }
 
   /** Stops waiting for a change of the previous view. */
-  #replace(wanted: Wanted): void {
-    this.#ahead = wanted;
+  #replace(batchRequest: BatchRequest): void {
+    this.#nextRequest = batchRequest;
     if (this.#state !== "waiting") return;
     this.#rounds.cancelNext(this.#onStored);
     this.#state = "idle";
   }
 
   /** True if the request asks for more batches of the view in progress. */
-  #isSameView({ projection, resume }: Wanted): boolean {
-    return this.#ahead === undefined && resume === undefined && projection === this.#wanted?.projection;
+  #isSameView({ projection, resume }: BatchRequest): boolean {
+    return this.#nextRequest === undefined && resume === undefined && projection === this.#batchRequest?.projection;
   }
 
   /** Starts the next batch once the sink has drained: changes until then are merged into it. */
   #beginNext(): void {
     if (this.#state !== "idle") return;
-    const ahead = this.#ahead;
-    if (ahead === undefined && this.#credits === 0) {
+    const nextRequest = this.#nextRequest;
+    if (nextRequest === undefined && this.#credits === 0) {
       if (this.#isFinished) this.#end();
       return;
     }
     if (!this.#hasRoom) return;
-    if (ahead === undefined) {
+    if (nextRequest === undefined) {
       const wasFull = this.isFull;
       this.#credits -= 1;
       this.#await();
       if (wasFull && !this.isFull) this.#options.sink.room();
       return;
     }
-    this.#ahead = undefined;
-    this.#credits = ahead.count - 1;
-    this.#beginView(ahead);
+    this.#nextRequest = undefined;
+    this.#credits = nextRequest.count - 1;
+    this.#beginView(nextRequest);
     this.#await();
     this.#options.sink.room();
   }
 
   /** Writes Reset at once, unless the stream begins with a view that the client holds. */
-  #beginView(wanted: Wanted): void {
-    this.#wanted = this.#hasBegun ? { ...wanted, resume: undefined } : wanted;
+  #beginView(batchRequest: BatchRequest): void {
+    this.#batchRequest = this.#hasBegun ? { ...batchRequest, resume: undefined } : batchRequest;
     this.#hasBegun = true;
-    if (this.#wanted.resume === undefined) this.#hasRoom = this.#options.sink.write(resetFrame);
+    if (this.#batchRequest.resume === undefined) this.#hasRoom = this.#options.sink.write(resetFrame);
   }
 
   /** Waits for a snapshot with which this subscriber was not compared. */
   #await(): void {
     const { subscriber } = this.#options;
     const { snapshot } = this.#rounds;
-    const isNew = this.#wanted?.projection !== subscriber.subscription.projection;
+    const isNew = this.#batchRequest?.projection !== subscriber.subscription.projection;
     if (!snapshot.isSynced || (!isNew && snapshot.revision <= subscriber.subscription.revision)) {
       this.#state = "waiting";
       this.#rounds.callNext(this.#onStored);
@@ -199,13 +199,13 @@ export class WatchStream<Request> {
   }
 
   #advance(): void {
-    const wanted = this.#wanted;
-    if (this.#state !== "due" || wanted === undefined) return;
+    const batchRequest = this.#batchRequest;
+    if (this.#state !== "due" || batchRequest === undefined) return;
     const { subscription } = this.#options.subscriber;
     try {
-      const batch = subscription.advance(wanted.projection, wanted.resume);
+      const batch = subscription.advance(batchRequest.projection, batchRequest.resume);
       if (batch.before !== undefined && batch.changes.isEmpty) {
-        if (this.#ahead === undefined) {
+        if (this.#nextRequest === undefined) {
           this.#await();
         } else {
           // Another view was requested while this one waited for its turn.
@@ -217,8 +217,8 @@ export class WatchStream<Request> {
       this.#batch = batch;
       this.#state = "writing";
       this.#byteCount = 0;
-      this.#held = batch.changes.only;
-      if (this.#held !== undefined) {
+      this.#lastFrame = batch.changes.only;
+      if (this.#lastFrame !== undefined) {
         this.#writeLast();
         return;
       }
@@ -251,8 +251,8 @@ export class WatchStream<Request> {
         return;
       }
       if (next.value === pause) break;
-      if (this.#held !== undefined) this.#write(this.#held);
-      this.#held = next.value;
+      if (this.#lastFrame !== undefined) this.#write(this.#lastFrame);
+      this.#lastFrame = next.value;
       if (!this.#hasRoom) break;
     }
     if (this.#hasRoom) this.#continue();
@@ -267,22 +267,22 @@ export class WatchStream<Request> {
   /** Writes the rest of the batch and its sync marker. */
   #writeLast(): void {
     const { store, subscriber, openCount } = this.#options;
-    const [wanted, batch, held] = [this.#wanted, this.#batch, this.#held];
-    if (wanted === undefined || batch === undefined) return;
-    const digest = wanted.isExtended ? wanted.projection.digest?.(batch.snapshot) : undefined;
+    const [batchRequest, batch, lastFrame] = [this.#batchRequest, this.#batch, this.#lastFrame];
+    if (batchRequest === undefined || batch === undefined) return;
+    const digest = batchRequest.isExtended ? batchRequest.projection.digest?.(batch.snapshot) : undefined;
     const { before, snapshot, computedAtMs } = batch;
-    const marker = syncMarker(batch, store, wanted.isExtended, openCount());
+    const marker = syncMarker(batch, store, batchRequest.isExtended, openCount());
     let last = digest === undefined ? marker.frame : marker.withDigest(digest);
     // Many streams share a large frame, and a copy would belong to one.
-    if (held !== undefined && held.length >= largeFrameBytes) this.#write(held);
-    else if (held !== undefined) last = Buffer.concat([held, last]);
+    if (lastFrame !== undefined && lastFrame.length >= largeFrameBytes) this.#write(lastFrame);
+    else if (lastFrame !== undefined) last = Buffer.concat([lastFrame, last]);
     const byteCount = this.#byteCount + last.length;
     // Before the write: the acknowledgement may arrive before the write returns.
     subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
     this.#write(last);
     this.#release();
     // The digests of the subscriber are large and no longer needed.
-    if (wanted.resume !== undefined) this.#wanted = { ...wanted, resume: undefined };
+    if (batchRequest.resume !== undefined) this.#batchRequest = { ...batchRequest, resume: undefined };
     if (this.#leaving !== undefined) {
       this.#end(this.#leaving);
       return;
@@ -294,12 +294,12 @@ export class WatchStream<Request> {
   #release(): void {
     this.#batch = undefined;
     this.#frames = undefined;
-    this.#held = undefined;
+    this.#lastFrame = undefined;
   }
 }
 
 /** A decoded request of a Watch call. */
-export interface Wanted {
+export interface BatchRequest {
   readonly projection: Projection;
   /**
    * Computes the first batch instead of Reset and the whole view; undefined for a subscriber that holds nothing. Ignored
@@ -328,7 +328,7 @@ interface WatchStreamOptions<Request> {
   readonly subscriber: Subscriber;
   readonly sink: WatchSink;
   /** Decodes a request; undefined for a report, which requests no batch. Errors: ConnectError. */
-  readonly read: (request: Request) => Wanted | undefined;
+  readonly read: (request: Request) => BatchRequest | undefined;
   /** Returns the number of open streams. */
   readonly openCount: () => number;
 }
