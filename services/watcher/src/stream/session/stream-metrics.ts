@@ -1,14 +1,18 @@
 import { addCounter, addGauge } from "@kpng/process/health/metrics.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 
-/** Registers the metrics of streams. `open` returns the open streams, at each scrape. */
-export function makeStreamMetrics(registry: Registry, open: () => Iterable<SubscriberState>): StreamMetrics {
+/** Registers the metrics of streams. `open` returns the open streams, at each scrape; `now` the time in milliseconds since 1970. */
+export function makeStreamMetrics(
+  registry: Registry,
+  open: () => Iterable<SubscriberState>,
+  now: () => number,
+): StreamMetrics {
   addGauge(registry, "kpng_subscribers_failing", "Subscribers that could not apply the last batch", () =>
     count(open(), (one) => one.failure !== undefined),
   );
   const oldestHelp = "Age of the oldest batch that a subscriber has not applied; 0 if all have applied everything";
   addGauge(registry, "kpng_oldest_unapplied_seconds", oldestHelp, () => {
-    const nowMs = Date.now();
+    const nowMs = now();
     let oldestMs = nowMs;
     for (const { unappliedSinceMs } of open()) oldestMs = Math.min(oldestMs, unappliedSinceMs ?? nowMs);
     return (nowMs - oldestMs) / 1_000;

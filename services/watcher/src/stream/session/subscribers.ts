@@ -21,7 +21,7 @@ export class Subscribers {
   #version = 0;
 
   constructor(registry: Registry, now: () => number = wallClockMs) {
-    this.#metrics = makeStreamMetrics(registry, () => this.#open);
+    this.#metrics = makeStreamMetrics(registry, () => this.#open, now);
     this.#now = now;
   }
 
@@ -73,7 +73,7 @@ export class Subscriber {
   readonly kind: SubscriberKind;
   readonly peer: string;
   /** Milliseconds since 1970. */
-  readonly openedAtMs = Date.now();
+  readonly openedAtMs: number;
   readonly subscription: Subscription;
   readonly #options: SubscriberOptions;
   nodeName = "";
@@ -99,6 +99,7 @@ export class Subscriber {
     this.#options = options;
     this.id = options.id;
     this.kind = options.kind;
+    this.openedAtMs = options.now();
     this.peer = options.peer;
     this.#observes = options.isTool === true;
     this.subscription = new Subscription(roundsOf(options.store));
