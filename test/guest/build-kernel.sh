@@ -32,7 +32,7 @@ options="
   IP_SET_HASH_IPPORTNET IP_SET_HASH_NET IP_SET_HASH_NETNET IP_VS IP_VS_IPV6 IP_VS_NFCT IP_VS_PROTO_TCP
   IP_VS_PROTO_UDP IP_VS_PROTO_SCTP IP_VS_RR IP_VS_WRR IP_VS_LC IP_VS_WLC IP_VS_SH IP_VS_DH IP_VS_SED IP_VS_NQ
   IP_VS_LBLC IP_VS_FO IP_VS_OVF IP_VS_MH"
-# io_uring corrupts the memory of a guest of Linux 7.2; with SMP, opening a TAP device ends it. See decision 0092.
+# io_uring corrupts the memory of a guest of Linux 7.2; with SMP, opening a TAP device ends it. See docs/design/tests.md.
 without="SMP DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT IO_URING MODULES SOUND CC_OPTIMIZE_FOR_SIZE"
 cd "$source"
 make ARCH=um x86_64_defconfig
