@@ -8,7 +8,7 @@ import { createBackendMetrics, observeKnownNode } from "@kpng/backend-kit/observ
 import { ProxyHealth, proxyObserveTasks } from "@kpng/backend-kit/observe/proxy-health.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { ClashReport } from "@kpng/backend-kit/proxy/family-planner.ts";
-import { countRepairs, driftCheck } from "@kpng/backend-kit/proxy/serve-task.ts";
+import { countRepairs, driftCheck } from "@kpng/backend-kit/proxy/proxy-task.ts";
 import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { registerProcessMetrics } from "@kpng/process/health/status-server.ts";

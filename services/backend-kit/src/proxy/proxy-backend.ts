@@ -12,9 +12,9 @@ import { Sysctls } from "../sysctl/sysctls.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import { oneOf, optionPrefix, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
 import type { Destination, ProxyAlternative, ProxyHost, ProxySpec, ServiceProxy } from "./proxy-spec.ts";
+import { proxyTask } from "./proxy-task.ts";
 import type { RuleChange, RuleDifference } from "./rule-set.ts";
 import { RuleSets } from "./rule-sets.ts";
-import { serveTask } from "./serve-task.ts";
 
 /**
  * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The command installs and
@@ -133,7 +133,7 @@ function makeTask<Change extends RuleChange>(
   if (alternative !== undefined) return alternative.makeTask(options, settings, context);
   const isDry = options.dryRun === true;
   const period = (key: string, standardMs: number): number => Number(options[key] ?? standardMs);
-  return serveTask({
+  return proxyTask({
     name,
     proxy,
     host: host(isDry ? { kind: "print", print } : { kind: "kernel" }),

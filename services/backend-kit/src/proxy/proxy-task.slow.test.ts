@@ -12,8 +12,8 @@ import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { runProxy } from "../testing/run-proxy.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { readProxySettings } from "./proxy-settings.ts";
+import { countRepairs, driftCheck } from "./proxy-task.ts";
 import { RuleSets } from "./rule-sets.ts";
-import { countRepairs, driftCheck } from "./serve-task.ts";
 
 /** A poll of an event that must happen: how long it takes on a busy machine is no result. */
 const poll = { timeout: 30_000, interval: 10 };

@@ -18,8 +18,8 @@ import type { ProxyHost, ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange } from "./rule-set.ts";
 import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 
-/** Options of {@link serveTask}. */
-export interface ServeOptions<Change extends RuleChange> {
+/** Options of {@link proxyTask}. */
+export interface ProxyTaskOptions<Change extends RuleChange> {
   /** Name of the backend. */
   readonly name: string;
   readonly proxy: ServiceProxy<Change>;
@@ -40,13 +40,13 @@ export interface ServeOptions<Change extends RuleChange> {
  *
  * Rejects with the error of `openRuleSets` if the node does not support such rules.
  */
-export function serveTask<Change extends RuleChange>(serve: ServeOptions<Change>): Task {
+export function proxyTask<Change extends RuleChange>(serve: ProxyTaskOptions<Change>): Task {
   const { name } = serve;
   return { name: `backend/${name}`, run: (signal) => run(serve, signal) };
 }
 
 /** Opens the rules, connects all parts, and follows the view until `signal` aborts. */
-async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
+async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, signal: AbortSignal): Promise<void> {
   const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
   const { log, metrics, proxyHealth } = context;
   const { requests } = host;
