@@ -76,10 +76,18 @@ function keyOf(fields: LogFields): string {
   return key;
 }
 
+/** OpenSSL's text of an error. *Shape:* `40BD6F:error:0A00045C:SSL routines:ssl3_read_bytes:REASON:file.c:918:…` */
+const opensslError = /[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):\S+:\d+:(?:SSL alert number \d+)?/g;
+
+/** Returns a message with the reasons of OpenSSL's errors in place of their addresses, functions and files. */
+export function withoutOpensslTrace(message: string): string {
+  return message.replaceAll(opensslError, "TLS: $1").trim();
+}
+
 /** Returns the message of a thrown value, followed by the messages of its causes. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  const message = error.message === "" ? error.name : error.message;
+  const message = withoutOpensslTrace(error.message) || error.name;
   if (error.cause === undefined) return message;
   const cause = reasonOf(error.cause);
   return message.includes(cause) ? message : `${message}: ${cause}`;

@@ -373,7 +373,7 @@ test("a connection that closes during the handshake gives an error that asks abo
     { transport: dial({ api: `127.0.0.1:${port}` }), nodeName: "n1" },
     AbortSignal.timeout(10_000),
   );
-  await expect(batches.next()).rejects.toThrow("does only one side use TLS?");
+  await expect(batches.next()).rejects.toThrow("if the watcher expects TLS");
   await new Promise((resolve) => server.close(resolve));
 });
 

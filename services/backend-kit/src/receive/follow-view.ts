@@ -15,8 +15,9 @@ import {
 import { assertNever } from "@kpng/model/narrowing.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/local-message.ts";
+import { failureHint } from "@kpng/process/connection/failure-hint.ts";
 import { Reconnect, staleHeader } from "@kpng/process/connection/reconnect.ts";
-import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { type Log, reasonOf, withoutOpensslTrace } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { ViewState } from "../state/view-state.ts";
@@ -256,18 +257,12 @@ async function nextOp(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<OpI
 
 function describeLoss(cause: unknown, isFirst: boolean): BackendError {
   const error = ConnectError.from(cause);
-  const hint = hintOf(error, isFirst);
-  return new BackendError("STREAM_LOST", `the stream from the watcher broke${hint}: ${error.message}`, { cause });
-}
-
-/** Returns a hint at the cause of a lost stream; "" if there is none. */
-function hintOf(error: ConnectError, isFirst: boolean): string {
-  if (/larger than configured readMaxBytes/.test(error.message)) return " (raise --max-msg-size)";
-  // If only one side uses TLS, or a certificate is refused, this side sees no more than a closed connection.
-  if (isFirst && error.code === Code.Canceled) {
-    return " (does only one side use TLS? Is a certificate refused there?)";
-  }
-  return "";
+  const message = withoutOpensslTrace(error.message);
+  // Later, a closed connection means that the watcher stopped.
+  const isMisleading = !isFirst && error.code === Code.Canceled;
+  const hint = isMisleading ? undefined : failureHint(message);
+  const advice = hint === undefined ? "" : ` (${hint})`;
+  return new BackendError("STREAM_LOST", `the stream from the watcher broke: ${message}${advice}`, { cause });
 }
 
 function deletionOf(ref: Ref): readonly ViewChange[] {

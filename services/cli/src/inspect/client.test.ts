@@ -2,10 +2,11 @@ import { readFileSync } from "node:fs";
 import { createSecureServer, createServer, type Http2Server } from "node:http2";
 import type { AddressInfo } from "node:net";
 import { dial } from "@kpng/process/connection/dial.ts";
+import { failureHint } from "@kpng/process/connection/failure-hint.ts";
 import { readClientTls } from "@kpng/process/credential-files.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { afterAll, expect, onTestFinished, test } from "vitest";
-import { inspectClient, requestHint, withRequestErrors } from "./client.ts";
+import { inspectClient, withRequestErrors } from "./client.ts";
 
 const certificates = makeCertificates();
 afterAll(() => certificates.remove());
@@ -62,6 +63,6 @@ test("nothing listens", async () => {
 });
 
 test("an API server that is down is not called a watcher", () => {
-  const hint = requestHint("source/kube/services: cannot watch services: connect ECONNREFUSED 127.0.0.1:1");
+  const hint = failureHint("source/kube/services: cannot watch services: connect ECONNREFUSED 127.0.0.1:1");
   expect(hint).toContain("API server");
 });

@@ -1,7 +1,8 @@
 import { type Client, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { Backoff } from "@kpng/process/clock.ts";
-import { reasonOf } from "@kpng/process/log.ts";
+import { failureHint } from "@kpng/process/connection/failure-hint.ts";
+import { reasonOf, withoutOpensslTrace } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { CodedError, ProcessError } from "@kpng/process/process-error.ts";
 import { failureExitCode } from "@kpng/process/run/run-process.ts";
@@ -77,8 +78,8 @@ export async function withRequestErrors(
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ConnectError)) throw error;
-    const message = `${server}: ${describeFailure(error)}: ${oneLine(error.message)}`;
-    const hint = requestHint(message);
+    const message = `${server}: ${describeFailure(error)}: ${oneLine(withoutOpensslTrace(error.message))}`;
+    const hint = failureHint(message);
     throw new ProcessError("REQUEST_FAILED", hint === undefined ? message : `${message}\nHint: ${hint}`);
   }
 }
@@ -136,42 +137,6 @@ export async function keepAsking(signal: AbortSignal, work: (answered: () => voi
 }
 
 /**
- * Patterns of error messages that only somebody who knows TLS and HTTP/2 understands, each with advice. The first
- * pattern that matches decides.
- */
-const hints: readonly (readonly [RegExp, string])[] = [
-  [/wrong version number|packet length too long/, "no TLS is spoken there: use http:// or host:port without TLS files"],
-  [
-    /error code CANCEL|ECONNRESET|socket hang up|other side closed/,
-    "if the watcher expects TLS, use https:// with --tls-ca; a firewall or proxy can be the cause too",
-  ],
-  [
-    /self-signed certificate|unable to (get local|verify).*certificate|SELF_SIGNED/,
-    "the certificate comes from an unknown CA: name the watcher's with --tls-ca",
-  ],
-  [
-    /certificate required|bad certificate|unknown ca/,
-    "the watcher wants a client certificate that it knows: --tls-crt and --tls-key",
-  ],
-  [/does not match certificate's altnames/, "use a name or address that the watcher's certificate contains"],
-  [
-    /source\/kube\/.*ECONNREFUSED/,
-    "nothing listens there: is it the address of the API server (--server, or the server of the kubeconfig)?",
-  ],
-  [/ECONNREFUSED/, "nothing listens there: is a watcher running, and is --api its address?"],
-  [/connect ENOENT/, "there is no such socket: is the process running, and is it the path of its --listen?"],
-  [/connect EACCES/, "the socket is for its owner and group: run as one of them"],
-  [/ENOTFOUND|EAI_AGAIN/, "the name cannot be resolved from this machine"],
-  [/Protocol error|HTTP 404/, "another service listens there: a watcher's default port is 12090"],
-  [/PERMISSION_DENIED|permission_denied/, "docs/guides/security.md lists the rights that a request needs"],
-];
-
-/** Returns advice for a failed request, by the text of its error; undefined if there is none. */
-export function requestHint(message: string): string | undefined {
-  return hints.find(([pattern]) => pattern.test(message))?.[1];
-}
-
-/**
  * Runs a command that people use at a terminal: it fails with a line of plain text and a hint, where other commands log
  * JSON.
  */
@@ -181,7 +146,7 @@ export async function withPlainErrors(work: () => Promise<void>): Promise<void> 
   } catch (error) {
     if (!(error instanceof CodedError)) throw error;
     const text = terminalText(reasonOf(error).replace(/^\[[A-Z_]+\] /, ""));
-    const hint = text.includes("\nHint: ") ? undefined : requestHint(text);
+    const hint = text.includes("\nHint: ") ? undefined : failureHint(text);
     process.stderr.write(`Error: ${text}\n${hint === undefined ? "" : `Hint: ${hint}\n`}`);
     process.exitCode = failureExitCode();
   }

@@ -50,13 +50,13 @@ export interface Rights {
   readonly hasInspection: boolean;
   /** For messages. *Shape:* `certificate "n1"`, `ServiceAccount kube-system/kpng-node on node "n1"`; "" without a proof. */
   readonly identity: string;
-  /** Why the call's token was not accepted; part of the message of a refusal. */
-  readonly tokenProblem?: TokenProblem | undefined;
+  /** Why the client's certificate or the call's token was not accepted; part of the message of a refusal. */
+  readonly problem?: ProofProblem | undefined;
 }
 
-/** Why a token gives no rights. */
-export interface TokenProblem {
-  /** UNAVAILABLE if the token could not be checked, and may be accepted later. */
+/** Why a certificate or token gives no rights. */
+export interface ProofProblem {
+  /** UNAVAILABLE if a token could not be checked, and may be accepted later. */
   readonly code: Code.Unauthenticated | Code.Unavailable;
   /** *Shape:* "the token has expired". */
   readonly message: string;
@@ -79,12 +79,13 @@ export function joinRights(connection: Rights, token: Rights): Rights {
     hasState: connection.hasState || token.hasState,
     hasInspection: connection.hasInspection || token.hasInspection,
     identity: [connection.identity, token.identity].filter((identity) => identity !== "").join(" and "),
+    problem: token.problem ?? (token.identity === "" ? connection.problem : undefined),
   };
 }
 
 /** A client's socket, or an HTTP/2 session's proxy of it. */
 export type ClientSocket = Pick<Socket, "remoteAddress"> &
-  Partial<Pick<TLSSocket, "authorized" | "getPeerCertificate">>;
+  Partial<Pick<TLSSocket, "authorized" | "authorizationError" | "getPeerCertificate">>;
 
 /**
  * Returns the rights of a connection; see {@link Rights}. A TCP connection that has been closed has no address, and so
@@ -100,13 +101,32 @@ export function rightsOfConnection(
   if (isUnix) return everyRight("a client of the unix socket");
   if (trustsLoopback && isLoopback(socket.remoteAddress ?? "")) return everyRight("a client on this machine");
   if (allowsAnonymous) return everyRight("an anonymous client");
-  // The TLS listener has verified the certificate.
-  const certificate = socket.authorized === true ? socket.getPeerCertificate?.() : undefined;
+  const certificate = socket.getPeerCertificate?.();
   // {} or null without a certificate, for example in a resumed session.
   if (!certificate?.subject) return noRights;
+  const name = firstOf(certificate.subject.CN);
+  const refuse = (reason: string): Rights => {
+    const issuer = firstOf(certificate.issuer?.CN);
+    const message = `certificate "${name}", issued by "${issuer}", is not accepted: ${reason}`;
+    return { ...noRights, problem: { code: Code.Unauthenticated, message } };
+  };
+  // The TLS listener has verified the certificate.
+  if (socket.authorized !== true) return refuse(describeRefusal(String(socket.authorizationError)));
   // A resumed session is not verified again, so its certificate may have expired since.
-  if (Date.parse(certificate.valid_to) <= nowMs) return noRights;
-  return rightsOfCertificate(certificate.subjectaltname, [certificate.subject.CN].flat()[0] ?? "");
+  if (Date.parse(certificate.valid_to) <= nowMs) return refuse("it has expired");
+  return rightsOfCertificate(certificate.subjectaltname, name);
+}
+
+/** Returns a clause for OpenSSL's name of the reason why a certificate is not accepted. */
+function describeRefusal(reason: string): string {
+  if (reason === "CERT_HAS_EXPIRED") return "it has expired";
+  if (reason === "CERT_NOT_YET_VALID") return "it is not valid yet";
+  return /SELF_SIGNED|ISSUER|LEAF/.test(reason) ? "no CA of the watcher's --listen-tls-ca has signed it" : reason;
+}
+
+/** Returns the first value of a field that a name may have several times; "" if it has none. */
+function firstOf(field: string | readonly string[] | undefined): string {
+  return [field].flat()[0] ?? "";
 }
 
 /** Which clients over TCP need no proof of their identity. */
@@ -183,10 +203,10 @@ export function checkInspectionRight(rights: Rights, nodeName: string | undefine
   if (rights.nodes !== "all" && !rights.nodes.has(nodeName)) throw refusal(rights, `inspect node "${nodeName}"`);
 }
 
-function refusal({ identity, tokenProblem }: Rights, what: string): ConnectError {
-  if (tokenProblem !== undefined) {
-    const { code, message } = tokenProblem;
-    return new ConnectError(`${message}; without a valid token, this client may not ${what}`, code);
+function refusal({ identity, problem }: Rights, what: string): ConnectError {
+  if (problem !== undefined) {
+    const { code, message } = problem;
+    return new ConnectError(`${message}; without a valid certificate or token, this client may not ${what}`, code);
   }
   if (identity !== "") return new ConnectError(`${identity} may not ${what}`, Code.PermissionDenied);
   return new ConnectError(

@@ -5,13 +5,13 @@ import type { Log } from "@kpng/process/log.ts";
 import { RepeatLimit } from "@kpng/process/log.ts";
 import { LRUCache } from "lru-cache";
 import { type Counter, Registry } from "prom-client";
-import type { Rights, TokenProblem } from "./rights.ts";
+import type { ProofProblem, Rights } from "./rights.ts";
 import { claimsOf, type Review, type ReviewToken, rightsOfToken, type TokenAccounts } from "./token-review.ts";
 
 /** Result of a check: the rights of a token that is accepted, or why it is not. */
 export type CheckedToken =
   | { readonly kind: "accepted"; readonly rights: Rights }
-  | { readonly kind: "refused"; readonly problem: TokenProblem };
+  | { readonly kind: "refused"; readonly problem: ProofProblem };
 
 /** Options of {@link TokenChecker}. */
 export interface TokenCheckerOptions {
@@ -53,7 +53,7 @@ export class TokenChecker {
   readonly #options: TokenCheckerOptions;
   readonly #reviews: Counter<"result">;
   readonly #known = new LRUCache<string, AcceptedToken>({ max: 25_000 });
-  readonly #refused = new LRUCache<string, TokenProblem>({ max: 10_000, ttl: 60_000 });
+  readonly #refused = new LRUCache<string, ProofProblem>({ max: 10_000, ttl: 60_000 });
   /** Reviews of the last minute: refused ones by address, accepted ones by identity. */
   readonly #recent = new LRUCache<string, number>({ max: 10_000, ttl: 60_000, noUpdateTTL: true });
   /** Reviews in progress, by the hash of the token. */
@@ -123,7 +123,7 @@ export class TokenChecker {
   }
 
   /** Returns why a token need not be reviewed; undefined if it must be. */
-  #whyHopeless(text: string, address: string): TokenProblem | undefined {
+  #whyHopeless(text: string, address: string): ProofProblem | undefined {
     const claims = claimsOf(text);
     if (claims === undefined) return unauthenticated("the token is malformed, or not a ServiceAccount's");
     const { audience, accounts } = this.#options;
@@ -273,11 +273,11 @@ function hashOf(text: string): string {
   return createHash("sha256").update(text).digest("base64");
 }
 
-function unauthenticated(message: string): TokenProblem {
+function unauthenticated(message: string): ProofProblem {
   return { code: Code.Unauthenticated, message };
 }
 
-function unavailable(message: string): TokenProblem {
+function unavailable(message: string): ProofProblem {
   return { code: Code.Unavailable, message };
 }
 

@@ -81,7 +81,7 @@ async function rightsOf(
   const token = password ?? /^Bearer +(\S+)$/i.exec(authorization)?.[1] ?? "";
   if (!isLoopback(socket.remoteAddress ?? "")) return rights;
   const checked = await tokens.check(token, socket.remoteAddress);
-  if (checked.kind === "refused") return { ...rights, tokenProblem: checked.problem };
+  if (checked.kind === "refused") return { ...rights, problem: checked.problem };
   const ended = tokens.follow(token, socket.remoteAddress, response);
   ended.addEventListener("abort", () => void response.destroy(), { once: true });
   return joinRights(rights, checked.rights);

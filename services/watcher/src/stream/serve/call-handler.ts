@@ -13,7 +13,7 @@ import {
 } from "../../connection/admission.ts";
 import { type Connections, type ConnectionTimes, standardPingMs } from "../../connection/connections.ts";
 import type { ClientLimits, Refusals } from "../../connection/limits.ts";
-import { joinRights, type Rights, type TokenProblem, type Trust } from "../../identity/rights.ts";
+import { joinRights, type ProofProblem, type Rights, type Trust } from "../../identity/rights.ts";
 import type { CheckedToken, TokenChecker } from "../../identity/token-checker.ts";
 import { type Call, formatPeer, makeConnectHandler } from "./connect-handler.ts";
 import { makeGrpcWatch } from "./grpc-watch.ts";
@@ -148,7 +148,7 @@ function admitCall(call: Call, tokens: TokenChecker | undefined, begin: (call: C
     begin(call);
     return;
   }
-  const withProblem = (tokenProblem: TokenProblem): Call => ({ ...call, rights: { ...call.rights, tokenProblem } });
+  const withProblem = (problem: ProofProblem): Call => ({ ...call, rights: { ...call.rights, problem } });
   const token = /^Bearer +(\S+)$/i.exec(header)?.[1];
   const problem = token === undefined ? "the header authorization has no bearer token" : secrecyProblem(request);
   if (token === undefined || problem !== undefined) {

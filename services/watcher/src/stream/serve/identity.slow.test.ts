@@ -8,6 +8,7 @@ import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { readServerTls } from "@kpng/process/credential-files.ts";
+import { createLog } from "@kpng/process/log.ts";
 import { type KeyPair, makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
 import { Registry } from "prom-client";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -92,8 +93,8 @@ describe("a client over TLS", () => {
     otherFiles.remove();
   });
 
-  async function dialTls({ key, crt }: KeyPair): Promise<Transport> {
-    await serve({ tls: readServerTls("", { ...files.server, ca: files.ca }) });
+  async function dialTls({ key, crt }: KeyPair, options: Partial<ServeOptions> = {}): Promise<Transport> {
+    await serve({ tls: readServerTls("", { ...files.server, ca: files.ca }), ...options });
     const nodeOptions = { ca: readFileSync(files.ca), key: readFileSync(key), cert: readFileSync(crt) };
     return createGrpcTransport({ baseUrl: `https://${watched.address}`, nodeOptions });
   }
@@ -118,10 +119,25 @@ describe("a client over TLS", () => {
   });
 
   test.each([
-    { that: "has expired", pair: () => files.clientWith(["kpng://node/n1"], -1) },
-    { that: "another CA issued", pair: () => otherFiles.clientWith(["kpng://node/n1"]) },
-  ])("whose certificate $that has no call answered, not even health", async ({ pair }) => {
-    const transport = await dialTls(pair());
+    { that: "has expired", pair: () => files.clientWith(["kpng://node/n1"], -1), reason: "it has expired" },
+    {
+      that: "another CA issued",
+      pair: () => otherFiles.clientWith(["kpng://node/n1"]),
+      reason: "no CA of the watcher's --listen-tls-ca has signed it",
+    },
+  ])("whose certificate $that may call health only, and both sides say why", async ({ pair, reason }) => {
+    const lines: string[] = [];
+    const transport = await dialTls(pair(), { log: createLog("info", (line) => lines.push(line)) });
+    expect(await allowed(transport, Code.Unauthenticated)).toEqual(["health"]);
+    const refusal = `certificate "client", issued by "test ca", is not accepted: ${reason}`;
+    await expect(calls["view of n1"](transport)).rejects.toThrow(refusal);
+    expect(lines.join("")).toMatch(
+      /"peer":"127\.0\.0\.1","reason":"certificate .* is not accepted.*"msg":"client has no rights"/,
+    );
+  });
+
+  test("whose certificate another CA issued is refused in the handshake if anonymous clients have every right", async () => {
+    const transport = await dialTls(otherFiles.clientWith(["kpng://node/n1"]), { allowsAnonymous: true });
     for (const [name, call] of Object.entries(calls)) {
       await expect(call(transport), name).rejects.toThrow(/alert|ECONNRESET|closed|reset/i);
     }

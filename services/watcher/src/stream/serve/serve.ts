@@ -5,6 +5,7 @@ import { Server as TlsServer } from "node:tls";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { minTlsVersion } from "@kpng/process/credential-files.ts";
+import { withoutOpensslTrace } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
@@ -148,10 +149,11 @@ function makeServer(
     ? createSecureServer(
         {
           ...files,
-          // With tokens, a client may have no certificate; a certificate of another CA gives no rights. Without a CA of
-          // our own, Node.js would trust certificates of the public ones.
+          // Without a CA of our own, Node.js would trust certificates of the public ones.
           requestCert: files.ca !== undefined,
-          rejectUnauthorized: options.tokens === undefined,
+          // A client whose certificate is not accepted has no rights, and is told why by the refusal of its calls. If
+          // anonymous clients have every right, the handshake refuses it: there the CA alone decides who is let in.
+          rejectUnauthorized: options.allowsAnonymous === true && options.tokens === undefined,
           minVersion: minTlsVersion,
           handshakeTimeout: handshakeMs,
           ...limits,
@@ -162,10 +164,13 @@ function makeServer(
   // The client only sees a closed connection, so the reason is logged. Port scanners cause ECONNRESET.
   server.on("tlsClientError", (error: NodeJS.ErrnoException, socket: Socket) => {
     const level = error.code === "ECONNRESET" ? "debug" : "info";
-    log[level]("TLS client refused", { peer: socket.remoteAddress, reason: error.message.trim() });
+    log[level]("TLS client refused", { peer: socket.remoteAddress, reason: withoutOpensslTrace(error.message) });
   });
   server.on("session", (session: ServerHttp2Session) => {
     const rights = rightsOfConnection(session.socket, isUnix, options);
+    if (rights.problem !== undefined) {
+      log.info("client has no rights", { peer: session.socket.remoteAddress, reason: rights.problem.message });
+    }
     // A client on the unix socket has no other replica to move to, so its connection has no maximum age.
     connections.addSession(session, rights, !isUnix);
   });

@@ -1,0 +1,37 @@
+/**
+ * Patterns of error messages that only somebody who knows TLS and HTTP/2 understands, each with advice. The first
+ * pattern that matches decides.
+ */
+const hints: readonly (readonly [RegExp, string])[] = [
+  [/larger than configured readMaxBytes/, "raise --max-msg-size"],
+  [/wrong version number|packet length too long/, "no TLS is spoken there: use http:// or host:port without TLS files"],
+  [
+    /error code CANCEL|ECONNRESET|socket hang up|other side closed/,
+    "if the watcher expects TLS, use https:// with --tls-ca; a firewall or proxy can be the cause too",
+  ],
+  [
+    /self-signed certificate|unable to (get local|verify).*certificate|SELF_SIGNED/,
+    "the certificate comes from an unknown CA: name the watcher's with --tls-ca",
+  ],
+  [
+    /certificate required|bad certificate|unknown ca/,
+    "the watcher wants a client certificate that it knows: --tls-crt and --tls-key",
+  ],
+  [/does not match certificate's altnames/, "use a name or address that the watcher's certificate contains"],
+  [
+    /source\/kube\/.*ECONNREFUSED/,
+    "nothing listens there: is it the address of the API server (--server, or the server of the kubeconfig)?",
+  ],
+  [/ECONNREFUSED/, "nothing listens there: is a watcher running, and is --api its address?"],
+  [/connect ENOENT/, "there is no such socket: is the process running, and is it the path of its --listen?"],
+  [/connect EACCES/, "the socket is for its owner and group: run as one of them"],
+  [/ENOTFOUND|EAI_AGAIN/, "the name cannot be resolved from this machine"],
+  [/Protocol error|HTTP 404/, "another service listens there: a watcher's default port is 12090"],
+  [/PERMISSION_DENIED|permission_denied/, "docs/guides/security.md lists the rights that a request needs"],
+  [/certificate ".*" is not accepted/, "is --tls-crt of the CA that the watcher has in --listen-tls-ca?"],
+];
+
+/** Returns advice for a failed request, by the text of its error; undefined if there is none. */
+export function failureHint(message: string): string | undefined {
+  return hints.find(([pattern]) => pattern.test(message))?.[1];
+}
