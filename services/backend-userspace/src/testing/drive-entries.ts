@@ -19,7 +19,8 @@ const run = (command: string): string => {
   if (status !== 0) throw new Error(`${command}: ${stderr}`);
   return stdout;
 };
-run(`ip link set lo up && ip address add ${own}/${family === "v4" ? 32 : 128} dev lo`);
+// Without nodad, an IPv6 address is tentative at first, and not yet among the local addresses.
+run(`ip link set lo up && ip address add ${own}/${family === "v4" ? "32 dev lo" : "128 dev lo nodad"}`);
 
 const route: Route = { kind: "balance", set: "cluster", isMasqueraded: true };
 const routes = { pod: route, node: route, outside: route };
