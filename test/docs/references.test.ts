@@ -29,13 +29,3 @@ test("docs/errors.md has a row for each error code, and for nothing else", () =>
   const rows = distinctMatches(readFileSync("docs/errors.md", "utf8"), /^\| `([A-Z_]+)`/gm);
   expect(rows).toEqual(distinctMatches(unions.join(), /"([A-Z_]+)"/g));
 });
-
-test("the reference of the backend kit has each type of views and plans that the kit exports", () => {
-  const index = readFileSync("services/backend-kit/src/index.ts", "utf8");
-  const exported = [...index.matchAll(/^export type \{([^}]*)\} from "@kpng\/(?:model|service-plan)\//gm)].flatMap(
-    ([, names = ""]) => names.match(/\w+/g) ?? [],
-  );
-  expect(exported.length).toBeGreaterThan(20);
-  const headings = distinctMatches(references.get("docs/reference/backend-kit.md") ?? "", /^### (\w+)$/gm);
-  expect(exported.filter((name) => !headings.includes(name))).toEqual([]);
-});

@@ -5,7 +5,6 @@ import { makeMetricTables } from "./metric-tables.ts";
 import { makeOptionTables } from "./option-tables.ts";
 import { outputSchema, outputTables } from "./output-tables.ts";
 import { portsTable } from "./ports-table.ts";
-import { makeTypeTables } from "./type-tables.ts";
 
 /**
  * Returns the references by path, as they are to be: the text of the files, with tables made from the code.
@@ -21,10 +20,9 @@ export async function renderReferences(): Promise<ReadonlyMap<string, string>> {
     environment,
     metrics,
     ports: portsTable,
-    types: makeTypeTables(),
     ...outputTables(),
   };
-  const paths = ["options", "metrics", "ports", "output", "backend-kit"].map((name) => `docs/reference/${name}.md`);
+  const paths = ["options", "metrics", "ports", "output"].map((name) => `docs/reference/${name}.md`);
   const filled = new Map(paths.map((path) => [path, fillBlocks(readFileSync(path, "utf8"), writers)]));
   if (missing().length > 0) throw new Error(`docs/reference/options.md has no table for ${missing().join(", ")}`);
   const schemaPath = "docs/reference/output.schema.json";
