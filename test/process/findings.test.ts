@@ -93,3 +93,32 @@ test("a node that cannot apply a change is named by every surface of its watcher
     .toMatchObject({ status: names, analyze: names, exitCode: 1, page: names, errors: 1, healthStatus: 200 });
   expect((await fetch(`http://127.0.0.1:${freePort}/healthz`)).status).toBe(503);
 });
+
+test("status and analyze ask all replicas: a node without a backend follows none, and differences are named", async () => {
+  const { api } = await startWatcher();
+  writeFileSync(at("other.yaml"), good);
+  const other = `unix://${at("other.sock")}`;
+  const second = start(kpngMain, ["file", "-i", at("other.yaml"), "to-api", "--listen", other]);
+  await second.said('"msg":"input read"');
+  start("services/backend-json/src/main.ts", ["--api", api, "--node-name", "n1", "--log-level", "off"]);
+  const both = (command: string) => runKpng([command, "--api", api, "--api", other]);
+  await expect.poll(async () => (await both("status")).out).toMatch(/^nodes +1 current$/m);
+  expect((await runKpng(["analyze", "--api", other])).out).toContain("no backend of this node");
+  expect((await both("analyze")).out).not.toContain("no backend of this node");
+  expect((await both("status")).out).toMatch(/^replica +unix:.*api\.sock\n[\s\S]*^replica +unix:.*other\.sock$/m);
+
+  writeFileSync(at("other.yaml"), "nodes: [{ name: n1 }]\nservices: []\n");
+  await expect
+    .poll(async () => (await both("analyze")).out)
+    .toMatch(/watcher unix:.*other\.sock +it holds 0 Services, .*, and unix:.*api\.sock 1 Service/);
+  second.kill();
+  await second.ended;
+  const { out, code } = await both("analyze");
+  expect([code, out]).toEqual([1, expect.stringMatching(/error +watcher unix:.*other\.sock +it does not answer/)]);
+
+  const refused = await both("trace");
+  expect([refused.code, refused.said]).toEqual([
+    1,
+    expect.stringContaining("kpng trace asks one watcher, and --api names several"),
+  ]);
+});

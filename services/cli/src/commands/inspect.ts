@@ -1,12 +1,12 @@
-import type { Transport } from "@connectrpc/connect";
 import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
-import { addOptions, type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
+import { addOptions, type OptionSpec, parseProxyName, repeatable } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { Command, InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { readApiClient } from "../context/command-context.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
-import { type InspectCommand, withPlainErrors, withRequestErrors } from "../inspect/client.ts";
+import { type InspectCommand, type Replica, withPlainErrors, withRequestErrors } from "../inspect/client.ts";
 import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { analyzeCommand } from "../inspect/findings.ts";
@@ -23,15 +23,14 @@ import { statusCommand, topCommand } from "../inspect/status.ts";
 
 /** `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: query a remote watcher or a backend. */
 export function makeInspect(name: string, signal: AbortSignal): Command {
-  const withTransport: WithTransport = async (options, work) => {
-    const api = String(options.api ?? "");
-    const transport = dialRemote(options);
-    await withRequestErrors(api, signal, () => work(transport));
+  const withReplicas: WithReplicas = (options, work) => {
+    const replicas = dialReplicas(options);
+    return withRequestErrors(replicas.map(({ api }) => api).join(), signal, () => work(replicas));
   };
   const make = (command: InspectCommand, path = ""): Command => {
     const asksView = command === viewCommand || command === explainCommand;
     const options = [...(asksView ? [proxyNameFilter] : []), ...remoteOptions];
-    return makeInspectCommand(command, options, `kpng ${path}${command.name}`, withTransport, signal);
+    return makeInspectCommand(command, options, `kpng ${path}${command.name}`, withReplicas, signal);
   };
   const lists = [servicesCommand, endpointsCommand, nodesCommand, subscribersCommand, changesCommand];
   const groups = {
@@ -50,27 +49,40 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
   return make(command);
 }
 
+const apiAddresses = repeatable(
+  "--api <address>",
+  "watcher or backend: host:port, http://host:port, https://host:port or unix:///path; status and analyze ask all that are given",
+  ["127.0.0.1:12090"],
+);
+
 /** Options of the commands that query a remote watcher or a backend: its address, and credentials. */
 export const remoteOptions: readonly OptionSpec[] = [
   {
-    flags: "--api <address>",
-    description: "watcher or backend: host:port, http://host:port, https://host:port or unix:///path",
-    default: "127.0.0.1:12090",
-    parse: (text) => {
+    ...apiAddresses,
+    parse: (text, previous) => {
       try {
-        parseApiAddress(text, false);
+        for (const address of text.split(",")) parseApiAddress(address, false);
       } catch (error) {
         throw new InvalidArgumentError((error as Error).message);
       }
-      return text;
+      return apiAddresses.parse?.(text, previous);
     },
   },
   ...clientOptions("the connection to the watcher"),
 ];
 
-/** Returns a transport to the address of {@link remoteOptions}, with their credentials. */
-export function dialRemote(options: Options): Transport {
-  return dial({ api: String(options.api ?? ""), ...readApiClient(options) });
+/** Returns a transport to each address of {@link remoteOptions}, with their credentials. */
+export function dialReplicas(options: Options): readonly Replica[] {
+  const credentials = readApiClient(options);
+  return (options.api as readonly string[]).map((api) => ({ api, transport: dial({ api, ...credentials }) }));
+}
+
+/** Returns the only watcher. Errors: BAD_OPTION if there are several. */
+export function onlyReplica(replicas: readonly Replica[], command: string): Replica {
+  const [replica, ...others] = replicas;
+  if (replica !== undefined && others.length === 0) return replica;
+  const given = replicas.map(({ api }) => api).join(", ");
+  throw new ProcessError("BAD_OPTION", `kpng ${command} asks one watcher, and --api names several: ${given}`);
 }
 
 /** For commands that do not follow a source: a source has this option itself. */
@@ -82,21 +94,21 @@ const proxyNameFilter: OptionSpec = {
 };
 
 /**
- * How an inspect command reaches its watcher: it connects as the options say, passes the transport to `work`, and
- * disconnects.
+ * How an inspect command reaches its watchers: it connects as the options say, passes them to `work`, and disconnects.
  */
-export type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
+export type WithReplicas = (options: Options, work: (replicas: readonly Replica[]) => Promise<void>) => Promise<void>;
 
 /**
  * Turns an inspect command into a command of commander. `path` is how a user calls it, for its examples.
  */
 export function makeInspectCommand(
-  { name, aliases = [], argument, parseArgument, description, options, examples, run }: InspectCommand,
+  inspect: InspectCommand,
   moreOptions: readonly OptionSpec[],
   path: string,
-  withTransport: WithTransport,
+  withReplicas: WithReplicas,
   signal: AbortSignal,
 ): Command {
+  const { name, aliases = [], argument, parseArgument, description, options, examples } = inspect;
   // For "[name...]", commander calls `collect` for each word with the words before it; for "[name]" once.
   const isList = argument?.includes("...") === true;
   const collect = (word: string, before: unknown): unknown => {
@@ -112,7 +124,12 @@ export function makeInspectCommand(
     const self = parts.at(-1) as Command;
     const words = argument === undefined ? [] : ([parts[0] ?? []].flat() as string[]);
     const values = self.optsWithGlobals();
-    return withPlainErrors(() => withTransport(values, (transport) => run(transport, words, values, signal)));
+    return withPlainErrors(() =>
+      withReplicas(values, async (replicas) => {
+        if (inspect.runAll !== undefined) return inspect.runAll(replicas, values);
+        await inspect.run(onlyReplica(replicas, name).transport, words, values, signal);
+      }),
+    );
   });
 }
 

@@ -26,7 +26,7 @@ import { describeServiceCommand, servicesCommand } from "../inspect/services.ts"
 import { routesOptions, type SinkCommand, toFile, toLocal } from "../sink/sinks.ts";
 import { toApi } from "../sink/to-api.ts";
 import { proxyNameOption, readProxyNames, type SourceCommand } from "../source/source-command.ts";
-import { makeGroup, makeInspectCommand, type WithTransport } from "./inspect.ts";
+import { makeGroup, makeInspectCommand, type WithReplicas } from "./inspect.ts";
 
 /**
  * `kpng SOURCE to-api|to-file|to-local|get|explain …`: options of the source are accepted before and after the sink.
@@ -88,7 +88,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
 
 /** `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the objects of the source. */
 function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
-  const withTransport: WithTransport = (options, work) =>
+  const withReplicas: WithReplicas = (options, work) =>
     withContext(options, async (context) => {
       const store = new Store();
       const sink = filterProxyNames(store, readProxyNames(options));
@@ -104,7 +104,7 @@ function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly
         run: async (ended) => {
           const limitMs = source.asksServer === true ? Number(options.watcherTimeout) : 0;
           if (!(await hasState(store, context.health, limitMs, ended))) return;
-          await withRequestErrors("watcher in this process", ended, () => work(transport));
+          await withRequestErrors(server, ended, () => work([{ api: server, transport }]));
         },
       };
       try {
@@ -113,9 +113,10 @@ function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly
         stop.abort();
       }
     });
+  const server = "watcher in this process";
   const options = [{ ...logLevelOption, default: "off" }, ...(source.asksServer === true ? [serverTimeoutOption] : [])];
   const make = (command: InspectCommand, path = ""): Command =>
-    makeInspectCommand(command, options, `kpng ${source.name} ${path}${command.name}`, withTransport, signal);
+    makeInspectCommand(command, options, `kpng ${source.name} ${path}${command.name}`, withReplicas, signal);
   const get = [servicesCommand, endpointsCommand, nodesCommand, changesCommand, viewCommand];
   return [
     makeGroup(

@@ -5,7 +5,7 @@ import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
 import { inspectClient } from "../inspect/client.ts";
 import { oneLine } from "../inspect/print/text.ts";
-import { dialRemote, remoteOptions } from "./inspect.ts";
+import { dialReplicas, onlyReplica, remoteOptions } from "./inspect.ts";
 
 const versionText = formatVersion("kpng", packageJson.version);
 
@@ -51,9 +51,10 @@ async function askVersion(
   options: Options,
   signal: AbortSignal,
 ): Promise<{ readonly version?: string; readonly reason?: string }> {
+  const { transport } = onlyReplica(dialReplicas(options), "version");
   try {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(limitMs)]);
-    return { version: (await inspectClient(dialRemote(options)).getStatus({}, { signal: limit })).version };
+    return { version: (await inspectClient(transport).getStatus({}, { signal: limit })).version };
   } catch (error) {
     return { reason: `no version of a watcher: ${String(options.api)}: ${(error as Error).message}` };
   }

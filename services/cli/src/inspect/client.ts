@@ -24,8 +24,16 @@ export interface InspectCommand {
   readonly options: readonly OptionSpec[];
   /** Shown below the options; COMMAND stands for the words that lead to this command. */
   readonly examples: string;
-  /** Performs the query. `words` are those of the argument. */
+  /** Queries one watcher. `words` are those of the argument. */
   run(transport: Transport, words: readonly string[], options: Options, signal: AbortSignal): Promise<void>;
+  /** Queries all watchers that `--api` names. Default: the command accepts only one. */
+  runAll?(replicas: readonly Replica[], options: Options): Promise<void>;
+}
+
+/** A watcher to query: the only one, or one of several replicas. */
+export interface Replica {
+  readonly api: string;
+  readonly transport: Transport;
 }
 
 /** Client of a watcher's inspect API. */
@@ -78,10 +86,15 @@ export async function withRequestErrors(
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ConnectError)) throw error;
-    const message = `${server}: ${describeFailure(error)}: ${oneLine(withoutOpensslTrace(error.message))}`;
+    const message = `${server}: ${requestFailure(error)}`;
     const hint = failureHint(message);
     throw new ProcessError("REQUEST_FAILED", hint === undefined ? message : `${message}\nHint: ${hint}`);
   }
+}
+
+/** Returns the text of a failed request, without the name of the server. */
+export function requestFailure(error: ConnectError): string {
+  return `${describeFailure(error)}: ${oneLine(withoutOpensslTrace(error.message))}`;
 }
 
 function describeFailure({ code, rawMessage }: ConnectError): string {

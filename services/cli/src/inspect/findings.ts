@@ -1,7 +1,15 @@
+import { create } from "@bufbuild/protobuf";
+import { ConnectError } from "@connectrpc/connect";
 import { type Finding, FindingSchema, FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
-import type { ListFindingsResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import {
+  type GetStatusResponse,
+  type ListFindingsResponse,
+  ListFindingsResponseSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { failureHint } from "@kpng/process/connection/failure-hint.ts";
 import { InvalidArgumentError } from "commander";
-import { type InspectCommand, inspectClient } from "./client.ts";
+import type { Options } from "../context/command-context.ts";
+import { type InspectClient, type InspectCommand, inspectClient, type Replica, requestFailure } from "./client.ts";
 import { namespaceOptions, splitName } from "./list.ts";
 import { plainMessage } from "./print/output.ts";
 import { formatCount, formatTable, oneLine, terminalText } from "./print/text.ts";
@@ -31,16 +39,108 @@ Examples:
   COMMAND -n shop
   COMMAND -o json | jq '.[] | select(.severity == "error")'
 `,
-  run: async (transport, _words, options) => {
-    const { namespace } = splitName(undefined, options);
-    const response = await inspectClient(transport).listFindings({ namespace });
-    if (options.output === "json") {
-      const rows = response.findings.map((finding) => plainMessage(FindingSchema, finding));
-      process.stdout.write(terminalText(`${JSON.stringify(rows, undefined, 2)}\n`));
-    } else process.stdout.write(formatFindings(response));
-    if (response.errorCount > 0) process.exitCode = 1;
-  },
+  run: (transport, _words, options) => analyze([{ api: "", transport }], options),
+  runAll: analyze,
 };
+
+async function analyze(replicas: readonly Replica[], options: Options): Promise<void> {
+  const { namespace } = splitName(undefined, options);
+  const answers = await askAll(replicas, async (client) => ({
+    status: await client.getStatus({}),
+    findings: await client.listFindings({ namespace }),
+  }));
+  const response = mergeFindings(answers);
+  if (options.output === "json") {
+    const rows = response.findings.map((finding) => plainMessage(FindingSchema, finding));
+    process.stdout.write(terminalText(`${JSON.stringify(rows, undefined, 2)}\n`));
+  } else process.stdout.write(formatFindings(response));
+  if (response.errorCount > 0) process.exitCode = 1;
+}
+
+/** What one of several replicas answered, or why it did not. */
+export type Answer<T> = { readonly api: string } & (
+  | { readonly kind: "answer"; readonly value: T }
+  | { readonly kind: "failure"; readonly reason: string }
+);
+
+/**
+ * Asks every replica. If there are several, one that fails does not keep the answers of the others back.
+ *
+ * Errors: those of `ask` if there is only one replica.
+ */
+export async function askAll<T>(
+  replicas: readonly Replica[],
+  ask: (client: InspectClient) => Promise<T>,
+): Promise<readonly Answer<T>[]> {
+  return Promise.all(
+    replicas.map(async ({ api, transport }): Promise<Answer<T>> => {
+      try {
+        return { api, kind: "answer", value: await ask(inspectClient(transport)) };
+      } catch (error) {
+        if (replicas.length === 1 || !(error instanceof ConnectError)) throw error;
+        return { api, kind: "failure", reason: requestFailure(error) };
+      }
+    }),
+  );
+}
+
+/** What {@link mergeFindings} needs of a replica. */
+interface ReplicaFindings {
+  readonly status: GetStatusResponse;
+  readonly findings: ListFindingsResponse;
+}
+
+/**
+ * Joins the findings of several replicas. A node follows one of them, so only a node that follows none is without a
+ * backend. Replicas that do not answer, or hold different numbers of objects, are findings, too. Pure.
+ */
+export function mergeFindings(answers: readonly Answer<ReplicaFindings>[]): ListFindingsResponse {
+  const replies = answers.flatMap((one) => (one.kind === "answer" ? [{ api: one.api, ...one.value }] : []));
+  const [first, ...others] = replies;
+  if (first !== undefined && answers.length === 1) return first.findings;
+  const findings = new Map<string, Finding>();
+  const add = (one: Finding): unknown => findings.set(`${one.code} ${one.subject} ${one.text}`, one);
+  for (const one of answers) {
+    if (one.kind === "answer") continue;
+    const remedy = failureHint(one.reason) ?? "is it running?";
+    add(failing("replica-silent", `watcher ${one.api}`, `it does not answer: ${one.reason}`, remedy));
+  }
+  const differing = others.find(({ status }) => countObjects(status) !== countObjects(first?.status));
+  if (first !== undefined && differing !== undefined) {
+    const text = `it holds ${countObjects(differing.status)}, and ${first.api} ${countObjects(first.status)}`;
+    const remedy = "if this lasts, the API server of one of them lags: compare kpng get changes of both";
+    add({ ...failing("replicas-differ", `watcher ${differing.api}`, text, remedy), severity: FindingSeverity.WARNING });
+  }
+  for (const { api, findings: list } of replies) {
+    for (const one of list.findings) {
+      const isEverywhere = replies.every((other) => other.findings.findings.some((same) => isSame(one, same)));
+      if (one.code === "node-absent" && !isEverywhere) continue;
+      add(one.subject === "watcher" && !isEverywhere ? { ...one, subject: `watcher ${api}` } : one);
+    }
+  }
+  const all = [...findings.values()].sort((one, other) => other.severity - one.severity);
+  const errorCount = all.filter(({ severity }) => severity === FindingSeverity.ERROR).length;
+  return create(ListFindingsResponseSchema, { findings: all, errorCount, warningCount: all.length - errorCount });
+}
+
+function failing(code: string, subject: string, text: string, remedy: string): Finding {
+  return create(FindingSchema, { severity: FindingSeverity.ERROR, code, subject, text, remedy });
+}
+
+function isSame(one: Finding, other: Finding): boolean {
+  return one.code === other.code && one.subject === other.subject && one.text === other.text;
+}
+
+/** *Shape:* `2 Services, 4 endpoints, 2 slices, 3 nodes`; "nothing yet" before the first list. */
+export function countObjects(status: GetStatusResponse | undefined): string {
+  if (status?.isSynced !== true) return "nothing yet";
+  return [
+    formatCount(status.serviceCount, "Service"),
+    formatCount(status.endpointCount, "endpoint"),
+    formatCount(status.sliceCount, "slice"),
+    formatCount(status.nodeCount, "node"),
+  ].join(", ");
+}
 
 /** Returns the word of a severity: "error" or "warning". */
 export function severityOf({ severity }: Finding): string {

@@ -31,7 +31,7 @@ test("the screen has states, the nodes that are not up to date, the latest chang
     findings: ["n2", "n3", "n4", "n5"].map((name) => finding(`node/${name}`, "no nft")),
     errorCount: 4,
   });
-  const screen = formatStatus({ status, findings, nodes, changes: [] }, nowMs);
+  const screen = formatStatus([{ api: "", kind: "answer", value: { status, findings, nodes, changes: [] } }], nowMs);
   expect(screen.split("\n\n")[0]).toBe(
     `watcher   revision 12, up 2m, instance a1
 source    listed completely

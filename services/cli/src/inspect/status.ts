@@ -4,10 +4,17 @@ import type { GetStatusResponse, ListFindingsResponse } from "@kpng/model/gen/kp
 import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { changeTable } from "./changes.ts";
-import { type InspectClient, type InspectCommand, inspectClient, keepAsking, readPages } from "./client.ts";
-import { countFindings, severityOf } from "./findings.ts";
+import {
+  type InspectClient,
+  type InspectCommand,
+  inspectClient,
+  keepAsking,
+  type Replica,
+  readPages,
+} from "./client.ts";
+import { type Answer, askAll, countFindings, countObjects, mergeFindings, severityOf } from "./findings.ts";
 import { nodeTable } from "./nodes.ts";
-import { enumWord, formatAge, formatCount, formatSection, oneLine, terminalText } from "./print/text.ts";
+import { enumWord, formatAge, formatSection, oneLine, terminalText } from "./print/text.ts";
 
 /**
  * `kpng status`: one screen about a watcher: what it holds, how far its nodes are, which are not up to date, its latest
@@ -21,18 +28,26 @@ export const statusCommand: InspectCommand = {
 Examples:
   COMMAND
   COMMAND --api unix:///run/kpng/watcher.sock
+
+  # all replicas, and where they differ
+  COMMAND --api 10.0.0.11:12090,10.0.0.12:12090
 `,
-  run: async (transport) => {
-    const client = inspectClient(transport);
+  run: (transport) => showStatus([{ api: "", transport }]),
+  runAll: showStatus,
+};
+
+async function showStatus(replicas: readonly Replica[]): Promise<void> {
+  const answers = await askAll(replicas, async (client) => {
     const status = await client.getStatus({});
     const [findings, nodes, changes] = await Promise.all([
       client.listFindings({}),
       status.isSynced ? readPages(client.listNodes, {}, (page) => page.nodes) : [],
       readChanges(client, status),
     ]);
-    process.stdout.write(terminalText(formatStatus({ status, findings, nodes, changes }, Date.now())));
-  },
-};
+    return { status, findings, nodes, changes };
+  });
+  process.stdout.write(terminalText(formatStatus(answers, Date.now())));
+}
 
 /** Maximum number of nodes and changes that are listed. */
 const maxRows = 10;
@@ -40,26 +55,42 @@ const maxRows = 10;
 /** Maximum number of findings that are listed. */
 const maxFindings = 3;
 
-/** What `kpng status` shows. */
-interface StatusParts {
+/** What `kpng status` shows of a watcher. */
+interface WatcherStatus {
   readonly status: GetStatusResponse;
   readonly findings: ListFindingsResponse;
   readonly nodes: readonly Node[];
   readonly changes: readonly Change[];
 }
 
-/** Formats the screen. Ages in its lines are relative to `nowMs`. Pure. */
-export function formatStatus({ status, findings, nodes, changes }: StatusParts, nowMs: number): string {
+/** Formats the screen, with the changes of the first replica that answered. Ages are relative to `nowMs`. Pure. */
+export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: number): string {
+  const replies = answers.flatMap((one) => (one.kind === "answer" ? [{ api: one.api, ...one.value }] : []));
+  const nodes = mergeNodes(replies.map((one) => one.nodes));
+  const findings = mergeFindings(answers);
   const counts = `${countFindings(findings)}: run kpng analyze`;
   const lines: readonly Line[] = [
-    ...totals(status, nowMs),
+    ...replies.flatMap(({ api, status }): readonly Line[] => [
+      ...(answers.length === 1 ? [] : [["replica", api] as const]),
+      ...totals(status, nowMs),
+    ]),
     ["nodes", formatStates(nodes)],
     ["findings", findings.findings.length === 0 ? "none" : counts],
     ...findings.findings
       .slice(0, maxFindings)
       .map((finding): Line => ["", `${severityOf(finding)} ${finding.subject}: ${finding.text}`]),
   ];
-  return formatScreen(lines, nodes.filter(isLate), changes);
+  return formatScreen(lines, nodes.filter(isLate), replies[0]?.changes ?? []);
+}
+
+/** Joins the nodes of several replicas: each as the replica sees it that it follows, or as the first one. */
+function mergeNodes(lists: readonly (readonly Node[])[]): readonly Node[] {
+  const nodes = new Map<string, Node>();
+  for (const node of lists.flat()) {
+    const known = nodes.get(node.name);
+    if (known === undefined || known.state === ApplyState.ABSENT) nodes.set(node.name, node);
+  }
+  return [...nodes.values()];
 }
 
 const lateStates: readonly ApplyState[] = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
@@ -84,19 +115,13 @@ function formatScreen(lines: readonly Line[], lateNodes: readonly Node[], change
 
 function totals(status: GetStatusResponse, nowMs: number): readonly Line[] {
   const version = status.version === "" ? "" : `version ${status.version}, `;
-  const counts = [
-    formatCount(status.serviceCount, "Service"),
-    formatCount(status.endpointCount, "endpoint"),
-    formatCount(status.sliceCount, "slice"),
-    formatCount(status.nodeCount, "node"),
-  ];
   return [
     [
       "watcher",
       `revision ${status.revision}, up ${formatAge(status.startedAt, nowMs)}, ${version}instance ${status.instance}`,
     ],
     ["source", status.isSynced ? "listed completely" : `waiting for ${status.missingKinds.join(", ")}`],
-    ["cluster", counts.join(", ")],
+    ["cluster", countObjects(status)],
   ];
 }
 

@@ -124,9 +124,12 @@ export function selectFindings(
   return { findings: selected.slice(0, maxFindings), errorCount, warningCount: selected.length - errorCount };
 }
 
-function finding(kind: "error" | "warning", subject: string, text: string, remedy: string): Finding {
-  const severity = kind === "error" ? FindingSeverity.ERROR : FindingSeverity.WARNING;
-  return create(FindingSchema, { severity, subject, text, remedy });
+function error(code: string, subject: string, text: string, remedy: string): Finding {
+  return create(FindingSchema, { severity: FindingSeverity.ERROR, code, subject, text, remedy });
+}
+
+function warning(code: string, subject: string, text: string, remedy: string): Finding {
+  return create(FindingSchema, { severity: FindingSeverity.WARNING, code, subject, text, remedy });
 }
 
 function* watcherFindings(
@@ -140,15 +143,15 @@ function* watcherFindings(
     const remedy = part.startsWith("source/")
       ? "until this is repaired, nodes keep the last state that was read completely"
       : "see the log of the watcher";
-    yield finding("error", "watcher", `${part}: ${reason}`, remedy);
+    yield error("part-failing", "watcher", `${part}: ${reason}`, remedy);
   }
   if (!snapshot.isSynced && !isWaiting) {
     const remedy = "see the log of the watcher: its source may not answer, or may refuse it";
-    yield finding("error", "watcher", `it has not yet listed ${missingKinds.join(", ")}`, remedy);
+    yield error("not-listed", "watcher", `it has not yet listed ${missingKinds.join(", ")}`, remedy);
   }
   if (snapshot.isSynced && snapshot.services.size === 0) {
     const remedy = "is the source the right one, and does --service-proxy-name select too little?";
-    yield finding("warning", "watcher", "it holds no Service", remedy);
+    yield warning("no-services", "watcher", "it holds no Service", remedy);
   }
 }
 
@@ -163,20 +166,20 @@ function* serviceFindings(
   if (service === undefined) {
     if (endpoints.length === 0) return;
     const text = "EndpointSlices name it, but it does not exist";
-    yield finding("warning", subject, text, "delete the slices, or create the Service");
+    yield warning("slices-without-service", subject, text, "delete the slices, or create the Service");
     return;
   }
   const { ready, terminating, notReady } = countEndpoints(slices);
   if (ready === 0 && !service.isHeadless && service.type !== "ExternalName") {
     if (terminating > 0) {
       const text = `no endpoint is ready; ${terminating} that terminate still receive its traffic`;
-      yield finding("warning", subject, text, "look at the readiness of its new pods");
+      yield warning("only-terminating", subject, text, "look at the readiness of its new pods");
     } else if (notReady > 0) {
       const text = `none of its ${notReady} endpoints is ready: connections are refused`;
-      yield finding("error", subject, text, `look at its pods: kpng get endpoints --service ${key}`);
+      yield error("none-ready", subject, text, `look at its pods: kpng get endpoints --service ${key}`);
     } else {
       const text = "it has no endpoints: connections are refused";
-      yield finding("warning", subject, text, "compare its selector with the labels of its pods");
+      yield warning("no-endpoints", subject, text, "compare its selector with the labels of its pods");
     }
   }
   const readyEndpoints = endpoints.filter(({ conditions }) => conditions.ready);
@@ -185,14 +188,14 @@ function* serviceFindings(
   if (hinted.length < readyEndpoints.length) {
     const count = readyEndpoints.length - hinted.length;
     const text = `${count} of ${readyEndpoints.length} ready endpoints have no zone hint, so no hint is used`;
-    yield finding("warning", subject, text, "wait for the EndpointSlice controller, or look at its log");
+    yield warning("hints-incomplete", subject, text, "wait for the EndpointSlice controller, or look at its log");
     return;
   }
   const covered = new Set(hinted.flatMap(({ hintedZones }) => hintedZones));
   const uncovered = zones.filter((zone) => !covered.has(zone));
   if (uncovered.length === 0) return;
   const text = `its hints name no endpoint for zone ${uncovered.join(", ")}, whose nodes use all endpoints`;
-  yield finding("warning", subject, text, "run endpoints in each zone, or drop trafficDistribution");
+  yield warning("hints-without-zone", subject, text, "run endpoints in each zone, or drop trafficDistribution");
 }
 
 /**
@@ -212,7 +215,7 @@ function* claimFindings(services: readonly Service[]): Generator<Finding> {
       const text = `it claims ${address}, the cluster IP of service/${keyOf(owner)}, which keeps its ports`;
       const remedy =
         "remove the address; the admission plugin DenyServiceExternalIPs forbids external IPs (CVE-2020-8554)";
-      yield finding("error", `service/${keyOf(service)}`, text, remedy);
+      yield error("cluster-ip-claimed", `service/${keyOf(service)}`, text, remedy);
     }
   }
   for (const [frontend, claimants] of claimedFrontends(services)) {
@@ -222,7 +225,7 @@ function* claimFindings(services: readonly Service[]): Generator<Finding> {
       // Reported above, once for all ports.
       if (owner?.kind === "clusterIP" && other.kind !== "clusterIP") continue;
       const text = `it gets no packets at ${frontend}, which service/${owner?.key} has`;
-      yield finding("error", `service/${other.key}`, text, "give each Service an address of its own");
+      yield error("frontend-claimed", `service/${other.key}`, text, "give each Service an address of its own");
     }
   }
 }
@@ -262,7 +265,7 @@ function* podCidrFindings({ nodes }: Snapshot): Generator<Finding> {
   if (nodes.size === 0) return;
   for (const { podCIDRs } of nodes.values()) if (podCIDRs.length > 0) return;
   const text = "no Node has pod CIDRs, so the watcher cannot tell the traffic of pods from that of others";
-  yield finding("warning", "watcher", text, "give the backends --cluster-cidr, or another --detect-local-mode");
+  yield warning("no-pod-cidrs", "watcher", text, "give the backends --cluster-cidr, or another --detect-local-mode");
 }
 
 /** Longest time that a node may take to apply a change without being a finding, in milliseconds. */
@@ -273,20 +276,20 @@ function* nodeFindings(
   { open }: FindingsContext["subscribers"],
   nowMs: number,
 ): Generator<Finding> {
-  for (const [name, { state, error, unappliedSinceMs }] of nodeProgress(snapshot, open)) {
+  for (const [name, { state, error: reason, unappliedSinceMs }] of nodeProgress(snapshot, open)) {
     const subject = `node/${name}`;
     if (state === ApplyState.FAILING) {
-      const text = `its last attempt to apply a change failed: ${error}`;
-      yield finding("error", subject, text, "run kpng get backend on the node, and read its log");
+      const text = `its last attempt to apply a change failed: ${reason}`;
+      yield error("node-failing", subject, text, "run kpng get backend on the node, and read its log");
     } else if (state === ApplyState.ABSENT) {
       const remedy = "is the backend's pod running there, and does it reach this watcher? Another replica may serve it";
-      yield finding("warning", subject, "no backend of this node follows this watcher", remedy);
+      yield warning("node-absent", subject, "no backend of this node follows this watcher", remedy);
     } else if (state === ApplyState.UNKNOWN) {
       const text = "a backend follows it, but the cluster has no such Node";
-      yield finding("error", subject, text, "compare --node-name of its backend with kubectl get nodes");
+      yield error("node-unknown", subject, text, "compare --node-name of its backend with kubectl get nodes");
     } else if (unappliedSinceMs !== undefined && nowMs - unappliedSinceMs > slowMs) {
       const text = `a change has waited for ${Math.floor((nowMs - unappliedSinceMs) / 1_000)} s to be applied`;
-      yield finding("error", subject, text, "run kpng get backend on the node: is it overloaded or stuck?");
+      yield error("node-slow", subject, text, "run kpng get backend on the node: is it overloaded or stuck?");
     }
   }
 }

@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/finding.proto.
  */
 export const file_kpng_inspect_v1_finding: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvZmluZGluZy5wcm90bxIPa3BuZy5pbnNwZWN0LnYxImwKB0ZpbmRpbmcSMgoIc2V2ZXJpdHkYASABKA4yIC5rcG5nLmluc3BlY3QudjEuRmluZGluZ1NldmVyaXR5Eg8KB3N1YmplY3QYAiABKAkSDAoEdGV4dBgDIAEoCRIOCgZyZW1lZHkYBCABKAkqbQoPRmluZGluZ1NldmVyaXR5EiAKHEZJTkRJTkdfU0VWRVJJVFlfVU5TUEVDSUZJRUQQABIcChhGSU5ESU5HX1NFVkVSSVRZX1dBUk5JTkcQARIaChZGSU5ESU5HX1NFVkVSSVRZX0VSUk9SEAJiBnByb3RvMw");
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvZmluZGluZy5wcm90bxIPa3BuZy5pbnNwZWN0LnYxInoKB0ZpbmRpbmcSMgoIc2V2ZXJpdHkYASABKA4yIC5rcG5nLmluc3BlY3QudjEuRmluZGluZ1NldmVyaXR5Eg8KB3N1YmplY3QYAiABKAkSDAoEdGV4dBgDIAEoCRIOCgZyZW1lZHkYBCABKAkSDAoEY29kZRgFIAEoCSptCg9GaW5kaW5nU2V2ZXJpdHkSIAocRklORElOR19TRVZFUklUWV9VTlNQRUNJRklFRBAAEhwKGEZJTkRJTkdfU0VWRVJJVFlfV0FSTklORxABEhoKFkZJTkRJTkdfU0VWRVJJVFlfRVJST1IQAmIGcHJvdG8z");
 
 /**
  * Something that is probably wrong, and what to do about it.
@@ -47,6 +47,13 @@ export type Finding = Message<"kpng.inspect.v1.Finding"> & {
    * @generated from field: string remedy = 4;
    */
   remedy: string;
+
+  /**
+   * Stable name of what is wrong, for programs: "node-failing".
+   *
+   * @generated from field: string code = 5;
+   */
+  code: string;
 };
 
 /**
