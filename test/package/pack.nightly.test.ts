@@ -126,7 +126,7 @@ const source = fileSource({ inputs: [input], sink: store, decode: makeDecodeOpti
 const server = serveTask({
   store,
   listen: [\`unix://\${socket}\`],
-  subscribers: new Subscribers(metrics),
+  subscribers: new Subscribers(store, metrics),
   proxyNames: proxyNamesOf([]),
   onListening: () => process.stdout.write("listening\\n"),
   ...shared,

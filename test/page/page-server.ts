@@ -17,7 +17,7 @@ export interface PageServer extends TestServer {
 
 /** Serves a store with the inspect API, and the status page on a port of its own, as `kpng … to-api` does. */
 export async function servePage(store: Store, page?: string): Promise<PageServer> {
-  const subscribers = new Subscribers(new Registry());
+  const subscribers = new Subscribers(store, new Registry());
   const proxyNames = proxyNamesOf([]);
   const api = inspection({ store, subscribers, proxyNames });
   const server = await serveStore(store, { subscribers, proxyNames, moreServices: [api], drainMs: 0 });

@@ -28,7 +28,7 @@ const watches: GrpcJsWatch[] = [];
 
 beforeEach(async () => {
   store = new Store();
-  subscribers = new Subscribers(new Registry());
+  subscribers = new Subscribers(store, new Registry());
   const proxyNames = proxyNamesOf([]);
   const moreServices = [inspection({ store, subscribers, proxyNames })];
   server = await serveStore(store, { subscribers, proxyNames, moreServices });

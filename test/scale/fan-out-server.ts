@@ -18,7 +18,7 @@ import { endpointChange, makeCluster, type SyntheticShape } from "./synthetic.ts
  */
 const store = new Store();
 const registry = new Registry();
-const subscribers = new Subscribers(registry);
+const subscribers = new Subscribers(store, registry);
 let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
 /** The changes in progress; see `churn`. */

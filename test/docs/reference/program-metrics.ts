@@ -39,7 +39,7 @@ const groups: Readonly<Record<string, Register>> = {
     const store = new Store();
     observeStore(store, registry);
     observeCurrency(store, { log, health: new Health(), metrics: registry });
-    const subscribers = new Subscribers(registry);
+    const subscribers = new Subscribers(store, registry);
     countFindings(registry, new Findings({ store, subscribers, health: new Health(), hasNodes: true }));
     new Connections({}, log, registry, new Refusals(log, registry));
     makeReviewCounter(registry);

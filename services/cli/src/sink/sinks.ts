@@ -40,7 +40,7 @@ export interface SinkContext extends CommandContext {
 
 /** Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
-  const subscribers = new Subscribers(context.metrics);
+  const subscribers = new Subscribers(store, context.metrics);
   if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
   return {
     store,

@@ -41,7 +41,7 @@ afterEach(async () => {
 });
 
 async function serve(options: Partial<ServeOptions>): Promise<void> {
-  const subscribers = new Subscribers(new Registry());
+  const subscribers = new Subscribers(watched.store, new Registry());
   const proxyNames = proxyNamesOf([]);
   const moreServices = [inspection({ store: watched.store, subscribers, proxyNames })];
   await watched.serve({ subscribers, proxyNames, moreServices, drainMs: 0, ...options });

@@ -16,7 +16,7 @@ const nowMs = 1_800_000_000_000;
 class Watched {
   readonly store = new Store();
   readonly health = new Health();
-  readonly subscribers = new Subscribers(new Registry(), () => nowMs - 60_000);
+  readonly subscribers = new Subscribers(this.store, new Registry(), () => nowMs - 60_000);
   readonly #findings: Findings;
 
   constructor({ hasNodes = false }: Partial<FindingsContext> = {}) {
@@ -136,7 +136,7 @@ test("nodes that lag, fail, have no backend, or do not exist", () => {
   watched.replace([service()], { web: [endpoint("10.1.0.1")] }, nodes);
   watched.store.apply([{ kind: "put-service", service: service({ labels: { app: "web" } }) }]);
   for (const nodeName of ["n1", "n2", "n9"]) {
-    const subscriber = watched.subscribers.add("local", "", watched.store);
+    const subscriber = watched.subscribers.add("local", "");
     subscriber.nodeName = nodeName;
     subscriber.sent({ after: 0, revision: 1, computedAtMs: 0, byteCount: 1 });
     subscriber.acknowledge({ applied: 1, failed: 0, error: "", timings: undefined });

@@ -13,7 +13,6 @@ import { checkInspectionRight } from "../identity/rights.ts";
 import { leaveKey, rightsKey } from "../stream/serve/connect-handler.ts";
 import type { MoreService } from "../stream/serve/routes.ts";
 import type { WatchContext } from "../stream/session/requests.ts";
-import { scheduler } from "../stream/session/scheduler.ts";
 import { explainMethod } from "./explain-method.ts";
 import { countFindings, Findings } from "./findings.ts";
 import { listMethods } from "./lists.ts";
@@ -52,7 +51,7 @@ export function inspection(options: InspectionOptions): MoreService {
         {
           ...listMethods(context),
           ...watchMethods(context),
-          explain: (request) => scheduler.run("query", () => explainMethod(context, request)),
+          explain: (request) => subscribers.scheduler.run("query", () => explainMethod(context, request)),
         },
         { interceptors: [inspectionRights] },
       ),

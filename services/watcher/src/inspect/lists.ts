@@ -9,7 +9,6 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { countObjects, slicesOf } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { type ProxyNames, readNodeName, readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
-import { scheduler } from "../stream/session/scheduler.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
 import { choosingNode } from "../view/service-view.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
@@ -40,7 +39,7 @@ export interface InspectContext {
  */
 export function listMethods(context: InspectContext): Lists {
   const { store, subscribers, changes, findings, proxyNames, version, startedAtMs } = context;
-  const query = <T>(answer: () => T): Promise<T> => scheduler.run("query", answer);
+  const query = <T>(answer: () => T): Promise<T> => subscribers.scheduler.run("query", answer);
   return {
     getStatus: () => {
       const { snapshot, instance, missingKinds } = store;

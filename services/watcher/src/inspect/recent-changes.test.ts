@@ -18,7 +18,7 @@ let changes: RecentChanges;
 /** Starts a store with one Service and one Node, recorded from revision 1 on. */
 function begin(size?: number): void {
   store = new Store();
-  subscribers = new Subscribers(new Registry(), () => nowMs);
+  subscribers = new Subscribers(store, new Registry(), () => nowMs);
   changes = new RecentChanges(size);
   store.observe((update) => changes.add(update));
   subscribers.observe(changes);
@@ -29,7 +29,7 @@ function begin(size?: number): void {
 beforeEach(() => begin());
 
 function subscribe(nodeName: string): Subscriber {
-  const subscriber = subscribers.add("local", "", store);
+  const subscriber = subscribers.add("local", "");
   subscriber.nodeName = nodeName;
   send(subscriber, 0);
   acknowledge(subscriber, store.snapshot.revision);
@@ -181,9 +181,9 @@ test("a node that fails counts once, not per attempt, and no longer when it appl
 });
 
 test("relays, people and recorders count as others, and not as nodes", () => {
-  const relay = subscribers.add("global", "", store);
-  const person = subscribers.add("local", "", store, true);
-  const recorder = subscribers.add("global", "", store);
+  const relay = subscribers.add("global", "");
+  const person = subscribers.add("local", "", true);
+  const recorder = subscribers.add("global", "");
   recorder.introduce(create(SubscriberSchema, { Name: "kpng record", Observes: true }));
   const others = [relay, person, recorder];
   for (const one of others) send(one, 0);
@@ -196,8 +196,8 @@ test("relays, people and recorders count as others, and not as nodes", () => {
 
 test("a subscriber that disconnects before it acknowledges is lost; one that never acknowledges, only without the batch", () => {
   const acknowledging = subscribe("n1");
-  const silent = subscribers.add("local", "", store);
-  const other = subscribers.add("local", "", store);
+  const silent = subscribers.add("local", "");
+  const other = subscribers.add("local", "");
   for (const one of [silent, other]) send(one, 0);
   change("a");
   for (const one of [acknowledging, silent, other]) send(one, 1);
@@ -223,7 +223,7 @@ test("the given number of revisions is kept, newest first", () => {
 });
 
 test("a very late acknowledgement applies all revisions, with the send time of the first", () => {
-  const silent = subscribers.add("local", "", store);
+  const silent = subscribers.add("local", "");
   send(silent, 0);
   const beganAtMs = nowMs;
   for (let index = 0; index < 300; index += 1) {

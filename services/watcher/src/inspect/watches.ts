@@ -17,7 +17,7 @@ import { changedServices } from "../store/derived.ts";
 import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { leaveKey } from "../stream/serve/connect-handler.ts";
-import { scheduler } from "../stream/session/scheduler.ts";
+import type { Scheduler } from "../stream/session/scheduler.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
 import { endpointRowKey, endpointRows, matchesService, type ServiceFilter, serviceRow } from "./cluster-rows.ts";
 import type { InspectContext } from "./lists.ts";
@@ -37,6 +37,7 @@ type Watches = Pick<
  */
 export function watchMethods(context: InspectContext): Watches {
   const { store, subscribers, changes } = context;
+  const { scheduler } = subscribers;
   return {
     async *watchServices(request, call) {
       const read = (snapshot: Snapshot, key: ServiceKey): readonly Service[] => {
@@ -45,7 +46,7 @@ export function watchMethods(context: InspectContext): Watches {
       };
       const keyOf = ({ namespace, name }: Service): string => `${namespace}/${name}`;
       const steps = serviceSteps({ schema: ServiceSchema, read, keyOf }, request);
-      const messages = inMessages(revisions(store, endOf(call)), steps);
+      const messages = inMessages(scheduler, revisions(store, endOf(call)), steps);
       for await (const { rows, ...message } of messages) yield { ...message, services: rows };
     },
 
@@ -53,7 +54,7 @@ export function watchMethods(context: InspectContext): Watches {
       const read = (snapshot: Snapshot, key: ServiceKey) => endpointRows(slicesOf(snapshot, key), request);
       const filter = { namespace: request.namespace, name: request.service };
       const steps = serviceSteps({ schema: EndpointSchema, read, keyOf: endpointRowKey }, filter);
-      const messages = inMessages(revisions(store, endOf(call)), steps);
+      const messages = inMessages(scheduler, revisions(store, endOf(call)), steps);
       for await (const { rows, ...message } of messages) yield { ...message, endpoints: rows };
     },
 
@@ -67,7 +68,7 @@ export function watchMethods(context: InspectContext): Watches {
         }
       };
       const steps = hashedSteps({ schema: NodeSchema, read, keyOf: ({ name }: Node) => name });
-      const messages = inMessages(ticks(context, endOf(call), true), steps);
+      const messages = inMessages(scheduler, ticks(context, endOf(call), true), steps);
       for await (const { rows, ...message } of messages) yield { ...message, nodes: rows };
     },
 
@@ -78,7 +79,7 @@ export function watchMethods(context: InspectContext): Watches {
         }
       };
       const steps = hashedSteps({ schema: SubscriberSchema, read, keyOf: ({ id }: Subscriber) => String(id) });
-      const messages = inMessages(ticks(context, endOf(call), false), steps);
+      const messages = inMessages(scheduler, ticks(context, endOf(call), false), steps);
       for await (const { rows, deleted, ...message } of messages) {
         yield { ...message, subscribers: rows, deleted: deleted.map(BigInt) };
       }
@@ -95,7 +96,7 @@ export function watchMethods(context: InspectContext): Watches {
           yield isWanted ? { row: changeRow(record) } : undefined;
         }
       };
-      const messages = inMessages(ticks(context, endOf(call), true), steps);
+      const messages = inMessages(scheduler, ticks(context, endOf(call), true), steps);
       for await (const { revision, rows, isComplete } of messages) yield { revision, changes: rows, isComplete };
     },
   };
@@ -195,7 +196,11 @@ const maxSteps = 500;
  * Yields messages with the rows of each snapshot's steps. The steps of a message run when the previous one was taken, as
  * one unit of the scheduler's lowest class. `isComplete` is true from the last message of the first snapshot on.
  */
-async function* inMessages<M>(snapshots: AsyncIterable<Snapshot>, stepsTo: (snapshot: Snapshot) => Steps<M>) {
+async function* inMessages<M>(
+  scheduler: Scheduler,
+  snapshots: AsyncIterable<Snapshot>,
+  stepsTo: (snapshot: Snapshot) => Steps<M>,
+) {
   let isFirst = true;
   for await (const snapshot of snapshots) {
     const steps = stepsTo(snapshot);

@@ -1,5 +1,5 @@
 import { getOrMake } from "@kpng/model/collections.ts";
-import { changedServices, derived } from "../store/derived.ts";
+import { changedServices, Derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { isOnNode } from "../view/choose-endpoints.ts";
@@ -97,15 +97,15 @@ export function itemAt({ shared, removed, added }: Overlay, path: string): Item 
  * With this index, a new subscriber costs its own endpoints and not all Services.
  */
 export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<string> {
-  return keysByNode(snapshot).get(nodeName) ?? new Set();
+  return keysByNode.at(snapshot).get(nodeName) ?? new Set();
 }
 
 /** The keys of the Services by node. *Cost:* the nodes with endpoints of the Services that changed. */
-const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
+const keysByNode = new Derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
   const next = new Map<string, Set<string>>();
   const edit = (name: string): Set<string> => getOrMake(next, name, () => new Set(byNode.get(name)));
   for (const key of changedServices(before, snapshot)) {
-    const [old, now] = [before, snapshot].map((one) => serviceStates(one).get(key)?.own.byNode);
+    const [old, now] = [before, snapshot].map((one) => serviceStates.at(one).get(key)?.own.byNode);
     for (const name of old?.keys() ?? []) if (!now?.has(name)) edit(name).delete(key);
     for (const name of now?.keys() ?? []) if (!old?.has(name)) edit(name).add(key);
   }

@@ -44,7 +44,7 @@ test.each([
     for (let step = 0; step < 150; step += 1) {
       store.apply([{ kind: "put-slice", slice: randomSlice(random, hasHints) }]);
       const snapshot = store.snapshot;
-      const [old, state] = [before, snapshot].map((one) => serviceStates(one).get("ns/web"));
+      const [old, state] = [before, snapshot].map((one) => serviceStates.at(one).get("ns/web"));
       if (state === undefined) throw new Error("no Service");
       const fresh = new ServiceState(state.service, state.slices);
       for (const zone of zones) {

@@ -1,7 +1,7 @@
 import { getOrMake } from "@kpng/model/collections.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Service } from "@kpng/model/service.ts";
-import { changedServices, derived } from "../store/derived.ts";
+import { changedServices, Derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { type ClassChoice, chooseForClass, findOwn, type OwnEndpoints, sameZone } from "../view/class-choice.ts";
@@ -180,7 +180,7 @@ const noItems: readonly Item[] = [];
 const noSlices: readonly EndpointSlice[] = [];
 
 /** The Services of a snapshot with their slices, by key. *Cost:* the Services that changed. */
-export const serviceStates = derived(ShardedMap.empty<ServiceState>(), (all, before, snapshot) => {
+export const serviceStates = new Derived(ShardedMap.empty<ServiceState>(), (all, before, snapshot) => {
   const { services, slicesByService } = snapshot;
   const stateAt = (key: string): ServiceState | undefined => {
     const service = services.get(key);
@@ -191,7 +191,7 @@ export const serviceStates = derived(ShardedMap.empty<ServiceState>(), (all, bef
 
 /** Returns the Service with this key; undefined if there is none, or if it is for another proxy. */
 export function serviceAt(snapshot: Snapshot, key: string, { proxyName }: ViewClass): ServiceState | undefined {
-  const state = serviceStates(snapshot).get(key);
+  const state = serviceStates.at(snapshot).get(key);
   return state?.service.proxyName === proxyName ? state : undefined;
 }
 

@@ -1,4 +1,4 @@
-import { derived } from "../store/derived.ts";
+import { Derived } from "../store/derived.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { choosingNode } from "../view/service-view.ts";
@@ -46,12 +46,12 @@ export function viewClassOf({ isExtended, proxyName }: Omit<ViewClass, "key" | "
 export function viewTargetIn(snapshot: Snapshot, request: NodeViewRequest): ViewTarget {
   const { isExtended, nodeName } = request;
   const node = choosingNode(snapshot, nodeName);
-  const proxyName = proxyNamesIn(snapshot).has(request.proxyName) ? request.proxyName : undefined;
+  const proxyName = proxyNames.at(snapshot).has(request.proxyName) ? request.proxyName : undefined;
   return { request, node, viewClass: viewClassOf({ isExtended, proxyName }, node.zone) };
 }
 
 /** The proxy names of all Services. *Cost:* one pass over the Services whenever one of them changes. */
-export const proxyNamesIn = derived<ReadonlySet<string>>(new Set(), (names, before, { services }) =>
+export const proxyNames = new Derived<ReadonlySet<string>>(new Set(), (names, before, { services }) =>
   services === before.services ? names : new Set([...services.values()].map(({ proxyName }) => proxyName)),
 );
 

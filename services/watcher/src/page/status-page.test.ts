@@ -32,7 +32,7 @@ afterEach(async () => {
 
 async function serve(trust: Trust = {}, tokens?: TokenChecker): Promise<void> {
   const log = createLog("error", () => undefined);
-  const api = inspection({ store, subscribers: new Subscribers(new Registry()), proxyNames: proxyNamesOf([]) });
+  const api = inspection({ store, subscribers: new Subscribers(store, new Registry()), proxyNames: proxyNamesOf([]) });
   const [port = 0] = await freePorts(1);
   address = `127.0.0.1:${port}`;
   stop = new AbortController();

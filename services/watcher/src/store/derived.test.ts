@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { service } from "../testing/build.ts";
-import { between, changedServices, derived } from "./derived.ts";
+import { Between, changedServices, Derived } from "./derived.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 import { Store } from "./store.ts";
 
@@ -16,7 +16,7 @@ function grow(count: number): Snapshot[] {
 /** Names of the Services, and which of them were recomputed. */
 function names() {
   const looked: string[][] = [];
-  const of = derived<readonly string[]>([], (held, before, snapshot) => {
+  const of = new Derived<readonly string[]>([], (held, before, snapshot) => {
     const changed = changedServices(before, snapshot);
     looked.push([...changed]);
     const others = held.filter((name) => !changed.includes(name));
@@ -35,7 +35,7 @@ test("each snapshot has its own value, in any order of requests", () => {
     [second, 2],
     [third, 3],
   ] as const) {
-    expect(of(snapshot as Snapshot)).toHaveLength(count);
+    expect(of.at(snapshot as Snapshot)).toHaveLength(count);
   }
   expect(looked).toHaveLength(3);
 });
@@ -43,28 +43,28 @@ test("each snapshot has its own value, in any order of requests", () => {
 test("the next value is derived from the newest, even after a request for an older snapshot", () => {
   const [first, second, third, fourth] = grow(4) as [Snapshot, Snapshot, Snapshot, Snapshot];
   const { of, looked } = names();
-  of(first);
-  of(third);
-  of(second);
-  of(emptySnapshot);
-  of(fourth);
+  of.at(first);
+  of.at(third);
+  of.at(second);
+  of.at(emptySnapshot);
+  of.at(fourth);
   expect(looked.at(-1)).toEqual(["ns/s3"]);
 });
 
 test("the value of a pair is made once while few other pairs are requested", () => {
   const [first, second, ...others] = grow(7) as [Snapshot, Snapshot, ...Snapshot[]];
   let made = 0;
-  const count = between((before, snapshot) => {
+  const count = new Between((before, snapshot) => {
     made += 1;
     return snapshot.revision - before.revision;
   });
-  for (const before of [emptySnapshot, first, emptySnapshot]) count(before, second);
+  for (const before of [emptySnapshot, first, emptySnapshot]) count.of(before, second);
   expect(made).toBe(2);
-  for (const snapshot of others.slice(0, 3)) expect(count(first, snapshot)).toBe(snapshot.revision - first.revision);
-  count(first, second);
+  for (const snapshot of others.slice(0, 3)) expect(count.of(first, snapshot)).toBe(snapshot.revision - first.revision);
+  count.of(first, second);
   expect(made).toBe(5);
-  for (const snapshot of others) count(first, snapshot);
-  count(first, second);
+  for (const snapshot of others) count.of(first, snapshot);
+  count.of(first, second);
   expect(made).toBeGreaterThan(6);
 });
 
@@ -72,13 +72,13 @@ test("only the last start snapshots of a target are kept", () => {
   const snapshots = grow(40);
   const target = snapshots.at(-1) as Snapshot;
   let made = 0;
-  const count = between(() => {
+  const count = new Between(() => {
     made += 1;
     return made;
   });
-  for (const snapshot of snapshots) count(snapshot, target);
-  count(snapshots[30] as Snapshot, target);
+  for (const snapshot of snapshots) count.of(snapshot, target);
+  count.of(snapshots[30] as Snapshot, target);
   expect(made).toBe(40);
-  count(snapshots[0] as Snapshot, target);
+  count.of(snapshots[0] as Snapshot, target);
   expect(made).toBe(41);
 });

@@ -6,14 +6,15 @@ import type { Origin } from "../source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
 
 /**
- * The whole cluster state at one revision. Immutable; unchanged parts of two snapshots are the same objects.
+ * The cluster state at one revision. It never changes; equal parts of two snapshots are the same objects. See
+ * `Derived`.
  */
 export interface Snapshot {
-  /** Number of the state, counted from 1; 0 for the empty initial state. */
+  /** Counted from 1; 0 for the empty initial state. */
   readonly revision: number;
   /** True once all kinds have been listed completely. */
   readonly isSynced: boolean;
-  /** When it was stored, in milliseconds since 1970, with fractions; 0 for the empty initial state. */
+  /** In milliseconds since 1970, with fractions; 0 for the empty initial state. */
   readonly storedAtMs: number;
   /** How new the state is. Its source is "" until something is stored. */
   readonly position: Position;
@@ -40,7 +41,6 @@ export interface TracedRevision {
 /** Limit for the traced revisions in a snapshot. */
 export const maxTraces = 16;
 
-/** Initial state of every store. */
 export const emptySnapshot: Snapshot = {
   revision: 0,
   isSynced: false,
@@ -53,7 +53,6 @@ export const emptySnapshot: Snapshot = {
   traces: [],
 };
 
-/** Returns the slices of a Service; an empty list if it has none. */
 export function slicesOf(snapshot: Snapshot, key: ServiceKey): readonly EndpointSlice[] {
   return snapshot.slicesByService.get(key) ?? [];
 }
@@ -88,7 +87,7 @@ export function* triggerTimes(before: Snapshot, snapshot: Snapshot): Iterable<nu
   }
 }
 
-/** Returns the numbers of objects in a snapshot. *Cost:* a walk over all slices. */
+/** *Cost:* a walk over all slices. */
 export function countObjects({ services, slicesByService, nodes }: Snapshot) {
   let sliceCount = 0;
   let endpointCount = 0;

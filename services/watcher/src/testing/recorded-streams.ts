@@ -29,11 +29,12 @@ export interface RecordedStreams {
 
 /** Registers a hook that makes a new store before each test. */
 export function useStreams(): RecordedStreams {
-  let [store, subscribers] = [new Store(), new Subscribers(new Registry())];
+  let store = new Store();
+  let subscribers = new Subscribers(store, new Registry());
   beforeEach(() => {
     store = new Store();
     store.replace({ services: [], slices: [], nodes: [] });
-    subscribers = new Subscribers(new Registry());
+    subscribers = new Subscribers(store, new Registry());
   });
   return {
     get store() {
@@ -45,8 +46,8 @@ export function useStreams(): RecordedStreams {
     open: (hasRoom = () => true, count = 1) => {
       const opened = { written: [] as number[], ends: [] as (ConnectError | undefined)[], rooms: 0 };
       const stream = new WatchStream<Projection>({
-        store,
-        subscriber: subscribers.add("local", "", store),
+        subscribers,
+        subscriber: subscribers.add("local", ""),
         sink: {
           write: (frames: Frame) => {
             opened.written.push(frames.length);
@@ -58,7 +59,6 @@ export function useStreams(): RecordedStreams {
           end: (error) => opened.ends.push(error),
         },
         read: (projection) => ({ projection, isExtended: false, count, received: undefined }),
-        openCount: () => 1,
       });
       return Object.assign(opened, { stream });
     },

@@ -25,7 +25,7 @@ export async function serveStore(store: Store, options: Partial<ServeOptions> = 
   const stop = new AbortController();
   const health = new Health();
   const registry = new Registry();
-  const subscribers = new Subscribers(registry);
+  const subscribers = new Subscribers(store, registry);
   const listening = Promise.withResolvers<string>();
   const task = serveTask({
     store,

@@ -90,12 +90,12 @@ test("sends are recorded once, however many nodes there are", async () => {
   const store = new Store({ trace: traceRevisions(tracing) });
   store.replace({ services: [], slices: [], nodes: [] });
   store.apply([{ kind: "put-service", service: service({ name: "web" }) }]);
-  const subscribers = new Subscribers(new Registry());
+  const subscribers = new Subscribers(store, new Registry());
   subscribers.observe(new TraceSends(store, tracing));
   tracing.spans.length = 0;
   const { revision, storedAtMs } = store.snapshot;
   for (let count = 0; count < 3; count += 1) {
-    const subscriber = subscribers.add("local", "", store);
+    const subscriber = subscribers.add("local", "");
     // A whole view, then the change.
     subscriber.sent({ after: 0, revision: 1, computedAtMs: storedAtMs, byteCount: 1_000 });
     subscriber.sent({ after: 1, revision, computedAtMs: storedAtMs + 1, byteCount: 10 });

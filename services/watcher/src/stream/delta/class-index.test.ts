@@ -48,7 +48,7 @@ describe("the bucket index", () => {
       store.apply([{ kind: "put-node", node: node("n3", { zone: `moved-${move}` }) }]);
       indexesOf(store.snapshot, "n3");
       const { viewClass } = viewTargetIn(store.snapshot, requestOf("n3"));
-      lists.add(serviceStates(store.snapshot).get("ns/s7")?.sharedItems(viewClass));
+      lists.add(serviceStates.at(store.snapshot).get("ns/s7")?.sharedItems(viewClass));
     }
     // No hint names any of these zones. The first states are not derived from each other: another store has newer ones.
     expect(lists.size).toBeLessThan(10);

@@ -4,8 +4,8 @@ import type { Frame } from "../../items/frames.ts";
 import { digestOf, type Item, serviceSection } from "../../items/item.ts";
 import { diffItems } from "../../items/service-items.ts";
 import { type ServiceState, serviceAt, serviceStates } from "../../items/service-state.ts";
-import { proxyNamesIn, type ViewClass, viewClassOf } from "../../items/view-target.ts";
-import { changedServices, derived } from "../../store/derived.ts";
+import { proxyNames, type ViewClass, viewClassOf } from "../../items/view-target.ts";
+import { changedServices, Derived } from "../../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import { packFrames } from "./encoded-ops.ts";
 import { inSlices } from "./projection.ts";
@@ -113,9 +113,10 @@ interface Part {
 /** Returns the indexes of a class: one, or two while endpoints have hints for zones. */
 export function classIndexes(snapshot: Snapshot, viewClass: ViewClass): readonly BucketIndex[] {
   return partsOf(snapshot, viewClass).map((part) => {
-    const indexes = indexesIn(snapshot);
+    const indexes = partIndexes.at(snapshot);
+    const { newest } = partIndexes;
     // Incremental: from the newest index of the part to this snapshot, or from nothing.
-    const base = indexesIn(newest).get(part.key);
+    const base = partIndexes.at(newest).get(part.key);
     return getOrMake(indexes, part.key, () => ({
       part,
       index: evolve(base?.index ?? BucketIndex.empty, part, base === undefined ? emptySnapshot : newest, snapshot),
@@ -134,14 +135,16 @@ export function classDigest(snapshot: Snapshot, viewClass: ViewClass): bigint {
  */
 export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Generator<Frame, void> {
   const parts = partsOf(snapshot, viewClass);
-  const isKnown = ({ key }: Part): boolean => indexesIn(snapshot).has(key) || indexesIn(newest).has(key);
+  const isKnown = ({ key }: Part): boolean =>
+    partIndexes.at(snapshot).has(key) || partIndexes.at(partIndexes.newest).has(key);
   if (parts.every(isKnown)) return;
-  yield* encodeInSlices(serviceStates(snapshot).values(), viewClass);
+  yield* encodeInSlices(serviceStates.at(snapshot).values(), viewClass);
   const indexes = classIndexes(snapshot, viewClass);
   // The snapshots whose indexes were derived meanwhile do not have the parts.
+  const { newest } = partIndexes;
   for (const [at, part] of parts.entries()) {
     const index = evolve(indexes[at] ?? BucketIndex.empty, part, snapshot, newest);
-    getOrMake(indexesIn(newest), part.key, () => ({ part, index }));
+    getOrMake(partIndexes.at(newest), part.key, () => ({ part, index }));
   }
 }
 
@@ -163,20 +166,16 @@ export function encodeInSlices(states: Iterable<ServiceState>, viewClass: ViewCl
   });
 }
 
-// The snapshot with the highest revision, which `derived` keeps, too.
-let newest = emptySnapshot;
-
 /**
  * The indexes of a snapshot, by the key of their part. Every part that was ever requested follows the snapshots, as long
  * as Services have its proxy name and nodes have its zone.
  */
-const indexesIn = derived(
+const partIndexes = new Derived(
   new Map<string, { readonly part: Part; readonly index: BucketIndex }>(),
   (all, before, snapshot) => {
-    if (snapshot.revision >= newest.revision) newest = snapshot;
-    const [proxyNames, zones] = [proxyNamesIn(snapshot), zonesIn(snapshot)];
+    const [names, zones] = [proxyNames.at(snapshot), nodeZones.at(snapshot)];
     const isUsed = ({ viewClass: { proxyName, zone }, hasZoneHints }: Part): boolean =>
-      (proxyName === undefined || proxyNames.has(proxyName)) && (!hasZoneHints || zones.has(zone));
+      (proxyName === undefined || names.has(proxyName)) && (!hasZoneHints || zones.has(zone));
     return new Map(
       [...all]
         .filter(([, { part }]) => isUsed(part))
@@ -210,18 +209,18 @@ function partsOf(snapshot: Snapshot, viewClass: ViewClass): readonly Part[] {
     return { key: `${hasZoneHints} ${ofClass.key}`, viewClass: ofClass, hasZoneHints };
   };
   const common = part(viewClassOf(viewClass, ""), false);
-  return zoneHintedCount(snapshot) === 0 ? [common] : [common, part(viewClass, true)];
+  return zoneHintedCount.at(snapshot) === 0 ? [common] : [common, part(viewClass, true)];
 }
 
 /** The zones of all nodes, and of those that are not in the cluster. *Cost:* one pass whenever a node changes. */
-const zonesIn = derived<ReadonlySet<string>>(new Set([""]), (zones, before, { nodes }) =>
+const nodeZones = new Derived<ReadonlySet<string>>(new Set([""]), (zones, before, { nodes }) =>
   nodes === before.nodes ? zones : new Set(["", ...[...nodes.values()].map(({ zone }) => zone)]),
 );
 
 /** Number of Services that have endpoints with hints for zones. */
-const zoneHintedCount = derived(0, (count, before, snapshot) =>
+const zoneHintedCount = new Derived(0, (count, before, snapshot) =>
   changedServices(before, snapshot).reduce((sum, key) => {
-    const [old, now] = [before, snapshot].map((one) => serviceStates(one).get(key)?.own.hasZoneHints === true);
+    const [old, now] = [before, snapshot].map((one) => serviceStates.at(one).get(key)?.own.hasZoneHints === true);
     return sum + Number(now) - Number(old);
   }, count),
 );

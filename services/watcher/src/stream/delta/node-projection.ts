@@ -11,7 +11,7 @@ import {
   ViewTargetTracker,
   viewClassOf,
 } from "../../items/view-target.ts";
-import { between, changedServices } from "../../store/derived.ts";
+import { Between, changedServices } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { classDigest } from "./class-index.ts";
 import { deleteOp, type Op, packFrames } from "./encoded-ops.ts";
@@ -238,7 +238,7 @@ interface ClassChanges {
  * subscriber that lags behind causes a delta of its own, which references only the snapshot that it was last sent.
  */
 function classChanges(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass): ClassChanges {
-  const { byClass, keys, dependsOnZone } = changesByClass(before, snapshot);
+  const { byClass, keys, dependsOnZone } = changesByClass.of(before, snapshot);
   // Without zone hints, all zones share what is encoded.
   const { key } = dependsOnZone ? viewClass : viewClassOf(viewClass, "");
   return getOrMake(byClass, key, () => {
@@ -252,10 +252,10 @@ function classChanges(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass
   });
 }
 
-const changesByClass = between((before, snapshot) => {
+const changesByClass = new Between((before, snapshot) => {
   const keys = changedServices(before, snapshot);
   const dependsOnZone = keys.some((key) =>
-    [before, snapshot].some((one) => serviceStates(one).get(key)?.own.hasZoneHints === true),
+    [before, snapshot].some((one) => serviceStates.at(one).get(key)?.own.hasZoneHints === true),
   );
   return { keys, dependsOnZone, byClass: new Map<string, ClassChanges>() };
 });

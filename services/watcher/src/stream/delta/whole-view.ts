@@ -4,7 +4,7 @@ import { anonymousSection, type Item, nodeSection, podSection, serviceSection } 
 import { type Overlay, overlaysOf, ownServices } from "../../items/overlay.ts";
 import { type ServiceState, serviceStates } from "../../items/service-state.ts";
 import { type ViewClass, type ViewTarget, viewClassOf } from "../../items/view-target.ts";
-import { changedServices, derived } from "../../store/derived.ts";
+import { changedServices, Derived } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { sameZone } from "../../view/class-choice.ts";
 import { encodeInSlices, indexInSlices } from "./class-index.ts";
@@ -13,8 +13,8 @@ import type { Changes } from "./projection.ts";
 
 /**
  * A whole view: the chunks of Services that a class shares, and what differs for the node. For a subscriber that
- * understands batches, the chunks are compressed, and puts and deletes of what differs follow. Calls `onOverlays` with the node's overlays when the first frame is
- * read.
+ * understands batches, the chunks are compressed, and puts and deletes of what differs follow. Calls `onOverlays` with
+ * the node's overlays when the first frame is read.
  *
  * *Cost:* the node's own endpoints. Chunks are encoded once, and again when one of their Services changes. *Bound:* the
  * node's own items, until the last frame is read.
@@ -28,7 +28,7 @@ export function wholeView(
   return {
     isEmpty: false,
     *frames() {
-      const states = serviceStates(snapshot);
+      const states = serviceStates.at(snapshot);
       const own = [...ownServices(snapshot, target.node.name)].map((key) => states.get(key));
       yield* encodeInSlices(
         own.filter((state) => state !== undefined),
@@ -51,13 +51,15 @@ export function wholeView(
 /** The sections of a view in KPNG's order. */
 const plainSections = [serviceSection, podSection, anonymousSection];
 
-/** The chunks in KPNG's order, with the node's own items in their place. *Cost:* a copy of the chunks with own items. */
+/**
+ * The chunks in KPNG's order, with the node's own items in their place. *Cost:* a copy of the chunks with own items.
+ */
 function* plainFrames(
   snapshot: Snapshot,
   { viewClass, node }: ViewTarget,
   overlays: readonly Overlay[],
 ): Iterable<Frame> {
-  const chunks = serviceChunks(snapshot);
+  const chunks = serviceChunks.at(snapshot);
   const own = new Map<number, { readonly index: number; readonly items: readonly Item[] }[]>();
   // `overlaysOf` has the same order.
   for (const [at, key] of [...ownServices(snapshot, node.name)].entries()) {
@@ -119,7 +121,7 @@ function itemsWith({ shared, removed, added }: Overlay): readonly Item[] {
 
 /** The chunks of the class, compressed. */
 function* packedFrames(snapshot: Snapshot, viewClass: ViewClass): Iterable<Frame> {
-  for (const chunk of serviceChunks(snapshot)) {
+  for (const chunk of serviceChunks.at(snapshot)) {
     if (!chunk.packed.has(chunkClass(chunk, viewClass))) yield* encodeChunk(chunk, viewClass);
     yield* packedChunk(chunk, viewClass);
   }
@@ -160,7 +162,7 @@ interface ChunkService {
 const servicesPerChunk = 64;
 
 /** The Services in the order of their keys. *Cost:* the chunks with Services that changed. */
-const serviceChunks = derived<readonly ServiceChunk[]>([], (chunks, before, snapshot) => {
+const serviceChunks = new Derived<readonly ServiceChunk[]>([], (chunks, before, snapshot) => {
   const changes = new Map<number, string[]>();
   for (const key of changedServices(before, snapshot))
     getOrMake(changes, chunkIndexOf(chunks, key), () => []).push(key);
@@ -169,7 +171,7 @@ const serviceChunks = derived<readonly ServiceChunk[]>([], (chunks, before, snap
     const changed = new Set(keys);
     const services = chunk?.services.filter(({ key }) => !changed.has(key)) ?? [];
     for (const key of keys) {
-      const state = serviceStates(snapshot).get(key);
+      const state = serviceStates.at(snapshot).get(key);
       if (state !== undefined) services.push({ key, state });
     }
     return split(services.sort((a, b) => compareText(a.key, b.key)));

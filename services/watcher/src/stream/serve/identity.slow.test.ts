@@ -30,7 +30,7 @@ afterEach(() => watched.stop());
 
 async function serve(options: Partial<ServeOptions>): Promise<void> {
   const registry = new Registry();
-  const subscribers = new Subscribers(registry);
+  const subscribers = new Subscribers(watched.store, registry);
   const context = { store: watched.store, subscribers, proxyNames: proxyNamesOf([]) };
   await watched.serve({ ...untrusted, registry, subscribers, moreServices: [inspection(context)], ...options });
 }

@@ -22,14 +22,13 @@ import { checkNodeRight } from "../../identity/rights.ts";
 import { opsIn } from "../../items/frames.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import { readLocalRequest, syncedSnapshot, type WatchContext } from "../session/requests.ts";
-import { scheduler } from "../session/scheduler.ts";
 import { leaveKey, rightsKey } from "./connect-handler.ts";
 
 /**
  * Implements kpng.view.v1.NodeViewService: a node's current view in one answer, for curl and scripts.
  */
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
-  const { store, proxyNames } = context;
+  const { store, proxyNames, subscribers } = context;
   return {
     async getNodeView(request, { signal, values }) {
       values.get(leaveKey).throwIfAborted();
@@ -43,7 +42,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       const batches = nodeProjection(local).whole(snapshot).frames()[Symbol.iterator]();
       // In short steps, so that it does not delay nodes.
       for (let isEnd = false; !isEnd && !signal.aborted; ) {
-        isEnd = await scheduler.run("query", () => {
+        isEnd = await subscribers.scheduler.run("query", () => {
           const { done, value: frames } = batches.next();
           if (done === true) return true;
           for (const { Op: op } of opsIn(frames)) {

@@ -3,13 +3,13 @@ import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { Code, type ConnectRouter } from "@connectrpc/connect";
 import { compareText } from "@kpng/model/collections.ts";
 import { ServerReflection, type ServerReflectionRequest } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
-import { scheduler } from "../session/scheduler.ts";
+import type { Scheduler } from "../session/scheduler.ts";
 
 /**
  * Adds grpc.reflection.v1 for the proto files of `services`. Tools such as grpcurl call it to learn the services and
  * messages of this watcher.
  */
-export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
+export function addReflection(router: ConnectRouter, services: readonly DescService[], scheduler: Scheduler): void {
   const index = makeIndex([...services, ServerReflection]);
   async function* serverReflectionInfo(requests: AsyncIterable<ServerReflectionRequest>) {
     for await (const request of requests) {

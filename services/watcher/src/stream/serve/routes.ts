@@ -35,7 +35,7 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
     for (const { addTo } of moreServices) addTo(router);
     const names = apis.map((api) => api.typeName);
     router.service(HealthService, healthService(options.health, names, stop));
-    addReflection(router, [...apis, HealthService]);
+    addReflection(router, [...apis, HealthService], options.subscribers.scheduler);
   };
 }
 

@@ -14,7 +14,6 @@ import { Connections, handshakeMs } from "../../connection/connections.ts";
 import { Refusals, readResources, resolveLimits } from "../../connection/limits.ts";
 import { type ListenAddress, listen, parseListenAddress } from "../../connection/listen.ts";
 import { isLoopback, rightsOfConnection } from "../../identity/rights.ts";
-import { scheduler } from "../session/scheduler.ts";
 import { type CallHandler, makeCallHandler, type ServeOptions } from "./call-handler.ts";
 import { makeCertificateExpiry, reloadTls } from "./reload-tls.ts";
 import type { RoutesOptions } from "./routes.ts";
@@ -58,7 +57,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     for (const [index, address] of addresses.entries()) {
       const server = servers[index];
       if (server === undefined) continue;
-      server.on("connection", () => scheduler.connected());
+      server.on("connection", () => options.subscribers.scheduler.connected());
       dialable.push(await listen(server, address, () => refusals.add("files", "")));
     }
     if (tls !== undefined) {

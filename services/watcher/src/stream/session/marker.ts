@@ -1,26 +1,25 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { MessageReader, MessageWriter } from "@kpng/model/wire/protobuf.ts";
-import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { type Frame, frameHeaderBytes, frameOf, syncFrame } from "../../items/frames.ts";
-import { between } from "../../store/derived.ts";
+import { Between } from "../../store/derived.ts";
 import { emptySnapshot, triggerTimes } from "../../store/snapshot.ts";
-import type { Store } from "../../store/store.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
 import type { Batch } from "./rounds.ts";
+import type { Subscribers } from "./subscribers.ts";
 
 /**
  * Returns the sync marker of a batch, the message that ends it. A subscriber without the extended feature, such as
- * KPNG's own, gets KPNG's empty one. `openCount` is the number of open streams. Subscribers that advance between the
- * same two snapshots share the marker; each can get a copy with the digest of its own view.
+ * KPNG's own, gets KPNG's empty one. Subscribers that advance between the same two snapshots share the marker; each can
+ * get a copy with the digest of its own view.
  */
-export function syncMarker(batch: Batch, store: Store, toExtended: boolean, openCount: number): Marker {
+export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: boolean): Marker {
   if (!toExtended) return plainMarker;
   const { snapshot, before } = batch;
-  const context = { batch, store, openCount };
+  const context = { batch, subscribers };
   // The traces in the marker of a first batch depend on the current time.
   if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
-  return sharedMarker(before ?? emptySnapshot, snapshot, context);
+  return sharedMarker.of(before ?? emptySnapshot, snapshot, context);
 }
 
 /** The bytes of a sync marker. */
@@ -62,22 +61,22 @@ const plainMarker = new Marker(syncFrame());
 
 interface MarkerContext {
   readonly batch: Batch;
-  readonly store: Store;
-  readonly openCount: number;
+  readonly subscribers: Subscribers;
 }
 
-const sharedMarker = between((_before, _snapshot, context: MarkerContext) => makeMarker(context));
+const sharedMarker = new Between((_before, _snapshot, context: MarkerContext) => makeMarker(context));
 
 /** Maximum number of trigger times in a marker. */
 const maxTriggers = 100;
 
-function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): Marker {
+function makeMarker({ batch, subscribers: { store, open, now } }: MarkerContext): Marker {
   const { snapshot, before } = batch;
   const { revision, storedAtMs, position } = snapshot;
   const triggers = before === undefined ? [] : [...triggerTimes(before, snapshot)];
   const triggeredAtMs = triggers.sort((a, b) => b - a).slice(0, maxTriggers);
-  const traces = markerTraces(batch, openCount, wallClockMs());
-  const ackIntervalMs = ackIntervalFor(openCount);
+  const traces = markerTraces(batch, open.size, now());
+  const ackIntervalMs = ackIntervalFor(open.size);
+  const { instance } = store;
   return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, position, ...traces }));
 }
 

@@ -122,8 +122,8 @@ export type OpenWatch<Request> = (context: WatchContext, client: WatchClient, si
 
 /** Opens a call of localv1.Sets.Watch: registers a subscriber, and connects its requests to a `WatchStream`. */
 export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, userAgent }, sink) => {
-  const { store, proxyNames, subscribers, refusals } = context;
-  const subscriber = subscribers.add("local", peer, store, isTool(userAgent));
+  const { proxyNames, subscribers, refusals } = context;
+  const subscriber = subscribers.add("local", peer, isTool(userAgent));
   let last:
     | { readonly message?: WatchReq; readonly request: NodeViewRequest; readonly batchRequest: BatchRequest }
     | undefined;
@@ -158,15 +158,15 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
       resume: (snapshot) => projection.resume?.(snapshot, heldDigests) ?? projection.whole(snapshot),
     };
   };
-  return new WatchStream({ store, subscriber, sink, read, openCount: () => subscribers.open.size });
+  return new WatchStream({ subscribers, subscriber, sink, read });
 };
 
 /**
  * Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. Called like {@link openLocalWatch}.
  */
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights, userAgent }, sink) => {
-  const { store, proxyNames, subscribers } = context;
-  const subscriber = subscribers.add("global", peer, store, isTool(userAgent));
+  const { proxyNames, subscribers } = context;
+  const subscriber = subscribers.add("global", peer, isTool(userAgent));
   const make = (isExtended: boolean): BatchRequest => ({
     projection: globalProjection({ isExtended, proxyName: proxyNames.standard }),
     isExtended,
@@ -179,7 +179,7 @@ export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, righ
     subscriber.introduce(message.Subscriber);
     return message.Features.includes(Feature.Extended) ? extended : plain;
   };
-  return new WatchStream({ store, subscriber, sink, read, openCount: () => subscribers.open.size });
+  return new WatchStream({ subscribers, subscriber, sink, read });
 };
 
 /**

@@ -2,15 +2,17 @@ import { beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { service } from "../../testing/build.ts";
 import { Rounds } from "./rounds.ts";
-import { scheduler } from "./scheduler.ts";
+import { Scheduler } from "./scheduler.ts";
 
 let store: Store;
 let rounds: Rounds;
+let scheduler: Scheduler;
 
 beforeEach(() => {
   store = new Store();
   store.replace({ services: [], slices: [], nodes: [] });
-  rounds = new Rounds(store);
+  scheduler = new Scheduler();
+  rounds = new Rounds(store, scheduler);
 });
 
 function change(): void {

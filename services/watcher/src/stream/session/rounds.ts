@@ -1,10 +1,9 @@
-import { getOrMake } from "@kpng/model/collections.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
-import { scheduler } from "./scheduler.ts";
+import type { Scheduler } from "./scheduler.ts";
 
 /**
  * Advances all subscribers of a store from one snapshot to the next in rounds. While some of them wait for their turn,
@@ -20,6 +19,7 @@ import { scheduler } from "./scheduler.ts";
  */
 export class Rounds {
   readonly #store: Store;
+  readonly #scheduler: Scheduler;
   readonly #waiting = new Wakeup();
   readonly #onStored = (): void => this.#begin();
   readonly #onDone = (): void => this.#end();
@@ -30,8 +30,9 @@ export class Rounds {
   #target: Snapshot;
   #isInProgress = false;
 
-  constructor(store: Store) {
+  constructor(store: Store, scheduler: Scheduler) {
     this.#store = store;
+    this.#scheduler = scheduler;
     this.#target = store.snapshot;
   }
 
@@ -57,7 +58,7 @@ export class Rounds {
     this.#target = this.#store.snapshot;
     this.#isInProgress = true;
     this.#waiting.wake();
-    scheduler.schedule("round", this.#onDone);
+    this.#scheduler.schedule("round", this.#onDone);
   }
 
   /** All subscribers of the round have had their turn. */
@@ -72,13 +73,6 @@ export class Rounds {
   }
 }
 
-const roundsByStore = new WeakMap<Store, Rounds>();
-
-/** Returns the rounds of a store. */
-export function roundsOf(store: Store): Rounds {
-  return getOrMake(roundsByStore, store, () => new Rounds(store));
-}
-
 /**
  * The view that one subscriber was last sent, and the source of its next batch.
  *
@@ -87,14 +81,15 @@ export function roundsOf(store: Store): Rounds {
  * difference between the snapshot that was sent and the current one.
  */
 export class Subscription {
-  readonly #state: { readonly snapshot: Snapshot };
+  readonly #rounds: Pick<Rounds, "snapshot">;
+  readonly #now: () => number;
   #projection: Projection | undefined;
   #snapshot: Snapshot | undefined;
   #quietRevision = 0;
 
-  /** `state` holds the snapshot to which all subscribers now advance; see `Rounds`. */
-  constructor(state: { readonly snapshot: Snapshot }) {
-    this.#state = state;
+  constructor(rounds: Pick<Rounds, "snapshot">, now: () => number = wallClockMs) {
+    this.#rounds = rounds;
+    this.#now = now;
   }
 
   /** The projection of the last batch; undefined before the first batch. */
@@ -117,13 +112,13 @@ export class Subscription {
    * batch may be empty. `begin` computes a view that the subscriber does not have.
    */
   advance(projection: Projection, begin: (snapshot: Snapshot) => Changes = projection.whole): Batch {
-    const { snapshot } = this.#state;
+    const { snapshot } = this.#rounds;
     const before = projection === this.#projection ? this.#snapshot : undefined;
     const changes = before === undefined ? begin(snapshot) : projection.between(before, snapshot);
     this.#projection = projection;
     this.#snapshot = snapshot;
     if (before !== undefined && changes.isEmpty) this.#quietRevision = snapshot.revision;
-    const computedAtMs = snapshot.traces.length === 0 ? 0 : wallClockMs();
+    const computedAtMs = snapshot.traces.length === 0 ? 0 : this.#now();
     return { changes, snapshot, before, computedAtMs };
   }
 }

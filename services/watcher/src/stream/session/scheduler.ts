@@ -175,6 +175,3 @@ class Lane {
     return this.#wasUrgent ? this.#urgent.shift() : this.#other.shift();
   }
 }
-
-/** The scheduler of this process, which has one thread. */
-export const scheduler = new Scheduler();

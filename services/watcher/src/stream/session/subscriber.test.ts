@@ -8,8 +8,8 @@ import { Subscribers } from "./subscribers.ts";
 describe("the measured time from a batch to its acknowledgement", () => {
   let nowMs = 0;
   const registry = new Registry();
-  const subscribers = new Subscribers(registry, () => nowMs);
-  const subscriber = subscribers.add("local", "", new Store());
+  const subscribers = new Subscribers(new Store(), registry, () => nowMs);
+  const subscriber = subscribers.add("local", "");
   const send = (atMs: number, revision: number): void => {
     nowMs = atMs;
     subscriber.sent({ after: revision - 1, revision, computedAtMs: 0, byteCount: 1 });
@@ -50,7 +50,7 @@ describe("the measured time from a batch to its acknowledgement", () => {
 });
 
 test("another view of an applied revision counts as applied only when it is acknowledged", () => {
-  const subscriber = new Subscribers(new Registry(), () => 1_000).add("local", "", new Store());
+  const subscriber = new Subscribers(new Store(), new Registry(), () => 1_000).add("local", "");
   const send = (): void => subscriber.sent({ after: 0, revision: 7, computedAtMs: 0, byteCount: 1 });
   send();
   subscriber.acknowledge({ applied: 7 });
@@ -65,14 +65,14 @@ test("a batch counts as sent when it is written; a revision that does not concer
   const store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [] });
   const seen: string[] = [];
-  const subscribers = new Subscribers(new Registry());
+  const subscribers = new Subscribers(store, new Registry());
   subscribers.observe({
     sent: (followed, { revision }) => seen.push(`sent ${revision} of ${followed.sentRevision}`),
     received: (followed, { revision }) => seen.push(`received ${revision} of ${followed.receivedRevision}`),
     applied: (followed, { revision }) => seen.push(`applied ${revision} of ${followed.appliedRevision}`),
     lost: (_, { revision }) => seen.push(`lost ${revision}`),
   });
-  const subscriber = subscribers.add("local", "", store);
+  const subscriber = subscribers.add("local", "");
   const projection = nodeProjection({ nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false });
   const send = (after: number, whileWriting = () => {}): void => {
     const { snapshot } = subscriber.subscription.advance(projection);

@@ -4,25 +4,34 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import type { Store } from "../../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
-import { roundsOf, Subscription } from "./rounds.ts";
+import { Rounds, Subscription } from "./rounds.ts";
+import { Scheduler } from "./scheduler.ts";
 import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 
 /**
- * The subscribers of all open streams, and the followers that observe their batches.
+ * The subscribers of all open streams, the followers that observe their batches, and what shares the thread among them.
  *
  * *Bound:* one entry for each stream.
  */
 export class Subscribers {
+  readonly store: Store;
+  /** Shares the thread between all streams and queries of a watcher. */
+  readonly scheduler: Scheduler;
+  readonly rounds: Rounds;
+  /** Milliseconds since 1970, with fractions. */
+  readonly now: () => number;
   readonly #metrics: StreamMetrics;
   readonly #open = new Set<Subscriber>();
   readonly #followers: DeliveryFollower[] = [];
-  readonly #now: () => number;
   #lastId = 0;
   #version = 0;
 
-  constructor(registry: Registry, now: () => number = wallClockMs) {
+  constructor(store: Store, registry: Registry, now: () => number = wallClockMs, scheduler = new Scheduler()) {
+    this.store = store;
+    this.scheduler = scheduler;
+    this.rounds = new Rounds(store, scheduler);
     this.#metrics = makeStreamMetrics(registry, () => this.#open, now);
-    this.#now = now;
+    this.now = now;
   }
 
   /** In the order in which the streams were opened. */
@@ -41,7 +50,7 @@ export class Subscribers {
   }
 
   /** Adds a stream. The caller closes the subscriber when the stream ends, for any reason. */
-  add(kind: SubscriberKind, peer: string, store: Store, isTool = false): Subscriber {
+  add(kind: SubscriberKind, peer: string, isTool = false): Subscriber {
     this.#lastId++;
     this.#version++;
     const subscriber = new Subscriber({
@@ -49,10 +58,10 @@ export class Subscribers {
       kind,
       peer,
       isTool,
-      store,
+      rounds: this.rounds,
       metrics: this.#metrics,
       followers: this.#followers,
-      now: this.#now,
+      now: this.now,
       close: () => this.#open.delete(subscriber),
       onUpdate: () => this.#version++,
     });
@@ -102,7 +111,7 @@ export class Subscriber {
     this.openedAtMs = options.now();
     this.peer = options.peer;
     this.#observes = options.isTool === true;
-    this.subscription = new Subscription(roundsOf(options.store));
+    this.subscription = new Subscription(options.rounds, options.now);
   }
 
   close(): void {
@@ -304,7 +313,7 @@ interface SubscriberOptions {
   readonly kind: SubscriberKind;
   /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" if there is none (a unix socket, this process). */
   readonly peer: string;
-  readonly store: Store;
+  readonly rounds: Rounds;
   readonly metrics: StreamMetrics;
   readonly followers: readonly DeliveryFollower[];
   /** True if the client is a tool of people, such as grpcurl, by its user agent. Default false. */

@@ -1,9 +1,11 @@
 import { Code, ConnectError } from "@connectrpc/connect";
+import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import { Store } from "../../store/store.ts";
 import { revisions, spend, turn, useStreams } from "../../testing/recorded-streams.ts";
 import { noChanges, type Projection } from "../delta/projection.ts";
+import { Subscribers } from "./subscribers.ts";
 import { WatchStream } from "./watch-stream.ts";
 
 const streams = useStreams();
@@ -112,9 +114,10 @@ describe("a stream", () => {
     const store = new Store();
     const written: number[] = [];
     const resumed = { isEmpty: false, frames: () => [Buffer.alloc(100)] };
+    const subscribers = new Subscribers(store, new Registry());
     const stream = new WatchStream<boolean>({
-      store,
-      subscriber: streams.subscribers.add("local", "", store),
+      subscribers,
+      subscriber: subscribers.add("local", ""),
       sink: { write: (frames) => written.push(frames.length) > 0, room: () => undefined, end: () => undefined },
       read: (holds) => ({
         projection: revisions(),
@@ -123,7 +126,6 @@ describe("a stream", () => {
         received: undefined,
         resume: holds ? () => resumed : undefined,
       }),
-      openCount: () => 1,
     });
     stream.take(first);
     stream.take(!first);
@@ -192,11 +194,10 @@ describe("a stream", () => {
     };
     const written: Frame[] = [];
     const stream = new WatchStream<Projection>({
-      store: streams.store,
-      subscriber: streams.subscribers.add("local", "", streams.store),
+      subscribers: streams.subscribers,
+      subscriber: streams.subscribers.add("local", ""),
       sink: { write: (frames) => written.push(frames) > 0, room: () => undefined, end: () => undefined },
       read: (projection) => ({ projection, isExtended: digest !== undefined, count: 2, received: undefined }),
-      openCount: () => 1,
     });
     stream.take(view);
     await turn();

@@ -1,12 +1,11 @@
 import { ConnectError } from "@connectrpc/connect";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import type { Store } from "../../store/store.ts";
 import { type Changes, type Projection, pause } from "../delta/projection.ts";
 import { syncMarker } from "./marker.ts";
-import { type Batch, type Rounds, roundsOf } from "./rounds.ts";
-import { scheduler } from "./scheduler.ts";
-import type { Subscriber } from "./subscribers.ts";
+import type { Batch, Rounds } from "./rounds.ts";
+import type { Scheduler } from "./scheduler.ts";
+import type { Subscriber, Subscribers } from "./subscribers.ts";
 
 /**
  * One Watch call, from its first request to its end.
@@ -42,6 +41,7 @@ import type { Subscriber } from "./subscribers.ts";
 export class WatchStream<Request> {
   readonly #options: WatchStreamOptions<Request>;
   readonly #rounds: Rounds;
+  readonly #scheduler: Scheduler;
   #state: State = "idle";
   /** False from a write that filled the sink until the sink has drained. */
   #hasRoom = true;
@@ -68,7 +68,8 @@ export class WatchStream<Request> {
 
   constructor(options: WatchStreamOptions<Request>) {
     this.#options = options;
-    this.#rounds = roundsOf(options.store);
+    this.#rounds = options.subscribers.rounds;
+    this.#scheduler = options.subscribers.scheduler;
   }
 
   /** True if the stream can take no request now; the sink's `room` reports when it can. */
@@ -195,7 +196,7 @@ export class WatchStream<Request> {
       return;
     }
     this.#state = "due";
-    scheduler.schedule(isNew ? "begin" : "update", this.#onTurn);
+    this.#scheduler.schedule(isNew ? "begin" : "update", this.#onTurn);
   }
 
   #advance(): void {
@@ -231,7 +232,7 @@ export class WatchStream<Request> {
 
   #continue(): void {
     this.#state = "writing";
-    scheduler.schedule(this.#batch?.before === undefined ? "continue" : "update", () => {
+    this.#scheduler.schedule(this.#batch?.before === undefined ? "continue" : "update", () => {
       if (this.#state !== "writing") return;
       try {
         this.#writeNext();
@@ -266,12 +267,12 @@ export class WatchStream<Request> {
 
   /** Writes the rest of the batch and its sync marker. */
   #writeLast(): void {
-    const { store, subscriber, openCount } = this.#options;
+    const { subscribers, subscriber } = this.#options;
     const [batchRequest, batch, lastFrame] = [this.#batchRequest, this.#batch, this.#lastFrame];
     if (batchRequest === undefined || batch === undefined) return;
     const digest = batchRequest.isExtended ? batchRequest.projection.digest?.(batch.snapshot) : undefined;
     const { before, snapshot, computedAtMs } = batch;
-    const marker = syncMarker(batch, store, batchRequest.isExtended, openCount());
+    const marker = syncMarker(batch, subscribers, batchRequest.isExtended);
     let last = digest === undefined ? marker.frame : marker.withDigest(digest);
     // Many streams share a large frame, and a copy would belong to one.
     if (lastFrame !== undefined && lastFrame.length >= largeFrameBytes) this.#write(lastFrame);
@@ -324,13 +325,11 @@ export interface WatchSink {
 }
 
 interface WatchStreamOptions<Request> {
-  readonly store: Store;
+  readonly subscribers: Subscribers;
   readonly subscriber: Subscriber;
   readonly sink: WatchSink;
   /** Decodes a request; undefined for a report, which requests no batch. Errors: ConnectError. */
   readonly read: (request: Request) => BatchRequest | undefined;
-  /** Returns the number of open streams. */
-  readonly openCount: () => number;
 }
 
 /** Cap on outstanding batches; beyond it, the stream takes no more requests. */
