@@ -137,19 +137,20 @@ const serverTimeoutOption: OptionSpec = {
 /**
  * Waits for the first snapshot of a source; returns false if `signal` aborts first. `limitMs` 0 is no limit.
  *
- * Errors: REQUEST_FAILED after `limitMs`, with what the source waits for.
+ * Errors: REQUEST_FAILED at the source's first failure, or after `limitMs`, with what the source waits for.
  */
 async function hasState(store: Store, health: Health, limitMs: number, signal: AbortSignal): Promise<boolean> {
-  const timeout = new AbortController();
-  const timer = limitMs === 0 ? undefined : setTimeout(() => timeout.abort(), limitMs);
-  const snapshot = await store.next(0, AbortSignal.any([signal, timeout.signal]));
+  const stop = new AbortController();
+  const timer = limitMs === 0 ? undefined : setTimeout(() => stop.abort(), limitMs);
+  health.onChange(() => !health.isHealthy && stop.abort(), stop.signal);
+  const snapshot = await store.next(0, AbortSignal.any([signal, stop.signal]));
   clearTimeout(timer);
   if (snapshot !== undefined) return true;
   if (signal.aborted) return false;
-  const reasons = health.waitingReasons("source/");
+  const reasons = health
+    .waitingReasons("source/")
+    .filter((reason) => health.isHealthy || !reason.includes("waiting for"));
   const why = reasons.length === 0 ? "nothing received yet" : reasons.join("; ");
-  throw new ProcessError(
-    "REQUEST_FAILED",
-    `no complete cluster state within ${limitMs} ms (--watcher-timeout): ${why}`,
-  );
+  const limit = health.isHealthy ? ` within ${limitMs} ms (--watcher-timeout)` : "";
+  throw new ProcessError("REQUEST_FAILED", `no complete cluster state${limit}: ${why}`);
 }

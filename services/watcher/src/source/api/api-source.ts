@@ -107,7 +107,10 @@ class Relay {
       const { kind, ...end } = this.#reconnect.ended(failure);
       const delayMs = kind === "lost" ? this.#gate.retryDelayMs(end.delayMs) : end.delayMs;
       log[kind === "lost" ? "error" : "info"](`upstream watcher ${kind}`, { reason, delayMs });
-      if (!this.#hasState) health.setWaiting(part, `upstream watcher: ${reason}`);
+      if (!this.#hasState) {
+        if (kind === "lost") health.setFailing(part, `upstream watcher: ${reason}`);
+        else health.setWaiting(part, `upstream watcher: ${reason}`);
+      }
       if (kind !== "moved") this.#losses.inc();
       await waitMs(delayMs, signal);
     }
