@@ -19,7 +19,7 @@ afterEach(async () => {
 /** Starts a watcher that may have 160 open files. */
 async function startWatcher(): Promise<{ apiPort: number; healthPort: number; said: () => string }> {
   const [apiPort = 0, healthPort = 0] = await freePorts(2);
-  const args = ["file", "-i", "test/fixtures/kpng/input.yaml", "to-api", "--listen", `tcp://127.0.0.1:${apiPort}`];
+  const args = ["file", "-i", "test/fixtures/kpng/input.yaml", "to-api", "--listen", `127.0.0.1:${apiPort}`];
   const command = `ulimit -n 160; exec "$0" "$@" --healthz-bind-address 127.0.0.1:${healthPort}`;
   const watcher = spawn("sh", ["-c", command, process.execPath, kpngMain, ...args]);
   let said = "";

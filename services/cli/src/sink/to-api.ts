@@ -73,7 +73,7 @@ export const toApi: SinkCommand = {
   options: [
     repeatableNonEmpty(
       "--listen <address>",
-      "address to listen on: tcp://host:port, tcp4://…, tcp6://… or unix:///path",
+      "address to listen on: host:port, tcp4://…, tcp6://… or unix:///path",
       defaultListen,
     ),
     ...tlsOptions("listen-", "the listeners"),

@@ -98,11 +98,12 @@ function prepare(command: Command, showsExperts: boolean): Command {
   return command;
 }
 
+/** Reports an error, as text to a person at a terminal, otherwise as a line of the log, and exits. */
 function fail(log: Log, error: unknown, exitCode = failureExitCode()): never {
-  log.error("kpng stops", {
-    reason: reasonOf(error),
-    ...(isExpected(error) ? {} : { stack: (error as Error)?.stack }),
-  });
+  const reason = reasonOf(error);
+  const stack = isExpected(error) ? undefined : (error as Error)?.stack;
+  if (process.stderr.isTTY) process.stderr.write(`Error: ${stack ?? reason}\n`);
+  else log.error("kpng stops", { reason, ...(stack === undefined ? {} : { stack }) });
   process.exit(exitCode);
 }
 

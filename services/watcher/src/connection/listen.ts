@@ -1,4 +1,4 @@
-import type { Server } from "node:net";
+import type { AddressInfo, Server } from "node:net";
 import { addressAndPort } from "@kpng/model/address.ts";
 import { listenOnSocket, parseHostPort } from "@kpng/process/connection/listen.ts";
 import { withoutCredentials } from "@kpng/process/log.ts";
@@ -14,7 +14,7 @@ export type ListenAddress =
  *
  * | value | listens on |
  * |---|---|
- * | `tcp://127.0.0.1:12090` | this address |
+ * | `tcp://127.0.0.1:12090`, `127.0.0.1:12090` | this address |
  * | `tcp://:12090` | all addresses of both families |
  * | `tcp4://:12090`, `tcp6://:12090` | all addresses of that family |
  * | `unix:///run/kpng.sock` | a unix socket |
@@ -22,14 +22,13 @@ export type ListenAddress =
  * Errors: BAD_OPTION if the text is not an address.
  */
 export function parseListenAddress(text: string): ListenAddress {
-  const match = /^(tcp[46]?|unix):\/\/(.+)$/.exec(text);
-  if (match?.[1] === undefined || match[2] === undefined) {
+  const [, protocol = "tcp", address] = /^(?:(tcp[46]?|unix):\/\/(?=.)|(?!.*\/))(.+)$/.exec(text) ?? [];
+  if (address === undefined) {
     throw new ProcessError(
       "BAD_OPTION",
-      `--listen "${withoutCredentials(text)}" is not an address: write tcp://host:port or unix:///path`,
+      `--listen "${withoutCredentials(text)}" is not an address: write host:port or unix:///path`,
     );
   }
-  const [, protocol, address] = match;
   if (protocol === "unix") return { kind: "unix", path: address };
   const { host, port } = parseHostPort(address, "--listen");
   const anyHost = protocol === "tcp4" ? "0.0.0.0" : protocol === "tcp6" ? "::" : undefined;
@@ -37,8 +36,8 @@ export function parseListenAddress(text: string): ListenAddress {
 }
 
 /**
- * Starts listening and returns the address for clients, in which the chosen port replaces port 0. `onAcceptError` is
- * called when too many files are open to accept a connection.
+ * Starts listening and returns the bound address, e.g. "[::]:12090" for all. `onAcceptError` is called when too many
+ * files are open to accept a connection.
  *
  * Errors: LISTEN_FAILED if the server cannot listen on the address.
  */
@@ -56,8 +55,6 @@ export async function listen(server: Server, address: ListenAddress, onAcceptErr
     server.listen({ port: givenPort, ipv6Only, ...(givenHost === undefined ? {} : { host: givenHost }) }, resolve);
   });
   server.on("error", onAcceptError);
-  const bound = server.address();
-  const port = typeof bound === "object" && bound !== null ? bound.port : givenPort;
-  const isAny = givenHost === undefined || givenHost === "0.0.0.0" || givenHost === "::";
-  return addressAndPort(isAny ? "localhost" : givenHost, port);
+  const bound = server.address() as AddressInfo;
+  return addressAndPort(bound.address, bound.port);
 }
