@@ -2,20 +2,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import type { Service } from "@kpng/model/service.ts";
 import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
-
 import { load, YAML11_SCHEMA } from "js-yaml";
 import { test } from "vitest";
-import { makeDecodeOptions } from "../source/decode/decoded.ts";
-import { readTexts } from "../source/file/read-inputs.ts";
+import { readGood } from "../source/file/testing/texts.ts";
 import type { ClusterObjects } from "../source/source.ts";
-import { addresses, endpoint, service, slice } from "../testing/build.ts";
+import { addresses, draining, endpoint, node, service, servicePort, slice } from "../testing/build.ts";
 import { formatState, scalar } from "./format-state.ts";
 
-function read(text: string): ClusterObjects {
-  const result = readTexts([{ file: "state.yaml", text }], makeDecodeOptions());
-  assert.equal(result.kind, "ok", JSON.stringify(result));
-  return result.objects;
-}
+const read = (text: string): ClusterObjects => readGood(text).objects;
 
 /** Objects without what the format does not preserve: the order of objects, and undefined fields. */
 function normal(objects: ClusterObjects): unknown {
@@ -54,8 +48,8 @@ const odd: ClusterObjects = {
       ],
       mapIP: true,
       ports: [
-        { name: "on", protocol: "SCTP", port: 1, nodePort: 2, targetPort: "0x1" },
-        { name: "", protocol: "UDP", port: 3, nodePort: 0, targetPort: 0 },
+        servicePort({ name: "on", protocol: "SCTP", nodePort: 2, targetPort: "0x1" }),
+        servicePort({ name: "", protocol: "UDP", targetPort: 0 }),
       ],
       internalTrafficPolicy: "Local",
       externalTrafficPolicy: "Local",
@@ -67,7 +61,7 @@ const odd: ClusterObjects = {
   slices: [
     slice(
       [
-        endpoint("10.1.0.1", { podName: "p", conditions: { ready: false, serving: true, terminating: true } }),
+        endpoint("10.1.0.1", { podName: "p", conditions: draining }),
         endpoint(["10.1.0.3", "10.1.0.2"], { zone: "null", hintedZones: ["a"], hintedNodes: ["n1", "n2"] }),
         endpoint("10.1.0.4", { ports: [{ name: "a", port: 1 }], hintedNodes: ["n1"], hostname: "1e3", nodeName: "" }),
       ],
@@ -77,16 +71,11 @@ const odd: ClusterObjects = {
     slice([endpoint("fd01::1", { podName: "p" })], { name: "full~2", serviceName: "full", hasPodKeys: false }),
   ],
   nodes: [
-    {
-      name: "n1",
-      zone: "2001-01-01",
-      labels: { a: "" },
-      annotations: { b: "~" },
-      addresses: ["10.9.0.1"],
-      podCIDRs: ["10.1.0.0/24"],
-      isEligible: false,
-    },
-    { name: "n2", zone: "", labels: {}, annotations: {}, addresses: [], podCIDRs: [], isEligible: true },
+    node("n1", {
+      ...{ zone: "2001-01-01", labels: { a: "" }, annotations: { b: "~" }, isEligible: false },
+      ...{ addresses: ["10.9.0.1"], podCIDRs: ["10.1.0.0/24"] },
+    }),
+    node("n2"),
   ],
 };
 
@@ -124,30 +113,11 @@ test("an empty state has two empty lists", () => {
   assert.equal(formatState({}, endpointInfoHash), "nodes: []\nservices: []\n");
 });
 
-/** Texts that YAML 1.1 or 1.2 could take for something else. */
-const texts = [
-  ...["", "a", "yes", "1", "1.5", "a:b", "a: b", "#", "'", '"', "null", "~", "- x", "{}", "a\\n", " a ", "0x1F"],
-  ...[
-    "a b",
-    "\u0085",
-    "\u007f",
-    "\ufeffx",
-    "é\u2028",
-    "a\nb",
-    "\\",
-    "😀",
-    "10.0.0.1",
-    "fd00::1",
-    "::1",
-    "y",
-    "NULL",
-    "a:",
-  ],
-];
-
-for (const text of texts) {
-  test(`${JSON.stringify(text)} is read back unchanged as YAML 1.1 and 1.2`, () => {
-    assert.deepEqual(load(`x: ${scalar(text)}`), { x: text });
-    assert.deepEqual(load(`x: ${scalar(text)}`, { schema: YAML11_SCHEMA }), { x: text });
-  });
-}
+// Texts that YAML 1.1 or 1.2 could take for something else.
+test.each([
+  ...["", "a", "yes", "1", "1.5", "a:b", "a: b", "#", "'", '"', "null", "~", "- x", "{}", "a\\n", " a ", "0x1F", "y"],
+  ...["a b", "\u0085", "\u007f", "\ufeffx", "é\u2028", "a\nb", "\\", "😀", "10.0.0.1", "fd00::1", "::1", "NULL", "a:"],
+])("%j is read back unchanged as YAML 1.1 and 1.2", (text) => {
+  assert.deepEqual(load(`x: ${scalar(text)}`), { x: text });
+  assert.deepEqual(load(`x: ${scalar(text)}`, { schema: YAML11_SCHEMA }), { x: text });
+});

@@ -68,34 +68,36 @@ function node(name: string): string {
   return `nodes: [{name: ${name}}]\n`;
 }
 
-const changes: readonly { name: string; set: (file: string) => Promise<void> }[] = [
-  { name: "is written in place", set: (file) => writeFile(file, node("b")) },
-  {
-    name: "is replaced by rename",
-    set: async (file) => {
-      await writeFile(`${file}.new`, node("b"));
-      await rename(`${file}.new`, file);
-    },
-  },
-];
-
-for (const { name, set } of changes) {
-  test(`a file that ${name} is read again`, async () => {
-    const file = join(folder, "state.yaml");
-    await writeFile(file, node("a"));
-    const { sink } = start([file]);
-    assert.deepEqual(await sink.nextNodes(), ["a"]);
-    await set(file);
-    assert.deepEqual(await sink.nextNodes(), ["b"]);
-  });
+/** Replaces a file by rename. */
+async function replace(file: string, text: string): Promise<void> {
+  await writeFile(`${file}.new`, text);
+  await rename(`${file}.new`, file);
 }
+
+/** Starts a source that has read one file with the node "a". */
+async function startWithFile() {
+  const file = join(folder, "state.yaml");
+  await writeFile(file, node("a"));
+  const started = start([file]);
+  assert.deepEqual(await started.sink.nextNodes(), ["a"]);
+  return { file, ...started };
+}
+
+test("a file that is written in place or replaced is read again, but not one that is replaced by an equal one", async () => {
+  const { file, sink } = await startWithFile();
+  await writeFile(file, node("b"));
+  assert.deepEqual(await sink.nextNodes(), ["b"]);
+  await replace(file, node("b"));
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  await replace(file, node("c"));
+  assert.deepEqual(await sink.nextNodes(), ["c"]);
+});
 
 test("a folder that gains and loses a file is read again", async () => {
   await writeFile(join(folder, "a.yaml"), node("a"));
   const { sink } = start([folder]);
   assert.deepEqual(await sink.nextNodes(), ["a"]);
-  await writeFile(join(folder, "b.yaml.tmp"), node("b"));
-  await rename(join(folder, "b.yaml.tmp"), join(folder, "b.yaml"));
+  await replace(join(folder, "b.yaml"), node("b"));
   assert.deepEqual(await sink.nextNodes(), ["a", "b"]);
   await unlink(join(folder, "a.yaml"));
   assert.deepEqual(await sink.nextNodes(), ["b"]);
@@ -116,46 +118,26 @@ test("a ConfigMap whose data link changes is read again", async () => {
 });
 
 test("an invalid file keeps the last valid state and is reported until it is fixed", async () => {
-  const file = join(folder, "state.yaml");
-  await writeFile(file, node("a"));
-  const { sink, health, lines, failing, metrics } = start([file]);
-  assert.deepEqual(await sink.nextNodes(), ["a"]);
-  await writeFile(`${file}.new`, "nodes:\n- name: a\n  colour: red\n");
-  await rename(`${file}.new`, file);
+  const { file, sink, health, lines, failing, metrics } = await startWithFile();
+  await replace(file, "nodes:\n- name: a\n  colour: red\n");
   await failing;
   assert.equal(sink.waitingCount, 0);
   assert.ok(health.isReady);
-  assert.match(health.parts.get("source/file")?.reason ?? "", /state\.yaml: nodes\[0\]\.colour: unknown key "colour"/);
+  assert.match(health.parts.get("source/file")?.reason ?? "", /state\.yaml: nodes\[0\]\.colour/);
   assert.ok(lines.some((line) => line.includes("invalid input") && line.includes("state.yaml")));
-  await writeFile(`${file}.new`, node("c"));
-  await rename(`${file}.new`, file);
+  await replace(file, node("c"));
   assert.deepEqual(await sink.nextNodes(), ["c"]);
   assert.ok(health.isHealthy);
-  const text = await metrics.metrics();
-  assert.match(text, /kpng_source_errors_total\{source="file"\} 1/);
+  assert.match(await metrics.metrics(), /kpng_source_errors_total\{source="file"\} 1/);
 });
 
-test("a file that is touched without a change does not replace the state", async () => {
-  const file = join(folder, "state.yaml");
-  await writeFile(file, node("a"));
-  const { sink } = start([file]);
-  assert.deepEqual(await sink.nextNodes(), ["a"]);
-  await writeFile(`${file}.new`, node("a"));
-  await rename(`${file}.new`, file);
-  await writeFile(join(folder, "other.yaml"), "x");
-  await writeFile(`${file}.new`, node("b"));
-  await rename(`${file}.new`, file);
-  assert.deepEqual(await sink.nextNodes(), ["b"]);
-});
-
-test("a file that is truncated before it is written is not an empty cluster", async () => {
-  const file = join(folder, "state.yaml");
-  await writeFile(file, node("a"));
-  const { sink, lines } = start([file]);
-  assert.deepEqual(await sink.nextNodes(), ["a"]);
+test("a file that is truncated before it is written is not an empty cluster, but one that stays empty is", async () => {
+  const { file, sink, lines } = await startWithFile();
   await writeFile(file, "");
   await writeFile(file, node("b"));
   assert.deepEqual(await sink.nextNodes(), ["b"], lines.join(""));
+  await writeFile(file, "");
+  assert.deepEqual(await sink.nextNodes(), []);
 });
 
 test("a folder that is recreated before it is filled is not an empty cluster", async () => {
@@ -172,23 +154,13 @@ test("a folder that is recreated before it is filled is not an empty cluster", a
   assert.deepEqual(await sink.nextNodes(), ["b"]);
 });
 
-test("a file that stays empty is an empty cluster", async () => {
-  const file = join(folder, "state.yaml");
-  await writeFile(file, node("a"));
-  const { sink } = start([file]);
-  assert.deepEqual(await sink.nextNodes(), ["a"]);
-  await writeFile(file, "");
-  assert.deepEqual(await sink.nextNodes(), []);
-});
-
 test("an invalid file at the start ends the source with the places of the first 20 problems", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, `nodes:\n${"- nome: a\n".repeat(30)}`);
   const { sink, health } = start([file, join(folder, "none.yaml")]);
   await assert.rejects(running, (error: Error) => {
     assert.match(error.message, /^\[BAD_INPUT\] invalid input, 61 problems: .*; 41 more problems$/);
-    assert.match(error.message, /none\.yaml: cannot be read: ENOENT/);
-    assert.match(error.message, /state\.yaml: nodes\[0\]\.nome: unknown key "nome"/);
+    assert.match(error.message, /none\.yaml: cannot be read: ENOENT.*state\.yaml: nodes\[0\]\.nome/);
     return true;
   });
   assert.equal(sink.waitingCount, 0);
@@ -200,7 +172,6 @@ test("standard input is read once and is part of later states", async () => {
   await writeFile(file, node("a"));
   const { sink } = start(["-", file], { standardInput: Readable.from([Buffer.from(node("z"))]) });
   assert.deepEqual(await sink.nextNodes(), ["z", "a"]);
-  await writeFile(`${file}.new`, node("b"));
-  await rename(`${file}.new`, file);
+  await replace(file, node("b"));
   assert.deepEqual(await sink.nextNodes(), ["z", "b"]);
 });

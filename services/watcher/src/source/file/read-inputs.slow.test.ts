@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
-import { afterEach, beforeEach, test } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decoded.ts";
 import { loadInput } from "./read-inputs.ts";
 import { input, manifests, read, readGood, state, toFile } from "./testing/texts.ts";
@@ -18,15 +18,9 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-async function nodesOf(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
+async function load(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
   const result = (await loadInput(inputs, { decode, ...options })).read();
-  assert.equal(result.kind, "ok", JSON.stringify(result));
-  return result.objects.nodes?.map((node) => node.name);
-}
-
-async function problemsOf(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
-  const result = (await loadInput(inputs, { decode, ...options })).read();
-  return result.kind === "ok" ? [] : result.problems;
+  return result.kind === "ok" ? (result.objects.nodes ?? []).map(({ name }) => name) : result.problems;
 }
 
 function node(name: string): string {
@@ -41,40 +35,34 @@ test("a folder stands for its yaml, yml and json files by name, without dot file
   await writeFile(join(folder, ".hidden.yaml"), "no YAML: [");
   await mkdir(join(folder, "sub.yaml"));
   await writeFile(join(folder, "sub.yaml", "d.yaml"), node("d"));
-  assert.deepEqual(await nodesOf([folder]), ["a", "b", "c"]);
+  assert.deepEqual(await load([folder]), ["a", "b", "c"]);
 });
 
 test("a file named twice is read once, and files, folders and standard input can be mixed", async () => {
   const file = join(folder, "a.yaml");
   await writeFile(file, node("a"));
   const standardInput = Readable.from([Buffer.from("nodes: [{na"), Buffer.from("me: z}]")]);
-  assert.deepEqual(await nodesOf([file, folder, file, "-"], { standardInput }), ["a", "z"]);
+  assert.deepEqual(await load([file, folder, file, "-"], { standardInput }), ["a", "z"]);
 });
 
-test("a dangling link in a folder is a problem", async () => {
-  await symlink("nowhere", join(folder, "a.yaml"));
-  assert.equal((await problemsOf([folder])).length, 1);
+test("a dangling link in a folder is a problem, and invalidates the whole input", async () => {
+  await writeFile(join(folder, "a.yaml"), node("a"));
+  await symlink("nowhere", join(folder, "b.yaml"));
+  const at = join(folder, "b.yaml");
+  assert.deepEqual(await load([folder]), [
+    { at, problem: `cannot be read: ENOENT: no such file or directory, stat '${at}'` },
+  ]);
 });
 
 test("an endless device is a problem and does not exhaust memory", async () => {
-  const [problem] = await problemsOf(["/dev/zero"], { maxBytes: 1_000_000 });
-  assert.match(problem?.problem ?? "", /larger than 1000000 bytes/);
+  const problem = "cannot be read: larger than 1000000 bytes";
+  assert.deepEqual(await load(["/dev/zero"], { maxBytes: 1_000_000 }), [{ at: "/dev/zero", problem }]);
 });
 
 test("a file that is not UTF-8 is a problem", async () => {
   const file = join(folder, "a.yaml");
   await writeFile(file, Buffer.from([0x61, 0x3a, 0x20, 0xff, 0xfe]));
-  assert.deepEqual(await problemsOf([file]), [{ at: file, problem: "not UTF-8 text" }]);
-});
-
-test("a problem in one file invalidates the whole input", async () => {
-  await writeFile(join(folder, "a.yaml"), node("a"));
-  await writeFile(join(folder, "b.yaml"), "foo: 1\n");
-  const problems = await problemsOf([folder]);
-  assert.deepEqual(
-    problems.map(({ at }) => at),
-    [join(folder, "b.yaml")],
-  );
+  assert.deepEqual(await load([file]), [{ at: file, problem: "not UTF-8 text" }]);
 });
 
 test("a pipe is read when its writer opens it, and only once", async () => {
@@ -83,10 +71,8 @@ test("a pipe is read when its writer opens it, and only once", async () => {
   execFileSync("mkfifo", [pipe]);
   const reading = loadInput([pipe], { decode, streams });
   await writeFile(pipe, "nodes: [{name: a}]\n");
-  for (const loaded of [await reading, await loadInput([pipe], { decode, streams })]) {
-    const result = loaded.read();
-    assert.deepEqual(result.kind === "ok" && result.objects.nodes?.map((node) => node.name), ["a"]);
-  }
+  assert.equal((await reading).read().kind, "ok");
+  assert.deepEqual(await load([pipe], { streams }), ["a"]);
 });
 
 test("manifests: kinds that a proxy needs are read, and others are counted in one note per kind", () => {
@@ -113,95 +99,53 @@ test("empty files, empty documents and comments are an empty cluster", () => {
   assert.deepEqual([services, slices, nodes], [[], [], []]);
 });
 
-function textProblemsOf(...texts: readonly string[]): readonly string[] {
-  const result = read(...texts);
-  return result.kind === "ok" ? [] : result.problems.map(({ at, problem }) => `${at}: ${problem}`);
-}
-
-const badTable: readonly { name: string; texts: readonly string[]; problems: readonly (string | RegExp)[] }[] = [
+const badTable: readonly { name: string; texts: readonly string[]; at: readonly string[] }[] = [
   {
-    name: "an unknown key",
-    texts: ["services:\n- service:\n    name: a\n    clusterip: x\n"],
-    problems: ['a.yaml: services[0].service.clusterip: unknown key "clusterip"'],
+    name: "unknown keys, also in capitals",
+    texts: ["services:\n- service: {name: a, clusterip: x}\n", "services:\n- Service: {}\n"],
+    at: ["a.yaml: services[0].service.clusterip", "b.yaml: services[0].service", "b.yaml: services[0].Service"],
   },
-  {
-    name: "a key in capitals",
-    texts: ["services:\n- Service: {}\n"],
-    problems: [/a\.yaml: services\[0\]\.service: .*expected object/, /unknown key "Service"/],
-  },
-  {
-    name: "neither manifest nor state file",
-    texts: ["foo: 1\n"],
-    problems: [/a\.yaml: neither a Kubernetes object .* nor a KPNG state file/],
-  },
+  { name: "neither manifest nor state file", texts: ["foo: 1\n"], at: ["a.yaml"] },
   {
     name: "an invalid field deep in a list",
-    texts: ["kind: List\nitems:\n- kind: Service\n  metadata:\n    name: a\n  spec:\n    externalIPs:\n    - 10.0.0\n"],
-    problems: ['a.yaml: items[0].spec.externalIPs[0]: "10.0.0" is not an IP address'],
+    texts: ["kind: List\nitems: [{kind: Service, metadata: {name: a}, spec: {externalIPs: [10.0.0]}}]\n"],
+    at: ["a.yaml: items[0].spec.externalIPs[0]"],
   },
   {
     name: "an address of the wrong family",
     texts: [state("{endpoint: {ips: {v6: [10.1.0.1]}}}")],
-    problems: [/services\[0\]\.endpoints\[0\]\.endpoint\.ips\.v6\[0\]: "10\.1\.0\.1" is not an address of family v6/],
-  },
-  {
-    name: "a protocol as text",
-    texts: ["services: [{service: {name: a, ports: [{port: 1, protocol: TCP}]}}]"],
-    problems: [/ports\[0\]\.protocol: .*expected number/],
+    at: ["a.yaml: services[0].endpoints[0].endpoint.ips.v6[0]"],
   },
   {
     name: "a Service defined in two files",
     texts: ["kind: Service\nmetadata: {name: a}\n", "services:\n- service: {name: b}\n- service: {name: a}\n"],
-    problems: ["b.yaml: services[1].service: Service default/a is already defined at a.yaml"],
+    at: ["b.yaml: services[1].service"],
   },
+  { name: "a Node defined twice", texts: ["nodes:\n- name: a\n- name: a\n"], at: ["a.yaml: nodes[1]"] },
   {
-    name: "a Node defined twice",
-    texts: ["nodes:\n- name: a\n- name: a\n"],
-    problems: ["a.yaml: nodes[1]: Node a is already defined at a.yaml: nodes[0]"],
-  },
-  {
-    name: "a slice defined twice",
+    name: "objects of every kind defined twice",
     texts: [manifests, manifests],
-    problems: [
-      /^b\.yaml, document 1: Service shop\/web is already defined at a\.yaml, document 1$/,
-      /EndpointSlice shop\/web\/web-a is already defined/,
-      /Node n1/,
-    ],
+    at: ["b.yaml, document 1", "b.yaml, document 2", "b.yaml, document 3"],
   },
   {
     name: "a slice under two Services",
     texts: [manifests, manifests.split("---\n")[1]?.replace("service-name: web", "service-name: b") ?? ""],
-    problems: [/EndpointSlice shop\/web-a is already defined at/],
+    at: ["b.yaml"],
   },
 ];
 
-for (const { name, texts, problems } of badTable) {
-  test(`invalid input: ${name}`, () => {
-    const found = textProblemsOf(...texts);
-    assert.notEqual(found.length, 0);
-    for (const expected of problems) {
-      const isThere = found.some((problem) =>
-        typeof expected === "string" ? problem === expected : expected.test(problem),
-      );
-      assert.ok(isThere, `no ${expected} among ${JSON.stringify(found, null, 1)}`);
-    }
+for (const { name, texts, at } of badTable) {
+  test(`invalid input: ${name} is a problem at its place`, () => {
+    const result = read(...texts);
+    const lines = result.kind === "bad" ? result.problems.map((each) => `${each.at}: ${each.problem}`) : [];
+    expect(lines).toEqual(at.map((place) => expect.stringContaining(place)));
   });
 }
 
 test("a randomly mutated file is read or rejected, and never throws", () => {
   const random = makeRandomBelow(makeRandom(7));
-  const pieces = [
-    ..." \n:-#'\"|>[]{}&*!?,%@`~0a.\t\0\r\ufeff\u2028",
-    "\n---\n",
-    "\n...\n",
-    "&a ",
-    "*a",
-    "null",
-    "  ",
-    "!!binary ",
-    "<<: ",
-    "9e99",
-  ];
+  const more = ["\n---\n", "\n...\n", "&a ", "*a", "null", "  ", "!!binary ", "<<: ", "9e99"];
+  const pieces = [..." \n:-#'\"|>[]{}&*!?,%@`~0a.\t\0\r\ufeff\u2028", ...more];
   for (let round = 0; round < 500; round++) {
     let text = [input, toFile, manifests][round % 3] ?? "";
     for (let change = 0; change <= random(6); change++) {

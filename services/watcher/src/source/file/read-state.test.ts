@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { test } from "vitest";
+import { expect, test } from "vitest";
+import { addresses, draining, endpoint, node, service, servicePort } from "../../testing/build.ts";
 import { input, readGood, state, toFile } from "./testing/texts.ts";
 
 test("state: an input file of KPNG and the file that KPNG wrote from it give the same cluster", () => {
@@ -17,52 +18,20 @@ test("state: an input file of KPNG and the file that KPNG wrote from it give the
   };
   const fromInput = byPod(input);
   assert.deepEqual(fromInput, byPod(toFile));
-  assert.deepEqual(fromInput.sorted[0]?.endpoints[0], {
-    addresses: { v4: ["10.1.0.1"], v6: ["fd01::1"] },
-    ports: [
-      { name: "http", port: 8080 },
-      { name: "dns", port: 5353 },
-    ],
-    conditions: { ready: true, serving: true, terminating: false },
-    podName: "web-1",
-    hostname: "h1",
-    nodeName: "n1",
-    zone: "za",
-    hintedZones: [],
-    hintedNodes: [],
-  });
+  const ports = [
+    { name: "http", port: 8080 },
+    { name: "dns", port: 5353 },
+  ];
+  const pod = { ports, podName: "web-1", hostname: "h1", zone: "za" };
+  expect(fromInput.sorted[0]?.endpoints[0]).toEqual(endpoint(["10.1.0.1", "fd01::1"], pod));
 });
 
 test("state: a minimal Service and Node get KPNG's defaults, and absent IPs stay absent", () => {
-  const { services, nodes, slices } = readGood(
-    "nodes: [{name: n1}]\nservices: [{service: {name: web, ports: [{port: 80}]}}]",
-  );
-  assert.deepEqual(nodes, [
-    { name: "n1", zone: "", labels: {}, annotations: {}, addresses: [], podCIDRs: [], isEligible: true },
-  ]);
-  assert.deepEqual(slices, []);
-  assert.deepEqual(services, [
-    {
-      namespace: "default",
-      name: "web",
-      type: "ClusterIP",
-      proxyName: "",
-      labels: {},
-      annotations: {},
-      isHeadless: false,
-      clusterIPs: undefined,
-      externalIPs: undefined,
-      loadBalancerIPs: undefined,
-      proxyModeLoadBalancerIPs: { v4: [], v6: [] },
-      ipFilters: [],
-      mapIP: false,
-      ports: [{ name: "", protocol: "TCP", port: 80, nodePort: 0, targetPort: 0 }],
-      internalTrafficPolicy: "Cluster",
-      externalTrafficPolicy: "Cluster",
-      clientIPAffinitySeconds: undefined,
-      healthCheckNodePort: 0,
-    },
-  ]);
+  const { services, nodes } = readGood("nodes: [{name: n1}]\nservices: [{service: {name: web, ports: [{port: 80}]}}]");
+  expect(nodes).toEqual([node("n1")]);
+  const ports = [servicePort({ name: "", targetPort: 0 })];
+  const noIPs = { clusterIPs: undefined, externalIPs: undefined };
+  expect(services).toEqual([service({ namespace: "default", ports, ...noIPs })]);
 });
 
 test("state: null is the same as absent for all fields", () => {
@@ -79,84 +48,55 @@ services:
   assert.equal(slices[0]?.endpoints[0]?.conditions.ready, true);
 });
 
-test("state: session affinity is read (KPNG failed on it)", () => {
-  const { services } = readGood("services: [{service: {name: a, sessionaffinity: {clientip: {timeoutseconds: 60}}}}]");
-  assert.equal(services[0]?.clientIPAffinitySeconds, 60);
-});
-
-test("state: our own keys hold what KPNG's keys cannot", () => {
+test("state: our own keys hold what KPNG's keys cannot, and hints are sorted", () => {
   const { services, slices, nodes } = readGood(`
 nodes: [{name: n1, addresses: [10.9.0.1], podcidrs: [10.1.0.0/24], iseligible: false}]
 services:
-- service: {name: web, proxyname: other, proxymodeloadbalancerips: {v4: [192.0.2.1]}}
+- service: {name: web, proxyname: other, proxymodeloadbalancerips: {v4: [192.0.2.1]}, sessionaffinity: {clientip: {timeoutseconds: 60}}}
   endpoints:
   - endpoint: {ips: {v4: [10.1.0.1]}, portoverrides: [{name: a, port: 1, protocol: 2}]}
     conditions: {ready: false, serving: true, terminating: true}
     hints: {zones: [b, a], nodes: [n2, n1]}
 `);
-  assert.deepEqual(nodes[0], {
-    name: "n1",
-    zone: "",
-    labels: {},
-    annotations: {},
-    addresses: ["10.9.0.1"],
-    podCIDRs: ["10.1.0.0/24"],
-    isEligible: false,
+  expect(nodes).toEqual([node("n1", { addresses: ["10.9.0.1"], podCIDRs: ["10.1.0.0/24"], isEligible: false })]);
+  const proxyModeLoadBalancerIPs = addresses("192.0.2.1");
+  expect(services[0]).toMatchObject({ proxyName: "other", proxyModeLoadBalancerIPs, clientIPAffinitySeconds: 60 });
+  expect(slices[0]?.endpoints[0]).toMatchObject({
+    ...{ conditions: draining, hintedZones: ["a", "b"], hintedNodes: ["n1", "n2"] },
+    ports: [{ name: "a", port: 1, protocol: "UDP" }],
   });
-  assert.equal(services[0]?.proxyName, "other");
-  assert.deepEqual(services[0]?.proxyModeLoadBalancerIPs.v4, ["192.0.2.1"]);
-  const [endpoint] = slices[0]?.endpoints ?? [];
-  assert.deepEqual(endpoint?.conditions, { ready: false, serving: true, terminating: true });
-  assert.deepEqual(endpoint?.ports, [{ name: "a", port: 1, protocol: "UDP" }]);
-  assert.deepEqual(
-    [endpoint?.hintedZones, endpoint?.hintedNodes],
-    [
-      ["a", "b"],
-      ["n1", "n2"],
-    ],
-  );
 });
 
+/** One line for each slice: Service, name, whether it has KPNG's keys, addresses. */
+function describeSlices({ slices }: ReturnType<typeof readGood>): readonly string[] {
+  return slices.map(({ namespace, serviceName, name, hasPodKeys, endpoints }) => {
+    const addresses = endpoints.map((one) => one.addresses.v4[0]).join(" ");
+    return `${namespace}/${serviceName} ${name} ${hasPodKeys ? "pod keys" : "own keys"}: ${addresses}`;
+  });
+}
+
 test("state: an endpoint belongs to the Service that contains it and to the slice named by sourcename", () => {
-  const { slices } = readGood(
+  const read = readGood(
     state(
       "{namespace: x, servicename: y, podname: p1, endpoint: {ips: {v4: [10.1.0.1]}}}",
       "{sourcename: web, podname: p2, endpoint: {ips: {v4: [10.1.0.2]}}}",
       "{sourcename: web-abc, podname: p1, endpoint: {ips: {v4: [10.1.0.3]}}}",
     ),
   );
-  assert.deepEqual(
-    slices.map(({ namespace, serviceName, name, hasPodKeys, endpoints }) => [
-      namespace,
-      serviceName,
-      name,
-      hasPodKeys,
-      endpoints.length,
-    ]),
-    [
-      ["default", "web", "web", true, 2],
-      ["default", "web", "web-abc", false, 1],
-    ],
-  );
+  expect(describeSlices(read)).toEqual([
+    "default/web web pod keys: 10.1.0.1 10.1.0.2",
+    "default/web web-abc own keys: 10.1.0.3",
+  ]);
 });
 
 test("state: a repeated pod gets a separate slice, so that keys are unique", () => {
   const again = (address: string) => `{podname: p1, endpoint: {ips: {v4: [${address}]}}}`;
-  const { slices } = readGood(
-    state(again("10.1.0.1"), again("10.1.0.2"), again("10.1.0.3"), "{endpoint: {ips: {v4: [10.1.0.4]}}}"),
-  );
-  assert.deepEqual(
-    slices.map(({ name, hasPodKeys, endpoints }) => [
-      name,
-      hasPodKeys,
-      endpoints.map((endpoint) => endpoint.addresses.v4[0]),
-    ]),
-    [
-      ["web", true, ["10.1.0.1", "10.1.0.4"]],
-      ["web~2", false, ["10.1.0.2"]],
-      ["web~3", false, ["10.1.0.3"]],
-    ],
-  );
+  const alone = "{endpoint: {ips: {v4: [10.1.0.4]}}}";
+  expect(describeSlices(readGood(state(again("10.1.0.1"), again("10.1.0.2"), again("10.1.0.3"), alone)))).toEqual([
+    "default/web web pod keys: 10.1.0.1 10.1.0.4",
+    "default/web web~2 own keys: 10.1.0.2",
+    "default/web web~3 own keys: 10.1.0.3",
+  ]);
 });
 
 test("state: conditions without ready mean not ready, as in KPNG", () => {
