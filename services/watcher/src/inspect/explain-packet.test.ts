@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { ExplainRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { expect, test } from "vitest";
@@ -9,47 +9,15 @@ import { readPacket } from "./explain-method.ts";
 import { explainPacket } from "./explain-packet.ts";
 import type { ProxySettings } from "./find-frontend.ts";
 
-const store = new Store();
-store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
+// test/conformance explains the packets of all scenarios.
 
-const web = { sourceAddress: undefined, destination: "10.96.0.1", port: 80 };
 const settings: ProxySettings = {
   clusterCIDRs: [],
   isMasqueradeAll: false,
   nodePortAddresses: [],
   isLocalhostNodePorts: true,
-  moreNodeAddresses: [],
+  moreNodeAddresses: ["192.0.2.1"],
 };
-
-function masqueradeOf(sourceAddress: string | undefined, clusterCIDRs: ProxySettings["clusterCIDRs"]): string {
-  const { steps } = explainPacket(
-    store.snapshot,
-    "n1",
-    "",
-    { family: "v4", protocol: "TCP", source: SourceKind.POD, ...web, sourceAddress },
-    { ...settings, clusterCIDRs },
-  );
-  return steps.find(({ stage }) => stage === Stage.MASQUERADE)?.text ?? "";
-}
-
-test("the explanation mentions the cluster CIDR only for a sender with an address", () => {
-  expect(masqueradeOf(undefined, [])).toContain("the sender is a pod");
-  expect(masqueradeOf("10.1.0.9", ["10.1.0.0/16"])).toContain("the sender is in the cluster CIDR");
-  expect(masqueradeOf("10.1.0.9", [])).toContain("the sender is outside the cluster CIDR");
-});
-
-test("of two Services with the same frontend, the older answers", () => {
-  const both = new Store();
-  both.replace({
-    services: [service({ name: "a-web", createdSeconds: 2 }), service({ createdSeconds: 1 })],
-    slices: [slice([endpoint("10.1.0.1")])],
-    nodes: [],
-  });
-  const packet = { family: "v4", protocol: "TCP", source: SourceKind.POD, ...web } as const;
-  const { service: owner, verdict } = explainPacket(both.snapshot, "n1", "", packet, settings);
-  expect(owner).toBe("web");
-  expect(verdict).toBe(Verdict.FORWARD);
-});
 
 test.each([
   { name: "without endpoints", owners: [], answers: "web" },
@@ -63,14 +31,9 @@ test.each([
     slices: [slice([endpoint("10.1.0.1")]), slice(owners, { name: "ip-1", serviceName: "ip" })],
     nodes: [node("n1")],
   });
-  const place = { destination: "192.0.2.1", port: 30_080 };
-  const { service: owner, verdict } = explainPacket(
-    both.snapshot,
-    "n1",
-    "",
-    { family: "v4", protocol: "TCP", source: SourceKind.OUTSIDE, sourceAddress: undefined, ...place },
-    { ...settings, moreNodeAddresses: ["192.0.2.1"] },
-  );
+  const packet = { family: "v4", protocol: "TCP", destination: "192.0.2.1", port: 30_080 } as const;
+  const sent = { ...packet, source: SourceKind.OUTSIDE, sourceAddress: undefined };
+  const { service: owner, verdict } = explainPacket(both.snapshot, "n1", "", sent, settings);
   expect([owner, verdict]).toEqual([answers, Verdict.FORWARD]);
 });
 

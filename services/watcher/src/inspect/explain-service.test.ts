@@ -1,9 +1,10 @@
 import { families } from "@kpng/model/address.ts";
-import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { EndpointReason } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import type { EndpointUse } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import {
   addresses,
   draining,
@@ -16,7 +17,6 @@ import {
   starting,
 } from "../testing/build.ts";
 import { makeServiceView } from "../view/service-view.ts";
-
 import { type Decision, type DecisionReason, decisionRow, explainService, reasonTexts } from "./explain-service.ts";
 
 const here = { name: "n1", zone: "z1" };
@@ -28,107 +28,97 @@ function explain(fields: Partial<Service>, slices: readonly EndpointSlice[], pro
 const brief = (decisions: readonly Decision[]): string[] =>
   decisions.map(({ address, portName, isUsed, reason }) => `${address} ${portName} ${isUsed ? "used" : "-"} ${reason}`);
 
+const one = endpoint("10.1.0.1");
+const drains = endpoint("10.1.0.1", { conditions: draining });
 const outside = endpoint("10.1.0.9", { nodeName: "n9" });
-const loadBalancer = { type: "LoadBalancer", loadBalancerIPs: addresses("198.51.100.1") } as const;
+const localBalancer = { loadBalancerIPs: addresses("198.51.100.1"), externalTrafficPolicy: "Local" } as const;
+const headless = { isHeadless: true, clusterIPs: addresses() };
+const dns = [{ name: "dns", port: 53, protocol: "UDP" }] as const;
 
-describe("an endpoint is", () => {
-  test("used or not for the reason of the choice", () => {
-    const slices = [slice([endpoint("10.1.0.1"), endpoint("10.1.0.2", { conditions: starting })])];
-    expect(brief(explain({}, slices))).toEqual(["10.1.0.1 http used ready", "10.1.0.2 http - not-ready"]);
-  });
+test.each<{
+  rule: string;
+  of?: Partial<Service>;
+  endpoints: readonly Endpoint[];
+  others?: readonly Endpoint[];
+  proxyName?: string;
+  decisions: readonly string[];
+}>([
+  {
+    rule: "used or not for the reason of the choice",
+    endpoints: [one, endpoint("10.1.0.2", { conditions: starting })],
+    decisions: ["10.1.0.1 http used ready", "10.1.0.2 http - not-ready"],
+  },
+  {
+    rule: "judged by the local set if only that is needed",
+    of: { internalTrafficPolicy: "Local" },
+    endpoints: [one, outside],
+    decisions: ["10.1.0.1 http used ready", "10.1.0.9 http - not-on-node"],
+  },
+  {
+    rule: "judged by the cluster set if both are needed",
+    of: localBalancer,
+    endpoints: [outside],
+    decisions: ["10.1.0.9 http used ready"],
+  },
+  {
+    rule: "used only by the local set, as its last resort",
+    of: localBalancer,
+    endpoints: [drains, outside],
+    decisions: ["10.1.0.1 http used last-resort", "10.1.0.9 http used ready"],
+  },
+  {
+    rule: "a duplicate if a better slice contains it",
+    endpoints: [drains],
+    others: [one],
+    decisions: ["10.1.0.1 http - duplicate", "10.1.0.1 http used ready"],
+  },
+  {
+    rule: "unused for a port that the Service lacks, and reported for a service port that it lacks",
+    endpoints: [endpoint("10.1.0.1", { ports: [{ ...httpPort, name: "metrics" }] })],
+    decisions: ["10.1.0.1 metrics - no-service-port", "10.1.0.1 http - no-such-port"],
+  },
+  {
+    rule: "unused in a family that the Service does not have",
+    endpoints: [endpoint("fd00::1")],
+    decisions: ["fd00::1 http - other-family"],
+  },
+  {
+    rule: "not proxied for a headless Service",
+    of: headless,
+    endpoints: [one],
+    decisions: ["10.1.0.1 http - not-proxied"],
+  },
+  {
+    rule: "for an external program if the Service is headless and has a proxy name, and used if the program gets it",
+    of: { ...headless, proxyName: "allip" },
+    proxyName: "allip",
+    endpoints: [one, endpoint("10.1.0.2", { conditions: starting })],
+    decisions: ["10.1.0.1 http used external-program", "10.1.0.2 http - external-program"],
+  },
+  {
+    rule: "unused for a Service of another proxy",
+    of: { proxyName: "cilium" },
+    endpoints: [one],
+    decisions: ["10.1.0.1 http - other-service-proxy"],
+  },
+  {
+    rule: "without new traffic if it only keeps existing UDP flows",
+    of: { ports: [servicePort({ name: "dns", protocol: "UDP", port: 53 })] },
+    endpoints: [{ ...drains, ports: dns }, endpoint("10.1.0.2", { ports: dns })],
+    decisions: ["10.1.0.1 dns - terminating", "10.1.0.2 dns used ready"],
+  },
+])("an endpoint is $rule", ({ of = {}, endpoints, others, proxyName, decisions }) => {
+  const slices = [slice(endpoints), ...(others === undefined ? [] : [slice(others, { name: "b" })])];
+  expect(brief(explain(of, slices, proxyName))).toEqual(decisions);
+});
 
-  test("judged by the local set if only that is needed", () => {
-    const slices = [slice([endpoint("10.1.0.1"), outside])];
-    expect(brief(explain({ internalTrafficPolicy: "Local" }, slices))).toEqual([
-      "10.1.0.1 http used ready",
-      "10.1.0.9 http - not-on-node",
-    ]);
-  });
-
-  test("judged by the cluster set if both are needed", () => {
-    const [decision] = explain({ ...loadBalancer, externalTrafficPolicy: "Local" }, [slice([outside])]);
-    expect(decision).toMatchObject({
-      isUsed: true,
-      use: { cluster: true, local: false },
-      reasons: { cluster: "ready", local: "not-on-node" },
-    });
-  });
-
-  test("used only by the local set, as its last resort", () => {
-    const slices = [slice([endpoint("10.1.0.1", { conditions: draining }), outside])];
-    expect(explain({ ...loadBalancer, externalTrafficPolicy: "Local" }, slices)[0]).toMatchObject({
-      isUsed: true,
-      reason: "last-resort",
-      reasons: { cluster: "terminating", local: "last-resort" },
-    });
-  });
-
-  test("a duplicate if a better slice contains it", () => {
-    const slices = [
-      slice([endpoint("10.1.0.1", { conditions: draining })]),
-      slice([endpoint("10.1.0.1")], { name: "b" }),
-    ];
-    expect(brief(explain({}, slices))).toEqual(["10.1.0.1 http - duplicate", "10.1.0.1 http used ready"]);
-  });
-
-  test("unused for a port that the Service lacks, and reported for a service port that it lacks", () => {
-    const slices = [slice([endpoint("10.1.0.1", { ports: [{ ...httpPort, name: "metrics" }] })])];
-    expect(brief(explain({}, slices))).toEqual(["10.1.0.1 metrics - no-service-port", "10.1.0.1 http - no-such-port"]);
-  });
-
-  test("unused in a family that the Service does not have", () => {
-    expect(brief(explain({}, [slice([endpoint("fd00::1")])]))).toEqual(["fd00::1 http - other-family"]);
-  });
-
-  test("in the view but not proxied for a headless Service", () => {
-    const headless = { isHeadless: true, clusterIPs: addresses() };
-    expect(explain(headless, [slice([endpoint("10.1.0.1")])])[0]).toMatchObject({
-      isUsed: false,
-      reason: "not-proxied",
-      use: { cluster: true },
-    });
-  });
-
-  test("for an external program if the Service is headless and has a proxy name, and used if the program gets it", () => {
-    const headless = { isHeadless: true, proxyName: "allip", clusterIPs: addresses() };
-    const slices = [
-      slice([endpoint("10.1.0.1")]),
-      slice([endpoint("10.1.0.2", { conditions: starting })], { name: "b" }),
-    ];
-    const texts = (proxyName: string) => explain(headless, slices, proxyName).map((each) => decisionRow(each).text);
-    expect(brief(explain(headless, slices, "allip"))).toEqual([
-      "10.1.0.1 http used external-program",
-      "10.1.0.2 http - external-program",
-    ]);
-    expect(texts("allip")).toEqual([
-      "for an external program: it is ready",
-      "for an external program: it is not ready",
-    ]);
-    expect(new Set(texts(""))).toEqual(
-      new Set(["for an external program: the Service is headless and belongs to another service proxy"]),
-    );
-  });
-
-  test("unused for a Service of another proxy or a missing Service", () => {
-    const slices = [slice([endpoint("10.1.0.1")])];
-    expect(brief(explain({ proxyName: "cilium" }, slices))).toEqual(["10.1.0.1 http - other-service-proxy"]);
-    expect(brief(explain({ proxyName: "cilium" }, slices, "cilium"))).toEqual(["10.1.0.1 http used ready"]);
-    const orphans = explainService({ namespace: "ns", name: "web", service: undefined, slices }, here, "");
-    expect(brief(orphans)).toEqual(["10.1.0.1 http - no-service"]);
-  });
-
-  test("in the view without new traffic if it only keeps existing UDP flows", () => {
-    const dns = [{ name: "dns", port: 53, protocol: "UDP" }] as const;
-    const slices = [
-      slice([endpoint("10.1.0.1", { conditions: draining, ports: dns }), endpoint("10.1.0.2", { ports: dns })]),
-    ];
-    const [old] = explain({ ports: [servicePort({ name: "dns", protocol: "UDP", port: 53 })] }, slices);
-    expect(old).toMatchObject({ isUsed: false, reason: "terminating", use: { cluster: false, local: false } });
-  });
+test("an endpoint of a missing Service is unused", () => {
+  const orphan = { namespace: "ns", name: "web", service: undefined, slices: [slice([one])] };
+  expect(brief(explainService(orphan, here, ""))).toEqual(["10.1.0.1 http - no-service"]);
 });
 
 test("each reason has a word in the API", () => {
-  const [decision] = explain({}, [slice([endpoint("10.1.0.1")])]);
+  const [decision] = explain({}, [slice([one])]);
   if (decision === undefined) throw new Error("no decision");
   const reasons = Object.keys(reasonTexts) as DecisionReason[];
   const words = reasons.map((reason) => decisionRow({ ...decision, reason }).reason);
@@ -164,24 +154,18 @@ test("decisions agree with the view for random Services and slices", () => {
         { name: `s${at}` },
       ),
     );
+    const show = (address: string, port: Pick<EndpointPort, "name" | "port"> | undefined, use: EndpointUse): string =>
+      `${address} ${port?.name} ${port?.port} ${use.cluster} ${use.local}`;
     const inView = makeServiceView(made, slices, here).endpoints.flatMap(({ addresses: own, ports, use }) =>
       families.flatMap((family) =>
         own[family]
           .slice(0, 1)
-          .flatMap((address) =>
-            (ports.length === 0 ? [undefined] : ports).map(
-              (port) => `${address} ${port?.name} ${port?.port} ${use.cluster} ${use.local}`,
-            ),
-          ),
+          .flatMap((address) => (ports.length === 0 ? [undefined] : ports).map((port) => show(address, port, use))),
       ),
     );
     const decisions = explainService({ namespace: "ns", name: "web", service: made, slices }, here, "");
-    const told = decisions.flatMap(({ address, portName, port, use }) =>
-      use === undefined
-        ? []
-        : [
-            `${address} ${port === 0 ? undefined : portName} ${port === 0 ? undefined : port} ${use.cluster} ${use.local}`,
-          ],
+    const told = decisions.flatMap(({ address, portName: name, port, use }) =>
+      use === undefined ? [] : [show(address, port === 0 ? undefined : { name, port }, use)],
     );
     expect([...new Set(told)].sort(), JSON.stringify({ made, slices })).toEqual([...new Set(inView)].sort());
     for (const { isUsed, use } of decisions) if (isUsed) expect(use?.cluster || use?.local).toBe(true);

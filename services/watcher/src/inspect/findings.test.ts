@@ -23,30 +23,28 @@ class Watched {
     this.#findings = new Findings({ ...this, hasNodes });
   }
 
-  replace(
-    services: readonly Service[],
-    endpoints: Readonly<Record<string, readonly Endpoint[]>>,
-    nodes = [cidrNode()],
-  ) {
-    const slices = Object.entries(endpoints).map(([name, list]) => {
-      return slice(list, { name: `${name}-a`, serviceName: name });
-    });
+  replace(services: readonly Service[], endpoints: EndpointsByService, nodes = [cidrNode()]) {
+    const slices = Object.entries(endpoints).map(([name, list]) => slice(list, { name, serviceName: name }));
     this.store.replace({ services, slices, nodes });
   }
 
+  list = () => this.#findings.list(nowMs);
+
   /** *Shape:* `error service/ns/web: it has no endpoints`. */
   lines(): readonly string[] {
-    return this.#findings.list(nowMs).map(({ severity, subject, text }) => {
+    return this.list().map(({ severity, subject, text }) => {
       return `${severity === FindingSeverity.ERROR ? "error" : "warning"} ${subject}: ${text}`;
     });
   }
 }
 
+type EndpointsByService = Readonly<Record<string, readonly Endpoint[]>>;
+
 function cidrNode(fields: Partial<Node> = {}): Node {
   return node("n1", { podCIDRs: ["10.1.0.0/24"], ...fields });
 }
 
-function findingsOf(services: readonly Service[], endpoints: Readonly<Record<string, readonly Endpoint[]>> = {}) {
+function findingsOf(services: readonly Service[], endpoints: EndpointsByService = {}) {
   const watched = new Watched();
   watched.replace(services, endpoints);
   return watched.lines();
@@ -151,19 +149,11 @@ test("nodes that lag, fail, have no backend, or do not exist", () => {
   ]);
 });
 
-test("a part of the process that is not healthy or not ready is an error", () => {
+test("a watcher that has not listed everything, or a part that is not ready, is an error", () => {
   const watched = new Watched();
+  expect(watched.lines()).toEqual(["error watcher: it has not yet listed services, slices, nodes"]);
   watched.health.setWaiting("source/file", "reading the input");
   expect(watched.lines()).toEqual(["error watcher: source/file: reading the input"]);
-  watched.replace([service()], { web: [endpoint("10.1.0.1")] });
-  watched.health.setReady("source/file");
-  expect(watched.lines()).toEqual([]);
-  watched.health.setFailing("source/file", "live.yaml:42:1: bad indentation");
-  expect(watched.lines()).toEqual(["error watcher: source/file: live.yaml:42:1: bad indentation"]);
-});
-
-test("a watcher that has not listed everything, without another reason", () => {
-  expect(new Watched().lines()).toEqual(["error watcher: it has not yet listed services, slices, nodes"]);
 });
 
 test("a cluster without Services, and without pod CIDRs", () => {
@@ -176,17 +166,16 @@ test("a cluster without Services, and without pod CIDRs", () => {
 });
 
 test("a request selects the findings of a namespace, or about an object, and counts beyond the limit", () => {
-  const services = Array.from({ length: 1_200 }, (_, number) => {
-    return service({ name: `s${number}`, namespace: number < 1_100 ? "a" : "b", clusterIPs: addresses() });
-  });
   const watched = new Watched();
+  const services = Array.from({ length: 1_200 }, (_, at) => {
+    return service({ name: `s${at}`, namespace: at < 1_100 ? "a" : "b", clusterIPs: addresses() });
+  });
   watched.replace(services, {});
-  const all = new Findings({ ...watched, hasNodes: false }).list(nowMs);
   const counts = (request: { readonly namespace?: string; readonly object?: string }) => {
-    const { findings, ...rest } = selectFindings(all, { namespace: "", object: "", ...request });
-    return { ...rest, listed: findings.length };
+    const { findings, ...rest } = selectFindings(watched.list(), { namespace: "", object: "", ...request });
+    return [rest.errorCount, rest.warningCount, findings.length];
   };
-  expect(counts({})).toEqual({ errorCount: 0, warningCount: 1_200, listed: 1_000 });
-  expect(counts({ namespace: "b" })).toEqual({ errorCount: 0, warningCount: 100, listed: 100 });
-  expect(counts({ object: "service/a/s7" })).toEqual({ errorCount: 0, warningCount: 1, listed: 1 });
+  expect(counts({})).toEqual([0, 1_200, 1_000]);
+  expect(counts({ namespace: "b" })).toEqual([0, 100, 100]);
+  expect(counts({ object: "service/a/s7" })).toEqual([0, 1, 1]);
 });
