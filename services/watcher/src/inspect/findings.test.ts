@@ -168,14 +168,14 @@ test("a cluster without Services, and without pod CIDRs", () => {
 test("a request selects the findings of a namespace, or about an object, and counts beyond the limit", () => {
   const watched = new Watched();
   const services = Array.from({ length: 1_200 }, (_, at) => {
-    return service({ name: `s${at}`, namespace: at < 1_100 ? "a" : "b", clusterIPs: addresses() });
+    return service({ name: `s${at}`, namespace: at < 1_100 ? "a" : "ns", clusterIPs: addresses() });
   });
-  watched.replace(services, {});
+  watched.replace(services, { s1100: [endpoint("10.1.0.1", { conditions: starting })] });
   const counts = (request: { readonly namespace?: string; readonly object?: string }) => {
     const { findings, ...rest } = selectFindings(watched.list(), { namespace: "", object: "", ...request });
     return [rest.errorCount, rest.warningCount, findings.length];
   };
-  expect(counts({})).toEqual([0, 1_200, 1_000]);
-  expect(counts({ namespace: "b" })).toEqual([0, 100, 100]);
+  expect(counts({})).toEqual([1, 1_199, 1_000]);
+  expect(counts({ namespace: "ns" })).toEqual([1, 99, 100]);
   expect(counts({ object: "service/a/s7" })).toEqual([0, 1, 1]);
 });

@@ -109,10 +109,10 @@ test.each<{ rule: string; of?: Partial<Service>; endpoints?: readonly Endpoint[]
     lines: ["10.1.0.2 http=8080 here C- int/ext"],
   },
   {
-    rule: "the view of a headless Service contains all endpoints, even without ports",
-    of: { isHeadless: true, clusterIPs: addresses(), ports: [] },
-    endpoints: [endpoint("10.1.0.1", { ports: [] })],
-    lines: ["10.1.0.1  here C- int/ext"],
+    rule: "the view of a headless Service contains all endpoints, even without ports, whatever its policy",
+    of: { isHeadless: true, clusterIPs: addresses(), ports: [], internalTrafficPolicy: "Local" },
+    endpoints: [endpoint("10.1.0.1", { ports: [] }), { ...away, ports: [] }],
+    lines: ["10.1.0.1  here CL int/ext", "10.1.0.2  elsewhere C- -/ext"],
   },
 ])("$rule", ({ of = {}, endpoints = [endpoint("10.1.0.1"), away], lines }) => {
   expect(describeEndpoints(view(of, [slice(endpoints)]))).toEqual(lines);
@@ -147,6 +147,12 @@ test.each<{ rule: string; of?: Partial<Service>; slices: readonly EndpointSlice[
     of: { ports: [dnsPort] },
     slices: [slice([endpoint("10.1.0.1", { ports: [{ name: "dns", port: 53 }] })])],
     flags: ["v4"],
+  },
+  {
+    rule: "counts endpoints without ports only for a port without a name",
+    of: { ports: [servicePort({ name: "" }), dnsPort] },
+    slices: [slice([endpoint("10.1.0.1", { ports: [] })])],
+    flags: ["v4", ""],
   },
 ])("portHasEndpoints, which tells drop from reject, $rule", ({ of = {}, slices, flags }) => {
   const { portHasEndpoints = [] } = view(of, slices);

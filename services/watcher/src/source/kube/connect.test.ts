@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -34,8 +35,6 @@ test("a response that is closed before its end neither ends the process nor clos
   }
 });
 
-import assert from "node:assert/strict";
-
 /** Writes a kubeconfig with one user into a new folder. */
 function writeKubeconfig(user: unknown, server = "https://192.0.2.1:6443"): string {
   const folder = mkdtempSync(join(tmpdir(), "kpng-kubeconfig-"));
@@ -51,36 +50,26 @@ function writeKubeconfig(user: unknown, server = "https://192.0.2.1:6443"): stri
   return path;
 }
 
-test("the tokenFile of a user is relative to the kubeconfig, and is reread", async () => {
+/** Server and credentials of the requests with these options. */
+async function sent(options: Parameters<typeof loadConfig>[0]) {
+  const request = { headers: {} as Record<string, string> };
+  const config = loadConfig(options);
+  await config.applyToHTTPSOptions(request);
+  return [config.getCurrentCluster()?.server, request.headers.Authorization];
+}
+
+test("the tokenFile of a user is relative to the kubeconfig", async () => {
   const kubeconfig = writeKubeconfig({ tokenFile: "token" });
   writeFileSync(join(kubeconfig, "..", "token"), "first");
-  const request = { headers: {} as Record<string, string> };
-  await loadConfig({ kubeconfig }).applyToHTTPSOptions(request);
-  assert.equal(request.headers.Authorization, "Bearer first");
+  assert.deepEqual(await sent({ kubeconfig }), ["https://192.0.2.1:6443", "Bearer first"]);
 });
 
-test("a token in the kubeconfig takes precedence over a tokenFile", async () => {
+test("--server overrides the server of the kubeconfig, whose token takes precedence over a tokenFile", async () => {
   const kubeconfig = writeKubeconfig({ token: "given", tokenFile: "/nonexistent" });
-  const request = { headers: {} as Record<string, string> };
-  await loadConfig({ kubeconfig }).applyToHTTPSOptions(request);
-  assert.equal(request.headers.Authorization, "Bearer given");
+  assert.deepEqual(await sent({ kubeconfig, server: "https://192.0.2.9/" }), ["https://192.0.2.9", "Bearer given"]);
 });
 
-test("--server overrides the server of the kubeconfig and keeps its credentials", () => {
-  const kubeconfig = writeKubeconfig({ token: "given" });
-  const config = loadConfig({ kubeconfig, server: "https://192.0.2.9/" });
-  assert.equal(config.getCurrentCluster()?.server, "https://192.0.2.9");
-  assert.equal(config.getCurrentUser()?.token, "given");
-});
-
-test("--server without a kubeconfig sends no credentials, and may be plain HTTP (kubectl proxy)", async () => {
-  const config = loadConfig({ server: "http://127.0.0.1:8001" });
-  const request = { headers: {} as Record<string, string> };
-  await config.applyToHTTPSOptions(request);
-  assert.equal(request.headers.Authorization, undefined);
-});
-
-test("--server in a pod is used with the pod's ServiceAccount, but not over plain HTTP", async () => {
+test("--server without a kubeconfig has the pod's ServiceAccount, but sends no credentials over plain HTTP", async () => {
   const podRoot = mkdtempSync(join(tmpdir(), "kpng-pod-"));
   const account = join(podRoot, "var/run/secrets/kubernetes.io/serviceaccount");
   mkdirSync(account, { recursive: true });
@@ -92,17 +81,12 @@ test("--server in a pod is used with the pod's ServiceAccount, but not over plai
     vi.unstubAllEnvs();
     rmSync(podRoot, { recursive: true });
   });
-  const sent = async (server: string) => {
-    const request = { headers: {} as Record<string, string> };
-    const config = loadConfig({ server, podRoot });
-    await config.applyToHTTPSOptions(request);
-    return { server: config.getCurrentCluster()?.server, authorization: request.headers.Authorization };
-  };
-  assert.deepEqual(await sent("https://192.0.2.9:6443"), {
-    server: "https://192.0.2.9:6443",
-    authorization: "Bearer of-the-pod",
-  });
-  assert.equal((await sent("http://192.0.2.9:8080")).authorization, undefined);
+  for (const [server, credentials] of [
+    ["https://192.0.2.9:6443", "Bearer of-the-pod"],
+    ["http://192.0.2.9:8080", undefined],
+  ] as const) {
+    assert.deepEqual(await sent({ server, podRoot }), [server, credentials]);
+  }
 });
 
 test.each(["u:secret@host", "ftp://u:secret@host", "https://u:secret@host:99999", "http://u:sec@ret@["])(

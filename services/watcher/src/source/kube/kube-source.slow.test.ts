@@ -1,10 +1,7 @@
 import { EventEmitter, on } from "node:events";
-import { create, toBinary } from "@bufbuild/protobuf";
-import { WireType } from "@bufbuild/protobuf/wire";
 import { createClient } from "@connectrpc/connect";
 import type { Position } from "@kpng/model/forward.ts";
-import { CheckRequestSchema, PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
-import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -15,7 +12,7 @@ import { Store } from "../../store/store.ts";
 import { serveStore } from "../../testing/serve-store.ts";
 import { makeDecodeOptions } from "../decode/decoded.ts";
 import { kubeSource } from "./kube-source.ts";
-import { type Answer, FakeServer, nodeList, watchEvent } from "./testing/fake-server.ts";
+import { type Answer, FakeServer, nodeList, rawNode, watchEvent } from "./testing/fake-server.ts";
 
 // A store that is filled by a source from a scripted API server. Its watches deliver nothing, unless a test says so.
 
@@ -31,12 +28,16 @@ let cluster: {
 };
 let server: FakeServer;
 let store: Store;
+let health: Health;
+let metrics: Registry;
 let end: () => Promise<void>;
 
 beforeEach(() => {
   cluster = { version: "10", nodes: ["n1"], isFrozen: false, refusesLists: false, uid: "a" };
   server = new FakeServer(answer);
   store = new Store();
+  health = new Health();
+  metrics = new Registry();
 });
 
 afterEach(() => end());
@@ -59,8 +60,8 @@ async function start(staleAfterMs = 600_000): Promise<void> {
     connection: server,
     sink: store,
     decode: makeDecodeOptions(),
-    metrics: new Registry(),
-    health: new Health(),
+    metrics,
+    health,
     log: createLog("error", () => undefined),
     timing: { backoff: { minMs: 1, maxMs: 1 }, confirmMs: 1_000 },
     staleAfterMs,
@@ -99,22 +100,47 @@ test("a watcher that may not read the identity of the cluster serves it without 
   expect(store.position.source).toBe("kube");
 });
 
-test("no call of a client causes a request to the API server, whatever it says about positions", async () => {
+test("no call of a client causes a request to the API server", async () => {
   await start();
   const watcher = await serveStore(store);
   const client = createClient(PositionService, dial({ api: watcher.address }));
   const before = server.requests.length;
-  // A position that earlier versions of the call took: field 1, with an epoch far ahead.
-  const position = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Position: { Source: "kube", Services: 1_000n } }));
-  for (let count = 0; count < 20; count++) {
-    const request = create(CheckRequestSchema);
-    request.$unknown = [
-      { no: 1, wireType: WireType.LengthDelimited, data: new Uint8Array([position.length, ...position]) },
-    ];
-    expect((await client.check(request)).isStale).toBe(false);
-  }
+  for (let count = 0; count < 20; count++) expect((await client.check({})).isStale).toBe(false);
   expect(server.requests.length).toBe(before);
   await watcher.stop();
+});
+
+test("a server without ServiceCIDRs gives a ready and healthy source, and is not asked for them again", async () => {
+  await start();
+  await expect.poll(() => server.requests.filter(({ searchParams }) => searchParams.has("watch")).length).toBe(3);
+  expect([...health.parts].map(([part, { isReady, isHealthy }]) => [part, isReady && isHealthy]).sort()).toEqual([
+    ["source/kube/nodes", true],
+    ["source/kube/services", true],
+    ["source/kube/slices", true],
+  ]);
+  expect(server.requests.filter(({ pathname }) => pathname.endsWith("/servicecidrs"))).toHaveLength(1);
+});
+
+test("metrics count lost watches, and report whether the source is connected", async () => {
+  let [isReachable, watches] = [true, 0];
+  server = new FakeServer((url) => {
+    if (!url.searchParams.has("watch") || !url.pathname.endsWith("/nodes")) return answer(url);
+    if (!isReachable) return { status: 500, lines: [{ code: 500, message: "etcd is unavailable" }] };
+    watches += 1;
+    isReachable = watches > 1;
+    return isReachable ? answer(url) : { lines: [watchEvent("ADDED", rawNode("a", "11"))], after: "break" };
+  });
+  await start();
+  const value = async (series: string): Promise<number> => {
+    const line = (await metrics.metrics()).split("\n").find((each) => each.startsWith(`kpng_source_${series} `));
+    return Number(line?.split(" ").at(-1));
+  };
+  const isConnected = () =>
+    Promise.all(["services", "nodes"].map((kind) => value(`connected{source="kube",kind="${kind}"}`)));
+  await expect.poll(isConnected, patience).toEqual([1, 0]);
+  expect(await value('watches_total{kind="nodes",result="lost"}')).toBeGreaterThan(0);
+  isReachable = true;
+  await expect.poll(isConnected, patience).toEqual([1, 1]);
 });
 
 test("a healthy server is not listed again because events overtake its answers", async () => {
@@ -145,20 +171,6 @@ test("a healthy server is not listed again because events overtake its answers",
   const [lists, probes] = [listCount(), probeCount];
   await expect.poll(() => probeCount, patience).toBeGreaterThan(probes + 5);
   expect({ reasons, lists: listCount() - lists }).toEqual({ reasons: [], lists: 0 });
-});
-
-test("a server whose versions went back makes the watcher list again", async () => {
-  await start(300);
-  Object.assign(cluster, { version: "5", nodes: ["old"] });
-  await expect.poll(() => [...store.snapshot.nodes.keys()], patience).toEqual(["old"]);
-  expect(store.position).toMatchObject({ source: "kube:a", nodes: 5n, current: { nodes: 5n } });
-});
-
-test("an API server that serves another cluster makes the watcher list again, also if its versions are higher", async () => {
-  await start(300);
-  Object.assign(cluster, { version: "20", nodes: ["other"], uid: "b" });
-  await expect.poll(() => [...store.snapshot.nodes.keys()], patience).toEqual(["other"]);
-  expect(store.position).toMatchObject({ source: "kube:b", nodes: 20n });
 });
 
 test("a frozen server makes the watcher stale until it answers; then everything is listed again", async () => {

@@ -3,6 +3,7 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { test } from "vitest";
+import { slicesOf } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { makeDecodeOptions } from "../decode/decoded.ts";
 import type { Kind } from "../source.ts";
@@ -19,15 +20,26 @@ function setUp<K extends Kind>(kind: ObjectKind<K>) {
   const put = (object: object): void => {
     tracker.apply([{ kind: "put", key: "ns/web", resourceVersion: "1", object }], 0, "1");
   };
-  const badParts = async (): Promise<number | undefined> =>
-    (await registry.getSingleMetric("kpng_source_bad_parts_total")?.get())?.values[0]?.value;
-  return { store, logged, put, badParts };
+  const count = async (what: "objects" | "parts"): Promise<number | undefined> =>
+    (await registry.getSingleMetric(`kpng_source_bad_${what}_total`)?.get())?.values[0]?.value;
+  return { store, logged, put, count };
 }
 
 const metadata = { namespace: "ns", name: "web" };
 
+function rawSlice(addresses: readonly string[], labels: object = {}): object {
+  return {
+    metadata: { ...metadata, labels: { "kubernetes.io/service-name": "web", ...labels } },
+    ...{ addressType: "IPv4", ports: [{ name: "", port: 80 }] },
+    endpoints: addresses.map((address) => ({ addresses: [address] })),
+  };
+}
+
+const servedAddresses = ({ snapshot }: Store) =>
+  slicesOf(snapshot, "ns/web").flatMap(({ endpoints }) => endpoints.flatMap((one) => one.addresses.v4));
+
 test("an invalid part is skipped, logged once until it changes, and counted, and the rest of the Service follows", async () => {
-  const { store, logged, put, badParts } = setUp(serviceKind(makeDecodeOptions()));
+  const { store, logged, put, count } = setUp(serviceKind(makeDecodeOptions()));
   const externalIPs = (): readonly string[] | undefined => store.snapshot.services.get("ns/web")?.externalIPs?.v4;
   put({ metadata, spec: { externalIPs: ["010.1.2.3", "192.0.2.1"] } });
   assert.deepEqual(externalIPs(), ["192.0.2.1"]);
@@ -38,39 +50,32 @@ test("an invalid part is skipped, logged once until it changes, and counted, and
   put({ metadata, spec: {} });
   put({ metadata, spec: { externalIPs: ["010.1.2.4"] } });
   assert.equal(logged.length, 3);
-  assert.equal(await badParts(), 4);
+  assert.equal(await count("parts"), 4);
+});
+
+test("an object that is invalid as a whole keeps its last valid value, and is counted", async () => {
+  const { store, put, count } = setUp(serviceKind(makeDecodeOptions()));
+  put({ metadata, spec: { externalIPs: ["192.0.2.1"] } });
+  put({ metadata, spec: { externalIPs: 7 } });
+  assert.deepEqual(store.snapshot.services.get("ns/web")?.externalIPs?.v4, ["192.0.2.1"]);
+  assert.equal(await count("objects"), 1);
 });
 
 test("an endpoint that goes away is removed although another endpoint of the slice is invalid", () => {
   const { store, put } = setUp(sliceKind);
-  const slice = (...addresses: readonly string[]) => ({
-    metadata: { ...metadata, labels: { "kubernetes.io/service-name": "web" } },
-    addressType: "IPv4",
-    ports: [{ name: "", port: 80 }],
-    endpoints: addresses.map((address) => ({ addresses: [address] })),
-  });
-  const served = () =>
-    store.snapshot.slicesByService
-      .get("ns/web")
-      ?.flatMap(({ endpoints }) => endpoints.flatMap((one) => one.addresses.v4));
-  put(slice("10.1.0.1", "10.1.0.2"));
-  put(slice("10.1.0.2", "10.1"));
-  assert.deepEqual(served(), ["10.1.0.2"]);
+  put(rawSlice(["10.1.0.1", "10.1.0.2"]));
+  put(rawSlice(["10.1.0.2", "10.1"]));
+  assert.deepEqual(servedAddresses(store), ["10.1.0.2"]);
 });
 
 test("a slice that gains the headless label is deleted, and restored when it loses the label", () => {
   const { store, put } = setUp(sliceKind);
-  const slice = (labels: object) => ({
-    metadata: { ...metadata, labels: { "kubernetes.io/service-name": "web", ...labels } },
-    addressType: "IPv4",
-    ports: [{ name: "", port: 80 }],
-    endpoints: [{ addresses: ["10.1.0.1"] }],
-  });
-  const isServed = (): boolean => store.snapshot.slicesByService.get("ns/web") !== undefined;
-  put(slice({}));
-  assert.equal(isServed(), true);
-  put(slice({ "service.kubernetes.io/headless": "false" }));
-  assert.equal(isServed(), false);
-  put(slice({}));
-  assert.equal(isServed(), true);
+  for (const [labels, served] of [
+    [{}, ["10.1.0.1"]],
+    [{ "service.kubernetes.io/headless": "false" }, []],
+    [{}, ["10.1.0.1"]],
+  ] as const) {
+    put(rawSlice(["10.1.0.1"], labels));
+    assert.deepEqual(servedAddresses(store), served);
+  }
 });
