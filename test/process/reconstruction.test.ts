@@ -87,7 +87,7 @@ test("at each marker, a node holds the view of its revision, for random changes,
     const behind: ObjectChange[][] = [];
     const drive = async (): Promise<void> => {
       for (let step = 0; step < 250; step += 1) {
-        const changes = Array.from({ length: pick(0, 1, 1, 3) }, () => randomChange(random));
+        const changes = Array.from({ length: pick(0, 1, 1, 3) }, () => randomChange(pick));
         stores[0]?.apply(changes);
         // The other replica lags behind.
         behind.push(changes);

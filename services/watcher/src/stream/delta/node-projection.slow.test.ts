@@ -9,18 +9,9 @@ import type { ObjectChange } from "../../source/source.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { applied, type Held, opsOfChanges, plainChanges } from "../../testing/applied-ops.ts";
-import {
-  addresses,
-  draining,
-  endpoint,
-  node,
-  ready,
-  service,
-  servicePort,
-  slice,
-  starting,
-} from "../../testing/build.ts";
+import { endpoint, httpPort, service, slice } from "../../testing/build.ts";
 import { expectedItems } from "../../testing/expected-items.ts";
+import { randomChange } from "../../testing/random-change.ts";
 import { nodeProjection } from "./node-projection.ts";
 import type { Changes } from "./projection.ts";
 
@@ -30,71 +21,6 @@ import type { Changes } from "./projection.ts";
  */
 
 const nodeNames = ["n1", "n2", "n3", "stranger", ""];
-
-const httpPort = { name: "http", port: 8080, protocol: "TCP" } as const;
-const adminPort = { name: "admin", port: 9000, protocol: "TCP" } as const;
-const dnsPort = { name: "dns", port: 53, protocol: "UDP" } as const;
-
-type Random = ReturnType<typeof makePick>;
-
-function randomChange(pick: Random): ObjectChange {
-  const name = pick("a", "a-b", "b");
-  switch (pick("service", "service", "slice", "slice", "slice", "slice", "node", "gone")) {
-    case "service":
-      return { kind: "put-service", service: randomService(name, pick) };
-    case "slice":
-      return { kind: "put-slice", slice: randomSlice(name, pick) };
-    case "node":
-      return { kind: "put-node", node: node(pick("n1", "n2", "n3"), { zone: pick("z1", "z2", "") }) };
-    default:
-      return pick<ObjectChange>(
-        { kind: "delete-service", key: `ns/${name}` },
-        { kind: "delete-slice", key: `ns/${name}/${pick("s1", "s2")}` },
-        { kind: "delete-node", name: pick("n1", "n2") },
-      );
-  }
-}
-
-function randomService(name: string, pick: Random) {
-  return service({
-    name,
-    proxyName: pick("", "", "", "x"),
-    ports: [
-      servicePort(),
-      ...pick(
-        [],
-        [servicePort({ name: "admin", port: 90 })],
-        [servicePort({ name: "dns", protocol: "UDP", port: 53 })],
-      ),
-    ],
-    internalTrafficPolicy: pick("Cluster", "Cluster", "Local"),
-    externalTrafficPolicy: pick("Cluster", "Local"),
-    ...pick({}, {}, { externalIPs: addresses("192.0.2.1") }, { isHeadless: true }),
-  });
-}
-
-function randomSlice(serviceName: string, pick: Random) {
-  // All endpoints of a slice have hints or, while they change, some of them; all hints are of the same topology.
-  const hints = pick("none", "none", "zones", "nodes", "nodes", "mixed");
-  const isOf = (kind: string): boolean => hints === kind || (hints === "mixed" && pick(true, false));
-  // In the one slice with the keys of a state file, each pod occurs once.
-  const name = pick("s1", "s2");
-  const hasPodKeys = name === "s1" && pick(true, false);
-  const made = Array.from({ length: pick(0, 1, 2, 3, 6) }, (_, index) => {
-    const number = index + pick(1, 1, 2);
-    const nodeName = pick("n1", "n2", "n3", "");
-    return endpoint(pick([`10.1.0.${number}`], [`10.1.0.${number}`], [`10.1.0.${number}`, `fd00::${number}`]), {
-      nodeName,
-      // One pod with two endpoints, and two pods with the same name.
-      podName: pick("", `p${index}`, `p${index}`, hasPodKeys ? "" : "p0"),
-      ports: pick([httpPort], [httpPort], [httpPort, adminPort], [dnsPort, httpPort], []),
-      conditions: pick(ready, ready, ready, draining, starting),
-      hintedZones: isOf("zones") ? pick(["z1"], ["z2"], ["z1", "z2"]) : [],
-      hintedNodes: isOf("nodes") ? pick([nodeName], ["n1"], ["n1", "n2"], [""]) : [],
-    });
-  });
-  return slice(made, { serviceName, name, hasPodKeys });
-}
 
 const requests: readonly NodeViewRequest[] = nodeNames.flatMap((nodeName) => [
   { nodeName, proxyName: "", isExtended: true, wantsNode: true },

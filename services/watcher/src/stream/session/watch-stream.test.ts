@@ -1,46 +1,93 @@
-import { Code, ConnectError } from "@connectrpc/connect";
+import type { ConnectError } from "@connectrpc/connect";
 import { Registry } from "prom-client";
-import { describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import { Store } from "../../store/store.ts";
-import { revisions, spend, turn, useStreams } from "../../testing/recorded-streams.ts";
+import { node } from "../../testing/build.ts";
 import { noChanges, type Projection } from "../delta/projection.ts";
 import { Subscribers } from "./subscribers.ts";
 import { WatchStream } from "./watch-stream.ts";
 
-const streams = useStreams();
+let store: Store;
+let subscribers: Subscribers;
+beforeEach(() => {
+  store = new Store();
+  store.replace({ services: [], slices: [], nodes: [] });
+  subscribers = new Subscribers(store, new Registry());
+});
+
+/** A stream whose requests are for `count` batches, and resume if they are for the projection `resumed`. */
+interface OpenOptions {
+  /** Returned by each write. Default true. */
+  readonly hasRoom?: () => boolean;
+  readonly count?: number;
+  readonly isExtended?: boolean;
+  readonly resumed?: Projection;
+}
+
+/** Opens a stream and records its writes, its ends, and how often it had room again. */
+function open({ hasRoom = () => true, count = 1, isExtended = false, resumed }: OpenOptions = {}) {
+  const opened = { written: [] as Frame[], ends: [] as (ConnectError | undefined)[], rooms: 0 };
+  const stream = new WatchStream<Projection>({
+    subscribers,
+    subscriber: subscribers.add("local", ""),
+    sink: {
+      write: (frames: Frame) => {
+        opened.written.push(frames);
+        return hasRoom();
+      },
+      room: () => {
+        opened.rooms += 1;
+      },
+      end: (error) => opened.ends.push(error),
+    },
+    read: (projection) => ({
+      ...{ projection, isExtended, count, received: undefined },
+      resume: projection === resumed ? () => ({ isEmpty: false, frames: () => [Buffer.alloc(100)] }) : undefined,
+    }),
+  });
+  return Object.assign(opened, { stream });
+}
+
+/** Applies a change that every view shows. */
+const change = (): void => store.apply([{ kind: "put-node", node: node(`n${store.snapshot.revision}`) }]);
+
+/** Returns a projection that shows a revision as a frame of 10 bytes; it calls `make` for each view and difference. */
+function revisions(make: () => void = () => undefined): Projection {
+  const changes = () => {
+    make();
+    return { isEmpty: false, frames: () => [Buffer.alloc(10)] };
+  };
+  return { whole: changes, between: changes };
+}
+
+/** A projection whose whole view has three large frames. */
+function largeView(): Projection {
+  const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
+  return { ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) };
+}
+
+/** Waits until the streams have used a turn of the event loop. */
+async function turn(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve));
+  await new Promise((resolve) => setImmediate(resolve));
+}
 
 describe("a stream", () => {
-  test("answers one request with one batch, and merges changes until then", async () => {
-    const view = revisions();
-    const { stream, written } = streams.open();
-    stream.take(view);
-    await turn();
-    // Reset, then the view with its marker.
-    expect(written).toHaveLength(2);
-    streams.change();
-    streams.change();
-    await turn();
-    expect(written).toHaveLength(2);
-    stream.take(view);
-    await turn();
-    expect(written).toHaveLength(3);
-    stream.close();
-  });
-
   test("answers each of several requests, and a request for several batches with as many", async () => {
     const view = revisions();
     for (const { requests, count } of [
+      { requests: 1, count: 1 },
       { requests: 3, count: 1 },
       { requests: 1, count: 3 },
       { requests: 2, count: 2 },
     ]) {
-      const { stream, written } = streams.open(() => true, count);
+      const { stream, written } = open({ count });
       for (let made = 0; made < requests; made += 1) stream.take(view);
       expect(stream.isFull).toBe(false);
       for (let made = 0; made < 6; made += 1) {
         await turn();
-        streams.change();
+        change();
       }
       await turn();
       expect(written).toHaveLength(1 + requests * count);
@@ -52,7 +99,7 @@ describe("a stream", () => {
   });
 
   test("is full at a fixed number of outstanding batches", async () => {
-    const opened = streams.open(() => true, 1_000);
+    const opened = open({ count: 1_000 });
     const { stream } = opened;
     const view = revisions();
     let requests = 0;
@@ -61,7 +108,7 @@ describe("a stream", () => {
     const { rooms } = opened;
     for (let batches = 0; stream.isFull && batches < 10_000; batches += 1) {
       await turn();
-      streams.change();
+      change();
     }
     expect(stream.isFull).toBe(false);
     expect(opened.rooms).toBe(rooms + 1);
@@ -69,14 +116,14 @@ describe("a stream", () => {
   });
 
   test("begins another view at once with Reset, instead of the previous request", async () => {
-    const { stream, written } = streams.open(() => true, 16);
+    const { stream, written } = open({ count: 16 });
     stream.take(revisions());
     await turn();
     stream.take(revisions());
     await turn();
     expect(written).toHaveLength(4);
-    expect(written[2]).toBe(resetFrame.length);
-    streams.change();
+    expect(written[2]).toBe(resetFrame);
+    change();
     await turn();
     expect(written).toHaveLength(5);
     stream.close();
@@ -86,16 +133,19 @@ describe("a stream", () => {
     let isQuiet = false;
     const quiet: Projection = {
       ...revisions(),
-      between: () => (isQuiet ? noChanges : revisions().between(streams.store.snapshot, streams.store.snapshot)),
+      between: () => (isQuiet ? noChanges : revisions().between(store.snapshot, store.snapshot)),
     };
-    const { stream, written } = streams.open(() => true, 16);
+    const { stream, written } = open({ count: 16 });
     stream.take(quiet);
     await turn();
     isQuiet = true;
     // Other work uses up the time slice.
-    const busy = streams.open();
-    busy.stream.take(revisions(10, () => spend(20)));
-    streams.change();
+    const busy = open();
+    const spend = (): void => {
+      for (const untilMs = performance.now() + 20; performance.now() < untilMs; );
+    };
+    busy.stream.take(revisions(spend));
+    change();
     await Promise.resolve();
     stream.take(revisions());
     await turn();
@@ -107,41 +157,28 @@ describe("a stream", () => {
     busy.stream.close();
   });
 
-  test.each([
-    { name: "a request that resumes, first", first: true },
-    { name: "a request that resumes, second", first: false },
-  ])("begins with Reset, whatever is requested before the store is synced: $name", async ({ first }) => {
-    const store = new Store();
-    const written: number[] = [];
-    const resumed = { isEmpty: false, frames: () => [Buffer.alloc(100)] };
-    const subscribers = new Subscribers(store, new Registry());
-    const stream = new WatchStream<boolean>({
-      subscribers,
-      subscriber: subscribers.add("local", ""),
-      sink: { write: (frames) => written.push(frames.length) > 0, room: () => undefined, end: () => undefined },
-      read: (holds) => ({
-        projection: revisions(),
-        isExtended: false,
-        count: 1,
-        received: undefined,
-        resume: holds ? () => resumed : undefined,
-      }),
-    });
-    stream.take(first);
-    stream.take(!first);
-    store.replace({ services: [], slices: [], nodes: [] });
-    // Never a resumed view after Reset, and never a view without either.
-    await expect.poll(() => written).toHaveLength(first ? 2 : 3);
-    expect(written.at(-2)).toBe(resetFrame.length);
-    expect(written.at(-1)).toBeLessThan(100);
-    stream.close();
-  });
+  test.each([true, false])(
+    "begins with Reset before the store is synced, if a request resumes first: %j",
+    async (first) => {
+      store = new Store();
+      subscribers = new Subscribers(store, new Registry());
+      const resumed = revisions();
+      const { stream, written } = open({ resumed });
+      stream.take(first ? resumed : revisions());
+      stream.take(first ? revisions() : resumed);
+      store.replace({ services: [], slices: [], nodes: [] });
+      // Never a resumed view after Reset, and never a view without either.
+      await expect.poll(() => written).toHaveLength(first ? 2 : 3);
+      expect(written.at(-2)).toBe(resetFrame);
+      expect(written.at(-1)?.length).toBeLessThan(100);
+      stream.close();
+    },
+  );
 
   test("takes one request for another view ahead, and reports when it can take more", async () => {
-    const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
-    const opened = streams.open(() => false);
+    const opened = open({ hasRoom: () => false });
     const { stream } = opened;
-    stream.take({ ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) });
+    stream.take(largeView());
     await turn();
     stream.take(revisions());
     expect(stream.isFull).toBe(true);
@@ -157,20 +194,20 @@ describe("a stream", () => {
 
   test("computes nothing for a reader that stops; when it reads again, one batch has all changes", async () => {
     let made = 0;
-    const view = revisions(10, () => {
+    const view = revisions(() => {
       made += 1;
     });
     let hasRoom = true;
-    const { stream, written } = streams.open(() => hasRoom);
+    const { stream, written } = open({ hasRoom: () => hasRoom });
     stream.take(view);
     await turn();
     hasRoom = false;
     stream.take(view);
-    streams.change();
+    change();
     await turn();
     expect(made).toBe(2);
     stream.take(view);
-    for (let count = 0; count < 5; count += 1) streams.change();
+    for (let count = 0; count < 5; count += 1) change();
     await turn();
     expect(made).toBe(2);
     expect(written).toHaveLength(3);
@@ -192,16 +229,10 @@ describe("a stream", () => {
       between: () => ({ isEmpty: false, only: shared, frames: () => [shared] }),
       ...(digest === undefined ? {} : { digest: () => digest }),
     };
-    const written: Frame[] = [];
-    const stream = new WatchStream<Projection>({
-      subscribers: streams.subscribers,
-      subscriber: streams.subscribers.add("local", ""),
-      sink: { write: (frames) => written.push(frames) > 0, room: () => undefined, end: () => undefined },
-      read: (projection) => ({ projection, isExtended: digest !== undefined, count: 2, received: undefined }),
-    });
+    const { stream, written } = open({ count: 2, isExtended: digest !== undefined });
     stream.take(view);
     await turn();
-    streams.change();
+    change();
     await turn();
     // Reset, the view with its marker, the change, its marker.
     expect(written).toHaveLength(4);
@@ -210,54 +241,16 @@ describe("a stream", () => {
   });
 
   test("waits for the reader between large frames", async () => {
-    const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
-    const view: Projection = { ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) };
-    const { stream, written } = streams.open(() => false);
-    stream.take(view);
+    const { stream, written } = open({ hasRoom: () => false });
+    stream.take(largeView());
     // The last one is written with the marker.
     for (const count of [1, 2, 3, 5]) {
       await turn();
       expect(written).toHaveLength(count);
       stream.drained();
     }
-    expect(written.slice(1, 4)).toEqual([20_000, 20_000, 20_000]);
+    expect(written.slice(1, 4).map(({ length }) => length)).toEqual([20_000, 20_000, 20_000]);
     stream.close();
-  });
-
-  test("ends after the last answer once the client has no more requests", async () => {
-    const { stream, ends, written } = streams.open();
-    stream.take(revisions());
-    stream.finish();
-    await turn();
-    expect(written).toHaveLength(2);
-    expect(ends).toEqual([undefined]);
-    expect(streams.subscribers.open.size).toBe(0);
-  });
-
-  test("that is asked to leave ends at once while it waits, and otherwise after the current batch", async () => {
-    const reason = new ConnectError("go", Code.Unavailable);
-    const waiting = streams.open();
-    const view = revisions();
-    waiting.stream.take(view);
-    await turn();
-    waiting.stream.take(view);
-    waiting.stream.leave(reason);
-    expect(waiting.ends).toEqual([reason]);
-
-    const pieces = [Buffer.alloc(20_000), Buffer.alloc(20_000)];
-    const writing = streams.open(() => false);
-    writing.stream.take({ ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) });
-    await turn();
-    writing.stream.leave(reason);
-    expect(writing.ends).toEqual([]);
-    for (let count = 0; count < 4; count += 1) {
-      writing.stream.drained();
-      await turn();
-    }
-    expect(writing.ends).toEqual([reason]);
-    // The marker was written.
-    expect(writing.written).toHaveLength(4);
-    expect(streams.store.waitingCount).toBe(0);
   });
 
   test("whose view fails ends with an error, and other streams continue", async () => {
@@ -267,7 +260,7 @@ describe("a stream", () => {
         throw new Error("broken");
       },
     };
-    const [one, other] = [streams.open(), streams.open()];
+    const [one, other] = [open(), open()];
     one.stream.take(broken);
     other.stream.take(revisions());
     await turn();
@@ -278,14 +271,14 @@ describe("a stream", () => {
 
   test("releases everything when the client disconnects while it waits", async () => {
     const view = revisions();
-    const { stream, written } = streams.open();
+    const { stream, written } = open();
     stream.take(view);
     await turn();
     stream.take(view);
-    expect(streams.store.waitingCount).toBe(1);
+    expect(store.waitingCount).toBe(1);
     stream.close();
-    expect(streams.store.waitingCount).toBe(0);
-    streams.change();
+    expect(store.waitingCount).toBe(0);
+    change();
     await turn();
     expect(written).toHaveLength(2);
   });
