@@ -23,12 +23,12 @@ export function classOf(url: string | undefined, { nodes, hasState, hasInspectio
   return /^(localv1\.Sets|globalv1\.Sets|kpng\.position\.v1\.PositionService)$/.test(service) ? "nodes" : "people";
 }
 
-/** Returns the node, or nodes, that a client is restricted to; undefined for clients with rights to all or to none. */
+/** Returns the node or nodes that a client is restricted to; undefined for clients with rights to all or to none. */
 export function nodeOf({ nodes, hasState }: Rights): string | undefined {
   return nodes === "all" || nodes.size === 0 || hasState ? undefined : [...nodes].sort().join(" ");
 }
 
-/** True for classes whose refused calls get RESOURCE_EXHAUSTED; others may be retried on another connection. */
+/** True if refused calls get RESOURCE_EXHAUSTED; those of other classes may be retried on another connection. */
 export function isAnsweredWhenRefused(callClass: CallClass): boolean {
   return callClass === "people" || callClass === "open";
 }
@@ -43,15 +43,13 @@ const countMs = 100;
 const chunkBytes = 256;
 
 /**
- * Decides which connections and calls over TCP may begin, and ends connections that occupy too much memory. Clients of
- * unix sockets are not limited, so that an operator on the machine can always query the watcher.
+ * Decides which connections and calls over TCP may begin, and ends connections that occupy too much memory. Unix sockets
+ * have no limits, so that an operator on the machine can always query the watcher.
  *
  * - *Connections*, of all listeners together.
- * - *Calls*, by class; those of clients restricted to nodes also by node, so that no node can take the places, or the
- *   memory, of all others.
- * - *Bytes* of requests that are incomplete or unread, because a token is being checked or the client exceeds its rate.
- *   HTTP/2 allows each call a window of 64 KiB, and a connection 100 calls. They are counted ten times a second, and the
- *   connections with the most are ended. Between two counts, a client cannot send more than the event loop reads.
+ * - *Calls*, by class, and for clients restricted to nodes also by node, so that no node takes the places of all others.
+ * - *Bytes* of incomplete or unread requests: HTTP/2 gives each call a window of 64 KiB, and a connection has up to 100
+ *   calls. They are counted ten times a second, and the connections with the most bytes are ended.
  *
  * *Bound:* the limits of the classes, and one entry for each call.
  */
@@ -61,7 +59,7 @@ export class Admission {
   readonly #maxByClass: Readonly<Record<CallClass, number>>;
   /** Number of calls in progress, by class, and by class and node. */
   readonly #counts = new Map<string, number>();
-  /** Calls, with a function that returns their bytes outside the stream. */
+  /** Bytes outside the stream, by call. */
   readonly #calls = new Map<ServerHttp2Stream, () => number>();
   #counting: NodeJS.Timeout | undefined;
 
@@ -73,10 +71,7 @@ export class Admission {
     this.#refusals = refusals;
   }
 
-  /**
-   * Starts counting the memory of requests, and limits the connections of these TCP servers, which share the limit
-   * equally.
-   */
+  /** Starts counting memory, and divides the limit of connections among these TCP servers. */
   start(servers: readonly Server[]): void {
     this.#counting = setInterval(() => this.#endLargest(), countMs).unref();
     for (const server of servers) {
@@ -90,15 +85,15 @@ export class Admission {
     clearInterval(this.#counting);
   }
 
-  /** Counts the memory of a call until it ends: that of its stream, and the number of bytes that `moreBytes` returns. */
-  hold(stream: ServerHttp2Stream, moreBytes: () => number = () => 0): void {
+  /** Counts the memory of a call until it ends: that of its stream, and `moreBytes` outside the stream. */
+  countMemory(stream: ServerHttp2Stream, moreBytes: () => number = () => 0): void {
     if (!this.#calls.has(stream)) stream.once("close", () => this.#calls.delete(stream));
     this.#calls.set(stream, moreBytes);
   }
 
   /**
-   * Adds a call; undefined if the limit of its class or node is reached. `peer` is the client's address, "" for a unix
-   * socket; `node` is the result of {@link nodeOf}.
+   * Adds a call; undefined if the limit of its class or node is reached. `peer` is "" for a unix socket; `node` is the
+   * result of {@link nodeOf}.
    */
   enter(callClass: CallClass, peer: string, node?: string): CallSlot | undefined {
     if (peer === "") return unlimitedSlot;
@@ -176,9 +171,9 @@ export function refuseStream(stream: ServerHttp2Stream): void {
   stream.destroy();
 }
 
-/** The place of a call within the limit of its class. */
+/** The place of a call within its limits. */
 export interface CallSlot {
-  /** Changes the class and node of the call. Returns false, and the call has no place, if a limit is reached. */
+  /** Moves the call to another class and node. Returns false, without a place for it, if a limit is reached. */
   move(to: CallClass, node?: string): boolean;
   /** Gives the place back. */
   leave(): void;
@@ -186,11 +181,9 @@ export interface CallSlot {
 
 const unlimitedSlot: CallSlot = { move: () => true, leave: () => undefined };
 
-/** A limit of calls in progress that are counted together. */
 interface CallLimit {
   readonly key: string;
   readonly max: number;
-  /** Why calls beyond it are refused. */
   readonly reason: RefusalReason;
 }
 

@@ -7,22 +7,23 @@ import type { Counter, Registry } from "prom-client";
 import type { Rights } from "../identity/rights.ts";
 import { Rate, type Refusals } from "./limits.ts";
 
-/** Timing of the connections that clients open to a watcher, in milliseconds; tests shorten the times. */
+/** Timing of the connections that clients open to a watcher, in milliseconds. */
 export interface ConnectionTimes {
   readonly keepalive?: KeepaliveOptions | undefined;
-  /**
-   * Time after which a connection without a running call is closed. A call counts once its request has arrived. Default
-   * 90 000.
-   */
+  /** Time after which a connection without a call is closed. A call counts once its request has arrived. Default 90 000. */
   readonly idleMs?: number | undefined;
-  /** Age at which a client is asked to reconnect, varied by up to 10 % per connection. 0 is never. Default 1 800 000. */
+  /** Age at which a client is asked to reconnect, ± 10 % at random; 0 for never. Default 1 800 000. */
   readonly maxAgeMs?: number | undefined;
   /** Shortest interval between two requests to reconnect. Default 1 000. */
   readonly ageIntervalMs?: number | undefined;
-  /** Longest time for which a client may read nothing while more output waits than its stream buffers. Default 60 000. */
+  /** Longest time for which a client may read nothing while the buffer of its stream is full. Default 60 000. */
   readonly writeTimeoutMs?: number | undefined;
   /** Longest time for draining connections when the watcher stops. 0 closes them at once. Default 10 000. */
   readonly drainMs?: number | undefined;
+  /** Monotonic time in milliseconds. Default performance.now. */
+  readonly now?: (() => number) | undefined;
+  /** Returns a number from 0 up to but not including 1. Default Math.random. */
+  readonly random?: (() => number) | undefined;
 }
 
 /** When an HTTP/2 connection counts as dead. */
@@ -43,19 +44,18 @@ type EndReason = (typeof endReasons)[number];
 const standardTimeoutMs = 20_000;
 
 /**
- * Calls that a connection may begin at once, and per second after that. A node or a relay begins one or two, but each
- * page of a list is a call, and a proxy carries the calls of many clients. A call that ends at once takes 0.2 ms.
+ * Calls that a connection may begin at once, and per second after that. Each page of a list is a call, and a proxy
+ * carries the calls of many clients. A call that ends at once takes 0.2 ms.
  */
 const [callBurst, callsPerSecond] = [500, 100];
 
 /**
  * Bytes of Watch requests that a connection may send at once, and per second after that; beyond it, the watcher pauses
- * reading. 8 KiB take up to 0.4 ms to decode. A proxy may carry the streams of a hundred nodes, each of which sends 8 KiB
- * when it resumes, and later only acknowledgements.
+ * reading. 8 KiB take up to 0.4 ms to decode. A proxy may carry a hundred nodes, each of which resumes with 8 KiB.
  */
 const [burstBytes, bytesPerSecond] = [1_024 * 1_024, 256 * 1_024];
 
-/** A connection of a client. Times are those of the clock of {@link Connections}. */
+/** A connection of a client. Times are by the clock of {@link Connections}. */
 export class Connection {
   readonly session: ServerHttp2Session;
   readonly rights: Rights;
@@ -68,9 +68,9 @@ export class Connection {
   readonly isMovable: boolean;
   readonly calls = new Map<ServerHttp2Stream, CallTimes>();
   bytesRead = 0;
-  /** When data arrived last. */
+  /** When data last arrived. */
   heardAtMs: number;
-  /** When a call was in progress last. */
+  /** When a call was last in progress. */
   busyAtMs: number;
   /** When the next ping is due. */
   pingAtMs = 0;
@@ -87,19 +87,19 @@ export class Connection {
 }
 
 interface CallTimes {
-  /** Since when the output has waited; infinity if it does not. */
+  /** Since when the buffer of the output is full; infinity if it is not. */
   fullSinceMs: number;
-  /** When the answered call ends, although its client has not ended its side. */
+  /** When an answered call is closed, although its client has not ended its side. */
   closeAtMs: number;
 }
 
 /**
- * The open connections of a server. Ends silent and idle connections, and calls whose client does not read; asks clients
- * of old connections to reconnect; drains all connections when the watcher stops.
+ * The open connections of a server. It ends silent and idle connections, and calls whose client does not read; asks
+ * clients of old connections to reconnect; and drains all connections when the watcher stops.
  *
- * All times are those of a clock that stops while the event loop is blocked: after a turn of ten seconds, Node.js runs
- * due timers before it reads sockets, and a timeout would end clients whose data has already arrived. The clock counts at
- * most two ticks per turn, and sockets are read between any two ticks.
+ * Its clock stops while the event loop is blocked. After a turn of ten seconds, Node.js runs due timers before it reads
+ * sockets, so timeouts would end clients whose data has already arrived. The clock therefore adds at most two ticks per
+ * turn, and sockets are read between any two ticks.
  *
  * *Bound:* one entry per connection and call. *Cost:* less than a millisecond per tick for 5 000 connections.
  */
@@ -108,9 +108,11 @@ export class Connections {
   readonly #log: Log;
   readonly #ended: Counter<"reason">;
   readonly #refusals: Refusals;
+  readonly #now: () => number;
+  readonly #random: () => number;
   readonly #open = new Set<Connection>();
   readonly #bySession = new WeakMap<object, Connection>();
-  /** Queue of clients that will be asked to reconnect, one every {@link ConnectionTimes.ageIntervalMs}. */
+  /** Clients to be asked to reconnect, one every {@link ConnectionTimes.ageIntervalMs}. */
   readonly #moving = new Map<Connection, "age" | "stale">();
   readonly #closed = new Wakeup();
   readonly #tickMs: number;
@@ -121,12 +123,14 @@ export class Connections {
   #isDraining = false;
 
   constructor(times: ConnectionTimes, log: Log, registry: Registry, refusals: Refusals) {
-    const { keepalive = {}, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs } = times;
+    const { keepalive = {}, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs, now, random } = times;
     const { intervalMs, timeoutMs } = keepalive;
     const all = [intervalMs, timeoutMs, idleMs, maxAgeMs || undefined, ageIntervalMs, writeTimeoutMs];
     // Tests use shorter times: at least four ticks within the shortest.
     this.#tickMs = Math.max(5, Math.min(1_000, ...all.map((ms = 4_000) => ms / 4)));
     this.#times = times;
+    this.#now = now ?? (() => performance.now());
+    this.#random = random ?? Math.random;
     this.#log = log;
     this.#refusals = refusals;
     addGauge(registry, "kpng_connections", "Open connections of clients", () => this.#open.size);
@@ -135,7 +139,7 @@ export class Connections {
   }
 
   start(): void {
-    this.#tickedAtMs = performance.now();
+    this.#tickedAtMs = this.#now();
     this.#ticking = setInterval(() => this.#tick(), this.#tickMs).unref();
   }
 
@@ -154,8 +158,8 @@ export class Connections {
     const { maxAgeMs = 1_800_000, keepalive = {} } = this.#times;
     const { intervalMs = standardPingMs } = keepalive;
     // A random first delay, so that thousands of clients that connected in the same second are not pinged together.
-    connection.pingAtMs = this.#nowMs + intervalMs * (0.5 + Math.random() / 2);
-    if (isMovable && maxAgeMs > 0) connection.moveAtMs = this.#nowMs + maxAgeMs * (0.9 + 0.2 * Math.random());
+    connection.pingAtMs = this.#nowMs + intervalMs * (0.5 + this.#random() / 2);
+    if (isMovable && maxAgeMs > 0) connection.moveAtMs = this.#nowMs + maxAgeMs * (0.9 + 0.2 * this.#random());
     this.#open.add(connection);
     this.#bySession.set(session, connection);
     session.once("close", () => {
@@ -187,8 +191,8 @@ export class Connections {
   }
 
   /**
-   * Asks the clients of all current connections to reconnect, one after the other, because this watcher is stale.
-   * Connections that are opened later stay: their clients found no better watcher.
+   * Asks the clients of all current connections to reconnect, because this watcher is stale. Clients that connect later
+   * found no better watcher, and stay.
    */
   moveAll(): void {
     for (const connection of this.#open) {
@@ -196,7 +200,7 @@ export class Connections {
     }
   }
 
-  /** Asks all connections to close, one after the other. Resolves when all are closed or the time is over. */
+  /** Asks clients to leave, one after the other. Resolves when all have left, or when the time is over. */
   async drain(): Promise<void> {
     this.#isDraining = true;
     const { drainMs = 10_000 } = this.#times;
@@ -230,7 +234,7 @@ export class Connections {
   }
 
   #tick(): void {
-    const nowMs = performance.now();
+    const nowMs = this.#now();
     this.#nowMs += Math.min(nowMs - this.#tickedAtMs, 2 * this.#tickMs);
     this.#tickedAtMs = nowMs;
     for (const connection of this.#open) {
@@ -277,8 +281,8 @@ export class Connections {
   }
 
   /**
-   * Pings the client, and ends the connection when nothing arrives: a node that lost its power never closes it. Any data
-   * counts, because on a slow link the reply may be queued for minutes behind other data.
+   * Pings the client, and ends the connection when nothing arrives: a node without power never closes it. Any data
+   * counts, because on a slow link the reply may wait for minutes behind other data.
    */
   #checkLife(connection: Connection): void {
     const { session } = connection;
@@ -316,12 +320,12 @@ const leaveMessages = {
   drain: "the watcher is stopping",
 } as const;
 
-/** Interval of a drain, in milliseconds; at each, one or more connections are asked to close. */
+/** Interval between the steps of a drain, in milliseconds. */
 const drainStepMs = 50;
 
 const protocolErrors: ReadonlySet<string> = new Set(["ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"]);
 
-/** Longest TLS handshake, in milliseconds. Node.js also counts the time in which the event loop is blocked. */
+/** Longest TLS handshake, in milliseconds, including the time in which the event loop is blocked. */
 export const handshakeMs = 30_000;
 
 /** How long a client may keep a stream open after the response, in milliseconds; plus up to three ticks. */

@@ -5,7 +5,7 @@ import { RepeatLimit } from "@kpng/process/log.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import type { Counter, Registry } from "prom-client";
 
-/** Limits of what clients may use at a time; 0 or undefined for {@link defaultLimits}. */
+/** Limits of what clients may use at a time; 0 or undefined for those of {@link resolveLimits}. */
 export interface ClientLimits {
   /** Connections over TCP (`--max-connections`). */
   readonly maxConnections?: number | undefined;
@@ -17,15 +17,13 @@ export interface ClientLimits {
   readonly maxRequestBytes?: number | undefined;
 }
 
-/** Memory and open files available to a process. */
-export interface ProcessResources {
-  /** Memory, in bytes. */
+interface ProcessResources {
   readonly memoryBytes: number;
-  /** Number of files, including connections, that may be open at once. */
+  /** Maximum number of open files; connections are files. */
   readonly openFiles: number;
 }
 
-/** Measured memory of one node's connection, in bytes, rounded up. TLS has more buffers. */
+/** Measured memory of a node's connection, in bytes, rounded up. */
 const connectionBytes = { plain: 50 * 1_024, tls: 220 * 1_024 };
 
 /** Memory of a query whose client does not read, in bytes: 500 rows, and their encoding. */
@@ -35,9 +33,8 @@ const queryBytes = 1_024 * 1_024;
 const reservedFiles = 64;
 
 /**
- * Returns the limits of a process, as the guide "Sizing" documents: connections may take half of the memory, queries and
- * requests an eighth each. `maxConnections` also respects the limit of open files, beyond which the system closes
- * connections, those of health probes included. Pure.
+ * Returns the limits of a process: connections may take half of the memory, queries and requests an eighth each. Beyond
+ * the limit of open files, the system would close any connection, also one of a health probe. Pure.
  */
 export function resolveLimits(
   limits: ClientLimits,
@@ -74,23 +71,24 @@ function readOpenFiles(): number {
 export class Rate {
   readonly #burst: number;
   readonly #perSecond: number;
+  readonly #now: () => number;
   /** When the client may send a whole burst again, in milliseconds. */
-  #restedAtMs = 0;
+  #fullAtMs = 0;
 
-  constructor(burst: number, perSecond: number) {
+  /** `now` is in milliseconds. */
+  constructor(burst: number, perSecond: number, now = () => performance.now()) {
     this.#burst = burst;
     this.#perSecond = perSecond;
+    this.#now = now;
   }
 
-  /** Counts units. Returns {@link restMs}. */
-  add(count: number, nowMs: number): number {
-    this.#restedAtMs = Math.max(this.#restedAtMs, nowMs) + (count * 1_000) / this.#perSecond;
-    return this.restMs(nowMs);
+  add(count: number): void {
+    this.#fullAtMs = Math.max(this.#fullAtMs, this.#now()) + (count * 1_000) / this.#perSecond;
   }
 
-  /** Returns how long the client should rest, in milliseconds; 0 if it is within the rate. */
-  restMs(nowMs: number): number {
-    return Math.max(0, this.#restedAtMs - nowMs - (this.#burst * 1_000) / this.#perSecond);
+  /** How long the client must pause to return to the rate, in milliseconds; 0 if it is within the rate. */
+  get pauseMs(): number {
+    return Math.max(0, this.#fullAtMs - this.#now() - (this.#burst * 1_000) / this.#perSecond);
   }
 }
 
@@ -126,11 +124,11 @@ export class Refusals {
     this.#counter = addCounter(registry, "kpng_refused_total", help, "reason", Object.keys(messages));
   }
 
-  /** `peer` is the address of the client; "" if unknown. `fields` are more fields of the log line. */
+  /** `peer` is the address of the client, "" if unknown; `fields` are added to the log line. */
   add(reason: RefusalReason, peer: string, fields: Readonly<Record<string, string>> = {}): void {
     this.#counter.inc({ reason });
-    this.#repeats.add(reason, (heldBack) =>
-      this.#log.info(messages[reason], { peer, ...fields, ...(heldBack === 0 ? {} : { repeated: heldBack }) }),
+    this.#repeats.add(reason, (repeated) =>
+      this.#log.info(messages[reason], { peer, ...fields, ...(repeated === 0 ? {} : { repeated }) }),
     );
   }
 }

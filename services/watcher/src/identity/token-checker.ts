@@ -28,6 +28,8 @@ export interface TokenCheckerOptions {
   readonly retryMs?: number | undefined;
   /** Unix time in milliseconds. Default Date.now. */
   readonly unixMs?: (() => number) | undefined;
+  /** Monotonic time in milliseconds. Default performance.now. */
+  readonly now?: (() => number) | undefined;
   /** Returns a number from 0 up to but not including 1. Default Math.random. */
   readonly random?: (() => number) | undefined;
 }
@@ -54,7 +56,7 @@ export class TokenChecker {
   readonly #reviews: Counter<"result">;
   readonly #known = new LRUCache<string, AcceptedToken>({ max: 25_000 });
   readonly #refused = new LRUCache<string, ProofProblem>({ max: 10_000, ttl: 60_000 });
-  /** Reviews of the last minute: refused ones by address, accepted ones by identity. */
+  /** Numbers of tokens in the last minute: refused ones by address, accepted ones by identity. */
   readonly #recent = new LRUCache<string, number>({ max: 10_000, ttl: 60_000, noUpdateTTL: true });
   /** Reviews in progress, by the hash of the token. */
   readonly #checking = new Map<string, Promise<CheckedToken>>();
@@ -62,11 +64,13 @@ export class TokenChecker {
   readonly #repeatedReviews = new ConcurrencyLimit(4);
   readonly #repeats = new RepeatLimit({ burst: 3 });
   readonly #stop = new AbortController();
+  readonly #now: () => number;
   /** Result of a first review that failed less than a second ago. */
   #failure: { readonly review: Review; readonly untilMs: number } | undefined;
 
   constructor(options: TokenCheckerOptions) {
     this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
     this.#reviews = options.reviews ?? makeReviewCounter(new Registry());
   }
 
@@ -84,13 +88,13 @@ export class TokenChecker {
     const key = hashOf(text);
     let known = this.#known.get(key);
     if (known !== undefined && this.#hasExpired(known.expiresAtMs)) known = undefined;
-    if (known !== undefined && known.reviewAtMs > performance.now()) return { kind: "accepted", rights: known.rights };
+    if (known !== undefined && known.reviewAtMs > this.#now()) return { kind: "accepted", rights: known.rights };
     const problem = this.#refused.get(key);
     if (problem !== undefined) return { kind: "refused", problem };
-    const running = this.#checking.get(key);
-    if (running !== undefined) return running;
-    const hopeless = known === undefined ? this.#whyHopeless(text, address) : undefined;
-    if (hopeless !== undefined) return this.#logged({ kind: "refused", problem: hopeless });
+    const earlier = this.#checking.get(key);
+    if (earlier !== undefined) return earlier;
+    const claimProblem = known === undefined ? this.#claimProblem(text, address) : undefined;
+    if (claimProblem !== undefined) return this.#logged({ kind: "refused", problem: claimProblem });
     const checking = (known === undefined ? this.#firstReviews : this.#repeatedReviews)
       .run(() => (known === undefined ? this.#reviewNew(key, text, address) : this.#reviewAgain(key, text, known)))
       .then((result) => this.#logged(result))
@@ -122,8 +126,8 @@ export class TokenChecker {
     return ended.signal;
   }
 
-  /** Returns why a token need not be reviewed; undefined if it must be. */
-  #whyHopeless(text: string, address: string): ProofProblem | undefined {
+  /** Returns why a token is refused without a review. */
+  #claimProblem(text: string, address: string): ProofProblem | undefined {
     const claims = claimsOf(text);
     if (claims === undefined) return unauthenticated("the token is malformed, or not a ServiceAccount's");
     const { audience, accounts } = this.#options;
@@ -142,8 +146,7 @@ export class TokenChecker {
   }
 
   async #reviewNew(key: string, text: string, address: string): Promise<CheckedToken> {
-    const failure =
-      this.#failure !== undefined && this.#failure.untilMs > performance.now() ? this.#failure : undefined;
+    const failure = this.#failure !== undefined && this.#failure.untilMs > this.#now() ? this.#failure : undefined;
     const review = failure?.review ?? (await this.#review(text));
     switch (review.kind) {
       case "valid": {
@@ -158,7 +161,7 @@ export class TokenChecker {
         return this.#refuse(key, review.reason);
       }
       default: {
-        if (failure === undefined) this.#failure = { review, untilMs: performance.now() + failedMs };
+        if (failure === undefined) this.#failure = { review, untilMs: this.#now() + failedMs };
         this.#logFailure(review);
         const reason =
           review.kind === "forbidden"
@@ -178,7 +181,7 @@ export class TokenChecker {
       return this.#refuse(key, review.reason);
     }
     if (review.kind !== "valid") this.#logFailure(review);
-    known.reviewAtMs = review.kind === "valid" ? this.#nextReviewMs() : performance.now() + retryMs;
+    known.reviewAtMs = review.kind === "valid" ? this.#nextReviewMs() : this.#now() + retryMs;
     return { kind: "accepted", rights: known.rights };
   }
 
@@ -198,7 +201,7 @@ export class TokenChecker {
   /** Random, so that tokens that came together are reviewed at different times. */
   #nextReviewMs(): number {
     const { reviewMs = standardReviewMs, random = Math.random } = this.#options;
-    return performance.now() + reviewMs * (0.8 + 0.2 * random());
+    return this.#now() + reviewMs * (0.8 + 0.2 * random());
   }
 
   #count(key: string): void {

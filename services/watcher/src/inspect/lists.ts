@@ -5,7 +5,6 @@ import type { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
-import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { countObjects, slicesOf } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { type ProxyNames, readNodeName, readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
@@ -123,7 +122,7 @@ export function listMethods(context: InspectContext): Lists {
     listFindings: (request) =>
       query(() => ({
         revision: BigInt(store.snapshot.revision),
-        ...selectFindings(findings.list(wallClockMs()), request),
+        ...selectFindings(findings.list(subscribers.now()), request),
       })),
 
     listNodeEndpoints: (request) =>

@@ -15,13 +15,13 @@ import { encodePosition } from "@kpng/model/wire/local-message.ts";
 import { MessageReader, MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
 
 /**
- * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber.
+ * One or more messages of a stream as gRPC frames, which all subscribers share.
  *
- * *Shape:* a zero byte (not compressed), the length of the message in 4 bytes, big-endian, and the message (an OpItem).
+ * *Shape of one:* a zero byte (not compressed), the length of the message in 4 bytes, big-endian, and the OpItem.
  */
 export type Frame = Uint8Array;
 
-/** Length of the part before the message, in bytes. */
+/** Length of a frame without its message. */
 export const frameHeaderBytes = 5;
 
 const opTags = tagsOf(OpItemSchema);
@@ -30,17 +30,14 @@ const refTags = tagsOf(RefSchema);
 
 const writer = new MessageWriter();
 
-/**
- * Puts an item of a node view, or of the cluster state for relays. With `isKept` false the frame shares memory with
- * other short-lived frames, and the caller must not keep it.
- */
-export function setFrame(set: SetName, path: string, bytes: Uint8Array, isKept = true): Frame {
+/** Puts an item of a node view, or of the cluster state for relays. For `isTransient`, see {@link frameOf}. */
+export function setFrame(set: SetName, path: string, bytes: Uint8Array, isTransient = false): Frame {
   writer.begin();
   const value = writer.open(opTags.Set);
   writeRef(valueTags.Ref, set, path);
   writer.bytes(valueTags.Bytes, bytes);
   writer.close(value);
-  return frameOf(writer.finish(), isKept);
+  return frameOf(writer.finish(), isTransient);
 }
 
 /** Deletes an item. */
@@ -57,10 +54,10 @@ function writeRef(tag: number, set: SetName, path: string): void {
   writer.close(ref);
 }
 
-/** The first message to a subscriber that holds nothing of the view. */
+/** The first message of a whole view. */
 export const resetFrame: Frame = opFrame({ case: "Reset", value: create(EmptyOpSchema) });
 
-/** The first message to a subscriber that resumes, instead of Reset; see KeepOp. */
+/** The first message of a resumed view. */
 export function keepFrame(buckets: Uint8Array): Frame {
   return opFrame({ case: "Keep", value: create(KeepOpSchema, { Buckets: buckets }) });
 }
@@ -136,11 +133,11 @@ function opFrame(op: OpItem["Op"]): Frame {
 }
 
 /**
- * Returns the frame of an encoded OpItem. With `isKept` false it shares memory with other short-lived frames, and the
- * caller must not keep it.
+ * Returns the frame of an encoded OpItem. A transient frame is allocated from a pool: as long as it is referenced, it
+ * keeps the memory of its neighbours, so it must not be cached.
  */
-export function frameOf(message: Uint8Array, isKept = true): Frame {
-  const frame = (isKept ? Buffer.allocUnsafeSlow : Buffer.allocUnsafe)(frameHeaderBytes + message.length);
+export function frameOf(message: Uint8Array, isTransient = false): Frame {
+  const frame = (isTransient ? Buffer.allocUnsafe : Buffer.allocUnsafeSlow)(frameHeaderBytes + message.length);
   frame[0] = 0;
   frame.writeUInt32BE(message.length, 1);
   frame.set(message, frameHeaderBytes);

@@ -11,9 +11,8 @@ import { anonymousSection, type Item, makeItem, podSection, serviceSection } fro
 
 /**
  * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects. An endpoint
- * has several variants: its bytes depend on the node's use of it, on `isExtended` and on whether it runs on the node.
- *
- * The cache of the Service's next state takes over the items of all endpoints that did not change.
+ * has several variants, because its bytes depend on the node's use of it, on `isExtended` and on whether it runs on the
+ * node. The cache of the Service's next state takes over the items of all endpoints that did not change.
  *
  * *Bound:* for each endpoint, the variants that were requested, which are few.
  */
@@ -45,18 +44,15 @@ export class ItemCache {
     return variants && slice.endpoints.map((endpoint) => variants[indexes.get(endpoint) ?? -1]);
   }
 
-  /**
-   * Returns the items of an endpoint in one variant. With `isKept` false, for items that are sent at once, newly
-   * encoded items are not cached, and the caller must not keep them.
-   */
-  ofEndpoint(one: MergedEndpoint, uses: Uses, variant: EndpointVariant, isKept = true): readonly Item[] {
+  /** Returns the items of an endpoint in one variant. New items that are transient (`frameOf`) are not cached. */
+  ofEndpoint(one: MergedEndpoint, uses: Uses, variant: EndpointVariant, isTransient = false): readonly Item[] {
     const variants = this.#variants[this.#slices.indexOf(one.slice)];
     const first = variants?.[one.index];
     const key = endpointVariantKey(uses, variant);
     const cached = find(first, key);
     if (cached !== undefined) return cached;
-    const encoded = makeEndpointItems(this.#service, one, uses, variant, isKept);
-    if (!isKept || variants === undefined) return encoded;
+    const encoded = this.#encodeEndpoint(one, uses, variant, isTransient);
+    if (isTransient || variants === undefined) return encoded;
     // A copy without spare capacity: an array that has grown has room for 16 more, and there is one per endpoint.
     const items = encoded.slice();
     variants[one.index] = { key, items, next: first };
@@ -65,12 +61,30 @@ export class ItemCache {
 
   /** Returns the item of the Service itself, as a list. */
   ofService(portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): readonly Item[] {
-    const key = serviceVariantKey(portHasEndpoints, isExtended);
+    // A digit for each port.
+    const key = isExtended ? portHasEndpoints.map(({ v4, v6 }) => (v4 ? 2 : 0) + (v6 ? 1 : 0)).join("") : "plain";
     const cached = find(this.#serviceVariants, key);
     if (cached !== undefined) return cached;
-    const items = [makeServiceItem(this.#service, portHasEndpoints, isExtended)];
+    const message = encodeService(this.#service, isExtended ? { portHasEndpoints } : undefined);
+    const items = [makeItem(serviceSection, serviceKey(this.#service), toBinary(ServiceSchema, message))];
     this.#serviceVariants = { key, items, next: this.#serviceVariants };
     return items;
+  }
+
+  #encodeEndpoint(
+    one: MergedEndpoint,
+    uses: Uses,
+    { isExtended, isOnNode }: EndpointVariant,
+    isTransient: boolean,
+  ): readonly Item[] {
+    const service = this.#service;
+    const path = serviceKey(service);
+    return viewEndpoints(service, one, uses, isOnNode).flatMap((endpoint) => {
+      // A reader that ignores Scopes uses every endpoint for cluster IPs, so it gets only endpoints for cluster IPs.
+      if (!isExtended && !endpoint.scopes.internal) return [];
+      const section = endpoint.podName === "" ? anonymousSection : podSection;
+      return [makeItem(section, `${path}/${endpoint.key}`, endpointBytes(endpoint, service, isExtended), isTransient)];
+    });
   }
 }
 
@@ -88,48 +102,16 @@ function find(first: CachedVariant | undefined, key: string): readonly Item[] | 
   return undefined;
 }
 
-/**
- * Encodes an endpoint as items: objects as a stream carries them. `uses` states which ports of the endpoint a node
- * uses; all subscribers with the same uses and variant get the same bytes. With `isKept` false, the caller must not
- * keep the items; see makeItem.
- */
-export function makeEndpointItems(
-  service: Service,
-  one: MergedEndpoint,
-  uses: Uses,
-  { isExtended, isOnNode }: EndpointVariant,
-  isKept: boolean,
-): readonly Item[] {
-  const path = serviceKey(service);
-  return viewEndpoints(service, one, uses, isOnNode).flatMap((endpoint) => {
-    // A reader that ignores Scopes uses every endpoint for cluster IPs, so it gets only endpoints for cluster IPs.
-    if (!isExtended && !endpoint.scopes.internal) return [];
-    const section = endpoint.podName === "" ? anonymousSection : podSection;
-    return [makeItem(section, `${path}/${endpoint.key}`, endpointBytes(endpoint, service, isExtended), isKept)];
-  });
-}
-
-/** The circumstances, other than its use, on which the encoding of an endpoint depends. */
-export interface EndpointVariant {
+/** Properties other than its uses on which the encoding of an endpoint depends. */
+interface EndpointVariant {
   readonly isExtended: boolean;
   /** The endpoint runs on the node that receives the item. */
   readonly isOnNode: boolean;
 }
 
-/** Returns a key that is equal for equal items of one endpoint. *Shape:* a digit for the variant, one for each use. */
-export function endpointVariantKey(uses: Uses, { isExtended, isOnNode }: EndpointVariant): string {
+/** *Shape:* a digit for the variant, and one for each use. */
+function endpointVariantKey(uses: Uses, { isExtended, isOnNode }: EndpointVariant): string {
   let key = String((isExtended ? 2 : 0) + (isOnNode ? 1 : 0));
   for (const use of uses) key += use === undefined ? 0 : 1 + (use.cluster ? 2 : 0) + (use.local ? 4 : 0);
   return key;
-}
-
-/** Returns a key that is equal for equal items of one Service. *Shape:* a digit for each port, or "plain". */
-export function serviceVariantKey(portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): string {
-  return isExtended ? portHasEndpoints.map(({ v4, v6 }) => (v4 ? 2 : 0) + (v6 ? 1 : 0)).join("") : "plain";
-}
-
-/** Encodes the Service itself. */
-export function makeServiceItem(service: Service, portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): Item {
-  const message = encodeService(service, isExtended ? { portHasEndpoints } : undefined);
-  return makeItem(serviceSection, serviceKey(service), toBinary(ServiceSchema, message));
 }

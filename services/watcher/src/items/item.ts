@@ -6,10 +6,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import { makeViewNode } from "../view/service-view.ts";
 import { type Frame, setFrame, valueIn } from "./frames.ts";
 
-/**
- * One object of a view as a stream carries it: a Service, an endpoint or a node, encoded once for all subscribers that
- * need it. `stream/delta` compares and sends items.
- */
+/** One object of a view as streams carry it: an encoded Service, endpoint or node. */
 export interface Item {
   /** Index into {@link Order.sections}. */
   readonly section: number;
@@ -17,32 +14,27 @@ export interface Item {
   readonly path: string;
   /** The Set operation for the item. Two items with the same path are equal if these bytes are. */
   readonly frame: Frame;
-  /** Cache of `digestOf`; undefined until it was called for this item. */
+  /** Cache of `digestOf`. */
   digest?: ItemDigest | undefined;
 }
 
-/** The order of operations in a batch: a list of phases, each with the puts or the deletes of one section. */
+/** The order of operations in a batch. */
 export interface Order {
   /** The set of each section in KPNG's protocol, by index. Two sections may have the same set. */
   readonly sections: readonly SetName[];
   readonly phases: readonly Phase[];
 }
 
-/** A part of a batch: the puts, or the deletes, of one section. */
-export interface Phase {
+/** A part of a batch: the puts or the deletes of one section. */
+interface Phase {
   readonly kind: "put" | "delete";
   readonly section: number;
 }
 
-// A section of a node view is a group of items that are sent together: an index into `nodeViewOrder.sections`.
-
-/** Section of the node itself. */
+// Sections of a node view: the node, Services, endpoints with a pod, and endpoints without one.
 export const nodeSection = 0;
-/** Section of Services. */
 export const serviceSection = 1;
-/** Section of endpoints with a pod. */
 export const podSection = 2;
-/** Section of endpoints without a pod. */
 export const anonymousSection = 3;
 
 /**
@@ -63,36 +55,30 @@ export const nodeViewOrder: Order = {
   ],
 };
 
-/** Returns the item of the node itself; an empty list for a node that is not in the cluster. */
+/** Returns the item of the node itself, in a list that is empty if the cluster has no such node. */
 export function nodeItems(snapshot: Snapshot, nodeName: string): readonly Item[] {
   const node = makeViewNode(snapshot, nodeName);
   return node === undefined ? [] : [makeItem(nodeSection, nodeName, toBinary(NodeSchema, encodeNode(node)))];
 }
 
-/**
- * Returns an item of a node view with its encoded frame. With `isKept` false, the caller must not keep the item: its
- * frame shares a buffer that is reused; see setFrame.
- */
-export function makeItem(section: number, path: string, bytes: Uint8Array, isKept = true): Item {
-  const frame = setFrame(nodeViewOrder.sections[section] ?? 0, path, bytes, isKept);
+/** Returns an item of a node view. For `isTransient`, see `frameOf`. */
+export function makeItem(section: number, path: string, bytes: Uint8Array, isTransient = false): Item {
+  const frame = setFrame(nodeViewOrder.sections[section] ?? 0, path, bytes, isTransient);
   return { section, path, frame, digest: undefined };
 }
 
-/**
- * Returns the digest of an item of a node view, and caches it in the item. A subscriber that resumes sends digests of
- * its items, and a sync marker contains the digest of the view.
- */
+/** Returns the digest of an item of a node view, and caches it in the item. */
 export function digestOf(item: Item): ItemDigest {
   item.digest ??= uncachedDigestOf(item);
   return item.digest;
 }
 
-/** Same as {@link digestOf}, without the cache: for an item that is used once. */
+/** Like {@link digestOf}, for an item that is used once. */
 export function uncachedDigestOf({ section, path, frame }: Item): ItemDigest {
   return itemDigest(nodeViewOrder.sections[section] ?? 0, path, valueIn(frame));
 }
 
-/** Returns the exclusive or of `digest` and the digests of the items: adds items to the digest, or removes them. */
+/** Adds items to the digest of a set of items, or removes them: the digest is an exclusive or. */
 export function toggleDigests(digest: bigint, items: readonly Item[], digestOfItem = digestOf): bigint {
   return items.reduce((sum, item) => sum ^ digestOfItem(item).hash, digest);
 }

@@ -1,7 +1,6 @@
 import { compareText, lowerBound } from "@kpng/model/collections.ts";
 import type { Item } from "./item.ts";
 
-/** Returns the items ascending by path. */
 export function sortByPath(items: readonly Item[]): readonly Item[] {
   return items.length < 2 ? items : items.toSorted((a, b) => compareText(a.path, b.path));
 }
@@ -12,17 +11,17 @@ export function sortByPath(items: readonly Item[]): readonly Item[] {
  * *Cost:* O(items), without comparing them, and a search for each added item.
  */
 export function editItems(items: readonly Item[], removed: readonly Item[], added: readonly Item[]): readonly Item[] {
-  const gone = new Set(removed);
-  const fresh = sortByPath(added.filter((item) => !gone.delete(item)));
-  const kept = gone.size === 0 ? items : items.filter((item) => !gone.has(item));
-  const edited: Item[] = [];
+  const removedItems = new Set(removed);
+  const newItems = sortByPath(added.filter((item) => !removedItems.delete(item)));
+  const oldItems = removedItems.size === 0 ? items : items.filter((item) => !removedItems.has(item));
+  const merged: Item[] = [];
   let from = 0;
-  for (const item of fresh) {
-    const to = lowerBound(kept.length, (index) => (kept[index]?.path ?? "") < item.path);
-    for (; from < to; from += 1) edited.push(kept[from] as Item);
-    edited.push(item);
+  for (const item of newItems) {
+    const to = lowerBound(oldItems.length, (index) => (oldItems[index]?.path ?? "") < item.path);
+    for (; from < to; from += 1) merged.push(oldItems[from] as Item);
+    merged.push(item);
   }
-  return fresh.length === 0 ? kept : [...edited, ...kept.slice(from)];
+  return newItems.length === 0 ? oldItems : [...merged, ...oldItems.slice(from)];
 }
 
 /** Returns the item at a path. `items` ascend by path. O(log items). */
@@ -74,7 +73,7 @@ export function diffItems(before: readonly Item[], after: readonly Item[]): Item
   }
 }
 
-/** Returns the removed items that the stream must delete: a put replaces the others. */
+/** Returns the removed items that need a delete; a put replaces the others. */
 export function deletedItems({ removed, added }: ItemsDiff): readonly Item[] {
   return removed.filter((item) => findItem(added, item.path)?.section !== item.section);
 }

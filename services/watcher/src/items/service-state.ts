@@ -13,7 +13,7 @@ import type { ViewClass } from "./view-target.ts";
 
 /**
  * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither
- * changes share one object.
+ * changes share one object; otherwise the next state takes over what stays valid.
  *
  * *Bound:* one list of items for each class that was requested: for each zone that hints name and all others, and
  * for each set of port groups, if endpoints are hinted to nodes.
@@ -38,10 +38,7 @@ export class ServiceState {
     if (before !== undefined) this.#takeOver(before);
   }
 
-  /**
-   * Makes the shared items of the classes for which those of `before` were requested, from the slices that differ:
-   * while one slice of a hundred changes, the other endpoints are neither encoded nor sorted again.
-   */
+  /** Updates the shared items of each class by the slices that differ, so that all others are not sorted again. */
   #takeOver(before: ServiceState): void {
     if (before.service !== this.service || before.own.hasZoneHints !== this.own.hasZoneHints) return;
     const { removed, added } = differingParts(before, this);
@@ -64,10 +61,7 @@ export class ServiceState {
     }
   }
 
-  /**
-   * The items that a node without own endpoints receives. They ascend by path; each path occurs once, because sources
-   * give no two endpoints of a Service the same key.
-   */
+  /** The items that a node without own endpoints receives, ascending by path. Each path occurs once. */
   sharedItems(viewClass: Pick<ViewClass, "isExtended" | "zone">): readonly Item[] {
     return this.ofClass(viewClass, noGroups).items;
   }
@@ -92,7 +86,7 @@ export class ServiceState {
     return cached;
   }
 
-  /** Encodes the endpoints of {@link sharedItems} one by one, and yields the items of each; nothing if they exist. */
+  /** Encodes the {@link sharedItems} endpoint by endpoint, unless they exist. */
   *encodeEach({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">): Iterable<readonly Item[]> {
     const zoneHinted = sameZone(this.own, zone);
     if (this.#byClass.has(sharedKey(isExtended, zoneHinted))) return;
@@ -110,17 +104,17 @@ export class ServiceState {
 }
 
 /** The items of a Service for the nodes of one class, apart from their own endpoints. */
-export interface ClassItems {
+interface ClassItems {
   readonly items: readonly Item[];
   readonly choice: ClassChoice;
-  /** Difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes. */
+  /** Difference to the shared items of the zone; empty unless endpoints are hinted to nodes. */
   readonly diff: ItemsDiff;
 }
 
 interface CachedClass extends ClassItems {
   /** Undefined for nodes that hints name. */
   readonly viewClass: Pick<ViewClass, "isExtended" | "zone"> | undefined;
-  /** False if only {@link ServiceState} needed it so far. */
+  /** False until a caller asks for it: the next state does not take over what nobody needs any more. */
   isRequested: boolean;
 }
 
@@ -133,8 +127,8 @@ function differingParts(before: ServiceState, after: ServiceState) {
 }
 
 /**
- * Returns the nodes whose overlays of a Service may differ between two of its states, for a class: those that have one
- * of the endpoints that differ, as long as all others are used as before.
+ * Returns the nodes of a class whose overlays of a Service may differ between two of its states: the owners of the
+ * endpoints that differ, or of all endpoints if these are not used as before.
  */
 export function changedOwners(
   before: ServiceState | undefined,
@@ -155,7 +149,7 @@ export function changedOwners(
         if (isSamePlace(differing.get(one.endpoint), one)) differing.delete(one.endpoint);
         else differing.set(one.endpoint, one);
       }
-      // An endpoint that was changed has another object, so both are here.
+      // A changed endpoint is here with its old and its new object.
       return new Set([...differing.keys()].flatMap(({ nodeName, hintedNodes }) => [nodeName, ...hintedNodes]));
     }
   }
@@ -179,7 +173,7 @@ const noGroups: readonly PortGroup[] = [];
 const noItems: readonly Item[] = [];
 const noSlices: readonly EndpointSlice[] = [];
 
-/** The Services of a snapshot with their slices, by key. *Cost:* the Services that changed. */
+/** The states of all Services by key. *Cost:* the Services that changed. */
 export const serviceStates = new Derived(ShardedMap.empty<ServiceState>(), (all, before, snapshot) => {
   const { services, slicesByService } = snapshot;
   const stateAt = (key: string): ServiceState | undefined => {
@@ -189,13 +183,12 @@ export const serviceStates = new Derived(ShardedMap.empty<ServiceState>(), (all,
   return all.withAll(changedServices(before, snapshot).map((key) => [key, stateAt(key)]));
 });
 
-/** Returns the Service with this key; undefined if there is none, or if it is for another proxy. */
+/** Returns the state of a Service; undefined if there is none, or if it is for another proxy. */
 export function serviceAt(snapshot: Snapshot, key: string, { proxyName }: ViewClass): ServiceState | undefined {
   const state = serviceStates.at(snapshot).get(key);
   return state?.service.proxyName === proxyName ? state : undefined;
 }
 
-/** Returns the items of a Service that a class shares; none if its views do not include the Service. */
 export function sharedItemsAt(snapshot: Snapshot, key: string, viewClass: ViewClass): readonly Item[] {
   return serviceAt(snapshot, key, viewClass)?.sharedItems(viewClass) ?? noItems;
 }

@@ -11,24 +11,25 @@ import { type Cause, emptySnapshot, maxTraces, type Snapshot, type TracedRevisio
 /**
  * Holds the cluster state of a watcher. A source writes to it, and everything else reads its snapshots.
  *
- * Each call of `apply` or `replace` that changes a value makes one new snapshot. Readers may keep a snapshot as long as
- * they need it. A reader that waits for the next state ({@link next}) gets only the newest one. Observers are called
- * for every revision ({@link observe}).
+ * Each call of `apply` or `replace` that changes a value makes one snapshot. Readers that wait for a change
+ * ({@link next}) get the newest snapshot only; observers get every revision ({@link observe}).
  */
 export class Store implements ClusterSink {
-  /** Random identity of this store: revisions of different processes must not be compared. */
+  /** Random identity: revisions of different stores must not be compared. */
   readonly instance = randomUUID();
   /** How new the state is, and whether it is known to be current. */
   readonly currency = new Currency(this.instance);
   readonly #changed = new Wakeup();
   readonly #missingKinds = new Set<Kind>(kinds);
   readonly #trace: StoreOptions["trace"];
+  readonly #now: () => number;
   readonly #observers = new Set<(update: Update) => void>();
   #snapshot: Snapshot = emptySnapshot;
   #isWaking = false;
 
-  constructor({ trace }: StoreOptions = {}) {
+  constructor({ trace, now = wallClockMs }: StoreOptions = {}) {
     this.#trace = trace;
+    this.#now = now;
   }
 
   get snapshot(): Snapshot {
@@ -73,12 +74,12 @@ export class Store implements ClusterSink {
   }
 
   apply(changes: readonly ObjectChange[], origin?: Origin): void {
-    const beganAtMs = wallClockMs();
+    const beganAtMs = this.#now();
     this.#publish(changes.reduce(applyChange, this.#snapshot), { origin, beganAtMs });
   }
 
   replace(objects: ClusterObjects, origin?: Origin): void {
-    const beganAtMs = wallClockMs();
+    const beganAtMs = this.#now();
     let next = replaceObjects(this.#snapshot, objects);
     for (const kind of kinds) if (objects[kind] !== undefined) this.#missingKinds.delete(kind);
     if (this.#missingKinds.size === 0 && !next.isSynced) next = { ...next, isSynced: true };
@@ -100,7 +101,7 @@ export class Store implements ClusterSink {
     const revision = before.revision + 1;
     const position = this.currency.positionOf(before, state, revision, update.origin);
     if (state === before) return;
-    const next = { ...state, revision, position, storedAtMs: wallClockMs() };
+    const next = { ...state, revision, position, storedAtMs: this.#now() };
     const published = { ...update, before, next, instance: this.instance };
     for (const observer of this.#observers) observer(published);
     const traced = this.#trace?.(published);
@@ -128,4 +129,6 @@ interface StoreOptions {
    * traced. Must not throw.
    */
   readonly trace?: ((update: Update) => TracedRevision | undefined) | undefined;
+  /** Milliseconds since 1970, with fractions. Default the wall clock. */
+  readonly now?: (() => number) | undefined;
 }

@@ -5,10 +5,8 @@ import type { Store } from "../store/store.ts";
 import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/subscribers.ts";
 
 /**
- * Returns the function that a store calls for each revision, in a watcher that exports traces. The function starts a
- * trace; if the source is another watcher, it continues that watcher's trace. It records the stages up to the store.
- * All objects that a source delivers together are one revision, and therefore one trace. The function returns undefined
- * if the trace is not sampled.
+ * Returns the function that a store calls for each revision (`StoreOptions.trace`). It starts a trace, or continues that
+ * of the upstream watcher, and records the stages up to the store. It returns undefined if the trace is not sampled.
  */
 export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevision | undefined {
   return (update) => {
@@ -75,9 +73,12 @@ function firstOf<T>(values: Iterable<T>): readonly T[] {
 export class TraceSends implements DeliveryFollower {
   readonly #store: Store;
   readonly #tracing: Tracing;
+  readonly #later: (end: () => void) => void;
   readonly #sending = new Map<number, Sends>();
 
-  constructor(store: Store, tracing: Tracing) {
+  /** `later` calls a function after half a second. */
+  constructor(store: Store, tracing: Tracing, later = (end: () => void) => void setTimeout(end, windowMs).unref()) {
+    this.#later = later;
     this.#store = store;
     this.#tracing = tracing;
   }
@@ -87,7 +88,7 @@ export class TraceSends implements DeliveryFollower {
     // A whole view is sent because a stream begins, not because the cluster changed.
     if (traced === undefined || after === 0 || traced.revision <= after) return;
     const sends = getOrMake(this.#sending, traced.revision, () => {
-      setTimeout(() => this.#end(traced), windowMs).unref();
+      this.#later(() => this.#end(traced));
       return { computedAtMs, lastSentAtMs: sentAtMs, subscriberCount: 0, byteCount: 0 };
     });
     sends.lastSentAtMs = sentAtMs;

@@ -6,17 +6,36 @@ import type { MergedEndpoint, MergedSlices, PortEndpoint, PortGroup } from "./me
 import { neededSets, portFlags, type Uses, useInNoSet } from "./service-view.ts";
 
 /**
- * How the nodes of a class use the endpoints of a Service. Nodes that differ only in their own endpoints form a class,
- * so the choice is computed once for all of them.
+ * How the nodes of a class use the endpoints of a Service.
  *
- * A node's own endpoints are those that run on it, and those whose hints name it. All other endpoints are used in the
- * same way by every node of the class:
+ * **The problem.** `makeServiceView` for each of 1 000 nodes costs 1 000 times all endpoints, and the results are
+ * nearly equal.
  *
- * - Set "cluster" depends only on readiness and on the zone, except in the port groups of the class in which hints name
- *   nodes: there, it contains only own endpoints.
- * - Set "local" contains only own endpoints.
+ * **The idea.** A node's *own* endpoints are those that run on it, and those whose hints name it. Every node of a zone
+ * uses all other endpoints alike: set "local" contains none of them, and set "cluster" those that its rule
+ * (`clusterRule`) selects. So the rule is computed once for a node without own endpoints ({@link usesOf}), and each
+ * node's own endpoints are decided separately ({@link usesOfOwn}).
  *
- * `makeServiceView` computes the same result for one node, without classes; both must agree.
+ * ```text
+ * endpoint   node   state                   class      n1               n2
+ * web-1      n1     ready                   cluster    cluster, local   as the class
+ * web-2      n2     ready                   cluster    as the class     cluster, local
+ * web-0      n1     terminates and serves   unused     unused           as the class
+ * ```
+ *
+ * Hints divide the nodes into more classes:
+ *
+ * - *Zone hints* apply if all ready endpoints of a group have them: each zone that a hint names is a class, and all
+ *   other zones are one together ({@link sameZone}).
+ * - *Node hints* apply likewise. A node that a hint names uses only the endpoints that name it, its own. The named
+ *   nodes of a group form a class in which set "cluster" of this group is otherwise empty (`NodeClass.namedGroups`).
+ *
+ * **Invariants.** Class and own endpoints together give the result of `makeServiceView`. A Service has one class per
+ * hinted zone and one for all other zones, times the sets of groups in which hints name some node. Two choices that are
+ * {@link isSame} use each endpoint alike: if one slice changes, the items of the others stay valid (`ServiceState`).
+ *
+ * **Measured** before and after classes: 1 000 nodes that connect at once took 36 s and 8.3 GB, then 8 s and 1.05 GB;
+ * the changes of ten pods 61 s, then 29 ms.
  */
 export class ClassChoice {
   /** One element for each port of the Service: whether any node can use an endpoint. */

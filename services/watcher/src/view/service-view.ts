@@ -15,17 +15,44 @@ import {
 } from "./merge-slices.ts";
 
 /**
- * Returns one Service as the view of a node contains it.
+ * Returns one Service as the view of a node contains it: the endpoints that the node uses, and for which traffic.
  *
- * Endpoints are chosen per service port and family, as in kube-proxy: a pod without a named port, or an IPv6 slice that
- * lags behind, must not affect other ports and families. An endpoint that is used in the same way for all its ports and
- * families is one item. Otherwise each use is an item with the ports and addresses of that use. If a state file causes
- * two items with the same key, the later one wins; `isIncluded` filters items before that.
+ * **The problem.** Which endpoints get traffic with policy Cluster, and which with policy Local? Do topology hints
+ * apply? What if only terminating pods are left? May the node reject packets, or has another node an endpoint? The
+ * answers differ by port and family: a pod without a named port, or an IPv6 slice that lags behind in a rollout, must
+ * not affect other ports and families.
  *
- * Pure; O(endpoints of the Service × ports).
+ * **The idea.** A *port endpoint* is one endpoint for one port in one family. Four pure steps:
  *
- * This is the readable definition of a view. Streams compute the same result for many nodes at once, from view classes
- * and overlays (`items/overlay.ts`); tests compare both. Apart from them, only `kpng explain` needs it.
+ * 1. `mergeSlices` groups the port endpoints of all slices by family, protocol and port name, and removes duplicates.
+ * 2. `chooseEndpoints` finds, for each group, the port endpoints in the sets "cluster" and "local", as kube-proxy does.
+ * 3. `viewEndpoints` makes one item of an endpoint whose ports are all used alike, otherwise an item for each use.
+ * 4. `portFlags` tells for each port and family whether any node has an endpoint: a node without one then drops packets
+ *    instead of rejecting them.
+ *
+ * **Example.** A NodePort Service with the ports http (TCP) and dns (UDP), and externalTrafficPolicy Local:
+ *
+ * ```text
+ * endpoint   node   state                    ports       node n1                    node n2
+ * web-1      n1     ready                    http        http: cluster, local       http: cluster
+ * web-2      n2     ready                    http        http: cluster              http: cluster, local
+ * web-0      n1     terminates and serves    http, dns   dns:  cluster, local       dns:  cluster
+ * ```
+ *
+ * New connections to http avoid web-0, because others are ready. It still serves dns, where nobody else is left. Chosen
+ * for the whole Service, nodes would have rejected dns. The items of n1 are web-0 with port dns, web-1, and web-2.
+ *
+ * **Invariants.** The view depends on the Service, its slices, and the node's name and zone, in no order. The key of an
+ * item depends on that endpoint alone, so that two watchers agree on it (`endpointKey`). `kpng explain` prints the
+ * rules by which `chooseEndpoints` decided; nothing is decided a second time.
+ *
+ * **For many nodes**, streams compute the same result from `ClassChoice` and `Overlay`; tests compare both byte
+ * for byte. Only `kpng explain` and the tests call this function.
+ *
+ * **Rejected.** *A choice in each backend*: all would repeat these rules, and every node would get all endpoints.
+ *
+ * If a state file causes two items with the same key, the later one wins; `isIncluded` filters items before that. Pure;
+ * O(endpoints of the Service × ports).
  */
 export function makeServiceView(
   service: Service,
@@ -196,7 +223,9 @@ export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | u
   return { name, zone, addresses, podCIDRs, isEligible, serviceCIDRs: snapshot.serviceCIDRs };
 }
 
-/** Returns the fields of a node on which the choice of endpoints depends. A node that is not in the cluster has no zone. */
+/**
+ * Returns the fields of a node on which the choice of endpoints depends. A node that is not in the cluster has no zone.
+ */
 export function choosingNode(snapshot: Snapshot, nodeName: string): ChoosingNode {
   return { name: nodeName, zone: snapshot.nodes.get(nodeName)?.zone ?? "" };
 }

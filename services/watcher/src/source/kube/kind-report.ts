@@ -99,7 +99,7 @@ export class KindReport {
   }
 
   #reached(): void {
-    this.#metrics.lastProgress.set({ kind: this.#kind }, Date.now() / 1000);
+    this.#metrics.lastProgress.setToCurrentTime({ kind: this.#kind });
     this.#setConnected(true);
   }
 

@@ -11,18 +11,15 @@ import { packFrames } from "./encoded-ops.ts";
 import { inSlices } from "./projection.ts";
 
 /**
- * The items (encoded Services and endpoints) that a class of nodes shares, by the bucket of their path, and the digest
- * of each bucket. Two questions need it: which items a node lacks that resumes with the digests of another time or
- * another replica (`resumeView`), and which digest the view of a node has, for the sync marker.
+ * The items that a class of nodes shares, by the bucket of their path, and the digest of each bucket: for the buckets
+ * that a resuming node misses (`resumeView`), and for the digest of a view in its sync marker.
  *
- * An index follows the snapshots: a change replaces the buckets of the items that it changes. All other buckets, and
- * what was compressed for them, are the same objects in the next snapshot.
- *
- * A class has one index for the Services without zone hints, which is the same object for all zones, and one for the
+ * An index follows the snapshots (`Derived`): a change replaces the buckets of its items; the others keep their
+ * compressed bytes. A class has one index of the Services without zone hints, which all zones share, and one of the
  * Services with zone hints while there are any.
  *
  * *Bound:* for each index 16 KiB, a reference to each item, and the compressed bytes of the buckets that were
- * requested. There is one for each proxy name that Services have, and one more for each zone of a node.
+ * requested. There is one for each proxy name of a Service, and one more for each zone of a node.
  */
 export class BucketIndex {
   static readonly empty = new BucketIndex(new BucketDigests(), 0n, []);
@@ -46,31 +43,29 @@ export class BucketIndex {
   with(removed: readonly Item[], added: readonly Item[]): BucketIndex {
     const digests = this.digests.copy();
     let sum = this.digest;
-    const edits = new Map<number, { readonly gone: Set<string>; readonly added: Item[] }>();
-    const editOf = (item: Item) => {
+    const changes = new Map<number, { readonly removedPaths: Set<string>; readonly added: Item[] }>();
+    const bucketChange = (item: Item) => {
       const digest = digestOf(item);
       digests.toggle(digest);
       sum ^= digest.hash;
-      return getOrMake(edits, digest.bucket, () => ({ gone: new Set<string>(), added: [] }));
+      return getOrMake(changes, digest.bucket, () => ({ removedPaths: new Set<string>(), added: [] }));
     };
     // By path: an item with equal bytes may be another object by now.
-    for (const item of removed) editOf(item).gone.add(item.path);
-    for (const item of added) editOf(item).added.push(item);
+    for (const item of removed) bucketChange(item).removedPaths.add(item.path);
+    for (const item of added) bucketChange(item).added.push(item);
     const buckets = this.#buckets.length === 0 ? new Array<Bucket>(bucketCount).fill(Bucket.empty) : [...this.#buckets];
-    for (const [number, edit] of edits) {
-      const { items } = this.bucket(number);
-      const kept = edit.gone.size === 0 ? items : items.filter(({ path }) => !edit.gone.has(path));
-      buckets[number] = new Bucket([...kept, ...edit.added]);
+    for (const [number, change] of changes) {
+      const others = this.bucket(number).items.filter(({ path }) => !change.removedPaths.has(path));
+      buckets[number] = new Bucket([...others, ...change.added]);
     }
     return new BucketIndex(digests, sum, buckets);
   }
 }
 
-/** The items of a class whose paths have the same hash modulo the number of buckets. */
+/** The items of a class whose paths have the same hash modulo {@link bucketCount}, in no order. */
 class Bucket {
   static readonly empty = new Bucket([]);
 
-  /** In no particular order. */
   readonly items: readonly Item[];
   #services: Frame | undefined;
   #endpoints: Frame | undefined;
@@ -110,12 +105,11 @@ interface Part {
   readonly hasZoneHints: boolean;
 }
 
-/** Returns the indexes of a class: one, or two while endpoints have hints for zones. */
+/** Returns the one or two indexes of a class. */
 export function classIndexes(snapshot: Snapshot, viewClass: ViewClass): readonly BucketIndex[] {
   return partsOf(snapshot, viewClass).map((part) => {
     const indexes = partIndexes.at(snapshot);
     const { newest } = partIndexes;
-    // Incremental: from the newest index of the part to this snapshot, or from nothing.
     const base = partIndexes.at(newest).get(part.key);
     return getOrMake(indexes, part.key, () => ({
       part,
@@ -130,8 +124,8 @@ export function classDigest(snapshot: Snapshot, viewClass: ViewClass): bigint {
 }
 
 /**
- * Computes the indexes of a class if they are new: encodes the items in slices, and then indexes all of them at once,
- * which takes a tenth of a second for 100 000 endpoints. The indexes then follow the snapshots.
+ * Computes the indexes of a class if they are new: encodes the items in slices, and then indexes all at once, which takes
+ * a tenth of a second for 100 000 endpoints.
  */
 export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Generator<Frame, void> {
   const parts = partsOf(snapshot, viewClass);
@@ -149,9 +143,8 @@ export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Genera
 }
 
 /**
- * Encodes the items that a class of nodes shares of some Services, with their digests, and pauses in between. The
- * functions that then use the items find them in the caches of the Services. In one piece, a node with a thousand own
- * endpoints, or a chunk of large Services, would take a tenth of a second.
+ * Encodes the items of some Services that a class shares, with their digests, into the caches of the Services, and pauses
+ * in between: a chunk of large Services takes a tenth of a second.
  */
 export function encodeInSlices(states: Iterable<ServiceState>, viewClass: ViewClass): Generator<Frame, void> {
   function* encoded(): Iterable<readonly Item[]> {
@@ -166,10 +159,7 @@ export function encodeInSlices(states: Iterable<ServiceState>, viewClass: ViewCl
   });
 }
 
-/**
- * The indexes of a snapshot, by the key of their part. Every part that was ever requested follows the snapshots, as long
- * as Services have its proxy name and nodes have its zone.
- */
+/** The indexes by part: of every part that was ever requested, as long as its proxy name and zone exist. */
 const partIndexes = new Derived(
   new Map<string, { readonly part: Part; readonly index: BucketIndex }>(),
   (all, before, snapshot) => {

@@ -20,20 +20,16 @@ import { resumeView } from "./resume-view.ts";
 import { wholeView } from "./whole-view.ts";
 
 /**
- * The view of one node, as whole view, as changes between two snapshots, or as difference to a view that the node
- * holds.
- *
- * Nodes with the same zone, features and proxy name are a class, and share nearly all items and their encoded bytes.
- * What differs is the overlay of each Service that has endpoints on the node. So a batch consists of the bytes of the
- * class and some operations of the node's own:
+ * The view of one node. Each batch consists of bytes that the node's class shares, and of operations for what differs
+ * on this node ({@link Overlay}):
  *
  * | Batch | Shared by the class | Of the node |
  * |---|---|---|
  * | whole view | chunks of 64 Services (`wholeView`) | all its overlays |
  * | changes | the operations of the changed Services (`classChanges`) | the overlays that changed |
- * | resume | the buckets that the node lacks (`resumeView`) | the overlays in these buckets |
+ * | resume | the buckets that the node misses (`resumeView`) | the overlays in these buckets |
  *
- * If the class of the node changes, as when its zone becomes known, the view begins again with Reset.
+ * If the node gets another class, for example when its zone becomes known, the view begins again with Reset.
  */
 export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   const targets = new ViewTargetTracker(request);
@@ -49,9 +45,9 @@ export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   };
   return {
     whole,
-    resume(snapshot, heldDigests) {
+    resume(snapshot, clientDigests) {
       const target = targets.at(snapshot);
-      return resumeView(snapshot, target, heldDigests, resetDigest(snapshot, target));
+      return resumeView(snapshot, target, clientDigests, resetDigest(snapshot, target));
     },
     between(before, snapshot) {
       const [old, target] = [targets.at(before), targets.at(snapshot)];
@@ -77,18 +73,13 @@ function* afterReset({ frames }: Changes): Iterable<Frame> {
 interface OverlayDiff {
   readonly before: Overlay;
   readonly after: Overlay;
-  /** Items that one of the two overlays removes or adds and the other does not. */
+  /** Items that only one of the two removes, or only one adds. */
   readonly changed: readonly Item[];
 }
 
 const noOverlayDiffs: readonly OverlayDiff[] = [];
 
-/**
- * Returns the overlays of a node that differ between two snapshots in which its view target is the same.
- *
- * *Cost:* the node's own endpoints of the Services of which one of them changed, or the use of all of them; next to
- * nothing for other nodes.
- */
+/** Returns the overlays of a node that differ between two snapshots. *Cost:* those of `keysByNode`; O(1) for most nodes. */
 function overlayDiffs(
   before: Snapshot,
   snapshot: Snapshot,
@@ -105,7 +96,7 @@ function overlayDiffs(
     if (changed.length > 0) diffs.push({ before: old, after: now, changed });
   };
   for (const key of keys ?? []) {
-    add(serviceOverlay(before, key, target, true), serviceOverlay(snapshot, key, target, true));
+    add(serviceOverlay(before, key, target, false), serviceOverlay(snapshot, key, target, false));
   }
   if (hasNode) add(nodeOverlay(before, target), nodeOverlay(snapshot, target));
   return diffs;
@@ -125,40 +116,39 @@ function nodeChanges(shared: ClassChanges, overlays: readonly OverlayDiff[], tak
   const changes = takesBatches ? shared.packed : shared.changes;
   if (overlays.length === 0) return changes;
   const isPacked = changes !== shared.changes;
-  const edits = shared.opsByPhase.map(() => new Map<string, Frame | undefined>());
-  const outcomes: Frame[] = [];
+  const framesByPhase = shared.opsByPhase.map(() => new Map<string, Frame | undefined>());
+  const corrections: Frame[] = [];
   for (const { before, after, changed } of overlays) {
     for (const path of new Set(changed.map((item) => item.path))) {
       const [old, now] = [itemAt(before, path), itemAt(after, path)];
       const [sharedOld, sharedNow] = [findItem(before.shared, path), findItem(after.shared, path)];
       const [forClass, forNode] = [operations(sharedOld, sharedNow), operations(old, now)];
       if (forClass.length + forNode.length === 0) continue;
-      for (const { phase } of forClass) edits[phase]?.set(path, undefined);
-      for (const { phase, frame } of forNode) edits[phase]?.set(path, frame);
-      const gone = old ?? sharedNow ?? sharedOld;
-      if (isPacked && now !== undefined) outcomes.push(now.frame);
-      else if (isPacked && gone !== undefined) outcomes.push(deleteOp(gone).frame);
+      for (const { phase } of forClass) framesByPhase[phase]?.set(path, undefined);
+      for (const { phase, frame } of forNode) framesByPhase[phase]?.set(path, frame);
+      const deleted = old ?? sharedNow ?? sharedOld;
+      if (now !== undefined) corrections.push(now.frame);
+      else if (deleted !== undefined) corrections.push(deleteOp(deleted).frame);
     }
   }
   if (isPacked) {
-    return outcomes.length === 0
+    return corrections.length === 0
       ? changes
-      : { isEmpty: false, frames: () => [...changes.frames(), Buffer.concat(outcomes)] };
+      : { isEmpty: false, frames: () => [...changes.frames(), Buffer.concat(corrections)] };
   }
-  if (edits.every(({ size }) => size === 0)) return changes;
-  const frames = shared.opsByPhase.flatMap((ops, phase) => editedFrames(ops, edits[phase] ?? new Map()));
+  if (framesByPhase.every(({ size }) => size === 0)) return changes;
+  const frames = shared.opsByPhase.flatMap((ops, phase) => withFrames(ops, framesByPhase[phase] ?? new Map()));
   return frames.length === 0 ? noChanges : { isEmpty: false, frames: () => joinFrames(frames) };
 }
 
-/** Returns the operations with others at some paths, or none where `edits` has undefined. */
-function editedFrames(ops: readonly Op[], edits: Map<string, Frame | undefined>): readonly Frame[] {
-  if (edits.size === 0) return ops.map(({ frame }) => frame);
+/** Returns the frames of the operations, with those of `byPath` instead, and none where `byPath` has undefined. */
+function withFrames(ops: readonly Op[], byPath: Map<string, Frame | undefined>): readonly Frame[] {
   const frames = ops.map(({ path, frame }) => {
-    const own = edits.has(path) ? edits.get(path) : frame;
-    edits.delete(path);
-    return own;
+    const replacement = byPath.has(path) ? byPath.get(path) : frame;
+    byPath.delete(path);
+    return replacement;
   });
-  return [...frames, ...edits.values()].filter((frame) => frame !== undefined);
+  return [...frames, ...byPath.values()].filter((frame) => frame !== undefined);
 }
 
 interface PhaseOp extends Op {
@@ -181,11 +171,7 @@ function phaseOf(kind: "put" | "delete", { section }: Item): number {
   return nodeViewOrder.phases.findIndex((phase) => phase.kind === kind && phase.section === section);
 }
 
-/**
- * The exclusive or of the digests of all items in the overlays of one node, from snapshot to snapshot.
- *
- * *Bound:* a reference to the snapshot for which it was last computed.
- */
+/** The digest of all items in the overlays of one node, which follows the snapshots. */
 class OverlaysDigest {
   #snapshot: Snapshot | undefined;
   #target: ViewTarget | undefined;
@@ -221,7 +207,7 @@ class OverlaysDigest {
 
 /** The changes between two snapshots that the subscribers of a class share. */
 interface ClassChanges {
-  /** For each node, the Services of which it may need other changes than its class; see changedOwners. */
+  /** For each node, the Services of which its overlays may differ; see changedOwners. */
   readonly keysByNode: ReadonlyMap<string, readonly string[]>;
   /** One element for each phase of the order: puts ascending, and deletes descending by path. */
   readonly opsByPhase: readonly (readonly Op[])[];
@@ -231,12 +217,7 @@ interface ClassChanges {
   readonly packed: Changes;
 }
 
-/**
- * Returns the changes of a class between two snapshots.
- *
- * *Cost:* the Services that changed, at the first call for a pair of snapshots and a class; then a look-up. A
- * subscriber that lags behind causes a delta of its own, which references only the snapshot that it was last sent.
- */
+/** Returns the changes of a class. *Cost:* the Services that changed, once for a pair of snapshots and a class. */
 function classChanges(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass): ClassChanges {
   const { byClass, keys, dependsOnZone } = changesByClass.of(before, snapshot);
   // Without zone hints, all zones share what is encoded.

@@ -2,40 +2,27 @@ import type { BucketDigests } from "@kpng/model/wire/digest.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 
-/**
- * How a stream turns snapshots into operations: into a whole view, or into the changes from one state to another.
- * `nodeProjection` makes the view of a node, `globalProjection` the whole state for a relay.
- */
+/** How a stream turns snapshots into operations: `nodeProjection` for a node, `globalProjection` for a relay. */
 export interface Projection {
   /** The whole view of a snapshot, as puts. */
   whole(snapshot: Snapshot): Changes;
   /** The changes from one snapshot to another; Reset and the whole view if they have little in common. */
   between(before: Snapshot, snapshot: Snapshot): Changes;
+  /** The changes from the view with these digests to that of a snapshot. Undefined for views without digests. */
+  resume?(snapshot: Snapshot, clientDigests: BucketDigests): Changes;
   /**
-   * The changes that lead from a held view, known by its digests, to the view of a snapshot. Undefined for a view
-   * without digests.
-   */
-  resume?(snapshot: Snapshot, heldDigests: BucketDigests): Changes;
-  /**
-   * The exclusive or of the digests of all items of a snapshot; see EmptyOp.Digest. Computed from the snapshot, not
-   * from the operations that were sent. Undefined for a view without digests.
-   *
-   * *Cost:* the items that changed since the last call.
+   * The digest of the whole view (EmptyOp.Digest), computed from the snapshot and not from the operations that were
+   * sent. Undefined for views without digests. *Cost:* the items that changed since the last call.
    */
   digest?(snapshot: Snapshot): bigint;
 }
 
-/**
- * The operations of a batch, without its sync marker. Subscribers with equal operations share the frames.
- */
+/** The operations of a batch, without its sync marker. Subscribers with equal operations share the frames. */
 export interface Changes {
   readonly isEmpty: boolean;
   /** The only element of `frames`, if there is one that is already encoded. */
   readonly only?: Frame | undefined;
-  /**
-   * Encoded while they are read, so that no subscriber needs memory for a whole view. Contains {@link pause} where
-   * other work should run first.
-   */
+  /** Encoded while they are read, which saves the memory of a whole view. {@link pause} lets other work run first. */
   frames(): Iterable<Frame>;
 }
 
@@ -54,17 +41,20 @@ export const pause: Frame = Buffer.alloc(0);
 const sliceMs = 5;
 
 /**
- * Does work for each item, and yields {@link pause} after every 5 ms. For whatever takes more than 50 ms in a large
- * cluster: encoding all endpoints of a chunk of Services, or the first index of a class. Other streams and health
- * probes have their turn at each pause.
+ * Does work for each item, and yields {@link pause} after every 5 ms, so that other streams and health probes have their
+ * turn while all endpoints of a large chunk are encoded.
  */
-export function* inSlices<T>(items: Iterable<T>, work: (item: T) => void): Generator<Frame, void> {
-  let endMs = performance.now() + sliceMs;
+export function* inSlices<T>(
+  items: Iterable<T>,
+  work: (item: T) => void,
+  now = () => performance.now(),
+): Generator<Frame, void> {
+  let endMs = now() + sliceMs;
   for (const item of items) {
     work(item);
-    if (performance.now() < endMs) continue;
+    if (now() < endMs) continue;
     yield pause;
-    endMs = performance.now() + sliceMs;
+    endMs = now() + sliceMs;
   }
 }
 

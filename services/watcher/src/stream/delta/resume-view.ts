@@ -24,7 +24,7 @@ import { wholeView } from "./whole-view.ts";
  * ```
  *
  * The held view may come from any replica, at any time: equal items have equal bytes on all replicas of one version.
- * A node that lacks most buckets gets the whole view, which is compressed in larger blocks. Remembering the changes of
+ * A node that misses most buckets gets the whole view, which is compressed in larger blocks. Remembering the changes of
  * each bucket would shorten the batches (3 instead of 211 KiB after 100 missed changes), but 1 000 nodes resume in the
  * same time; and a fresh replica, where most nodes resume, remembers nothing.
  *
@@ -34,7 +34,7 @@ import { wholeView } from "./whole-view.ts";
 export function resumeView(
   snapshot: Snapshot,
   target: ViewTarget,
-  heldDigests: BucketDigests,
+  clientDigests: BucketDigests,
   onOverlays: (overlays: readonly Overlay[]) => void = () => undefined,
 ): Changes {
   return {
@@ -43,16 +43,16 @@ export function resumeView(
       yield* indexInSlices(snapshot, target.viewClass);
       const overlays = overlaysOf(snapshot, target);
       onOverlays(overlays);
-      const lacking = viewBuckets(snapshot, target, overlays).differing(heldDigests);
-      if (lacking.length > maxLackingShare * bucketCount) {
+      const missing = viewBuckets(snapshot, target, overlays).differing(clientDigests);
+      if (missing.length > maxMissingShare * bucketCount) {
         yield keepFrame(encodeBuckets(() => false));
         yield* wholeView(snapshot, target).frames();
         return;
       }
-      const lacks = new Set(lacking);
-      yield keepFrame(encodeBuckets((bucket) => !lacks.has(bucket)));
+      const isMissing = new Set(missing);
+      yield keepFrame(encodeBuckets((bucket) => !isMissing.has(bucket)));
       const buckets = classIndexes(snapshot, target.viewClass).flatMap((index) =>
-        lacking.map((number) => index.bucket(number)),
+        missing.map((number) => index.bucket(number)),
       );
       // All Services first, because an endpoint needs its Service.
       for (const { services } of buckets) if (services.length > 0) yield services;
@@ -60,19 +60,21 @@ export function resumeView(
         const endpoints = target.request.takesBatches ? bucket.endpoints : bucket.plainEndpoints;
         if (endpoints.length > 0) yield endpoints;
       }
-      const own = overlays.flatMap(({ added }) => added).filter((item) => lacks.has(uncachedDigestOf(item).bucket));
-      const replaced = new Set(own.map(({ path }) => path));
+      const added = overlays
+        .flatMap((overlay) => overlay.added)
+        .filter((item) => isMissing.has(uncachedDigestOf(item).bucket));
+      const replaced = new Set(added.map(({ path }) => path));
       const deleted = overlays
         .flatMap(({ removed }) => removed)
-        .filter((item) => lacks.has(digestOf(item).bucket) && !replaced.has(item.path));
-      const corrections = [...deleted.map((item) => deleteOp(item).frame), ...own.map(({ frame }) => frame)];
+        .filter((item) => isMissing.has(digestOf(item).bucket) && !replaced.has(item.path));
+      const corrections = [...deleted.map((item) => deleteOp(item).frame), ...added.map(({ frame }) => frame)];
       if (corrections.length > 0) yield Buffer.concat(corrections);
     },
   };
 }
 
-/** If a node lacks a larger share of the buckets, the whole view is shorter. */
-const maxLackingShare = 1 / 2;
+/** If a node misses a larger share of the buckets, the whole view is shorter. */
+const maxMissingShare = 1 / 2;
 
 /** Returns the digests by bucket of a whole view, as a node computes them. */
 export function viewBuckets(

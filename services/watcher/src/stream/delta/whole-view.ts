@@ -2,6 +2,7 @@ import { compareText, getOrMake, lowerBound } from "@kpng/model/collections.ts";
 import type { Frame } from "../../items/frames.ts";
 import { anonymousSection, type Item, nodeSection, podSection, serviceSection } from "../../items/item.ts";
 import { type Overlay, overlaysOf, ownServices } from "../../items/overlay.ts";
+import { editItems } from "../../items/service-items.ts";
 import { type ServiceState, serviceStates } from "../../items/service-state.ts";
 import { type ViewClass, type ViewTarget, viewClassOf } from "../../items/view-target.ts";
 import { changedServices, Derived } from "../../store/derived.ts";
@@ -12,12 +13,11 @@ import { deleteOp, packFrames } from "./encoded-ops.ts";
 import type { Changes } from "./projection.ts";
 
 /**
- * A whole view: the chunks of Services that a class shares, and what differs for the node. For a subscriber that
- * understands batches, the chunks are compressed, and puts and deletes of what differs follow. Calls `onOverlays` with
- * the node's overlays when the first frame is read.
+ * A whole view: the chunks of Services that a class shares, and the overlays of the node. For a subscriber that
+ * understands batches, the chunks are compressed, and the operations of the overlays follow. Calls `onOverlays` when the
+ * first frame is read.
  *
- * *Cost:* the node's own endpoints. Chunks are encoded once, and again when one of their Services changes. *Bound:* the
- * node's own items, until the last frame is read.
+ * *Cost:* the node's own endpoints. Chunks are encoded once, and again when one of their Services changes.
  */
 export function wholeView(
   snapshot: Snapshot,
@@ -29,9 +29,9 @@ export function wholeView(
     isEmpty: false,
     *frames() {
       const states = serviceStates.at(snapshot);
-      const own = [...ownServices(snapshot, target.node.name)].map((key) => states.get(key));
+      const ownStates = [...ownServices(snapshot, target.node.name)].map((key) => states.get(key));
       yield* encodeInSlices(
-        own.filter((state) => state !== undefined),
+        ownStates.filter((state) => state !== undefined),
         viewClass,
       );
       const overlays = overlaysOf(snapshot, target);
@@ -60,16 +60,19 @@ function* plainFrames(
   overlays: readonly Overlay[],
 ): Iterable<Frame> {
   const chunks = serviceChunks.at(snapshot);
-  const own = new Map<number, { readonly index: number; readonly items: readonly Item[] }[]>();
+  const itemsByChunk = new Map<number, { readonly index: number; readonly items: readonly Item[] }[]>();
   // `overlaysOf` has the same order.
   for (const [at, key] of [...ownServices(snapshot, node.name)].entries()) {
     const number = chunkIndexOf(chunks, key);
     const index = chunks[number]?.services.findIndex((service) => service.key === key) ?? -1;
     const overlay = overlays[at];
     if (index < 0 || overlay === undefined) continue;
-    getOrMake(own, number, () => []).push({ index, items: itemsWith(overlay) });
+    getOrMake(itemsByChunk, number, () => []).push({
+      index,
+      items: editItems(overlay.shared, overlay.removed, overlay.added),
+    });
   }
-  for (const edits of own.values()) edits.sort((a, b) => a.index - b.index);
+  for (const services of itemsByChunk.values()) services.sort((a, b) => a.index - b.index);
   for (const section of plainSections) {
     for (const [number, chunk] of chunks.entries()) {
       const key = `${section} ${chunkClass(chunk, viewClass)}`;
@@ -77,7 +80,7 @@ function* plainFrames(
       const { bytes, ends } = getOrMake(chunk.plain, key, () => plainSection(chunk, section, viewClass));
       const slices: Frame[] = [];
       let from = 0;
-      for (const { index, items } of own.get(number) ?? []) {
+      for (const { index, items } of itemsByChunk.get(number) ?? []) {
         slices.push(bytes.subarray(from, ends[index - 1] ?? 0), ...framesIn(items, section));
         from = ends[index] ?? 0;
       }
@@ -109,14 +112,6 @@ function plainSection(chunk: ServiceChunk, section: number, viewClass: ViewClass
 
 function framesIn(items: readonly Item[], section: number): Frame[] {
   return items.filter((item) => item.section === section).map(({ frame }) => frame);
-}
-
-/** Returns the items of a Service as one node receives them, in order of their paths. */
-function itemsWith({ shared, removed, added }: Overlay): readonly Item[] {
-  if (removed.length + added.length === 0) return shared;
-  const gone = new Set(removed.map(({ path }) => path));
-  const kept = shared.filter(({ path }) => !gone.has(path));
-  return [...kept, ...added].sort((a, b) => compareText(a.path, b.path));
 }
 
 /** The chunks of the class, compressed. */

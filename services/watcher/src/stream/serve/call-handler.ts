@@ -35,19 +35,15 @@ export interface ServeOptions extends RoutesOptions, ClientLimits, ConnectionTim
   readonly onListening?: ((addresses: readonly string[]) => void) | undefined;
 }
 
-/**
- * Maximum size of a request that the Connect library decodes, in bytes. It decodes all of it at once: two or three
- * bytes may be a field that takes 2 µs. The largest contain filters.
- */
+/** Maximum size of a request that the Connect library decodes, in bytes: 16 ms for a hostile one. */
 const maxDecodedBytes = 16 * 1024;
 
 /** Maximum size of the headers of a call, in bytes. Node.js allows 64 KiB; tokens of ServiceAccounts have 1 to 2 KiB. */
 const maxHeaderBytes = 16 * 1024;
 
 /**
- * Returns the function that handles every call, on every address: it finds the rights of the client, refuses calls
- * beyond a limit, and passes the others to `makeGrpcWatch` or the Connect library. Calls of the library end when `stop`
- * aborts.
+ * Returns the handler of every call: it finds the rights of the client, refuses calls beyond a limit, and passes the
+ * others to `makeGrpcWatch` or the Connect library, whose calls end when `stop` aborts.
  */
 export function makeCallHandler(
   options: ServeOptions,
@@ -77,7 +73,8 @@ export function makeCallHandler(
     const { rights, session } = connection;
     const peer = formatPeer(request.socket);
     const isLarge = request.rawHeaders.reduce((sum, { length }) => sum + length, 0) > maxHeaderBytes;
-    if (peer !== "" && (isLarge || connection.callRate.add(1, performance.now()) > 0)) {
+    connection.callRate.add(1);
+    if (peer !== "" && (isLarge || connection.callRate.pauseMs > 0)) {
       refusals.add(isLarge ? "headers" : "call-rate", peer);
       // `destroy` alone would send NO_ERROR; with a code, it would report an error of the session.
       session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
@@ -94,7 +91,7 @@ export function makeCallHandler(
       refuse(first);
       return;
     }
-    if (peer !== "") admission.hold(stream);
+    if (peer !== "") admission.countMemory(stream);
     stream.once("close", slot.leave);
     admitCall({ request, response, rights, leave: connection.leaving.signal }, tokens, (call) => {
       const callClass = classOf(request.url, call.rights);
@@ -104,10 +101,8 @@ export function makeCallHandler(
   };
 }
 
-/** Handler of all calls. */
 export type CallHandler = ReturnType<typeof makeCallHandler>;
 
-/** Parts of the server that know its open connections, and its limits. */
 interface Bounds {
   readonly connections: Connections;
   readonly admission: Admission;
@@ -134,12 +129,11 @@ function refuseCall(request: Http2ServerRequest, response: Http2ServerResponse):
 }
 
 /**
- * Calls `begin` with the rights of a call: those of its connection, and those of the token that it carries. Without a
- * token, or with a known one, it does so at once; otherwise when the token has been checked, unless the client has
- * cancelled the call by then. A refused token adds no rights; if the service needs them, its error gives the reason.
+ * Calls `begin` with the rights of the connection and of the call's token, at once if the token is known, otherwise when
+ * it has been checked; never if the client cancels the call before. A refused token adds no rights, only the reason for
+ * an error. When the token expires or is revoked, the signal `leave` aborts with UNAUTHENTICATED.
  *
- * While it waits, nothing reads the request, so the stream keeps its data and its end. When the token expires or is
- * revoked, the signal `leave` of the call aborts with UNAUTHENTICATED.
+ * Until then nothing reads the request: the stream buffers its data and its end.
  */
 function admitCall(call: Call, tokens: TokenChecker | undefined, begin: (call: Call) => void): void {
   const { request } = call;
@@ -174,18 +168,18 @@ function admitCall(call: Call, tokens: TokenChecker | undefined, begin: (call: C
   } else admit(result);
 }
 
-/** True if a call has a token that may give it more rights than those of its connection. */
+/** True if a call has a token, and its connection does not have every right already. */
 function mayCheckToken({ headers }: Http2ServerRequest, rights: Rights, tokens: TokenChecker | undefined): boolean {
   const hasEverything = rights.nodes === "all" && rights.hasState && rights.hasInspection;
   return tokens !== undefined && headers.authorization !== undefined && !hasEverything;
 }
 
-/** Returns why the token of a request is not secret; undefined over TLS. Over plain TCP, others may have read it. */
+/** Returns why the token is refused unchecked: over plain TCP, others may have read it. */
 function secrecyProblem({ socket }: Http2ServerRequest): string | undefined {
   return "encrypted" in socket && socket.encrypted ? undefined : "a token is accepted over TLS only";
 }
 
-/** Returns true if the client cancelled the call, or the connection is closed. */
+/** True if the client cancelled the call, or its connection is closed. */
 function isOver({ stream }: Http2ServerRequest): boolean {
   if (!stream.closed && !stream.destroyed && !stream.aborted) return false;
   // After a reset without an error, Node.js would wait for the end of the data, which is never read.

@@ -15,11 +15,8 @@ import type { WatchSink, WatchStream } from "../session/watch-stream.ts";
 import { type Call, formatPeer } from "./connect-handler.ts";
 
 /**
- * Returns the handler of Watch, which speaks gRPC only. It writes frames that are encoded once and shared by all
- * streams. It returns false for calls of other methods.
- *
- * With 500 streams and messages of 200 bytes, a message takes 8 µs of CPU here and 42 µs in connect-node, which encodes
- * and wraps each message for each stream.
+ * Returns the handler of Watch calls, by gRPC only; it returns false for other methods. All streams share the frames:
+ * with 500 streams, a message of 200 bytes takes 8 µs of CPU each, and 42 µs in connect-node, which encodes it for each.
  */
 export function makeGrpcWatch(options: GrpcWatchOptions): (call: Call, connection: Connection) => boolean {
   const { hasLocalApi = true, hasGlobalApi = true } = options;
@@ -50,34 +47,28 @@ export function makeGrpcWatch(options: GrpcWatchOptions): (call: Call, connectio
 interface GrpcWatchOptions extends WatchContext {
   readonly hasLocalApi?: boolean | undefined;
   readonly hasGlobalApi?: boolean | undefined;
-  /** Is told what the calls hold of messages. */
   readonly admission: Admission;
-  /** Time between two pings, in milliseconds; clients get it in a response header. */
+  /** Interval of pings, in milliseconds, for a response header. */
   readonly pingMs: number;
   readonly log: Log;
 }
 
-/**
- * Maximum size of a request, in bytes. The largest ones of our nodes have 8 KiB of digests. Two bytes may be a field
- * that takes the decoder 2 µs, so a hostile request takes 16 ms.
- */
+/** Maximum size of a request, in bytes: ours have up to 8 KiB of digests. A hostile one takes 16 ms to decode. */
 const maxRequestBytes = 16 * 1024;
 
-/** Maximum size of a request that is recognized when it is repeated, in bytes. One with digests is sent once. */
+/** Maximum size of a request that is recognized when it is repeated, in bytes. */
 const maxRepeatedBytes = 1_024;
 
 /**
- * Requests that a stream may send at once, and per second after that, unless they repeat the first one. Our nodes send
- * an acknowledgement every 100 ms at most (see `ackIntervalFor`), and a request for every 16 batches.
+ * Requests other than repetitions that a stream may send at once, and per second after that. Our nodes send at most ten
+ * acknowledgements per second (`ackIntervalFor`), and a request for every 16 batches.
  */
 const [burst, perSecond] = [100, 20];
 
 /**
- * Connects an HTTP/2 stream to a Watch call. It reads and writes the stream itself, because the request and response
- * objects around it would buffer everything a second time.
- *
- * While the `WatchStream` is full, or the client has sent more than the stream or its connection may, it reads no more:
- * what the client sends waits in its flow-control window.
+ * Connects an HTTP/2 stream to a `WatchStream`. It uses the stream itself, because Node.js's request and response would
+ * buffer everything a second time. While the `WatchStream` is full, or the client exceeds a rate, it does not read, and
+ * further requests wait in the client's flow-control window.
  */
 class GrpcWatch<M extends DescMessage> implements WatchSink {
   readonly #schema: M;
@@ -89,10 +80,10 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
   readonly #watch: WatchStream<MessageShape<M>>;
   #messages = new MessageSplitter(maxRequestBytes);
   readonly #rate = new Rate(burst, perSecond);
-  /** KPNG's clients repeat the same request for each batch. Equal bytes give the same object, which the stream recognizes. */
+  /** KPNG's clients repeat one request for each batch. Equal bytes give the same object, which is decoded once. */
   #first: { readonly bytes: Uint8Array; readonly request: MessageShape<M> } | undefined;
-  /** Set while the client has sent more than it may. */
-  #resting: NodeJS.Timeout | undefined;
+  /** Ends the pause after the client has sent more than it may. */
+  #pause: NodeJS.Timeout | undefined;
   #isComplete = false;
   #isOver = false;
 
@@ -128,14 +119,13 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
     // After the header, because the end of a call sends one itself, and a second one throws.
     leave.addEventListener("abort", this.#onLeave, { once: true });
     if (leave.aborted) this.#onLeave();
-    if (this.#peer !== "") admission.hold(stream, () => this.#messages.heldBytes);
+    if (this.#peer !== "") admission.countMemory(stream, () => this.#messages.unreadBytes);
     stream.on("drain", () => this.#watch.drained());
     stream.on("data", (chunk: Uint8Array) => {
-      // The call is over; discard further input.
       if (this.#isOver) return;
       this.#messages.push(chunk);
       this.#takeAll();
-      if (this.#messages.heldBytes > 0) this.#messages.compact();
+      if (this.#messages.unreadBytes > 0) this.#messages.compact();
     });
     stream.once("end", () => {
       this.#isComplete = true;
@@ -178,7 +168,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
 
   readonly #takeAll = (): void => {
     try {
-      while (!this.#isOver && !this.#watch.isFull && !this.#mustRest()) {
+      while (!this.#isOver && !this.#watch.isFull && !this.#mustPause()) {
         const message = this.#messages.next();
         if (message !== undefined) {
           this.#take(message);
@@ -195,31 +185,29 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
     }
     // A stream that is over discards its input; paused, it would not close until the connection does.
     if (this.#isOver) return;
-    if (this.#watch.isFull || this.#resting !== undefined) this.#stream.pause();
+    if (this.#watch.isFull || this.#pause !== undefined) this.#stream.pause();
     else if (this.#stream.isPaused()) this.#stream.resume();
   };
 
-  /** Before a message is taken: the first ones of many streams would otherwise exceed the rate of their connection. */
-  #mustRest(): boolean {
-    if (this.#resting !== undefined) return true;
-    const nowMs = performance.now();
-    const restMs = Math.max(this.#rate.restMs(nowMs), this.#connection.requestRate.restMs(nowMs));
-    if (restMs === 0) return false;
-    this.#resting = setTimeout(() => {
-      this.#resting = undefined;
+  /** Asked before each message, so that many new streams together keep to the rate of their connection. */
+  #mustPause(): boolean {
+    if (this.#pause !== undefined) return true;
+    const pauseMs = Math.max(this.#rate.pauseMs, this.#connection.requestRate.pauseMs);
+    if (pauseMs === 0) return false;
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
       this.#takeAll();
-    }, restMs).unref();
+    }, pauseMs).unref();
     return true;
   }
 
   #take(bytes: Uint8Array): void {
-    const nowMs = performance.now();
-    this.#connection.requestRate.add(bytes.length, nowMs);
+    this.#connection.requestRate.add(bytes.length);
     if (this.#first !== undefined && Buffer.compare(this.#first.bytes, bytes) === 0) {
       this.#watch.take(this.#first.request);
       return;
     }
-    this.#rate.add(1, nowMs);
+    this.#rate.add(1);
     const request = this.#decode(bytes);
     if (bytes.length <= maxRepeatedBytes) this.#first ??= { bytes: Uint8Array.from(bytes), request };
     this.#watch.take(request);
@@ -238,7 +226,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
     this.#isOver = true;
     // Frees what has arrived: a client may leave its half of the stream open.
     this.#messages = new MessageSplitter(maxRequestBytes);
-    clearTimeout(this.#resting);
+    clearTimeout(this.#pause);
     this.#call.leave.removeEventListener("abort", this.#onLeave);
   }
 }
@@ -246,25 +234,24 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
 /** Splits the data of a gRPC request into messages. *Bound:* a message of `maxBytes`, and the chunks after it. */
 export class MessageSplitter {
   readonly #maxBytes: number;
-  /** What is in no message yet. */
-  #held: Uint8Array = noBytes;
+  /** Bytes of incomplete messages. */
+  #unread: Uint8Array = noBytes;
 
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }
 
-  /** Memory of what is in no message yet, in bytes; after {@link compact}. */
-  get heldBytes(): number {
-    return this.#held.length;
+  get unreadBytes(): number {
+    return this.#unread.length;
   }
 
-  /** Copies what is in no message yet: a chunk keeps the memory of everything that was read from the socket with it. */
+  /** Copies the unread bytes: a chunk retains everything that was read from the socket with it. */
   compact(): void {
-    if (this.#held.buffer.byteLength > 2 * this.#held.length) this.#held = new Uint8Array(this.#held);
+    if (this.#unread.buffer.byteLength > 2 * this.#unread.length) this.#unread = new Uint8Array(this.#unread);
   }
 
   push(chunk: Uint8Array): void {
-    this.#held = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
+    this.#unread = this.#unread.length === 0 ? chunk : Buffer.concat([this.#unread, chunk]);
   }
 
   /**
@@ -273,22 +260,22 @@ export class MessageSplitter {
    * Errors: ConnectError RESOURCE_EXHAUSTED for a message that is too long, UNIMPLEMENTED for a compressed message.
    */
   next(): Uint8Array | undefined {
-    const held = this.#held;
-    if (held.length < frameHeaderBytes) return undefined;
-    if (held[0] !== 0) throw new ConnectError("compressed requests are not supported", Code.Unimplemented);
-    const length = new DataView(held.buffer, held.byteOffset).getUint32(1);
+    const unread = this.#unread;
+    if (unread.length < frameHeaderBytes) return undefined;
+    if (unread[0] !== 0) throw new ConnectError("compressed requests are not supported", Code.Unimplemented);
+    const length = new DataView(unread.buffer, unread.byteOffset).getUint32(1);
     if (length > this.#maxBytes) {
       throw new ConnectError(`the message has ${length} bytes, more than ${this.#maxBytes}`, Code.ResourceExhausted);
     }
     const end = frameHeaderBytes + length;
-    if (held.length < end) return undefined;
-    this.#held = held.length === end ? noBytes : held.subarray(end);
-    return held.subarray(frameHeaderBytes, end);
+    if (unread.length < end) return undefined;
+    this.#unread = unread.length === end ? noBytes : unread.subarray(end);
+    return unread.subarray(frameHeaderBytes, end);
   }
 
   /** Call at the end of the request. Errors: ConnectError INVALID_ARGUMENT if it ends inside a message. */
   end(): void {
-    const { length } = this.#held;
+    const { length } = this.#unread;
     if (length > 0) throw new ConnectError(`the request ends ${length} bytes into a message`, Code.InvalidArgument);
   }
 }

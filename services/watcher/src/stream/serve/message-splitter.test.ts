@@ -22,8 +22,8 @@ test("the rest of a chunk does not keep the memory of the whole chunk", () => {
   splitter.push(Buffer.concat([data.subarray(0, -3), Uint8Array.of(0, 0, 0)]));
   while (splitter.next() !== undefined);
   splitter.compact();
-  expect(splitter.heldBytes).toBe(3);
+  expect(splitter.unreadBytes).toBe(3);
   splitter.push(Uint8Array.of(0, 1, 7));
-  expect(splitter.heldBytes).toBeLessThan(64);
+  expect(splitter.unreadBytes).toBeLessThan(64);
   expect(splitter.next()).toEqual(Buffer.of(7));
 });
