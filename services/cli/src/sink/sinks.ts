@@ -57,7 +57,7 @@ export const toFile: SinkCommand = {
   options: [
     {
       flags: "-o, --output <file>",
-      description: "file to write; - writes the state to standard output, once",
+      description: "file to write, as JSON if its name ends in .json; - writes the state to standard output, once",
       default: "global-state.yaml",
       parse: parseNonEmptyText,
     },

@@ -79,8 +79,8 @@ const odd: ClusterObjects = {
   ],
 };
 
-test("a written state is read back unchanged", () => {
-  assert.deepEqual(normal(read(formatState(odd, endpointInfoHash))), normal(odd));
+test.each(["yaml", "json"] as const)("a state written as %s is read back unchanged", (format) => {
+  assert.deepEqual(normal(read(formatState(odd, endpointInfoHash, format))), normal(odd));
 });
 
 test("creation and UID are written only for Services that share an address, because KPNG rejects such keys", () => {

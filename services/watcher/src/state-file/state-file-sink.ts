@@ -17,7 +17,7 @@ import { formatState } from "./format-state.ts";
  * during a write are coalesced into one further write.
  *
  * The file is replaced atomically, so readers see a complete state. A failed write (disk full, no permission) is
- * logged, reported in health, and retried.
+ * logged, reported in health, and retried; with `isOnce`, the task rejects with WRITE_FAILED.
  */
 export function stateFileSink(options: StateFileOptions): Task {
   return { name: part, run: (signal) => run(options, signal) };
@@ -26,7 +26,7 @@ export function stateFileSink(options: StateFileOptions): Task {
 /** Options of {@link stateFileSink}. */
 export interface StateFileOptions {
   readonly store: Store;
-  /** File to write, or "-" for standard output. */
+  /** File to write, as JSON if its name ends in ".json"; "-" for standard output. */
   readonly path: string;
   /** True to end after the first state. Default false; always for standard output. */
   readonly isOnce?: boolean | undefined;
@@ -45,7 +45,7 @@ async function run({ store, path, isOnce, log, health }: StateFileOptions, signa
   for (;;) {
     const snapshot = await store.next(written, signal);
     if (snapshot === undefined) return;
-    const text = formatState(objectsOf(snapshot), endpointInfoHash);
+    const text = formatState(objectsOf(snapshot), endpointInfoHash, path.endsWith(".json") ? "json" : "yaml");
     if (path === "-") {
       process.stdout.write(text);
       return;
@@ -57,6 +57,7 @@ async function run({ store, path, isOnce, log, health }: StateFileOptions, signa
       log.info("state written", { path, revision: written });
       if (isOnce === true) return;
     } catch (error) {
+      if (isOnce === true) throw error;
       health.setFailing(part, reasonOf(error));
       log.error("writing the state failed, retrying", { path, revision: snapshot.revision, reason: reasonOf(error) });
       await waitMs(retryMs, signal);
