@@ -10,7 +10,7 @@ test.each([
   [["get", "view", "n1"], "EndpointDecision"],
 ])("kpng %j prints what docs/reference/output.schema.json promises", async (words, name) => {
   const { out } = await runKpng(["file", "-i", "test/fixtures/kpng/input.yaml", ...words, "-o", "json"]);
-  const result = rowsOf(name).safeParse(JSON.parse(out));
+  const result = rowsOf(name).safeParse(JSON.parse(out).items);
   expect(result.error?.issues ?? []).toEqual([]);
 });
 

@@ -53,7 +53,9 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
   expect(await output("get", "nodes", "--not-applied", "2")).toMatch(/^NAME +STATE.*\nn2 +absent[^\n]*\n$/);
   expect(await output("get", "sub")).toMatch(/^ID .*\n1 +n1 +node +kpng-json +- +current +2 +0 /);
   const changes = await output("get", "changes", "--service", "default/web", "-o", "json", "--limit", "1");
-  expect(JSON.parse(changes)).toMatchObject([{ revision: 2, source: "file", toldCount: 1, appliedCount: 1 }]);
+  expect(JSON.parse(changes)).toMatchObject({
+    items: [{ revision: 2, source: "file", toldCount: 1, appliedCount: 1 }],
+  });
   expect(await output("trace", "default/web")).toMatch(
     /revision 2 .*endpoints default\/web .*\n +STAGE[\s\S]*\n +commit[\s\S]*\n +total/,
   );
@@ -62,7 +64,7 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
   expect(await output("top")).toMatch(
     /^watcher +revision 2,[\s\S]*Not up to date[^\n]*:\n +NAME[^\n]*\n +n2 +absent[\s\S]*Latest changes:\n/,
   );
-  const [state] = JSON.parse(await output("get", "backend", "--api", socket, "-o", "json"));
+  const state = JSON.parse(await output("get", "backend", "--api", socket, "-o", "json"));
   expect(state).toMatchObject({ program: "kpng-json", nodeName: "n1", appliedRevision: 2, serviceCount: 2 });
   expect(await output("get", "backend", "--api", socket)).toMatch(/^PROGRAM .*\nkpng-json +n1 +yes +2 +2 +2 /);
   const rules = await runKpng(["get", "rules", "--api", socket]);

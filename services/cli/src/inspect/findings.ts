@@ -11,7 +11,7 @@ import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { type InspectClient, type InspectCommand, inspectClient, type Replica, requestFailure } from "./client.ts";
 import { namespaceOptions, splitName } from "./list.ts";
-import { plainMessage } from "./print/output.ts";
+import { formatJsonList, plainMessage } from "./print/output.ts";
 import { formatCount, formatTable, oneLine, terminalText } from "./print/text.ts";
 
 /** `kpng analyze`: prints what is probably wrong with a cluster and its nodes, and what to do about it. */
@@ -37,7 +37,7 @@ The exit code is 1 if there is a finding of severity error, and 0 otherwise.
 Examples:
   COMMAND
   COMMAND -n shop
-  COMMAND -o json | jq '.[] | select(.severity == "error")'
+  COMMAND -o json | jq '.items[] | select(.severity == "error")'
 `,
   run: (transport, _words, options) => analyze([{ api: "", transport }], options),
   runAll: analyze,
@@ -52,7 +52,7 @@ async function analyze(replicas: readonly Replica[], options: Options): Promise<
   const response = mergeFindings(answers);
   if (options.output === "json") {
     const rows = response.findings.map((finding) => plainMessage(FindingSchema, finding));
-    process.stdout.write(terminalText(`${JSON.stringify(rows, undefined, 2)}\n`));
+    process.stdout.write(terminalText(formatJsonList(rows)));
   } else process.stdout.write(formatFindings(response));
   if (response.errorCount > 0) process.exitCode = 1;
 }

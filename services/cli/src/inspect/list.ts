@@ -6,7 +6,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { type InspectClient, type InspectCommand, inspectClient, keepAsking, readPages } from "./client.ts";
-import { printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
+import { printMessage, printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
 import { enumWords, type TableSpec } from "./print/text.ts";
 
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
@@ -66,7 +66,10 @@ export function runList<
     const missing = lists.flatMap(({ word, rows: matches }) =>
       word !== undefined && matches.length === 0 ? [word] : [],
     );
-    if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
+    const [row] = rows;
+    if (words.length === 1 && rows.length === 1 && row !== undefined && output.format === "json")
+      printMessage(table.schema, row, output);
+    else if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
     if (missing.length > 0) throw new ProcessError("REQUEST_FAILED", describeMissing(noun, missing, options));
     if (rows.length === 0) warnEmpty(noun);
     if (rows.length === 0 && !selection.isAll && !all.some((row) => Object.keys(labelsOf(row)).length > 0))

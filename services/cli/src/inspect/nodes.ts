@@ -26,7 +26,7 @@ import {
   runList,
   watchOption,
 } from "./list.ts";
-import { isTable, outputOptions, printMessages, printRows, readOutputOptions } from "./print/output.ts";
+import { isTable, outputOptions, printMessage, printMessages, printRows, readOutputOptions } from "./print/output.ts";
 import {
   type Column,
   enumWord,
@@ -235,7 +235,8 @@ export const backendCommand: InspectCommand = {
   run: async (transport, _words, options) => {
     const output = await readOutputOptions(options);
     const backend = await createClient(BackendInspectService, transport).getBackend({});
-    printRows(backendTable, [backend], output);
+    if (output.format === "json") printMessage(backendTable.schema, backend, output);
+    else printRows(backendTable, [backend], output);
     if (isTable(output) && backend.ruleSets.length > 0) {
       output.write(`\n${formatTable(ruleSetColumns, backend.ruleSets)}`);
     }

@@ -37,8 +37,8 @@ test("a table has columns as wide as their widest cell, and a dash for an empty 
 
 test("json prints one array, yaml one document per row, with every field", () => {
   const expected = { name: "web", clusterIps: ["10.96.0.1"], sourceRanges: [], affinitySeconds: 0 };
-  expect(JSON.parse(printed("json"))[0]).toMatchObject(expected);
-  expect(JSON.parse(printed("json", []))).toEqual([]);
+  expect(JSON.parse(printed("json")).items[0]).toMatchObject(expected);
+  expect(JSON.parse(printed("json", []))).toEqual({ kind: "List", items: [] });
   expect(parseAllDocuments(printed("yaml")).map((document) => document.toJS().name)).toEqual(["web", "dns"]);
   expect(parse(printed("yaml", [web]))).toMatchObject(expected);
 });
@@ -97,7 +97,7 @@ test("counts are numbers, and enums are words: those of Kubernetes in its spelli
     ports: [{ port: 80, protocol: Protocol.TCP }],
     internalTrafficPolicy: TrafficPolicy.LOCAL,
   });
-  expect(JSON.parse(printed("json", [service]))[0]).toMatchObject({
+  expect(JSON.parse(printed("json", [service])).items[0]).toMatchObject({
     ports: [{ port: 80, protocol: "TCP" }],
     internalTrafficPolicy: "Local",
     externalTrafficPolicy: "",

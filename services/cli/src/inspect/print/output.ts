@@ -29,7 +29,7 @@ export const outputOptions: readonly OptionSpec[] = [
   {
     flags: "-o, --output <format>",
     description:
-      "table, wide, json (one array; with --watch, one object per line), yaml (one document per object) or name",
+      "table, wide, json (a List with items; with --watch, one object per line), yaml (one document per object) or name",
     default: "table",
     // KPNG_OUTPUT is the file of to-file.
     env: "KPNG_OUTPUT_FORMAT",
@@ -88,7 +88,7 @@ export function printRows<D extends DescMessage>(
   } else printMessages(schema, sorted, output);
 }
 
-/** Prints messages as JSON or as YAML. Errors: BAD_OPTION for `-o name`. */
+/** Prints messages as JSON, in a List as kubectl does, or as YAML. Errors: BAD_OPTION for `-o name`. */
 export function printMessages<D extends DescMessage>(
   schema: D,
   messages: readonly MessageShape<D>[],
@@ -96,8 +96,13 @@ export function printMessages<D extends DescMessage>(
 ): void {
   if (output.format === "name") throw new ProcessError("BAD_OPTION", "-o name: the rows of this command have no names");
   const items = messages.map((message) => plainMessage(schema, message));
-  if (output.format === "json") output.write(`${JSON.stringify(items, undefined, 2)}\n`);
+  if (output.format === "json") output.write(formatJsonList(items));
   else for (const item of items) output.write(formatValue(item, output));
+}
+
+/** Returns a JSON list of values, as kubectl prints several objects. */
+export function formatJsonList(items: readonly JsonValue[]): string {
+  return `${JSON.stringify({ kind: "List", items }, undefined, 2)}\n`;
 }
 
 /** Prints one message that is not a row of a list: JSON is an object. */
