@@ -32,7 +32,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-json": [],
   "backend-nft": [],
   "backend-userspace": ["traffic", "balance", "relay", "listen", "entry", "rules"],
-  cli: [...["context", "source", "sink", "certificates", "inspect/print", "inspect", "commands"]],
+  cli: [...["context", "source", "sink", "certificates", "inspect/print", "inspect", "cluster", "commands"]],
 };
 
 /**

@@ -90,6 +90,14 @@ const entries: readonly Entry[] = [
   },
 ];
 
+/** Moves options before the command to the end, where commander looks for them: `kpng --context prod status`. Pure. */
+export function optionsLast(words: readonly string[]): readonly string[] {
+  const option = /^--(?:kubeconfig|context|kpng-namespace)(=|$)/;
+  const isValue = (index: number): boolean => option.exec(words[index - 1] ?? "")?.[1] === "";
+  const start = words.findIndex((word, index) => !option.test(word) && !isValue(index));
+  return start < 1 ? words : [...words.slice(start), ...words.slice(0, start)];
+}
+
 /**
  * Loads the commands that a command line can mean, because all of them take half a second, and returns a function that
  * makes the command tree from them. In the tree, the other commands have only a name and a description, for the help. A
@@ -102,6 +110,7 @@ export async function loadKpng(words?: readonly string[]): Promise<(signal: Abor
   const loaded = await Promise.all(entries.map(async (entry) => (isWanted(entry) ? await entry.load() : undefined)));
   const backends = await loadBackends(words);
   const complete = first === "__complete" || words === undefined ? await import("./commands/completion.ts") : undefined;
+  const connect = first === "connect" || words === undefined ? await import("./commands/connect.ts") : undefined;
   return (signal) => {
     const kpng = new Command("kpng")
       .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")
@@ -113,6 +122,7 @@ export async function loadKpng(words?: readonly string[]): Promise<(signal: Abor
       kpng.addCommand(command.description(description).helpGroup(group));
     }
     if (complete !== undefined) kpng.addCommand(complete.makeAnswer(kpng), { hidden: true });
+    if (connect !== undefined) kpng.addCommand(connect.makeConnect(), { hidden: true });
     const help = new Command("help").argument("[command]").helpOption(false).helpGroup("Administer:");
     return refuseHabits(kpng.addHelpCommand(help.description("print the help of a command")));
   };

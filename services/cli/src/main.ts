@@ -11,8 +11,10 @@ if (import.meta.url.endsWith("/services/cli/src/main.ts")) {
 }
 
 // Loaded on demand, after the cache is on.
-const [{ runProcess }, { loadKpng }] = await Promise.all([
+const [{ runProcess }, { loadKpng, optionsLast }] = await Promise.all([
   import("@kpng/process/run/run-process.ts"),
   import("./kpng.ts"),
 ]);
-await runProcess(await loadKpng(process.argv.slice(2)));
+const [node = "", main = "", ...rest] = process.argv;
+const words = optionsLast(rest);
+await runProcess(await loadKpng(words), [node, main, ...words]);

@@ -1,8 +1,9 @@
 import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
-import { addOptions, type OptionSpec, parseProxyName, repeatable } from "@kpng/process/options.ts";
+import { addOptions, type OptionSpec, parseNodeName, parseProxyName, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Command, InvalidArgumentError } from "commander";
+import { clusterOptions, namesCluster } from "../context/cluster-options.ts";
 import type { Options } from "../context/command-context.ts";
 import { readApiClient } from "../context/command-context.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
@@ -18,19 +19,27 @@ import {
   subscribersCommand,
 } from "../inspect/nodes.ts";
 import { bugReportCommand, recordCommand } from "../inspect/record.ts";
+import { joinReplicas } from "../inspect/replicas.ts";
 import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
 import { statusCommand, topCommand } from "../inspect/status.ts";
 
 /** `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: query a remote watcher or a backend. */
 export function makeInspect(name: string, signal: AbortSignal): Command {
-  const withReplicas: WithReplicas = (options, work) => {
-    const replicas = dialReplicas(options);
-    return withRequestErrors(replicas.map(({ api }) => api).join(), signal, () => work(replicas));
-  };
   const make = (command: InspectCommand, path = ""): Command => {
     const asksView = command === viewCommand || command === explainCommand;
-    const options = [...(asksView ? [proxyNameFilter] : []), ...remoteOptions];
-    return makeInspectCommand(command, options, `kpng ${path}${command.name}`, withReplicas, signal);
+    const more = asksView ? [proxyNameFilter] : command.asksBackend === true ? [backendNodeOption] : [];
+    const withReplicas: WithReplicas = async (options, work) => {
+      const replicas = await connectReplicas(options, signal, command.asksBackend);
+      const names = replicas.map(({ api }) => api).join(", ");
+      await withRequestErrors(names, signal, () => work(replicas)).finally(() => closeAll(replicas));
+    };
+    return makeInspectCommand(
+      command,
+      [...more, ...remoteOptions],
+      `kpng ${path}${command.name}`,
+      withReplicas,
+      signal,
+    );
   };
   const lists = [servicesCommand, endpointsCommand, nodesCommand, subscribersCommand, changesCommand];
   const groups = {
@@ -51,11 +60,11 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
 
 const apiAddresses = repeatable(
   "--api <address>",
-  "watcher or backend: host:port, http://host:port, https://host:port or unix:///path; status and analyze ask all that are given",
+  "watchers or a backend: host:port, http://host:port, https://host:port or unix:///path; in place of a cluster",
   ["127.0.0.1:12090"],
 );
 
-/** Options of the commands that query a remote watcher or a backend: its address, and credentials. */
+/** Options of the commands that query a remote watcher or a backend: its address or cluster, and credentials. */
 export const remoteOptions: readonly OptionSpec[] = [
   {
     ...apiAddresses,
@@ -68,22 +77,35 @@ export const remoteOptions: readonly OptionSpec[] = [
       return apiAddresses.parse?.(text, previous);
     },
   },
+  ...clusterOptions,
   ...clientOptions("the connection to the watcher"),
 ];
 
-/** Returns a transport to each address of {@link remoteOptions}, with their credentials. */
-export function dialReplicas(options: Options): readonly Replica[] {
+/** Returns the watchers or the backend that {@link remoteOptions} name: an address wins over a cluster. */
+export async function connectReplicas(
+  options: Options,
+  signal: AbortSignal,
+  asksBackend = false,
+): Promise<readonly Replica[]> {
+  if (options.api === apiAddresses.default && namesCluster(options)) {
+    const { findBackends, findWatchers } = await import("../cluster/watchers.ts");
+    return asksBackend ? findBackends(options, signal) : findWatchers(options, signal);
+  }
   const credentials = readApiClient(options);
   return (options.api as readonly string[]).map((api) => ({ api, transport: dial({ api, ...credentials }) }));
 }
 
-/** Returns the only watcher. Errors: BAD_OPTION if there are several. */
-export function onlyReplica(replicas: readonly Replica[], command: string): Replica {
-  const [replica, ...others] = replicas;
-  if (replica !== undefined && others.length === 0) return replica;
-  const given = replicas.map(({ api }) => api).join(", ");
-  throw new ProcessError("BAD_OPTION", `kpng ${command} asks one watcher, and --api names several: ${given}`);
+/** Closes the replicas. Their transports can no longer be used. */
+export function closeAll(replicas: readonly Replica[]): void {
+  for (const replica of replicas) replica.close?.();
 }
+
+/** For commands that ask a backend: where it runs in the cluster of {@link clusterOptions}. */
+const backendNodeOption: OptionSpec = {
+  flags: "--node <name>",
+  description: "node in the cluster whose backend is asked",
+  parse: parseNodeName,
+};
 
 /** For commands that do not follow a source: a source has this option itself. */
 const proxyNameFilter: OptionSpec = {
@@ -127,7 +149,11 @@ export function makeInspectCommand(
     return withPlainErrors(() =>
       withReplicas(values, async (replicas) => {
         if (inspect.runAll !== undefined) return inspect.runAll(replicas, values);
-        await inspect.run(onlyReplica(replicas, name).transport, words, values, signal);
+        if (inspect.asksBackend === true && replicas.length > 1) {
+          const names = replicas.map(({ api }) => api).join(", ");
+          throw new ProcessError("BAD_OPTION", `kpng get ${name} asks one backend, and there are several: ${names}`);
+        }
+        await inspect.run(joinReplicas(replicas), words, values, signal);
       }),
     );
   });

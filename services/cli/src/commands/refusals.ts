@@ -21,7 +21,7 @@ const refusals: readonly Refusal[] = [
   },
   {
     words: ["exec", "attach", "debug", "port-forward"],
-    reason: "kpng opens no connection to pods",
+    reason: "kpng opens no connection to pods other than its own",
     instead: "use kubectl; `kpng explain` says where a packet to a Service goes",
   },
   {
@@ -50,9 +50,9 @@ const refusals: readonly Refusal[] = [
     instead: "`kpng file -i FILE get services`",
   },
   {
-    words: ["--kubeconfig", "--context", "--server", "-s", "--token"],
+    words: ["--server", "-s", "--token"],
     reason: "this command asks a watcher, not the API server",
-    instead: "`--api ADDRESS` with `--tls-ca` or `--token-file`; or `kpng kube --kubeconfig FILE get services`",
+    instead: "`--kubeconfig FILE` or `--context NAME` for a cluster, `--api ADDRESS` with `--token-file` for a watcher",
   },
   {
     words: ["--show-labels", "-L", "--field-selector", "--template"],

@@ -3,9 +3,10 @@ import { formatVersion } from "@kpng/process/run/run-process.ts";
 import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
-import { inspectClient } from "../inspect/client.ts";
+import { inspectClient, type Replica } from "../inspect/client.ts";
 import { oneLine } from "../inspect/print/text.ts";
-import { dialReplicas, onlyReplica, remoteOptions } from "./inspect.ts";
+import { joinReplicas } from "../inspect/replicas.ts";
+import { closeAll, connectReplicas, remoteOptions } from "./inspect.ts";
 
 const versionText = formatVersion("kpng", packageJson.version);
 
@@ -51,12 +52,16 @@ async function askVersion(
   options: Options,
   signal: AbortSignal,
 ): Promise<{ readonly version?: string; readonly reason?: string }> {
-  const { transport } = onlyReplica(dialReplicas(options), "version");
+  let replicas: readonly Replica[] = [];
   try {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(limitMs)]);
-    return { version: (await inspectClient(transport).getStatus({}, { signal: limit })).version };
+    replicas = await connectReplicas(options, limit);
+    return { version: (await inspectClient(joinReplicas(replicas)).getStatus({}, { signal: limit })).version };
   } catch (error) {
-    return { reason: `no version of a watcher: ${String(options.api)}: ${(error as Error).message}` };
+    const names = replicas.map(({ api }) => `${api}: `).join("");
+    return { reason: `no version of a watcher: ${names}${(error as Error).message}` };
+  } finally {
+    closeAll(replicas);
   }
 }
 

@@ -26,7 +26,9 @@ export interface InspectCommand {
   readonly examples: string;
   /** Queries one watcher. `words` are those of the argument. */
   run(transport: Transport, words: readonly string[], options: Options, signal: AbortSignal): Promise<void>;
-  /** Queries all watchers that `--api` names. Default: the command accepts only one. */
+  /** True if it queries a backend, and not a watcher. Default false. */
+  readonly asksBackend?: boolean | undefined;
+  /** Queries several watchers in a way of its own. Default: `run` with their joined answers; see `joinReplicas`. */
   runAll?(replicas: readonly Replica[], options: Options): Promise<void>;
 }
 
@@ -34,6 +36,8 @@ export interface InspectCommand {
 export interface Replica {
   readonly api: string;
   readonly transport: Transport;
+  /** Removes what the transport uses. Default: nothing. */
+  close?(): void;
 }
 
 /** Client of a watcher's inspect API. */

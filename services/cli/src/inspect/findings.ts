@@ -66,22 +66,26 @@ export type Answer<T> = { readonly api: string } & (
 /**
  * Asks every replica. If there are several, one that fails does not keep the answers of the others back.
  *
- * Errors: those of `ask` if there is only one replica.
+ * Errors: those of `ask` if no replica answers.
  */
 export async function askAll<T>(
   replicas: readonly Replica[],
   ask: (client: InspectClient) => Promise<T>,
 ): Promise<readonly Answer<T>[]> {
-  return Promise.all(
+  const errors: ConnectError[] = [];
+  const answers = await Promise.all(
     replicas.map(async ({ api, transport }): Promise<Answer<T>> => {
       try {
         return { api, kind: "answer", value: await ask(inspectClient(transport)) };
       } catch (error) {
-        if (replicas.length === 1 || !(error instanceof ConnectError)) throw error;
+        if (!(error instanceof ConnectError)) throw error;
+        errors.push(error);
         return { api, kind: "failure", reason: requestFailure(error) };
       }
     }),
   );
+  if (errors.length === replicas.length) throw errors[0];
+  return answers;
 }
 
 /** What {@link mergeFindings} needs of a replica. */

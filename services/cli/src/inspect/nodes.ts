@@ -229,6 +229,7 @@ function describeDrift(first: string | undefined, otherCount: number): string {
 /** `kpng get backend`: prints the state of a backend of this node. */
 export const backendCommand: InspectCommand = {
   name: "backend",
+  asksBackend: true,
   description: "a backend of this node: its view, its last sync, and the state of its rules",
   options: outputOptions,
   examples: backendExamples,
@@ -246,6 +247,7 @@ export const backendCommand: InspectCommand = {
 /** `kpng get rules`: prints the rules that a backend wants, one per line. */
 export const rulesCommand: InspectCommand = {
   name: "rules",
+  asksBackend: true,
   description: "rules that a backend of this node wants; with -o json, also those in the kernel",
   argument: "[rule-set]",
   parseArgument: parseFilter,

@@ -15,6 +15,7 @@ import {
 import { type Answer, askAll, countFindings, countObjects, mergeFindings, severityOf } from "./findings.ts";
 import { nodeTable } from "./nodes.ts";
 import { enumWord, formatAge, formatSection, oneLine, terminalText } from "./print/text.ts";
+import { joinNodes } from "./replicas.ts";
 
 /**
  * `kpng status`: one screen about a watcher: what it holds, how far its nodes are, which are not up to date, its latest
@@ -66,7 +67,7 @@ interface WatcherStatus {
 /** Formats the screen, with the changes of the first replica that answered. Ages are relative to `nowMs`. Pure. */
 export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: number): string {
   const replies = answers.flatMap((one) => (one.kind === "answer" ? [{ api: one.api, ...one.value }] : []));
-  const nodes = mergeNodes(replies.map((one) => one.nodes));
+  const nodes = joinNodes(replies.map((one) => one.nodes));
   const findings = mergeFindings(answers);
   const counts = `${countFindings(findings)}: run kpng analyze`;
   const lines: readonly Line[] = [
@@ -81,16 +82,6 @@ export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: n
       .map((finding): Line => ["", `${severityOf(finding)} ${finding.subject}: ${finding.text}`]),
   ];
   return formatScreen(lines, nodes.filter(isLate), replies[0]?.changes ?? []);
-}
-
-/** Joins the nodes of several replicas: each as the replica sees it that it follows, or as the first one. */
-function mergeNodes(lists: readonly (readonly Node[])[]): readonly Node[] {
-  const nodes = new Map<string, Node>();
-  for (const node of lists.flat()) {
-    const known = nodes.get(node.name);
-    if (known === undefined || known.state === ApplyState.ABSENT) nodes.set(node.name, node);
-  }
-  return [...nodes.values()];
 }
 
 const lateStates: readonly ApplyState[] = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];

@@ -58,6 +58,11 @@ export interface DialOptions {
   readonly token?: ReadToken | undefined;
   /** Largest message that is accepted, in bytes. Default 64 MiB. Source: KPNG's `--max-msg-size`. */
   readonly maxMessageBytes?: number | undefined;
+  /**
+   * Path of a unix socket that leads to the watcher, in place of its address. Who opened it has chosen the watcher, so any
+   * name in a certificate of the CA will do. For https only.
+   */
+  readonly tunnel?: string | undefined;
 }
 
 /**
@@ -65,7 +70,7 @@ export interface DialOptions {
  *
  * Errors: BAD_OPTION, also for a token over plain TCP.
  */
-export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024 }: DialOptions): Transport {
+export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024, tunnel }: DialOptions): Transport {
   const address = parseApiAddress(api, tls !== undefined);
   if (token !== undefined) checkSecrecy(address, api);
   const silence = new SilenceLimit();
@@ -82,7 +87,7 @@ export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024 }: Di
     // ping their clients instead; see SilenceLimit.
     pingIntervalMs: 330_000,
     pingTimeoutMs: 20_000,
-    nodeOptions: { createConnection: () => silence.watch(openSocket(address, tls)) },
+    nodeOptions: { createConnection: () => silence.watch(openSocket(address, tls, tunnel)) },
   });
   return {
     unary: (...call) => transport.unary(...call),
@@ -121,13 +126,14 @@ function baseUrlOf(address: ApiAddress): string {
 }
 
 /** Opens a connection to a watcher, with TLS for HTTP/2 if the address says so. */
-function openSocket(address: ApiAddress, tls: ReadTls | undefined): Socket {
+function openSocket(address: ApiAddress, tls: ReadTls | undefined, tunnel: string | undefined): Socket {
   if (address.kind === "unix") return connectSocket(address.path);
   const { host, port } = address;
   // SNI takes host names only, not addresses (RFC 6066 §3).
   const serverName = isIP(host) === 0 ? { servername: host } : {};
+  const to = tunnel === undefined ? { host, port } : { path: tunnel, checkServerIdentity: () => undefined };
   const socket = address.isTls
-    ? connectTls({ host, port, ALPNProtocols: ["h2"], minVersion: minTlsVersion, ...serverName, ...tls?.() })
+    ? connectTls({ ...to, ALPNProtocols: ["h2"], minVersion: minTlsVersion, ...serverName, ...tls?.() })
     : connectSocket({ host, port });
   return socket.setKeepAlive(true, 30_000);
 }

@@ -22,6 +22,11 @@ const hints: readonly (readonly [RegExp, string])[] = [
     /source\/kube\/.*ECONNREFUSED/,
     "nothing listens there: is it the address of the API server (--server, or the server of the kubeconfig)?",
   ],
+  [/has no right at this watcher/, "the watcher's --inspection-accounts names the accounts that may ask it"],
+  [
+    /request failed: .*ECONNREFUSED/,
+    "nothing listens there: is a watcher running, and is --api its address? --context NAME asks a cluster instead",
+  ],
   [/ECONNREFUSED/, "nothing listens there: is a watcher running, and is --api its address?"],
   [/connect ENOENT/, "there is no such socket: is the process running, and is it the path of its --listen?"],
   [/connect EACCES/, "the socket is for its owner and group: run as one of them"],

@@ -9,7 +9,22 @@ import { reasonOf, withoutCredentials } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { KubeConfig } from "@kubernetes/client-node";
 import { load } from "js-yaml";
-import type { KubeConnection, KubeResponse } from "./connection.ts";
+import { WebSocket } from "ws";
+import { type KubeConnection, type KubeResponse, readText } from "./connection.ts";
+
+/** A connection that also opens WebSockets, for commands that reach pods. */
+export interface KubeClient extends KubeConnection {
+  /**
+   * Opens a WebSocket, or returns the server's response in place of one. Aborting `signal` ends it.
+   *
+   * Errors: those of Node.js if the connection fails.
+   */
+  openWebSocket(path: string, protocol: string, signal: AbortSignal): Promise<OpenedWebSocket>;
+}
+
+export type OpenedWebSocket =
+  | { readonly kind: "opened"; readonly socket: WebSocket }
+  | { readonly kind: "refused"; readonly status: number; readonly body: string };
 
 /**
  * Returns a connection to the API server. The Kubernetes client library (client-node) reads the configuration and
@@ -20,7 +35,7 @@ import type { KubeConnection, KubeResponse } from "./connection.ts";
  *
  * Errors: BAD_OPTION if there is no usable configuration.
  */
-export function connectKube(options: ConnectOptions = {}): KubeConnection {
+export function connectKube(options: ConnectOptions = {}): KubeClient {
   let config = loadConfig(options);
   const server = config.getCurrentCluster()?.server ?? "";
   const isPlain = server.startsWith("http:");
@@ -70,8 +85,29 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
     return { status: response.statusCode ?? 0, body: response };
   }
 
+  async function openWebSocket(path: string, protocol: string, signal: AbortSignal): Promise<OpenedWebSocket> {
+    const credentials: RequestOptions = {};
+    await config.applyToHTTPSOptions(credentials);
+    const headers = trimHeaders(credentials.headers);
+    const socket = new WebSocket(server.replace(/^http/, "ws") + path, [protocol], { ...credentials, headers });
+    const abort = (): void => socket.terminate();
+    signal.addEventListener("abort", abort);
+    socket.once("close", () => signal.removeEventListener("abort", abort));
+    return new Promise((resolve, reject) => {
+      socket.on("error", reject);
+      socket.once("open", () => resolve({ kind: "opened", socket }));
+      socket.once("unexpected-response", (request, response) => {
+        const refuse = (body: string): void => resolve({ kind: "refused", status: response.statusCode ?? 0, body });
+        readText(response)
+          .then(refuse, reject)
+          .finally(() => request.destroy());
+      });
+    });
+  }
+
   return {
     server,
+    openWebSocket,
     get: (path, signal) => call({ path }, signal),
     post: (path, body, signal) => call({ path, body: JSON.stringify(body) }, signal),
     close: () => agent.destroy(),
@@ -97,9 +133,9 @@ function trimHeaders(headers: RequestOptions["headers"]): Record<string, string>
 /**
  * Loads the Kubernetes configuration: a kubeconfig file, or the ServiceAccount of the pod.
  *
- * Errors: BAD_OPTION if there is no configuration, it selects no cluster, or the server is not an HTTP URL.
+ * Errors: BAD_OPTION if there is no configuration, no such context, no selected cluster, or the server is not an HTTP URL.
  */
-export function loadConfig({ kubeconfig, server, podRoot = "" }: ConnectOptions): KubeConfig {
+export function loadConfig({ kubeconfig, context, server, podRoot = "" }: ConnectOptions): KubeConfig {
   const config = new KubeConfig();
   try {
     if (kubeconfig !== undefined) loadFiles(config, [kubeconfig]);
@@ -112,6 +148,14 @@ export function loadConfig({ kubeconfig, server, podRoot = "" }: ConnectOptions)
     else loadFiles(config, [join(homedir(), ".kube", "config")]);
   } catch (cause) {
     throw new ProcessError("BAD_OPTION", `cannot read the Kubernetes configuration: ${reasonOf(cause)}`, { cause });
+  }
+  if (context !== undefined) {
+    const names = config.contexts.map(({ name }) => name);
+    if (!names.includes(context)) {
+      const known = names.length === 0 ? "it has none" : `it has ${names.join(", ")}`;
+      throw new ProcessError("BAD_OPTION", `no context "${context}" in the kubeconfig: ${known}`);
+    }
+    config.setCurrentContext(context);
   }
   const cluster = config.getCurrentCluster();
   if (cluster === null) throw new ProcessError("BAD_OPTION", "the kubeconfig has no current context with a cluster");
@@ -133,6 +177,8 @@ export function loadConfig({ kubeconfig, server, podRoot = "" }: ConnectOptions)
 interface ConnectOptions {
   /** Path of a kubeconfig. Default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config. */
   readonly kubeconfig?: string | undefined;
+  /** Name of a context in the kubeconfig. Default: its current one. */
+  readonly context?: string | undefined;
   /**
    * Overrides the server URL of the kubeconfig. Without a kubeconfig, an https URL is used with the pod's
    * ServiceAccount if there is one, and any other without credentials.

@@ -1,0 +1,87 @@
+import { Duplex } from "node:stream";
+import { isRecord } from "@kpng/model/narrowing.ts";
+import type { OpenedWebSocket } from "@kpng/watcher/source/kube/connect.ts";
+import { parseJson } from "@kpng/watcher/source/kube/connection.ts";
+
+/** A WebSocket through the API server to a kubelet. */
+export type WebSocket = Extract<OpenedWebSocket, { kind: "opened" }>["socket"];
+
+/** Subprotocol of the WebSocket: each message begins with the number of its channel. */
+export const channelProtocol = "v4.channel.k8s.io";
+
+/**
+ * What a kubelet sends on each channel. What it receives is on channel 0.
+ *
+ * Source: k8s.io/kubelet `pkg/cri/streaming/portforward/websocket.go` and `remotecommand/websocket.go`.
+ */
+export interface Channels {
+  readonly data: number;
+  /** Text for people, which a failure quotes. */
+  readonly said?: number | undefined;
+  /** Why the other side ended: a text, or a Status object, which may say success. */
+  readonly end: number;
+  /** Length of the first message of each channel, which is no data: the port. */
+  readonly headBytes: number;
+}
+
+/** A connection to a port of a pod. */
+export const portForward: Channels = { data: 0, end: 1, headBytes: 2 };
+
+/** Standard input and output of a command in a pod. */
+export const exec: Channels = { data: 1, said: 2, end: 3, headBytes: 0 };
+
+/**
+ * Makes a stream of a WebSocket's channels. What is written before it is open waits for it. An error of `open`, or one
+ * that the kubelet reports, destroys the stream.
+ */
+export function streamOf(open: () => Promise<WebSocket>, channels: Channels): Duplex {
+  const opening = open();
+  const stream = new Duplex({
+    // The protocol cannot close one direction only.
+    allowHalfOpen: false,
+    read: () => void opening.then((socket) => socket.resume(), ignore),
+    write: (data: Buffer, _encoding, done) => {
+      opening.then((socket) => socket.send(Buffer.concat([toKubelet, data]), done), done);
+    },
+    final: (done) => {
+      opening.then((socket) => socket.close(), ignore);
+      done();
+    },
+    destroy: (error, done) => {
+      opening.then((socket) => socket.terminate(), ignore);
+      done(error);
+    },
+  });
+  opening.then(
+    (socket) => receive(socket, stream, channels),
+    (error: Error) => stream.destroy(error),
+  );
+  return stream;
+}
+
+const toKubelet = Buffer.of(0);
+
+function ignore(): void {}
+
+function receive(socket: WebSocket, stream: Duplex, { data, said, end, headBytes }: Channels): void {
+  const begun = new Set<number | undefined>();
+  let text = "";
+  socket.on("message", (message) => {
+    const channel = message[0];
+    const body = message.subarray(begun.has(channel) ? 1 : 1 + headBytes);
+    begun.add(channel);
+    if (body.length === 0) return;
+    if (channel === data && !stream.push(body)) socket.pause();
+    if (channel === said) text += body.toString("utf8");
+    const problem = channel === end ? problemOf(body.toString("utf8")) : undefined;
+    if (problem !== undefined) stream.destroy(new Error(text.trim() || problem));
+  });
+  socket.on("close", () => stream.push(null));
+  socket.on("error", (error) => stream.destroy(error));
+}
+
+function problemOf(text: string): string | undefined {
+  const status = parseJson(text);
+  if (!isRecord(status)) return text.trim();
+  return status.status === "Success" ? undefined : String(status.message);
+}

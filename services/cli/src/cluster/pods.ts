@@ -1,0 +1,117 @@
+import type { Duplex } from "node:stream";
+import { isRecord } from "@kpng/model/narrowing.ts";
+import { reasonOf } from "@kpng/process/log.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import type { KubeClient } from "@kpng/watcher/source/kube/connect.ts";
+import { type KubeResponse, parseJson, readText } from "@kpng/watcher/source/kube/connection.ts";
+import { type Channels, channelProtocol, streamOf, type WebSocket } from "./channels.ts";
+
+/** A pod of kpng. */
+export interface Pod {
+  readonly name: string;
+  /** Name of its node; "no node" before it has one. */
+  readonly node: string;
+  /** Its port named "grpc"; the standard port of a watcher if none is. */
+  readonly port: number;
+  /** What keeps it from answering: "not ready", "terminating", or its phase. Undefined if it is ready. */
+  readonly problem: string | undefined;
+}
+
+/** Longest time for an answer of the API server, in milliseconds: a person waits. */
+const limitMs = 5_000;
+
+/**
+ * The API server's view of one namespace.
+ *
+ * Errors of requests: REQUEST_FAILED, with the right that is missing if the server refuses.
+ */
+export class Namespace {
+  readonly name: string;
+  readonly #client: KubeClient;
+  readonly #signal: AbortSignal;
+
+  constructor(name: string, client: KubeClient, signal: AbortSignal) {
+    this.name = name;
+    this.#client = client;
+    this.#signal = signal;
+  }
+
+  /** Lists the pods with these labels: on one node, or anywhere. */
+  async listPods(labels: string, node?: string): Promise<readonly Pod[]> {
+    const query = new URLSearchParams({ labelSelector: labels });
+    if (node !== undefined) query.set("fieldSelector", `spec.nodeName=${node}`);
+    const { items } = await this.ask("list pods", `pods?${query}`);
+    return recordsOf(items).map(podOf);
+  }
+
+  /** Sends a GET, or with a body a POST. `right` names what it needs, as in RBAC rules. */
+  async ask(right: string, path: string, body?: unknown): Promise<Readonly<Record<string, unknown>>> {
+    const { server, get, post } = this.#client;
+    const limit = AbortSignal.any([this.#signal, AbortSignal.timeout(limitMs)]);
+    const url = this.#pathOf(path);
+    let response: KubeResponse;
+    let text: string;
+    try {
+      response = await (body === undefined ? get(url, limit) : post(url, body, limit));
+      text = await readText(response.body);
+    } catch (cause) {
+      const reason = limit.aborted ? `no answer within ${limitMs / 1_000} s` : reasonOf(cause);
+      const hint = "is it the right context, and can this machine reach its network?";
+      throw new ProcessError("REQUEST_FAILED", `cannot reach the API server ${server}: ${reason}\nHint: ${hint}`);
+    }
+    const object = parseJson(text);
+    if (response.status < 300 && isRecord(object)) return object;
+    throw new ProcessError("REQUEST_FAILED", `${server}: ${this.#describe(right, response.status, text)}`);
+  }
+
+  /** Opens a stream through the API server to a subresource of a pod. Its errors are those of the stream. */
+  open(subresource: string, path: string, channels: Channels): Duplex {
+    const open = async (): Promise<WebSocket> => {
+      const opened = await this.#client.openWebSocket(this.#pathOf(path), channelProtocol, this.#signal);
+      if (opened.kind === "opened") return opened.socket;
+      throw new Error(this.#describe(`create ${subresource}`, opened.status, opened.body));
+    };
+    return streamOf(open, channels);
+  }
+
+  #pathOf(path: string): string {
+    return `/api/v1/namespaces/${encodeURIComponent(this.name)}/${path}`;
+  }
+
+  /** Describes a refusal of the API server, whose body is a Status object, or a proxy's text. */
+  #describe(right: string, status: number, body: string): string {
+    const object = parseJson(body);
+    const reason = isRecord(object) && typeof object.message === "string" ? object.message : body.trim().slice(0, 200);
+    const verb = status === 401 || status === 403 ? "not allowed to" : "cannot";
+    const hint = hints[status] === undefined ? "" : `\nHint: ${hints[status]}`;
+    return `${verb} ${right} in namespace ${this.name} (${status}): ${reason}${hint}`;
+  }
+}
+
+const hints: Readonly<Record<number, string>> = {
+  401: "the kubeconfig's credentials are not valid, or no longer: log in again",
+  403: "docs/inspect.md has the Role that a user needs",
+  404: "is kpng of this version installed there (docs/install.md)?",
+};
+
+function podOf({ metadata, spec, status }: Json): Pod {
+  const { name, deletionTimestamp } = recordOf(metadata);
+  const { nodeName = "no node", containers } = recordOf(spec);
+  const { phase, conditions } = recordOf(status);
+  const ports = recordsOf(containers).flatMap((container) => recordsOf(container.ports));
+  const { containerPort = 12_090 } = ports.find((port) => port.name === "grpc") ?? {};
+  const isReady = recordsOf(conditions).some((one) => one.type === "Ready" && one.status === "True");
+  const state = phase === "Running" ? "not ready" : String(phase);
+  const problem = deletionTimestamp === undefined ? (isReady ? undefined : state) : "terminating";
+  return { name: String(name), node: String(nodeName), port: Number(containerPort), problem };
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+function recordOf(value: unknown): Json {
+  return isRecord(value) ? value : {};
+}
+
+function recordsOf(value: unknown): readonly Json[] {
+  return Array.isArray(value) ? value.map(recordOf) : [];
+}

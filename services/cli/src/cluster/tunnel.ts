@@ -1,0 +1,49 @@
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type Duplex, pipeline } from "node:stream";
+import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import type { Replica } from "../inspect/client.ts";
+
+/**
+ * Makes a replica that is reached through streams: each connection of its transport is one of `open`. `dial` returns
+ * the transport for the path of a unix socket, which only this user can connect to. If a stream fails, so do the calls,
+ * with its error.
+ *
+ * Not the streams themselves: from a stream of JavaScript, Node.js passes an HTTP/2 response as a whole before
+ * connect-node reads it, and the call fails with "Premature close".
+ */
+export async function throughTunnel(
+  api: string,
+  open: () => Duplex,
+  dial: (socketPath: string) => Transport,
+): Promise<Replica> {
+  const folder = mkdtempSync(join(tmpdir(), "kpng-"));
+  let failure: Error | undefined;
+  const server = createServer((near) => {
+    failure = undefined;
+    const far = open().once("error", (error) => {
+      failure = error;
+    });
+    pipeline(near, far, near, () => undefined);
+  });
+  const path = join(folder, "socket");
+  await once(server.listen(path), "listening");
+  const explain = (error: unknown): never => {
+    throw failure === undefined ? error : new ConnectError(failure.message, Code.Unavailable);
+  };
+  const transport = dial(path);
+  return {
+    api,
+    transport: {
+      unary: (...call) => transport.unary(...call).catch(explain),
+      stream: (...call) => transport.stream(...call).catch(explain),
+    },
+    close: () => {
+      server.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}

@@ -1,0 +1,128 @@
+import { isRecord } from "@kpng/model/narrowing.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import type { ReadTls } from "@kpng/process/credential-files.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { type Options, readApiClient } from "../context/command-context.ts";
+import type { Replica } from "../inspect/client.ts";
+import { exec, portForward } from "./channels.ts";
+import { Namespace, type Pod } from "./pods.ts";
+import { throughTunnel } from "./tunnel.ts";
+
+/** Label of all pods of kpng, from deploy/kubernetes. Its components are watchers, relays and backends. */
+const label = "app.kubernetes.io/name=kpng";
+
+/** ServiceAccount whose tokens may ask watchers, from deploy/kubernetes/watcher/rbac.yaml. */
+const account = "kpng-inspection";
+
+/** Value of the watchers' `--token-audience` in deploy/kubernetes. */
+const audience = "kpng";
+
+/** Lifetime of a token, in seconds. A watcher ends a stream of `--watch` when it has expired. */
+const tokenSeconds = 3_600;
+
+/**
+ * Finds the ready watchers and relays of a cluster, and returns each with a transport through the API server, which
+ * forwards connections to its pod. No Service, DNS or node needs to be reachable.
+ *
+ * **Identity.** Watchers in a cluster give loopback connections no right, so the caller requests a token of the
+ * ServiceAccount `kpng-inspection`, which they accept (`--inspection-accounts`). Who may ask watchers is thus decided by
+ * RBAC: the right to create these tokens. A token is for watchers only, and for an hour. The kubeconfig's own token is
+ * never sent: at the API server, a watcher could act as the caller with it. A certificate or token of the options
+ * replaces the requested one.
+ *
+ * A watcher proves its identity by a certificate of the CA in the ConfigMap `kpng-ca`. The names in it do not matter:
+ * nodes know the watcher by them, and here the API server has chosen the pod.
+ *
+ * Errors: BAD_OPTION without a usable kubeconfig; REQUEST_FAILED if the API server does not answer or refuses, or no
+ * watcher is ready. If forwarding fails, calls do.
+ */
+export async function findWatchers(options: Options, signal: AbortSignal): Promise<readonly Replica[]> {
+  const namespace = await openNamespace(options, signal);
+  // A relay serves nodes that watchers list as absent.
+  const labels = `${label},app.kubernetes.io/component in (watcher,relay)`;
+  const pods = readyOnes("watcher", await namespace.listPods(labels), namespace, options);
+  const given = readApiClient(options);
+  const tls = given.tls?.().ca === undefined ? await addCa(given.tls, namespace) : given.tls;
+  const isProven = given.token !== undefined || tls?.().cert !== undefined;
+  const token = isProven ? given.token : await requestToken(namespace);
+  return Promise.all(
+    pods.map(({ name, node, port }) =>
+      throughTunnel(
+        `${name} on ${node}`,
+        () => namespace.open("pods/portforward", `pods/${name}/portforward?ports=${port}`, portForward),
+        (tunnel) => dial({ api: `https://${name}`, tls, token, tunnel }),
+      ),
+    ),
+  );
+}
+
+/**
+ * Finds the backend of the node that `--node` names, and returns it with a transport through `kpng connect`, which runs
+ * in its pod: a backend answers on a unix socket only, which no port leads to.
+ *
+ * Errors: as {@link findWatchers}; BAD_OPTION without a node.
+ */
+export async function findBackends(options: Options, signal: AbortSignal): Promise<readonly Replica[]> {
+  if (options.node === undefined) {
+    throw new ProcessError("BAD_OPTION", "--node is required: the node whose backend is asked");
+  }
+  const namespace = await openNamespace(options, signal);
+  const labels = `${label},app.kubernetes.io/component notin (watcher,relay)`;
+  const pods = await namespace.listPods(labels, String(options.node));
+  const command = "command=kpng&command=connect&stdin=true&stdout=true&stderr=true";
+  return Promise.all(
+    readyOnes(`backend on ${String(options.node)}`, pods, namespace, options).map(({ name, node }) =>
+      throughTunnel(
+        `${name} on ${node}`,
+        () => namespace.open("pods/exec", `pods/${name}/exec?container=backend&${command}`, exec),
+        (path) => dial({ api: `unix://${path}` }),
+      ),
+    ),
+  );
+}
+
+async function openNamespace(options: Options, signal: AbortSignal): Promise<Namespace> {
+  const { kubeconfig, context, kpngNamespace } = options as Record<string, string | undefined>;
+  // Loaded on demand: the Kubernetes client takes half a second and 80 MB.
+  const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
+  return new Namespace(String(kpngNamespace), connectKube({ kubeconfig, context }), signal);
+}
+
+async function addCa(given: ReadTls | undefined, namespace: Namespace): Promise<ReadTls> {
+  const { data } = await namespace.ask("get configmaps/kpng-ca", "configmaps/kpng-ca");
+  const pem = isRecord(data) ? data["ca.crt"] : undefined;
+  if (typeof pem !== "string") {
+    throw new ProcessError("REQUEST_FAILED", `ConfigMap ${namespace.name}/kpng-ca has no ca.crt (docs/install.md)`);
+  }
+  const ca = Buffer.from(pem);
+  return () => ({ ...given?.(), ca });
+}
+
+async function requestToken(namespace: Namespace): Promise<() => string> {
+  const spec = { audiences: [audience], expirationSeconds: tokenSeconds };
+  const request = { apiVersion: "authentication.k8s.io/v1", kind: "TokenRequest", spec };
+  const right = `create serviceaccounts/token of ${account}`;
+  const { status } = await namespace.ask(right, `serviceaccounts/${account}/token`, request);
+  const token = isRecord(status) ? String(status.token) : "";
+  return () => token;
+}
+
+/** Returns the pods that can be asked, and warns about others. Errors: REQUEST_FAILED if there is none; BAD_OPTION. */
+function readyOnes(what: string, pods: readonly Pod[], { name: place }: Namespace, options: Options): readonly Pod[] {
+  const names = pods.map(({ name }) => name).join(", ");
+  const chosen = options.pod === undefined ? pods : pods.filter(({ name }) => name === options.pod);
+  if (pods.length === 0) {
+    const hint = "is it the right context, and is kpng installed there (docs/install.md)? Or name its --kpng-namespace";
+    throw new ProcessError("REQUEST_FAILED", `no ${what}: namespace ${place} has no such pod of kpng\nHint: ${hint}`);
+  }
+  if (chosen.length === 0) {
+    throw new ProcessError("BAD_OPTION", `--pod ${String(options.pod)} is no ${what}; there are: ${names}`);
+  }
+  const states = chosen.flatMap(({ name, problem }) => (problem === undefined ? [] : [`${name} is ${problem}`]));
+  if (states.length === chosen.length) {
+    const hint = `kubectl describe pods --namespace ${place} ${names.replaceAll(",", "")}`;
+    throw new ProcessError("REQUEST_FAILED", `no ${what} is ready: ${states.join(", ")}\nHint: ${hint}`);
+  }
+  for (const state of states) process.stderr.write(`warning: ${state}, and not asked\n`);
+  return chosen.filter(({ problem }) => problem === undefined);
+}

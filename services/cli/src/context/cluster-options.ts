@@ -1,0 +1,32 @@
+import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
+import type { Options } from "./command-context.ts";
+
+/** Options that name a cluster to ask in place of an address. */
+export const clusterOptions: readonly OptionSpec[] = [
+  {
+    flags: "--kubeconfig <file>",
+    description: "ask kpng in this kubeconfig's cluster, through the API server (default: $KUBECONFIG)",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--context <name>",
+    description: "context of the kubeconfig, or of ~/.kube/config if there is no other",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--kpng-namespace <name>",
+    description: "namespace of kpng in the cluster",
+    default: "kube-system",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--pod <name>",
+    description: "ask only this pod of kpng in the cluster (default: all watchers)",
+    parse: parseNonEmptyText,
+  },
+];
+
+/** Whether options or environment name a cluster. */
+export function namesCluster({ kubeconfig, context }: Options): boolean {
+  return kubeconfig !== undefined || context !== undefined || (process.env.KUBECONFIG ?? "") !== "";
+}
