@@ -1,6 +1,8 @@
+import { resolve } from "node:path";
 import { expect, test } from "vitest";
 import { readBlocks, whereElse } from "../documents/blocks.ts";
 import { type Cluster, startCluster } from "./cluster/cluster.ts";
+import { controlPlaneName } from "./cluster/network.ts";
 import { makeTestImages } from "./images/test-images.ts";
 import { archivesFor, installProxy } from "./proxy/install.ts";
 import { findPrograms, isCached, whyNoCluster } from "./requirements.ts";
@@ -39,6 +41,7 @@ if (reason !== undefined) {
     try {
       await installProxy("iptables", cluster, paths);
       await typeGuideCommands(cluster);
+      await askThroughApiServer(cluster);
       const results = await runTests(cluster, paths, { selection: selectTests(undefined, "quick") });
       const table = formatTable([{ title: "kpng-iptables", results }]);
       expect(results.filter(({ outcome }) => outcome.kind === "passed").length, table).toBe(6);
@@ -50,6 +53,16 @@ if (reason !== undefined) {
       await cluster.stop();
     }
   });
+}
+
+/** Asks all watchers and a backend with a kubeconfig, through real kubelets. */
+async function askThroughApiServer({ laboratory, kubectl, addresses }: Cluster): Promise<void> {
+  const main = resolve(import.meta.dirname, "../../services/cli/src/main.ts");
+  const kpng = (...words: string[]): Promise<string> =>
+    laboratory.run(controlPlaneName, [process.execPath, main, ...words, "--kubeconfig", kubectl.kubeconfig]);
+  const all = `nodes +${addresses.nodes.length} current`;
+  await expect.poll(() => kpng("status"), { timeout: 60_000 }).toMatch(new RegExp(`(replica .*\\n[\\s\\S]*){2}${all}`));
+  expect(await kpng("get", "backend", "--node", addresses.nodes[0]?.name ?? "")).toMatch(/kpng-iptables +\w+ +yes/);
 }
 
 /** Types the commands of the guides that look into pods of kpng. They are about kpng-nft and a pod of their own. */

@@ -1,10 +1,7 @@
 import { Duplex } from "node:stream";
 import { isRecord } from "@kpng/model/narrowing.ts";
-import type { OpenedWebSocket } from "@kpng/watcher/source/kube/connect.ts";
 import { parseJson } from "@kpng/watcher/source/kube/connection.ts";
-
-/** A WebSocket through the API server to a kubelet. */
-export type WebSocket = Extract<OpenedWebSocket, { kind: "opened" }>["socket"];
+import type { WebSocket } from "ws";
 
 /** Subprotocol of the WebSocket: each message begins with the number of its channel. */
 export const channelProtocol = "v4.channel.k8s.io";

@@ -4,7 +4,8 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { KubeClient } from "@kpng/watcher/source/kube/connect.ts";
 import { type KubeResponse, parseJson, readText } from "@kpng/watcher/source/kube/connection.ts";
-import { type Channels, channelProtocol, streamOf, type WebSocket } from "./channels.ts";
+import { WebSocket } from "ws";
+import { type Channels, channelProtocol, streamOf } from "./channels.ts";
 
 /** A pod of kpng. */
 export interface Pod {
@@ -66,12 +67,25 @@ export class Namespace {
 
   /** Opens a stream through the API server to a subresource of a pod. Its errors are those of the stream. */
   open(subresource: string, path: string, channels: Channels): Duplex {
-    const open = async (): Promise<WebSocket> => {
-      const opened = await this.#client.openWebSocket(this.#pathOf(path), channelProtocol, this.#signal);
-      if (opened.kind === "opened") return opened.socket;
-      throw new Error(this.#describe(`create ${subresource}`, opened.status, opened.body));
-    };
-    return streamOf(open, channels);
+    return streamOf(() => this.#openWebSocket(subresource, this.#pathOf(path)), channels);
+  }
+
+  async #openWebSocket(subresource: string, path: string): Promise<WebSocket> {
+    const url = `${this.#client.server.replace(/^http/, "ws")}${path}`;
+    const socket = new WebSocket(url, [channelProtocol], await this.#client.credentials());
+    const abort = (): void => socket.terminate();
+    this.#signal.addEventListener("abort", abort);
+    socket.once("close", () => this.#signal.removeEventListener("abort", abort));
+    return new Promise((resolve, reject) => {
+      socket.on("error", reject);
+      socket.once("open", () => resolve(socket));
+      socket.once("unexpected-response", (request, response) => {
+        readText(response)
+          .then((body) => new Error(this.#describe(`create ${subresource}`, response.statusCode ?? 0, body)))
+          .then(reject, reject)
+          .finally(() => request.destroy());
+      });
+    });
   }
 
   #pathOf(path: string): string {

@@ -9,22 +9,13 @@ import { reasonOf, withoutCredentials } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { KubeConfig } from "@kubernetes/client-node";
 import { load } from "js-yaml";
-import { WebSocket } from "ws";
-import { type KubeConnection, type KubeResponse, readText } from "./connection.ts";
+import type { KubeConnection, KubeResponse } from "./connection.ts";
 
-/** A connection that also opens WebSockets, for commands that reach pods. */
+/** A connection whose credentials also serve for WebSockets to pods. */
 export interface KubeClient extends KubeConnection {
-  /**
-   * Opens a WebSocket, or returns the server's response in place of one. Aborting `signal` ends it.
-   *
-   * Errors: those of Node.js if the connection fails.
-   */
-  openWebSocket(path: string, protocol: string, signal: AbortSignal): Promise<OpenedWebSocket>;
+  /** Returns headers and TLS options that prove the caller's identity. Errors: those of an exec plugin. */
+  credentials(): Promise<RequestOptions>;
 }
-
-export type OpenedWebSocket =
-  | { readonly kind: "opened"; readonly socket: WebSocket }
-  | { readonly kind: "refused"; readonly status: number; readonly body: string };
 
 /**
  * Returns a connection to the API server. The Kubernetes client library (client-node) reads the configuration and
@@ -44,16 +35,21 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
   const agentOptions = { keepAlive: true, keepAliveMsecs: keepAliveMs, timeout: 5_000 };
   const agent = isPlain ? new HttpAgent(agentOptions) : new HttpsAgent(agentOptions);
 
+  async function credentials(): Promise<RequestOptions> {
+    const found: RequestOptions = {};
+    await config.applyToHTTPSOptions(found);
+    return { ...found, headers: trimHeaders(found.headers) };
+  }
+
   async function send({ path, body }: Sent, signal: AbortSignal): Promise<IncomingMessage> {
-    const credentials: RequestOptions = {};
-    await config.applyToHTTPSOptions(credentials);
+    const found = await credentials();
     const proxyUrl = config.getCurrentCluster()?.proxyUrl;
     const content = body === undefined ? {} : { "content-type": "application/json" };
     const requestOptions = {
-      ...credentials,
+      ...found,
       method: body === undefined ? "GET" : "POST",
-      headers: trimHeaders({ ...credentials.headers, accept: "application/json", ...content }),
-      agent: proxyUrl === undefined ? agent : credentials.agent,
+      headers: { ...found.headers, accept: "application/json", ...content },
+      agent: proxyUrl === undefined ? agent : found.agent,
     };
     return new Promise((resolve, reject) => {
       const request = (isPlain ? httpRequest : httpsRequest)(`${server}${path}`, requestOptions, (response) => {
@@ -85,29 +81,9 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
     return { status: response.statusCode ?? 0, body: response };
   }
 
-  async function openWebSocket(path: string, protocol: string, signal: AbortSignal): Promise<OpenedWebSocket> {
-    const credentials: RequestOptions = {};
-    await config.applyToHTTPSOptions(credentials);
-    const headers = trimHeaders(credentials.headers);
-    const socket = new WebSocket(server.replace(/^http/, "ws") + path, [protocol], { ...credentials, headers });
-    const abort = (): void => socket.terminate();
-    signal.addEventListener("abort", abort);
-    socket.once("close", () => signal.removeEventListener("abort", abort));
-    return new Promise((resolve, reject) => {
-      socket.on("error", reject);
-      socket.once("open", () => resolve({ kind: "opened", socket }));
-      socket.once("unexpected-response", (request, response) => {
-        const refuse = (body: string): void => resolve({ kind: "refused", status: response.statusCode ?? 0, body });
-        readText(response)
-          .then(refuse, reject)
-          .finally(() => request.destroy());
-      });
-    });
-  }
-
   return {
     server,
-    openWebSocket,
+    credentials,
     get: (path, signal) => call({ path }, signal),
     post: (path, body, signal) => call({ path, body: JSON.stringify(body) }, signal),
     close: () => agent.destroy(),

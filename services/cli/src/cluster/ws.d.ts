@@ -1,4 +1,4 @@
-/** What we use of the package ws, which the Kubernetes client library depends on. It has no types of its own. */
+/** What we use of the package ws, which the Kubernetes client library brings along, without its types. */
 declare module "ws" {
   import type { EventEmitter } from "node:events";
   import type { ClientRequest, IncomingMessage } from "node:http";
