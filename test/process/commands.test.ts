@@ -111,7 +111,7 @@ describe("the command line", () => {
     [
       ["file", "to-api", "--listen", "localhost"],
       1,
-      '[BAD_OPTION] --listen "localhost" is not an address: write tcp://host:port or unix:///path',
+      '[BAD_OPTION] --listen "localhost" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535',
     ],
     [["file", "to-api", "--listen-tls-key", "key.pem"], 1, "missing: --listen-tls-crt, --listen-tls-ca"],
     [["api", "--api", "host:99999", "to-file"], 1, '[BAD_OPTION] --api "host:99999" is not an address'],

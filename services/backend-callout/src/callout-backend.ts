@@ -1,8 +1,11 @@
+import { accessSync, constants } from "node:fs";
+import { delimiter, join } from "node:path";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import { parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { inheritedEnvironment, runCallout } from "./commit/run-callout.ts";
 
 /**
@@ -48,6 +51,7 @@ input. After any other status the program is run again with the newest view, wit
 `,
   makeTask: (options, context) => {
     const program = String(options.callout);
+    requireProgram(program);
     const args = (options.calloutArg as readonly string[] | undefined) ?? [];
     const inherited = inheritedEnvironment(process.env);
     const timeoutMs = Number(options.timeout);
@@ -58,3 +62,19 @@ input. After any other status the program is run again with the newest view, wit
     return backendTask({ ...context, name: "callout", onChanges });
   },
 };
+
+/** Errors: BAD_OPTION if no file of this name, or of this name in a folder of PATH, can be executed. */
+function requireProgram(program: string): void {
+  const folders = program.includes("/") ? [""] : (process.env.PATH ?? "").split(delimiter);
+  const isFound = folders.some((folder) => {
+    try {
+      accessSync(join(folder, program), constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+  if (isFound) return;
+  const hint = program.includes(" ") ? ": arguments go into --callout-arg, one each" : "";
+  throw new ProcessError("BAD_OPTION", `--callout "${program}" is not an executable program${hint}`);
+}

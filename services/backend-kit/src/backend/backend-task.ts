@@ -106,7 +106,9 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     isDryRun ? undefined : acks,
     isDryRun ? undefined : tracing && new TraceSyncs({ tracing, nodeName, backend: name }),
   ].filter((observer) => observer !== undefined);
-  const loop = new SyncLoop({ ...options, onceLimitMs: options.firstViewLimitMs, sync, observers });
+  // A dry run changes nothing that could let a second one succeed.
+  const onceLimitMs = isDryRun ? 1 : options.firstViewLimitMs;
+  const loop = new SyncLoop({ ...options, onceLimitMs, sync, observers });
   const feed = new ViewFeed(options, { loop, metrics, connection, gate, acks, program });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);

@@ -75,6 +75,12 @@ export function runBackendCommand(
     if (exitStatusIsResult !== undefined) reportsByExitStatus(command, exitStatusIsResult);
     if (proxyMode !== undefined) acceptConfigFile(command, { proxyMode, log: createLog() });
     command.addHelpText("after", backend.examples.replaceAll("COMMAND", program));
+    command.configureOutput({
+      outputError: (text, write) => {
+        const isKubeProxys = text.includes("'--hostname-override'");
+        write(isKubeProxys ? `${text.trimEnd()}\nHint: the node is named by --node-name\n` : text);
+      },
+    });
     command.action((options: ParsedOptions) => serveBackend(backend, options, signal));
     return command;
   }, argv);

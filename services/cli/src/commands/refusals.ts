@@ -60,10 +60,12 @@ const refusals: readonly Refusal[] = [
     instead: "`-o wide`, or `-o json` and jq; `-l` selects by labels",
   },
   {
-    words: [
-      ...["--proxy-mode", "--hostname-override", "--cluster-cidr", "--config", "--cleanup", "--masquerade-all"],
-      "--nodeport-addresses",
-    ],
+    words: ["--hostname-override"],
+    reason: "the node is named by --node-name",
+    instead: "`--node-name NODE`; docs/reference/kube-proxy-flags.md has every option",
+  },
+  {
+    words: [...["--proxy-mode", "--cluster-cidr", "--config", "--cleanup", "--masquerade-all"], "--nodeport-addresses"],
     reason: "each service proxy is a program of its own, with kube-proxy's options",
     instead: "`kpng-nft`, `kpng-iptables` or `kpng-ipvs`; docs/reference/kube-proxy-flags.md has every option",
   },

@@ -23,7 +23,7 @@ export async function runProcess(
     process.on(name, () => {
       if (!stop.signal.aborted) stoppedAtMs = performance.now();
       else if (performance.now() - stoppedAtMs > sameInterruptMs) process.exit(130);
-      stop.abort();
+      stop.abort(new Error(name));
     });
   }
   process.stdout.on("error", (cause: NodeJS.ErrnoException) => {

@@ -5,7 +5,7 @@ import { Server as TlsServer } from "node:tls";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { minTlsVersion } from "@kpng/process/credential-files.ts";
-import { withoutOpensslTrace } from "@kpng/process/log.ts";
+import { reasonOf, withoutOpensslTrace } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
@@ -72,6 +72,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     warnOfRefusal(addresses, options);
     options.onListening?.(dialable);
     await aborted(signal);
+    log.info("the watcher stops", { reason: reasonOf(signal.reason) });
     health.setWaiting(part, "the watcher stops");
     for (const server of servers) stopAccepting(server);
     if (drainMs !== 0) await connections.drain();
