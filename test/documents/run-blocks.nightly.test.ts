@@ -1,6 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync } from "node:fs";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { describePackets } from "../kernel/describe-packets.ts";
 import { elsewhere, readBlocks, whereElse } from "./blocks.ts";
@@ -22,7 +21,7 @@ type Place = "input" | "example" | "hosts";
 
 function placeOf(path: string, command: string): Place {
   if (/watcher:12090|10\.0\.0\.11|\/proxy\.sock/.test(command)) return "hosts";
-  return path === "README.md" || path === "docs/first-hour.md" ? "input" : "example";
+  return path === "README.md" ? "input" : "example";
 }
 
 /** Puts names of the example in the place of the reader's. */
@@ -81,7 +80,7 @@ function describeBlocks(name: string, own: Place, prepare: (machine: Machine) =>
 
 const watcher = "kpng file -i FILE to-api --metrics-bind-address :12091 --healthz-bind-address :9100";
 
-describeBlocks("the commands of the README and the first hour", "input", async (machine) => {
+describeBlocks("the commands of the README", "input", async (machine) => {
   await machine.serve(watcher.replace("FILE", "test/fixtures/kpng/input.yaml"), '"msg":"input read"');
 });
 
@@ -94,7 +93,7 @@ describeBlocks("the commands of the other documents", "example", async (machine)
     '"msg":"stream in sync"',
   );
   await machine.run("ln -s inspect.sock /run/kpng/nft.sock");
-  await preparePython(machine);
+  preparePython(machine);
   // As a network plugin sets it up.
   await machine.run(
     "mount -t sysfs sysfs /sys; ip link add cni0 type bridge; ip link add veth0 type veth peer name eth0; " +
@@ -110,12 +109,10 @@ describeBlocks("the commands of the other documents", "example", async (machine)
 /** False if pip could not download the packages of the backend in Python. */
 let hasWheels = false;
 
-/** Downloads the packages of the backend in Python, because a machine has no network, and writes the program. */
-async function preparePython({ folder }: Machine): Promise<void> {
+/** Downloads the packages of the backend in Python, because a machine has no network. */
+function preparePython({ folder }: Machine): void {
   const download = "pip download --quiet --dest wheels grpcio grpcio-tools";
   hasWheels = spawnSync("python3", ["-m", ...download.split(" ")], { cwd: folder, stdio: "ignore" }).status === 0;
-  const program = /^```python\n([\s\S]*?)^```$/m.exec(readFileSync("docs/writing-a-backend.md", "utf8"))?.[1] ?? "";
-  writeFileSync(join(folder, "backend.py"), program);
 }
 
 describeBlocks("the commands for other hosts", "hosts", async (machine) => {

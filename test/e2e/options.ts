@@ -37,7 +37,7 @@ backend, and half an hour more the first time.
   --quick          only a few tests, as \`npm run test:all\` does
   --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work
   --move           instead of these tests, with ipvs: move all nodes from kube-proxy's ipvs mode to kpng-ipvs and back,
-                   with the commands of docs/install.md, and check that all connections succeed
+                   with the commands of the guide, and check that all connections succeed
   --family NAME    addresses of the cluster: ipv4, ipv6 or dual (default ipv4)
   --nodes NUMBER   nodes, 2 to 9 (default 3)
   --keep           keep the logs of the cluster, and print their folder

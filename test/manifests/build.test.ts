@@ -205,11 +205,11 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
     );
   });
 
-  test("the kustomizations of docs/install.md build", () => {
-    const texts = yamlOfGuide().filter((text) => text.includes("kind: Kustomization"));
-    expect(texts.length).toBe(2);
-    for (const text of texts) {
-      const images = containersOf(makeKustomization(text.replaceAll("../deploy/kubernetes", "DEPLOY"))).map(
+  test("the kustomizations of docs/install.md build, also with the resources beside kube-proxy", () => {
+    const [text = ""] = yamlOfGuide();
+    const beside = "resources: [DEPLOY/watcher, DEPLOY/backends/nft]";
+    for (const one of [text, text.replace(/^resources:\n.*$/m, beside)]) {
+      const images = containersOf(makeKustomization(one.replaceAll("../deploy/kubernetes", "DEPLOY"))).map(
         ({ container }) => container.image,
       );
       expect(images.toSorted()).toEqual([

@@ -33,11 +33,16 @@ export function optionsByCommand(): ReadonlyMap<string, readonly CommandOption[]
   const visit = (command: Command, parents: readonly string[]): void => {
     if (command.name() === "*") return;
     const words = [...parents, command.name()];
-    found.set(words.join(" "), command.options.filter(({ hidden }) => !hidden).map(describe));
+    found.set(words.join(" "), command.options.filter(isListed).map(describe));
     for (const child of command.commands) visit(child, words);
   };
   for (const program of makePrograms()) visit(program, []);
   return found;
+}
+
+/** False for `--version`, which every program has. */
+function isListed({ hidden, long }: Option): boolean {
+  return !hidden && long !== "--version";
 }
 
 /** `kpng` and the programs of the backends, made as their main.ts makes them. */

@@ -11,6 +11,8 @@ export interface OptionTables {
   readonly options: BlockWriter;
   /** The remaining options of the named commands, each with the commands that have it. */
   readonly optionsByCommand: BlockWriter;
+  /** As optionsByCommand, but only the options of several programs. */
+  readonly sharedOptions: BlockWriter;
   /** The options whose environment name does not follow from the option's name. */
   readonly environment: BlockWriter;
   /** Options that no table lists. *Shape:* `kpng kube: --server`. */
@@ -46,21 +48,21 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
     );
   };
 
-  const byCommand: BlockWriter = (argument) => {
+  const byCommand = (all: readonly string[], isWanted: (names: readonly string[]) => boolean): readonly string[] => {
     const rows: { option: CommandOption; names: string[] }[] = [];
-    const all = matching(argument);
     for (const name of all) {
       for (const option of commands.get(name) ?? []) {
         if (listed.has(idOf(name, option))) continue;
-        listed.add(idOf(name, option));
         const row = rows.find((known) => isSame(known.option, option));
         if (row === undefined) rows.push({ option, names: [name] });
         else row.names.push(name);
       }
     }
+    const wanted = rows.filter(({ names }) => isWanted(names));
+    for (const { option, names } of wanted) for (const name of names) listed.add(idOf(name, option));
     return markdownTable(
       ["Option", "Commands", "Default", "Description"],
-      rows.map(({ option, names }) => [
+      wanted.map(({ option, names }) => [
         flagsCell(option),
         formatCommands(names, all),
         option.standard,
@@ -68,6 +70,9 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
       ]),
     );
   };
+  const optionsByCommand: BlockWriter = (argument) => byCommand(matching(argument), () => true);
+  const sharedOptions: BlockWriter = (argument) =>
+    byCommand(matching(argument), (names) => names.filter((name) => !name.includes(" ")).length > 1);
 
   const environment: BlockWriter = () => {
     const odd = new Map<string, Set<string>>();
@@ -91,7 +96,7 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
   const missing = (): readonly string[] =>
     [...commands].flatMap(([name, found]) => found.map((option) => idOf(name, option))).filter((id) => !listed.has(id));
 
-  return { options, optionsByCommand: byCommand, environment, missing };
+  return { options, optionsByCommand, sharedOptions, environment, missing };
 }
 
 const sources = ["kube", "file", "api", "replay"];
@@ -112,7 +117,8 @@ function flagsCell({ flags, short }: CommandOption): string {
 
 /**
  * Returns a short list of commands: `SOURCE` for what all sources have, a group for all of its commands, and nothing
- * for a command after a source that exists without one too. A parent in `all` is no group, but a command itself, as
+ * for a command after a source that exists without one too, and for the two ways in which `kpng` runs a backend of the
+ * list (`local to-nft` beside `kpng-nft`). A parent in `all` is no group, but a command itself, as
  * `top` is beside `top services`.
  */
 function formatCommands(names: readonly string[], all: readonly string[]): string {
@@ -123,7 +129,10 @@ function formatCommands(names: readonly string[], all: readonly string[]): strin
       if (rest === name || !sources.every((one) => words.includes(`${one} ${rest}`))) return [name];
       return words.includes(rest) ? [] : [`SOURCE ${rest}`];
     });
-    return [...new Set(collapsed)];
+    const backend = /^(?:local|SOURCE to-local) to-/;
+    return [...new Set(collapsed)].filter(
+      (name) => !backend.test(name) || !words.includes(name.replace(backend, "kpng-")),
+    );
   };
   const known = shorten(all);
   const byParent = Map.groupBy(shorten(names), (name) => name.slice(0, Math.max(0, name.lastIndexOf(" "))));

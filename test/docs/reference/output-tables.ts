@@ -36,25 +36,50 @@ export function outputSchema(): JsonSchema {
 }
 
 /** Writers of the tables of `docs/reference/output.md`. */
-export function outputTables(): { readonly output: BlockWriter; readonly outputCommands: BlockWriter } {
+export function outputTables(): { readonly output: BlockWriter } {
   const comments = fieldComments();
-  const tableOf = (message: DescMessage): readonly string[] =>
-    markdownTable(
-      ["Field", "Type", "Meaning"],
-      message.fields.map((field) => [
-        `\`${field.jsonName}\``,
-        typeText(field),
-        comments.get(`${message.name}.${field.name}`) ?? "",
-      ]),
-    );
+  const messages = allMessages();
+  const uses = messages.flatMap(({ fields }) => fields.map(({ message }) => message));
+  const isPart = (message: DescMessage): boolean => isOurs(message) && !Object.values(outputs).includes(message);
+  /** A part of one field is described with it, under its path; a part of several in their types. */
+  const isInlined = (message: DescMessage): boolean =>
+    isPart(message) && uses.indexOf(message) === uses.lastIndexOf(message);
+  const rowsOf = (message: DescMessage, path: string): readonly (readonly string[])[] =>
+    message.fields.flatMap((field) => {
+      const name = `${path}${field.jsonName}`;
+      const meaning = comments.get(`${message.name}.${field.name}`) ?? "";
+      const { message: part } = field;
+      if (part === undefined || !isInlined(part)) return [[`\`${name}\``, typeText(field), meaning]];
+      const inner = field.fieldKind === "list" ? `${name}[].` : `${name}.`;
+      return [[`\`${name}\``, field.fieldKind === "list" ? "list" : "object", meaning], ...rowsOf(part, inner)];
+    });
   return {
-    outputCommands: () =>
-      markdownTable(
-        ["Command", "Row"],
-        Object.entries(outputs).map(([command, { name }]) => [`\`kpng ${command}\``, linkTo(name)]),
-      ),
-    output: () => allMessages().flatMap((message) => [`### ${message.name}`, "", ...tableOf(message), ""]),
+    output: () =>
+      messages
+        .filter((message) => !isPart(message))
+        .flatMap((message) => [
+          `## ${titleOf(message)}`,
+          "",
+          ...markdownTable(["Field", "Type", "Meaning"], joinAlike(rowsOf(message, ""))),
+          "",
+        ]),
   };
+}
+
+/** The heading of the message of a command. *Shape:* `kpng get services: Service`. */
+function titleOf(message: DescMessage): string {
+  return `kpng ${Object.keys(outputs).find((one) => outputs[one] === message)}: ${message.name}`;
+}
+
+/** Joins successive fields with the same type and meaning. */
+function joinAlike(rows: readonly (readonly string[])[]): readonly (readonly string[])[] {
+  const joined: (readonly string[])[] = [];
+  for (const [names = "", ...others] of rows) {
+    const [before = "", ...same] = joined.at(-1) ?? [];
+    if (same.join() !== others.join()) joined.push([names, ...others]);
+    else joined.splice(-1, 1, [`${before}, ${names}`, ...others]);
+  }
+  return joined;
 }
 
 /** The messages of all commands and of their fields, each once. */
@@ -106,7 +131,7 @@ function typeText(field: DescField): string {
       .join(", ");
   } else if (message !== undefined) {
     text = isOurs(message)
-      ? linkTo(message.name)
+      ? typeOfPart(message)
       : message.name === "Duration"
         ? 'duration: "0.0012s"'
         : "time: RFC 3339";
@@ -114,8 +139,12 @@ function typeText(field: DescField): string {
   return field.fieldKind === "list" ? `list of ${text}` : text;
 }
 
-function linkTo(name: string): string {
-  return `[${name}](#${name.toLowerCase()})`;
+/** A link to the table of a command's message, or the fields of a part. */
+function typeOfPart(message: DescMessage): string {
+  if (Object.values(outputs).includes(message))
+    return `[${message.name}](#${titleOf(message).toLowerCase().replaceAll(":", "").replaceAll(" ", "-")})`;
+  const names = Map.groupBy(message.fields, typeText);
+  return `object: ${[...names].map(([type, fields]) => `${fields.map(({ jsonName }) => `\`${jsonName}\``).join(", ")} (${type})`).join("; ")}`;
 }
 
 /** Comments of fields in the proto files. *Shape of the keys:* `Service.cluster_ips`. */

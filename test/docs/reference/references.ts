@@ -12,11 +12,12 @@ import { portsTable } from "./ports-table.ts";
  * Errors: an option that no table lists.
  */
 export async function renderReferences(): Promise<ReadonlyMap<string, string>> {
-  const { options, optionsByCommand, environment, missing } = makeOptionTables();
+  const { options, optionsByCommand, sharedOptions, environment, missing } = makeOptionTables();
   const metrics = await makeMetricTables();
   const writers = {
     options,
     optionsByCommand,
+    sharedOptions,
     environment,
     metrics,
     ports: portsTable,

@@ -9,8 +9,8 @@ import { Probe, timed } from "./probe.ts";
 
 /**
  * Installs kube-proxy in ipvs mode as the DaemonSet that installers of clusters make, and moves every node to kpng-ipvs
- * and back with the commands of docs/install.md, while new connections are opened from every node. Prints what each move
- * took.
+ * and back with the commands of docs/guides/migrate-from-kube-proxy.md, while new connections are opened from every node.
+ * Prints what each move took.
  *
  * Errors: a step that does not succeed, connections that failed, or what a proxy has left behind.
  */
@@ -85,16 +85,17 @@ async function installKubeProxyPods(cluster: Cluster, paths: ProgramPaths): Prom
   await untilServicesWork(cluster, performance.now());
 }
 
-/** Returns the commands of docs/install.md. Errors: the document has others. */
+/** Returns the commands of docs/guides/migrate-from-kube-proxy.md. Errors: the document has others. */
 function readDocument({ folder }: Cluster) {
-  const blocks = readBlocks().filter(({ path }) => path === "docs/install.md");
+  const guide = "docs/guides/migrate-from-kube-proxy.md";
+  const blocks = readBlocks().filter(({ path }) => path === guide);
   const blockWith = (text: string) =>
     blocks.find(({ commands }) => commands.some((one) => one.includes(text)))?.commands;
   const [patch, move] = [blockWith('"key":"kpng.example/proxy"'), blockWith("--cleanup-kube-proxy")];
-  const document = readFileSync("docs/install.md", "utf8");
+  const document = readFileSync(guide, "utf8");
   const yaml = /```yaml\n( *patches:\n[\s\S]*?name: kpng-ipvs\n[\s\S]*?)```/.exec(document)?.[1];
   if (patch === undefined || move === undefined || yaml === undefined)
-    throw new Error("docs/install.md: no commands for a move from kube-proxy's ipvs mode");
+    throw new Error(`${guide}: no commands for a move from kube-proxy's ipvs mode`);
   const kustomization = join(folder, "my-cluster");
   mkdirSync(kustomization);
   const overlay = relative(kustomization, join(manifests, "overlays/replace-kube-proxy/ipvs"));

@@ -22,8 +22,8 @@ const results = new GuestResults(process.argv);
 function guideCommands(): readonly string[] {
   const guide = fileURLToPath(new URL("../../../docs/guides/migrate-from-kube-proxy.md", import.meta.url));
   const [, section = ""] = readFileSync(guide, "utf8").split("\n## IPVS\n");
-  const tables = (section.split("\n## ")[0] ?? "").matchAll(/^\|.*? run `(kpng-ipvs [^`]*)`/gm);
-  return [...tables].map(([, command = ""]) => command);
+  const table = (section.split("\n## ")[0] ?? "").matchAll(/\| run `(kpng-ipvs [^`]*)`/g);
+  return [...table].map(([, command = ""]) => command);
 }
 
 const ofKubeProxy = /KUBE-(?!FIREWALL|KUBELET|IPTABLES-HINT)/;
