@@ -10,7 +10,7 @@ import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect
 import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import {
   connectionStart,
   encodeFrame,
@@ -91,15 +91,12 @@ describe("a connection at its maximum age", () => {
 
   test("stays open on a unix socket", async () => {
     const folder = mkdtempSync(join(tmpdir(), "kpng-age-"));
-    const path = join(folder, "api.sock");
-    try {
-      await watched.serve({ listen: [`unix://${path}`], maxAgeMs: 30, ageIntervalMs: 1 });
-      const { ended } = await openStream(dial({ api: `unix://${path}` }), "n1");
-      const passed = new Promise((resolve) => setTimeout(resolve, 300, "open"));
-      expect(await Promise.race([ended.catch(() => "ended"), passed])).toBe("open");
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const api = `unix://${join(folder, "api.sock")}`;
+    await watched.serve({ listen: [api], maxAgeMs: 30, ageIntervalMs: 1 });
+    const { ended } = await openStream(dial({ api }), "n1");
+    const passed = new Promise((resolve) => setTimeout(resolve, 300, "open"));
+    expect(await Promise.race([ended.catch(() => "ended"), passed])).toBe("open");
   });
 });
 
@@ -164,47 +161,40 @@ describe("a watcher that stops", () => {
 });
 
 describe("the server ends", () => {
-  test("a connection that answers no ping and sends nothing", async () => {
-    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 40 } });
-    const socket = connectTcp(watched.socketAddress);
-    socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
-    await once(socket.resume(), "close");
-    expect(await watched.metric("kpng_connections_ended_total", { reason: "silent" })).toBe(1);
-  });
-
-  test("no connection that sends other data without answering a ping, because the reply may be queued", async () => {
-    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 100 } });
-    const socket = connectTcp(watched.socketAddress);
-    socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
-    let isClosed = false;
-    socket.resume().once("close", () => {
-      isClosed = true;
-    });
-    // PRIORITY frames, which are deprecated and ignored (RFC 9113 §5.3.2).
-    for (let count = 0; count < 50; count++) {
-      socket.write(Buffer.from([0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0]));
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-    expect(isClosed).toBe(false);
-    socket.destroy();
-  });
-
+  const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
   const headers = encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "http");
   const silentCalls = Buffer.concat([
     connectionStart,
     ...[1, 3, 5].map((id) => encodeFrame(frameType.headers, flagEndHeaders, id, headers)),
   ]).toString("latin1");
+  const noPong = { keepalive: { intervalMs: 20, timeoutMs: 40 } };
   test.each([
-    { name: "half an HTTP/2 preface", bytes: "PRI * HTT" },
-    { name: "HTTP/2 without a call", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" },
-    { name: "HTTP/2 calls without a request", bytes: silentCalls },
-  ])("$name", async ({ bytes }) => {
-    await watched.serve({ idleMs: 60 });
+    { name: "a connection that answers no ping and sends nothing", options: noPong, bytes: preface, reason: "silent" },
+    { name: "half an HTTP/2 preface", options: { idleMs: 60 }, bytes: "PRI * HTT", reason: undefined },
+    { name: "HTTP/2 without a call", options: { idleMs: 60 }, bytes: preface, reason: "idle" },
+    { name: "HTTP/2 calls without a request", options: { idleMs: 60 }, bytes: silentCalls, reason: "idle" },
+  ])("$name", async ({ options, bytes, reason }) => {
+    await watched.serve(options);
     const socket = connectTcp(watched.socketAddress);
     socket.on("error", () => undefined);
     socket.write(bytes, "latin1");
     await once(socket.resume(), "close");
     await expect.poll(() => watched.metric("kpng_connections")).toBe(0);
+    if (reason !== undefined) expect(await watched.metric("kpng_connections_ended_total", { reason })).toBe(1);
+  });
+
+  test("no connection that sends other data without answering a ping, because the reply may be queued", async () => {
+    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 100 } });
+    const socket = connectTcp(watched.socketAddress);
+    socket.write(preface, "latin1");
+    socket.resume();
+    // PRIORITY frames, which are deprecated and ignored (RFC 9113 §5.3.2).
+    for (let count = 0; count < 50; count++) {
+      socket.write(Buffer.from([0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0]));
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    expect(socket.closed).toBe(false);
+    socket.destroy();
   });
 
   test("no connection with a call", async () => {
@@ -217,41 +207,27 @@ describe("the server ends", () => {
   });
 });
 
-/** Blocks the event loop, and lets due timers run before sockets are read. */
-async function holdUp(ms: number): Promise<void> {
-  await turn();
-  const untilMs = performance.now() + ms;
-  while (performance.now() < untilMs);
-}
-
-/** Runs a client in another process, so that it continues while the server is blocked. */
-function startClient(code: string): { readonly said: () => string; readonly ended: Promise<unknown> } {
-  const { host, port } = watched.socketAddress;
-  const child = spawn(process.execPath, ["-e", `const [host, port] = ["${host}", ${port}]; ${code}`]);
-  let text = "";
-  child.stdout.on("data", (chunk) => {
-    text += chunk;
+test("a server whose event loop was blocked keeps a connection whose reply to a ping arrived meanwhile", async () => {
+  await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 400 } });
+  // In another process, so that it continues while the server is blocked.
+  const client = spawn(process.execPath, [
+    "-e",
+    `const session = require("http2").connect("http://${watched.address}");
+     let pings = 0;
+     session.on("ping", () => console.log("ping", ++pings)).on("error", (error) => console.log(error.code));
+     session.on("close", () => { console.log("closed"); process.exit(); });
+     setTimeout(() => process.exit(), 5_000);`,
+  ]);
+  let said = "";
+  client.stdout.on("data", (chunk) => {
+    said += chunk;
   });
-  child.stderr.on("data", (chunk) => {
-    text += chunk;
-  });
-  return { said: () => text, ended: once(child, "close") };
-}
-
-describe("a server whose event loop was blocked keeps", () => {
-  test("a connection whose reply to a ping arrived meanwhile", async () => {
-    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 400 } });
-    const client = startClient(`
-      const session = require("http2").connect("http://" + host + ":" + port);
-      let pings = 0;
-      session.on("ping", () => console.log("ping", ++pings)).on("error", (error) => console.log(error.code));
-      session.on("close", () => { console.log("closed"); process.exit(); });
-      process.on("SIGTERM", () => process.exit());
-      setTimeout(() => process.exit(), 5_000);
-    `);
-    await expect.poll(client.said).toContain("ping 2");
-    for (let round = 0; round < 3; round++) await holdUp(1_000);
-    await client.ended;
-    expect(client.said()).not.toContain("closed");
-  });
+  await expect.poll(() => said).toContain("ping 2");
+  for (let round = 0; round < 3; round++) {
+    // Due timers run before sockets are read.
+    await turn();
+    for (const untilMs = performance.now() + 1_000; performance.now() < untilMs; );
+  }
+  await once(client, "close");
+  expect(said).not.toContain("closed");
 });

@@ -5,12 +5,7 @@ import { connect, type Socket } from "node:net";
 import { createClient } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { inspection } from "../inspect/inspection.ts";
-import type { ServeOptions } from "../stream/serve/call-handler.ts";
-import { proxyNamesOf } from "../stream/session/requests.ts";
-import { Subscribers } from "../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../testing/build.ts";
 import { dialHttp2, RawWatch } from "../testing/raw-watch.ts";
 import { WatchedServer } from "../testing/watched-server.ts";
@@ -40,13 +35,6 @@ afterEach(async () => {
   await watched.stop();
 });
 
-async function serve(options: Partial<ServeOptions>): Promise<void> {
-  const subscribers = new Subscribers(watched.store, new Registry());
-  const proxyNames = proxyNamesOf([]);
-  const moreServices = [inspection({ store: watched.store, subscribers, proxyNames })];
-  await watched.serve({ subscribers, proxyNames, moreServices, drainMs: 0, ...options });
-}
-
 async function open(): Promise<Socket> {
   const socket = connect(watched.socketAddress);
   socket.on("error", () => undefined);
@@ -55,47 +43,36 @@ async function open(): Promise<Socket> {
   return socket;
 }
 
-function refused(reason: string): Promise<number> {
-  return watched.metric("kpng_refused_total", { reason });
-}
-
 test("queries beyond the limits fail with RESOURCE_EXHAUSTED, and ended ones make room", async () => {
-  await serve({ maxQueries: 40 });
+  await watched.serve({ maxQueries: 40, drainMs: 0 });
   const client = createClient(InspectService, dial({ api: watched.address }));
   const stop = new AbortController();
   const watch = (one: typeof client) => one.watchServices({}, { signal: stop.signal })[Symbol.asyncIterator]();
   const watches = Array.from({ length: 40 }, () => watch(client));
   await Promise.all(watches.map((one) => one.next()));
   await expect(client.getStatus({})).rejects.toThrow("resource_exhausted");
-  expect(await refused("queries")).toBe(1);
+  expect(await watched.refused("queries")).toBe(1);
   stop.abort();
   await Promise.allSettled(watches.map((one) => one.next()));
-  await expect
-    .poll(() =>
-      client.getStatus({}).then(
-        ({ isSynced }) => isSynced,
-        () => false,
-      ),
-    )
-    .toBe(true);
+  await expect.poll(() => client.getStatus({}).catch(() => undefined)).toMatchObject({ isSynced: true });
 });
 
 test("connections beyond the limit in all are closed", async () => {
-  await serve({ maxConnections: 5 });
+  await watched.serve({ maxConnections: 5, drainMs: 0 });
   await Promise.all(Array.from({ length: 15 }, open));
   for (const socket of sockets) socket.resume();
-  await expect.poll(() => refused("connections")).toBe(10);
+  await expect.poll(() => watched.refused("connections")).toBe(10);
 });
 
 test("calls beyond the limit in all are refused, and ended ones make room", { timeout: 120_000 }, async () => {
-  await serve({ maxCalls: 3 });
+  await watched.serve({ maxCalls: 3, drainMs: 0 });
   const watches = Array.from({ length: 3 }, () => new RawWatch(dialHttp2(watched.address)));
   await Promise.all(watches.map((watch) => watch.received(40)));
   const refusedWatch = new RawWatch(dialHttp2(watched.address));
   await refusedWatch.ended;
   expect(refusedWatch.stream.rstCode).toBe(constants.NGHTTP2_REFUSED_STREAM);
   expect(refusedWatch.session.closed).toBe(false);
-  expect(await refused("calls")).toBe(1);
+  expect(await watched.refused("calls")).toBe(1);
   watches[0]?.stream.close();
   const isServed = async (): Promise<boolean> => {
     const session = dialHttp2(watched.address);
@@ -109,32 +86,32 @@ test("calls beyond the limit in all are refused, and ended ones make room", { ti
 });
 
 test("a connection ends when the headers of a call are larger than 16 KiB", { timeout: 120_000 }, async () => {
-  await serve({});
+  await watched.serve({ drainMs: 0 });
   const session = dialHttp2(watched.address);
   const watch = new RawWatch(session, undefined, { "x-large": "x".repeat(17_000) });
   await watch.ended;
   expect(session.destroyed).toBe(true);
-  expect(await refused("headers")).toBe(1);
+  expect(await watched.refused("headers")).toBe(1);
 });
 
 test("a call whose client does not read ends, and calls of other clients do not", { timeout: 120_000 }, async () => {
   const rows = Array.from({ length: 20_000 }, (_, index) => service({ name: `large-${index}` }));
   watched.store.replace({ services: rows, slices: [], nodes: [] });
-  await serve({ writeTimeoutMs: 200 });
+  await watched.serve({ writeTimeoutMs: 200, drainMs: 0 });
   const good = createClient(InspectService, dial({ api: watched.address }));
   const watch = good.watchNodes({})[Symbol.asyncIterator]();
   await watch.next();
   const stopped = createClient(InspectService, dial({ api: watched.address }));
   const unread = stopped.watchServices({})[Symbol.asyncIterator]();
   await unread.next();
-  await expect.poll(() => refused("unread"), { timeout: 60_000 }).toBe(1);
+  await expect.poll(() => watched.refused("unread"), { timeout: 60_000 }).toBe(1);
   watched.store.apply([{ kind: "put-node", node: node("n9") }]);
   const { value } = await watch.next();
   expect(value?.nodes.map(({ name }: { name: string }) => name)).toContain("n9");
 });
 
 test("a watch sends at most 500 rows in a message, makes them on demand, and marks the end of the initial state", async () => {
-  await serve({});
+  await watched.serve({ drainMs: 0 });
   const sizes: number[] = [];
   const client = createClient(InspectService, dial({ api: watched.address }));
   let isStarted = false;
@@ -151,12 +128,10 @@ test("a watch sends at most 500 rows in a message, makes them on demand, and mar
   expect(Math.max(...sizes)).toBe(500);
 });
 
-test("the default limits are those of the formula in the guide", async () => {
-  await serve({});
-  const guide = readFileSync("docs/guides/sizing.md", "utf8");
-  const cell = (option: string): string | undefined =>
+test("the default limits are those of the formula in the guide, and none exceeds the open files", () => {
+  const guide = readFileSync("docs/guides/sizing.md", "utf8").split("\n");
+  const cell = (option: string) =>
     guide
-      .split("\n")
       .find((line) => line.startsWith(`| ${option} `))
       ?.split("|")
       .at(-2)
@@ -165,9 +140,7 @@ test("the default limits are those of the formula in the guide", async () => {
   const [plain, tls] = [resolveLimits({}, resources, false), resolveLimits({}, resources, true)];
   expect(cell("`--max-connections`")).toBe(`${plain.maxConnections}; with TLS ${tls.maxConnections}`);
   expect(cell("queries")).toBe(String(plain.maxQueries));
-  expect([plain.maxCalls, plain.maxRequestBytes]).toEqual([5_242, 64 * 1_024 * 1_024]);
-  expect(resolveLimits({}, { ...resources, openFiles: 1_024 }, false).maxConnections).toBe(960);
-  expect(resolveLimits({}, { ...resources, openFiles: 100 }, false).maxConnections).toBe(50);
-  // No option exceeds the open files.
-  expect(resolveLimits({ maxConnections: 5_000 }, { ...resources, openFiles: 1_024 }, false).maxConnections).toBe(960);
+  const connectionsOf = (openFiles: number, maxConnections?: number) =>
+    resolveLimits({ maxConnections }, { ...resources, openFiles }, false).maxConnections;
+  expect([connectionsOf(1_024), connectionsOf(100), connectionsOf(1_024, 5_000)]).toEqual([960, 50, 960]);
 });

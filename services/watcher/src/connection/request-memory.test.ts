@@ -1,9 +1,8 @@
 import { createLog } from "@kpng/process/log.ts";
 import { expect, test } from "vitest";
-import { Store } from "../store/store.ts";
-import { node, service } from "../testing/build.ts";
+import { service } from "../testing/build.ts";
 import { dialHttp2, encodeRequest, RawWatch } from "../testing/raw-watch.ts";
-import { serveStore } from "../testing/serve-store.ts";
+import { WatchedServer } from "../testing/watched-server.ts";
 
 test.each([
   { what: "are incomplete", before: 0, message: Buffer.concat([Buffer.of(0, 0, 0, 0x3e, 0x80), Buffer.alloc(15_000)]) },
@@ -21,12 +20,10 @@ test.each([
   async ({ before, message }) => {
     const lines: string[] = [];
     const log = createLog("info", (line) => lines.push(line));
-    const store = new Store();
-    store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
-    const server = await serveStore(store, { drainMs: 0, maxRequestBytes: 256 * 1_024, log });
-    const good = new RawWatch(dialHttp2(server.address));
-    await good.received(40);
-    const session = dialHttp2(server.address);
+    const watched = new WatchedServer();
+    await watched.serve({ drainMs: 0, maxRequestBytes: 256 * 1_024, log });
+    const good = await watched.openWatch();
+    const session = dialHttp2(watched.address);
     for (let stream = 0; stream < 40; stream += 1) {
       const hostile = new RawWatch(session);
       await hostile.received(40);
@@ -34,15 +31,12 @@ test.each([
       hostile.stream.write(message);
     }
     await expect.poll(() => session.destroyed, { timeout: 30_000 }).toBe(true);
-    const refusals = await server.metrics.getSingleMetricAsString("kpng_refused_total");
-    expect(refusals).toContain('kpng_refused_total{reason="requests"} 1');
+    expect(await watched.refused("requests")).toBe(1);
     expect(lines.join()).toMatch(/"held":"\d\.\d MiB","limit":"0\.3 MiB"/);
     const { byteCount } = good;
-    good.ask();
-    store.apply([{ kind: "put-service", service: service({ name: "later" }) }]);
+    watched.store.apply([{ kind: "put-service", service: service({ name: "later" }) }]);
     await good.received(byteCount + 1);
     expect(good.stream.closed).toBe(false);
-    good.session.destroy();
-    await server.stop();
+    await watched.stop();
   },
 );

@@ -1,6 +1,7 @@
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
+import { inspection } from "../inspect/inspection.ts";
 import type { Store } from "../store/store.ts";
 import type { ServeOptions } from "../stream/serve/call-handler.ts";
 import { serveTask } from "../stream/serve/serve.ts";
@@ -17,22 +18,21 @@ export interface TestServer {
   stop(): Promise<void>;
 }
 
-/**
- * Serves a store as a watcher does, by default on a free loopback port. The tests of streams and connections call it,
- * and those of other packages that need a watcher; separate, because all of them share it.
- */
+/** Serves a store as a watcher does, with its inspection, by default on a free loopback port. */
 export async function serveStore(store: Store, options: Partial<ServeOptions> = {}): Promise<TestServer> {
   const stop = new AbortController();
   const health = new Health();
   const registry = new Registry();
   const subscribers = new Subscribers(store, registry);
+  const proxyNames = proxyNamesOf([]);
   const listening = Promise.withResolvers<string>();
   const task = serveTask({
     store,
     health,
     subscribers,
     registry,
-    proxyNames: proxyNamesOf([]),
+    proxyNames,
+    moreServices: [inspection({ store, subscribers, proxyNames })],
     listen: ["tcp://127.0.0.1:0"],
     log: createLog("error", () => undefined),
     onListening: ([address]) => listening.resolve(address ?? ""),

@@ -6,10 +6,7 @@ import { node, service } from "./build.ts";
 import { dialHttp2, RawWatch } from "./raw-watch.ts";
 import { serveStore, type TestServer } from "./serve-store.ts";
 
-/**
- * A store with one Service and the node `n1`, a server on it, and Watch calls to the server, which end with the test.
- * For the tests of connections (`connection/`), identities and the status page; separate, because all of them share it.
- */
+/** A store with one Service and the node `n1`, a server on it, and Watch calls to the server, which end with the test. */
 export class WatchedServer {
   readonly store = new Store();
   readonly #streams: RawWatch[] = [];
@@ -19,7 +16,7 @@ export class WatchedServer {
     this.store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
   }
 
-  async serve(options: Partial<ServeOptions>): Promise<void> {
+  async serve(options: Partial<ServeOptions> = {}): Promise<void> {
     this.#server = await serveStore(this.store, options);
   }
 
@@ -61,9 +58,14 @@ export class WatchedServer {
     return values.find((value) => hasLabels(value.labels))?.value ?? 0;
   }
 
+  /** Number of connections, or of calls, that were refused or ended for this reason. */
+  refused(reason: string): Promise<number> {
+    return this.metric("kpng_refused_total", { reason });
+  }
+
   async stop(): Promise<void> {
     for (const { session } of this.#streams.splice(0)) session.destroy();
-    await this.server.stop();
+    await this.#server?.stop();
   }
 }
 

@@ -1,10 +1,9 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { create, toBinary } from "@bufbuild/protobuf";
-import { WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { encodeRequest } from "../../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
 
 /** Enough Services for a whole view to need more than one write. */
@@ -26,9 +25,6 @@ beforeEach(async () => {
 });
 
 afterEach(() => server.stop());
-
-const message = toBinary(WatchReqSchema, create(WatchReqSchema, { NodeName: "n1" }));
-const frame = Buffer.concat([Buffer.from([0, 0, 0, 0, message.length]), message]);
 
 /** A separate process, because its actions must not wait for the event loop of the server. */
 const client = `
@@ -61,14 +57,8 @@ test.each([
   { name: "it closes its streams without an error", end: "0" },
 ])("all streams of a client are released when $name", async ({ end }) => {
   for (let round = 0; round < 3; round++) {
-    const child = spawn(process.execPath, [
-      "--input-type=module",
-      "--eval",
-      client,
-      server.address,
-      frame.toString("hex"),
-      end,
-    ]);
+    const args = [server.address, encodeRequest({ NodeName: "n1" }).toString("hex"), end];
+    const child = spawn(process.execPath, ["--input-type=module", "--eval", client, ...args]);
     await once(child, "close");
     await expect.poll(() => server.subscribers.open.size).toBe(0);
   }

@@ -1,12 +1,5 @@
 import { fromBinary } from "@bufbuild/protobuf";
-import {
-  EndpointSchema,
-  Feature,
-  NodeSchema,
-  type OpItem,
-  ServiceSchema,
-  Set as SetName,
-} from "@kpng/model/gen/localv1/api_pb.ts";
+import { Feature, type OpItem, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
 import { Store } from "../../store/store.ts";
@@ -46,11 +39,6 @@ const web = {
 };
 const empty = { services: [], slices: [], nodes: [] };
 
-/** True once the subscriber waits for a change of the store. */
-async function untilParked(): Promise<void> {
-  await expect.poll(() => store.waitingCount).toBeGreaterThan(0);
-}
-
 describe("the first batch", () => {
   test("begins with Reset at once, and continues only when the store is synced", async () => {
     const one = watch();
@@ -82,112 +70,54 @@ describe("the first batch", () => {
   });
 });
 
-describe("a later batch", () => {
-  test("is held until this node's view changes, and merges all changes until then", async () => {
-    store.replace(web);
-    const one = watch();
-    await one.ask({ NodeName: "n1" });
-    one.send({ NodeName: "n1" });
-    await untilParked();
-    // A new node does not change the view of a KPNG subscriber.
-    store.apply([{ kind: "put-node", node: node("n2") }]);
-    store.apply([{ kind: "put-service", service: service({ name: "two", clusterIP: "10.96.0.2" }) }]);
-    expect(show(await one.batch())).toEqual(["set ns/two", "Sync"]);
-    store.apply([{ kind: "put-service", service: service({ name: "three", clusterIP: "10.96.0.3" }) }]);
-    store.apply([{ kind: "delete-service", key: "ns/three" }]);
-    store.apply([{ kind: "delete-service", key: "ns/two" }]);
-    expect(show(await one.ask({ NodeName: "n1" }))).toEqual(["delete ns/two", "Sync"]);
-  });
+test("a later batch is held until this node's view changes, and merges all changes until then", async () => {
+  store.replace(web);
+  const one = watch();
+  await one.ask({ NodeName: "n1" });
+  one.send({ NodeName: "n1" });
+  await expect.poll(() => store.waitingCount).toBeGreaterThan(0);
+  // A new node does not change the view of a KPNG subscriber.
+  store.apply([{ kind: "put-node", node: node("n2") }]);
+  store.apply([{ kind: "put-service", service: service({ name: "two", clusterIP: "10.96.0.2" }) }]);
+  expect(show(await one.batch())).toEqual(["set ns/two", "Sync"]);
+  store.apply([{ kind: "put-service", service: service({ name: "three", clusterIP: "10.96.0.3" }) }]);
+  store.apply([{ kind: "delete-service", key: "ns/three" }]);
+  store.apply([{ kind: "delete-service", key: "ns/two" }]);
+  expect(show(await one.ask({ NodeName: "n1" }))).toEqual(["delete ns/two", "Sync"]);
 });
 
-describe("a request for another node", () => {
-  test("is answered at once with Reset and the whole view", async () => {
-    store.replace(empty);
-    const one = watch();
-    await one.ask({ NodeName: "n1" });
-    expect(show(await one.ask({ NodeName: "n2" }))).toEqual(["Reset", "Sync"]);
-  });
-
-  test("may have any name of at most 253 characters", async () => {
-    store.replace(empty);
-    const one = watch();
-    one.send({ NodeName: "x".repeat(254) });
-    await expect(one.next()).rejects.toMatchObject({
-      code: 3,
-      details: expect.stringContaining("254 characters, more than 253"),
-    });
-  });
-});
-
-test("digests of an invalid length are refused with INVALID_ARGUMENT", async () => {
+test("a request for another node is answered at once with Reset and the whole view", async () => {
   store.replace(empty);
-  await expect(watch().ask({ NodeName: "n1", HeldDigests: new Uint8Array(7) })).rejects.toMatchObject({ code: 3 });
+  const one = watch();
+  await one.ask({ NodeName: "n1" });
+  expect(show(await one.ask({ NodeName: "n2" }))).toEqual(["Reset", "Sync"]);
 });
 
-describe("a subscriber gets only what it understands", () => {
-  test("fields from 100 up are sent only to subscribers that request them", async () => {
-    const age = { createdSeconds: 1_714_564_800, uid: "0b1c" };
-    store.replace({ ...web, services: [service({ ...age, proxyModeLoadBalancerIPs: addresses("198.51.100.1") })] });
-    const read = async (request: object) => {
-      const ops = await watch().ask({ NodeName: "n1", ...request });
-      return ops.flatMap(({ Op: op }) =>
-        op.case === "Set" && op.value.Ref?.Path === "ns/web" ? [fromBinary(ServiceSchema, op.value.Bytes)] : [],
-      )[0];
-    };
-    const plain = await read({});
-    expect(plain).toMatchObject({ CreatedSeconds: 0n, UID: "" });
-    expect(plain?.ProxyModeLoadBalancerIPs).toBeUndefined();
-    expect(plain?.Ports[0]?.HasEndpoints).toBeUndefined();
-    const extended = await read({ Features: [Feature.Extended] });
-    expect(extended).toMatchObject({ CreatedSeconds: 1_714_564_800n, UID: "0b1c" });
-    expect(extended?.ProxyModeLoadBalancerIPs?.V4).toEqual(["198.51.100.1"]);
-    expect(extended?.Ports[0]?.HasEndpoints).toMatchObject({ V4: true, V6: false });
-  });
-
-  test("the node itself is put first, and changes with the Node", async () => {
-    const features = { NodeName: "n1", Features: [Feature.Extended, Feature.NodeItem] };
-    store.replace({ ...web, nodes: [node("n1", { zone: "z1", podCIDRs: ["10.1.0.0/24"] })] });
-    const one = watch();
-    const [, first] = await one.ask(features);
-    if (first?.Op.case !== "Set") throw new Error("no Set");
-    expect(first.Op.value.Ref).toMatchObject({ Set: SetName.NodesSet, Path: "n1" });
-    expect(fromBinary(NodeSchema, first.Op.value.Bytes)).toMatchObject({
-      Zone: "z1",
-      PodCIDRs: ["10.1.0.0/24"],
-      Eligible: true,
-    });
-    store.apply([{ kind: "put-node", node: node("n1", { zone: "z1", podCIDRs: ["10.2.0.0/24"] }) }]);
-    expect(show(await one.ask(features))).toEqual(["set n1", "Sync"]);
-    // Without the Node, its zone is unknown.
-    store.apply([{ kind: "delete-node", name: "n1" }]);
-    expect(show(await one.ask(features))[0]).toBe("Reset");
-  });
-
-  test("Services with a proxy name are sent to subscribers that request this name", async () => {
-    store.replace({ ...web, services: [service(), service({ name: "special", proxyName: "mine" })] });
-    expect(show(await watch().ask({ NodeName: "n1" }))).toContain("set ns/web");
-    expect(show(await watch().ask({ NodeName: "n1", ServiceProxyName: "mine" }))).toEqual([
-      "Reset",
-      "set ns/special",
-      "Sync",
-    ]);
-  });
+test.each([
+  { what: "a node name of more than 253 characters", request: { NodeName: "x".repeat(254) } },
+  { what: "digests of an invalid length", request: { NodeName: "n1", HeldDigests: new Uint8Array(7) } },
+])("$what is refused with INVALID_ARGUMENT", async ({ request }) => {
+  store.replace(empty);
+  await expect(watch().ask(request)).rejects.toMatchObject({ code: 3 });
 });
 
-test("an unnamed port with a named target gets a second port entry, which Go clients need", async () => {
-  const port = { name: "", protocol: "TCP", port: 80, nodePort: 0, targetPort: "http" } as const;
-  store.replace({
-    services: [service({ ports: [port] })],
-    slices: [slice([endpoint("10.1.0.1", { ports: [{ name: "", port: 8080, protocol: "TCP" }] })])],
-    nodes: [],
-  });
-  const ops = await watch().ask({ NodeName: "n1" });
-  const op = ops[2]?.Op;
-  if (op?.case !== "Set") throw new Error("no Set");
-  expect(fromBinary(EndpointSchema, op.value.Bytes).PortOverrides).toMatchObject([
-    { Name: "", Port: 8080 },
-    { Name: "http", Port: 8080 },
-  ]);
+test("fields from 100 up are sent only to subscribers that request them", async () => {
+  const age = { createdSeconds: 1_714_564_800, uid: "0b1c" };
+  store.replace({ ...web, services: [service({ ...age, proxyModeLoadBalancerIPs: addresses("198.51.100.1") })] });
+  const read = async (request: object) => {
+    const ops = await watch().ask({ NodeName: "n1", ...request });
+    return ops.flatMap(({ Op: op }) =>
+      op.case === "Set" && op.value.Ref?.Path === "ns/web" ? [fromBinary(ServiceSchema, op.value.Bytes)] : [],
+    )[0];
+  };
+  const plain = await read({});
+  expect(plain).toMatchObject({ CreatedSeconds: 0n, UID: "" });
+  expect(plain?.ProxyModeLoadBalancerIPs).toBeUndefined();
+  expect(plain?.Ports[0]?.HasEndpoints).toBeUndefined();
+  const extended = await read({ Features: [Feature.Extended] });
+  expect(extended).toMatchObject({ CreatedSeconds: 1_714_564_800n, UID: "0b1c" });
+  expect(extended?.ProxyModeLoadBalancerIPs?.V4).toEqual(["198.51.100.1"]);
+  expect(extended?.Ports[0]?.HasEndpoints).toMatchObject({ V4: true, V6: false });
 });
 
 test("a client that closed only its own direction gets its answer", async () => {

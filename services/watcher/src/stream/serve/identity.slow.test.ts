@@ -10,12 +10,8 @@ import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { readServerTls } from "@kpng/process/credential-files.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { type KeyPair, makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
-import { Registry } from "prom-client";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { inspection } from "../../inspect/inspection.ts";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { WatchedServer } from "../../testing/watched-server.ts";
-import { proxyNamesOf } from "../session/requests.ts";
-import { Subscribers } from "../session/subscribers.ts";
 import type { ServeOptions } from "./call-handler.ts";
 
 // Every client of a test is on this machine, so loopback is not trusted here.
@@ -28,12 +24,7 @@ beforeEach(() => {
 });
 afterEach(() => watched.stop());
 
-async function serve(options: Partial<ServeOptions>): Promise<void> {
-  const registry = new Registry();
-  const subscribers = new Subscribers(watched.store, registry);
-  const context = { store: watched.store, subscribers, proxyNames: proxyNamesOf([]) };
-  await watched.serve({ ...untrusted, registry, subscribers, moreServices: [inspection(context)], ...options });
-}
+const serve = (options: Partial<ServeOptions>): Promise<void> => watched.serve({ ...untrusted, ...options });
 
 /** The calls whose rights differ, by what they read. Each resolves with its first answer. */
 const calls = {
@@ -145,25 +136,19 @@ describe("a client over TLS", () => {
 
   test("needs TLS 1.3", async () => {
     await dialTls(files.client);
-    const { port } = new URL(`https://${watched.address}`);
+    const { key, crt } = files.client;
+    const client = {
+      ca: readFileSync(files.ca),
+      key: readFileSync(key),
+      cert: readFileSync(crt),
+      ALPNProtocols: ["h2"],
+    };
     const connectWith = async (version: SecureVersion): Promise<string | null> => {
-      const client = { key: readFileSync(files.client.key), cert: readFileSync(files.client.crt) };
       const versions = { minVersion: version, maxVersion: version };
-      const ca = readFileSync(files.ca);
-      const socket = connectTls({
-        port: Number(port),
-        host: "127.0.0.1",
-        ALPNProtocols: ["h2"],
-        ca,
-        ...client,
-        ...versions,
-      });
-      try {
-        await once(socket, "secureConnect");
-        return socket.getProtocol();
-      } finally {
-        socket.destroy();
-      }
+      const socket = connectTls({ ...watched.socketAddress, ...client, ...versions });
+      onTestFinished(() => void socket.destroy());
+      await once(socket, "secureConnect");
+      return socket.getProtocol();
     };
     expect(await connectWith("TLSv1.3")).toBe("TLSv1.3");
     await expect(connectWith("TLSv1.2")).rejects.toThrow("protocol version");
@@ -183,18 +168,12 @@ describe("a client over TLS", () => {
 describe("a client over TCP without TLS", () => {
   const dial = (): Transport => createGrpcTransport({ baseUrl: `http://${watched.address}` });
 
-  test("may call health only", async () => {
-    await serve({});
-    expect(await allowed(dial(), Code.Unauthenticated)).toEqual(["health"]);
-  });
-
-  test("may call everything if anonymous clients are allowed", async () => {
-    await serve({ allowsAnonymous: true });
-    expect(await allowed(dial(), Code.Unauthenticated)).toEqual(all);
-  });
-
-  test("may call everything over loopback", async () => {
-    await serve({ trustsLoopback: true });
-    expect(await allowed(dial(), Code.Unauthenticated)).toEqual(all);
+  test.each<{ if: string; options: Partial<ServeOptions>; may: Call[] }>([
+    { if: "it proves nothing", options: {}, may: ["health"] },
+    { if: "anonymous clients are allowed", options: { allowsAnonymous: true }, may: all },
+    { if: "it comes over loopback, which is trusted", options: { trustsLoopback: true }, may: all },
+  ])("may call $may if $if", async ({ options, may }) => {
+    await serve(options);
+    expect(await allowed(dial(), Code.Unauthenticated)).toEqual(may);
   });
 });

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:http2";
 import { tmpdir } from "node:os";
@@ -9,7 +10,7 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { readClientTls, readServerTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { type KeyPair, makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test } from "vitest";
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { openStream, WatchedServer } from "../../testing/watched-server.ts";
@@ -83,10 +84,8 @@ test("the token of a node's pod gives the view of that node only, without a clie
   await openStream(transport, "n1");
   expect(await codeOf(openStream(transport, "n2"))).toBe(Code.PermissionDenied);
   expect(await codeOf(createClient(PositionService, transport).check({}))).toBe("ok");
-  const state = createClient(GlobalSets, transport)
-    .watch(requests([{}]))
-    [Symbol.asyncIterator]();
-  expect(await codeOf(state.next())).toBe(Code.PermissionDenied);
+  const state = createClient(GlobalSets, transport).watch(requests([{}]));
+  expect(await codeOf(state[Symbol.asyncIterator]().next())).toBe(Code.PermissionDenied);
 });
 
 test("a token adds to the rights of a certificate, and a certificate of another CA gives none", async () => {
@@ -114,55 +113,47 @@ test("a stream ends with UNAUTHENTICATED when its token is revoked, and the next
   await openStream(transport, "n1");
 });
 
-/** A review that lasts until the test resolves `done`. `began` resolves when it begins. */
-function slowReview() {
-  const done = Promise.withResolvers<void>();
-  const began = Promise.withResolvers<void>();
+/** Serves with reviews that last until `done` is resolved. `open` begins a call, with a token, over one connection. */
+async function serveSlowly(options: Partial<ServeOptions> = {}) {
+  const [done, began] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const review = async (token: string) => {
     began.resolve();
     await done.promise;
     return issuer.review(token);
   };
-  return { review, done, began };
+  await serve({ review }, undefined, options);
+  const session = connect(`https://${watched.address}`, { ca: readFileSync(files.ca) }).on("error", () => undefined);
+  onTestFinished(() => session.destroy());
+  const headers = { "content-type": "application/grpc", authorization: `Bearer ${issuer.issue()}` };
+  const open = (path: string) =>
+    session.request({ ":method": "POST", ":path": path, ...headers }).on("error", () => undefined);
+  return { session, open, done, began: began.promise };
 }
 
 test("a call that is cancelled while its token is reviewed leaves nothing behind", async () => {
-  const { review, done, began } = slowReview();
-  await serve({ review });
-  const token = issuer.issue();
-  const session = connect(`https://${watched.address}`, { ca: readFileSync(files.ca) });
-  const headers = { "content-type": "application/grpc", authorization: `Bearer ${token}` };
-  const cancelled = session.request({ ":method": "POST", ":path": "/localv1.Sets/Watch", ...headers });
-  const kept = session.request({ ":method": "POST", ":path": "/grpc.health.v1.Health/Check", ...headers });
-  const answered = new Promise((resolve) => kept.on("response", resolve));
+  const { session, open, done, began } = await serveSlowly();
+  const cancelled = open("/localv1.Sets/Watch");
+  const kept = open("/grpc.health.v1.Health/Check");
+  const answered = once(kept, "response");
   kept.end(Buffer.alloc(5));
-  await began.promise;
-  const closed = new Promise((resolve) => cancelled.on("close", resolve));
+  await began;
   cancelled.close();
-  await closed;
+  await once(cancelled, "close");
   // The server answers the ping after it has read the reset.
   await new Promise((resolve) => session.ping(resolve));
   done.resolve();
   await answered;
   expect(watched.server.subscribers.open.size).toBe(0);
-  session.destroy();
 });
 
 test("a Watch whose connection is asked to close while its token is reviewed ends, and the watcher continues", async () => {
-  const { review, done, began } = slowReview();
-  await serve({ review }, undefined, { maxAgeMs: 50, ageIntervalMs: 1 });
-  const session = connect(`https://${watched.address}`, { ca: readFileSync(files.ca) });
-  session.on("error", () => undefined);
-  const authorization = `Bearer ${issuer.issue()}`;
-  const headers = { "content-type": "application/grpc", authorization };
-  const call = session.request({ ":method": "POST", ":path": "/localv1.Sets/Watch", ...headers });
-  const trailers = new Promise<Record<string, unknown>>((resolve) => call.on("trailers", resolve));
-  call.resume().on("error", () => undefined);
-  await began.promise;
-  await new Promise((resolve) => session.once("goaway", resolve));
+  const { session, open, done, began } = await serveSlowly({ maxAgeMs: 50, ageIntervalMs: 1 });
+  const call = open("/localv1.Sets/Watch").resume();
+  const trailers = once(call, "trailers");
+  await began;
+  await once(session, "goaway");
   done.resolve();
-  expect(await trailers).toMatchObject({ "grpc-status": "14" });
-  session.destroy();
+  expect((await trailers)[0]).toMatchObject({ "grpc-status": "14" });
 });
 
 test("a token over plain TCP is refused by the client, and by a watcher that receives one", async () => {
