@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -18,7 +19,6 @@ export class Chromium {
   readonly #socket: WebSocket;
   readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
   readonly #end: () => Promise<void>;
-  #sessionId: string | undefined;
   #lastId = 0;
 
   private constructor(socket: WebSocket, end: () => Promise<void>) {
@@ -45,16 +45,14 @@ export class Chromium {
     const output: string[] = [];
     for await (const line of createInterface(child.stderr)) {
       output.push(line);
-      const url = /^DevTools listening on (ws:.*)$/.exec(line)?.[1];
-      if (url === undefined) continue;
+      const address = /^DevTools listening on ws:\/\/([^/]+)/.exec(line)?.[1];
+      if (address === undefined) continue;
       child.stderr.resume();
-      const socket = new WebSocket(url);
-      await new Promise((resolve, reject) => {
-        socket.addEventListener("open", resolve);
-        socket.addEventListener("error", reject);
-      });
+      const pages = (await (await fetch(`http://${address}/json/list`)).json()) as { webSocketDebuggerUrl: string }[];
+      const socket = new WebSocket(pages[0]?.webSocketDebuggerUrl ?? "");
+      await once(socket, "open");
       const browser = new Chromium(socket, end);
-      await browser.#openPage();
+      for (const domain of ["Page", "Runtime", "Log", "Network"]) await browser.send(`${domain}.enable`);
       return browser;
     }
     await end();
@@ -66,35 +64,27 @@ export class Chromium {
     await this.#end();
   }
 
-  async #openPage(): Promise<void> {
-    const { targetId } = await this.send<{ targetId: string }>("Target.createTarget", { url: "about:blank" });
-    const attached = await this.send<{ sessionId: string }>("Target.attachToTarget", { targetId, flatten: true });
-    this.#sessionId = attached.sessionId;
-    for (const domain of ["Page", "Runtime", "Log", "Network"]) await this.send(`${domain}.enable`);
-  }
-
   /** Calls a method of the protocol. */
   send<T = unknown>(method: string, params: object = {}): Promise<T> {
     this.#lastId += 1;
     const answer = Promise.withResolvers<unknown>();
     this.#waiting.set(this.#lastId, answer);
-    const session = this.#sessionId === undefined ? {} : { sessionId: this.#sessionId };
-    this.#socket.send(JSON.stringify({ id: this.#lastId, method, params, ...session }));
+    this.#socket.send(JSON.stringify({ id: this.#lastId, method, params }));
     return answer.promise as Promise<T>;
   }
 
-  #receive({ id, result, error, method, params }: Message): void {
+  #receive({ id, result, error, method = "", params = {} }: Message): void {
     if (id !== undefined) {
       const answer = this.#waiting.get(id);
       this.#waiting.delete(id);
       if (error === undefined) answer?.resolve(result);
       else answer?.reject(new Error(error.message));
     }
-    if (method === "Runtime.exceptionThrown") this.errors.push(JSON.stringify(params?.exceptionDetails));
-    if (method === "Log.entryAdded" && params?.entry?.level === "error") this.errors.push(params.entry.text ?? "");
-    if (method === "Runtime.consoleAPICalled" && params?.type === "error")
-      this.errors.push(JSON.stringify(params.args));
-    if (method === "Page.javascriptDialogOpening") this.errors.push(`dialog: ${params?.message ?? ""}`);
+    const isError =
+      /^(Runtime\.exceptionThrown|Page\.javascriptDialogOpening)$/.test(method) ||
+      (method === "Log.entryAdded" && params.entry?.level === "error") ||
+      (method === "Runtime.consoleAPICalled" && params.type === "error");
+    if (isError) this.errors.push(JSON.stringify(params));
   }
 
   /** Opens an address, in a new document. */
@@ -120,11 +110,8 @@ export class Chromium {
   async press(key: "Tab" | "Enter"): Promise<void> {
     const code = { Tab: 9, Enter: 13 }[key];
     const event = { key, code: key, windowsVirtualKeyCode: code };
-    await this.send("Input.dispatchKeyEvent", {
-      type: "keyDown",
-      ...event,
-      ...(key === "Enter" ? { text: "\r" } : {}),
-    });
+    const text = key === "Enter" ? { text: "\r" } : {};
+    await this.send("Input.dispatchKeyEvent", { type: "keyDown", ...event, ...text });
     await this.send("Input.dispatchKeyEvent", { type: "keyUp", ...event });
   }
 
@@ -143,11 +130,5 @@ interface Message {
   readonly result?: unknown;
   readonly error?: { readonly message: string };
   readonly method?: string;
-  readonly params?: {
-    readonly exceptionDetails?: unknown;
-    readonly entry?: { readonly level?: string; readonly text?: string };
-    readonly type?: string;
-    readonly args?: unknown;
-    readonly message?: string;
-  };
+  readonly params?: { readonly entry?: { readonly level?: string }; readonly type?: string };
 }

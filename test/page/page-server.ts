@@ -2,10 +2,9 @@ import { Health } from "@kpng/process/health/health.ts";
 import { statusServerTask } from "@kpng/process/health/status-server.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
-import { statusPage } from "@kpng/watcher/page/status-page.ts";
+import { type StatusPageOptions, statusPage } from "@kpng/watcher/page/status-page.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
-import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { Registry } from "prom-client";
 import { freePorts } from "../cluster/ports.ts";
@@ -15,17 +14,18 @@ export interface PageServer extends TestServer {
   readonly page: string;
 }
 
-/** Serves a store with the inspect API, and the status page on a port of its own, as `kpng … to-api` does. */
-export async function servePage(store: Store, page?: string): Promise<PageServer> {
-  const subscribers = new Subscribers(store, new Registry());
-  const proxyNames = proxyNamesOf([]);
-  const api = inspection({ store, subscribers, proxyNames });
-  const server = await serveStore(store, { subscribers, proxyNames, moreServices: [api], drainMs: 0 });
+/** Serves a store, and its status page on a port of its own, by default a free one, as `kpng … to-api` does. */
+export async function servePage(
+  store: Store,
+  { page, trust = {}, tokens }: Partial<StatusPageOptions> & { readonly page?: string } = {},
+): Promise<PageServer> {
+  const server = await serveStore(store, { drainMs: 0 });
+  const api = inspection({ store, subscribers: server.subscribers, proxyNames: proxyNamesOf([]) });
   const address = page ?? `127.0.0.1:${(await freePorts(1))[0]}`;
-  const log = createLog("error", () => undefined);
-  const pages = statusPage({ api, trust: {}, log });
+  const pages = statusPage({ api, trust, tokens, log: createLog("error", () => undefined) });
   const stop = new AbortController();
   const running = statusServerTask({ address, health: new Health(), metrics: new Registry(), pages }).run(stop.signal);
+  while (!(await fetch(`http://${address}/livez`).catch(() => undefined))?.ok);
   return {
     ...server,
     page: address,

@@ -1,11 +1,13 @@
-import { createServer, request as httpRequest, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
+import { once } from "node:events";
+import { createServer, request as httpRequest } from "node:http";
+import type { Endpoint } from "@kpng/model/endpoint.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ServiceType } from "@kpng/model/service.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { addresses, draining, endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from "vitest";
+import { draining, endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test, vi } from "vitest";
 import { describeWhere } from "../cluster/describe-where.ts";
+import { portOf } from "../cluster/ports.ts";
 import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
 import { lowContrast, withoutNames } from "./accessibility.ts";
 import { Chromium, whyNoChromium } from "./chromium.ts";
@@ -37,14 +39,13 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
     await server.stop();
   });
 
+  const pod = (number: number, fields: Partial<Endpoint> = {}) =>
+    endpoint(`10.1.0.${number}`, { podName: `web-${number}`, nodeName: `n${number}`, ...fields });
+
   function list(): void {
-    const web = [
-      endpoint("10.1.0.1", { podName: "web-1" }),
-      endpoint("10.1.0.2", { podName: "web-2", nodeName: "n2" }),
-    ];
     store.replace({
-      services: [service({ name: "web" }), service({ name: "dns", clusterIPs: addresses("10.96.0.2") })],
-      slices: [slice(web)],
+      services: [service(), service({ name: "dns", clusterIP: "10.96.0.2" })],
+      slices: [slice([pod(1), pod(2)])],
       nodes: [node("n1", { zone: "za" }), node("n2", { zone: "zb" }), node("n3")],
     });
   }
@@ -64,11 +65,8 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
   }
 
   function drain(): void {
-    const terminating = endpoint("10.1.0.2", { podName: "web-2", nodeName: "n2", conditions: draining });
-    store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.1", { podName: "web-1" }), terminating]) }], {
-      source: "kube",
-      receivedAtMs: Date.now(),
-    });
+    const change = { kind: "put-slice", slice: slice([pod(1), pod(2, { conditions: draining })]) } as const;
+    store.apply([change], { source: "kube", receivedAtMs: Date.now() });
   }
 
   const open = (path = "#/problems") => browser.open(`http://${server.page}/${path}`);
@@ -77,33 +75,29 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
     return typeof text === "string" ? expected.toContain(text) : expected.toMatch(text);
   };
 
-  test("problems, counts and nodes follow the watcher, without being loaded again", async () => {
+  const goTo = (section: string) => browser.evaluate(`location.hash = "#/${section}"`);
+
+  test("every section follows the watcher, without being loaded again", async () => {
     list();
     await open();
     await shows("#facts", /Services\s+2/);
     await shows("#rows", /node n1\s+no backend of this node.*\s+node n2[\s\S]*service ns\/dns\s+it has no endpoints/);
     const watch = await join("n1");
     await expect.poll(() => browser.text("#rows"), wait).not.toContain("node n1");
-    await browser.evaluate(`location.hash = "#/nodes"`);
+    await goTo("nodes");
     await shows("#rows", /n1\s+current\s+–\s+1\s+za\s+kpng-test/);
-    await browser.evaluate(`location.hash = "#/changes"`);
-    drain();
-    await shows("#rows", /endpoints ns\/web\s+0 of 1/);
-    await watch.batch();
-    applied(watch);
-    await shows("#rows", /endpoints ns\/web\s+1 of 1\s+\d.*\d.*n1/);
-    expect(browser.errors).toEqual([]);
-  });
-
-  test("a Service is shown with its endpoints, and follows changes", async () => {
-    list();
-    await open("#/services/ns/web");
+    await goTo("services/ns/web");
     await shows("#facts", "http:80/TCP");
     await shows("#rows", /10\.1\.0\.2\s+web-2\s+n2\s+–\s+ready/);
     drain();
     await shows("#rows", /10\.1\.0\.2\s+web-2\s+n2\s+–\s+terminating, serving/);
-    await browser.evaluate(`location.hash = "#/services"`);
+    await goTo("services");
     await shows("#rows", /ns\/web\s+ClusterIP\s+10\.96\.0\.1\s+http:80\/TCP\s+1\s+1\s+0/);
+    await goTo("changes");
+    await shows("#rows", /endpoints ns\/web\s+0 of 1/);
+    await watch.batch();
+    applied(watch);
+    await shows("#rows", /endpoints ns\/web\s+1 of 1\s+\d.*\d.*n1/);
     expect(browser.errors).toEqual([]);
   });
 
@@ -143,24 +137,18 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
 
   test("it works behind a path prefix, and shows that the watcher is gone and back", async () => {
     list();
-    const proxy = await serveBehindPrefix("/kube/kpng", server.page);
-    try {
-      const { port } = proxy.address() as AddressInfo;
-      await browser.open(`http://127.0.0.1:${port}/kube/kpng/#/services/ns/web`);
-      await shows("#rows", "web-2");
-      await shows("#connection", "Live");
-      expect(browser.errors).toEqual([]);
-      const { page } = server;
-      await server.stop();
-      await shows("#connection", "Not connected");
-      server = await servePage(store, page);
-      await shows("#connection", "Live");
-      drain();
-      await shows("#rows", "terminating");
-    } finally {
-      proxy.closeAllConnections();
-      proxy.close();
-    }
+    const port = await serveBehindPrefix("/kube/kpng", server.page);
+    await browser.open(`http://127.0.0.1:${port}/kube/kpng/#/services/ns/web`);
+    await shows("#rows", "web-2");
+    await shows("#connection", "Live");
+    expect(browser.errors).toEqual([]);
+    const { page } = server;
+    await server.stop();
+    await shows("#connection", "Not connected");
+    server = await servePage(store, { page });
+    await shows("#connection", "Live");
+    drain();
+    await shows("#rows", "terminating");
   });
 
   test("a page that is opened in a hidden tab sends no request until it is shown", async () => {
@@ -172,9 +160,8 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
       const { fetch } = window;
       window.fetch = (...call) => { window.calls += 1; return fetch(...call); };
       window.showTab = () => { state = "visible"; document.dispatchEvent(new Event("visibilitychange")); };`;
-    const { identifier } = await browser.send<{ identifier: string }>("Page.addScriptToEvaluateOnNewDocument", {
-      source,
-    });
+    const method = "Page.addScriptToEvaluateOnNewDocument";
+    const script = await browser.send<{ identifier: string }>(method, { source });
     try {
       await open("#/nodes");
       await shows("#title", "Nodes");
@@ -182,7 +169,7 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
       await browser.evaluate("window.showTab()");
       await shows("#connection", "Live");
     } finally {
-      await browser.send("Page.removeScriptToEvaluateOnNewDocument", { identifier });
+      await browser.send("Page.removeScriptToEvaluateOnNewDocument", script);
     }
   });
 
@@ -220,12 +207,8 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
     drain();
     await watch.batch();
     watch.send({ Ack: { Failed: BigInt(store.snapshot.revision), Error: "nft refused line 7" } });
-    await browser.send("Emulation.setDeviceMetricsOverride", {
-      width: 320,
-      height: 600,
-      deviceScaleFactor: 1,
-      mobile: false,
-    });
+    const screen = { width: 320, height: 600, deviceScaleFactor: 1, mobile: false };
+    await browser.send("Emulation.setDeviceMetricsOverride", screen);
     const content = {
       problems: "nft refused",
       services: "ns/web",
@@ -249,27 +232,24 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
   });
 });
 
-/** A reverse proxy that removes a path prefix. */
-async function serveBehindPrefix(prefix: string, target: string): Promise<Server> {
+/** Starts a reverse proxy that removes a path prefix, until the end of the test. Returns its port. */
+async function serveBehindPrefix(prefix: string, target: string): Promise<number> {
   const proxy = createServer((request, response) => {
-    if (request.url?.startsWith(`${prefix}/`) !== true) {
-      response.writeHead(404).end();
-      return;
-    }
-    const path = request.url.slice(prefix.length);
-    const { method, headers } = request;
-    const forwarded = httpRequest(
-      `http://${target}${path}`,
-      { method, headers: { ...headers, host: target } },
-      (answer) => {
-        response.writeHead(answer.statusCode ?? 502, answer.headers);
-        answer.pipe(response);
-      },
-    );
+    const { method, headers, url = "" } = request;
+    if (!url.startsWith(`${prefix}/`)) return void response.writeHead(404).end();
+    const options = { method, headers: { ...headers, host: target } };
+    const forwarded = httpRequest(`http://${target}${url.slice(prefix.length)}`, options, (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      answer.pipe(response);
+    });
     forwarded.on("error", () => (response.headersSent ? response.destroy() : response.writeHead(502).end()));
     response.on("close", () => forwarded.destroy());
     request.pipe(forwarded);
   });
-  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
-  return proxy;
+  await once(proxy.listen(0, "127.0.0.1"), "listening");
+  onTestFinished(() => {
+    proxy.closeAllConnections();
+    proxy.close();
+  });
+  return portOf(proxy);
 }

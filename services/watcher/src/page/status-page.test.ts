@@ -1,51 +1,24 @@
 import { request as httpRequest } from "node:http";
 import { text } from "node:stream/consumers";
-import { Health } from "@kpng/process/health/health.ts";
-import { statusServerTask } from "@kpng/process/health/status-server.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { Registry } from "prom-client";
-import { afterEach, beforeEach, expect, test } from "vitest";
-import { freePorts } from "../../../../test/cluster/ports.ts";
+import { afterEach, expect, test } from "vitest";
+import { type PageServer, servePage } from "../../../../test/page/page-server.ts";
 import type { Trust } from "../identity/rights.ts";
 import { TokenChecker } from "../identity/token-checker.ts";
-import { inspection } from "../inspect/inspection.ts";
 import { Store } from "../store/store.ts";
-import { proxyNamesOf } from "../stream/session/requests.ts";
-import { Subscribers } from "../stream/session/subscribers.ts";
 import { node, service } from "../testing/build.ts";
 import { TokenIssuer } from "../testing/token-issuer.ts";
-import { statusPage, webPageReason } from "./status-page.ts";
+import { webPageReason } from "./status-page.ts";
 
-let store: Store;
 let address: string;
-let running: Promise<void>;
-let stop: AbortController;
-
-beforeEach(() => {
-  store = new Store();
-  store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
-});
-afterEach(async () => {
-  stop.abort();
-  await running;
-});
+let server: PageServer;
+afterEach(() => server?.stop());
 
 async function serve(trust: Trust = {}, tokens?: TokenChecker): Promise<void> {
-  const log = createLog("error", () => undefined);
-  const api = inspection({ store, subscribers: new Subscribers(store, new Registry()), proxyNames: proxyNamesOf([]) });
-  const [port = 0] = await freePorts(1);
-  address = `127.0.0.1:${port}`;
-  stop = new AbortController();
-  const pages = statusPage({ api, trust, tokens, log });
-  running = statusServerTask({ address, health: new Health(), metrics: new Registry(), pages }).run(stop.signal);
-  await expect
-    .poll(() =>
-      fetch(`http://${address}/livez`).then(
-        ({ status }) => status,
-        () => 0,
-      ),
-    )
-    .toBe(200);
+  const store = new Store();
+  store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
+  server = await servePage(store, { trust, tokens });
+  address = server.page;
 }
 
 const get = (path: string, headers: Record<string, string> = {}, method = "GET") =>
