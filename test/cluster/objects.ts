@@ -15,80 +15,52 @@ export async function createNode(api: ApiClient, name: string, zone = "zone-a"):
 
 export interface PodOptions {
   readonly name: string;
-  readonly namespace?: string | undefined;
   /** Value of the label `app`, which Services of `createService` select. */
   readonly app: string;
   readonly node: string;
   readonly ip: string;
-  /** Default true. */
-  readonly isReady?: boolean | undefined;
 }
 
-/** Creates a Pod with the status that a kubelet would report. */
-export async function createPod(api: ApiClient, options: PodOptions): Promise<void> {
-  const { name, namespace = "default", app, node, ip, isReady = true } = options;
-  const status = isReady ? "True" : "False";
+/** Creates a Pod in the namespace default, with the status that a kubelet would report. */
+export async function createPod(api: ApiClient, { name, app, node, ip }: PodOptions): Promise<void> {
   // The controller copies it to the slice's last-change-trigger-time. API times are whole seconds.
-  const lastTransitionTime = new Date().toISOString().replace(/\.\d+Z$/, "Z");
-  await api.create(`/api/v1/namespaces/${namespace}/pods`, {
-    apiVersion: "v1",
-    kind: "Pod",
-    metadata: { name, namespace, labels: { app } },
-    spec: {
-      nodeName: node,
-      containers: [{ name: "main", image: "none", ports: [{ name: "http", containerPort: 8080 }] }],
-    },
+  const isTrue = { status: "True", lastTransitionTime: new Date().toISOString().replace(/\.\d+Z$/, "Z") };
+  const ports = [{ name: "http", containerPort: 8080 }];
+  await api.create("/api/v1/namespaces/default/pods", {
+    ...{ apiVersion: "v1", kind: "Pod", metadata: { name, labels: { app } } },
+    spec: { nodeName: node, containers: [{ name: "main", image: "none", ports }] },
   });
-  await api.patch(`/api/v1/namespaces/${namespace}/pods/${name}/status`, {
-    status: {
-      phase: "Running",
-      podIP: ip,
-      podIPs: [{ ip }],
-      conditions: [
-        { type: "Ready", status, lastTransitionTime },
-        { type: "ContainersReady", status, lastTransitionTime },
-      ],
-    },
-  });
+  const conditions = ["Ready", "ContainersReady"].map((type) => ({ type, ...isTrue }));
+  const status = { phase: "Running", podIP: ip, podIPs: [{ ip }], conditions };
+  await api.patch(`/api/v1/namespaces/default/pods/${name}/status`, { status });
 }
 
 export interface ServiceOptions {
   readonly name: string;
-  readonly namespace?: string | undefined;
   readonly labels?: Readonly<Record<string, string>> | undefined;
   /** Additions to the spec. Default: TCP port 80 to "http" and the selector `app: <name>`. */
   readonly spec?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** Creates a Service that selects the Pods whose label `app` is its name. */
-export function createService(api: ApiClient, options: ServiceOptions): Promise<KubeObject> {
-  const { name, namespace = "default", labels = {}, spec } = options;
-  return api.create(`/api/v1/namespaces/${namespace}/services`, {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata: { name, namespace, labels },
+/** Creates a Service in the namespace default that selects the Pods whose label `app` is its name. */
+export function createService(api: ApiClient, { name, labels = {}, spec }: ServiceOptions): Promise<KubeObject> {
+  return api.create("/api/v1/namespaces/default/services", {
+    ...{ apiVersion: "v1", kind: "Service", metadata: { name, labels } },
     spec: { selector: { app: name }, ports: [{ port: 80, targetPort: "http" }], ...spec },
   });
 }
 
 export interface SliceOptions {
   readonly name: string;
-  readonly namespace?: string | undefined;
   readonly service: string;
   readonly addresses: readonly string[];
 }
 
 /** Creates an EndpointSlice that the controller does not manage. */
-export function createSlice(api: ApiClient, options: SliceOptions): Promise<KubeObject> {
-  const { name, namespace = "default", service, addresses } = options;
-  return api.create(`${slicesPath(namespace)}`, {
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: {
-      name,
-      namespace,
-      labels: { "kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "kpng-test" },
-    },
+export function createSlice(api: ApiClient, { name, service, addresses }: SliceOptions): Promise<KubeObject> {
+  const labels = { "kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "kpng-test" };
+  return api.create(slicesPath(), {
+    ...{ apiVersion: "discovery.k8s.io/v1", kind: "EndpointSlice", metadata: { name, labels } },
     addressType: "IPv4",
     ports: [{ name: "", port: 8080, protocol: "TCP" }],
     endpoints: addresses.map((address) => ({ addresses: [address], conditions: { ready: true } })),
@@ -99,17 +71,12 @@ export function slicesPath(namespace = "default"): string {
   return `/apis/discovery.k8s.io/v1/namespaces/${namespace}/endpointslices`;
 }
 
-/** Waits until the slices of a Service contain this many addresses, and returns the slices. */
-export function untilSlicesHold(
-  api: ApiClient,
-  service: string,
-  addressCount: number,
-  namespace = "default",
-): Promise<readonly KubeObject[]> {
+/** Waits until the slices of a Service contain this many addresses. */
+export async function untilSlicesHold(api: ApiClient, service: string, addressCount: number): Promise<void> {
   const selector = encodeURIComponent(`kubernetes.io/service-name=${service}`);
-  return until(`the slices of ${namespace}/${service} hold ${addressCount} addresses`, async () => {
-    const slices = await api.list(`${slicesPath(namespace)}?labelSelector=${selector}`);
+  await until(`the slices of ${service} hold ${addressCount} addresses`, async () => {
+    const slices = await api.list(`${slicesPath()}?labelSelector=${selector}`);
     const endpoints = slices.flatMap((slice) => (Array.isArray(slice.endpoints) ? slice.endpoints : []));
-    return endpoints.length === addressCount ? slices : undefined;
+    return endpoints.length === addressCount;
   });
 }

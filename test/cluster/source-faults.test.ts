@@ -93,41 +93,6 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       assert.deepEqual(source.sink.violations, []);
     });
 
-    test("a list may take longer than the silence limit while data arrives", async () => {
-      const { kubeconfig } = cluster();
-      const proxy = await startProxy(cluster());
-      // 20 slices are about 15 kB.
-      proxy.bytesPerSecond = 8_000;
-      const listSilenceMs = 1_000;
-      const source = start({
-        kubeconfig: kubeconfig("admin", { server: proxy.url }),
-        timing: { pageSize: 5, listSilenceMs },
-      });
-      source.sink.rule = neverEmpty;
-      await source.untilReady();
-      const listed = source.lines.find((line) => line.msg === "objects listed" && line.kind === "slices");
-      assert.ok(Number(listed?.elapsedMs) > listSilenceMs);
-      assert.equal(await source.metric("kpng_source_lists_total", { result: "silent" }), 0);
-    });
-
-    test("the source lists again if a page is missing, and delivers no part of a list", async () => {
-      const { kubeconfig } = cluster();
-      let pages = 0;
-      const intercept = (connection: KubeConnection): KubeConnection => ({
-        ...connection,
-        get: (path, signal) => {
-          if (!path.includes("endpointslices") || path.includes("watch=")) return connection.get(path, signal);
-          pages += 1;
-          return pages === 2 ? hang(signal) : connection.get(path, signal);
-        },
-      });
-      const timing = { pageSize: 8, listSilenceMs: 500, backoff: { minMs: 100, maxMs: 500 } };
-      const source = start({ kubeconfig: kubeconfig("admin"), intercept, timing });
-      source.sink.rule = neverEmpty;
-      await source.untilReady();
-      assert.deepEqual(source.sink.violations, []);
-    });
-
     test("a change between two pages of a list is in no page, and the watch delivers it", async () => {
       const { api, kubeconfig } = cluster();
       let hasChanged = false;
@@ -234,11 +199,6 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
     });
   });
 });
-
-/** Returns a response that never arrives. */
-function hang(signal: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("aborted"))));
-}
 
 /** Returns the rule that these Services always exist. */
 function keepsServices(names: readonly string[]): (sink: RecordingSink) => string | undefined {

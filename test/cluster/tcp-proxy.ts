@@ -16,9 +16,6 @@ export class TcpProxy {
   readonly #server: Server;
   readonly #pairs = new Set<readonly [Socket, Socket]>();
   #mode: ProxyMode = "forward";
-  /** Bandwidth limit towards the client in bytes per second; undefined for no limit. */
-  bytesPerSecond: number | undefined;
-  acceptedCount = 0;
 
   private constructor(target: string) {
     this.#target = new URL(target);
@@ -57,18 +54,15 @@ export class TcpProxy {
   }
 
   #accept(client: Socket): void {
-    this.acceptedCount += 1;
     if (this.#mode === "refuse") {
-      client.on("error", () => undefined);
-      client.resetAndDestroy();
+      client.on("error", () => undefined).resetAndDestroy();
       return;
     }
     const server = connect(Number(this.#target.port), this.#target.hostname);
     const pair = [client, server] as const;
     this.#pairs.add(pair);
-    client.on("data", (bytes) => server.write(bytes));
-    server.on("data", (bytes) => this.#toClient(bytes, client, server));
     for (const [socket, other] of [pair, [server, client] as const]) {
+      socket.on("data", (bytes) => other.write(bytes));
       // Errors of the other side of a broken connection do not matter.
       socket.on("error", () => undefined);
       socket.on("end", () => other.end());
@@ -78,19 +72,5 @@ export class TcpProxy {
       });
       if (this.#mode === "black-hole") socket.pause();
     }
-  }
-
-  /** With a limit, forwards ten chunks a second, so that a slow connection never stalls. */
-  #toClient(bytes: Buffer, client: Socket, server: Socket): void {
-    if (this.bytesPerSecond === undefined || client.destroyed) {
-      client.write(bytes);
-      if (this.#mode === "forward") server.resume();
-      return;
-    }
-    const pieceLength = Math.ceil(this.bytesPerSecond / 10);
-    client.write(bytes.subarray(0, pieceLength));
-    server.pause();
-    const rest = bytes.subarray(pieceLength);
-    setTimeout(() => (rest.length === 0 ? server.resume() : this.#toClient(rest, client, server)), 100);
   }
 }

@@ -271,7 +271,7 @@ export class Connections {
         call.once("drain", () => {
           times.fullSinceMs = Number.POSITIVE_INFINITY;
         });
-      } else if (false) {
+      } else if (nowMs - times.fullSinceMs >= writeTimeoutMs) {
         this.#refusals.add("unread", connection.session.socket?.remoteAddress ?? "");
         call.close(constants.NGHTTP2_CANCEL);
         // Closing alone waits for its writes, which never complete.

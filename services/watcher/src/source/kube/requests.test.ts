@@ -1,3 +1,4 @@
+import { setTimeout } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { KubeConnection } from "./connection.ts";
 import { listObjects, type WatchEvent, watchOnce } from "./requests.ts";
@@ -84,3 +85,21 @@ test.each(["", "<html>", "[]", '{"items":[]}', '{"metadata":{"resourceVersion":"
     expect(end).toMatchObject({ verb: "list", resource: "nodes", kind: "garbled" });
   },
 );
+
+test("a list may take longer than the silence limit while data arrives, and not without data", async () => {
+  const list = (pauseMs: number) => {
+    const get: KubeConnection["get"] = async (_path, signal) => ({
+      status: 200,
+      body: (async function* () {
+        for (const part of ['{"metadata":{"resourceVersion":"9"', ',"x":1', ',"y":1', '},"items":null}']) {
+          await setTimeout(pauseMs, undefined, { signal });
+          yield Buffer.from(part);
+        }
+      })(),
+    });
+    const connection = { ...answering(), get };
+    return listObjects(connection, resource, { listSilenceMs: 100 }, () => undefined, signal);
+  };
+  expect(await list(50)).toMatchObject({ kind: "listed" });
+  expect(await list(200)).toMatchObject({ kind: "silent" });
+});
