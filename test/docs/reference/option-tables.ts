@@ -134,12 +134,13 @@ function formatCommands(names: readonly string[], all: readonly string[]): strin
       (name) => !backend.test(name) || !words.includes(name.replace(backend, "kpng-")),
     );
   };
-  const known = shorten(all);
+  const plain = all.map((name) => name.replace(/^kpng /, ""));
+  const known = [...shorten(all), ...plain, ...plain.map((name) => name.replace(source, "SOURCE "))];
   const byParent = Map.groupBy(shorten(names), (name) => name.slice(0, Math.max(0, name.lastIndexOf(" "))));
   const parts = [...byParent].flatMap(([parent, children]) => {
-    const siblings = known.filter((name) => name.startsWith(`${parent} `));
+    const siblings = new Set(known.filter((name) => name.startsWith(`${parent} `)));
     const isGroup = parent !== "" && !known.includes(parent);
-    return isGroup && siblings.length === children.length ? [parent] : children;
+    return isGroup && siblings.size === children.length ? [parent] : children;
   });
   return [...new Set(parts)].map((part) => `\`${part}\``).join(", ");
 }
