@@ -124,7 +124,6 @@ const metrics = new Registry();
 const store = new Store();
 const source = fileSource({ inputs: [input], sink: store, decode: makeDecodeOptions(), metrics, ...shared });
 const server = serveTask({
-  store,
   listen: [\`unix://\${socket}\`],
   subscribers: new Subscribers(store, metrics),
   proxyNames: proxyNamesOf([]),

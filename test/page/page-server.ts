@@ -20,7 +20,7 @@ export async function servePage(
   { page, trust = {}, tokens }: Partial<StatusPageOptions> & { readonly page?: string } = {},
 ): Promise<PageServer> {
   const server = await serveStore(store, { drainMs: 0 });
-  const api = inspection({ store, subscribers: server.subscribers, proxyNames: proxyNamesOf([]) });
+  const api = inspection({ subscribers: server.subscribers, proxyNames: proxyNamesOf([]) });
   const address = page ?? `127.0.0.1:${(await freePorts(1))[0]}`;
   const pages = statusPage({ api, trust, tokens, log: createLog("error", () => undefined) });
   const stop = new AbortController();

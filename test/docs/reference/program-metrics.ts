@@ -40,7 +40,7 @@ const groups: Readonly<Record<string, Register>> = {
     observeStore(store, registry);
     observeCurrency(store, { log, health: new Health(), metrics: registry });
     const subscribers = new Subscribers(store, registry);
-    countFindings(registry, new Findings({ store, subscribers, health: new Health(), hasNodes: true }));
+    countFindings(registry, new Findings({ subscribers, health: new Health(), hasNodes: true }));
     new Connections({}, log, registry, new Refusals(log, registry));
     makeReviewCounter(registry);
     makeCertificateExpiry(registry);

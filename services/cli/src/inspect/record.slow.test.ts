@@ -27,7 +27,7 @@ beforeEach(async () => {
   store = new Store();
   subscribers = new Subscribers(store, new Registry());
   const proxyNames = proxyNamesOf([]);
-  const moreServices = [inspection({ store, subscribers, proxyNames })];
+  const moreServices = [inspection({ subscribers, proxyNames })];
   server = await serveStore(store, { subscribers, proxyNames, moreServices });
   store.replace({
     services: [service()],

@@ -43,7 +43,6 @@ export function routesOptions(proxyNames: readonly string[], store: Store, conte
   const subscribers = new Subscribers(store, context.metrics);
   if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
   return {
-    store,
     health: context.health,
     subscribers,
     proxyNames: proxyNamesOf(proxyNames),

@@ -54,7 +54,6 @@ export interface Rights {
   readonly problem?: ProofProblem | undefined;
 }
 
-/** Why a certificate or token gives no rights. */
 export interface ProofProblem {
   /** UNAVAILABLE if a token could not be checked, and may be accepted later. */
   readonly code: Code.Unauthenticated | Code.Unavailable;
@@ -62,7 +61,6 @@ export interface ProofProblem {
   readonly message: string;
 }
 
-/** Returns the rights to read everything. */
 export function everyRight(identity: string): Rights {
   return { nodes: "all", hasState: true, hasInspection: true, identity };
 }
@@ -87,10 +85,7 @@ export function joinRights(connection: Rights, token: Rights): Rights {
 export type ClientSocket = Pick<Socket, "remoteAddress"> &
   Partial<Pick<TLSSocket, "authorized" | "authorizationError" | "getPeerCertificate">>;
 
-/**
- * Returns the rights of a connection; see {@link Rights}. A TCP connection that has been closed has no address, and so
- * no rights.
- */
+/** Returns the {@link Rights} of a connection. A closed TCP connection has no address, and so no rights. */
 export function rightsOfConnection(
   socket: ClientSocket,
   isUnix: boolean,
@@ -117,14 +112,14 @@ export function rightsOfConnection(
   return rightsOfCertificate(certificate.subjectaltname, name);
 }
 
-/** Returns a clause for OpenSSL's name of the reason why a certificate is not accepted. */
+/** Returns a clause for an error code of OpenSSL. */
 function describeRefusal(reason: string): string {
   if (reason === "CERT_HAS_EXPIRED") return "it has expired";
   if (reason === "CERT_NOT_YET_VALID") return "it is not valid yet";
   return /SELF_SIGNED|ISSUER|LEAF/.test(reason) ? "no CA of the watcher's --listen-tls-ca has signed it" : reason;
 }
 
-/** Returns the first value of a field that a name may have several times; "" if it has none. */
+/** Returns the first value of a field of a name; "" if absent. */
 function firstOf(field: string | readonly string[] | undefined): string {
   return [field].flat()[0] ?? "";
 }
@@ -194,8 +189,8 @@ export function checkStateRight(rights: Rights): void {
 }
 
 /**
- * Allows a call of the inspect API whose answer concerns only the node `nodeName`, or more if that is undefined or "".
- * Errors: as {@link checkNodeRight}.
+ * Allows a call of the inspect API about the node `nodeName`; undefined or "" is the whole cluster. Errors: as {@link
+ * checkNodeRight}.
  */
 export function checkInspectionRight(rights: Rights, nodeName: string | undefined): void {
   if (rights.hasInspection) return;

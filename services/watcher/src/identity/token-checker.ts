@@ -8,12 +8,10 @@ import { type Counter, Registry } from "prom-client";
 import type { ProofProblem, Rights } from "./rights.ts";
 import { claimsOf, type Review, type ReviewToken, rightsOfToken, type TokenAccounts } from "./token-review.ts";
 
-/** Result of a check: the rights of a token that is accepted, or why it is not. */
 export type CheckedToken =
   | { readonly kind: "accepted"; readonly rights: Rights }
   | { readonly kind: "refused"; readonly problem: ProofProblem };
 
-/** Options of {@link TokenChecker}. */
 export interface TokenCheckerOptions {
   readonly review: ReviewToken;
   /** Audience that tokens must have (`--token-audience`). */
@@ -35,21 +33,20 @@ export interface TokenCheckerOptions {
 }
 
 /**
- * Checks the tokens of calls. The API server reviews a token when it is first seen, and again when the last review is
- * older than `reviewMs`, while calls use it: 5 000 nodes cause 17 reviews a second. A deleted pod loses its rights, and
- * its calls, after about `reviewMs`.
+ * Checks the tokens of calls. The API server reviews a token when it is first seen, and again every `reviewMs` while
+ * calls use it: 17 reviews a second for 5 000 nodes. A deleted pod loses its rights and its calls after about
+ * `reviewMs`.
  *
  * **While the API server does not answer**, an accepted token stays accepted until it expires. A new one, for example
  * after the kubelet renewed it, gets UNAVAILABLE, and its node keeps its rules and tries again.
  *
- * **Abuse.** Anybody can write a token, so its claims can only spare a review: of accounts without a right, for another
- * audience, or expired ones. Of the others, an address may have 20 refused in a minute, and a pod 60 accepted, since root
- * on its node can request as many as it likes. 12 first reviews run at a time, and 4 of tokens in use, so that a flood of
- * new tokens does not delay the end of a revoked one.
+ * **Abuse.** Anybody can write a token, so claims are trusted only to refuse one: an expired token, another audience,
+ * or an account without a right needs no review. Otherwise, an address may have 20 tokens refused in a minute. A pod
+ * may have 60 accepted, because root on its node can request any number. 12 first reviews run at a time, and 4 of known
+ * tokens, so that a flood of new ones does not delay the end of a revoked one.
  *
- * *Bound:* 25 000 accepted and 10 000 refused tokens, by their hash. `Admission` bounds the calls that wait for a review.
- *
- * *Cost:* a hash for each call, and every ten seconds while it lasts.
+ * *Bound:* 25 000 accepted and 10 000 refused tokens, by their hash. `Admission` bounds the calls that wait for a
+ * review. *Cost:* a hash for each call, and every ten seconds while it lasts.
  */
 export class TokenChecker {
   readonly #options: TokenCheckerOptions;
@@ -79,10 +76,7 @@ export class TokenChecker {
     this.#stop.abort();
   }
 
-  /**
-   * Checks a token that came from an address. Returns the result at once if the token is known and needs no review.
-   * Never rejects.
-   */
+  /** Checks a token that came from an address; returns at once if it is known and needs no review. Never rejects. */
   check(text: string, address = ""): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return { kind: "refused", problem: unauthenticated("the token is too long") };
     const key = hashOf(text);
@@ -104,7 +98,7 @@ export class TokenChecker {
   }
 
   /**
-   * Checks a token regularly until a call closes. Returns a signal that aborts, with the error for the client, when the
+   * Checks a token regularly until a call closes. The returned signal aborts, with the error for the client, when the
    * token is refused or has expired.
    */
   follow(text: string, address: string | undefined, call: Closable): AbortSignal {
@@ -235,7 +229,6 @@ export function makeReviewCounter(registry: Registry): Counter<"result"> {
   return addCounter(registry, "kpng_token_reviews_total", help, "result", results);
 }
 
-/** The stream or the response of a call. */
 interface Closable {
   readonly closed: boolean;
   once(event: "close", listener: () => void): unknown;
@@ -300,8 +293,6 @@ const reviewLimitMs = 5_000;
 /** Time after a failed first review during which others fail for the same reason, in milliseconds. */
 const failedMs = 1_000;
 
-/** Refused reviews per address and minute. */
 const maxRefused = 20;
 
-/** Accepted reviews per identity and minute. */
 const maxAccepted = 60;

@@ -6,7 +6,6 @@ import type { Rights } from "./rights.ts";
 /** Asks the API server whether a token is valid, and whose. Never rejects. */
 export type ReviewToken = (token: string, signal: AbortSignal) => Promise<Review>;
 
-/** Result of a review of a token. */
 export type Review =
   | ({ readonly kind: "valid" } & TokenUser)
   /** The API server does not accept the token, or no longer. */
@@ -16,7 +15,6 @@ export type Review =
   /** The API server does not answer, or cannot say. */
   | { readonly kind: "unknown"; readonly reason: string };
 
-/** The pod that a token belongs to. */
 interface TokenUser {
   /** ServiceAccount. *Shape:* `kube-system/kpng-node`. */
   readonly account: string;
@@ -69,10 +67,7 @@ function accountOf(user: unknown): string | undefined {
   return match === null ? undefined : `${match[1]}/${match[2]}`;
 }
 
-/**
- * Returns a function that creates TokenReviews for `audience`, which the watcher's account needs the right for.
- * `connect` is called for the first review.
- */
+/** Returns a function that creates TokenReviews for `audience`; `connect` is called for the first one. */
 export function kubeReviews(connect: () => Promise<KubeConnection>, audience: string): ReviewToken {
   let connecting: Promise<KubeConnection> | undefined;
   return async (token, signal) => {

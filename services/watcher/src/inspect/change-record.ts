@@ -15,11 +15,7 @@ import type { Recipient } from "../stream/session/subscribers.ts";
 import { matchesService, type ServiceFilter } from "./cluster-rows.ts";
 import { timingsMessage } from "./progress-rows.ts";
 
-/**
- * One revision of the store, and how far it has reached the subscribers.
- *
- * *Bound:* 100 objects, 10 failures and 6 distributions, independent of the number of subscribers.
- */
+/** One revision, and how far it has reached the subscribers. *Bound:* 100 objects, 10 failures and 6 distributions. */
 export class ChangeRecord {
   readonly revision: number;
   readonly storedAtMs: number;
@@ -146,9 +142,7 @@ export class Distribution {
     if (ms > this.#maxMs) this.#maxMs = ms;
   }
 
-  /**
-   * Returns a percentile in milliseconds, for `fraction` 0.5 the median; 0 without measurements.
-   */
+  /** Returns a percentile in milliseconds: `fraction` 0.5 is the median; 0 without measurements. */
   percentileMs(fraction: number): number {
     const rank = Math.ceil(this.#count * fraction);
     if (rank === this.#count) return this.#maxMs;
@@ -165,9 +159,6 @@ export class Distribution {
 const bucketCount = 64;
 /** Upper bound of the first bucket, in milliseconds. */
 const firstMs = 0.05;
-/**
- * Ratio between the bounds of a bucket. Percentiles are at most 15 % off for durations up to 12.6 minutes. The last
- * bucket starts at 9.7 minutes and also counts all longer durations.
- */
+/** Ratio between the bounds of a bucket. Percentiles are at most 15 % off, up to 12.6 minutes. */
 const growth = 1.3;
 const bucketsPerDoubling = 1 / Math.log2(growth);

@@ -93,7 +93,6 @@ function policyMessage(policy: TrafficPolicy): TrafficPolicyMessage {
   return policy === "Local" ? TrafficPolicyMessage.LOCAL : TrafficPolicyMessage.CLUSTER;
 }
 
-/** Counts the endpoints of a Service by what they can be used for. */
 export function countEndpoints(slices: readonly EndpointSlice[]) {
   const counts = { ready: 0, terminating: 0, notReady: 0 };
   for (const { endpoints } of slices) {

@@ -11,11 +11,10 @@ import { explainPacket } from "./explain-packet.ts";
 import { nodeAddresses, type Packet, type ProxySettings, sourceKindOf } from "./find-frontend.ts";
 import { type InspectContext, readRequestedNode } from "./lists.ts";
 
-/** Method InspectService.Explain: what happens to a packet on a node. Errors: INVALID_ARGUMENT, UNAVAILABLE. */
-export function explainMethod({ store, proxyNames }: InspectContext, request: ExplainRequest): ExplainResponse {
+export function explainMethod({ subscribers, proxyNames }: InspectContext, request: ExplainRequest): ExplainResponse {
   const nodeName = readRequestedNode(request.nodeName);
   const proxyName = readProxyName(request.serviceProxyName, proxyNames);
-  const snapshot = syncedSnapshot(store);
+  const snapshot = syncedSnapshot(subscribers.store);
   const settings = readSettings(request.settings, snapshot);
   const packet = readPacket(request, snapshot, nodeName, settings);
   const isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
@@ -88,10 +87,7 @@ export function readPacket(
   return { ...target, source, sourceAddress: parsed?.address };
 }
 
-/**
- * Decodes the destination: an address and a port, or a Service and a port. For a Service, uses its first cluster IP; for a
- * headless Service, its first other address.
- */
+/** Decodes the destination. For a Service, use its first cluster IP; for a headless one, its first other address. */
 function readDestination(
   { destination, port, protocol }: ExplainRequest,
   { services }: Snapshot,

@@ -20,10 +20,8 @@ import {
 } from "./find-frontend.ts";
 
 /**
- * Explains step by step what happens to a packet on a node, from the plan of its proxy, and the endpoints, used ones
- * first, from {@link explainService}.
- *
- * Pure; O(Services + endpoints of the Service).
+ * Explains step by step what happens to a packet on a node, from the plan of its proxy, with the endpoints, used ones
+ * first. Pure; O(Services + endpoints of the Service).
  */
 export function explainPacket(
   snapshot: Snapshot,
@@ -109,14 +107,12 @@ const frontendKinds: Readonly<Record<Frontend["kind"], FrontendKind>> = {
   nodePort: FrontendKind.NODE_PORT,
 };
 
-/** True if a decision about an endpoint concerns the service port of the frontend. */
 function leadsTo({ reason, port: number, portName, protocol }: Decision, { port }: ExplainedFrontend): boolean {
   // An endpoint without ports serves the port without a name.
   if (number === 0 && reason !== "no-such-port") return port.name === "";
   return portName === port.name && (protocol === Protocol.UNSPECIFIED || protocol === protocolMessage(port.protocol));
 }
 
-/** Narrows a decision to the endpoint set of the packet. */
 function forPolicy({ reason, use, reasons }: Decision, { set }: PacketPolicy): Pick<Decision, "isUsed" | "reason"> {
   const setReason = reasons[set];
   return setReason === undefined ? { isUsed: false, reason } : { isUsed: use?.[set] === true, reason: setReason };
@@ -174,7 +170,6 @@ interface PacketPolicy {
   readonly masqueradeReason: string;
 }
 
-/** Returns the policy for a packet to a frontend. Pure. */
 function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ProxySettings): PacketPolicy {
   const { service, planned, isServed } = frontend;
   const sender = isServed ? senderOf(packet, settings) : "outside";
@@ -202,7 +197,6 @@ function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ProxyS
   return { route, set, isMasqueraded, policyText, masqueradeReason };
 }
 
-/** The sender as the proxy classifies it. */
 function senderOf(packet: Packet, settings: ProxySettings): Sender {
   if (countsAsLocal(packet, settings)) return "pod";
   return packet.source === SourceKind.NODE ? "node" : "outside";

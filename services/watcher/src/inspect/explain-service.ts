@@ -16,10 +16,8 @@ import { choosePortEndpoints } from "../view/service-view.ts";
 import { protocolMessage } from "./cluster-rows.ts";
 
 /**
- * Explains for each endpoint of a Service whether and why a node uses it. The result agrees with the node's view,
- * because both come from {@link choosePortEndpoints}.
- *
- * Pure; O(endpoints × ports).
+ * Explains for each endpoint of a Service whether and why a node uses it, by the choice that makes the node's view
+ * ({@link choosePortEndpoints}). Pure; O(endpoints × ports).
  */
 export function explainService(
   { namespace, name, service, slices }: ExplainedService,
@@ -72,7 +70,6 @@ export type DecisionReason =
   | "other-service-proxy"
   | "no-service";
 
-/** Fields of a decision that are the same in the API. */
 type EndpointFields = "namespace" | "service" | "slice" | "portName" | "protocol" | "address" | "port" | "pod" | "node";
 
 /** Whether and why a node uses one port of an endpoint, in one address family. */
@@ -93,7 +90,6 @@ export interface ExplainedService {
   readonly slices: readonly EndpointSlice[];
 }
 
-/** An address family and port of an endpoint. */
 interface FamilyPort {
   readonly family: Family;
   readonly port: EndpointPort | undefined;
@@ -144,8 +140,8 @@ function refusal(
 }
 
 /**
- * True for a headless Service with a proxy name: service proxies ignore it, but an external program may subscribe to
- * this proxy name and serve it (examples/all-ip).
+ * True for a headless Service with a proxy name. Service proxies ignore it; an external program may serve it
+ * (examples/all-ip).
  */
 function isForProgram({ isHeadless, proxyName }: Service): boolean {
   return isHeadless && proxyName !== "";
@@ -184,10 +180,7 @@ function overall(use: EndpointUse | undefined, { cluster, local }: Decision["rea
   return local ?? "ready";
 }
 
-/**
- * Converts a decision to its message in the inspection API. With `isOfPacket`, the text is about one packet and mentions
- * only the endpoint set of that packet.
- */
+/** Converts a decision to its message. With `isOfPacket`, the text mentions only the endpoint set of that packet. */
 export function decisionRow(decision: Decision, isOfPacket = false): EndpointDecision {
   const { family: _family, reason, use, reasons, ...endpoint } = decision;
   return create(EndpointDecisionSchema, {

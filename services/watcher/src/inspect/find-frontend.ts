@@ -32,7 +32,6 @@ export interface ProxySettings {
   readonly moreNodeAddresses: readonly string[];
 }
 
-/** Returns the known addresses of a node. */
 export function nodeAddresses(node: Node | undefined, settings: ProxySettings): readonly string[] {
   return [...(node?.addresses ?? []), ...settings.moreNodeAddresses];
 }
@@ -54,10 +53,8 @@ function isInAny(address: string, cidrs: ProxySettings["clusterCIDRs"]): boolean
 }
 
 /**
- * Finds the frontend that a packet is addressed to, in the plans of the node's proxy. Like kube-proxy's iptables mode,
- * it checks addresses of Services before node ports.
- *
- * Pure; O(Services + endpoints of the Services with this frontend).
+ * Finds the frontend that a packet is addressed to. As in kube-proxy's iptables mode, addresses of Services come before
+ * node ports. Pure; O(Services + endpoints of the Services with this frontend).
  */
 export function findFrontend(
   snapshot: Snapshot,
@@ -123,8 +120,7 @@ export interface ExplainedFrontend {
   /** The plan of the frontend. */
   readonly planned: Frontend;
   /**
-   * False for a node port on a node address that does not accept node ports. Nothing is forwarded there, but packets
-   * are still rejected or dropped as on other addresses.
+   * False for a node port on an address that does not accept node ports. Packets are still rejected or dropped there.
    */
   readonly isServed: boolean;
   /** Whether the packet's destination is an address of the node. */
@@ -170,10 +166,7 @@ function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend):
   return protocol === planned.protocol && (planned.kind === "nodePort" ? nodePort : port) === planned.port;
 }
 
-/**
- * Returns the plan of a proxy with these settings. Its `podTraffic` has only the first cluster CIDR, because plans of
- * Services depend only on whether it is set; senders are classified by all cluster CIDRs.
- */
+/** Returns the plan of a proxy. One cluster CIDR suffices: plans of Services depend only on whether there is one. */
 function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, settings: ProxySettings): NodePlan {
   const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs, isLocalhostNodePorts } = settings;
   const addresses = nodeAddresses(snapshot.nodes.get(nodeName), settings);

@@ -16,10 +16,8 @@ import type { Subscribers } from "../stream/session/subscribers.ts";
 import { countEndpoints, listAddresses } from "./cluster-rows.ts";
 import { nodeProgress } from "./progress-rows.ts";
 
-/** State that {@link Findings} judges. */
 export interface FindingsContext {
-  readonly store: Pick<Store, "snapshot" | "missingKinds">;
-  readonly subscribers: Pick<Subscribers, "open">;
+  readonly subscribers: Pick<Subscribers, "open" | "store">;
   /** Health of the process, whose parts report the failures of the source, the listeners and the credentials. */
   readonly health: Pick<Health, "parts">;
   /** False in `kpng SOURCE analyze`, whose watcher no node can follow. */
@@ -28,12 +26,10 @@ export interface FindingsContext {
 
 /**
  * What is probably wrong with the cluster, with this watcher and with the nodes that follow it, and what to do about
- * it. This is the only place that decides it: `kpng status`, `kpng analyze`, the status page and the metric
- * `kpng_watcher_findings` all show this list, so none of them is green while another one is not.
+ * it. `kpng status`, `kpng analyze`, the status page and the metric `kpng_watcher_findings` all show this list.
  *
  * A finding is an error if traffic is lost or nodes are not kept up to date, and a warning if the state may be
- * intended. Only the backend of a node knows whether other programs changed its rules, so that is not a finding: `kpng
- * get backend` shows it on the node.
+ * intended. Rules that other programs changed are no finding: only the backend knows them (`kpng get backend`).
  *
  * *Cost:* the Services that changed since the last call, all addresses of Services if a Service has changed, and all
  * nodes. The first call reads every endpoint.
@@ -52,7 +48,8 @@ export class Findings {
 
   /** Returns the findings: errors first, then by subject. */
   list(nowMs: number): readonly Finding[] {
-    const { store, subscribers, health, hasNodes } = this.#context;
+    const { subscribers, health, hasNodes } = this.#context;
+    const { store } = subscribers;
     const { snapshot } = store;
     const findings = [...watcherFindings(store, health)];
     if (snapshot.isSynced) {
@@ -89,11 +86,7 @@ export class Findings {
   }
 }
 
-/**
- * Registers the metric of the findings. Each scrape computes them.
- *
- * Exported for the generated reference of the metrics.
- */
+/** Registers the metric of the findings, computed at each scrape. */
 export function countFindings(registry: Registry, findings: Findings): void {
   new Gauge({
     name: "kpng_watcher_findings",
@@ -108,7 +101,6 @@ export function countFindings(registry: Registry, findings: Findings): void {
   });
 }
 
-/** Limit for the findings of one answer. */
 const maxFindings = 1_000;
 
 /** Selects the findings that a request asks for, and counts them. */
@@ -132,10 +124,7 @@ function warning(code: string, subject: string, text: string, remedy: string): F
   return create(FindingSchema, { severity: FindingSeverity.WARNING, code, subject, text, remedy });
 }
 
-function* watcherFindings(
-  { snapshot, missingKinds }: FindingsContext["store"],
-  { parts }: FindingsContext["health"],
-): Generator<Finding> {
+function* watcherFindings({ snapshot, missingKinds }: Store, { parts }: FindingsContext["health"]): Generator<Finding> {
   let isWaiting = false;
   for (const [part, { isHealthy, isReady, reason }] of parts) {
     if (isHealthy && isReady) continue;
@@ -199,8 +188,8 @@ function* serviceFindings(
 }
 
 /**
- * Finds addresses and node ports that several Services claim. The subject is the Service that gets no packets there, as
- * nodes decide it ({@link compareClaimants}); or that has the cluster IP of another Service, even at another port.
+ * Finds addresses and node ports that several Services claim. The subject is the Service that gets no packets there
+ * ({@link compareClaimants}), or that claims the cluster IP of another Service, even at another port.
  */
 function* claimFindings(services: readonly Service[]): Generator<Finding> {
   const clusterIPs = new Map<string, Service>();

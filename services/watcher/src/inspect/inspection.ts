@@ -19,7 +19,6 @@ import { listMethods } from "./lists.ts";
 import { RecentChanges } from "./recent-changes.ts";
 import { watchMethods } from "./watches.ts";
 
-/** State from which {@link inspection} answers. */
 export interface InspectionOptions extends WatchContext {
   /** Health of the process, for the findings. Default: nothing to report. */
   readonly health?: Health | undefined;
@@ -32,17 +31,17 @@ export interface InspectionOptions extends WatchContext {
 }
 
 /**
- * Returns the service kpng.inspect.v1.InspectService, which answers queries about the state of a watcher, and starts to
- * record changes for it. Call it before the source runs, because earlier changes are not recorded.
+ * Returns the service kpng.inspect.v1.InspectService. It records changes from now on, so call it before the source
+ * runs.
  */
 export function inspection(options: InspectionOptions): MoreService {
-  const { store, subscribers, proxyNames, health = new Health(), registry, hasNodes = true, version = "" } = options;
+  const { subscribers, proxyNames, health = new Health(), registry, hasNodes = true, version = "" } = options;
   const changes = new RecentChanges();
-  store.observe((update) => changes.add(update));
+  subscribers.store.observe((update) => changes.add(update));
   subscribers.observe(changes);
-  const findings = new Findings({ store, subscribers, health, hasNodes });
+  const findings = new Findings({ subscribers, health, hasNodes });
   if (registry !== undefined) countFindings(registry, findings);
-  const context = { store, subscribers, proxyNames, changes, findings, version, startedAtMs: wallClockMs() };
+  const context = { subscribers, proxyNames, changes, findings, version, startedAtMs: wallClockMs() };
   return {
     service: InspectService,
     addTo: (router: ConnectRouter) =>
@@ -58,10 +57,7 @@ export function inspection(options: InspectionOptions): MoreService {
   };
 }
 
-/**
- * Checks the rights of each call. With the right to a node, a client may call the methods whose answer concerns only that
- * node; all others need the right of inspection.
- */
+/** Checks the rights of each call: the right to a node suffices for an answer that concerns only that node. */
 const inspectionRights: Interceptor = (next) => async (request) => {
   // The client's token or CA may have been withdrawn while it sent the request.
   request.contextValues.get(leaveKey).throwIfAborted();

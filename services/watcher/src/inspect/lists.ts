@@ -6,7 +6,6 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import { countObjects, slicesOf } from "../store/snapshot.ts";
-import type { Store } from "../store/store.ts";
 import { type ProxyNames, readNodeName, readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
 import { choosingNode } from "../view/service-view.ts";
@@ -17,9 +16,7 @@ import { type Findings, selectFindings } from "./findings.ts";
 import { kindToWire, matchesNode, matchesSubscriber, nodeTable, stateOf, subscriberMessage } from "./progress-rows.ts";
 import type { RecentChanges } from "./recent-changes.ts";
 
-/** State that the methods of the inspect API read. */
 export interface InspectContext {
-  readonly store: Store;
   readonly subscribers: Subscribers;
   readonly proxyNames: ProxyNames;
   readonly changes: RecentChanges;
@@ -31,13 +28,12 @@ export interface InspectContext {
 }
 
 /**
- * Unary methods of InspectService that return status and lists. The proto file describes their paging.
- *
- * Each answer is bounded by {@link readPage}, and is one unit of the scheduler's lowest class, so that queries about a
- * large cluster do not delay updates of nodes.
+ * Unary methods of InspectService that return status and lists, paged as the proto file describes. Each page is one
+ * query of the scheduler, so that it does not delay updates of nodes.
  */
-export function listMethods(context: InspectContext): Lists {
-  const { store, subscribers, changes, findings, proxyNames, version, startedAtMs } = context;
+export function listMethods(context: InspectContext) {
+  const { subscribers, changes, findings, proxyNames, version, startedAtMs } = context;
+  const { store } = subscribers;
   const query = <T>(answer: () => T): Promise<T> => subscribers.scheduler.run("query", answer);
   return {
     getStatus: () => {
@@ -148,30 +144,15 @@ export function listMethods(context: InspectContext): Lists {
         const isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
         return { revision: BigInt(snapshot.revision), isNodeKnown, decisions: rows, nextPageToken };
       }),
-  };
+  } satisfies Partial<ServiceImpl<typeof InspectService>>;
 }
 
-type Lists = Pick<
-  ServiceImpl<typeof InspectService>,
-  | "getStatus"
-  | "listServices"
-  | "listEndpoints"
-  | "listNodes"
-  | "listSubscribers"
-  | "listChanges"
-  | "listFindings"
-  | "listNodeEndpoints"
->;
-
-/**
- * Returns the node name of a request about one node. Errors: INVALID_ARGUMENT for an invalid or omitted name.
- */
+/** Errors: INVALID_ARGUMENT for an invalid or omitted name. */
 export function readRequestedNode(name: string): string {
   if (name === "") throw new ConnectError("node_name must not be empty", Code.InvalidArgument);
   return readNodeName(name);
 }
 
-/** Requested page of a list. */
 interface Page {
   readonly size: number;
   /** Key of the last item of the previous page; "" for the first page. */
@@ -184,8 +165,8 @@ interface Page {
 const maxPageSize = 1_000;
 
 /**
- * Decodes page_size and page_token. The token is the key of the previous page's last item: it is valid for all replicas,
- * and after the item was deleted. Errors: INVALID_ARGUMENT for a page_size above 1 000.
+ * Decodes page_size and page_token. The token is the last key of the previous page, so it is valid at all replicas.
+ * Errors: INVALID_ARGUMENT for a page_size above 1 000.
  */
 function readPage({ pageSize, pageToken }: { pageSize: number; pageToken: string }, defaultSize = 500): Page {
   if (pageSize > maxPageSize) {

@@ -14,10 +14,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { ApplyTimings } from "../stream/session/acknowledgement.ts";
 import type { Subscriber } from "../stream/session/subscribers.ts";
 
-/**
- * Converts a subscriber, the reader of one stream, to its message in the inspection API. `newest` is the newest revision
- * of the store.
- */
+/** Converts a subscriber to its message. `newest` is the newest revision of the store. */
 export function subscriberMessage(subscriber: Subscriber, newest: number): SubscriberMessage {
   const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
   const timeOf = (ms: number | undefined) => (ms === undefined || ms === 0 ? undefined : timestampOf(ms));
@@ -50,10 +47,7 @@ export function kindToWire({ kind, isObserver }: Pick<Subscriber, "kind" | "isOb
   return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
 }
 
-/**
- * Newest revision that a subscriber is known to have applied. For subscribers that never acknowledge (KPNG's clients,
- * relays), the newest revision that they have certainly received.
- */
+/** Newest revision that a subscriber has applied; received, if it never acknowledges (KPNG's clients, relays). */
 export function knownRevision(subscriber: Subscriber): number {
   return subscriber.hasAcknowledged ? subscriber.appliedRevision : subscriber.receivedRevision;
 }
@@ -131,8 +125,8 @@ export interface NodeProgress {
 }
 
 /**
- * Returns the progress of all nodes: the Nodes of the cluster, and unknown names that backends gave. Sorted by name.
- * O(nodes + subscribers).
+ * Returns the progress of the cluster's Nodes and of unknown names that backends gave, sorted by name. O(nodes +
+ * subscribers).
  */
 export function nodeProgress(
   { nodes, revision }: Snapshot,

@@ -16,8 +16,8 @@ import { ChangeRecord } from "./change-record.ts";
 /**
  * The newest revisions, and how far each has reached the subscribers: the data of `kpng get changes` and `kpng trace`.
  *
- * A batch counts for every revision that it contains. Counts are of nodes, not of attempts: a node to which a change was
- * sent has applied it, has failed to, has disconnected before it answered, or has not answered yet.
+ * A batch counts for every revision that it contains. Each node to which a change was sent counts once: as applied,
+ * failed, disconnected before its answer, or none of these yet.
  *
  * *Bound:* `size` records. *Cost:* a few counters per revision and subscriber.
  */
@@ -132,7 +132,6 @@ export class RecentChanges implements DeliveryFollower {
   }
 }
 
-/** Limits for the objects and the failures in a record. */
 const maxObjects = 100;
 const maxFailures = 10;
 

@@ -23,21 +23,16 @@ import { endpointRowKey, endpointRows, matchesService, type ServiceFilter, servi
 import type { InspectContext } from "./lists.ts";
 import { matchesNode, matchesSubscriber, nodeTable, subscriberMessage } from "./progress-rows.ts";
 
-type Watches = Pick<
-  ServiceImpl<typeof InspectService>,
-  "watchServices" | "watchEndpoints" | "watchNodes" | "watchSubscribers" | "watchChanges"
->;
-
 /**
- * Streaming methods of InspectService: each sends all rows, and then changed and deleted rows. For Services and endpoints,
- * two snapshots are compared. Other rows also change with acknowledgements: they are computed once a second, and compared
- * with hashes of the rows sent before.
+ * Streaming methods of InspectService: each sends all rows, then changed and deleted rows. Rows of Services and
+ * endpoints are compared between two snapshots. Others also change with acknowledgements, so they are computed once a
+ * second, and compared with hashes of the rows sent before.
  *
  * *Bound:* the rows of one message, and one hash for each row of nodes or subscribers.
  */
-export function watchMethods(context: InspectContext): Watches {
-  const { store, subscribers, changes } = context;
-  const { scheduler } = subscribers;
+export function watchMethods(context: InspectContext) {
+  const { subscribers, changes } = context;
+  const { store, scheduler } = subscribers;
   return {
     async *watchServices(request, call) {
       const read = (snapshot: Snapshot, key: ServiceKey): readonly Service[] => {
@@ -87,19 +82,19 @@ export function watchMethods(context: InspectContext): Watches {
 
     async *watchChanges(request, call) {
       const filter = { namespace: request.namespace, name: request.service };
-      let seen = -1;
+      let lastVersion = -1;
       const steps = function* (): Steps<Change> {
-        const changed = [...changes.newestFirst()].filter(({ version }) => version > seen).reverse();
-        seen = changes.version;
+        const changed = [...changes.newestFirst()].filter(({ version }) => version > lastVersion).reverse();
+        lastVersion = changes.version;
         for (const record of changed) {
-          const isWanted = record.revision >= request.sinceRevision && matchesChange(record, filter);
-          yield isWanted ? { row: changeRow(record) } : undefined;
+          const isRequested = record.revision >= request.sinceRevision && matchesChange(record, filter);
+          yield isRequested ? { row: changeRow(record) } : undefined;
         }
       };
       const messages = inMessages(scheduler, ticks(context, endOf(call), true), steps);
       for await (const { revision, rows, isComplete } of messages) yield { revision, changes: rows, isComplete };
     },
-  };
+  } satisfies Partial<ServiceImpl<typeof InspectService>>;
 }
 
 /** A row to send, the key of a deleted row, or undefined for a row that has not changed. */
@@ -113,7 +108,7 @@ interface Table<D extends DescMessage, Scope extends readonly unknown[]> {
   readonly keyOf: (row: MessageShape<D>) => string;
 }
 
-/** Returns a function that compares the rows of changed Services with those of its previous snapshot. */
+/** Returns a function that compares the rows of changed Services with those of the previous snapshot. */
 function serviceSteps<D extends DescMessage>(
   { schema, read, keyOf }: Table<D, [ServiceKey]>,
   filter: ServiceFilter,
@@ -159,7 +154,6 @@ function hashedSteps<D extends DescMessage>({
   };
 }
 
-/** Yields the newest snapshot whenever it has changed. */
 async function* revisions(store: Store, signal: AbortSignal): AsyncIterable<Snapshot> {
   for (let revision = 0; ; ) {
     const snapshot = await store.next(revision, signal);
@@ -169,22 +163,23 @@ async function* revisions(store: Store, signal: AbortSignal): AsyncIterable<Snap
   }
 }
 
-/** Shortest time between two messages of a watch whose rows change with acknowledgements, in milliseconds. */
+/** Shortest interval between two messages, in milliseconds, if rows change with acknowledgements. */
 const tickMs = 1_000;
 
 /** Yields the newest snapshot at most once a second, if objects, streams or acknowledgements may have changed. */
 async function* ticks(
-  { store, changes, subscribers }: InspectContext,
+  { changes, subscribers }: InspectContext,
   signal: AbortSignal,
   mustBeSynced: boolean,
 ): AsyncIterable<Snapshot> {
+  const { store } = subscribers;
   if (mustBeSynced && (await store.next(0, signal)) === undefined) throw abortError(signal);
-  let seen = "";
+  let lastState = "";
   for (; ; await waitMs(tickMs, signal)) {
     if (signal.aborted) throw abortError(signal);
     const state = `${changes.version} ${subscribers.version} ${store.snapshot.revision}`;
-    if (state === seen) continue;
-    seen = state;
+    if (state === lastState) continue;
+    lastState = state;
     yield store.snapshot;
   }
 }
@@ -193,8 +188,8 @@ async function* ticks(
 const maxSteps = 500;
 
 /**
- * Yields messages with the rows of each snapshot's steps. The steps of a message run when the previous one was taken, as
- * one unit of the scheduler's lowest class. `isComplete` is true from the last message of the first snapshot on.
+ * Yields messages with the rows of each snapshot's steps, which run when the previous message was taken, as one query
+ * of the scheduler. `isComplete` is true from the last message of the first snapshot on.
  */
 async function* inMessages<M>(
   scheduler: Scheduler,
@@ -229,7 +224,6 @@ function endOf({ signal, values }: HandlerContext): AbortSignal {
   return AbortSignal.any([signal, values.get(leaveKey)]);
 }
 
-/** Returns the error of an aborted call. */
 function abortError({ reason }: AbortSignal): ConnectError {
   if (reason instanceof ConnectError) return reason;
   return new ConnectError("the watcher is stopping, or the client disconnected", Code.Unavailable);

@@ -27,12 +27,12 @@ export interface StatusPageOptions {
 
 /**
  * Returns the handler of the status page, for the port of health and metrics: `/` with its style and script, and the
- * inspect API that the script calls, as POST with JSON (Connect).
+ * inspect API as POST with JSON (Connect).
  *
- * Each request needs the right of inspection, from its connection or from a token, which the browser's user enters as a
- * password. The port speaks plain HTTP, so it accepts tokens over loopback only. Any web page can send requests to
- * loopback, so `Host` and `Origin` are checked; pages of other sites cannot send JSON, because the browser first sends
- * OPTIONS. All addresses in the page are relative, for reverse proxies with a path prefix.
+ * Each request needs the right of inspection, from its connection or from a token, which a browser sends as a password.
+ * The port speaks plain HTTP, so it accepts tokens over loopback only. Any web page can send requests to loopback, so
+ * `Host` and `Origin` are checked; JSON from another site would need permission by OPTIONS. Addresses in the page are
+ * relative, for reverse proxies with a path prefix.
  */
 export function statusPage({ api, trust, tokens, log }: StatusPageOptions): AnswerPage {
   const assets: ReadonlyMap<string, Asset> = new Map([
@@ -113,9 +113,9 @@ function refusalOf(
 /**
  * Returns why a request seems to come from another web page in a browser; undefined for others. Pure.
  *
- * Any page can send requests to loopback, whose clients have rights. With a name of its own that resolves to it (DNS
- * rebinding), it can also read the answers. Browsers then send that name as `Host`, and the page's `Origin`.
- * `isCluster` admits names that no page of the internet can have: those without a dot, and those of Services.
+ * Any page can send requests to loopback, whose clients have rights. With a name that resolves to loopback (DNS
+ * rebinding), it can also read the answers; browsers then send that name as `Host`, and the page's `Origin`.
+ * `isCluster` admits names that no page of the internet has: those without a dot, and those of Services.
  */
 export function webPageReason(
   host: string | undefined,

@@ -3,11 +3,9 @@ import { Gauge, type Registry } from "prom-client";
 import type { CurrencySink } from "./source.ts";
 
 /**
- * Asks a server every `staleAfterMs` / 3 whether the state of the source is current, and reports it as fresh or stale. A
- * frozen server cannot be distinguished from a quiet one by its watches.
- *
- * After the last answer, the source becomes stale within 4/3 × `staleAfterMs`; after the answer that the state is out of
- * date, at once. Ends when `signal` aborts; never rejects.
+ * Asks a server every `staleAfterMs` / 3 whether the state of the source is current: a watch of a frozen server looks
+ * like a quiet one. The source becomes stale within 4/3 × `staleAfterMs` after the last answer, and at once if the
+ * answer is that the state is out of date. Ends when `signal` aborts; never rejects.
  */
 export async function probeServer(
   { ask, currency, staleAfterMs = standardStaleAfterMs, onSilent, clock = realClock }: ProbeOptions,
@@ -30,7 +28,6 @@ export async function probeServer(
   }
 }
 
-/** Default of `--stale-after`, in milliseconds. */
 export const standardStaleAfterMs = 15_000;
 
 /**
@@ -56,13 +53,9 @@ interface ProbeOptions {
   readonly clock?: Clock | undefined;
 }
 
-/**
- * Gauge kpng_source_connected: 1 while a source is connected to its server. The label `kind` is the kind of object, or
- * "all" for the source `api`, whose one stream carries all kinds.
- */
+/** Gauge kpng_source_connected. The label `kind` is "all" for the source `api`, whose one stream carries all kinds. */
 export type ConnectedGauge = Gauge<"source" | "kind">;
 
-/** Registers the gauge. */
 export function makeConnectedGauge(registry: Registry): ConnectedGauge {
   return new Gauge({
     name: "kpng_source_connected",

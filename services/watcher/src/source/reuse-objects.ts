@@ -17,10 +17,8 @@ export function reuseSlice(old: EndpointSlice | undefined, slice: EndpointSlice)
 }
 
 /**
- * Returns `slice`, a new version of `before`, with the endpoint objects of `before` wherever they are equal: an update
- * repeats up to a hundred endpoints, and usually one of them changed. Values derived from the others stay valid.
- *
- * Returns `slice` itself if it has these objects already. Pure; O(endpoints).
+ * Returns `slice` with the endpoint objects of `before` wherever they are equal: an update repeats up to a hundred
+ * endpoints, of which usually one has changed. Values derived from the others stay valid. Pure; O(endpoints).
  */
 function reuseEndpoints(before: EndpointSlice, slice: EndpointSlice): EndpointSlice {
   const byAddress = new Map(before.endpoints.map((endpoint) => [firstAddress(endpoint), endpoint]));

@@ -59,7 +59,6 @@ export interface ClusterSink {
   readonly currency?: CurrencySink | undefined;
 }
 
-/** Versions of kinds; see `Position`. */
 export type Versions = Partial<Readonly<Record<PositionKind, bigint>>>;
 
 /** Takes a source's reports of how current its objects are. Files and recordings have no server, and report nothing. */
@@ -127,8 +126,8 @@ interface UpstreamTraces {
 }
 
 /**
- * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`), and all
- * EndpointSlices and Nodes. Without names, returns `sink` itself. A Service that gets another proxy name is deleted.
+ * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`); without names,
+ * `sink` itself. A Service that gets another proxy name is deleted.
  */
 export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
   if (proxyNames.length === 0) return sink;

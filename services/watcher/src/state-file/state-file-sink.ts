@@ -13,17 +13,14 @@ import type { Store } from "../store/store.ts";
 import { formatState } from "./format-state.ts";
 
 /**
- * Writes the cluster state to a file in KPNG's format after each revision: the sink `to-file`. Revisions that arrive
- * during a write are coalesced into one further write.
- *
- * The file is replaced atomically, so readers see a complete state. A failed write (disk full, no permission) is
- * logged, reported in health, and retried; with `isOnce`, the task rejects with WRITE_FAILED.
+ * The sink `to-file`: writes the cluster state in KPNG's format after each revision. Revisions that arrive during a
+ * write are written together. A failed write (disk full, no permission) is logged, reported in health, and retried; with
+ * `isOnce`, the task rejects with WRITE_FAILED.
  */
 export function stateFileSink(options: StateFileOptions): Task {
   return { name: part, run: (signal) => run(options, signal) };
 }
 
-/** Options of {@link stateFileSink}. */
 export interface StateFileOptions {
   readonly store: Store;
   /** File to write, as JSON if its name ends in ".json"; "-" for standard output. */
@@ -36,7 +33,6 @@ export interface StateFileOptions {
 
 const part = "sink/file";
 
-/** Delay before a failed write is retried, in milliseconds. */
 const retryMs = 1_000;
 
 async function run({ store, path, isOnce, log, health }: StateFileOptions, signal: AbortSignal): Promise<void> {
@@ -72,10 +68,8 @@ function objectsOf(snapshot: Snapshot): ClusterObjects {
 }
 
 /**
- * Replaces the content of a file by a draft beside it, so that readers see either the old or the new content. The file
- * keeps its mode. A symbolic link is kept and its target is replaced.
- *
- * Errors: WRITE_FAILED with the path. The file is then unchanged, and no draft is left.
+ * Replaces the content of a file atomically, by a draft beside it. The file keeps its mode; of a symbolic link, the
+ * target is replaced. Errors: WRITE_FAILED with the path. The file is then unchanged, and no draft is left.
  */
 export async function writeFileAtomically(path: string, text: string): Promise<void> {
   try {

@@ -7,8 +7,8 @@ import type { CurrencySink, Origin, Versions } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**
- * How new the state of a store is: the position of each snapshot, and whether the newest one is known to be that of the
- * source's server. The source reports both.
+ * How new the state of a store is, as its source reports: the position of each snapshot, and whether the newest one is
+ * known to be that of the source's server.
  */
 export class Currency implements CurrencySink {
   readonly #instance: string;

@@ -46,8 +46,8 @@ export class Derived<T> {
   #last: { readonly snapshot: Snapshot; readonly value: T };
 
   /**
-   * `empty` is the value of the empty snapshot. `evolve` returns the value of `snapshot`, given the value of an earlier
-   * one, which it must not change.
+   * `evolve` returns the value of `snapshot`, given that of an earlier one, which it must not change. `empty` is the
+   * value of the empty snapshot.
    */
   constructor(empty: T, evolve: (value: T, before: Snapshot, snapshot: Snapshot) => T) {
     this.#empty = empty;
@@ -91,10 +91,8 @@ const maxTargets = 4;
 const maxStarts = 16;
 
 /**
- * A value that is computed from a pair of snapshots. Subscribers that keep up share the same pair, which is looked up
- * first. `context` is used only when the value is made.
- *
- * *Bound:* {@link maxTargets} × {@link maxStarts} values, and the snapshots of their pairs.
+ * A value that is computed from a pair of snapshots. Subscribers that keep up ask for the same pair, which is looked up
+ * first. *Bound:* {@link maxTargets} × {@link maxStarts} values, and the snapshots of their pairs.
  */
 export class Between<T, C = void> {
   readonly #make: (before: Snapshot, snapshot: Snapshot, context: C) => T;

@@ -1,9 +1,8 @@
-/** Number of shards of a {@link ShardedMap}. A put copies one shard and the array of shards. */
+/** A put copies one shard and the array of shards. */
 const shardCount = 512;
 
 /**
- * Immutable map with text keys. `with` returns a copy that shares all shards but one. Snapshots hold Services, slices
- * and nodes in such maps, so that a new snapshot copies little.
+ * Immutable map with text keys: `with` returns a copy that shares all shards but one.
  *
  * *Cost:* a put copies 512 pointers and 1/512 of the entries: microseconds at 100 000 entries, where copying a Map
  * takes milliseconds. The order of iteration is undefined.
@@ -65,10 +64,8 @@ export class ShardedMap<V> {
   }
 
   /**
-   * Returns the keys whose values are not the same object in both maps, including keys that only one of them has.
-   *
-   * *Cost:* 512 comparisons and the entries of the differing shards, if one map was made from the other. Nothing for
-   * the same map.
+   * Returns the keys whose values are not the same object in both maps, or that only one of them has. *Cost:* 512
+   * comparisons, and the entries of the shards that differ.
    */
   *changedKeys(before: ShardedMap<V>): Iterable<string> {
     if (before === this) return;

@@ -5,10 +5,7 @@ import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import type { Origin } from "../source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
 
-/**
- * The cluster state at one revision. It never changes; equal parts of two snapshots are the same objects. See
- * `Derived`.
- */
+/** The immutable cluster state at one revision; `Derived` explains what snapshots share. */
 export interface Snapshot {
   /** Counted from 1; 0 for the empty initial state. */
   readonly revision: number;
@@ -74,9 +71,8 @@ export interface Cause {
 }
 
 /**
- * Returns the trigger times of the slices that changed between two snapshots, in milliseconds since 1970. The
- * annotation `endpoints.kubernetes.io/last-change-trigger-time` of a slice holds the time of the event that
- * caused the change, e.g. a change of a pod.
+ * Returns when the changes of the slices between two snapshots were triggered, e.g. by a pod, in milliseconds since
+ * 1970: the annotation `endpoints.kubernetes.io/last-change-trigger-time`.
  */
 export function* triggerTimes(before: Snapshot, snapshot: Snapshot): Iterable<number> {
   for (const key of snapshot.slicesByService.changedKeys(before.slicesByService)) {

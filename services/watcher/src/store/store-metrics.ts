@@ -5,9 +5,8 @@ import { countObjects, type Update } from "./snapshot.ts";
 import type { Store } from "./store.ts";
 
 /**
- * Registers the metrics of a store: its size, computed at each scrape, and counters of the changes of each revision.
- *
- * *Cost:* per revision, 1 500 pointer comparisons and the changed shards; per scrape, a walk over all slices.
+ * Registers the metrics of a store. *Cost:* per revision, 1 500 pointer comparisons and the changed shards; per scrape,
+ * a walk over all slices.
  */
 export function observeStore(store: Store, registry: Registry): void {
   const registers = [registry];

@@ -124,10 +124,7 @@ export class Store implements ClusterSink {
 const kinds: readonly Kind[] = ["services", "slices", "nodes"];
 
 interface StoreOptions {
-  /**
-   * Called for each revision before readers can see it. Returns the trace of the revision, or undefined if it is not
-   * traced. Must not throw.
-   */
+  /** Called for each revision before readers can see it; returns its trace, if it is traced. Must not throw. */
   readonly trace?: ((update: Update) => TracedRevision | undefined) | undefined;
   /** Milliseconds since 1970, with fractions. Default the wall clock. */
   readonly now?: (() => number) | undefined;

@@ -27,12 +27,11 @@ export async function serveStore(store: Store, options: Partial<ServeOptions> = 
   const proxyNames = proxyNamesOf([]);
   const listening = Promise.withResolvers<string>();
   const task = serveTask({
-    store,
     health,
     subscribers,
     registry,
     proxyNames,
-    moreServices: [inspection({ store, subscribers, proxyNames })],
+    moreServices: [inspection({ subscribers, proxyNames })],
     listen: ["tcp://127.0.0.1:0"],
     log: createLog("error", () => undefined),
     onListening: ([address]) => listening.resolve(address ?? ""),

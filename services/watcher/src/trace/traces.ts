@@ -55,7 +55,6 @@ function describe({ origin, before, next, instance }: Update): SpanAttributes {
   };
 }
 
-/** Returns the first distinct values. */
 function firstOf<T>(values: Iterable<T>): readonly T[] {
   const first = new Set<T>();
   for (const value of values) {
@@ -117,7 +116,6 @@ export class TraceSends implements DeliveryFollower {
 /** Time for which the sends of a revision share spans, in milliseconds. Later sends get spans of their own. */
 const windowMs = 500;
 
-/** The batches of one revision to all subscribers. */
 interface Sends {
   /** When the changes of the first batch were computed. */
   readonly computedAtMs: number;

@@ -85,10 +85,7 @@ export interface ChoosingNode {
   readonly zone: string;
 }
 
-/**
- * The endpoint sets that a Service needs. Source: kube-proxy `serviceport.go`, UsesClusterEndpoints and
- * UsesLocalEndpoints.
- */
+/** Source: kube-proxy `serviceport.go`, UsesClusterEndpoints and UsesLocalEndpoints. */
 export interface NeededSets {
   readonly cluster: boolean;
   readonly local: boolean;
@@ -128,10 +125,7 @@ export function isDraining({ conditions }: Pick<Candidate, "conditions">): boole
   return !conditions.ready && conditions.serving && conditions.terminating;
 }
 
-/**
- * Returns why an endpoint is, or is not, in a node's set "cluster" or "local": the endpoints for traffic with that
- * policy. Pure; O(1).
- */
+/** Returns why an endpoint is, or is not, in one of a node's sets. Pure; O(1). */
 export function explainChoice<C extends Candidate>(
   candidate: C,
   set: keyof EndpointUse,

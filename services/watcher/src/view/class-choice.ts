@@ -111,10 +111,7 @@ export interface NodeClass {
   readonly namedGroups: readonly PortGroup[];
 }
 
-/**
- * Chooses the endpoints of a Service for the nodes of a class. Pure; O(endpoints of the Service × ports), and quick: it
- * looks for one ready endpoint in each group, unless endpoints have hints.
- */
+/** Pure; O(endpoints × ports), but usually it only looks for one ready endpoint in each group. */
 export function chooseForClass(service: Service, { groups }: MergedSlices, nodeClass: NodeClass): ClassChoice {
   const node = { name: "", zone: nodeClass.zone };
   const rules = [...groups].map(([group, candidates]) => [group, clusterRule(candidates, node)] as const);

@@ -5,15 +5,14 @@ import type { Candidate } from "./choose-endpoints.ts";
 
 /**
  * Merges the slices of a Service: groups its port endpoints by service port and family, and removes duplicates of the
- * same address and port. It is the first step of every view of a Service.
+ * same address and port, for example of a pod that moves between slices.
  *
  * Among duplicates, an endpoint that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
  * address of a terminating pod may already belong to the next pod. Then a ready endpoint wins, then a serving one, then
- * the first by slice name and content, where kube-proxy takes any. A pod that moves between slices is in both for a
- * moment.
+ * the first by slice name and content, where kube-proxy takes any.
  *
- * Pure. *Cost:* O(endpoints × ports). With `before`, the result for earlier slices of the same Service, the slices that
- * are the same objects cost a look-up of each address.
+ * Pure. *Cost:* O(endpoints × ports). With `before`, the result for earlier slices of the same Service, slices that are
+ * the same objects cost a look-up of each address.
  */
 export function mergeSlices(slices: readonly EndpointSlice[], before?: MergedSlices): MergedSlices {
   const whole = before?.parts.filter((part) => !part.hasLosers) ?? [];

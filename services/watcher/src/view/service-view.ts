@@ -81,7 +81,6 @@ export function makeServiceView(
   };
 }
 
-/** The choice of a node among the port endpoints of one group. */
 interface ChosenPortEndpoints {
   readonly group: PortGroup;
   readonly portEndpoints: readonly PortEndpoint[];
@@ -90,7 +89,6 @@ interface ChosenPortEndpoints {
   useOf(portEndpoint: PortEndpoint): EndpointUse | undefined;
 }
 
-/** Chooses among the port endpoints of a Service. Pure. */
 export function* choosePortEndpoints(
   service: Service,
   { groups }: MergedSlices,
@@ -123,11 +121,8 @@ function hasEndpoints(usable: ReadonlySet<PortGroup>, family: Family, port: Serv
 }
 
 /**
- * Returns the endpoint sets that a Service needs: "cluster" has the endpoints that any node uses, "local" those on the
- * node itself.
- *
- * Pods and the node itself may address a Service by an external address; they use set "cluster" whatever the external
- * policy is. A headless Service has no traffic policy, and its view contains all endpoints.
+ * Returns the endpoint sets that a Service needs. Pods and the node itself may use an external address; they get set
+ * "cluster" whatever the external policy is. The view of a headless Service contains all endpoints.
  */
 export function neededSets(service: Service): NeededSets {
   return {
@@ -140,13 +135,9 @@ export function neededSets(service: Service): NeededSets {
 const forOldFlows: EndpointUse = { cluster: false, local: false };
 
 /**
- * Returns the use of a port endpoint that is in neither set; undefined if no view contains it.
- *
- * A UDP endpoint may still serve existing flows although it is in neither set: it drains while others are ready, or
- * hints lead to others. Views contain it so that the node deletes only the conntrack entries of endpoints that are
- * gone.
- *
- * Source: kube-proxy `conntrack/cleanup.go`, which keeps the flows of all serving endpoints.
+ * Returns the use of a port endpoint that is in neither set; undefined if no view contains it. A serving UDP endpoint
+ * may still have flows, although it drains or hints lead elsewhere. Views contain it, so that nodes delete only the
+ * conntrack entries of endpoints that are gone. Source: kube-proxy `conntrack/cleanup.go`.
  */
 export function useInNoSet(service: Service, { conditions, port }: PortEndpoint): EndpointUse | undefined {
   const protocol = port?.protocol ?? service.ports.find(({ name }) => name === (port?.name ?? ""))?.protocol;
@@ -154,10 +145,9 @@ export function useInNoSet(service: Service, { conditions, port }: PortEndpoint)
 }
 
 /**
- * Returns an endpoint as the view of a node contains it. The use of an endpoint says whether traffic with policy
- * Cluster, and traffic with policy Local, may go to it on this node; it can differ by port and address family. The
- * result is one endpoint if all ports and families have the same use, otherwise one for each use and family, with its
- * ports and addresses. Ports without a use are left out. Pure; O(ports × families).
+ * Returns an endpoint as the view of a node contains it: one item if all ports and families have the same use,
+ * otherwise one for each use and family, with its ports and addresses. Ports without a use are left out. Pure; O(ports
+ * × families).
  */
 export function viewEndpoints(
   service: Service,
@@ -223,9 +213,7 @@ export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | u
   return { name, zone, addresses, podCIDRs, isEligible, serviceCIDRs: snapshot.serviceCIDRs };
 }
 
-/**
- * Returns the fields of a node on which the choice of endpoints depends. A node that is not in the cluster has no zone.
- */
+/** The node may be unknown to the cluster; it then has no zone. */
 export function choosingNode(snapshot: Snapshot, nodeName: string): ChoosingNode {
   return { name: nodeName, zone: snapshot.nodes.get(nodeName)?.zone ?? "" };
 }

@@ -18,7 +18,6 @@ import type { ClusterSink, Origin, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
 import { estimateOpBytes, GlobalItems } from "./global-items.ts";
 
-/** Options of {@link apiSource}. */
 export interface ApiSourceOptions {
   /** Connection to the upstream watcher: kpng or the original KPNG. */
   readonly transport: Transport;
@@ -32,8 +31,8 @@ export interface ApiSourceOptions {
   /** How long states that are older than the previous one are refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;
   /**
-   * Maximum memory of a batch before it is applied, in bytes, as `estimateOpBytes` estimates it. The first batch is the
-   * whole state. Default three eighths of the memory limit.
+   * Maximum memory of a batch before it is applied, in bytes; see {@link estimateOpBytes}. The first batch is the whole
+   * state. Default three eighths of the memory limit.
    */
   readonly maxBatchBytes?: number | undefined;
   /** Time without an answer of the upstream after which the relay is stale, in milliseconds. Default 15 000. */
@@ -43,10 +42,9 @@ export interface ApiSourceOptions {
 const part = "source/api";
 
 /**
- * Fills the sink from the global stream of another watcher: `kpng api`, a relay.
- *
- * Each complete batch becomes at most one revision. When the connection is lost, the relay keeps serving the last state
- * and reconnects with jittered backoff. The first batch of the new stream replaces the whole state, unless it is older.
+ * Fills the sink from the global stream of another watcher: `kpng api`, a relay. Each complete batch becomes at most
+ * one revision. When the connection is lost, the relay keeps serving the last state and reconnects. The first batch of
+ * the new stream replaces the whole state, unless it is older.
  */
 export function apiSource(options: ApiSourceOptions): Source {
   return { name: part, run: (signal) => new Relay(options).run(signal) };

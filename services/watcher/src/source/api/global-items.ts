@@ -22,7 +22,7 @@ interface SlicedEndpoint {
 
 /**
  * Collects the operations of a global stream into batches, and delivers each to a sink. An operation concerns one
- * endpoint, and the sink takes whole slices, so this keeps the endpoints of all slices, the same objects as in the sink.
+ * endpoint, and the sink takes whole slices, so this keeps the endpoints of all slices (the sink's objects).
  *
  * *Bound:* the slices of one cluster state, and one batch.
  */
@@ -36,10 +36,7 @@ export class GlobalItems {
   /** True for a batch that is the complete state. */
   #isReset = true;
 
-  /**
-   * Applies one operation. Returns true for the sync marker, which ends a batch. Errors: WireError; the stream must
-   * then be closed.
-   */
+  /** Applies one operation; returns true for a sync marker. Errors: WireError; the stream must then be closed. */
   apply({ Op: op }: OpItem): boolean {
     switch (op.case) {
       case "Reset":
@@ -153,8 +150,8 @@ function sliceOf(path: string): string {
 }
 
 /**
- * Makes a slice of its endpoints, ordered by path: equal items give equal slices in any order of arrival. An original
- * KPNG may send a pod twice in a slice that is named like its Service; the pod's name is then no key.
+ * Makes a slice of its endpoints, in the order of their paths. An original KPNG may send a pod twice in a slice that is
+ * named like its Service; the pod's name is then no key.
  */
 function joinSlice(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): EndpointSlice | undefined {
   const [first, ...others] = [...(slice ?? [])].sort(([a], [b]) => compareText(a, b)).map(([, item]) => item);
@@ -182,7 +179,6 @@ function objectsOf(changes: readonly ObjectChange[]): ClusterObjects {
   return { services: [...services.values()], slices: [...slices.values()], nodes: [...nodes.values()], serviceCIDRs };
 }
 
-/** Calls `apply` and adds the path to its errors. */
 function at(ref: Ref | undefined, apply: (ref: Ref) => void): void {
   if (ref === undefined) throw new WireError("operation without a path");
   try {
@@ -202,8 +198,8 @@ const smallItemBytes = 1_024;
 const largeItemFactor = 8;
 
 /**
- * Estimates the memory that an operation of a global stream takes until its batch is applied, in bytes. 250 000
- * endpoints give about 190 MB; twice as much from an original KPNG, which sends each endpoint twice. Pure.
+ * Estimates the memory of an operation until its batch is applied, in bytes: 190 MB for 250 000 endpoints, and twice as
+ * much from an original KPNG, which sends each endpoint twice. Pure.
  */
 export function estimateOpBytes({ Op: op }: OpItem): number {
   const pathBytes = (path = ""): number => opBytes + path.length;

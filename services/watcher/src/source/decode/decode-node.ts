@@ -4,8 +4,7 @@ import { z } from "zod";
 import { bad, cidrField, type Decoded, type DecodeOptions, keep, metadataShape, ok, show } from "./decoded.ts";
 
 /**
- * Decodes a core/v1 Node. Pure. "bad" names the first invalid field. Host names and invalid addresses, which the
- * kubelets of some clouds report, are ignored with a note.
+ * Decodes a core/v1 Node. Host names and invalid addresses, which some kubelets report, are ignored with a note. Pure.
  */
 export function decodeNode(object: unknown, options: DecodeOptions): Decoded<Node> {
   const parsed = nodeShape.safeParse(object);

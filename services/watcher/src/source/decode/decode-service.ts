@@ -23,11 +23,10 @@ import {
 } from "./decoded.ts";
 
 /**
- * Decodes a core/v1 Service. Absent fields get the API server's defaults, and invalid parts are skipped, as kube-proxy
- * does. If a source range is invalid, the load-balancer IPs of a family without any other range are skipped, too, because
- * they would be open to every client.
- *
- * Pure. "bad" names the first problem outside the {@link serviceParts}; "skip" for Services that no proxy serves.
+ * Decodes a core/v1 Service. Absent fields get the API server's defaults, and invalid parts are skipped, as in
+ * kube-proxy. If a source range is invalid, load-balancer IPs of a family without any other range are skipped, too:
+ * they would be open to every client. "bad" names the first problem outside the {@link serviceParts}; "skip" is for
+ * Services that no proxy serves. Pure.
  */
 export function decodeService(object: unknown, options: DecodeOptions): Decoded<Service> {
   const parsed = parseParts(serviceShape, serviceParts, object);

@@ -21,12 +21,9 @@ import {
 
 /**
  * Decodes a discovery.k8s.io/v1 EndpointSlice. Absent conditions get kube-proxy's defaults, absent port fields the API
- * server's. Invalid parts are skipped, as kube-proxy does.
- *
- * Pure. "skip" for slices of host names, slices without a Service and headless slices; "bad" names the first problem
- * outside the {@link sliceParts}.
- *
- * Source: kube-proxy, `endpointslicecache.go`, and `cmd/kube-proxy/app/server.go` for the headless label.
+ * server's, and invalid parts are skipped, as in kube-proxy (`endpointslicecache.go`). "skip" is for slices of host
+ * names, slices without a Service and headless slices (`server.go`); "bad" names the first problem outside the {@link
+ * sliceParts}. Pure.
  */
 export function decodeSlice(object: unknown): Decoded<EndpointSlice> {
   const head = sliceHead.safeParse(object);
@@ -124,11 +121,7 @@ const sliceParts: readonly string[] = [
   "endpoints.*.targetRef.name",
 ];
 
-/**
- * Ignores ports without a number, as kube-proxy does, and sets a missing name to "", as the API server does.
- *
- * Source: Kubernetes, `pkg/apis/discovery/v1/defaults.go`, SetDefaults_EndpointPort.
- */
+/** Ignores ports without a number, as kube-proxy does. A missing name is "" (`discovery/v1/defaults.go`). */
 function toPorts(ports: readonly z.infer<typeof portShape>[], notes: string[]): readonly EndpointPort[] {
   return ports.flatMap(({ name, port, protocol }, index) => {
     if (port) return [{ name: name ?? "", port, protocol: protocol ?? "TCP" }];

@@ -19,7 +19,6 @@ export type Decoded<T> =
 /** Path of a field in an object: `["spec", "ports", 0, "port"]`. */
 export type FieldPath = readonly (string | number)[];
 
-/** An invalid field of an object. */
 export interface FieldProblem {
   readonly path: FieldPath;
   /** Text for people, with the invalid value. */
@@ -34,7 +33,6 @@ export function ok<T>(
   return { kind: "ok", value, notes, skipped };
 }
 
-/** Returns "bad" with the first problem of a schema. */
 export function bad(error: z.ZodError): { readonly kind: "bad" } & FieldProblem {
   const [first] = problemsOf(error);
   return { kind: "bad", path: first?.path ?? [], problem: first?.problem ?? "invalid object" };
@@ -61,18 +59,15 @@ export function showPath(path: FieldPath): string {
     .join("");
 }
 
-/** Formats a value as JSON, cut to 80 characters. */
 export function show(value: unknown): string {
   const text = JSON.stringify(value) ?? String(value);
   return text.length > 80 ? `${text.slice(0, 77)}...` : text;
 }
 
 /**
- * Parses an object with a schema, and removes its invalid parts.
- *
- * `parts` are the fields that may be missing, e.g. `spec.ports.*.targetPort`, where `*` is an entry of an array. For
- * each invalid field, the innermost part that contains it is removed and reported once. A problem outside all parts
- * makes the whole object "bad".
+ * Parses an object with a schema, and removes its invalid parts. `parts` are the fields that may be missing, e.g.
+ * `spec.ports.*.targetPort`, where `*` is an entry of an array. For each invalid field, the innermost part that
+ * contains it is removed and reported once. A problem outside all parts makes the whole object "bad".
  *
  * Pure. *Cost:* a second parse for objects with invalid parts.
  */
@@ -140,7 +135,6 @@ export const nameField = z
   .string()
   .refine(isName, { error: ({ input }) => `${show(input)} is not a valid name: ${nameRule}` });
 
-/** A name, or "" for none. */
 export const nameOrEmptyField = z.string().refine((text) => text === "" || isName(text), {
   error: ({ input }) => `${show(input)} is not a valid name: ${nameRule}, or empty`,
 });
@@ -171,7 +165,6 @@ export const timeField = z.string().transform((text, context) => {
   return z.NEVER;
 });
 
-/** An integer from `min` to `max`. */
 export function numberField(min: number, max: number): z.ZodType<number> {
   return z.number().refine((value) => Number.isInteger(value) && value >= min && value <= max, {
     error: ({ input }) => `${show(input)} is not an integer from ${min} to ${max}`,
@@ -180,7 +173,6 @@ export function numberField(min: number, max: number): z.ZodType<number> {
 
 export const portField = numberField(1, 65_535);
 
-/** A port number, or 0 for none. */
 export const portOrZeroField = numberField(0, 65_535);
 
 /** Seconds of session affinity. Source: Kubernetes' validation of a Service. */

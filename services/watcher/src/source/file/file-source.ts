@@ -33,8 +33,8 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
 const part = "source/file";
 
 /**
- * Time after which an empty file or folder means an empty cluster, in milliseconds: many programs, the original KPNG
- * among them, truncate a file before they write it, or recreate a folder and then fill it.
+ * Time after which an empty file or folder means an empty cluster, in milliseconds: many programs truncate a file
+ * before they write it, or recreate a folder and then fill it.
  */
 const emptiedMs = 1_000;
 
@@ -42,10 +42,8 @@ const emptiedMs = 1_000;
 const maxProblems = 20;
 
 /**
- * Fills the sink from files, and follows their changes, also of folders and mounted ConfigMaps. While any file is
- * invalid, the last valid state stays; log, health and metrics report the problems.
- *
- * Errors: BAD_INPUT if the files are invalid at the start, when there is no state to keep.
+ * Fills the sink from files and folders, and follows their changes. While any file is invalid, the last valid state
+ * stays; log, health and metrics report the problems. Errors: BAD_INPUT if the files are invalid at the start.
  */
 export function fileSource(options: FileSourceOptions): Source {
   const follower = new FileFollower(options);

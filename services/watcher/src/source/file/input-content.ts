@@ -11,7 +11,6 @@ export interface InputProblem {
   readonly problem: string;
 }
 
-/** A field of an input file. */
 export interface Place {
   readonly file: string;
   /** File, and document if the file has several; see {@link InputProblem}. */

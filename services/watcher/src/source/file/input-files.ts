@@ -20,13 +20,11 @@ interface InputFile {
   readonly isStream: boolean;
 }
 
-/** Content of one file. */
 export interface InputText {
   readonly file: string;
   readonly text: string;
 }
 
-/** Limits and streams for {@link readInputFiles}. */
 export interface InputFilesOptions {
   /** Size limit per file, in bytes. Default 256 MiB, because Node.js strings are limited to 512 MiB. */
   readonly maxBytes?: number | undefined;
@@ -41,8 +39,8 @@ export interface InputFilesOptions {
 const defaultMaxBytes = 256 * 1_048_576;
 
 /**
- * Lists the files of the inputs: each file, and the files of each folder that end in .yaml, .yml or .json, by name.
- * Subfolders and dot files (a ConfigMap's `..data`) are ignored. A file that is named twice is listed once.
+ * Lists the files of the inputs: each file once, and the .yaml, .yml and .json files of each folder by name, without
+ * subfolders and dot files (a ConfigMap's `..data`).
  */
 export async function listInputFiles(
   inputs: readonly string[],
@@ -155,8 +153,8 @@ export class InputWatch {
   }
 
   /**
-   * Waits until the files are unchanged for `quietMs`, at most 20 times that long, so that a file that is written in
-   * place is not read half-written. Call it right before the files are read.
+   * Waits until the files are unchanged for `quietMs`, but at most 20 times as long, so that no file is read while it
+   * is being written.
    */
   async settle(quietMs: number, signal: AbortSignal): Promise<void> {
     for (let round = 0; round < 20 && !signal.aborted; round++) {

@@ -7,7 +7,6 @@ import { parseDocuments } from "./parse-documents.ts";
 import { ManifestReader } from "./read-manifests.ts";
 import { readState } from "./read-state.ts";
 
-/** Options of {@link loadInput}. */
 interface LoadInputOptions extends InputFilesOptions {
   readonly decode: DecodeOptions;
   /** True to leave out invalid objects. Default false. */
@@ -26,8 +25,8 @@ export interface LoadedInput {
 }
 
 /**
- * Loads the contents of all inputs: files, folders and standard input ("-"). `read` returns the problems. Without
- * `skipsBad`, one problem makes the whole input invalid, because part of a cluster must not be served.
+ * Loads the contents of all inputs: files, folders and standard input ("-"). Without `skipsBad`, one problem makes the
+ * whole input invalid, because part of a cluster must not be served.
  */
 export async function loadInput(inputs: readonly string[], options: LoadInputOptions): Promise<LoadedInput> {
   const listed = await listInputFiles(inputs);
@@ -45,10 +44,7 @@ export async function loadInput(inputs: readonly string[], options: LoadInputOpt
   };
 }
 
-/**
- * Result of reading all inputs: all objects, or all problems. `notes` are for the log; `skipped` has the problems of
- * objects and parts that were left out.
- */
+/** All objects, or all problems. `notes` are for the log; `skipped` has the problems of omitted objects and parts. */
 export type InputResult =
   | {
       readonly kind: "ok";
@@ -59,9 +55,8 @@ export type InputResult =
   | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };
 
 /**
- * Parses and decodes the texts of all input files. No object may be defined twice. With `skipsBad`, invalid objects are
- * left out, and the first of several objects with one name counts; but a text that cannot be parsed still makes the
- * whole input invalid, and so does an input without any valid object. Pure.
+ * Parses and decodes the texts of all input files. No object may be defined twice. With `skipsBad`, invalid and
+ * duplicate objects are omitted; the input is still invalid if a text cannot be parsed, or if no object is valid. Pure.
  */
 export function readTexts(texts: readonly InputText[], options: DecodeOptions, skipsBad = false): InputResult {
   const content = new InputContent();

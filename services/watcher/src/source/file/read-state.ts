@@ -25,13 +25,11 @@ import { below, type InputContent, type Place } from "./input-content.ts";
 
 /**
  * Decodes a state file of KPNG: a cluster state as YAML, as `kpng SOURCE to-file` writes it. Absent fields get KPNG's
- * defaults; the namespace defaults to "default". An endpoint belongs to the Service that contains it, whatever its own
- * fields say.
+ * defaults. An endpoint belongs to the Service that contains it, whatever its own fields say. Invalid Services and
+ * nodes are omitted, with a problem for each invalid field and unknown key.
  *
  * Keys are the field names of KPNG's Go structs in lower case, as gopkg.in/yaml.v2 writes them. As in KPNG, unknown
- * keys are rejected, because a misspelled key would silently drop a setting. Null is the same as absent.
- *
- * Invalid Services and nodes are left out, with a problem for each invalid field and unknown key.
+ * keys are rejected, because a misspelled key would silently drop a setting.
  *
  * Source: KPNG, `file2store.go` and `store2file.go`.
  */
@@ -229,11 +227,9 @@ function toService(service: StateService): Service {
 }
 
 /**
- * Adds the slices of a Service: one for each `sourcename` of its endpoints, and one named like the Service for
- * endpoints without it.
- *
- * Endpoints in the latter slice have KPNG's key, the bare pod name, so a pod can be in it only once. KPNG lost further
- * endpoints of the pod. Here they get slices `NAME~2`, `NAME~3` and so on; Kubernetes names contain no tilde.
+ * Adds the slices of a Service: one for each `sourcename` of its endpoints, and one with the Service's name for the
+ * others. In the latter, the key of an endpoint is its pod's name, as in KPNG, so a pod can be in it only once. Its
+ * further endpoints, which KPNG lost, get slices `NAME~2`, `NAME~3` and so on; Kubernetes names contain no tilde.
  */
 function addSlices(service: Service, stated: readonly StateEndpoint[], place: Place, content: InputContent): void {
   const slices = new Map<string, { readonly at: Place; readonly endpoints: Endpoint[] }>();

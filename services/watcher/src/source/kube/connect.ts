@@ -18,11 +18,10 @@ export interface KubeClient extends KubeConnection {
 }
 
 /**
- * Returns a connection to the API server. The Kubernetes client library (client-node) reads the configuration and
- * provides credentials and TLS: kubeconfig, exec plugins, OIDC, token files, client certificates, proxies.
- *
- * client-node rereads token files every minute, as client-go does. It measures that minute on the wall clock, which may
- * be set back, so a response with status 401 makes us reload the whole configuration at once.
+ * Returns a connection to the API server. Kubernetes' client library reads the configuration and provides credentials
+ * and TLS: kubeconfig, exec plugins, OIDC, token files, client certificates, proxies. It rereads token files every
+ * minute of the wall clock, which may be set back, so a response with status 401 makes us reload the whole
+ * configuration.
  *
  * Errors: BAD_OPTION if there is no usable configuration.
  */
@@ -90,7 +89,6 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
   };
 }
 
-/** A GET, or with a body of JSON a POST. */
 interface Sent {
   readonly path: string;
   readonly body?: string | undefined;
@@ -107,9 +105,8 @@ function trimHeaders(headers: RequestOptions["headers"]): Record<string, string>
 }
 
 /**
- * Loads the Kubernetes configuration: a kubeconfig file, or the ServiceAccount of the pod.
- *
- * Errors: BAD_OPTION if there is no configuration, no such context, no selected cluster, or the server is not an HTTP URL.
+ * Loads a kubeconfig, or the ServiceAccount of the pod. Errors: BAD_OPTION without a configuration, the context or a
+ * cluster, or if the server is not an HTTP URL.
  */
 export function loadConfig({ kubeconfig, context, server, podRoot = "" }: ConnectOptions): KubeConfig {
   const config = new KubeConfig();
@@ -149,7 +146,6 @@ export function loadConfig({ kubeconfig, context, server, podRoot = "" }: Connec
   return config;
 }
 
-/** Where the Kubernetes configuration comes from. */
 interface ConnectOptions {
   /** Path of a kubeconfig. Default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config. */
   readonly kubeconfig?: string | undefined;
@@ -157,7 +153,7 @@ interface ConnectOptions {
   readonly context?: string | undefined;
   /**
    * Overrides the server URL of the kubeconfig. Without a kubeconfig, an https URL is used with the pod's
-   * ServiceAccount if there is one, and any other without credentials.
+   * ServiceAccount if it has one, and other URLs without credentials.
    */
   readonly server?: string | undefined;
   /** Folder that contains the pod's /var/run/secrets, for tests. Default "", the root. */
@@ -189,8 +185,7 @@ function loadFiles(config: KubeConfig, files: readonly string[]): void {
 }
 
 /**
- * Returns the `tokenFile` of a user in a kubeconfig. kubeadm writes such files for pods, and client-node 2.0 ignores
- * the field outside the in-cluster configuration.
+ * Returns the `tokenFile` of a user in a kubeconfig, as kubeadm writes it for pods; client-node 2.0 ignores the field.
  */
 function tokenFileOf(file: string, userName: string): string | undefined {
   const config: unknown = load(readFileSync(file, "utf8"));

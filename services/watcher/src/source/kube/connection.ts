@@ -8,15 +8,13 @@ export interface KubeResponse {
   readonly body: AsyncIterable<Buffer>;
 }
 
-/** Connection to an API server. `connectKube` makes it, in a file of its own: the Kubernetes client takes 0.5 s to load. */
+/** Connection to an API server. Its implementation, `connectKube`, loads for 0.5 s. */
 export interface KubeConnection {
   /** URL for logs, e.g. "https://10.96.0.1:443". */
   readonly server: string;
   /**
-   * Sends a GET and resolves with the response once its headers have arrived, whatever the status. `path` may include a
-   * query. Aborting `signal` ends the request and its body.
-   *
-   * Errors: those of Node.js if the connection fails, also while `body` is read.
+   * Sends a GET to a path with or without a query, and resolves with the response once its headers have arrived,
+   * whatever the status. Aborting `signal` also ends the body. Errors: those of Node.js, also while `body` is read.
    */
   get(path: string, signal: AbortSignal): Promise<KubeResponse>;
   /** Sends a POST with a body of JSON; otherwise like {@link get}. For reviews, which create no object. */
@@ -26,8 +24,8 @@ export interface KubeConnection {
 }
 
 /**
- * Sends a GET and yields an empty chunk when the headers have arrived, and then the chunks of the body. A failure is the
- * last value; "lost" after an abort. Never throws. A consumer that stops early ends the request.
+ * Sends a GET, and yields an empty chunk for the headers, then the chunks of the body. A failure is the last value;
+ * "lost" after an abort. Never throws. A consumer that stops early ends the request.
  */
 export async function* readBody(
   connection: KubeConnection,
@@ -99,7 +97,6 @@ export async function readText(body: AsyncIterable<Buffer>): Promise<string> {
   return Buffer.concat(chunks).toString("utf8");
 }
 
-/** Returns the value of a text; undefined if it is not JSON. */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);

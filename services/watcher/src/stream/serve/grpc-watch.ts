@@ -105,7 +105,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
   }
 
   start(): void {
-    const { store, pingMs, admission, log } = this.#options;
+    const { subscribers, pingMs, admission, log } = this.#options;
     const { request, response, leave } = this.#call;
     const stream = this.#stream;
     stream.once("close", this.#onGone);
@@ -114,7 +114,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
     stream.once("aborted", this.#onGone);
     // "close" follows. An "error" event without a listener would end the process.
     stream.on("error", (error) => log.debug("client disconnected", { rpc: request.url, reason: reasonOf(error) }));
-    const stale = store.currency.staleReason === undefined ? {} : { [staleHeader]: "1" };
+    const stale = subscribers.store.currency.staleReason === undefined ? {} : { [staleHeader]: "1" };
     response.writeHead(200, { "content-type": "application/grpc+proto", [pingHeader]: String(pingMs), ...stale });
     // After the header, because the end of a call sends one itself, and a second one throws.
     leave.addEventListener("abort", this.#onLeave, { once: true });

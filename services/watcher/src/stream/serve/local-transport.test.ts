@@ -15,7 +15,7 @@ import { localTransport } from "./serve.ts";
 test("calls in the same process have every right, and end with it", async () => {
   const store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [] });
-  const context = { store, proxyNames: proxyNamesOf([]), subscribers: new Subscribers(store, new Registry()) };
+  const context = { proxyNames: proxyNamesOf([]), subscribers: new Subscribers(store, new Registry()) };
   const stop = new AbortController();
   const log = createLog("error", () => undefined);
   const moreServices = [inspection(context)];

@@ -10,36 +10,35 @@ import {
 } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import {
   EndpointSchema,
-  Feature,
   NodeSchema,
   ServiceSchema,
   Set as SetName,
   type Value,
-  type WatchReq,
-  WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { checkNodeRight } from "../../identity/rights.ts";
 import { opsIn } from "../../items/frames.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
-import { readLocalRequest, syncedSnapshot, type WatchContext } from "../session/requests.ts";
+import { readNodeName, readProxyName, syncedSnapshot, type WatchContext } from "../session/requests.ts";
 import { leaveKey, rightsKey } from "./connect-handler.ts";
 
-/**
- * Implements kpng.view.v1.NodeViewService: a node's current view in one answer, for curl and scripts.
- */
+/** Implements kpng.view.v1.NodeViewService: a node's current view in one answer, for curl and scripts. */
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
-  const { store, proxyNames, subscribers } = context;
+  const { proxyNames, subscribers } = context;
   return {
     async getNodeView(request, { signal, values }) {
       values.get(leaveKey).throwIfAborted();
       if (request.nodeName === "") throw new ConnectError("node_name must not be empty", Code.InvalidArgument);
       checkNodeRight(values.get(rightsKey), request.nodeName);
-      const local = readLocalRequest(toWatchReq(request), proxyNames);
-      const snapshot = syncedSnapshot(store);
+      const nodeName = readNodeName(request.nodeName);
+      const proxyName = readProxyName(request.serviceProxyName, proxyNames);
+      const snapshot = syncedSnapshot(subscribers.store);
       const view = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
       const services = new Map<string, ServiceEndpoints>();
       let count = 0;
-      const batches = nodeProjection(local).whole(snapshot).frames()[Symbol.iterator]();
+      const batches = nodeProjection({ nodeName, proxyName, isExtended: true, wantsNode: true })
+        .whole(snapshot)
+        .frames()
+        [Symbol.iterator]();
       // In short steps, so that it does not delay nodes.
       for (let isEnd = false; !isEnd && !signal.aborted; ) {
         isEnd = await subscribers.scheduler.run("query", () => {
@@ -61,15 +60,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
   };
 }
 
-function toWatchReq({ nodeName, serviceProxyName }: { nodeName: string; serviceProxyName: string }): WatchReq {
-  return create(WatchReqSchema, {
-    NodeName: nodeName,
-    ServiceProxyName: serviceProxyName,
-    Features: [Feature.Extended, Feature.NodeItem],
-  });
-}
-
-/** Maximum number of objects in an answer of GetNodeView, which the library encodes in one piece: 50 ms. */
+/** Maximum number of objects in an answer, which the library encodes in one piece: 50 ms. */
 const maxObjects = 5_000;
 
 const tooLarge = `the view has more than ${maxObjects} objects, too many for one answer: call localv1.Sets/Watch`;

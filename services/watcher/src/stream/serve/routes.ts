@@ -17,10 +17,7 @@ import { leaveKey, rightsKey } from "./connect-handler.ts";
 import { nodeViewService } from "./node-view.ts";
 import { addReflection } from "./reflection-service.ts";
 
-/**
- * Returns a function that registers the services that the Connect library serves: a node's current view, positions,
- * additional services, health and reflection. `makeGrpcWatch` serves the streams. `stop` ends what they observe.
- */
+/** Returns a function that registers the services other than Watch. `stop` ends what they observe. */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
   const apis = [
@@ -31,7 +28,7 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
   ];
   return (router) => {
     if (hasLocalApi) router.service(NodeViewService, nodeViewService(options));
-    router.service(PositionService, positionService(options.store));
+    router.service(PositionService, positionService(options.subscribers.store));
     for (const { addTo } of moreServices) addTo(router);
     const names = apis.map((api) => api.typeName);
     router.service(HealthService, healthService(options.health, names, stop));
@@ -55,10 +52,7 @@ export interface RoutesOptions extends WatchContext {
   readonly moreServices?: readonly MoreService[] | undefined;
 }
 
-/**
- * Implements grpc.health.v1, for probes and load balancers. SERVING means that the process is ready, for "" and for
- * each of `services`.
- */
+/** Implements grpc.health.v1. SERVING means that the process is ready, for "" and for each of `services`. */
 function healthService(
   health: Health,
   services: readonly string[],
@@ -83,11 +77,11 @@ function healthService(
     async *watch({ service }, { signal, values }) {
       const leave = values.get(leaveKey);
       const idleSignal = AbortSignal.any([signal, leave]);
-      let told: Status | undefined;
+      let sentStatus: Status | undefined;
       while (!idleSignal.aborted) {
         const status = statusOf(service) ?? Status.SERVICE_UNKNOWN;
-        if (status !== told) yield { status };
-        told = status;
+        if (status !== sentStatus) yield { status };
+        sentStatus = status;
         await changed.wait(idleSignal);
       }
       if (leave.aborted) throw leave.reason;
@@ -95,10 +89,7 @@ function healthService(
   };
 }
 
-/**
- * Implements kpng.position.v1.PositionService: tells nodes and relays whether the state of this watcher is known to be
- * current. It answers from memory, so that no client causes requests to the API server.
- */
+/** Implements kpng.position.v1.PositionService, from memory: no client causes requests to the API server. */
 function positionService({ currency }: Store): ServiceImpl<typeof PositionService> {
   return {
     check(_request, { values }) {

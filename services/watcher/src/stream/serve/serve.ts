@@ -39,13 +39,13 @@ const part = "stream";
 
 async function serve(addresses: readonly ListenAddress[], options: ServeOptions, signal: AbortSignal): Promise<void> {
   const stop = new AbortController();
-  const { health, log, registry = new Registry(), drainMs, store, tls, tokens } = options;
+  const { health, log, registry = new Registry(), drainMs, subscribers, tls, tokens } = options;
   const refusals = new Refusals(log, registry);
   const connections = new Connections(options, log, registry, refusals);
   const admission = new Admission(resolveLimits(options, readResources(), tls !== undefined), refusals);
   const handle = makeCallHandler(options, { connections, admission, refusals }, stop.signal);
   connections.start();
-  store.currency.observe(({ kind }) => {
+  subscribers.store.currency.observe(({ kind }) => {
     if (kind === "stale") connections.moveAll();
   });
   const servers = addresses.map((address) => makeServer(address, options, connections, handle));
@@ -57,7 +57,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     for (const [index, address] of addresses.entries()) {
       const server = servers[index];
       if (server === undefined) continue;
-      server.on("connection", () => options.subscribers.scheduler.connected());
+      server.on("connection", () => subscribers.scheduler.connected());
       dialable.push(await listen(server, address, () => refusals.add("files", "")));
     }
     if (tls !== undefined) {

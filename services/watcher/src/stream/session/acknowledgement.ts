@@ -39,11 +39,8 @@ export interface ApplyTimings {
 }
 
 /**
- * Returns the minimum time between two acknowledgements of one stream, in milliseconds, if `openCount` streams are
- * open.
- *
- * It bounds the total cost of acknowledgements, however often the cluster changes: 1 000 per second for up to 2 000
- * streams, and one per stream in 2 seconds beyond that.
+ * Returns the minimum time between two acknowledgements of a stream, in milliseconds. Together, nodes send 1 000 per
+ * second up to 2 000 streams; beyond that, each sends one in 2 seconds.
  */
 export function ackIntervalFor(openCount: number): number {
   return Math.min(Math.max(openCount, 100), 2_000);

@@ -9,9 +9,8 @@ import type { Batch } from "./rounds.ts";
 import type { Subscribers } from "./subscribers.ts";
 
 /**
- * Returns the sync marker of a batch, the message that ends it. A subscriber without the extended feature, such as
- * KPNG's own, gets KPNG's empty one. Subscribers that advance between the same two snapshots share the marker; each can
- * get a copy with the digest of its own view.
+ * Returns the sync marker that ends a batch; KPNG's empty one for subscribers without the extended feature. Subscribers
+ * that advance between the same two snapshots share it, or get a copy with the digest of their own view.
  */
 export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: boolean): Marker {
   if (!toExtended) return plainMarker;
@@ -84,12 +83,11 @@ function makeMarker({ batch, subscribers: { store, open, now } }: MarkerContext)
 const recentMs = 30_000;
 
 /**
- * Returns the traces of the revisions that a batch covers, newest first. The first batch of a stream may deliver changes
- * that the node missed while it was disconnected, so it has the traces of the last 30 s.
+ * Returns the traces of the revisions in a batch, newest first. The first batch of a stream has the traces of the last
+ * 30 s, whose changes the node may have missed.
  *
- * Not every node records its part of a trace: a change that reaches thousands of nodes would make as many spans. Each
- * trace has a wanted number of nodes; divided by `openCount`, the number of open streams, it is the share by which
- * each node decides for itself (all nodes at 1 and above).
+ * Not every node records its part of a trace, which would make thousands of spans. `tracedNodes` is the share of nodes
+ * that do: the number that the trace asks for, divided by the number of open streams.
  */
 export function markerTraces(
   { snapshot, before }: Pick<Batch, "snapshot" | "before">,

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
@@ -22,8 +23,7 @@ export interface ProxyNames {
 }
 
 /**
- * Returns the names of the `--service-proxy-name` options, for `routesOptions`. The first is the default; other names
- * are not served.
+ * Returns the proxy names of the options `--service-proxy-name`; without any, all are served, and the default is "".
  */
 export function proxyNamesOf(options: readonly string[]): ProxyNames {
   return { standard: options[0] ?? "", allowed: options.length === 0 ? undefined : options };
@@ -46,9 +46,7 @@ export function syncedSnapshot({ snapshot, missingKinds }: Store): Snapshot {
   throw new ConnectError(`waiting for the first list of ${missingKinds.join(", ")}`, Code.Unavailable);
 }
 
-/**
- * Counts a request that exceeds a limit, and returns the error that ends its call: INVALID_ARGUMENT with the reason.
- */
+/** Counts a request that exceeds a limit, and returns the error that ends its call. */
 export function refuseRequest(refusals: Refusals | undefined, peer: string, reason: string): ConnectError {
   refusals?.add("request", peer, { reason });
   return new ConnectError(reason, Code.InvalidArgument);
@@ -57,13 +55,11 @@ export function refuseRequest(refusals: Refusals | undefined, peer: string, reas
 /** Maximum number of batches in one request. */
 const maxCount = 1_000;
 
-/** Returns the digests of the items that the subscriber holds; undefined if it holds none. Errors: INVALID_ARGUMENT. */
-function readHeldDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefined {
-  if (bytes.length === 0) return undefined;
-  const heldDigests = BucketDigests.fromBytes(bytes);
-  if (heldDigests === undefined)
-    throw new ConnectError(`HeldDigests has an invalid length of ${bytes.length} bytes`, Code.InvalidArgument);
-  return heldDigests;
+/** Returns the digests of the view that the subscriber has; undefined if it has none. Errors: INVALID_ARGUMENT. */
+function readDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefined {
+  const digests = BucketDigests.fromBytes(bytes);
+  if (digests !== undefined || bytes.length === 0) return digests;
+  throw new ConnectError(`HeldDigests has an invalid length of ${bytes.length} bytes`, Code.InvalidArgument);
 }
 
 /** Returns the node name of a request. Errors: INVALID_ARGUMENT for a name that is too long for Kubernetes. */
@@ -74,9 +70,7 @@ export function readNodeName(name: string): string {
   return name;
 }
 
-/**
- * Returns the proxy name that a request selects; "" selects the default. Errors: INVALID_ARGUMENT if it is not served.
- */
+/** Returns the proxy name of a request. Errors: INVALID_ARGUMENT if it is not served. */
 export function readProxyName(name: string, names: ProxyNames): string {
   if (name === "") return names.standard;
   if (names.allowed !== undefined && !names.allowed.includes(name)) {
@@ -88,20 +82,8 @@ export function readProxyName(name: string, names: ProxyNames): string {
   return name;
 }
 
-/** True if two requests ask for the same view, which then continues. */
-function isSameRequest(a: NodeViewRequest, b: NodeViewRequest): boolean {
-  return (
-    a.nodeName === b.nodeName &&
-    a.proxyName === b.proxyName &&
-    a.isExtended === b.isExtended &&
-    a.wantsNode === b.wantsNode &&
-    a.takesBatches === b.takesBatches
-  );
-}
-
 /** The parts of the watcher that all Watch calls share. */
 export interface WatchContext {
-  readonly store: Store;
   readonly proxyNames: ProxyNames;
   readonly subscribers: Subscribers;
   /** Counts requests that exceed a limit. Default not counted. */
@@ -140,8 +122,8 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
     }
     const request = readLocalRequest(message, proxyNames);
     checkNodeRight(rights, request.nodeName);
-    const same = last !== undefined && isSameRequest(request, last.request) ? last.batchRequest.projection : undefined;
-    const projection = same ?? nodeProjection(request);
+    const isSameView = isDeepStrictEqual(request, last?.request);
+    const projection = (isSameView ? last?.batchRequest.projection : undefined) ?? nodeProjection(request);
     subscriber.nodeName = request.nodeName;
     subscriber.proxyName = request.proxyName;
     subscriber.introduce(message.Subscriber);
@@ -149,21 +131,17 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
     const received = message.Received === 0n ? undefined : Number(message.Received);
     const count = Math.min(Math.max(1, message.Count), maxCount);
     const batchRequest = { projection, isExtended: request.isExtended, count, received };
-    const heldDigests = readHeldDigests(message);
-    // The digests are large, so a request with them is not kept.
-    last = { request, batchRequest, ...(heldDigests === undefined ? { message } : {}) };
-    if (heldDigests === undefined) return batchRequest;
-    return {
-      ...batchRequest,
-      resume: (snapshot) => projection.resume?.(snapshot, heldDigests) ?? projection.whole(snapshot),
-    };
+    const digests = readDigests(message);
+    // The message is not retained with its digests, which are large.
+    last = { request, batchRequest, ...(digests === undefined ? { message } : {}) };
+    if (digests === undefined) return batchRequest;
+    const resume = (snapshot: Snapshot) => projection.resume?.(snapshot, digests) ?? projection.whole(snapshot);
+    return { ...batchRequest, resume };
   };
   return new WatchStream({ subscribers, subscriber, sink, read });
 };
 
-/**
- * Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. Called like {@link openLocalWatch}.
- */
+/** Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. */
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { proxyNames, subscribers } = context;
   const subscriber = subscribers.add("global", peer, isTool(userAgent));
@@ -182,10 +160,7 @@ export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, righ
   return new WatchStream({ subscribers, subscriber, sink, read });
 };
 
-/**
- * True if a client is a tool of people, which sends no description of itself. KPNG's Go clients send none either, but
- * their user agent begins with "grpc-go/".
- */
+/** True if a client is a tool of people, which does not describe itself, and is not KPNG's ("grpc-go/"). */
 function isTool(userAgent: string | undefined): boolean {
   return /^(grpcurl|curl|evans|buf|httpie|wget|postman|mozilla)\b/i.test(userAgent ?? "");
 }

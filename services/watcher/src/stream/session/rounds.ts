@@ -7,13 +7,12 @@ import type { Scheduler } from "./scheduler.ts";
 
 /**
  * Advances all subscribers of a store from one snapshot to the next in rounds. While some of them wait for their turn,
- * the target snapshot stays the same; later changes belong to the next round.
+ * the target snapshot stays the same; later changes belong to the next round. If each one advanced to the newest
+ * snapshot at its turn, soon no two would advance between the same two snapshots, and each difference would be
+ * computed, encoded and compressed for one subscriber.
  *
- * If each subscriber advanced to the newest snapshot at its turn, soon no two subscribers would advance between the
- * same two snapshots, and each difference would be computed, encoded and compressed for one subscriber.
- *
- * A change that arrives while no round is in progress starts one immediately. First batches have their share of the
- * thread between two rounds, and during one that takes longer than 100 ms; see Scheduler.
+ * A change outside a round starts one at once. First batches get their share of the thread between two rounds, and
+ * during one that takes longer than 100 ms; see `Scheduler`.
  *
  * *Bound:* one entry for each waiting subscriber.
  */
@@ -74,11 +73,8 @@ export class Rounds {
 }
 
 /**
- * The view that one subscriber was last sent, and the source of its next batch.
- *
- * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
- * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the
- * difference between the snapshot that was sent and the current one.
+ * The snapshot that one subscriber was last sent, and the source of its next batch: the difference to the target of the
+ * round. A subscriber that lags retains that snapshot, of which only the replaced objects are not shared.
  */
 export class Subscription {
   readonly #rounds: Pick<Rounds, "snapshot">;
@@ -108,8 +104,8 @@ export class Subscription {
   }
 
   /**
-   * Returns the batch that leads from the snapshot that was sent to the target snapshot, which then counts as sent. The
-   * batch may be empty. `begin` computes a view that the subscriber does not have.
+   * Returns the batch, maybe an empty one, to the target snapshot, which then counts as sent. `begin` computes a view
+   * that the subscriber does not have.
    */
   advance(projection: Projection, begin: (snapshot: Snapshot) => Changes = projection.whole): Batch {
     const { snapshot } = this.#rounds;
@@ -127,11 +123,8 @@ export class Subscription {
 export interface Batch {
   readonly changes: Changes;
   readonly snapshot: Snapshot;
-  /** The snapshot that the subscriber had before; undefined for a view that it did not have. */
+  /** The previous snapshot of the subscriber; undefined for a view that it did not have. */
   readonly before: Snapshot | undefined;
-  /**
-   * When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. They may
-   * be encoded later.
-   */
+  /** In milliseconds since 1970, with fractions; 0 while no revision is traced. */
   readonly computedAtMs: number;
 }

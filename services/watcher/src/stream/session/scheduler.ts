@@ -5,8 +5,8 @@ const sliceMs = 10;
 const connectingSliceMs = 2;
 
 /**
- * Longest time between two slices that is charged to a lane, in milliseconds. A longer one has another cause: a list of
- * the source, or a full garbage collection.
+ * Longest time between two slices that is charged to a lane, in milliseconds: a longer one has another cause, such as a
+ * list of the source or a full garbage collection.
  */
 const maxBetweenMs = 40;
 
@@ -57,8 +57,8 @@ export class Scheduler {
   }
 
   /**
-   * Call when a connection was accepted. Slices are short as long as each turn accepts one; otherwise a thousand
-   * clients that connect would wait in the kernel for longer than for their views.
+   * Call when a connection is accepted. Slices are short as long as each turn accepts one; otherwise a thousand clients
+   * would wait in the kernel for longer than for their views.
    */
   connected(): void {
     this.#hasConnected = true;
@@ -158,10 +158,7 @@ class Lane {
     return this.#urgent.length + this.#other.length;
   }
 
-  /**
-   * True if the last work taken was an update and more work waits: from the first update of a round until its end is
-   * taken.
-   */
+  /** True from the first update of a round until its end is taken. */
   get isInRound(): boolean {
     return this.size > 0 && this.#wasUrgent;
   }

@@ -8,11 +8,7 @@ import { Rounds, Subscription } from "./rounds.ts";
 import { Scheduler } from "./scheduler.ts";
 import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 
-/**
- * The subscribers of all open streams, the followers that observe their batches, and what shares the thread among them.
- *
- * *Bound:* one entry for each stream.
- */
+/** The subscribers of all open streams, the followers of their batches, and what shares the thread among them. */
 export class Subscribers {
   readonly store: Store;
   /** Shares the thread between all streams and queries of a watcher. */
@@ -71,11 +67,10 @@ export class Subscribers {
 }
 
 /**
- * The state of one open stream: its request, the snapshot that it was last sent, and the revisions that were sent,
- * received and applied. `WatchStream` updates it; metrics and inspection read it.
+ * The state of one open stream. `WatchStream` updates it; metrics and inspection read it.
  *
- * A revision that does not change the view of a subscriber causes no batch. A subscriber may therefore hold a newer
- * revision than that of its last batch; {@link upToDateRevision} and {@link appliedRevision} account for it.
+ * A revision that does not change the view causes no batch, so a subscriber may be up to date with a newer revision
+ * than that of its last batch: see {@link upToDateRevision} and {@link appliedRevision}.
  */
 export class Subscriber {
   readonly id: number;
@@ -123,7 +118,7 @@ export class Subscriber {
     }
   }
 
-  /** True if it only reads, for a person or a recorder, and is neither the proxy of a node nor a relay. */
+  /** True if it reads for a person or a recorder, and is neither a node's proxy nor a relay. */
   get isObserver(): boolean {
     return this.#observes;
   }
@@ -147,7 +142,7 @@ export class Subscriber {
     return this.#sent === 0 ? 0 : Math.max(this.#sent, this.subscription.quietRevision);
   }
 
-  /** Newest revision that it has certainly received: it requested the next batch, or acknowledged this one. */
+  /** Newest revision that it has certainly received: it acknowledged it, or requested the next batch. */
   get receivedRevision(): number {
     return this.#received === this.#sent ? this.upToDateRevision : this.#received;
   }
@@ -168,8 +163,8 @@ export class Subscriber {
   }
 
   /**
-   * Newest revision that it could not apply, and the error; undefined if the last attempt succeeded. The revision is 0
-   * for an attempt on an earlier stream.
+   * The revision of the last attempt, if it failed, and the error. The revision is 0 for an attempt on an earlier
+   * stream.
    */
   get failure(): { readonly revision: number; readonly error: string } | undefined {
     return this.#error === "" ? undefined : { revision: this.#failed, error: this.#error };
@@ -195,8 +190,8 @@ export class Subscriber {
   }
 
   /**
-   * Records that the last attempt, on an earlier stream, failed: a restarted watcher then knows a failing node before
-   * the node tries again. Does nothing after the first acknowledgement, which replaces it.
+   * Records a failure on an earlier stream, so that a restarted watcher knows a failing node before the next attempt.
+   * Ignored after the first acknowledgement.
    */
   failedBefore(failure: ApplyFailure | undefined): void {
     if (failure === undefined || this.#hasAcknowledged) return;
@@ -204,17 +199,14 @@ export class Subscriber {
     this.#options.onUpdate();
   }
 
-  /**
-   * Records that it has received the batches up to a revision. Errors: INVALID_ARGUMENT for a revision that was never
-   * sent.
-   */
+  /** Records that it has received a revision. Errors: INVALID_ARGUMENT if that was never sent. */
   received(revision: number): void {
     this.#mustBeSent(revision, "Received");
     this.#receive(revision);
     this.#options.onUpdate();
   }
 
-  /** Records a batch that was written with its marker. */
+  /** Records a batch that is written with its marker. */
   sent(delivery: Delivery): void {
     const { kind, metrics, now, followers, onUpdate } = this.#options;
     const nowMs = now();
@@ -227,7 +219,7 @@ export class Subscriber {
     for (const follower of followers) follower.sent?.(this, delivery, nowMs);
   }
 
-  /** Records an acknowledgement. Errors: INVALID_ARGUMENT for a revision that was never sent. */
+  /** Errors: INVALID_ARGUMENT for a revision that was never sent. */
   acknowledge({ applied, failed = 0, error = "", timings, ageMs = 0, earlier = [] }: Acknowledgement): void {
     const newest = Math.max(applied, failed);
     this.#mustBeSent(newest, "Ack");
@@ -289,7 +281,7 @@ export class Subscriber {
     return index === -1 ? this.#pending.length : index;
   }
 
-  /** The result covers also the revisions between the two, in which nothing changed for the subscriber. */
+  /** The merged batch also covers the revisions between the two. */
   #mergeOldest(): void {
     const [first, second, ...others] = this.#pending;
     if (first === undefined || second === undefined) return;
@@ -334,10 +326,8 @@ function errorText(error: string): string {
 }
 
 /**
- * Observes the batches of all subscribers, for metrics and traces.
- *
- * The methods are called for each batch, so they must be O(1) and must not throw. Times are in milliseconds since 1970,
- * with fractions.
+ * Observes the batches of all subscribers, for metrics and traces. The methods must be O(1) and must not throw. Times
+ * are in milliseconds since 1970, with fractions.
  */
 export interface DeliveryFollower {
   /** A batch was written completely. */
@@ -348,10 +338,7 @@ export interface DeliveryFollower {
   applied?(recipient: Recipient, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void;
   /** The subscriber could not apply a batch. */
   failed?(recipient: Recipient, batch: PendingBatch, error: string): void;
-  /**
-   * The stream ended before the subscriber acknowledged a batch; for a subscriber that never acknowledges, before it
-   * received the batch.
-   */
+  /** The stream ended before the subscriber acknowledged a batch, or received it if it never acknowledges. */
   lost?(recipient: Recipient, batch: PendingBatch): void;
 }
 

@@ -303,8 +303,8 @@ export class WatchStream<Request> {
 export interface BatchRequest {
   readonly projection: Projection;
   /**
-   * Computes the first batch instead of Reset and the whole view; undefined for a subscriber that holds nothing. Ignored
-   * unless it is the first request of the stream.
+   * Computes the first batch in place of Reset and the whole view, for a subscriber that sent digests. Ignored unless
+   * it is the first request of the stream.
    */
   readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
   readonly isExtended: boolean;
