@@ -31,7 +31,7 @@ function show(store: Store, version: bigint): void {
   const versions = { services: version, slices: version, nodes: version };
   const objects = { services: [service({ name: `at-${version}` })], slices: [], nodes: [node("n1")] };
   store.replace(objects, { source: "kube", receivedAtMs: 0, versions });
-  store.currency.known(versions);
+  store.currency.confirm(versions);
 }
 
 async function startReplica(version: bigint, listen = "tcp://127.0.0.1:0"): Promise<Replica> {
@@ -101,7 +101,7 @@ test("a watcher that becomes stale sends its nodes away, and they stay with one 
   await expect.poll(() => seen, patience).toEqual(["ns/at-10"]);
   const counts = await Promise.all(replicas.map(subscribers));
   const [left, right] = counts[0] === 1 ? replicas : replicas.toReversed();
-  left?.store.currency.stale("the API server does not answer");
+  left?.store.currency.markStale("the API server does not answer");
   await expect.poll(async () => right && (await subscribers(right)), patience).toBe(1);
   if (right !== undefined) show(right.store, 20n);
   await expect.poll(() => seen, patience).toEqual(["ns/at-10", "ns/at-20"]);
@@ -109,11 +109,11 @@ test("a watcher that becomes stale sends its nodes away, and they stay with one 
 
 test("a node accepts a stale watcher if there is no other, and leaves it as soon as there is", limits, async () => {
   const [a, b] = [await startReplica(10n), await startReplica(10n)];
-  for (const { store } of [a, b]) store.currency.stale("the API server does not answer");
+  for (const { store } of [a, b]) store.currency.markStale("the API server does not answer");
   const { seen } = startNode([a, b]);
   await expect.poll(() => seen, patience).toEqual(["ns/at-10"]);
   const [current, other] = (await subscribers(a)) === 1 ? [a, b] : [b, a];
-  other.store.currency.fresh();
+  other.store.currency.markFresh();
   await expect.poll(() => subscribers(other), patience).toBe(1);
   await expect.poll(() => subscribers(current), patience).toBe(0);
 });
@@ -148,7 +148,7 @@ test("a node looks for a better watcher only while it has a stream from a stale 
   const { seen, connections, lines } = startNode(replicas);
   await expect.poll(() => seen, patience).toEqual(["ns/at-20"]);
   const [behind] = await startOthers();
-  behind?.store.currency.stale("the API server does not answer");
+  behind?.store.currency.markStale("the API server does not answer");
   await first.server.stop();
   const refusals = (): number => connections.filter((kind) => kind === "behind").length;
   await expect.poll(refusals, patience).toBeGreaterThan(4);

@@ -57,7 +57,6 @@ export class Admission {
   readonly #limits: ReturnType<typeof resolveLimits>;
   readonly #refusals: Refusals;
   readonly #maxByClass: Readonly<Record<CallClass, number>>;
-  /** Number of calls in progress, by class, and by class and node. */
   readonly #counts = new Map<string, number>();
   /** Bytes outside the stream, by call. */
   readonly #calls = new Map<ServerHttp2Stream, () => number>();
@@ -112,7 +111,7 @@ export class Admission {
     };
   }
 
-  /** Counts a call in its limits and returns them; undefined, after a report, if one of them is reached. */
+  /** Counts a call in its limits and returns them; reports and returns undefined if one of them is reached. */
   #take(callClass: CallClass, peer: string, node: string | undefined): readonly CallLimit[] | undefined {
     const limits = this.#limitsOf(callClass, node);
     const reached = limits.find(({ key, max }) => (this.#counts.get(key) ?? 0) >= max);
@@ -141,7 +140,7 @@ export class Admission {
     return [{ key: `${callClass} ${node}`, max: maxPerNode[callClass], reason: "node-calls" }, ofClass];
   }
 
-  /** Ends the connections whose requests hold the most memory, if all together hold more than they may. */
+  /** Ends the connections with the largest requests while all requests together exceed their limit. */
   #endLargest(): void {
     const { maxRequestBytes } = this.#limits;
     const bySession = new Map<Http2Session, number>();
@@ -171,11 +170,9 @@ export function refuseStream(stream: ServerHttp2Stream): void {
   stream.destroy();
 }
 
-/** The place of a call within its limits. */
 export interface CallSlot {
   /** Moves the call to another class and node. Returns false, without a place for it, if a limit is reached. */
   move(to: CallClass, node?: string): boolean;
-  /** Gives the place back. */
   leave(): void;
 }
 

@@ -7,7 +7,6 @@ import type { Counter, Registry } from "prom-client";
 import type { Rights } from "../identity/rights.ts";
 import { Rate, type Refusals } from "./limits.ts";
 
-/** Timing of the connections that clients open to a watcher, in milliseconds. */
 export interface ConnectionTimes {
   readonly keepalive?: KeepaliveOptions | undefined;
   /** Time after which a connection without a call is closed. A call counts once its request has arrived. Default 90 000. */
@@ -26,7 +25,6 @@ export interface ConnectionTimes {
   readonly random?: (() => number) | undefined;
 }
 
-/** When an HTTP/2 connection counts as dead. */
 export interface KeepaliveOptions {
   /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
   readonly intervalMs?: number | undefined;
@@ -55,13 +53,11 @@ const [callBurst, callsPerSecond] = [500, 100];
  */
 const [burstBytes, bytesPerSecond] = [1_024 * 1_024, 256 * 1_024];
 
-/** A connection of a client. Times are by the clock of {@link Connections}. */
 export class Connection {
   readonly session: ServerHttp2Session;
   readonly rights: Rights;
   /** Aborts when the client is asked to reconnect: its calls end, after the batch that is being written. */
   readonly leaving = new AbortController();
-  /** Bytes of Watch requests. */
   readonly requestRate = new Rate(burstBytes, bytesPerSecond);
   readonly callRate = new Rate(callBurst, callsPerSecond);
   /** False for clients of the unix socket, which have no other replica to move to. */
@@ -72,9 +68,7 @@ export class Connection {
   heardAtMs: number;
   /** When a call was last in progress. */
   busyAtMs: number;
-  /** When the next ping is due. */
   pingAtMs = 0;
-  /** When the connection reaches its maximum age. */
   moveAtMs = Number.POSITIVE_INFINITY;
 
   constructor(session: ServerHttp2Session, rights: Rights, isMovable: boolean, nowMs: number) {
@@ -216,7 +210,6 @@ export class Connections {
     clearInterval(leaving);
   }
 
-  /** Resolves when all connections are closed, or when `signal` aborts. */
   async gone(signal: AbortSignal): Promise<void> {
     while (this.#open.size > 0 && !signal.aborted) await this.#closed.wait(signal);
   }

@@ -13,7 +13,7 @@ export interface ClientLimits {
   readonly maxQueries?: number | undefined;
   /** Calls of nodes and relays in progress. See CallClass. */
   readonly maxCalls?: number | undefined;
-  /** Memory of requests that wait or are incomplete, in bytes. See Admission. */
+  /** Memory of unread and incomplete requests, in bytes; see `Admission`. */
   readonly maxRequestBytes?: number | undefined;
 }
 
@@ -75,7 +75,6 @@ export class Rate {
   /** When the client may send a whole burst again, in milliseconds. */
   #fullAtMs = 0;
 
-  /** `now` is in milliseconds. */
   constructor(burst: number, perSecond: number, now = () => performance.now()) {
     this.#burst = burst;
     this.#perSecond = perSecond;
@@ -95,7 +94,6 @@ export class Rate {
 /** Why a connection or a call was refused or ended; values of the label `reason` of kpng_refused_total. */
 export type RefusalReason = keyof typeof messages;
 
-/** Log messages by reason. */
 const messages = {
   connections: "connection refused: the limit of connections is reached (--max-connections)",
   files: "connection refused: too many open files (ulimit -n)",

@@ -51,7 +51,7 @@ export interface TokenCheckerOptions {
 export class TokenChecker {
   readonly #options: TokenCheckerOptions;
   readonly #reviews: Counter<"result">;
-  readonly #known = new LRUCache<string, AcceptedToken>({ max: 25_000 });
+  readonly #accepted = new LRUCache<string, AcceptedToken>({ max: 25_000 });
   readonly #refused = new LRUCache<string, ProofProblem>({ max: 10_000, ttl: 60_000 });
   /** Numbers of tokens in the last minute: refused ones by address, accepted ones by identity. */
   readonly #recent = new LRUCache<string, number>({ max: 10_000, ttl: 60_000, noUpdateTTL: true });
@@ -80,17 +80,17 @@ export class TokenChecker {
   check(text: string, address = ""): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return { kind: "refused", problem: unauthenticated("the token is too long") };
     const key = hashOf(text);
-    let known = this.#known.get(key);
-    if (known !== undefined && this.#hasExpired(known.expiresAtMs)) known = undefined;
-    if (known !== undefined && known.reviewAtMs > this.#now()) return { kind: "accepted", rights: known.rights };
+    let token = this.#accepted.get(key);
+    if (token !== undefined && this.#hasExpired(token.expiresAtMs)) token = undefined;
+    if (token !== undefined && token.reviewAtMs > this.#now()) return { kind: "accepted", rights: token.rights };
     const problem = this.#refused.get(key);
     if (problem !== undefined) return { kind: "refused", problem };
     const earlier = this.#checking.get(key);
     if (earlier !== undefined) return earlier;
-    const claimProblem = known === undefined ? this.#claimProblem(text, address) : undefined;
+    const claimProblem = token === undefined ? this.#claimProblem(text, address) : undefined;
     if (claimProblem !== undefined) return this.#logged({ kind: "refused", problem: claimProblem });
-    const checking = (known === undefined ? this.#firstReviews : this.#repeatedReviews)
-      .run(() => (known === undefined ? this.#reviewNew(key, text, address) : this.#reviewAgain(key, text, known)))
+    const checking = (token === undefined ? this.#firstReviews : this.#repeatedReviews)
+      .run(() => (token === undefined ? this.#reviewNew(key, text, address) : this.#reviewAgain(key, text, token)))
       .then((result) => this.#logged(result))
       .finally(() => this.#checking.delete(key));
     this.#checking.set(key, checking);
@@ -147,7 +147,7 @@ export class TokenChecker {
         const rights = rightsOfToken(review, this.#options.accounts);
         this.#count(rights.identity);
         const expiresAtMs = claimsOf(text)?.expiresAtMs ?? 0;
-        this.#known.set(key, { rights, expiresAtMs, reviewAtMs: this.#nextReviewMs() });
+        this.#accepted.set(key, { rights, expiresAtMs, reviewAtMs: this.#nextReviewMs() });
         return { kind: "accepted", rights };
       }
       case "invalid": {
@@ -167,16 +167,16 @@ export class TokenChecker {
   }
 
   /** Reviews a known token. It stays accepted if the API server cannot say. */
-  async #reviewAgain(key: string, text: string, known: AcceptedToken): Promise<CheckedToken> {
+  async #reviewAgain(key: string, text: string, token: AcceptedToken): Promise<CheckedToken> {
     const { retryMs = standardRetryMs } = this.#options;
     const review = await this.#review(text);
     if (review.kind === "invalid") {
-      this.#known.delete(key);
+      this.#accepted.delete(key);
       return this.#refuse(key, review.reason);
     }
     if (review.kind !== "valid") this.#logFailure(review);
-    known.reviewAtMs = review.kind === "valid" ? this.#nextReviewMs() : this.#now() + retryMs;
-    return { kind: "accepted", rights: known.rights };
+    token.reviewAtMs = review.kind === "valid" ? this.#nextReviewMs() : this.#now() + retryMs;
+    return { kind: "accepted", rights: token.rights };
   }
 
   #refuse(key: string, reason: string): CheckedToken {
@@ -245,7 +245,7 @@ interface AcceptedToken {
 /** Runs at most `max` functions at a time, and queues the others without a bound. */
 class ConcurrencyLimit {
   readonly #max: number;
-  readonly #waiting: (() => void)[] = [];
+  readonly #queue: (() => void)[] = [];
   #running = 0;
 
   constructor(max: number) {
@@ -253,12 +253,12 @@ class ConcurrencyLimit {
   }
 
   async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#running >= this.#max) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    if (this.#running >= this.#max) await new Promise<void>((resolve) => this.#queue.push(resolve));
     else this.#running += 1;
     try {
       return await work();
     } finally {
-      const next = this.#waiting.shift();
+      const next = this.#queue.shift();
       if (next === undefined) this.#running -= 1;
       else next();
     }

@@ -146,11 +146,11 @@ export class Distribution {
   percentileMs(fraction: number): number {
     const rank = Math.ceil(this.#count * fraction);
     if (rank === this.#count) return this.#maxMs;
-    let seen = 0;
+    let countSoFar = 0;
     for (const [index, count] of this.#counts.entries()) {
-      seen += count;
+      countSoFar += count;
       // The geometric middle of the bucket.
-      if (seen >= rank && count > 0) return Math.min(firstMs * growth ** (index - 0.5), this.#maxMs);
+      if (countSoFar >= rank && count > 0) return Math.min(firstMs * growth ** (index - 0.5), this.#maxMs);
     }
     return 0;
   }

@@ -40,7 +40,6 @@ export function setFrame(set: SetName, path: string, bytes: Uint8Array, isTransi
   return frameOf(writer.finish(), isTransient);
 }
 
-/** Deletes an item. */
 export function deleteFrame(set: SetName, path: string): Frame {
   writer.begin();
   writeRef(opTags.Delete, set, path);
@@ -102,7 +101,6 @@ export function syncFrame(mark?: SyncMark): Frame {
   return opFrame({ case: "Sync", value });
 }
 
-/** Returns the encoded OpItem of a frame. */
 export function messageIn(frame: Frame): Uint8Array {
   return frame.subarray(frameHeaderBytes);
 }

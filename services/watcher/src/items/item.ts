@@ -14,18 +14,15 @@ export interface Item {
   readonly path: string;
   /** The Set operation for the item. Two items with the same path are equal if these bytes are. */
   readonly frame: Frame;
-  /** Cache of `digestOf`. */
   digest?: ItemDigest | undefined;
 }
 
-/** The order of operations in a batch. */
 export interface Order {
   /** The set of each section in KPNG's protocol, by index. Two sections may have the same set. */
   readonly sections: readonly SetName[];
   readonly phases: readonly Phase[];
 }
 
-/** A part of a batch: the puts or the deletes of one section. */
 interface Phase {
   readonly kind: "put" | "delete";
   readonly section: number;

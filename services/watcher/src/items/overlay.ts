@@ -75,10 +75,10 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   const { isExtended } = viewClass;
   const state = serviceAt(snapshot, key, viewClass);
   if (state === undefined) return noOverlay;
-  const { own, items: cache } = state;
-  const endpoints = own.byNode.get(node.name) ?? [];
+  const { ownEndpoints, items: cache } = state;
+  const endpoints = ownEndpoints.byNode.get(node.name) ?? [];
   const shared = state.sharedItems(viewClass);
-  const { choice, diff } = state.ofClass(viewClass, namedGroupsFor(own, endpoints, node.name));
+  const { choice, diff } = state.ofClass(viewClass, namedGroupsFor(ownEndpoints, endpoints, node.name));
   const uses = choice.usesOfOwn(endpoints, node.name);
   const removed: Item[] = [];
   const added: Item[] = [];
@@ -124,7 +124,7 @@ const keysByNode = new Derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode,
   const changed = new Map<string, Set<string>>();
   const keysOf = (name: string): Set<string> => getOrMake(changed, name, () => new Set(byNode.get(name)));
   for (const key of changedServices(before, snapshot)) {
-    const [old, now] = [before, snapshot].map((one) => serviceStates.at(one).get(key)?.own.byNode);
+    const [old, now] = [before, snapshot].map((one) => serviceStates.at(one).get(key)?.ownEndpoints.byNode);
     for (const name of old?.keys() ?? []) if (!now?.has(name)) keysOf(name).delete(key);
     for (const name of now?.keys() ?? []) if (!old?.has(name)) keysOf(name).add(key);
   }

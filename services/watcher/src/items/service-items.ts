@@ -36,7 +36,6 @@ export interface ItemsDiff {
   readonly added: readonly Item[];
 }
 
-/** The difference between two equal lists. */
 export const noDiff: ItemsDiff = { removed: [], added: [] };
 
 /**

@@ -4,7 +4,13 @@ import type { Service } from "@kpng/model/service.ts";
 import { changedServices, Derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import { type ClassChoice, chooseForClass, findOwn, type OwnEndpoints, sameZone } from "../view/class-choice.ts";
+import {
+  type ClassChoice,
+  chooseForClass,
+  findOwnEndpoints,
+  type OwnEndpoints,
+  sameZone,
+} from "../view/class-choice.ts";
 import { type MergedEndpoint, type MergedSlices, mergeSlices, type PortGroup } from "../view/merge-slices.ts";
 import type { Item } from "./item.ts";
 import { ItemCache } from "./item-cache.ts";
@@ -23,8 +29,7 @@ export class ServiceState {
   readonly slices: readonly EndpointSlice[];
   readonly merged: MergedSlices;
   readonly items: ItemCache;
-  /** Each node's own endpoints. */
-  readonly own: OwnEndpoints;
+  readonly ownEndpoints: OwnEndpoints;
   readonly #byClass = new Map<string, CachedClass>();
 
   /** `before` is the previous state of the Service with the same key. */
@@ -34,13 +39,13 @@ export class ServiceState {
     this.slices = slices;
     this.merged = same?.merged ?? mergeSlices(slices, before?.merged);
     this.items = new ItemCache(service, slices, before?.items);
-    this.own = same?.own ?? findOwn(this.merged);
+    this.ownEndpoints = same?.ownEndpoints ?? findOwnEndpoints(this.merged);
     if (before !== undefined) this.#takeOver(before);
   }
 
   /** Updates the shared items of each class by the slices that differ, so that all others are not sorted again. */
   #takeOver(before: ServiceState): void {
-    if (before.service !== this.service || before.own.hasZoneHints !== this.own.hasZoneHints) return;
+    if (before.service !== this.service || before.ownEndpoints.hasZoneHints !== this.ownEndpoints.hasZoneHints) return;
     const { removed, added } = differingParts(before, this);
     for (const [key, old] of before.#byClass) {
       const { viewClass, isRequested, items, choice } = old;
@@ -68,7 +73,7 @@ export class ServiceState {
 
   /** The items for nodes that hints name in `namedGroups`, apart from each node's own endpoints. */
   ofClass({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">, namedGroups: readonly PortGroup[]): ClassItems {
-    const zoneHinted = sameZone(this.own, zone);
+    const zoneHinted = sameZone(this.ownEndpoints, zone);
     // JSON, because the names of port groups may contain any character.
     const key =
       namedGroups.length === 0
@@ -88,7 +93,7 @@ export class ServiceState {
 
   /** Encodes the {@link sharedItems} endpoint by endpoint, unless they exist. */
   *encodeEach({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">): Iterable<readonly Item[]> {
-    const zoneHinted = sameZone(this.own, zone);
+    const zoneHinted = sameZone(this.ownEndpoints, zone);
     if (this.#byClass.has(sharedKey(isExtended, zoneHinted))) return;
     const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups: noGroups });
     for (const one of this.merged.endpoints) {
@@ -118,7 +123,6 @@ interface CachedClass extends ClassItems {
   isRequested: boolean;
 }
 
-/** The endpoints of the slices that only one of two states has. */
 function differingParts(before: ServiceState, after: ServiceState) {
   const [old, now] = [new Set(before.merged.parts), new Set(after.merged.parts)];
   const removed = before.merged.parts.filter((part) => !now.has(part)).flatMap(({ endpoints }) => endpoints);
@@ -137,9 +141,9 @@ export function changedOwners(
 ): Iterable<string> {
   const isComparable =
     before?.service === after?.service &&
-    before?.own.hintedGroups.size === 0 &&
-    after?.own.hintedGroups.size === 0 &&
-    before.own.hasZoneHints === after.own.hasZoneHints;
+    before?.ownEndpoints.hintedGroups.size === 0 &&
+    after?.ownEndpoints.hintedGroups.size === 0 &&
+    before.ownEndpoints.hasZoneHints === after.ownEndpoints.hasZoneHints;
   if (isComparable) {
     const [old, now] = [before.ofClass(viewClass, noGroups), after.ofClass(viewClass, noGroups)];
     if (now.choice.isSame(old.choice)) {
@@ -153,10 +157,9 @@ export function changedOwners(
       return new Set([...differing.keys()].flatMap(({ nodeName, hintedNodes }) => [nodeName, ...hintedNodes]));
     }
   }
-  return new Set([...(before?.own.byNode.keys() ?? []), ...(after?.own.byNode.keys() ?? [])]);
+  return new Set([...(before?.ownEndpoints.byNode.keys() ?? []), ...(after?.ownEndpoints.byNode.keys() ?? [])]);
 }
 
-/** True if the same endpoint has the same items in both states. */
 function isSamePlace(a: MergedEndpoint | undefined, b: MergedEndpoint): boolean {
   return (
     a?.slice.name === b.slice.name &&

@@ -18,10 +18,10 @@ export async function probeServer(
     const answer = await ask(staleAfterMs - intervalMs, signal);
     if (signal.aborted) return;
     if (answer.kind !== "silent") answeredAtMs = askedAtMs;
-    if (answer.kind === "current") currency.fresh();
-    else if (answer.kind === "behind") currency.stale(answer.reason);
+    if (answer.kind === "current") currency.markFresh();
+    else if (answer.kind === "behind") currency.markStale(answer.reason);
     else if (clock.nowMs() - answeredAtMs >= staleAfterMs) {
-      currency.stale(answer.reason);
+      currency.markStale(answer.reason);
       onSilent?.();
     }
     await clock.wait(intervalMs, signal);

@@ -64,11 +64,11 @@ export type Versions = Partial<Readonly<Record<PositionKind, bigint>>>;
 /** Takes a source's reports of how current its objects are. Files and recordings have no server, and report nothing. */
 export interface CurrencySink {
   /** The state is current up to these versions, by events, lists or bookmarks. Called after the state is applied. */
-  known(versions: Versions): void;
+  confirm(versions: Versions): void;
   /** The state may be out of date: the server of the source does not answer, or is being listed again. */
-  stale(reason: string): void;
+  markStale(reason: string): void;
   /** The state equals the server's again. */
-  fresh(): void;
+  markFresh(): void;
 }
 
 /** Kinds of objects that a source delivers. */

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { compareText } from "@kpng/model/collections.ts";
 import { type EndpointSlice, type SliceKey, serviceKeyOfSlice, sliceKey } from "@kpng/model/endpoint.ts";
 import { assertNever } from "@kpng/model/narrowing.ts";
+import type { Node } from "@kpng/model/node.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import { reuseSlice, reuseValue } from "../source/reuse-objects.ts";
 import type { ClusterObjects, ObjectChange } from "../source/source.ts";
@@ -39,11 +40,7 @@ export function replaceObjects(snapshot: Snapshot, objects: ClusterObjects): Sna
   let next = snapshot;
   if (services !== undefined) next = withServices(next, replaceAll(next.services, services, serviceKey));
   if (slices !== undefined) next = replaceSlices(next, slices);
-  if (nodes !== undefined)
-    next = withNodes(
-      next,
-      replaceAll(next.nodes, nodes, (node) => node.name),
-    );
+  if (nodes !== undefined) next = withNodes(next, replaceAll(next.nodes, nodes, nameOf));
   if (serviceCIDRs !== undefined && !isDeepStrictEqual(serviceCIDRs, next.serviceCIDRs)) {
     next = { ...next, serviceCIDRs };
   }
@@ -68,8 +65,8 @@ function putSlice(snapshot: Snapshot, slice: EndpointSlice): Snapshot {
 function deleteSlice(snapshot: Snapshot, key: SliceKey): Snapshot {
   const service = key.slice(0, key.lastIndexOf("/")) as ServiceKey;
   const before = snapshot.slicesByService.get(service) ?? [];
-  const left = before.filter((slice) => sliceKey(slice) !== key);
-  return left.length === before.length ? snapshot : withSlices(snapshot, service, left);
+  const others = before.filter((slice) => sliceKey(slice) !== key);
+  return others.length === before.length ? snapshot : withSlices(snapshot, service, others);
 }
 
 function withSlices(snapshot: Snapshot, service: ServiceKey, slices: readonly EndpointSlice[]): Snapshot {
@@ -91,9 +88,9 @@ function replaceSlices(snapshot: Snapshot, slices: readonly EndpointSlice[]): Sn
   let isSame = groups.size === before.size;
   const entries = [...groups].map(([key, group]) => {
     const old = before.get(key) ?? [];
-    const kept = reuseSlices(old, group.sort(byName));
-    isSame &&= kept === old;
-    return [key, kept] as const;
+    const value = reuseSlices(old, group.sort(byName));
+    isSame &&= value === old;
+    return [key, value] as const;
   });
   return isSame ? snapshot : { ...snapshot, slicesByService: ShardedMap.from(entries) };
 }
@@ -101,8 +98,8 @@ function replaceSlices(snapshot: Snapshot, slices: readonly EndpointSlice[]): Sn
 /** Returns `old` itself if all slices of a Service are unchanged. Both lists are sorted by name. */
 function reuseSlices(old: readonly EndpointSlice[], slices: readonly EndpointSlice[]): readonly EndpointSlice[] {
   const oldByName = new Map(old.map((slice) => [slice.name, slice]));
-  const kept = slices.map((slice) => reuseSlice(oldByName.get(slice.name), slice));
-  return kept.length === old.length && kept.every((slice, index) => slice === old[index]) ? old : kept;
+  const reused = slices.map((slice) => reuseSlice(oldByName.get(slice.name), slice));
+  return reused.length === old.length && reused.every((slice, index) => slice === old[index]) ? old : reused;
 }
 
 /** Returns a map of `values` that shares unchanged values with `map`, or `map` itself if all are unchanged. */
@@ -111,12 +108,16 @@ function replaceAll<V>(map: ShardedMap<V>, values: readonly V[], keyOf: (value: 
   const entries = values.map((value) => {
     const key = keyOf(value);
     const old = map.get(key);
-    const kept = reuseValue(old, value);
-    isSame &&= kept === old;
-    return [key, kept] as const;
+    const reused = reuseValue(old, value);
+    isSame &&= reused === old;
+    return [key, reused] as const;
   });
   const next = ShardedMap.from(entries);
   return isSame && next.size === map.size ? map : next;
+}
+
+function nameOf({ name }: Node): string {
+  return name;
 }
 
 function byName(a: EndpointSlice, b: EndpointSlice): number {

@@ -30,7 +30,7 @@ test("only a change of the kind advances its version", () => {
 test("events, lists and bookmarks advance the versions up to which the state is current, from the next revision on", () => {
   const store = listedStore();
   store.replace({ services: [service()] }, kube({ services: 20n }));
-  store.currency.known({ nodes: 30n });
+  store.currency.confirm({ nodes: 30n });
   store.apply([{ kind: "put-slice", slice: slice([]) }], kube({ slices: 25n }));
   expect(store.position).toEqual({
     source: "kube:c1",

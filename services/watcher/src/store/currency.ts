@@ -34,19 +34,19 @@ export class Currency implements CurrencySink {
     this.#listeners.add(listener);
   }
 
-  stale(reason: string): void {
+  markStale(reason: string): void {
     const wasStale = this.#staleReason !== undefined;
     this.#staleReason = reason;
     if (!wasStale) for (const listener of this.#listeners) listener({ kind: "stale", reason });
   }
 
-  fresh(): void {
+  markFresh(): void {
     if (this.#staleReason === undefined) return;
     this.#staleReason = undefined;
     for (const listener of this.#listeners) listener({ kind: "fresh" });
   }
 
-  known(versions: Versions): void {
+  confirm(versions: Versions): void {
     for (const kind of positionKinds) {
       const version = versions[kind];
       // Not the maximum: an etcd that lost data counts from a lower version.
@@ -58,7 +58,7 @@ export class Currency implements CurrencySink {
   positionOf(before: Snapshot, next: Snapshot, revision: number, origin: Origin | undefined): Position {
     if (origin?.position !== undefined) return origin.position;
     const { versions = {}, clusterId } = origin ?? {};
-    this.known(versions);
+    this.confirm(versions);
     for (const kind of positionKinds) {
       const version = versions[kind];
       const changed = this.#changed.get(kind);
@@ -66,12 +66,12 @@ export class Currency implements CurrencySink {
       if (changed === undefined || version < changed || isChanged(before, next, kind)) this.#changed.set(kind, version);
     }
     const isVersioned = this.#current.size > 0;
-    const versionsOf = (known: ReadonlyMap<PositionKind, bigint>): Record<PositionKind, bigint> => {
-      const version = (kind: PositionKind): bigint => (isVersioned ? (known.get(kind) ?? 0n) : BigInt(revision));
+    const recordOf = (versions: ReadonlyMap<PositionKind, bigint>): Record<PositionKind, bigint> => {
+      const version = (kind: PositionKind): bigint => (isVersioned ? (versions.get(kind) ?? 0n) : BigInt(revision));
       return { services: version("services"), slices: version("slices"), nodes: version("nodes") };
     };
     const source = isVersioned ? kubeSource(clusterId) : this.#instance;
-    return { source, ...versionsOf(this.#changed), current: versionsOf(this.#current) };
+    return { source, ...recordOf(this.#changed), current: recordOf(this.#current) };
   }
 }
 

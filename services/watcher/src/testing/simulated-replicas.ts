@@ -100,7 +100,7 @@ export class SimulatedReplica {
     const { version, moments } = this.#cluster.now;
     this.#apply(kind, moments[kind], version);
     this.#watched[kind] = version;
-    this.store.currency.known({ [kind]: version });
+    this.store.currency.confirm({ [kind]: version });
   }
 
   /** The reflector compares versions when it connects, and lists again if the server lost data. */
@@ -115,7 +115,7 @@ export class SimulatedReplica {
     if (next === undefined) return;
     this.#apply(kind, next.moments[kind], next.version);
     this.#watched[kind] = next.version;
-    this.store.currency.known({ [kind]: next.version });
+    this.store.currency.confirm({ [kind]: next.version });
   }
 
   /** A bookmark arrives, which is only sent after all events. */
@@ -124,7 +124,7 @@ export class SimulatedReplica {
     if (this.#isFrozen) return;
     if (this.#cluster.next(kind, this.#watched[kind]) !== undefined) return;
     this.#watched[kind] = version;
-    this.store.currency.known({ [kind]: version });
+    this.store.currency.confirm({ [kind]: version });
   }
 
   #apply(kind: PositionKind, moment: number, version: bigint): void {

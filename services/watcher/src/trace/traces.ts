@@ -117,7 +117,6 @@ export class TraceSends implements DeliveryFollower {
 const windowMs = 500;
 
 interface Sends {
-  /** When the changes of the first batch were computed. */
   readonly computedAtMs: number;
   lastSentAtMs: number;
   subscriberCount: number;

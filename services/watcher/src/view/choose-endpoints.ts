@@ -31,7 +31,6 @@ export function chooseEndpoints<C extends Candidate>(
   return { uses, rules, hasEndpoints: anyRule(candidates) !== "none" };
 }
 
-/** Returns the rule that decides which candidates are in set "cluster" of a node. */
 export function clusterRule(candidates: readonly Candidate[], { name, zone }: ChoosingNode): SetRule {
   const rule = anyRule(candidates);
   if (rule !== "ready") return rule;
@@ -75,10 +74,8 @@ export function isChosen(rule: SetRule, candidate: Candidate, { name, zone }: Ch
   }
 }
 
-/** The fields of an endpoint on which the choice depends. */
 export type Candidate = Pick<Endpoint, "conditions" | "nodeName" | "hintedZones" | "hintedNodes">;
 
-/** The node for which endpoints are chosen. */
 export interface ChoosingNode {
   readonly name: string;
   /** "" if the node has no zone, or is not in the cluster. */
@@ -105,7 +102,6 @@ export interface NeededSets {
  */
 export type SetRule = "not-needed" | "node-hints" | "zone-hints" | "ready" | "draining" | "none";
 
-/** The result of {@link chooseEndpoints}. */
 export interface Choice<C extends Candidate> {
   /** The endpoints that are in at least one set, in the order of the candidates. */
   readonly uses: ReadonlyMap<C, EndpointUse>;

@@ -118,9 +118,9 @@ export function chooseForClass(service: Service, { groups }: MergedSlices, nodeC
   return new ClassChoice(service, new Map(rules), nodeClass);
 }
 
-function readyGroups(own: readonly MergedEndpoint[], nodeName: string): ReadonlySet<PortGroup> {
+function readyGroups(endpoints: readonly MergedEndpoint[], nodeName: string): ReadonlySet<PortGroup> {
   const groups = new Set<PortGroup>();
-  for (const { portEndpoints } of own) {
+  for (const { portEndpoints } of endpoints) {
     for (const candidate of portEndpoints) {
       if (candidate?.conditions.ready && isOnNode(candidate, { name: nodeName })) groups.add(candidate.group);
     }
@@ -128,7 +128,7 @@ function readyGroups(own: readonly MergedEndpoint[], nodeName: string): Readonly
   return groups;
 }
 
-/** Each node's own endpoints of a Service, and where hints apply. */
+/** Each node's own endpoints of a Service, and what hints name. */
 export interface OwnEndpoints {
   /** By node name; the endpoints in the order of the slices. */
   readonly byNode: ReadonlyMap<string, readonly MergedEndpoint[]>;
@@ -140,8 +140,7 @@ export interface OwnEndpoints {
   readonly hintedGroups: ReadonlySet<PortGroup>;
 }
 
-/** Finds each node's own endpoints. Pure; O(endpoints × ports). */
-export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
+export function findOwnEndpoints({ endpoints, groups }: MergedSlices): OwnEndpoints {
   const byNode = new Map<string, MergedEndpoint[]>();
   const hintedZones = new Set<string>();
   let hasNodeHints = false;
@@ -152,9 +151,9 @@ export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
     for (const name of hintedNodes.length === 0 ? [nodeName] : new Set([nodeName, ...hintedNodes])) {
       // An endpoint without a node runs on no node, and an empty hint names no node.
       if (name === "") continue;
-      const own = byNode.get(name);
-      if (own === undefined) byNode.set(name, [one]);
-      else own.push(one);
+      const endpointsOfNode = byNode.get(name);
+      if (endpointsOfNode === undefined) byNode.set(name, [one]);
+      else endpointsOfNode.push(one);
     }
   }
   const zones = { hasZoneHints: hintedZones.size > 0, hintedZones: hintedZones.size > 0 ? hintedZones : noZones };
@@ -170,21 +169,21 @@ export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
 const noHintedGroups: ReadonlySet<PortGroup> = new Set();
 const noZones: ReadonlySet<string> = new Set();
 
-/** Returns a zone for which the choice is the same, the same one for all zones that no hint names. */
+/** Maps all zones that no hint names to one, because they have the same choice. */
 export function sameZone({ hintedZones }: Pick<OwnEndpoints, "hintedZones">, zone: string): string {
   if (hintedZones.has(zone)) return zone;
   // A hint may name the zone of nodes without one.
   return hintedZones.has("") ? "\0" : "";
 }
 
-/** Returns the port groups in which a node follows hints that name it, in ascending order; see {@link NodeClass}. */
+/** Returns the port groups in which a node follows hints that name it, ascending; see {@link NodeClass}. */
 export function namedGroupsFor(
   { hintedGroups }: OwnEndpoints,
-  own: readonly MergedEndpoint[],
+  endpoints: readonly MergedEndpoint[],
   nodeName: string,
 ): readonly PortGroup[] {
   if (hintedGroups.size === 0) return noGroups;
-  const named = own.flatMap(({ portEndpoints }) =>
+  const named = endpoints.flatMap(({ portEndpoints }) =>
     portEndpoints.flatMap((candidate) =>
       candidate?.conditions.ready && hintedGroups.has(candidate.group) && candidate.hintedNodes.includes(nodeName)
         ? [candidate.group]

@@ -15,12 +15,12 @@ import type { Candidate } from "./choose-endpoints.ts";
  * the same objects cost a look-up of each address.
  */
 export function mergeSlices(slices: readonly EndpointSlice[], before?: MergedSlices): MergedSlices {
-  const whole = before?.parts.filter((part) => !part.hasLosers) ?? [];
-  const known = new Map(whole.map((part) => [part.slice, part]));
-  const parts = slices.map((slice) => known.get(slice) ?? makePart(slice));
-  const fresh = parts.filter((part) => !known.has(part.slice));
-  const isQuick = whole.length === before?.parts.length && fresh.length * 8 < parts.length;
-  const losers = isQuick && fresh.every((part) => hasOwnAddresses(part, parts)) ? noLosers : findLosers(parts);
+  const reusable = before?.parts.filter((part) => !part.hasLosers) ?? [];
+  const oldParts = new Map(reusable.map((part) => [part.slice, part]));
+  const parts = slices.map((slice) => oldParts.get(slice) ?? makePart(slice));
+  const newParts = parts.filter((part) => !oldParts.has(part.slice));
+  const isQuick = reusable.length === before?.parts.length && newParts.length * 8 < parts.length;
+  const losers = isQuick && newParts.every((part) => hasUniqueAddresses(part, parts)) ? noLosers : findLosers(parts);
   const merged = losers.size === 0 ? parts : parts.map((part) => withoutLosers(part, losers));
   const groups = new Map<PortGroup, PortEndpoint[]>();
   for (const { endpoints } of merged) {
@@ -44,17 +44,14 @@ export interface PortEndpoint extends Candidate {
 /** Identifies the port endpoints of a Service among which a node chooses. *Shape:* family, protocol and port name. */
 export type PortGroup = string;
 
-/** An endpoint and its port endpoints. */
 export interface MergedEndpoint {
   readonly endpoint: Endpoint;
   readonly slice: EndpointSlice;
-  /** Position in the slice. */
   readonly index: number;
   /** By family and port; undefined if another endpoint with the same address and port replaces it. */
   readonly portEndpoints: readonly (PortEndpoint | undefined)[];
 }
 
-/** The endpoints of one slice. */
 export interface MergedPart {
   readonly slice: EndpointSlice;
   readonly endpoints: readonly MergedEndpoint[];
@@ -63,11 +60,9 @@ export interface MergedPart {
   addresses?: ReadonlySet<string> | undefined;
 }
 
-/** The merged slices of a Service. */
 export interface MergedSlices {
   /** One for each slice. Two states of a Service share the parts of unchanged slices without losers. */
   readonly parts: readonly MergedPart[];
-  /** In the order of the slices. */
   readonly endpoints: readonly MergedEndpoint[];
   readonly groups: ReadonlyMap<PortGroup, readonly PortEndpoint[]>;
 }
@@ -107,13 +102,15 @@ const noPort = [undefined] as const;
 const noLosers: ReadonlySet<PortEndpoint> = new Set();
 
 /** True if no address of a part occurs twice in the parts, so that none of its port endpoints loses or wins. */
-function hasOwnAddresses(part: MergedPart, parts: readonly MergedPart[]): boolean {
-  const own = addressesOf(part);
+function hasUniqueAddresses(part: MergedPart, parts: readonly MergedPart[]): boolean {
+  const addresses = addressesOf(part);
   const count = part.slice.endpoints.reduce((sum, { addresses }) => sum + addresses.v4.length + addresses.v6.length, 0);
-  return own.size === count && parts.every((other) => other === part || own.isDisjointFrom(addressesOf(other)));
+  return (
+    addresses.size === count && parts.every((other) => other === part || addresses.isDisjointFrom(addressesOf(other)))
+  );
 }
 
-/** All addresses of a part. Kept with it: a slice of a large Service is compared at each change of another. */
+/** Returns the addresses of a part, and caches them in it: parts are compared whenever another slice changes. */
 function addressesOf(part: MergedPart): ReadonlySet<string> {
   part.addresses ??= new Set(part.slice.endpoints.flatMap(({ addresses }) => [...addresses.v4, ...addresses.v6]));
   return part.addresses;

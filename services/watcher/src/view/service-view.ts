@@ -103,7 +103,6 @@ export function* choosePortEndpoints(
   }
 }
 
-/** Returns for each port of a Service whether one of the usable port groups belongs to it. */
 export function portFlags(service: Service, usable: ReadonlySet<PortGroup>): readonly FamilyFlags[] {
   return service.ports.map((port) => ({
     v4: hasEndpoints(usable, "v4", port),

@@ -99,7 +99,7 @@ test("a relay has its upstream's position only together with its state, also whe
 
 test("a relay of a watcher that is stale is stale before it has the state, and recovers with it", async () => {
   const upstream = kubeStore("web", 20n);
-  upstream.currency.stale("the API server does not answer");
+  upstream.currency.markStale("the API server does not answer");
   const server = await serveStore(upstream);
   onTestFinished(() => server.stop());
   const { store } = startRelay(server.address, 60_000);
@@ -107,9 +107,9 @@ test("a relay of a watcher that is stale is stale before it has the state, and r
   store.observe(() => reasons.push(store.currency.staleReason));
   await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
   expect(new Set(reasons)).toEqual(new Set(["the upstream watcher is stale"]));
-  upstream.currency.fresh();
+  upstream.currency.markFresh();
   await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
-  upstream.currency.stale("the API server does not answer");
+  upstream.currency.markStale("the API server does not answer");
   await expect.poll(() => store.currency.staleReason, patient).toBe("the upstream watcher is stale");
 });
 

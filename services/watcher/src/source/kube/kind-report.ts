@@ -61,7 +61,7 @@ export class KindReport {
   }
 
   /** The deletions of a list wait for another list, which begins after `retryMs`. */
-  deletionsWait({ currentCount, deletedCount }: MassDeletion, retryMs: number): void {
+  deletionsHeld({ currentCount, deletedCount }: MassDeletion, retryMs: number): void {
     this.#metrics.lists.inc({ kind: this.#kind, result: "braked" });
     const reason = `a list would delete ${deletedCount} of ${currentCount} ${this.#kind}; listing again to confirm it`;
     this.#health.set(this.#part, { isHealthy: false, isReady: true, reason });

@@ -129,7 +129,7 @@ class ServerProbe {
 
   async ask(limitMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
     // Read before the request, because events can overtake the answer.
-    const known = this.#reflectors[0]?.resourceVersion ?? "";
+    const knownVersion = this.#reflectors[0]?.resourceVersion ?? "";
     const end = await currentResourceVersion(this.#connection, serviceCollection, limitMs, signal);
     // Readiness reports the first lists.
     if (this.#reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
@@ -137,7 +137,7 @@ class ServerProbe {
     const { id } = this.#cluster;
     await this.#cluster.identify(limitMs, signal);
     const isOther = id !== undefined && this.#cluster.id !== id;
-    if (isOlder(end.resourceVersion, known) || isOther || this.#wasSilent) {
+    if (isOlder(end.resourceVersion, knownVersion) || isOther || this.#wasSilent) {
       for (const reflector of this.#reflectors) reflector.requestList(this.#wasSilent ? "stale" : "went-back");
       this.#wasSilent = false;
     }

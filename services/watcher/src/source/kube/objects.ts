@@ -81,8 +81,8 @@ export class ObjectTracker<K extends Kind> {
   #keys = new Map<string, string>();
   /** What was logged about objects, so that each problem is logged once, and again only when it changes. */
   readonly #logged = new Map<string, string>();
-  /** While true, the objects are those of no version of the server. */
-  #deletionsWait = false;
+  /** True while deletions wait for confirmation: the objects are then those of no version of the server. */
+  #holdsDeletions = false;
 
   constructor(kind: ObjectKind<K>, sink: ClusterSink, report: KindReport, clusterId: () => string | undefined) {
     this.#kind = kind;
@@ -94,29 +94,29 @@ export class ObjectTracker<K extends Kind> {
   /** Starts a list. A list that is never completed has no effect. */
   beginList(): IncomingList {
     const listed = new Map<string, ObjectOf[K]>();
-    const seen = new Set<string>();
+    const receivedKeys = new Set<string>();
     let receivedAtMs: number | undefined;
     return {
       add: (object) => {
         receivedAtMs ??= wallClockMs();
         const key = objectKey(object);
-        seen.add(key);
+        receivedKeys.add(key);
         const value = this.#decode(key, object);
         if (value !== undefined) listed.set(key, value);
       },
       complete: (isConfirming, resourceVersion) => {
-        for (const key of this.#logged.keys()) if (!seen.has(key)) this.#logged.delete(key);
-        const missing = [...this.#keys.keys()].filter((key) => !listed.has(key));
-        const counts = { currentCount: this.#keys.size, deletedCount: missing.length };
-        this.#deletionsWait = !isConfirming && isMassDeletion(counts);
-        for (const key of this.#deletionsWait ? missing : []) {
+        for (const key of this.#logged.keys()) if (!receivedKeys.has(key)) this.#logged.delete(key);
+        const missingKeys = [...this.#keys.keys()].filter((key) => !listed.has(key));
+        const counts = { currentCount: this.#keys.size, deletedCount: missingKeys.length };
+        this.#holdsDeletions = !isConfirming && isMassDeletion(counts);
+        for (const key of this.#holdsDeletions ? missingKeys : []) {
           const value = this.#find(key);
           if (value !== undefined) listed.set(key, value);
         }
         this.#keys = new Map([...listed].map(([key, value]) => [key, this.#kind.keyOf(value)]));
         const objects = this.#kind.toClusterObjects([...listed.values()]);
         this.#sink.replace(objects, this.#origin(receivedAtMs ?? wallClockMs(), resourceVersion));
-        return this.#deletionsWait ? counts : undefined;
+        return this.#holdsDeletions ? counts : undefined;
       },
     };
   }
@@ -129,11 +129,11 @@ export class ObjectTracker<K extends Kind> {
     const changes = events.flatMap((event) => this.#changesOf(event));
     const origin = this.#origin(receivedAtMs, resourceVersion);
     if (changes.length > 0) this.#sink.apply(changes, origin);
-    this.#sink.currency?.known(origin.versions);
+    this.#sink.currency?.confirm(origin.versions);
   }
 
   #origin(receivedAtMs: number, resourceVersion: string): Origin & { readonly versions: Versions } {
-    const version = this.#deletionsWait ? undefined : versionOf(resourceVersion);
+    const version = this.#holdsDeletions ? undefined : versionOf(resourceVersion);
     const versions = version === undefined ? {} : { [this.#kind.kind]: version };
     return { source: "kube", receivedAtMs, versions, clusterId: this.#clusterId() };
   }
@@ -161,17 +161,17 @@ export class ObjectTracker<K extends Kind> {
     const decoded = this.#kind.decode(object);
     switch (decoded.kind) {
       case "ok": {
-        const text = this.#freshText(key, decoded.skipped.slice(0, maxProblems).map(describe).join("; "));
+        const text = this.#newText(key, decoded.skipped.slice(0, maxProblems).map(describe).join("; "));
         if (decoded.skipped.length > 0) this.#report.partsSkipped(key, text, decoded.skipped.length);
         return this.#kind.reuse(this.#find(key), decoded.value);
       }
       case "skip": {
-        const text = this.#freshText(key, decoded.note);
+        const text = this.#newText(key, decoded.note);
         if (text !== undefined) this.#report.skipped(key, text);
         return undefined;
       }
       default:
-        this.#report.bad(key, this.#freshText(key, describe(decoded)));
+        this.#report.bad(key, this.#newText(key, describe(decoded)));
         return this.#find(key);
     }
   }
@@ -182,7 +182,7 @@ export class ObjectTracker<K extends Kind> {
   }
 
   /** Returns a text about an object, unless the last one logged equals it, apart from array indexes, which move. */
-  #freshText(key: string, text: string): string | undefined {
+  #newText(key: string, text: string): string | undefined {
     const before = this.#logged.get(key) ?? "";
     const now = text.replaceAll(/\[\d+\]/g, "[]");
     if (now === "") this.#logged.delete(key);

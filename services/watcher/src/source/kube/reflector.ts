@@ -27,7 +27,7 @@ export class Reflector {
   /** The connection failed, so the server may have been replaced by one with an older state. */
   #mustCheck = false;
   /** Ends the wait for the second list; set while deletions wait for confirmation. */
-  #stopWaiting: AbortController | undefined;
+  #confirmation: AbortController | undefined;
   /** Deletions have waited long enough: the next list confirms or refutes them. */
   #mayConfirm = false;
   #stopWatch: AbortController | undefined;
@@ -60,7 +60,7 @@ export class Reflector {
 
   /** Runs until the signal aborts. Errors: only those of the sink. */
   async run(signal: AbortSignal): Promise<void> {
-    signal.addEventListener("abort", () => this.#stopWaiting?.abort(), { once: true });
+    signal.addEventListener("abort", () => this.#confirmation?.abort(), { once: true });
     while (!signal.aborted) {
       const { resourceVersion: from } = this;
       if (from === undefined || this.#mustList) await this.#list(signal);
@@ -87,29 +87,29 @@ export class Reflector {
       this.#mustList ||= isRequested;
       return this.#failed(end, signal);
     }
-    const waitingDeletions = list.complete(isConfirming, end.resourceVersion);
+    const heldDeletions = list.complete(isConfirming, end.resourceVersion);
     this.#mustCheck = false;
     this.resourceVersion = end.resourceVersion;
     this.isListed = true;
-    this.isCurrent = waitingDeletions === undefined && !this.#mustList;
+    this.isCurrent = heldDeletions === undefined && !this.#mustList;
     this.failure = undefined;
     report.listed(objectCount, this.#clock.nowMs() - startedMs);
-    if (waitingDeletions === undefined) {
-      this.#stopWaiting?.abort();
-      this.#stopWaiting = undefined;
+    if (heldDeletions === undefined) {
+      this.#confirmation?.abort();
+      this.#confirmation = undefined;
       this.#mayConfirm = false;
       return;
     }
     const { confirmMs = 31_000 } = this.#options;
-    this.#startWaiting(confirmMs);
-    report.deletionsWait(waitingDeletions, confirmMs);
+    this.#awaitConfirmation(confirmMs);
+    report.deletionsHeld(heldDeletions, confirmMs);
   }
 
   /** Requests the confirming list after `confirmMs`. Lists before then confirm nothing, and do not prolong the wait. */
-  #startWaiting(confirmMs: number): void {
-    if (this.#stopWaiting !== undefined) return;
+  #awaitConfirmation(confirmMs: number): void {
+    if (this.#confirmation !== undefined) return;
     const stop = new AbortController();
-    this.#stopWaiting = stop;
+    this.#confirmation = stop;
     void this.#clock.wait(confirmMs, stop.signal).then(() => {
       if (stop.signal.aborted) return;
       this.#mayConfirm = true;

@@ -190,8 +190,8 @@ function itemsIn(part: Part, snapshot: Snapshot, key: string): readonly Item[] {
   return state !== undefined && isIn(part, state) ? state.sharedItems(part.viewClass) : [];
 }
 
-function isIn({ viewClass, hasZoneHints }: Part, { service, own }: ServiceState): boolean {
-  return service.proxyName === viewClass.proxyName && own.hasZoneHints === hasZoneHints;
+function isIn({ viewClass, hasZoneHints }: Part, { service, ownEndpoints }: ServiceState): boolean {
+  return service.proxyName === viewClass.proxyName && ownEndpoints.hasZoneHints === hasZoneHints;
 }
 
 function partsOf(snapshot: Snapshot, viewClass: ViewClass): readonly Part[] {
@@ -210,7 +210,9 @@ const nodeZones = new Derived<ReadonlySet<string>>(new Set([""]), (zones, before
 /** Number of Services that have endpoints with hints for zones. */
 const zoneHintedCount = new Derived(0, (count, before, snapshot) =>
   changedServices(before, snapshot).reduce((sum, key) => {
-    const [old, now] = [before, snapshot].map((one) => serviceStates.at(one).get(key)?.own.hasZoneHints === true);
+    const [old, now] = [before, snapshot].map(
+      (one) => serviceStates.at(one).get(key)?.ownEndpoints.hasZoneHints === true,
+    );
     return sum + Number(now) - Number(old);
   }, count),
 );

@@ -236,7 +236,7 @@ function classChanges(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass
 const changesByClass = new Between((before, snapshot) => {
   const keys = changedServices(before, snapshot);
   const dependsOnZone = keys.some((key) =>
-    [before, snapshot].some((one) => serviceStates.at(one).get(key)?.own.hasZoneHints === true),
+    [before, snapshot].some((one) => serviceStates.at(one).get(key)?.ownEndpoints.hasZoneHints === true),
   );
   return { keys, dependsOnZone, byClass: new Map<string, ClassChanges>() };
 });

@@ -190,7 +190,7 @@ function split(services: readonly ChunkService[]): ServiceChunk[] {
     chunks.push({
       start: some[0]?.key ?? "",
       services: some,
-      hintedZones: new Set(some.flatMap(({ state }) => [...state.own.hintedZones])),
+      hintedZones: new Set(some.flatMap(({ state }) => [...state.ownEndpoints.hintedZones])),
       plain: new Map(),
       packed: new Map(),
     });

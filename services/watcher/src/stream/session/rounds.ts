@@ -19,12 +19,13 @@ import type { Scheduler } from "./scheduler.ts";
 export class Rounds {
   readonly #store: Store;
   readonly #scheduler: Scheduler;
-  readonly #waiting = new Wakeup();
+  /** The subscribers that wait for the next round. */
+  readonly #subscribers = new Wakeup();
   readonly #onStored = (): void => this.#begin();
   readonly #onDone = (): void => this.#end();
   readonly #onNext = (): void => {
     this.#isInProgress = false;
-    if (this.#waiting.waitingCount > 0) this.#begin();
+    if (this.#subscribers.waitingCount > 0) this.#begin();
   };
   #target: Snapshot;
   #isInProgress = false;
@@ -43,20 +44,20 @@ export class Rounds {
 
   /** Calls back once, when the next round begins, unless cancelled. */
   callNext(callback: () => void): void {
-    this.#waiting.call(callback);
+    this.#subscribers.call(callback);
     if (!this.#isInProgress) this.#store.callNext(this.#onStored);
   }
 
   cancelNext(callback: () => void): void {
-    this.#waiting.cancel(callback);
-    if (this.#waiting.waitingCount === 0) this.#store.cancelNext(this.#onStored);
+    this.#subscribers.cancel(callback);
+    if (this.#subscribers.waitingCount === 0) this.#store.cancelNext(this.#onStored);
   }
 
   #begin(): void {
     if (this.#isInProgress) return;
     this.#target = this.#store.snapshot;
     this.#isInProgress = true;
-    this.#waiting.wake();
+    this.#subscribers.wake();
     this.#scheduler.schedule("round", this.#onDone);
   }
 
@@ -68,7 +69,7 @@ export class Rounds {
       return;
     }
     this.#isInProgress = false;
-    if (this.#waiting.waitingCount > 0) this.#store.callNext(this.#onStored);
+    if (this.#subscribers.waitingCount > 0) this.#store.callNext(this.#onStored);
   }
 }
 

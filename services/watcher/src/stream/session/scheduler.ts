@@ -51,7 +51,6 @@ export class Scheduler {
   #isTurning = false;
   #isWorking = false;
 
-  /** `now` is in milliseconds. */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
   }

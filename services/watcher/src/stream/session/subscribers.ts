@@ -180,7 +180,6 @@ export class Subscriber {
     return this.#hasAcknowledged ? this.#pending[0]?.sentAtMs : undefined;
   }
 
-  /** Stores the description that the client sends. */
   introduce(message: SubscriberMessage | undefined): void {
     if (message === undefined) return;
     this.program = message.Name.slice(0, maxNameLength);
@@ -206,7 +205,6 @@ export class Subscriber {
     this.#options.onUpdate();
   }
 
-  /** Records a batch that is written with its marker. */
   sent(delivery: Delivery): void {
     const { kind, metrics, now, followers, onUpdate } = this.#options;
     const nowMs = now();
@@ -263,7 +261,6 @@ export class Subscriber {
     }
   }
 
-  /** `failed` is 0 for a success. */
   #fail(failed: number, error: string): void {
     const { metrics, followers } = this.#options;
     if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
@@ -275,7 +272,6 @@ export class Subscriber {
     }
   }
 
-  /** Number of pending batches up to a revision. */
   #countUpTo(revision: number): number {
     const index = this.#pending.findIndex((batch) => batch.revision > revision);
     return index === -1 ? this.#pending.length : index;
@@ -320,7 +316,6 @@ interface SubscriberOptions {
 const maxNameLength = 100;
 const maxErrorLength = 1_000;
 
-/** Returns the error of a failed attempt, which is never empty. */
 function errorText(error: string): string {
   return error.slice(0, maxErrorLength) || "unknown error";
 }
@@ -330,13 +325,10 @@ function errorText(error: string): string {
  * are in milliseconds since 1970, with fractions.
  */
 export interface DeliveryFollower {
-  /** A batch was written completely. */
   sent?(recipient: Recipient, delivery: Delivery, nowMs: number): void;
-  /** The subscriber has received a batch. */
   received?(recipient: Recipient, batch: PendingBatch): void;
   /** The subscriber has applied a batch. It may report how long the stages took. */
   applied?(recipient: Recipient, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void;
-  /** The subscriber could not apply a batch. */
   failed?(recipient: Recipient, batch: PendingBatch, error: string): void;
   /** The stream ended before the subscriber acknowledged a batch, or received it if it never acknowledges. */
   lost?(recipient: Recipient, batch: PendingBatch): void;
@@ -345,7 +337,6 @@ export interface DeliveryFollower {
 /** The view that a stream carries: of one node, or of the whole cluster. */
 export type SubscriberKind = "local" | "global";
 
-/** A batch that was written to a stream. */
 export interface Delivery {
   /** The revision that the subscriber had before; 0 for none. */
   readonly after: number;
@@ -368,7 +359,6 @@ export interface PendingBatch {
 /** Maximum number for one subscriber: beyond it, the two oldest are merged. */
 const maxPending = 128;
 
-/** The subscriber of a delivery. */
 export type Recipient = Pick<
   Subscriber,
   "kind" | "isNode" | "nodeName" | "proxyName" | "program" | "sentRevision" | "receivedRevision" | "appliedRevision"

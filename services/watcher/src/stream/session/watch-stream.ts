@@ -47,21 +47,19 @@ export class WatchStream<Request> {
   #hasRoom = true;
   /** The request in progress, or the last one. */
   #batchRequest: BatchRequest | undefined;
-  /** Batches that are requested and not started. */
+  /** Requested batches that have not begun. */
   #credits = 0;
-  /** A request for another view that is not started. */
+  /** A request for another view that has not begun. */
   #nextRequest: BatchRequest | undefined;
-  /** A view was begun, with Reset or to be resumed. */
+  /** True once the first batch has begun. */
   #hasBegun = false;
-  /** True if no more requests will come. */
   #isFinished = false;
   /** The error with which the stream ends after the current batch. */
   #leaving: ConnectError | undefined;
   #batch: Batch | undefined;
   #frames: Iterator<Frame> | undefined;
-  /** The frame before the next one: the last one may be written with the marker. */
+  /** The newest frame, which is written with the marker if it is the last one. */
   #lastFrame: Frame | undefined;
-  /** Size of the batch so far, in bytes. */
   #byteCount = 0;
   readonly #onStored = (): void => this.#await();
   readonly #onTurn = (): void => this.#advance();
@@ -100,7 +98,6 @@ export class WatchStream<Request> {
     this.#beginNext();
   }
 
-  /** The sink has written everything. */
   drained(): void {
     this.#hasRoom = true;
     if (this.#state === "blocked") this.#continue();
@@ -113,12 +110,10 @@ export class WatchStream<Request> {
     else this.#end(error);
   }
 
-  /** Ends the stream with an error now. */
   abort(error: ConnectError): void {
     this.#end(error);
   }
 
-  /** The client has disconnected. */
   close(): void {
     if (this.#state === "over") return;
     this.#state = "over";
@@ -142,7 +137,6 @@ export class WatchStream<Request> {
     else if (this.#state === "idle") subscriber.received(subscriber.sentRevision);
   }
 
-  /** Stops waiting for a change of the previous view. */
   #replace(batchRequest: BatchRequest): void {
     this.#nextRequest = batchRequest;
     if (this.#state !== "waiting") return;
@@ -178,14 +172,14 @@ export class WatchStream<Request> {
     this.#options.sink.room();
   }
 
-  /** Writes Reset at once, unless the stream begins with a view that the client holds. */
+  /** Writes Reset at once, unless the client resumes its view. */
   #beginView(batchRequest: BatchRequest): void {
     this.#batchRequest = this.#hasBegun ? { ...batchRequest, resume: undefined } : batchRequest;
     this.#hasBegun = true;
     if (this.#batchRequest.resume === undefined) this.#hasRoom = this.#options.sink.write(resetFrame);
   }
 
-  /** Waits for a snapshot with which this subscriber was not compared. */
+  /** Waits until the target snapshot is newer than the one that was compared last. */
   #await(): void {
     const { subscriber } = this.#options;
     const { snapshot } = this.#rounds;
@@ -265,7 +259,7 @@ export class WatchStream<Request> {
     this.#hasRoom = this.#options.sink.write(frame);
   }
 
-  /** Writes the rest of the batch and its sync marker. */
+  /** Writes the last frame and the sync marker. */
   #writeLast(): void {
     const { subscribers, subscriber } = this.#options;
     const [batchRequest, batch, lastFrame] = [this.#batchRequest, this.#batch, this.#lastFrame];
@@ -299,7 +293,6 @@ export class WatchStream<Request> {
   }
 }
 
-/** A decoded request of a Watch call. */
 export interface BatchRequest {
   readonly projection: Projection;
   /**
@@ -308,7 +301,6 @@ export interface BatchRequest {
    */
   readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
   readonly isExtended: boolean;
-  /** Number of requested batches, from 1. */
   readonly count: number;
   /** Revision of the last batch that was received; undefined if the client received everything sent so far. */
   readonly received: number | undefined;
@@ -352,5 +344,5 @@ type State = "idle" | "waiting" | "due" | "writing" | "blocked" | "over";
 /** A frame of at least this size is written alone, in bytes. */
 const largeFrameBytes = 4 * 1024;
 
-/** What a stream writes in one step, in bytes. */
+/** Bytes that a stream writes in one step. */
 const stepBytes = 16 * 1024;
