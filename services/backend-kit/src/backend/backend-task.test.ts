@@ -1,47 +1,18 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import { dial } from "@kpng/process/connection/dial.ts";
-import { Health } from "@kpng/process/health/health.ts";
-import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { type FakeWatcher, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { deleteService, putService, reset, sync } from "../testing/ops.ts";
-import { createGate, createInstantWait, createReadableLog, type Gate, Mailbox } from "../testing/steps.ts";
+import { runBackendTask } from "../testing/run-backend-task.ts";
+import { createGate, type Gate, Mailbox } from "../testing/steps.ts";
 import type { ViewUpdate } from "../types/sync-update.ts";
-import { type BackendCallbacks, backendTask } from "./backend-task.ts";
+import type { BackendCallbacks } from "./backend-task.ts";
 
-interface Running {
-  readonly health: Health;
-  readonly log: readonly Record<string, unknown>[];
-  /** Resolves when the task has ended. */
-  readonly ended: Promise<void>;
-  stop(): void;
-  metric(name: string): Promise<string | undefined>;
-}
-
-function start(watcher: FakeWatcher, callbacks: BackendCallbacks, isOnce = false): Running {
-  const health = new Health();
-  const metrics = new Registry();
-  const stop = new AbortController();
-  const { log, lines } = createReadableLog();
-  const task = backendTask({
-    ...callbacks,
-    name: "test",
-    transport: dial({ api: watcher.address }),
-    nodeName: "n1",
-    log,
-    health,
-    metrics,
-    isOnce,
-    wait: createInstantWait().wait,
-  });
-  return {
-    health,
-    log: lines,
-    ended: task.run(stop.signal),
-    stop: () => stop.abort(),
-    metric: async (name) => (await metrics.metrics()).split("\n").find((line) => line.startsWith(`${name} `)),
-  };
+function start(watcher: FakeWatcher, callbacks: BackendCallbacks, isOnce = false) {
+  const { metrics, ...running } = runBackendTask(watcher.address, callbacks, { isOnce });
+  const metric = async (name: string) =>
+    (await metrics.metrics()).split("\n").find((line) => line.startsWith(`${name} `));
+  return { ...running, metric };
 }
 
 /** A watcher that sends a batch for each value that the test puts into `batches`. */
@@ -91,8 +62,7 @@ test("calls never overlap, and changes during a call are one later call with the
   const second = await calls.next();
   expect(second.keys).toEqual(["a/2", "a/3"]);
   second.gate.open();
-  backend.stop();
-  await backend.ended;
+  await backend.end();
   expect(await backend.metric('kpng_backend_syncs_total{result="ok"}')).toMatch(/ 2$/);
   expect(await backend.metric("kpng_backend_revision")).toMatch(/ 4$/);
 });
@@ -113,34 +83,24 @@ test("a failed call is logged, shown in health and repeated, even if the view is
   const repeated = await calls.next();
   expect(repeated.update).toMatchObject({ touched: new Set(["a/2"]), revision: 3n, isFirst: false });
   expect(backend.health.parts.get("test")).toEqual({ isHealthy: false, isReady: true, reason: "disk full" });
-  expect(backend.log.find((line) => line.msg === "sync failed")).toMatchObject({
+  expect(backend.lines.find((line) => line.msg === "sync failed")).toMatchObject({
     backend: "test",
     reason: "disk full",
   });
   repeated.gate.open();
-  backend.stop();
-  await backend.ended;
+  await backend.end();
   expect(backend.health.isHealthy).toBe(true);
 });
 
-test("a callback that throws at once counts as failed, not as a crash", async () => {
+test("with isOnce, a failed call is repeated, and the task ends after the first success and closes its stream", async () => {
   await using watcher = await startFakeWatcher((request) => (request.index === 0 ? [reset, sync()] : silence(request)));
   let calls = 0;
   const onState = (): void => {
-    calls++;
-    if (calls < 3) throw new Error("not yet");
+    // Thrown at once, not as a rejection.
+    if (++calls < 3) throw new Error("not yet");
   };
-  const backend = start(watcher, { onState }, true);
-  await backend.ended;
+  await start(watcher, { onState }, true).ended;
   expect(calls).toBe(3);
-});
-
-test("with isOnce, the task ends after the first success and closes its stream", async () => {
-  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? [reset, sync()] : silence(request)));
-  const views: NodeView[] = [];
-  const backend = start(watcher, { onState: (view) => void views.push(view) }, true);
-  await backend.ended;
-  expect(views.length).toBe(1);
   while (!watcher.received[0]?.signal.aborted) await new Promise(setImmediate);
 });
 
@@ -156,8 +116,7 @@ test("a synced backend stays healthy and ready without a watcher, and health has
   expect(backend.health.parts.get("stream")?.reason).toContain("keeping the last view");
   expect(await backend.metric("kpng_backend_stream_connected")).toMatch(/ 0$/);
   expect(await backend.metric("kpng_backend_reconnects_total")).toMatch(/ 1$/);
-  backend.stop();
-  await backend.ended;
+  await backend.end();
 });
 
 test("before the first sync marker a backend is not ready, and health has the reason of the lost stream", async () => {
@@ -166,6 +125,5 @@ test("before the first sync marker a backend is not ready, and health has the re
   await watcher.untilReceived(3);
   expect(backend.health.isReady).toBe(false);
   expect(backend.health.parts.get("stream")?.reason).toContain("STREAM_LOST");
-  backend.stop();
-  await backend.ended;
+  await backend.end();
 });

@@ -1,33 +1,25 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
-import { tmpdir } from "node:os";
+import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Registry } from "prom-client";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
+import { freePorts } from "../../../../test/cluster/ports.ts";
 import { silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putService, reset, sync } from "../testing/ops.ts";
 import { type Program, startProgram } from "../testing/program.ts";
 import type { BackendCommand, BackendContext } from "./backend-command.ts";
-import { connectionOptions } from "./backend-options.ts";
 import { prepareBackend } from "./run-backend.ts";
 
 let folder = "";
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-proxy-"));
+  folder = temporaryFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const main = new URL("../testing/proxy-main.ts", import.meta.url);
 
-async function unusedAddress(): Promise<string> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return `127.0.0.1:${port}`;
-}
+const unusedAddress = async (): Promise<string> => `127.0.0.1:${(await freePorts(1))[0]}`;
 
 const play = () =>
   startFakeWatcher((request) =>
@@ -56,7 +48,7 @@ test("a proxy uses the watcher that works, its configuration and its saved view,
   };
   const ask = async (path: string) => {
     const response = await fetch(`http://${observed}${path}`);
-    return { status: response.status, text: await response.text() };
+    return { status: response.status, headers: response.headers, text: await response.text() };
   };
   {
     await using watcher = await play();
@@ -65,12 +57,16 @@ test("a proxy uses the watcher that works, its configuration and its saved view,
     expect(program.stderr()).toContain('"field":"portRange","reason":"kpng has no such option"');
     const healthz = await ask("/healthz");
     // The view of this watcher has no Node, so the cluster does not know the node.
-    expect(healthz.status).toBe(503);
+    expect([healthz.status, healthz.headers.get("x-content-type-options")]).toEqual([503, "nosniff"]);
     expect(JSON.parse(healthz.text)).toMatchObject({ healthy: true, nodeEligible: false, reason: expect.any(String) });
     expect((await ask("/livez")).status).toBe(200);
     expect((await ask("/readyz")).status).toBe(200);
     expect((await ask("/proxyMode")).text).toBe("iptables");
-    expect((await ask("/metrics")).text).toContain('kubeproxy_proxy_healthz_total{code="503"} 1\n');
+    const metrics = (await ask("/metrics")).text;
+    expect(metrics).toContain('kubeproxy_proxy_healthz_total{code="503"} 1\n');
+    expect(metrics).toContain('kubeproxy_proxy_livez_total{code="200"} 1\n');
+    expect(metrics).toContain('kpng_part_ready{part="test"} 1\n');
+    expect(metrics).toMatch(/^kpng_build_info\{version="\d+\.\d+\.\d+[^"]*",nodejs="v\d+[^"]*"\} 1$/m);
     await end(program);
   }
   expect(readdirSync(state)).toEqual(["view"]);
@@ -81,17 +77,6 @@ test("a proxy uses the watcher that works, its configuration and its saved view,
   expect((await ask("/metrics")).text).toContain("kpng_backend_view_from_disk 1\n");
   await end(program);
 }, 60_000);
-
-test("a configuration file with an invalid value ends the program with an error that names the field", async () => {
-  const config = join(folder, "config.yaml");
-  writeFileSync(
-    config,
-    "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\niptables: {masqueradeAll: 1}\n",
-  );
-  const program = startProgram(main, ["--config", config, "--state-dir", "none"]);
-  expect(await program.ended).toBe(1);
-  expect(program.stderr()).toContain("[BAD_CONFIG] --config: iptables.masqueradeAll 1: expected true or false");
-});
 
 const options = {
   api: "unix:///run/kpng/watcher.sock",
@@ -122,18 +107,7 @@ function prepared(exitStatusIsResult: boolean): {
   return { servers: companionTasks.length, inspectSocket: given?.inspectSocket };
 }
 
-test("a run whose exit status is its result takes neither the addresses nor the socket of a running backend", () => {
-  expect(prepared(true)).toEqual({ servers: 0, inspectSocket: undefined });
-});
-
-test("a backend serves health and metrics, and inspection", () => {
+test("a backend serves health and metrics, and inspection, unless the exit status of the run is its result", () => {
   expect(prepared(false)).toEqual({ servers: 2, inspectSocket: "/run/kpng/inspect.sock" });
-});
-
-test.each(["--max-msg-size"])("%s rejects a number that most likely means mebibytes", (name) => {
-  const option = connectionOptions.find(({ flags }) => flags.startsWith(`${name} `));
-  expect(option?.parse?.("2097152", undefined)).toBe(2_097_152);
-  expect(() => option?.parse?.("512", undefined)).toThrow(
-    `${name} is a whole number of bytes, at least 1048576 (1 MiB)`,
-  );
+  expect(prepared(true)).toEqual({ servers: 0, inspectSocket: undefined });
 });

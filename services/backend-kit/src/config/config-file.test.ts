@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import {
@@ -11,17 +10,17 @@ import {
   repeatable,
   statusServerOptions,
 } from "@kpng/process/options.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Command } from "commander";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { nodePortAddressesOption } from "../node-addresses/local-addresses.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { acceptConfigFile } from "./config-file.ts";
 
 let folder = "";
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-config-"));
+  folder = temporaryFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const options: readonly OptionSpec[] = [
   nodeNameOption,

@@ -1,8 +1,8 @@
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { beforeEach, expect, test } from "vitest";
 import {
   createConntrackTool,
   groupOf,
@@ -146,9 +146,8 @@ test("a thousand clients of one dead endpoint are one deletion", () => {
 
 let folder = "";
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-conntrack-"));
+  folder = temporaryFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const never = new AbortController().signal;
 const line = "udp 17 29 src=1.1.1.1 dst=10.96.0.10 sport=1 dport=53 src=10.1.0.9 dst=1.1.1.1 sport=5353 dport=1 use=1";

@@ -1,17 +1,16 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { beforeEach, expect, test } from "vitest";
 import { loadView, writeViewFile } from "./view-file.ts";
 
 const header = { nodeName: "n1", savedAt: "2026-01-31T12:00:00.000Z", bootId: "boot-1" };
 let folder = "";
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-state-"));
+  folder = temporaryFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const world = view(
   [

@@ -1,17 +1,15 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { service, view } from "@kpng/model/testing/views.ts";
-import { dial } from "@kpng/process/connection/dial.ts";
-import { Health } from "@kpng/process/health/health.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Registry } from "prom-client";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { backendTask } from "../backend/backend-task.ts";
+import { beforeEach, expect, test, vi } from "vitest";
 import { type Answer, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
-import { createReadableLog, Mailbox } from "../testing/steps.ts";
+import { runBackendTask } from "../testing/run-backend-task.ts";
+import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 import { readViewFile } from "./view-file.ts";
 import { ViewKeeper } from "./view-keeper.ts";
@@ -19,9 +17,8 @@ import { ViewKeeper } from "./view-keeper.ts";
 const second = 1_000;
 let folder = "";
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-state-"));
+  folder = temporaryFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 /** `stepMs` is added to the clock at each reading. */
 function start(inFolder = folder, stepMs = 0) {
@@ -122,31 +119,8 @@ test("a folder that cannot be created is logged once, counted, and tried again",
 function startBackend(address: string) {
   const clock = new ManualClock();
   const syncs = new Mailbox<SyncUpdate>();
-  const stop = new AbortController();
-  const metrics = new Registry();
-  const { log, lines } = createReadableLog();
-  const task = backendTask({
-    name: "test",
-    transport: dial({ api: address }),
-    nodeName: "n1",
-    log,
-    health: new Health(),
-    metrics,
-    onChanges: (update) => syncs.put(update),
-    state: { folder },
-    wait: clock.wait,
-  });
-  const running = task.run(stop.signal);
-  return {
-    clock,
-    syncs,
-    lines,
-    metrics,
-    end: async () => {
-      stop.abort();
-      await running;
-    },
-  };
+  const onChanges = (update: SyncUpdate) => syncs.put(update);
+  return { clock, syncs, ...runBackendTask(address, { onChanges }, { state: { folder }, wait: clock.wait }) };
 }
 
 const world = [putService("a/1"), putEndpoint("a/1/x"), putService("a/2")];
@@ -180,38 +154,32 @@ test("the saved view is used if no watcher answers in time", async () => {
 
 test("the first view of a watcher is synced in full, even if it equals the saved view", async () => {
   await keepWorld();
-  let release: () => void = () => undefined;
-  const released = new Promise<void>((resolve) => {
-    release = resolve;
-  });
+  const gate = createGate();
   await using watcher = await startFakeWatcher(async (request) => {
-    if (request.index === 0) await released;
+    if (request.index === 0) await gate.opened;
     return sends(...world)(request);
   });
   const { clock, syncs, end } = startBackend(watcher.address);
   await clock.advance(3_000);
   expect(await syncs.next()).toMatchObject({ isFromDisk: true });
-  release();
+  gate.open();
   expect(await syncs.next()).toMatchObject({ mode: "full", fullReason: "first view of a watcher" });
   await end();
 });
 
 test("the first view of a watcher touches what the saved view has in addition", async () => {
   await keepWorld();
-  let release: () => void = () => undefined;
-  const released = new Promise<void>((resolve) => {
-    release = resolve;
-  });
+  const gate = createGate();
   const answer: Answer = async (request) => {
     if (request.index > 0) return silence(request);
-    await released;
+    await gate.opened;
     return [reset, putService("a/1"), putService("a/3"), sync(7n)];
   };
   await using watcher = await startFakeWatcher(answer);
   const { clock, syncs, metrics, end } = startBackend(watcher.address);
   await clock.advance(3_000);
   expect(await syncs.next()).toMatchObject({ isFromDisk: true });
-  release();
+  gate.open();
   const update = await syncs.next();
   expect(update).toMatchObject({ mode: "full", revision: 7n });
   expect(update.isFromDisk).toBeUndefined();

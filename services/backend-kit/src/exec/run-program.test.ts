@@ -1,14 +1,10 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { afterAll, expect, test } from "vitest";
 import { describeEnd, type ProgramOptions, runProgram } from "./run-program.ts";
 
-let folder = "";
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-run-program-"));
-});
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder(afterAll);
 
 const sh = (script: string, options: Partial<ProgramOptions> = {}) =>
   runProgram(["sh", "-c", script], { timeoutMs: 20_000, ...options });

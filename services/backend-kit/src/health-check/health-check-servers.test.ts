@@ -1,23 +1,17 @@
+import { once } from "node:events";
 import { Agent, get, type IncomingHttpHeaders } from "node:http";
-import { type AddressInfo, createServer } from "node:net";
+import { createServer } from "node:net";
 import { endpoint, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
+import { freePorts, portOf } from "../../../../test/cluster/ports.ts";
 import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
 import { HealthCheckServers, type ListenAddresses, wantedChecks } from "./health-check-servers.ts";
 
 const local: ListenAddresses = { v4: { kind: "listed", addresses: ["127.0.0.1"] }, v6: { kind: "all" } };
 
-async function freePort(): Promise<{ readonly port: number; free(): Promise<void> }> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  return { port, free: () => new Promise((resolve) => server.close(() => resolve())) };
-}
-
 async function unusedPort(): Promise<number> {
-  const { port, free } = await freePort();
-  await free();
+  const [port = 0] = await freePorts(1);
   return port;
 }
 
@@ -39,10 +33,10 @@ function ask(port: number, agent?: Agent, host = "127.0.0.1"): Promise<Reply | "
   });
 }
 
-function balanced(healthCheckNodePort: number, ...local: readonly string[]) {
+function balanced(healthCheckNodePort: number, local: readonly string[] = [], name = "a/web") {
   const endpoints = local.map((address) => endpoint(address, { isOnNode: true }));
   const type = "LoadBalancer";
-  return service("a/web", { type, externalTrafficPolicy: "Local", healthCheckNodePort, endpoints });
+  return service(name, { type, externalTrafficPolicy: "Local", healthCheckNodePort, endpoints });
 }
 
 async function run(steps: (parts: Parts) => Promise<void>): Promise<void> {
@@ -83,7 +77,7 @@ interface Parts {
 test("the answer is the same as kube-proxy's", () =>
   run(async ({ servers, state }) => {
     const port = await unusedPort();
-    await servers.sync({ view: view([balanced(port, "10.1.0.1", "10.1.0.2")]), addresses: () => local });
+    await servers.sync({ view: view([balanced(port, ["10.1.0.1", "10.1.0.2"])]), addresses: () => local });
     expect(await ask(port)).toMatchObject({
       status: 200,
       headers: {
@@ -111,11 +105,11 @@ test("a server stays open while its port is unchanged, and closes with another p
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     await ask(port, agent);
     const [socket] = Object.values(agent.freeSockets).flatMap((sockets) => sockets ?? []);
-    await servers.sync({ view: view([balanced(port, "10.1.0.1")]), addresses: () => local });
+    await servers.sync({ view: view([balanced(port, ["10.1.0.1"])]), addresses: () => local });
     expect(await ask(port, agent)).toMatchObject({ status: 200 });
     expect(Object.values(agent.freeSockets).flatMap((sockets) => sockets ?? [])[0]).toBe(socket);
     agent.destroy();
-    await servers.sync({ view: view([balanced(other, "10.1.0.1")]), addresses: () => local });
+    await servers.sync({ view: view([balanced(other, ["10.1.0.1"])]), addresses: () => local });
     expect(await ask(port)).toBe("refused");
     expect(await ask(other)).toMatchObject({ status: 200 });
     await servers.sync({ view: view([]), addresses: () => local });
@@ -124,9 +118,11 @@ test("a server stays open while its port is unchanged, and closes with another p
 
 test("a port that another program uses is logged once, counted, and opened when it is free", () =>
   run(async ({ servers, lines, metrics, waits }) => {
-    const { port, free } = await freePort();
+    const blocker = createServer().listen(0, "127.0.0.1");
+    await once(blocker, "listening");
+    const port = portOf(blocker);
     const sound = await unusedPort();
-    const world = view([balanced(port, "10.1.0.1"), { ...balanced(sound), ...named(balanced(sound), "b") }]);
+    const world = view([balanced(port, ["10.1.0.1"]), balanced(sound, [], "a/b")]);
     for (let sync = 0; sync < 2; sync++) await servers.sync({ view: world, addresses: () => local });
     expect(lines.filter((line) => line.level === "error")).toMatchObject([
       {
@@ -138,7 +134,8 @@ test("a port that another program uses is logged once, counted, and opened when 
     ]);
     expect(await metrics.metrics()).toContain("health_checks_not_listening 1\n");
     expect(await ask(sound)).toMatchObject({ status: 503 });
-    await free();
+    blocker.close();
+    await once(blocker, "close");
     (await waits.next())();
     await waits.next();
     expect(await ask(port)).toMatchObject({ status: 200 });
@@ -151,7 +148,7 @@ test("an address that cannot be bound does not close the port on the other addre
     // Reserved for documentation, so no machine has it.
     const addresses = () => ({ ...local, v4: { kind: "listed", addresses: ["192.0.2.1", "127.0.0.1"] } }) as const;
     for (let sync = 0; sync < 2; sync++) {
-      await servers.sync({ view: view([balanced(port, "10.1.0.1")]), addresses });
+      await servers.sync({ view: view([balanced(port, ["10.1.0.1"])]), addresses });
     }
     expect(await ask(port)).toMatchObject({ status: 200 });
     expect(lines).toMatchObject([{ msg: "cannot open health-check node port: trying again", host: "192.0.2.1", port }]);
@@ -164,7 +161,7 @@ test("an address that the node gains later answers without a new view", () =>
     const port = await unusedPort();
     const node = ["127.0.0.1"];
     const addresses = () => ({ ...local, v4: { kind: "listed", addresses: [...node] } }) as const;
-    await servers.sync({ view: view([balanced(port, "10.1.0.1")]), addresses });
+    await servers.sync({ view: view([balanced(port, ["10.1.0.1"])]), addresses });
     expect(await ask(port, undefined, "127.0.0.2")).toBe("refused");
     node.push("127.0.0.2");
     (await waits.next())();
@@ -177,17 +174,17 @@ test("a family whose rules are not installed keeps its checks", () =>
   run(async ({ servers }) => {
     const [port, other] = [await unusedPort(), await unusedPort()];
     const addresses = () => local;
-    await servers.sync({ view: view([balanced(port, "10.1.0.1")]), addresses });
-    await servers.sync({ view: view([balanced(other, "10.1.0.1")]), addresses, families: ["v6"] });
+    await servers.sync({ view: view([balanced(port, ["10.1.0.1"])]), addresses });
+    await servers.sync({ view: view([balanced(other, ["10.1.0.1"])]), addresses, families: ["v6"] });
     expect([await ask(port), await ask(other)]).toMatchObject([{ status: 200 }, "refused"]);
-    await servers.sync({ view: view([balanced(other, "10.1.0.1")]), addresses, families: ["v4"] });
+    await servers.sync({ view: view([balanced(other, ["10.1.0.1"])]), addresses, families: ["v4"] });
     expect([await ask(port), await ask(other)]).toMatchObject(["refused", { status: 200 }]);
   }));
 
 test("a change of one Service leaves the checks of the others alone, which are not looked at", () =>
   run(async ({ servers }) => {
     const [port, other] = [await unusedPort(), await unusedPort()];
-    const [web, b] = [balanced(port, "10.1.0.1"), { ...balanced(other), ...named(balanced(other), "b") }];
+    const [web, b] = [balanced(port, ["10.1.0.1"]), balanced(other, [], "a/b")];
     const addresses = () => local;
     await servers.sync({ view: view([web, b]), addresses });
     const { services, ...rest } = view([b]);
@@ -205,18 +202,13 @@ test("a change of one Service leaves the checks of the others alone, which are n
 test("two Services can exchange their ports in one sync", () =>
   run(async ({ servers, lines }) => {
     const [one, two] = [await unusedPort(), await unusedPort()];
-    const both = (first: number, second: number) =>
-      view([balanced(first, "10.1.0.1"), { ...balanced(second), ...named(balanced(second), "b") }]);
+    const both = (first: number, second: number) => view([balanced(first, ["10.1.0.1"]), balanced(second, [], "a/b")]);
     await servers.sync({ view: both(one, two), addresses: () => local });
     await servers.sync({ view: both(two, one), addresses: () => local });
     expect(await ask(two)).toMatchObject({ body: expect.stringContaining('"name": "web"') });
     expect(await ask(one)).toMatchObject({ body: expect.stringContaining('"name": "b"') });
     expect(lines).toEqual([]);
   }));
-
-function named({ service: of }: ReturnType<typeof balanced>, name: string) {
-  return { service: { ...of, name } };
-}
 
 const loadBalancer: ServiceParts = {
   type: "LoadBalancer",

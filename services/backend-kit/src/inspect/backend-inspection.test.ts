@@ -1,55 +1,40 @@
-import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Code, createClient } from "@connectrpc/connect";
 import { BackendInspectService } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { Health } from "@kpng/process/health/health.ts";
-import { Registry } from "prom-client";
-import { afterEach, beforeEach, expect, test } from "vitest";
-import { type BackendTaskOptions, backendTask } from "../backend/backend-task.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { beforeEach, expect, test } from "vitest";
 import { type Answer, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
-import { createInstantWait, createReadableLog, Mailbox } from "../testing/steps.ts";
+import { runBackendTask } from "../testing/run-backend-task.ts";
+import { Mailbox } from "../testing/steps.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 import type { InspectedRules } from "./backend-inspection.ts";
 
 let folder = "";
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-inspect-"));
+  folder = temporaryFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const sends: Answer = (request) =>
   request.index === 0
     ? [reset, putService("a/1"), putEndpoint("a/1/x"), putService("a/2"), sync(7n)]
     : silence(request);
 
-function start(api: string, options: Partial<BackendTaskOptions> = {}) {
+function start(
+  api: string,
+  options: Parameters<typeof runBackendTask>[2] = {},
+  onSync = (_update: SyncUpdate): void | Promise<void> => undefined,
+) {
   const syncs = new Mailbox<SyncUpdate>();
-  const stop = new AbortController();
-  const task = backendTask({
-    name: "test",
-    transport: dial({ api }),
-    nodeName: "n1",
-    log: createReadableLog().log,
-    health: new Health(),
-    metrics: new Registry(),
-    wait: createInstantWait().wait,
-    onChanges: (update: SyncUpdate) => syncs.put(update),
-    inspectSocket: join(folder, "sock"),
-    ...options,
-  } as BackendTaskOptions);
-  const ended = task.run(stop.signal);
-  return {
-    syncs,
-    ended,
-    client: createClient(BackendInspectService, dial({ api: `unix://${join(folder, "sock")}` })),
-    end: async () => {
-      stop.abort();
-      await ended;
-    },
+  const onChanges = (update: SyncUpdate) => {
+    syncs.put(update);
+    return onSync(update);
   };
+  const running = runBackendTask(api, { onChanges }, { inspectSocket: join(folder, "sock"), ...options });
+  const client = createClient(BackendInspectService, dial({ api: `unix://${join(folder, "sock")}` }));
+  return { ...running, syncs, client };
 }
 
 const rules: InspectedRules = {
@@ -98,8 +83,7 @@ test("inspection shows the view, the last sync, and the rules within limits", as
 
 test("inspection shows the reason of a failed sync, and no revision as applied", async () => {
   await using watcher = await startFakeWatcher(sends);
-  const onChanges = () => Promise.reject(new Error("no room"));
-  const { client, end } = start(watcher.address, { onChanges } as Partial<BackendTaskOptions>);
+  const { client, end } = start(watcher.address, {}, () => Promise.reject(new Error("no room")));
   await expect.poll(async () => (await client.getBackend({})).lastSync?.error).toBe("no room");
   expect(await client.getBackend({})).toMatchObject({ receivedRevision: 7n, appliedRevision: 0n });
   await expect(client.listRules({})).rejects.toMatchObject({ code: Code.Unimplemented });

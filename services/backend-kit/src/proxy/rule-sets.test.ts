@@ -107,20 +107,6 @@ test("the metric names the twenty Services with most claims, so that its size is
   expect(values.find(({ labels }) => labels.service === "others")?.value).toBe(10);
 });
 
-test("Services with different ports, protocols or addresses do not clash", async () => {
-  const { sync } = start();
-  const parts = { protocol: "UDP" } as const;
-  const udp = { endpoints: [endpoint("10.0.1.1", { ports: [{ name: "", port: 80, ...parts }] })] };
-  expect(
-    await sync(
-      at("a/web"),
-      at("b/web", { ports: [port(81, {})] }),
-      at("c/web", { ports: [port(80, parts)], ...udp }),
-      at("d/web", { ips: ["10.96.0.11"] }),
-    ),
-  ).toEqual([]);
-});
-
 test("of two Services with the same frontend only one gets it, and the other one after that is deleted", async () => {
   const { sync, rules, v4 } = start();
   const frontend = "10.96.0.10:80/TCP";

@@ -2,40 +2,19 @@ import { readFileSync } from "node:fs";
 import { noAddresses } from "@kpng/model/address.ts";
 import type { ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
+import { endpoint as makeEndpoint, service as makeService } from "@kpng/model/testing/views.ts";
 import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
 import { expect, test } from "vitest";
 import { readCapture } from "../testing/ops.ts";
 import { formatServiceLine, formatViewLines } from "./kpng-json.ts";
 import { ViewState } from "./view-state.ts";
 
-const service: Service = {
-  namespace: "d",
-  name: "s",
-  type: "ClusterIP",
-  proxyName: "",
-  labels: {},
-  annotations: {},
-  isHeadless: false,
-  proxyModeLoadBalancerIPs: noAddresses,
-  ipFilters: [],
-  mapIP: false,
-  ports: [],
-  internalTrafficPolicy: "Cluster",
-  externalTrafficPolicy: "Cluster",
-  healthCheckNodePort: 0,
-};
+const plain = makeService("d/s", { ips: [] }).service;
+const service: Service = { ...plain, clusterIPs: undefined, externalIPs: undefined, ports: [] };
 
 const endpoint: ViewEndpoint = {
-  key: "k",
+  ...makeEndpoint("10.1.0.1", { key: "k", scopes: { internal: false, external: false } }),
   addresses: noAddresses,
-  ports: [],
-  hostname: "",
-  podName: "",
-  nodeName: "",
-  isOnNode: false,
-  use: { cluster: true, local: false },
-  conditions: { ready: true, serving: true, terminating: false },
-  scopes: { internal: false, external: false },
 };
 
 function line(change: Partial<Service>, endpoints: ServiceView["endpoints"] = []): string {
