@@ -14,7 +14,7 @@ test("2 000 open pairs take at most 32 KiB each, again and again, and leave no d
   const endpoint = await startEndpoint();
   const kpng = await startKpng(endpoint.port);
   try {
-    const pid = kpng.pid ?? 0;
+    const { pid } = kpng;
     const files = (): number => readdirSync(`/proc/${pid}/fd`).length;
     const idleFiles = files();
     // Compiles the code.

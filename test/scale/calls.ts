@@ -11,7 +11,7 @@ interface Call {
 
 type Answer = { readonly id: number; readonly value: unknown } | { readonly id: number; readonly error: string };
 
-/** Limit for a process to exit, including the time to write its profile. */
+/** Limit for a process to exit. */
 const stopMs = 10_000;
 
 /** Answers calls of the parent process until the parent exits. */

@@ -1,5 +1,4 @@
 import { writeFileSync } from "node:fs";
-import { setTimeout as sleep } from "node:timers/promises";
 import { growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
 import { viewTargetIn } from "@kpng/watcher/items/view-target.ts";
 import type { ObjectChange } from "@kpng/watcher/source/source.ts";
@@ -94,35 +93,16 @@ const handlers = {
     writeFileSync(path, Buffer.concat(digests.map((one) => one.toBytes())));
   },
 
-  cpu(_: Record<never, never>): number {
-    return cpuMs();
-  },
-
-  usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
-    return serverUsage(settle);
+  /** User and system time so far, all threads, in milliseconds; and RSS. */
+  usage(_: Record<never, never>): { readonly cpuMs: number; readonly rssBytes: number } {
+    return { cpuMs: cpuMs(), rssBytes: usageOf(process.pid).rssBytes };
   },
 };
-
-/** Resources used by the server process. */
-export interface ServerUsage {
-  /** User and system time so far, all threads, in milliseconds. */
-  readonly cpuMs: number;
-  readonly rssBytes: number;
-}
 
 /** CPU time of this process so far, all threads, in milliseconds. */
 function cpuMs(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;
-}
-
-/** Returns the usage of this process. `settle` first collects garbage, as V8 does after some idle seconds. */
-async function serverUsage(settle: boolean): Promise<ServerUsage> {
-  for (let round = 0; settle && round < 3; round += 1) {
-    await globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "async" });
-    await sleep(100);
-  }
-  return { cpuMs: cpuMs(), rssBytes: usageOf(process.pid).rssBytes };
 }
 
 export type FanOutServerHandlers = typeof handlers;

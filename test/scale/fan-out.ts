@@ -11,8 +11,6 @@ import { startCalled, startServer } from "./processes.ts";
 /**
  * The fan-out benchmark: one watcher, many hollow nodes, on one machine. It measures the rows of `docs/performance.md`;
  * `--row 2` measures one of them.
- *
- * KPNG_BENCH_PROFILE is a folder for CPU profiles of server and load. With KPNG_BENCH_NO_PIN, they share the cores.
  */
 interface Row {
   readonly streams: number;
@@ -35,7 +33,6 @@ const rows: readonly Row[] = [
  * for months.
  */
 const warmUp = { changes: 400, limitMs: 15_000 };
-const fleet = "readers";
 
 const say = (line: string): void => void process.stdout.write(`${line}\n`);
 const milliseconds = (ms: number): string => `${ms.toFixed(ms < 10 ? 2 : 0)} ms`;
@@ -50,7 +47,7 @@ async function measure({ streams, services, changes: count, limitMs: timeoutMs }
 
   /** Makes single changes; stops early after `limitMs`. Returns figures of one change. */
   async function single(count: number, limitMs: number) {
-    const { receivedBytes: before } = await load.call("mark", { fleet });
+    const { receivedBytes: before } = await load.call("mark", {});
     const changes: MadeChange[] = [];
     let firstCpuMs: number | undefined;
     const stopAtMs = Date.now() + limitMs;
@@ -59,40 +56,35 @@ async function measure({ streams, services, changes: count, limitMs: timeoutMs }
       const { cpuMs, ...change } = await server.call("change", {});
       firstCpuMs ??= cpuMs;
       changes.push(change);
-      await load.call("reachedRevision", { fleet, revision: change.revision, timeoutMs });
+      await load.call("reachedRevision", { revision: change.revision, timeoutMs });
       await settle();
     }
     // The last acknowledgements are part of the cost.
     await sleep(2 * ackIntervalFor(streams));
-    const cpuMs = (await server.call("cpu", {})) - (firstCpuMs ?? 0);
+    const cpuMs = (await server.call("usage", {})).cpuMs - (firstCpuMs ?? 0);
     const sinceRevision = (changes[0]?.revision ?? 1) - 1;
-    const { latencies, receivedBytes } = await load.call("collect", { fleet, changes, sinceRevision });
+    const { latencies, receivedBytes } = await load.call("collect", { changes, sinceRevision });
     return { latencies, cpuMs: cpuMs / changes.length, bytes: (receivedBytes - before) / changes.length / streams };
   }
 
   try {
     const { address } = await server.call("start", { shape: { services, endpoints, nodes: streams } });
-    const fleetOf = (size: number) => ({ address, firstNode: 0, isExtended: true, streams: size });
-    await load.call("open", { fleet: "first", options: fleetOf(1), timeoutMs });
-    const alone = await server.call("usage", { settle: true });
-    const opened = await load.call("open", { fleet, options: fleetOf(streams), timeoutMs });
-    const synced = await server.call("usage", { settle: false });
-    await load.call("drop", { fleet: "first" });
+    const opened = await load.call("open", {
+      options: { address, firstNode: 0, isExtended: true, streams },
+      timeoutMs,
+    });
     await settle();
-    const idle = await server.call("usage", { settle: true });
     await single(warmUp.changes, warmUp.limitMs);
     const { latencies, cpuMs, bytes } = await single(count, timeoutMs);
-    const after = await server.call("usage", { settle: false });
+    const after = await server.call("usage", {});
     return {
       change: [
         milliseconds(quantile(latencies.lastByChange, 0.5)),
-        milliseconds(latencies.p99),
         milliseconds(cpuMs),
         bytes.toFixed(0),
         mebibytes(after.rssBytes),
-        `${((idle.rssBytes - alone.rssBytes) / streams / 1_024).toFixed(1)} KiB`,
       ],
-      cold: [seconds(opened.elapsedMs), seconds(synced.cpuMs - alone.cpuMs), mebibytes(opened.receivedBytes)],
+      cold: [seconds(opened.elapsedMs), mebibytes(opened.receivedBytes)],
     };
   } finally {
     await load.stop();
@@ -125,7 +117,7 @@ for (const row of values.row === undefined ? rows : rows.slice(Number(values.row
 const size = "streams × Services × endpoints";
 printTable(
   "One endpoint changes",
-  [size, "last node, median", "p99", "watcher CPU per change", "bytes per stream", "RSS", "RSS per idle stream"],
+  [size, "last node, median", "watcher CPU per change", "bytes per stream", "RSS"],
   changeCells,
 );
-printTable("All nodes connect at once", [size, "time until all are synced", "watcher CPU", "bytes"], coldCells);
+printTable("All nodes connect at once", [size, "time until all are synced", "bytes"], coldCells);

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
-import { BatchLog, BatchReader, type Latencies, type MadeChange } from "./batches.ts";
+import { BatchLog, BatchReader } from "./batches.ts";
 import { HollowConnection } from "./hollow-connection.ts";
 import { monotonicMs } from "./proc.ts";
 
@@ -63,7 +63,6 @@ export class HollowFleet {
   #isOpening = false;
   #retries = 0;
   #lost: string | undefined;
-  #receivedBefore = 0;
   #wait: { readonly revision: number; left: number; done(error?: Error): void } | undefined;
 
   constructor(options: FleetOptions) {
@@ -84,7 +83,7 @@ export class HollowFleet {
   }
 
   get receivedBytes(): number {
-    return this.#streams.reduce((sum, { connection }) => sum + (connection?.receivedBytes ?? 0), this.#receivedBefore);
+    return this.#streams.reduce((sum, { connection }) => sum + (connection?.receivedBytes ?? 0), 0);
   }
 
   /** Reason of the first unexpected loss of a stream; undefined if there was none. */
@@ -106,16 +105,6 @@ export class HollowFleet {
     await synced;
     this.#isOpening = false;
     return { elapsedMs: monotonicMs() - startedAtMs, receivedBytes: this.receivedBytes };
-  }
-
-  /** Drops all connections at once. */
-  drop(): void {
-    this.#receivedBefore = this.receivedBytes;
-    for (const stream of this.#streams) {
-      stream.connection?.close();
-      stream.connection = undefined;
-    }
-    this.#due = [];
   }
 
   /** Resolves when all streams have received `revision`; plain streams receive no revisions but 0. */
@@ -149,10 +138,6 @@ export class HollowFleet {
       length = this.log.length;
       await sleep(quietMs);
     }
-  }
-
-  latencies(changes: readonly MadeChange[], sinceRevision: number): Latencies {
-    return this.log.latencies(changes, sinceRevision);
   }
 
   async #dialAll(): Promise<void> {

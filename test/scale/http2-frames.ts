@@ -10,7 +10,6 @@ export const frameType = {
   ping: 6,
   goaway: 7,
   windowUpdate: 8,
-  continuation: 9,
 } as const;
 
 export const frameHeaderBytes = 9;
@@ -67,7 +66,7 @@ function encodeSetting(id: number, value: number): Buffer {
 }
 
 /**
- * Encodes HEADERS of a gRPC call as HPACK literals without indexing (RFC 7541 §6.2.2): equal bytes for every stream.
+ * Encodes HEADERS of a gRPC call without TLS as HPACK literals without indexing (RFC 7541 §6.2.2): equal bytes for every stream.
  */
 export function encodeRequestHeaders(path: string, authority: string, scheme: "http" | "https"): Buffer {
   const text = (value: string): Buffer => {

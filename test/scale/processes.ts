@@ -45,24 +45,17 @@ export function startCalled<H extends Handlers>(file: string, place: Place): Cal
   return startFile(join(import.meta.dirname, file), place);
 }
 
-/**
- * Starts a program that answers calls, at the given place.
- *
- * The program can force garbage collection; its standard output goes to our standard error.
- */
+/** Starts a program that answers calls, at the given place. Its standard output is ours. */
 function startFile<H extends Handlers>(file: string, place: Place, env?: NodeJS.ProcessEnv): Caller<H> {
-  const { KPNG_BENCH_PROFILE: folder } = process.env;
-  const flags = folder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", folder];
-  const program = [process.execPath, "--expose-gc", ...flags, file];
-  const [command, ...args] = [...pinTo(place), ...program];
-  const child = spawn(command ?? "", args, { stdio: ["ignore", "inherit", "inherit", "ipc"], env });
+  const [command = "", ...args] = [...pinTo(place), process.execPath, file];
+  const child = spawn(command, args, { stdio: ["ignore", "inherit", "inherit", "ipc"], env });
   return new Caller<H>(child, basename(file));
 }
 
 /** Returns the prefix of a command that runs at the given place; empty with one core or without taskset. */
 function pinTo(place: Place): readonly string[] {
   const cores = availableParallelism();
-  if (place === "all" || cores < 2 || process.env.KPNG_BENCH_NO_PIN !== undefined || !hasTaskset()) return [];
+  if (place === "all" || cores < 2 || !hasTaskset()) return [];
   const half = Math.ceil(cores / 2);
   return ["taskset", "-c", place === "server" ? `0-${half - 1}` : `${half}-${cores - 1}`];
 }

@@ -12,15 +12,14 @@ import { oneService } from "../../process/one-service.ts";
 export interface Carrier {
   readonly name: string;
   readonly port: number;
-  /** Undefined for a direct connection. */
-  readonly pid: number | undefined;
+  readonly pid: number;
   stop(): Promise<void>;
 }
 
 /** Starts the endpoint. */
 export async function startEndpoint(): Promise<Carrier> {
   const child = start([process.execPath, join(import.meta.dirname, "endpoint.ts")]);
-  return carrier("direct", child, Number(await firstLine(child, /(\d+)/)), true);
+  return carrier("direct", child, Number(await firstLine(child, /(\d+)/)));
 }
 
 /** Starts kpng-userspace with a watcher in the same process, at a local port. */
@@ -32,7 +31,7 @@ export async function startKpng(target: number): Promise<Carrier> {
   // One Service may have half of them.
   const limits = ["--max-connections", String(2 * maxConnections())];
   const child = start([process.execPath, main, "file", "-i", folder, ...sink, ...limits]);
-  return carrier("kpng-userspace", child, Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/)), false);
+  return carrier("kpng-userspace", child, Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/)));
 }
 
 /** Starts HAProxy with one thread, as a TCP proxy with default buffers. */
@@ -56,7 +55,7 @@ export async function startHaproxy(target: number): Promise<Carrier> {
   writeFileSync(config, `${lines.join("\n")}\n`);
   const child = start(["haproxy", "-db", "-f", config]);
   for (let attempt = 0; attempt < 200 && !(await isListening(port)); attempt++) await sleep(50);
-  return carrier("haproxy", child, port, false);
+  return carrier("haproxy", child, port);
 }
 
 /** As many pairs of connections as the limit of open files allows. */
@@ -67,11 +66,11 @@ function start(command: readonly string[]): ChildProcess {
   return spawn(program, args, { stdio: ["ignore", "pipe", "inherit"] });
 }
 
-function carrier(name: string, child: ChildProcess, port: number, isDirect: boolean): Carrier {
+function carrier(name: string, child: ChildProcess, port: number): Carrier {
   return {
     name,
     port,
-    pid: isDirect ? undefined : child.pid,
+    pid: child.pid ?? 0,
     stop: async () => {
       const ended = once(child, "close");
       child.kill("SIGKILL");

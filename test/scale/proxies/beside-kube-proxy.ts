@@ -7,8 +7,7 @@ import { type ProxyVariant, startKpng, startKubeProxy } from "./proxy-under-test
 /**
  * Compares kpng-nft and kpng-iptables with the real kube-proxy in the same mode: the time from the start to installed
  * rules, and the cost of one changed endpoint. Each proxy runs in its own network namespace, and all read the same API
- * server. Durations are from the metrics that both export. CPU time is that of the process and of the tools that it
- * ran, as counted by the kernel.
+ * server. Durations are from the metrics that both export.
  */
 const { values } = parseArgs({
   options: {

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
-import { childrenOf, monotonicMs, type ProcessUsage, quantile, usageOf } from "../proc.ts";
+import { monotonicMs, quantile } from "../proc.ts";
 import { bundled } from "../processes.ts";
 import { onClusters, slices, startWatcher } from "./bench-cluster.ts";
 import { describeShape } from "./measure-proxy.ts";
@@ -33,13 +33,11 @@ function beaconEndpoints(number: number) {
 /** A network namespace with kpng-nft and the probe of node-probe.ts. */
 class ProbedNode {
   readonly #laboratory: Laboratory;
-  readonly #backend: ChildProcess;
   readonly #seenMs = new Map<number, number>();
   #newest = -1;
 
   private constructor(laboratory: Laboratory, backend: ChildProcess, probe: ChildProcess) {
     this.#laboratory = laboratory;
-    this.#backend = backend;
     backend.stderr?.on("data", (data) => process.stderr.write(data));
     probe.stderr?.on("data", (data) => process.stderr.write(data));
     if (probe.stdout === null) throw new Error("the probe has no output");
@@ -74,13 +72,6 @@ class ProbedNode {
     return Math.min(...later);
   }
 
-  /** Usage of kpng-nft, the child of the process that entered the namespace. */
-  get usage(): ProcessUsage {
-    const pid = this.#backend.pid ?? 0;
-    const [child = pid] = childrenOf(pid);
-    return usageOf(child);
-  }
-
   close(): Promise<void> {
     return this.#laboratory.close();
   }
@@ -101,11 +92,10 @@ async function addBeacon({ api }: Cluster): Promise<void> {
   });
 }
 
-async function measure(cluster: Cluster, node: ProbedNode, watcherPid: number): Promise<void> {
+async function measure(cluster: Cluster, node: ProbedNode): Promise<void> {
   const toKernel: number[] = [];
   const toAnswer: number[] = [];
   const patches = Number(values.patches);
-  const before = [usageOf(watcherPid).cpuMs, node.usage.cpuMs] as const;
   for (let number = 2; number < patches + 2; number++) {
     await sleep(Number(values.pause));
     const sentMs = monotonicMs();
@@ -119,10 +109,8 @@ async function measure(cluster: Cluster, node: ProbedNode, watcherPid: number): 
   }
   const show = (times: readonly number[]): string =>
     `median ${quantile(times, 0.5).toFixed(1)} ms, p99 ${quantile(times, 0.99).toFixed(1)} ms`;
-  const cpu = (afterMs: number, beforeMs: number): string => `${((afterMs - beforeMs) / patches).toFixed(1)} ms`;
   process.stdout.write(
-    `  PATCH to the element in the kernel: ${show(toKernel)}; the API server's own answer: ${show(toAnswer)}\n` +
-      `  CPU per change: watcher ${cpu(usageOf(watcherPid).cpuMs, before[0])}, kpng-nft ${cpu(node.usage.cpuMs, before[1])}\n`,
+    `  PATCH to the element in the kernel: ${show(toKernel)}; the API server's own answer: ${show(toAnswer)}\n`,
   );
 }
 
@@ -135,7 +123,7 @@ await onClusters(values.services, {}, async ({ cluster, shape, socket }) => {
     // The remaining work of the start must not count for the first change.
     await sleep(5_000);
     process.stdout.write(`${describeShape(shape)}, ${values.patches} changes (load ${loadavg()[0]?.toFixed(0)})\n`);
-    await measure(cluster, node, watcher.pid ?? 0);
+    await measure(cluster, node);
   } finally {
     await node.close();
     watcher.kill();

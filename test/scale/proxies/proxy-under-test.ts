@@ -1,12 +1,11 @@
 import type { ChildProcess } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
 import { getThrough, relay, relayIn } from "../../cluster/relay.ts";
 import { type IptablesVariant, useLegacyTools } from "../../kernel/laboratory/legacy-tools.ts";
-import { childrenOf, type ProcessUsage, usageOf } from "../proc.ts";
+import { childrenOf, usageOf } from "../proc.ts";
 import { bundled } from "../processes.ts";
 
 /** A kind of iptables, or nftables mode. */
@@ -53,21 +52,14 @@ export class ProxyUnderTest {
     return new ProxyUnderTest(laboratory, laboratory.start("node", command), metricsSocket, variant === "nftables");
   }
 
-  /** Usage of the process and of its tools, running or finished; the memory is that of the process alone. */
-  get usage(): ProcessUsage {
-    const pid = this.#pid;
-    const { cpuMs, rssBytes, peakRssBytes } = usageOf(pid);
-    const running = childrenOf(pid).reduce((sum, child) => sum + usageOf(child).cpuMs, 0);
-    return { cpuMs: cpuMs + waitedCpuMs(pid) + running, rssBytes, peakRssBytes };
+  /** RSS of the process, without its tools. */
+  get rssBytes(): number {
+    const [pid] = childrenOf(this.#child.pid ?? 0);
+    if (pid === undefined) throw new Error(`the proxy has exited: ${this.#said}`);
+    return usageOf(pid).rssBytes;
   }
 
-  /** Returns the sum of a metric's samples except IPv6; 0 if the metric or the endpoint does not exist yet. */
-  async metric(name: string): Promise<number> {
-    const [value = 0] = await this.metrics(name);
-    return value;
-  }
-
-  /** Returns several metrics of one scrape. */
+  /** Returns the sums of metrics' samples except IPv6; 0 if a metric or the endpoint does not exist yet. */
   async metrics(...names: readonly string[]): Promise<readonly number[]> {
     if (this.#child.exitCode !== null) throw new Error(`the proxy has exited: ${this.#said}`);
     // Before the proxy listens, nothing answers.
@@ -93,7 +85,7 @@ export class ProxyUnderTest {
   /** Waits for the first full sync; returns false if there was none within `limitMs`. */
   isInstalled(limitMs: number): Promise<boolean> {
     const syncs = "kubeproxy_sync_full_proxy_rules_duration_seconds_count";
-    return this.until(async () => (await this.metric(syncs)) > 0, limitMs, 200);
+    return this.until(async () => (await this.metrics(syncs)).some((count) => count > 0), limitMs, 200);
   }
 
   /** Returns the installed IPv4 rules. */
@@ -110,20 +102,6 @@ export class ProxyUnderTest {
     await this.#laboratory.close();
     for (const end of this.#ends) end();
   }
-
-  /** Process ID of the proxy, a child of the command that enters the namespace. */
-  get #pid(): number {
-    const [pid] = childrenOf(this.#child.pid ?? 0);
-    if (pid === undefined) throw new Error(`the proxy has exited: ${this.#said}`);
-    return pid;
-  }
-}
-
-/** Returns the CPU time of the children that the process has waited for. Source: proc(5), cutime and cstime. */
-function waitedCpuMs(pid: number): number {
-  // The process name in parentheses may contain spaces; the fields follow it.
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)?.split(" ") ?? [];
-  return (Number(fields[13]) + Number(fields[14])) * 10;
 }
 
 const common = ["--hostname-override=n1", "--cluster-cidr=10.0.0.0/8", "--metrics-bind-address=127.0.0.1:10249"];
