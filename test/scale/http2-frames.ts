@@ -10,6 +10,7 @@ export const frameType = {
   ping: 6,
   goaway: 7,
   windowUpdate: 8,
+  continuation: 9,
 } as const;
 
 export const frameHeaderBytes = 9;
