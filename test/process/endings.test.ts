@@ -127,11 +127,6 @@ describe("a command whose exit status 1 means a difference exits with 2 on a fai
       ask: () => kpng(["local", "to-iptables", "--diff", ...away()]),
       says: /NO_VIEW|IPTABLES_MISSING/,
     },
-    {
-      name: "the same from the environment",
-      ask: () => start(iptablesMain, away(), { KPNG_DIFF: "true" }),
-      says: /NO_VIEW|IPTABLES_MISSING/,
-    },
     { name: "an unknown option", ask: () => start(iptablesMain, ["--diff", "--no-such"]), says: /unknown option/ },
     {
       name: "options that exclude each other",

@@ -8,8 +8,11 @@ export interface OptionSpec {
   readonly flags: string;
   readonly description: string;
   readonly default?: unknown;
-  /** Environment variable. Default: KPNG_ and the flag in capitals, e.g. KPNG_NODE_NAME for `--node-name`. */
-  readonly env?: string | undefined;
+  /**
+   * Environment variable; false for none, if the option is an action. Default: KPNG_ and the flag in capitals, e.g.
+   * KPNG_NODE_NAME for `--node-name`.
+   */
+  readonly env?: string | false | undefined;
   /** Other names of the option, which help does not show: `--api-client-tls-ca`. Each has its environment variable. */
   readonly aliases?: readonly string[] | undefined;
   /** True if few users need it: only `--help-all` lists it, below the others. Default false. */
@@ -35,8 +38,8 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
       option.argParser((text: string, previous) => parse(text.replace(/^=/, ""), previous));
     else if (spec.parse !== undefined) option.argParser(spec.parse);
     const name = envName(spec, option);
-    // Commander takes every value of the variable for true: KPNG_CLEANUP=false would remove all rules.
-    if (!option.isBoolean() || parseBoolean(name, process.env[name])) option.env(name);
+    // Commander takes every value of the variable for true: KPNG_MASQUERADE_ALL=false would masquerade.
+    if (name !== undefined && (!option.isBoolean() || parseBoolean(name, process.env[name]))) option.env(name);
     command.addOption(option);
     if (option.isBoolean()) addBooleanValues(command, option);
     for (const alias of spec.aliases ?? []) addAlias(command, option, alias);
@@ -44,8 +47,9 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
   return command;
 }
 
-/** Returns the variable of an option: that of an alias if only that one is set. */
-function envName({ env, aliases = [] }: OptionSpec, option: Option): string {
+/** Returns the variable of an option: that of an alias if only that one is set; undefined for an action. */
+function envName({ env, aliases = [] }: OptionSpec, option: Option): string | undefined {
+  if (env === false) return undefined;
   const name = env ?? variableOf(option.name().replace(/^no-/, ""));
   const others = aliases.map((alias) => variableOf(alias.slice(2)));
   return [name, ...others].find((one) => process.env[one] !== undefined) ?? name;

@@ -38,6 +38,7 @@ export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>)
 
 const diffOption: OptionSpec = {
   flags: "--diff",
+  env: false,
   description:
     "print the differences between the installed rules and the desired rules, change nothing, and exit with 0 (no difference), 1 (differences) or 2 (failure)",
 };
@@ -71,7 +72,7 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
     { flags: "--dry-run", description: "print the transactions that would be committed, and change nothing" },
     ...(canDiff ? [diffOption, outputOption] : []),
     ...alternatives.flatMap(({ options }) => options),
-    { flags: "--cleanup", description: "remove everything that this backend ever installed, and exit" },
+    { flags: "--cleanup", description: "remove everything that this backend ever installed, and exit", env: false },
     ...conntrackOptions,
     ...stateOptions,
   ];

@@ -103,6 +103,7 @@ export function closeAll(replicas: readonly Replica[]): void {
 /** For commands that ask a backend: where it runs in the cluster of {@link clusterOptions}. */
 const backendNodeOption: OptionSpec = {
   flags: "--node <name>",
+  aliases: ["--node-name"],
   description: "node in the cluster whose backend is asked",
   parse: parseNodeName,
 };

@@ -44,7 +44,12 @@ export const explainCommand: InspectCommand = {
   argument: "<destination>",
   parseArgument: parseNonEmptyText,
   options: [
-    { flags: "--node <name>", description: "node that the packet reaches (required)", parse: parseNodeName },
+    {
+      flags: "--node <name>",
+      aliases: ["--node-name"],
+      description: "node that the packet reaches (required)",
+      parse: parseNodeName,
+    },
     {
       flags: "--from <sender>",
       description:

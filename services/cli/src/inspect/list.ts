@@ -94,7 +94,11 @@ function warnNoLabels(noun: string): void {
 }
 
 /** The option of every list that can be watched. */
-export const watchOption: OptionSpec = { flags: "-w, --watch", description: "after the list, print changes" };
+export const watchOption: OptionSpec = {
+  flags: "-w, --watch",
+  description: "after the list, print changes",
+  env: false,
+};
 
 /**
  * Accepts the value of a filter, such as `--namespace`, unless it is empty. An empty filter would select everything,
@@ -149,6 +153,7 @@ export const serviceFilterOption: OptionSpec = {
 /** Option that selects the rows of one node. */
 export const nodeFilterOption: OptionSpec = {
   flags: "--node <name>",
+  aliases: ["--node-name"],
   description: "only this node",
   default: "",
   parse: parseNodeName,
