@@ -63,29 +63,29 @@ test("no class of calls keeps out another, whatever calls begin, change their cl
   }
 });
 
-test("clients with the right of one node leave the other nodes and relays their places, over any number of connections", () => {
-  const admission = makeAdmission({ maxCalls: 100, maxQueries: 20 });
-  const enter = (rights: Rights) => admission.enter("nodes", "10.0.0.1:1", nodeOf(rights));
-  const slots = Array.from({ length: 200 }, () => enter(nodeRights)).filter((slot) => slot !== undefined);
-  expect(slots).toHaveLength(16);
-  // Whose token was checked first.
-  const unproven = admission.enter("unproven", "10.0.0.1:1");
-  expect(unproven?.move("nodes", nodeOf(nodeRights))).toBe(false);
-  const others = Array.from({ length: 40 }, (_, index) => enter({ ...nodeRights, nodes: new Set([`other-${index}`]) }));
-  const relays = Array.from({ length: 40 }, () => enter(everyRight("relay")));
-  expect([...others, ...relays]).not.toContain(undefined);
-  slots[0]?.leave();
-  expect(enter(nodeRights)).toBeDefined();
-  expect(enter(nodeRights)).toBeUndefined();
-});
-
-test("clients with the right of one node have at most eight queries, beside their streams", () => {
-  const admission = makeAdmission({ maxCalls: 100, maxQueries: 64 });
-  const ask = (rights: Rights) => admission.enter("people", "10.0.0.1:1", nodeOf(rights));
-  const slots = Array.from({ length: 64 }, () => ask(nodeRights)).filter((slot) => slot !== undefined);
-  expect(slots).toHaveLength(8);
-  expect(admission.enter("nodes", "10.0.0.1:1", nodeOf(nodeRights))).toBeDefined();
-  expect(ask({ ...nodeRights, nodes: new Set(["other"]) })).toBeDefined();
-  slots[0]?.leave();
-  expect(ask(nodeRights)).toBeDefined();
-});
+test.each([
+  { callClass: "nodes", max: 16 },
+  { callClass: "people", max: 8 },
+] as const)(
+  "clients with the right of one node have at most $max $callClass calls, and leave other nodes and relays their places",
+  ({ callClass, max }) => {
+    const admission = makeAdmission({ maxCalls: 100, maxQueries: 100 });
+    const enter = (rights: Rights) => admission.enter(callClass, "10.0.0.1:1", nodeOf(rights));
+    const slots = Array.from({ length: 200 }, () => enter(nodeRights)).filter((slot) => slot !== undefined);
+    expect(slots).toHaveLength(max);
+    // Whose token was checked first.
+    const unproven = admission.enter("unproven", "10.0.0.1:1");
+    expect(unproven?.move(callClass, nodeOf(nodeRights))).toBe(false);
+    const others = Array.from({ length: 40 }, (_, index) =>
+      enter({ ...nodeRights, nodes: new Set([`other-${index}`]) }),
+    );
+    const relays = Array.from({ length: 40 }, () => enter(everyRight("relay")));
+    expect([...others, ...relays]).not.toContain(undefined);
+    // Its calls of the other class are counted separately.
+    const beside = callClass === "nodes" ? "people" : "nodes";
+    expect(admission.enter(beside, "10.0.0.1:1", nodeOf(nodeRights))).toBeDefined();
+    slots[0]?.leave();
+    expect(enter(nodeRights)).toBeDefined();
+    expect(enter(nodeRights)).toBeUndefined();
+  },
+);

@@ -1,11 +1,11 @@
-import { PassThrough } from "node:stream";
+import { PassThrough, Readable } from "node:stream";
 import { Code } from "@connectrpc/connect";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { forge, TokenIssuer } from "../testing/token-issuer.ts";
 import { makeReviewCounter, TokenChecker, type TokenCheckerOptions } from "./token-checker.ts";
-import { rightsOfToken } from "./token-review.ts";
+import { kubeReviews, rightsOfToken } from "./token-review.ts";
 
 const accounts = {
   node: new Set(["kube-system/kpng-node"]),
@@ -40,22 +40,20 @@ async function use(text: string): Promise<AbortSignal> {
 
 const limit = { timeout: 30_000 };
 
-describe("a token is refused without a review", () => {
-  test.each([
-    { that: "has expired", claims: { expiresIn: -60 }, reason: "expired" },
-    { that: "is for another audience", claims: { audience: "https://kubernetes.default.svc" }, reason: "audience" },
-    { that: "is not a ServiceAccount's", claims: { account: "a:b:c" }, reason: "not a ServiceAccount's" },
-    { that: "has an account without a right", claims: { account: "default:default" }, reason: "has no right" },
-  ])("that $that", async ({ claims, reason }) => {
-    expect(await outcome(issuer.issue(claims))).toContain(reason);
-    expect(issuer.reviews).toBe(0);
-  });
-
-  test("that is not a token, or too long", async () => {
-    for (const text of ["", "a.b.c", "x"]) expect(await outcome(text)).toContain("malformed");
-    expect(await outcome("x".repeat(100_000))).toContain("too long");
-    expect(issuer.reviews).toBe(0);
-  });
+test.each([
+  { that: "has expired", token: () => issuer.issue({ expiresIn: -60 }), reason: "expired" },
+  { that: "is for another audience", token: () => issuer.issue({ audience: "other" }), reason: "audience" },
+  {
+    that: "is not a ServiceAccount's",
+    token: () => issuer.issue({ account: "a:b:c" }),
+    reason: "not a ServiceAccount's",
+  },
+  { that: "has no right", token: () => issuer.issue({ account: "default:default" }), reason: "has no right" },
+  ...["", "a.b.c", "x"].map((text) => ({ that: `is "${text}"`, token: () => text, reason: "malformed" })),
+  { that: "is too long", token: () => "x".repeat(100_000), reason: "too long" },
+])("a token that $that is refused without a review", async ({ token, reason }) => {
+  expect(await outcome(token())).toContain(reason);
+  expect(issuer.reviews).toBe(0);
 });
 
 test("a token that the API server refuses is not reviewed again at once", async () => {
@@ -139,11 +137,6 @@ describe("while the API server is down", () => {
   });
 });
 
-test("if the watcher may not review tokens, new ones are UNAVAILABLE", async () => {
-  issuer.answer = { kind: "forbidden", reason: "cannot create resource tokenreviews" };
-  expect(await outcome(issuer.issue())).toContain("may not create TokenReviews");
-});
-
 test.each([
   { account: "kube-system/kpng-node", nodeName: "n1", nodes: new Set(["n1"]), hasState: false, hasInspection: false },
   { account: "kube-system/kpng-node", nodeName: undefined, nodes: new Set(), hasState: false, hasInspection: false },
@@ -154,13 +147,32 @@ test.each([
   expect(rightsOfToken({ account, nodeName }, accounts)).toMatchObject(rights);
 });
 
-test("reviews are counted by their results", async () => {
+test("if the watcher may not review tokens, new ones are UNAVAILABLE, and reviews are counted by their results", async () => {
   const reviews = makeReviewCounter(new Registry());
   make({ reviews });
   const token = issuer.issue();
   for (let call = 0; call < 3; call++) expect(await outcome(token)).toBe("accepted");
   await outcome(forge({ node: "n2" }));
+  issuer.answer = { kind: "forbidden", reason: "cannot create resource tokenreviews" };
+  expect(await outcome(issuer.issue({ node: "n3" }))).toContain("may not create TokenReviews");
   const { values } = await reviews.get();
   const counts = Object.fromEntries(values.map(({ labels, value }) => [labels.result, value]));
-  expect(counts).toEqual({ valid: 1, invalid: 1, forbidden: 0, unknown: 0 });
+  expect(counts).toEqual({ valid: 1, invalid: 1, forbidden: 1, unknown: 0 });
+});
+
+const user = {
+  username: "system:serviceaccount:kube-system:kpng-node",
+  extra: { "authentication.kubernetes.io/node-name": ["n1"] },
+};
+test.each([
+  { says: "confirms it", status: 201, result: { authenticated: true, audiences: ["kpng"], user }, kind: "valid" },
+  { says: "ignores audiences", status: 201, result: { authenticated: true, user }, kind: "invalid" },
+  { says: "does not know it", status: 201, result: { authenticated: false }, kind: "invalid" },
+  { says: "refuses the review", status: 403, result: undefined, kind: "forbidden" },
+  { says: "fails", status: 500, result: undefined, kind: "unknown" },
+])("a token is $kind if the API server $says", async ({ status, result, kind }) => {
+  const body = Readable.from([Buffer.from(JSON.stringify({ status: result }))]);
+  const answer = async () => ({ status, body });
+  const connect = async () => ({ server: "fake", get: answer, post: answer, close: () => undefined });
+  expect(await kubeReviews(connect, "kpng")("token", new AbortController().signal)).toMatchObject({ kind });
 });

@@ -1,8 +1,6 @@
-import { zstdDecompressSync } from "node:zlib";
-import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { Encoding, OpItemSchema, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { Encoding, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { describe, expect, test } from "vitest";
-import { packFrames } from "../stream/delta/encoded-ops.ts";
 import {
   batchFrame,
   deleteFrame,
@@ -87,24 +85,4 @@ test.each<{ readonly name: string; readonly frame: Frame; readonly op: Op }>([
   const wanted = Buffer.from(toBinary(OpItemSchema, create(OpItemSchema, { Op: op })));
   expect(wanted.equals(messageIn(frame))).toBe(true);
   expect(Buffer.from(frame).readUInt32BE(1)).toBe(wanted.length);
-});
-
-test("packFrames keeps the operations in order, each in one batch", () => {
-  const frames = Array.from({ length: 40 }, (_, index) =>
-    index % 4 === 3
-      ? deleteFrame(SetName.EndpointsSet, `ns/a/${index}`)
-      : setFrame(SetName.EndpointsSet, `ns/a/${index}`, new Uint8Array(index === 5 ? 900_000 : 40_000).fill(index)),
-  );
-  const packed = packFrames(frames).map((frame) => fromBinary(OpItemSchema, messageIn(frame)).Op);
-  expect(packed.length).toBeGreaterThan(2);
-  const unpacked = packed.flatMap((op) => {
-    if (op.case !== "Batch") throw new Error(`${op.case} among packed operations`);
-    const bytes = zstdDecompressSync(op.value.Items);
-    expect(bytes.length).toBe(op.value.Size);
-    return fromBinary(OpItemsSchema, bytes).Items;
-  });
-  expect(unpacked.map((item) => Buffer.from(toBinary(OpItemSchema, item)).toString("base64"))).toEqual(
-    frames.map((frame) => Buffer.from(messageIn(frame)).toString("base64")),
-  );
-  expect(packFrames([])).toEqual([]);
 });

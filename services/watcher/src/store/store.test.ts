@@ -5,28 +5,16 @@ import { Store } from "./store.ts";
 
 const empty = { services: [], slices: [], nodes: [] };
 
-describe("a store is synced", () => {
-  test("only after every kind has been listed", async () => {
-    const store = new Store();
-    store.replace({ services: [service()] });
-    store.replace({ slices: [] });
+test("a store is synced after every kind has been listed, also if all are empty, and not by changes", () => {
+  const store = new Store();
+  store.apply([{ kind: "put-service", service: service() }]);
+  for (const objects of [{ services: [] }, { slices: [] }]) {
+    store.replace(objects);
     expect(store.snapshot.isSynced).toBe(false);
-    expect(store.missingKinds).toEqual(["nodes"]);
-    store.replace({ nodes: [] });
-    expect(store.snapshot.isSynced).toBe(true);
-  });
-
-  test("with an empty cluster, too", () => {
-    const store = new Store();
-    store.replace(empty);
-    expect(store.snapshot).toMatchObject({ revision: 1, isSynced: true });
-  });
-
-  test("not after changes before the first list", () => {
-    const store = new Store();
-    store.apply([{ kind: "put-service", service: service() }]);
-    expect(store.snapshot.isSynced).toBe(false);
-  });
+  }
+  expect(store.missingKinds).toEqual(["nodes"]);
+  store.replace({ nodes: [] });
+  expect(store.snapshot).toMatchObject({ revision: 3, isSynced: true });
 });
 
 describe("the store makes", () => {
@@ -108,19 +96,16 @@ describe("the store makes", () => {
   });
 });
 
-describe("Store.next", () => {
-  test("waits for a later revision, returns only the newest, and leaves no waiter behind", async () => {
-    const store = new Store();
-    const stop = new AbortController();
-    const next = store.next(0, stop.signal);
-    expect(store.waitingCount).toBe(1);
-    store.replace(empty);
-    store.apply([{ kind: "put-node", node: node("n1") }]);
-    store.apply([{ kind: "put-node", node: node("n2") }]);
-    expect((await next)?.revision).toBe(3);
-    const parked = store.next(3, stop.signal);
-    stop.abort();
-    expect(await parked).toBeUndefined();
-    expect(store.waitingCount).toBe(0);
-  });
+test("Store.next waits for a later revision, returns only the newest, and leaves no waiter behind", async () => {
+  const store = new Store();
+  const stop = new AbortController();
+  const next = store.next(0, stop.signal);
+  expect(store.waitingCount).toBe(1);
+  store.replace(empty);
+  for (const name of ["n1", "n2"]) store.apply([{ kind: "put-node", node: node(name) }]);
+  expect((await next)?.revision).toBe(3);
+  const parked = store.next(3, stop.signal);
+  stop.abort();
+  expect(await parked).toBeUndefined();
+  expect(store.waitingCount).toBe(0);
 });

@@ -10,46 +10,17 @@ import { TraceSends, traceRevisions } from "./traces.ts";
 
 function makeStore(tracing: InMemoryTracing): Store {
   const store = new Store({ trace: traceRevisions(tracing) });
-  store.replace({ services: [service({ name: "web" })], slices: [], nodes: [node("n1")] });
+  store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
   return store;
 }
 
-const pod = (address: string, triggeredAtMs?: number) =>
-  slice([endpoint(address)], {
-    name: "web-a",
-    serviceName: "web",
-    ...(triggeredAtMs === undefined ? {} : { triggeredAtMs }),
-  });
-
-test("a revision is one trace with spans for decoding and applying, and names the changed objects", () => {
-  const tracing = new InMemoryTracing();
-  const store = makeStore(tracing);
-  tracing.spans.length = 0;
-  const receivedAtMs = Date.now() - 1_000;
-  store.apply([{ kind: "put-slice", slice: pod("10.1.0.1", 5_000) }], { source: "kube", receivedAtMs });
-  const [decode, apply, change] = tracing.spans;
-  expect(tracing.spans.map(({ name }) => name)).toEqual(["source.decode", "store.apply", "change"]);
-  expect(change).toMatchObject({
-    startMs: receivedAtMs,
-    endMs: store.snapshot.storedAtMs,
-    parent: undefined,
-    attributes: {
-      "kpng.source": "kube",
-      "kpng.revision": 2,
-      "kpng.services": ["ns/web"],
-      "kpng.last_change_trigger_times": ["1970-01-01T00:00:05.000Z"],
-    },
-  });
-  expect(decode).toMatchObject({ startMs: receivedAtMs, endMs: apply?.startMs, parent: change?.traceparent });
-  expect(apply).toMatchObject({ endMs: store.snapshot.storedAtMs, parent: change?.traceparent });
-  expect(store.snapshot.traces.at(-1)).toMatchObject({ revision: 2, traceparent: change?.traceparent });
-});
+// test/process/traces.test.ts checks the spans of a change.
 
 test("an update that changes nothing by value starts no trace", () => {
   const tracing = new InMemoryTracing();
   const store = makeStore(tracing);
   const count = tracing.spans.length;
-  store.apply([{ kind: "put-service", service: service({ name: "web" }) }]);
+  store.apply([{ kind: "put-service", service: service() }]);
   expect(tracing.spans).toHaveLength(count);
 });
 
@@ -60,7 +31,7 @@ test("a revision that is not sampled is not kept, and the newest traces are", ()
   expect(tracing.spans).toEqual([]);
   expect(store.snapshot.traces).toEqual([]);
   isSampled = true;
-  for (let i = 0; i <= maxTraces; i++) store.apply([{ kind: "put-slice", slice: pod(`10.1.0.${i}`) }]);
+  for (let i = 0; i <= maxTraces; i++) store.apply([{ kind: "put-slice", slice: slice([endpoint(`10.1.0.${i}`)]) }]);
   expect(store.snapshot.traces.map(({ revision }) => revision)).toEqual(
     Array.from({ length: maxTraces }, (_, index) => index + 3),
   );
@@ -79,7 +50,7 @@ test("the trace of another watcher continues from when it stored the change, exc
   const store = new Store({ trace: traceRevisions(tracing) });
   store.replace({ services: [], slices: [], nodes: [] }, origin);
   expect(tracing.spans.at(-1)).toMatchObject({ name: "change", parent: undefined });
-  store.apply([{ kind: "put-service", service: service({ name: "web" }) }], origin);
+  store.apply([{ kind: "put-service", service: service() }], origin);
   expect(tracing.spans.at(-1)).toMatchObject({ name: "change", parent, links: [other], startMs: storedAtMs });
   expect(tracing.spans.at(-3)?.name).toBe("source.receive");
   expect(store.snapshot.traces.at(-1)?.nodes).toBe(5);
@@ -89,7 +60,7 @@ test("sends are recorded once, however many nodes there are", async () => {
   const tracing = new InMemoryTracing();
   const store = new Store({ trace: traceRevisions(tracing) });
   store.replace({ services: [], slices: [], nodes: [] });
-  store.apply([{ kind: "put-service", service: service({ name: "web" }) }]);
+  store.apply([{ kind: "put-service", service: service() }]);
   const subscribers = new Subscribers(store, new Registry());
   subscribers.observe(new TraceSends(store, tracing));
   tracing.spans.length = 0;

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { createServer, type ServerHttp2Session } from "node:http2";
 import type { AddressInfo } from "node:net";
 import type { ConnectRouter } from "@connectrpc/connect";
@@ -12,7 +13,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
 import { serveStore } from "../../testing/serve-store.ts";
-import { apiSource } from "./api-source.ts";
+import { type ApiSourceOptions, apiSource } from "./api-source.ts";
 
 const patient = { timeout: 30_000 };
 
@@ -25,18 +26,14 @@ function kubeStore(name: string, version: bigint): Store {
   return store;
 }
 
-function startRelay(api: string, acceptOlderAfterMs: number) {
+function startRelay(api: string, options: Partial<ApiSourceOptions> = {}) {
   const [store, metrics, stop] = [new Store(), new Registry(), new AbortController()];
   const lines: string[] = [];
   const source = apiSource({
-    transport: dial({ api }),
-    sink: store,
+    ...{ transport: dial({ api }), sink: store, health: new Health(), metrics },
     log: createLog("debug", (line) => lines.push(line)),
-    health: new Health(),
-    metrics,
-    backoff: { minMs: 10, maxMs: 100 },
-    acceptOlderAfterMs,
-    staleAfterMs: 600,
+    ...{ backoff: { minMs: 10, maxMs: 100 }, acceptOlderAfterMs: 60_000, staleAfterMs: 600 },
+    ...options,
   });
   const running = source.run(stop.signal);
   onTestFinished(async () => {
@@ -50,7 +47,7 @@ const namesIn = ({ snapshot }: Store): readonly string[] => [...snapshot.service
 
 test("a relay refuses an older state of its upstream, and accepts it if nothing newer is offered for a while", async () => {
   const first = await serveStore(kubeStore("new", 20n));
-  const { store, metrics, lines } = startRelay(first.address, 2_000);
+  const { store, metrics, lines } = startRelay(first.address, { acceptOlderAfterMs: 2_000 });
   const events: string[] = [];
   store.currency.observe(({ kind }) => events.push(kind));
   await expect.poll(() => namesIn(store), patient).toEqual(["new"]);
@@ -74,12 +71,10 @@ test("a relay has its upstream's position only together with its state, also whe
     const services = names.map((name) => service({ name }));
     upstream.replace({ services, slices: [], nodes: [] }, { source: "kube", receivedAtMs: 0, versions });
   };
-  show(
-    10n,
-    Array.from({ length: 20 }, (_, index) => `s${index}`),
-  );
+  const many = Array.from({ length: 20 }, (_, index) => `s${index}`);
+  show(10n, many);
   const first = await serveStore(upstream);
-  const { store, metrics } = startRelay(first.address, 60_000);
+  const { store, metrics } = startRelay(first.address);
   const connected = async () =>
     /kpng_source_connected\{source="api",kind="all"\} (\d)/.exec(await metrics.metrics())?.[1];
   expect(await connected()).toBe("0");
@@ -102,7 +97,7 @@ test("a relay of a watcher that is stale is stale before it has the state, and r
   upstream.currency.markStale("the API server does not answer");
   const server = await serveStore(upstream);
   onTestFinished(() => server.stop());
-  const { store } = startRelay(server.address, 60_000);
+  const { store } = startRelay(server.address);
   const reasons: (string | undefined)[] = [];
   store.observe(() => reasons.push(store.currency.staleReason));
   await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
@@ -118,11 +113,11 @@ test("a relay keeps its stream while its upstream is too busy to answer question
   // The stream of the relay takes the only place.
   const server = await serveStore(upstream, { maxCalls: 1 });
   onTestFinished(() => server.stop());
-  const { store, metrics } = startRelay(server.address, 60_000);
+  const { store, metrics } = startRelay(server.address);
   await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
   const refusals = async () => {
-    const { values } = (await server.metrics.getSingleMetric("kpng_refused_total")?.get()) ?? { values: [] };
-    return values.find(({ labels }) => labels.reason === "calls")?.value;
+    const text = await server.metrics.getSingleMetricAsString("kpng_refused_total");
+    return Number(/reason="calls"\} (\d+)/.exec(text)?.[1]);
   };
   await expect.poll(refusals, patient).toBeGreaterThan(3);
   expect(await metrics.metrics()).toContain("kpng_source_disconnects_total 0\n");
@@ -148,33 +143,21 @@ test("a relay of an original KPNG, which has no positions, is stale from when th
     if (!isFrozen) answer(request, response);
   });
   server.on("session", (session) => sessions.add(session));
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  await once(server.listen(0, "127.0.0.1"), "listening");
   const breakAll = (): void => {
     for (const session of sessions) session.destroy();
   };
-  const api = `127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const reports: ("fresh" | "stale")[] = [];
-  const store = new Store();
-  const stop = new AbortController();
-  const running = apiSource({
-    transport: dial({ api }),
-    redial: () => dial({ api }),
-    sink: store,
-    log: createLog("error", () => undefined),
-    health: new Health(),
-    metrics: new Registry(),
-    backoff: { minMs: 10, maxMs: 20 },
-    staleAfterMs: 600,
-  }).run(stop.signal);
-  store.currency.observe(({ kind }) => reports.push(kind));
-  onTestFinished(async () => {
-    stop.abort();
-    await running;
+  // Runs after the relay has stopped.
+  onTestFinished(() => {
     breakAll();
     server.close();
   });
+  const api = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const { store } = startRelay(api, { redial: () => dial({ api }) });
+  const reports: ("fresh" | "stale")[] = [];
+  store.currency.observe(({ kind }) => reports.push(kind));
   await expect.poll(() => store.snapshot.isSynced, patient).toBe(true);
-  await waitMs(1_000, stop.signal);
+  await waitMs(1_000, new AbortController().signal);
   expect(reports).toEqual([]);
   isFrozen = true;
   await expect.poll(() => reports, patient).toEqual(["stale"]);

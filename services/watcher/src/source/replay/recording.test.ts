@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import { OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import {
   formatRecordingLine,
   maxRecordingBytes,
@@ -13,15 +13,11 @@ import {
 } from "./recording.ts";
 
 const head: RecordingLine = { kind: "head", recordedBy: "kpng 1", beganAt: "2026-01-01T00:00:00Z", status: {} };
+const Ref = { Set: SetName.GlobalNodeInfos, Path: "|n1||" };
 const op: RecordingLine = {
   kind: "op",
   atMs: 12,
-  op: create(OpItemSchema, {
-    Op: {
-      case: "Set",
-      value: { Ref: { Set: SetName.GlobalNodeInfos, Path: "|n1||" }, Bytes: new Uint8Array([1, 2, 255]) },
-    },
-  }),
+  op: create(OpItemSchema, { Op: { case: "Set", value: { Ref, Bytes: new Uint8Array([1, 2, 255]) } } }),
 };
 const rows: RecordingLine = { kind: "rows", of: "changes", atMs: 20, rows: [{ revision: "7" }] };
 const text = (...lines: readonly RecordingLine[]): string =>
@@ -36,32 +32,22 @@ test("a truncated last line is ignored", () => {
   expect(parseRecording(text(head, op).trimEnd(), "r")).toEqual([head, op]);
 });
 
-describe("a recording is rejected with the line number if it is", () => {
-  test.each([
-    ["empty", "", /r is not a recording of kpng/],
-    ["another file", "# kpng\n", /r, line 1: not JSON/],
-    ["another JSON file", '{"kind":"head"}\n', /line 1: not the head of a recording in format 1/],
-    ["a later format", '{"kpngRecording":2,"kind":"head"}\n', /line 1: not the head of a recording in format 1/],
-    ["a recording without a head", text(op), /line 1: not the head/],
-    ["a recording with a line of unknown kind", `${text(head)}{"kind":"song"}\n`, /line 2: unknown kind "song"/],
-    [
-      "a recording with an invalid operation",
-      `${text(head)}{"kind":"op","atMs":1,"op":{"Set":3}}\n`,
-      /line 2: invalid operation/,
-    ],
-    [
-      "a recording with an invalid time",
-      `${text(head)}{"kind":"op","atMs":"x","op":{}}\n`,
-      /line 2: atMs is not a number/,
-    ],
-    [
-      "a recording with rows that are not a list",
-      `${text(head)}{"kind":"rows","of":"changes","rows":1}\n`,
-      /line 2: rows is not a list/,
-    ],
-  ])("%s", (_, content, message) => {
-    expect(() => parseRecording(content, "r")).toThrow(message);
-  });
+test.each([
+  { what: "is empty", content: "", at: "r is not a recording" },
+  { what: "is another file", content: "# kpng\n", at: "r, line 1:" },
+  { what: "is another JSON file", content: '{"kind":"head"}\n', at: "line 1:" },
+  { what: "has a later format", content: '{"kpngRecording":2,"kind":"head"}\n', at: "line 1:" },
+  { what: "has no head", content: text(op), at: "line 1:" },
+  { what: "has a line of unknown kind", content: `${text(head)}{"kind":"song"}\n`, at: "line 2:" },
+  { what: "has an invalid operation", content: `${text(head)}{"kind":"op","atMs":1,"op":{"Set":3}}\n`, at: "line 2:" },
+  { what: "has an invalid time", content: `${text(head)}{"kind":"op","atMs":"x","op":{}}\n`, at: "line 2:" },
+  {
+    what: "has rows that are not a list",
+    content: `${text(head)}{"kind":"rows","of":"changes","rows":1}\n`,
+    at: "line 2:",
+  },
+])("a recording that $what is rejected, with the line number", ({ content, at }) => {
+  expect(() => parseRecording(content, "r")).toThrow(at);
 });
 
 test("a recording that is too large for a string is rejected with BAD_INPUT", () => {
