@@ -1,6 +1,8 @@
-import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { Encoding, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { zstdDecompressSync } from "node:zlib";
+import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { Encoding, OpItemSchema, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { describe, expect, test } from "vitest";
+import { packFrames } from "../stream/delta/encoded-ops.ts";
 import {
   batchFrame,
   deleteFrame,
@@ -85,4 +87,17 @@ test.each<{ readonly name: string; readonly frame: Frame; readonly op: Op }>([
   const wanted = Buffer.from(toBinary(OpItemSchema, create(OpItemSchema, { Op: op })));
   expect(wanted.equals(messageIn(frame))).toBe(true);
   expect(Buffer.from(frame).readUInt32BE(1)).toBe(wanted.length);
+});
+
+test("packFrames keeps the operations in order, in batches of a limited size", () => {
+  const frames = Array.from({ length: 40 }, (_, index) =>
+    setFrame(SetName.EndpointsSet, `ns/a/${index}`, new Uint8Array(index === 5 ? 900_000 : 40_000).fill(index)),
+  );
+  const packed = packFrames(frames).map((frame) => fromBinary(OpItemSchema, messageIn(frame)).Op);
+  expect(packed.length).toBeGreaterThan(2);
+  const unpacked = packed.flatMap((op) => {
+    const bytes = zstdDecompressSync(op.case === "Batch" ? op.value.Items : Buffer.of());
+    return fromBinary(OpItemsSchema, bytes).Items.map((item) => Buffer.from(toBinary(OpItemSchema, item)));
+  });
+  expect(unpacked).toEqual(frames.map((frame) => Buffer.from(messageIn(frame))));
 });

@@ -1,9 +1,144 @@
 import assert from "node:assert/strict";
-import { ForwardGate, positionKinds } from "@kpng/model/forward.ts";
+import { ForwardGate, type PositionKind, positionKinds } from "@kpng/model/forward.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
-import { type Moments, SimulatedCluster, SimulatedReplica } from "../testing/simulated-replicas.ts";
+import type { ClusterObjects } from "../source/source.ts";
+import { node, service, slice } from "../testing/build.ts";
 import type { Snapshot } from "./snapshot.ts";
+import { Store } from "./store.ts";
+
+type ByKind = Readonly<Record<PositionKind, number>>;
+const none: ByKind = { services: 0, slices: 0, nodes: 0 };
+
+/** When each kind last changed, and in which life of etcd: a restore begins another one. */
+interface Moments {
+  readonly life: ByKind;
+  readonly moment: ByKind;
+}
+
+interface Truth {
+  readonly version: bigint;
+  readonly moments: ByKind;
+}
+
+/**
+ * A cluster with one object of each kind, whose content is the moment of its last change. Versions count as those of
+ * etcd; a restore goes back to an earlier version and content, and never repeats a moment.
+ */
+class SimulatedCluster {
+  #history: Truth[] = [{ version: 1n, moments: none }];
+  #moment = 0;
+  life = 0;
+
+  get now(): Truth {
+    return this.#history.at(-1) as Truth;
+  }
+
+  change(kind: PositionKind): void {
+    const { version, moments } = this.now;
+    this.#moment += 1;
+    this.#history.push({ version: version + 1n, moments: { ...moments, [kind]: this.#moment } });
+  }
+
+  /** A write of another kind: the version advances, and nothing else. */
+  changeOther(): void {
+    const { version, moments } = this.now;
+    this.#history.push({ version: version + 1n, moments });
+  }
+
+  restore(lostChanges: number): void {
+    this.#history = this.#history.slice(0, Math.max(1, this.#history.length - lostChanges));
+    this.life += 1;
+  }
+
+  /** The next change of a kind after a version; undefined if there is none. */
+  next(kind: PositionKind, after: bigint): Truth | undefined {
+    const index = this.#history.findLastIndex(({ version }) => version <= after);
+    const known = this.#history[index];
+    return this.#history.slice(index + 1).find(({ moments }) => moments[kind] !== known?.moments[kind]);
+  }
+}
+
+/** A watcher of a simulated cluster, with a real store, whose reflectors do what the random history says. */
+class SimulatedReplica {
+  readonly #cluster: SimulatedCluster;
+  readonly moments = new WeakMap<Snapshot, Moments>();
+  readonly #watched: Record<PositionKind, bigint> = { services: 0n, slices: 0n, nodes: 0n };
+  #life: ByKind = none;
+  #moment: ByKind = none;
+  isFrozen = false;
+  store = new Store();
+
+  constructor(cluster: SimulatedCluster) {
+    this.#cluster = cluster;
+    for (const kind of positionKinds) this.list(kind);
+  }
+
+  freeze(isFrozen: boolean): void {
+    const wasFrozen = this.isFrozen;
+    this.isFrozen = isFrozen;
+    // As `followServer` does: after a silence, a watch cannot simply go on.
+    if (wasFrozen) for (const kind of positionKinds) this.list(kind);
+  }
+
+  /** A new process lists everything. */
+  restart(): void {
+    if (this.isFrozen) return;
+    this.store = new Store();
+    for (const kind of positionKinds) this.list(kind);
+  }
+
+  list(kind: PositionKind): void {
+    if (this.isFrozen) return;
+    const { version, moments } = this.#cluster.now;
+    this.#apply(kind, moments[kind], version);
+    this.#watched[kind] = version;
+    this.store.currency.confirm({ [kind]: version });
+  }
+
+  /** The reflector compares versions when it connects, and lists again if the server lost data. */
+  noticeRestore(kind: PositionKind): void {
+    if (this.#life[kind] !== this.#cluster.life) this.list(kind);
+  }
+
+  /** The next event of a kind arrives. */
+  watch(kind: PositionKind): void {
+    if (this.isFrozen) return;
+    const next = this.#cluster.next(kind, this.#watched[kind]);
+    if (next === undefined) return;
+    this.#apply(kind, next.moments[kind], next.version);
+    this.#watched[kind] = next.version;
+    this.store.currency.confirm({ [kind]: next.version });
+  }
+
+  /** A bookmark arrives, which is only sent after all events. */
+  bookmark(kind: PositionKind): void {
+    const { version } = this.#cluster.now;
+    if (this.isFrozen) return;
+    if (this.#cluster.next(kind, this.#watched[kind]) !== undefined) return;
+    this.#watched[kind] = version;
+    this.store.currency.confirm({ [kind]: version });
+  }
+
+  #apply(kind: PositionKind, moment: number, version: bigint): void {
+    this.#life = { ...this.#life, [kind]: this.#cluster.life };
+    this.#moment = { ...this.#moment, [kind]: moment };
+    const origin = { source: "kube", receivedAtMs: 0, versions: { [kind]: version } };
+    this.store.replace(objectsOf(kind, moment), origin);
+    this.moments.set(this.store.snapshot, { life: this.#life, moment: this.#moment });
+  }
+}
+
+function objectsOf(kind: PositionKind, moment: number): ClusterObjects {
+  switch (kind) {
+    case "services":
+      return { services: [service({ labels: { moment: String(moment) } })] };
+    case "slices":
+      return { slices: [slice([], { name: `moment-${moment}` })] };
+    default:
+      return { nodes: [node("n1", { zone: `moment-${moment}` })] };
+  }
+}
 
 const stepCount = 400;
 const acceptAfterMs = 60_000;
@@ -41,7 +176,7 @@ function play(seed: number, replicaCount: number, hasGate: boolean): Outcome {
     const { replica, gate } = node;
     const { snapshot } = replica.store;
     if (snapshot === node.snapshot) return;
-    const moments = replica.momentsOf(snapshot) ?? node.moments;
+    const moments = replica.moments.get(snapshot) ?? node.moments;
     // A stream says at its start whether its watcher is stale.
     const isStale = node.snapshot === undefined && replica.isFrozen;
     const isUnchanged = positionKinds.every((kind) => node.moments?.moment[kind] === moments?.moment[kind]);
@@ -70,7 +205,7 @@ function play(seed: number, replicaCount: number, hasGate: boolean): Outcome {
         if (below(50) === 0) replica.list(kind);
       }
       const isLast = replicas.every((other) => other === replica || other.isFrozen);
-      if (isFaulty && below(20) === 0) replica.isFrozen = !replica.isFrozen && !isLast;
+      if (isFaulty && below(20) === 0) replica.freeze(!replica.isFrozen && !isLast);
       for (const kind of positionKinds) replica.noticeRestore(kind);
       if (isFaulty && below(40) === 0) replica.restart();
     }
@@ -86,7 +221,7 @@ function play(seed: number, replicaCount: number, hasGate: boolean): Outcome {
   };
   for (let count = 0; count < stepCount; count++) step(true);
   for (const replica of replicas) {
-    replica.isFrozen = false;
+    replica.freeze(false);
     for (const kind of positionKinds) replica.noticeRestore(kind);
   }
   for (let count = 0; count < 200; count++) step(false);
