@@ -66,7 +66,7 @@ export interface Elsewhere {
   readonly pattern: RegExp;
   /** Only in this document. Default: everywhere. */
   readonly path?: string | undefined;
-  /** Test file that runs the command, or one that differs only in names; or why no test can. */
+  /** Test file that runs the command, or one that differs only in names. */
   readonly test: string;
 }
 
@@ -82,7 +82,6 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /./, path: "docs/guides/sizing.md", test: "test/manifests/containers.test.ts" },
   { pattern: /^(kubectl|node=)/, path: "docs/guides/migrate-from-kube-proxy.md", test: "test/e2e/instead/move.ts" },
   { pattern: /^docker (build|buildx)\b/, test: "test/deploy/image.test.ts" },
-  { pattern: /^(trivy|npm audit)\b/, test: "none: it needs a registry, or a scanner with its database" },
   { pattern: /^kubectl (get services|--namespace kube-system get pods)\b/, test: cluster },
   { pattern: /^(npx )?kpng kube (to-api|get)\b/, test: cluster },
   { pattern: /--token-file \/run\/secrets/, test: "test/manifests/containers.test.ts" },

@@ -89,7 +89,7 @@ await describeCluster("the containers of the manifests", { whyNot, hasController
   });
 
   test("a relay serves a node that proves itself by its token", { timeout }, async () => {
-    for (const command of commandsOfGuide("Relays", "docs/guides/sizing.md")) shell.run(command);
+    for (const command of commandsOfGuide("Replicas and relays", "docs/guides/sizing.md")) shell.run(command);
     const found = buildKustomization(kubectl, "deploy/kubernetes/relay").find(({ kind }) => kind === "Deployment");
     // The watcher in the same network namespace has the ports 12090 to 12092.
     await start(JSON.parse(JSON.stringify(found).replaceAll(/1209([012])/g, "1219$1")) as KubeObject, "n1");
