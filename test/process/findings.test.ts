@@ -85,7 +85,7 @@ test("an input that breaks, and a Service without a ready endpoint, are named by
 
 test("a node that cannot apply a change is named by every surface of its watcher, and by its own health", async () => {
   const { api, status, freePort } = await startWatcher();
-  const callout = ["--callout", "echo no rules today >&2; exit 3", "--healthz-bind-address", `127.0.0.1:${freePort}`];
+  const callout = ["--callout", "/bin/false", "--healthz-bind-address", `127.0.0.1:${freePort}`];
   start("services/backend-callout/src/main.ts", ["--api", api, "--node-name", "n1", ...callout]);
   const names = expect.stringMatching(/node\/n1.*its last attempt to apply a change failed/);
   await expect
