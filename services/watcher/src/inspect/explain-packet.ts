@@ -179,22 +179,21 @@ function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ProxyS
   const set = route.kind === "balance" ? route.set : policy === "Local" ? "local" : "cluster";
   const isMasqueraded = route.kind === "balance" && route.isMasqueraded;
   const name = isInternal ? "internalTrafficPolicy" : "externalTrafficPolicy";
-  if (isInternal) {
-    const masqueradeReason = clusterIPMasquerade(sender, packet, settings);
-    return { route, set, isMasqueraded, policyText: `${name} is ${policy}.`, masqueradeReason };
-  }
+  const explained = (policyText: string, masqueradeReason: string): PacketPolicy => {
+    return { route, set, isMasqueraded, policyText, masqueradeReason };
+  };
+  if (isInternal) return explained(`${name} is ${policy}.`, clusterIPMasquerade(sender, packet, settings));
   if (policy === "Cluster") {
-    const masqueradeReason = "the endpoint may be on another node and must answer through this one";
-    return { route, set, isMasqueraded, policyText: `${name} is Cluster.`, masqueradeReason };
+    const reason = "the endpoint may be on another node and must answer through this one";
+    return explained(`${name} is Cluster.`, reason);
   }
   if (set === "local") {
-    const policyText = `${name} is Local: only endpoints on this node.`;
-    return { route, set, isMasqueraded, policyText, masqueradeReason: "policy Local keeps the sender's address" };
+    return explained(`${name} is Local: only endpoints on this node.`, "policy Local keeps the sender's address");
   }
-  const [who, masqueradeReason] =
+  const [who, reason] =
     sender === "pod" ? ["a pod", describePod(packet)] : ["the node itself", "the sender is the node itself"];
-  const policyText = `${name} is Local, but ${who} may use all endpoints, as if its traffic came through the load balancer.`;
-  return { route, set, isMasqueraded, policyText, masqueradeReason };
+  const exception = `${who} may use all endpoints, as if its traffic came through the load balancer.`;
+  return explained(`${name} is Local, but ${exception}`, reason);
 }
 
 function senderOf(packet: Packet, settings: ProxySettings): Sender {

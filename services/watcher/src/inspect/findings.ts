@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { addressAndPort } from "@kpng/model/address.ts";
-import { getOrMake } from "@kpng/model/collections.ts";
+import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { type Finding, FindingSchema, FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
 import type { ListFindingsRequest } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
@@ -57,11 +57,7 @@ export class Findings {
       findings.push(...[...this.#byService.values()].flat(), ...this.#claims, ...podCidrFindings(snapshot));
       if (hasNodes) findings.push(...nodeFindings(snapshot, subscribers, nowMs));
     }
-    const rank = ({ severity, subject }: Finding): string => `${9 - severity} ${subject}`;
-    return findings
-      .map((finding) => ({ finding, rank: rank(finding) }))
-      .sort((one, other) => (one.rank < other.rank ? -1 : one.rank > other.rank ? 1 : 0))
-      .map(({ finding }) => finding);
+    return findings.sort((a, b) => b.severity - a.severity || compareText(a.subject, b.subject));
   }
 
   /** Brings the findings about Services from the snapshot of the last call to this one. */

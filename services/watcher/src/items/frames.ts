@@ -1,5 +1,4 @@
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import type { Position } from "@kpng/model/forward.ts";
+import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import {
   BatchOpSchema,
   EmptyOpSchema,
@@ -11,7 +10,6 @@ import {
   type Set as SetName,
   ValueSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import { encodePosition } from "@kpng/model/wire/local-message.ts";
 import { MessageReader, MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
 
 /**
@@ -69,36 +67,9 @@ export function batchFrame(items: Uint8Array, size: number): Frame {
   });
 }
 
-/** The fields of Sync for an extended subscriber; see EmptyOp. `syncMarker` fills it. */
-export interface SyncMark {
-  readonly revision: number;
-  readonly instance: string;
-  readonly storedAtMs: number;
-  readonly triggeredAtMs: readonly number[];
-  readonly traceparents: readonly string[];
-  readonly tracedNodes: number;
-  readonly ackIntervalMs: number;
-  readonly position: Position;
-}
-
-/** Returns the sync marker that ends a batch; without a mark, the empty one of KPNG. */
-export function syncFrame(mark?: SyncMark): Frame {
-  const value = create(
-    EmptyOpSchema,
-    mark && {
-      Revision: BigInt(mark.revision),
-      Instance: mark.instance,
-      TakesAcks: true,
-      TakesCounts: true,
-      AckIntervalMs: mark.ackIntervalMs,
-      TriggeredAtMs: mark.triggeredAtMs.map(BigInt),
-      StoredAtMicros: BigInt(Math.round(mark.storedAtMs * 1_000)),
-      Traceparents: [...mark.traceparents],
-      TracedNodes: mark.tracedNodes,
-      Position: encodePosition(mark.position, mark.instance),
-    },
-  );
-  return opFrame({ case: "Sync", value });
+/** Returns the sync marker that ends a batch; without fields, the empty one of KPNG. */
+export function syncFrame(fields: MessageInitShape<typeof EmptyOpSchema> = {}): Frame {
+  return opFrame({ case: "Sync", value: create(EmptyOpSchema, fields) });
 }
 
 export function messageIn(frame: Frame): Uint8Array {

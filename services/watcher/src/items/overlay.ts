@@ -82,7 +82,7 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   const uses = choice.usesOfOwn(endpoints, node.name);
   const removed: Item[] = [];
   const added: Item[] = [];
-  // An own endpoint that the node uses unlike its class has other items, which replace those of the class.
+  // If the node uses an own endpoint differently than its class, its items replace those of the class.
   for (const [index, one] of endpoints.entries()) {
     const inClass = cache.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
     const variant = { isExtended, isOnNode: isOnNode(one.endpoint, node) };

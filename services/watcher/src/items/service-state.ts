@@ -4,13 +4,7 @@ import type { Service } from "@kpng/model/service.ts";
 import { changedServices, Derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import {
-  type ClassChoice,
-  chooseForClass,
-  findOwnEndpoints,
-  type OwnEndpoints,
-  sameZone,
-} from "../view/class-choice.ts";
+import { ClassChoice, findOwnEndpoints, type OwnEndpoints, sameZone } from "../view/class-choice.ts";
 import { type MergedEndpoint, type MergedSlices, mergeSlices, type PortGroup } from "../view/merge-slices.ts";
 import type { Item } from "./item.ts";
 import { ItemCache } from "./item-cache.ts";
@@ -51,7 +45,7 @@ export class ServiceState {
       const { viewClass, isRequested, items, choice } = old;
       if (!isRequested || viewClass === undefined) continue;
       const nodeClass = { zone: viewClass.zone, namedGroups: noGroups };
-      const next = chooseForClass(this.service, this.merged, nodeClass);
+      const next = new ClassChoice(this.service, this.merged, nodeClass);
       if (!next.isSame(choice)) continue;
       const variant = { isExtended: viewClass.isExtended, isOnNode: false };
       const removedItems = removed.flatMap((one) => before.items.ofEndpoint(one, choice.usesOf(one), variant));
@@ -80,7 +74,7 @@ export class ServiceState {
         ? sharedKey(isExtended, zoneHinted)
         : JSON.stringify([isExtended, zoneHinted, ...namedGroups]);
     const cached = getOrMake(this.#byClass, key, (): CachedClass => {
-      const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups });
+      const choice = new ClassChoice(this.service, this.merged, { zone: zoneHinted, namedGroups });
       const items = this.#makeItems(choice, isExtended);
       const viewClass = { isExtended, zone: zoneHinted };
       if (namedGroups.length === 0) return { items, choice, diff: noDiff, viewClass, isRequested: true };
@@ -95,7 +89,7 @@ export class ServiceState {
   *encodeEach({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">): Iterable<readonly Item[]> {
     const zoneHinted = sameZone(this.ownEndpoints, zone);
     if (this.#byClass.has(sharedKey(isExtended, zoneHinted))) return;
-    const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups: noGroups });
+    const choice = new ClassChoice(this.service, this.merged, { zone: zoneHinted, namedGroups: noGroups });
     for (const one of this.merged.endpoints) {
       yield this.items.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
     }

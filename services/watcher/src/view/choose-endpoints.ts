@@ -3,7 +3,7 @@ import { assertNever } from "@kpng/model/narrowing.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 
 /**
- * Chooses the endpoints of one service port and family that a node uses. `chooseForClass` uses the same rules for a
+ * Chooses the endpoints of one service port and family that a node uses. `ClassChoice` uses the same rules for a
  * class of nodes.
  *
  * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate

@@ -46,7 +46,10 @@ export class ClassChoice {
   /** Which port endpoints of each group are in set "cluster" of a node without own endpoints. */
   readonly #rules: ReadonlyMap<PortGroup, SetRule>;
 
-  constructor(service: Service, rules: ReadonlyMap<PortGroup, SetRule>, nodeClass: NodeClass) {
+  /** *Cost:* O(endpoints × ports), but usually it only looks for one ready endpoint in each group. */
+  constructor(service: Service, { groups }: MergedSlices, nodeClass: NodeClass) {
+    const node = { name: "", zone: nodeClass.zone };
+    const rules = new Map([...groups].map(([group, candidates]) => [group, clusterRule(candidates, node)] as const));
     const usable = [...rules].flatMap(([group, rule]) => (rule === "none" ? [] : [group]));
     this.portHasEndpoints = portFlags(service, new Set(usable));
     this.#service = service;
@@ -109,13 +112,6 @@ export interface NodeClass {
   readonly zone: string;
   /** The port groups in which the node follows hints that name it. */
   readonly namedGroups: readonly PortGroup[];
-}
-
-/** Pure; O(endpoints × ports), but usually it only looks for one ready endpoint in each group. */
-export function chooseForClass(service: Service, { groups }: MergedSlices, nodeClass: NodeClass): ClassChoice {
-  const node = { name: "", zone: nodeClass.zone };
-  const rules = [...groups].map(([group, candidates]) => [group, clusterRule(candidates, node)] as const);
-  return new ClassChoice(service, new Map(rules), nodeClass);
 }
 
 function readyGroups(endpoints: readonly MergedEndpoint[], nodeName: string): ReadonlySet<PortGroup> {

@@ -153,7 +153,7 @@ function withoutLosers(part: MergedPart, losers: ReadonlySet<PortEndpoint>): Mer
   return { ...part, endpoints, hasLosers: true };
 }
 
-/** Within a slice, content decides and not the order, which a relay does not know. */
+/** Within a slice, compares contents, because a relay does not know the order. */
 function isBetterThan(one: PortEndpoint, other: PortEndpoint): boolean {
   const [rankOne, rankOther] = [rank(one.endpoint), rank(other.endpoint)];
   if (rankOne !== rankOther || one.slice !== other.slice) return rankOne > rankOther;

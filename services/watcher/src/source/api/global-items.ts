@@ -40,7 +40,9 @@ export class GlobalItems {
   apply({ Op: op }: OpItem): boolean {
     switch (op.case) {
       case "Reset":
-        this.clear();
+        this.#slices.clear();
+        this.#endBatch();
+        this.#isReset = true;
         return false;
       case "Keep":
         throw new WireError("the global stream began with Keep, which was not requested");
@@ -52,7 +54,7 @@ export class GlobalItems {
         at(op.value.Ref, (ref) => this.#put(ref, op.value.Bytes));
         return false;
       case "Delete":
-        at(op.value, (ref) => this.delete(ref.Set, ref.Path));
+        at(op.value, (ref) => this.#delete(ref.Set, ref.Path));
         return false;
       case undefined:
         return false;
@@ -61,30 +63,18 @@ export class GlobalItems {
     }
   }
 
-  /** Forgets everything: the next batch is the complete state. */
-  clear(): void {
-    this.#slices.clear();
-    this.#endBatch();
-    this.#isReset = true;
-  }
-
-  /** Adds a change of a Service, a Node or the CIDRs. */
-  change(change: ObjectChange): void {
-    this.#changes.push(change);
-  }
-
-  putEndpoint(path: string, item: SlicedEndpoint): void {
+  #putEndpoint(path: string, item: SlicedEndpoint): void {
     const key = sliceOf(path);
     const slice = this.#touch(key) ?? new Map<string, SlicedEndpoint>();
     this.#slices.set(key, slice.set(path, item));
   }
 
   /** *Shape of paths:* `namespace|service||`, `|node||`, `namespace|service|slice|hash`. */
-  delete(set: SetName, path: string): void {
+  #delete(set: SetName, path: string): void {
     const [namespace, name] = path.split("|");
-    if (set === SetName.GlobalServiceInfos) this.change({ kind: "delete-service", key: `${namespace}/${name}` });
-    else if (set === SetName.GlobalNodeInfos) this.change({ kind: "delete-node", name: name ?? "" });
-    else if (set === SetName.GlobalClusterInfos) this.change({ kind: "set-service-cidrs", serviceCIDRs: [] });
+    if (set === SetName.GlobalServiceInfos) this.#changes.push({ kind: "delete-service", key: `${namespace}/${name}` });
+    else if (set === SetName.GlobalNodeInfos) this.#changes.push({ kind: "delete-node", name: name ?? "" });
+    else if (set === SetName.GlobalClusterInfos) this.#changes.push({ kind: "set-service-cidrs", serviceCIDRs: [] });
     else if (set === SetName.GlobalEndpointInfos) {
       const key = sliceOf(path);
       const slice = this.#touch(key);
@@ -104,17 +94,17 @@ export class GlobalItems {
   #put(ref: Ref, bytes: Uint8Array): void {
     switch (ref.Set) {
       case SetName.GlobalServiceInfos:
-        this.change({ kind: "put-service", service: decodeServiceInfo(bytes) });
+        this.#changes.push({ kind: "put-service", service: decodeServiceInfo(bytes) });
         break;
       case SetName.GlobalNodeInfos:
-        this.change({ kind: "put-node", node: decodeNodeInfo(bytes) });
+        this.#changes.push({ kind: "put-node", node: decodeNodeInfo(bytes) });
         break;
       case SetName.GlobalEndpointInfos:
         // KPNG sends each endpoint twice. The path of the copy has no Service name.
-        if (ref.Path.split("|")[1] !== "") this.putEndpoint(ref.Path, decodeEndpointInfo(bytes));
+        if (ref.Path.split("|")[1] !== "") this.#putEndpoint(ref.Path, decodeEndpointInfo(bytes));
         break;
       case SetName.GlobalClusterInfos:
-        this.change({ kind: "set-service-cidrs", serviceCIDRs: decodeClusterInfo(bytes) });
+        this.#changes.push({ kind: "set-service-cidrs", serviceCIDRs: decodeClusterInfo(bytes) });
         break;
       default:
         // A Set that only newer watchers send.

@@ -36,7 +36,7 @@ export function packFrames(frames: readonly Frame[]): readonly Frame[] {
 }
 
 /**
- * Maximum size of the operations in one batch before compression, in bytes; a single larger operation is a batch alone.
+ * Maximum size of the operations in one batch before compression, in bytes; a single larger operation gets its own batch.
  * Larger batches save little more, and block the thread for longer.
  */
 const maxBatchBytes = 512 * 1024;

@@ -123,7 +123,7 @@ function* packedFrames(snapshot: Snapshot, viewClass: ViewClass): Iterable<Frame
   }
 }
 
-/** Leads from the view of the class to that of the node. */
+/** Yields the operations that turn the view of the class into that of the node. */
 function* corrections(overlays: readonly Overlay[]): Iterable<Frame> {
   const added = overlays.flatMap((overlay) => overlay.added).filter(({ section }) => section !== nodeSection);
   const replaced = new Set(added.map(({ path }) => path));

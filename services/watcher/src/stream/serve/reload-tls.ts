@@ -1,5 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
+import { isDeepStrictEqual } from "node:util";
 import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/credential-files.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Gauge, type Registry } from "prom-client";
@@ -19,7 +20,7 @@ export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, intervalMs, 
     let files: ServerTlsFiles;
     try {
       files = read();
-      if (isSame(files, current)) {
+      if (isDeepStrictEqual(files, current)) {
         failure = "";
         return;
       }
@@ -38,14 +39,6 @@ export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, intervalMs, 
     log.info("TLS files reloaded");
   };
   return setInterval(reload, intervalMs).unref();
-}
-
-function isSame(a: ServerTlsFiles, b: ServerTlsFiles): boolean {
-  return isEqual(a.key, b.key) && isEqual(a.cert, b.cert) && isEqual(a.ca, b.ca);
-}
-
-function isEqual(a: Buffer | undefined, b: Buffer | undefined): boolean {
-  return a === undefined || b === undefined ? a === b : a.equals(b);
 }
 
 interface Reload {

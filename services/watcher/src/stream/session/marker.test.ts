@@ -1,9 +1,13 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { EmptyOpSchema, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { frameOf, messageIn } from "../../items/frames.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
-import { Marker, markerTraces } from "./marker.ts";
+import { Store } from "../../store/store.ts";
+import { noChanges } from "../delta/projection.ts";
+import { Marker, markerTraces, syncMarker } from "./marker.ts";
+import { Subscribers } from "./subscribers.ts";
 
 test("a marker with a digest decodes to the marker with that field", () => {
   const body = { Revision: 42n, Instance: "run", TakesAcks: true, AckIntervalMs: 100, TracedNodes: 0.5 };
@@ -13,6 +17,20 @@ test("a marker with a digest decodes to the marker with that field", () => {
     const decoded = fromBinary(OpItemSchema, messageIn(marker.withDigest(digest))).Op;
     expect(decoded).toEqual({ case: "Sync", value: create(EmptyOpSchema, { ...body, Digest: digest }) });
   }
+});
+
+test("the marker of a first batch has the revision, the time and the position of its snapshot", () => {
+  const store = new Store({ now: () => 1_700_000_000_000.5 });
+  store.replace({ services: [], slices: [], nodes: [] });
+  const { snapshot, instance } = store;
+  const batch = { snapshot, before: undefined, changes: noChanges, computedAtMs: 0 };
+  const { frame } = syncMarker(batch, new Subscribers(store, new Registry()), true);
+  const versions = { Services: 1n, Slices: 1n, Nodes: 1n };
+  expect(fromBinary(OpItemSchema, messageIn(frame)).Op.value).toMatchObject({
+    ...{ Revision: 1n, Instance: instance, TakesAcks: true, TakesCounts: true, AckIntervalMs: 100 },
+    ...{ StoredAtMicros: 1_700_000_000_000_500n, TriggeredAtMs: [], Traceparents: [], TracedNodes: 0 },
+    Position: { ...versions, CurrentServices: 1n, CurrentSlices: 1n, CurrentNodes: 1n },
+  });
 });
 
 const nowMs = 100_000;

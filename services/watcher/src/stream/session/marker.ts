@@ -1,5 +1,6 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { encodePosition } from "@kpng/model/wire/local-message.ts";
 import { MessageReader, MessageWriter } from "@kpng/model/wire/protobuf.ts";
 import { type Frame, frameHeaderBytes, frameOf, syncFrame } from "../../items/frames.ts";
 import { Between } from "../../store/derived.ts";
@@ -70,13 +71,24 @@ const maxTriggers = 100;
 
 function makeMarker({ batch, subscribers: { store, open, now } }: MarkerContext): Marker {
   const { snapshot, before } = batch;
-  const { revision, storedAtMs, position } = snapshot;
   const triggers = before === undefined ? [] : [...triggerTimes(before, snapshot)];
-  const triggeredAtMs = triggers.sort((a, b) => b - a).slice(0, maxTriggers);
-  const traces = markerTraces(batch, open.size, now());
-  const ackIntervalMs = ackIntervalFor(open.size);
-  const { instance } = store;
-  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, position, ...traces }));
+  const { traceparents, tracedNodes } = markerTraces(batch, open.size, now());
+  const fields = {
+    Revision: BigInt(snapshot.revision),
+    Instance: store.instance,
+    TakesAcks: true,
+    TakesCounts: true,
+    AckIntervalMs: ackIntervalFor(open.size),
+    TriggeredAtMs: triggers
+      .sort((a, b) => b - a)
+      .slice(0, maxTriggers)
+      .map(BigInt),
+    StoredAtMicros: BigInt(Math.round(snapshot.storedAtMs * 1_000)),
+    Traceparents: [...traceparents],
+    TracedNodes: tracedNodes,
+    Position: encodePosition(snapshot.position, store.instance),
+  };
+  return new Marker(syncFrame(fields));
 }
 
 /** Maximum age of a change that counts as the cause of a first batch, in milliseconds. */
