@@ -1,15 +1,13 @@
-import { create, type DescMessage, equals, isMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
-import { ConnectError, type Transport, type UnaryResponse } from "@connectrpc/connect";
+import { create, type DescMessage, equals, isMessage, type Message } from "@bufbuild/protobuf";
+import { ConnectError, type Transport } from "@connectrpc/connect";
 import type { Change } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import {
-  ExplainResponseSchema,
+  GetStatusResponseSchema,
   ListChangesResponseSchema,
-  ListEndpointsResponseSchema,
-  ListNodeEndpointsResponseSchema,
+  ListFindingsResponseSchema,
   ListNodesRequestSchema,
   ListNodesResponseSchema,
-  ListServicesResponseSchema,
   ListSubscribersRequestSchema,
   ListSubscribersResponseSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
@@ -25,8 +23,8 @@ import { terminalText, timestampMs } from "./print/text.ts";
  * |---|---|
  * | nodes | each as the replica knows it that it follows: for the others it is absent |
  * | streams, changes | of all replicas; the source of a change also names the replica |
- * | Services, endpoints, a view, an explanation | of the first replica, with a warning if another one differs |
- * | anything else | of the first replica |
+ * | status, findings | of the first replica |
+ * | others, which depend on the objects of the cluster only | of the first replica, with a warning if another differs |
  *
  * A replica that does not answer is a warning. A stream follows the first replica only. Warnings go to standard error.
  *
@@ -44,94 +42,73 @@ export function joinReplicas(replicas: readonly Replica[]): Transport {
   return {
     async unary(method, signal, timeoutMs, header, input, contextValues) {
       const request = create(method.input, input);
-      const states = takeStates(request);
+      checkRevision(request);
+      // A replica would select nodes by its own knowledge, by which most are absent.
+      const states = isMessage(request, ListNodesRequestSchema) ? request.states : [];
+      const unselected = states.length === 0 ? request : { ...request, states: [] };
       const results = await Promise.allSettled(
-        replicas.map(async ({ api, transport }): Promise<Reply> => {
-          const ask = (one: typeof request) =>
-            transport.unary(method, signal, timeoutMs, header, one as typeof input, contextValues);
-          return { api, response: await readWhole(ask, request) };
+        replicas.map(async ({ api, transport }) => {
+          const ask = (pageToken: string) => {
+            const page = pageToken === "" ? unselected : { ...unselected, pageToken };
+            return transport.unary(method, signal, timeoutMs, header, page as typeof input, contextValues);
+          };
+          const response = await ask("");
+          await readOtherPages(method.output, response.message, async (token) => (await ask(token)).message);
+          return { api, response, message: response.message };
         }),
       );
-      const replies = results.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
-      const failures = results.map((one) => (one.status === "rejected" ? (one.reason as unknown) : undefined));
-      const [reply] = replies;
-      if (reply === undefined) throw failures[0];
-      for (const [index, error] of failures.entries()) {
-        if (error !== undefined)
-          warn(`${replicas[index]?.api} does not answer: ${requestFailure(ConnectError.from(error))}`);
+      const [answer, ...others] = results.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+      const reasonAt = (index: number): unknown => (results[index] as PromiseRejectedResult | undefined)?.reason;
+      if (answer === undefined) throw reasonAt(0);
+      for (const [index, { api }] of replicas.entries()) {
+        const reason = reasonAt(index);
+        if (reason !== undefined) warn(`${api} does not answer: ${requestFailure(ConnectError.from(reason))}`);
       }
-      const message = join(method.output, replies, states, warn);
-      return { ...reply.response, message } as UnaryResponse<typeof method.input, typeof method.output>;
+      join(method.output, [answer, ...others], states, warn);
+      return answer.response;
     },
     stream(...call) {
-      warn(
-        `only ${first.api} is followed, one of ${replicas.length} watchers: nodes that follow another are absent there`,
-      );
+      warn(`only ${first.api} is followed, one of ${replicas.length}: nodes that follow another are absent there`);
       return first.transport.stream(...call);
     },
   };
 }
 
-interface Reply {
-  readonly api: string;
-  readonly response: UnaryResponse & { readonly message: Message };
+/** Errors: BAD_OPTION for a revision. */
+function checkRevision(request: Message): void {
+  if (!isMessage(request, ListNodesRequestSchema) && !isMessage(request, ListSubscribersRequestSchema)) return;
+  if (request.notAppliedRevision === 0n) return;
+  throw new ProcessError("BAD_OPTION", "each watcher counts its own revisions: name one with --pod or --api");
 }
 
-/**
- * Takes the states out of a request for nodes: a replica would select by its own knowledge, by which most are absent.
- * Errors: BAD_OPTION for a revision.
- */
-function takeStates(request: Message): readonly ApplyState[] {
-  const isNodes = isMessage(request, ListNodesRequestSchema);
-  if (!isNodes && !isMessage(request, ListSubscribersRequestSchema)) return [];
-  if (request.notAppliedRevision !== 0n) {
-    throw new ProcessError("BAD_OPTION", "each watcher counts its own revisions: name one with --pod or --api");
+/** Adds the rows of the other pages to those of the first. Of changes, the first page is what was asked for. */
+async function readOtherPages(
+  { fields }: DescMessage,
+  first: Message & { nextPageToken?: string; readonly [rows: string]: unknown },
+  read: (pageToken: string) => Promise<typeof first>,
+): Promise<void> {
+  const rows = fields.find(({ fieldKind }) => fieldKind === "list")?.localName ?? "";
+  if (isMessage(first, ListChangesResponseSchema)) return;
+  while ((first.nextPageToken ?? "") !== "") {
+    const page = await read(String(first.nextPageToken));
+    (first[rows] as unknown[]).push(...(page[rows] as unknown[]));
+    first.nextPageToken = page.nextPageToken ?? "";
   }
-  return isNodes ? request.states.splice(0) : [];
 }
 
-/** Reads all pages of a list as one; of changes only one, whose size is their limit. */
-async function readWhole<R extends Message>(
-  ask: (request: R) => Promise<UnaryResponse>,
-  request: R,
-): Promise<Reply["response"]> {
-  const response = await ask(request);
-  const message: Message & { nextPageToken?: string } = response.message;
-  if (isMessage(message, ListChangesResponseSchema)) return response;
-  const rows = rowsOf(response.method.output, message);
-  while ((message.nextPageToken ?? "") !== "") {
-    const next: typeof message = (await ask({ ...request, pageToken: message.nextPageToken })).message;
-    rows.push(...rowsOf(response.method.output, next));
-    message.nextPageToken = next.nextPageToken ?? "";
-  }
-  return response;
-}
-
-/** Returns the array of a page's rows: its only list of messages. */
-function rowsOf({ fields }: DescMessage, page: Message): unknown[] {
-  const field = fields.find((one) => one.fieldKind === "list");
-  return field === undefined ? [] : ((page as unknown as Record<string, unknown[]>)[field.localName] ?? []);
-}
-
-/** Messages that depend on the objects of the cluster only, which all replicas hold. */
-const sameEverywhere: readonly DescMessage[] = [
-  ListServicesResponseSchema,
-  ListEndpointsResponseSchema,
-  ListNodeEndpointsResponseSchema,
-  ExplainResponseSchema,
-];
-
+/** Joins the answers in the message of the first. */
 function join(
   schema: DescMessage,
-  replies: readonly Reply[],
+  answers: readonly { readonly api: string; readonly message: Message }[],
   states: readonly ApplyState[],
   warn: (text: string) => void,
-): Message {
-  const [first, ...others] = replies;
-  if (first === undefined) throw new Error("no reply");
+): void {
+  const [first, ...others] = answers;
+  if (first === undefined || isMessage(first.message, GetStatusResponseSchema)) return;
   const all = <D extends DescMessage>(one: D) =>
-    replies.flatMap(({ api, response: { message } }) => (isMessage(message, one) ? [{ api, message }] : []));
-  const { message } = first.response;
+    answers.flatMap(({ api, message }) => (isMessage(message, one) ? [{ api, message }] : []));
+  const { message } = first;
+  if (isMessage(message, ListFindingsResponseSchema)) return;
   if (isMessage(message, ListNodesResponseSchema)) {
     const nodes = joinNodes(all(ListNodesResponseSchema).map((one) => one.message.nodes));
     message.nodes = nodes.filter(({ state }) => states.length === 0 || states.includes(state));
@@ -141,14 +118,13 @@ function join(
     message.changes = all(ListChangesResponseSchema)
       .flatMap(({ api, message: { changes } }) => changes.map((one) => ({ ...one, source: `${one.source} of ${api}` })))
       .sort((one, other) => storedMs(other) - storedMs(one));
-  } else if (sameEverywhere.includes(schema)) {
-    const plain = (one: Message): MessageShape<DescMessage> => Object.assign(structuredClone(one), { revision: 0n });
-    for (const { api, response } of others) {
-      if (equals(schema, plain(message), plain(response.message))) continue;
+  } else {
+    const plain = (one: Message): Message => Object.assign({ ...one }, { revision: 0n });
+    const isSame = (other: Message): boolean => equals(schema, plain(message), plain(other));
+    for (const { api } of others.filter((other) => !isSame(other.message))) {
       warn(`${first.api} and ${api} answer differently, and this is ${first.api}'s answer: kpng status compares them`);
     }
   }
-  return message;
 }
 
 function storedMs({ storedAt }: Change): number {
