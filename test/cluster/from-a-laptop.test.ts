@@ -42,8 +42,15 @@ async function userWith(cluster: Cluster, name: string, rules: readonly unknown[
       { name: "test", cluster: { server: apiServer.url, "certificate-authority": apiServer.caFile } },
       { name: "gone", cluster: { server: "https://127.0.0.1:1" } },
     ],
-    users: [{ name, user: { token } }],
-    contexts: ["test", "gone"].map((cluster) => ({ name: cluster, context: { cluster, user: name } })),
+    users: [
+      { name, user: { token } },
+      { name: "plugin", user: { exec: { apiVersion: "client.authentication.k8s.io/v1", command: "no-such-plugin" } } },
+    ],
+    contexts: [
+      { name: "test", context: { cluster: "test", user: name } },
+      { name: "gone", context: { cluster: "gone", user: name } },
+      { name: "plugin", context: { cluster: "test", user: "plugin" } },
+    ],
     "current-context": "test",
   };
   writeFileSync(path, JSON.stringify(config));
@@ -219,7 +226,10 @@ await describeCluster("questions through the API server", { hasControllers: fals
         /cannot read the Kubernetes configuration: ENOENT.*\/nowhere/,
       );
       expect(await said("--kubeconfig", kubeconfig, "--context", "prod")).toContain(
-        'no context "prod" in the kubeconfig: it has test, gone',
+        'no context "prod" in the kubeconfig: it has test, gone, plugin',
+      );
+      expect(await said("--kubeconfig", kubeconfig, "--context", "plugin")).toMatch(
+        /the kubeconfig gives no credentials: .*no-such-plugin/,
       );
       expect(await said("--kubeconfig", kubeconfig, "--context", "gone")).toMatch(
         /cannot reach the API server https:\/\/127\.0\.0\.1:1: .*ECONNREFUSED/,

@@ -87,6 +87,7 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /--token-file \/run\/secrets/, test: "test/manifests/containers.test.ts" },
   { pattern: /^kubectl --namespace kube-system (exec|logs)\b/, test: pods },
   { pattern: /^kubectl -n kube-system /, path: "docs/guides/status-page.md", test: "test/page/status-page.test.ts" },
+  { pattern: /--context prod$|^KUBECONFIG=prod\.yaml/, test: "test/cluster/from-a-laptop.test.ts" },
   { pattern: /^kubectl logs\b/, test: "test/process/inspect-commands.test.ts" },
   { pattern: /^export OTEL/, test: "test/process/traces.test.ts" },
 ];

@@ -78,7 +78,11 @@ export class Namespace {
     socket.once("close", () => this.#signal.removeEventListener("abort", abort));
     return new Promise((resolve, reject) => {
       socket.on("error", reject);
-      socket.once("open", () => resolve(socket));
+      socket.once("open", () => {
+        // Until the stream listens: the first messages can come in the same packet.
+        socket.pause();
+        resolve(socket);
+      });
       socket.once("unexpected-response", (request, response) => {
         readText(response)
           .then((body) => new Error(this.#describe(`create ${subresource}`, response.statusCode ?? 0, body)))

@@ -42,9 +42,12 @@ export async function findWatchers(options: Options, signal: AbortSignal): Promi
   const labels = `${label},app.kubernetes.io/component in (watcher,relay)`;
   const pods = readyOnes("watcher", await namespace.listPods(labels), namespace, options);
   const given = readApiClient(options);
-  const tls = given.tls?.().ca === undefined ? await addCa(given.tls, namespace) : given.tls;
-  const isProven = given.token !== undefined || tls?.().cert !== undefined;
-  const token = isProven ? given.token : await requestToken(namespace);
+  const files = given.tls?.();
+  const isProven = given.token !== undefined || files?.cert !== undefined;
+  const [tls, token] = await Promise.all([
+    files?.ca === undefined ? addCa(given.tls, namespace) : given.tls,
+    isProven ? given.token : requestToken(namespace),
+  ]);
   return Promise.all(
     pods.map(({ name, node, port }) =>
       throughTunnel(
@@ -85,7 +88,11 @@ async function openNamespace(options: Options, signal: AbortSignal): Promise<Nam
   const { kubeconfig, context, kpngNamespace } = options as Record<string, string | undefined>;
   // Loaded on demand: the Kubernetes client takes half a second and 80 MB.
   const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
-  return new Namespace(String(kpngNamespace), connectKube({ kubeconfig, context }), signal);
+  const client = connectKube({ kubeconfig, context });
+  await client.credentials().catch((cause: unknown) => {
+    throw new ProcessError("REQUEST_FAILED", "the kubeconfig gives no credentials", { cause });
+  });
+  return new Namespace(String(kpngNamespace), client, signal);
 }
 
 async function addCa(given: ReadTls | undefined, namespace: Namespace): Promise<ReadTls> {

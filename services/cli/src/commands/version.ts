@@ -54,12 +54,12 @@ async function askVersion(
 ): Promise<{ readonly version?: string; readonly reason?: string }> {
   let replicas: readonly Replica[] = [];
   try {
+    replicas = await connectReplicas(options, signal);
     const limit = AbortSignal.any([signal, AbortSignal.timeout(limitMs)]);
-    replicas = await connectReplicas(options, limit);
     return { version: (await inspectClient(joinReplicas(replicas)).getStatus({}, { signal: limit })).version };
   } catch (error) {
-    const names = replicas.map(({ api }) => `${api}: `).join("");
-    return { reason: `no version of a watcher: ${names}${(error as Error).message}` };
+    const names = replicas.map(({ api }) => api).join(", ");
+    return { reason: `no version of a watcher: ${names}${names === "" ? "" : ": "}${(error as Error).message}` };
   } finally {
     closeAll(replicas);
   }
