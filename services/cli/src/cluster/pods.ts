@@ -19,7 +19,7 @@ export interface Pod {
 }
 
 /** Longest time for an answer of the API server, in milliseconds: a person waits. */
-const limitMs = 5_000;
+const limitMs = 10_000;
 
 /**
  * The API server's view of one namespace.

@@ -29,7 +29,10 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
     const asksView = command === viewCommand || command === explainCommand;
     const more = asksView ? [proxyNameFilter] : command.asksBackend === true ? [backendNodeOption] : [];
     const withReplicas: WithReplicas = async (options, work) => {
-      const replicas = await connectReplicas(options, signal, command.asksBackend);
+      const replicas = await connectReplicas(options, signal, command.asksBackend).catch((error: unknown) => {
+        if (!signal.aborted) throw error;
+      });
+      if (replicas === undefined) return;
       const names = replicas.map(({ api }) => api).join(", ");
       await withRequestErrors(names, signal, () => work(replicas)).finally(() => closeAll(replicas));
     };
