@@ -83,7 +83,10 @@ test("packFrames keeps the operations in order, in batches of a limited size", (
   expect(packed.length).toBeGreaterThan(2);
   const unpacked = packed.flatMap((op) => {
     const bytes = zstdDecompressSync(op.case === "Batch" ? op.value.Items : Buffer.of());
-    return fromBinary(OpItemsSchema, bytes).Items.map((item) => Buffer.from(toBinary(OpItemSchema, item)));
+    return fromBinary(OpItemsSchema, bytes).Items.map(({ Op: one }) =>
+      one.case === "Set" ? `${one.value.Ref?.Path} ${one.value.Bytes.length} ${one.value.Bytes.at(-1)}` : one.case,
+    );
   });
-  expect(unpacked).toEqual(frames.map((frame) => Buffer.from(messageIn(frame))));
+  const wanted = frames.map((_, index) => `ns/a/${index} ${index === 5 ? 900_000 : 40_000} ${index}`);
+  expect(unpacked).toEqual(wanted);
 });
