@@ -14,14 +14,18 @@ function optionsOf(place: Place): NetConnectOpts & ListenOptions {
 /** A program that relays; see its end. */
 export const relayFile = import.meta.filename;
 
-/** A relay, which can break its connections. Closing it ends them, too. */
+/** A relay, which can fail on demand. Closing it ends its connections, too. */
 export interface Relay extends Server {
+  /** Resets all connections. */
   breakAll(): void;
+  /** Keeps all connections open and forwards nothing, as if packets were lost; or forwards again. */
+  mute(isMute: boolean): void;
 }
 
 /** Accepts connections at `from` and forwards them to `to`, or to what it returns, in both directions. */
 export function relay(from: Place, to: Place | (() => Place)): Relay {
   const sockets = new Set<Socket>();
+  let isMuted = false;
   const server = createServer((near) => {
     const far = connect(optionsOf(typeof to === "function" ? to() : to));
     for (const [one, other] of [
@@ -30,23 +34,36 @@ export function relay(from: Place, to: Place | (() => Place)): Relay {
     ] as const) {
       sockets.add(one);
       // An error on either side closes both.
-      one.on("error", () => other.destroy()).pipe(other);
+      one.on("error", () => other.destroy()).on("data", (bytes) => forward(one, other, bytes));
+      one.on("end", () => other.end());
       one.on("close", () => {
         sockets.delete(one);
         other.destroy();
       });
+      if (isMuted) one.pause();
     }
   });
+  /** Without `pipe`, which would resume a muted socket. */
+  const forward = (one: Socket, other: Socket, bytes: Buffer): void => {
+    if (other.write(bytes)) return;
+    one.pause();
+    other.once("drain", () => void (isMuted || one.resume()));
+  };
   const close = server.close.bind(server);
   const breakAll = (): void => {
-    for (const socket of sockets) socket.destroy();
+    // A unix socket cannot be reset.
+    for (const socket of sockets) socket.remoteAddress === undefined ? socket.destroy() : socket.resetAndDestroy();
+  };
+  const mute = (isMute: boolean): void => {
+    isMuted = isMute;
+    for (const socket of sockets) isMute ? socket.pause() : socket.resume();
   };
   server.close = (done) => {
-    breakAll();
+    for (const socket of sockets) socket.destroy();
     return close(done);
   };
   server.listen(optionsOf(from));
-  return Object.assign(server, { breakAll });
+  return Object.assign(server, { breakAll, mute });
 }
 
 /** Relays in a namespace of a laboratory, from each first place to the second; ends with the laboratory. */

@@ -1,11 +1,13 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { beforeAll, describe, onTestFinished, test } from "vitest";
 import type { KubeConnection } from "../../services/watcher/src/source/kube/connection.ts";
 import type { Cluster } from "./cluster.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService, createSlice, slicesPath } from "./objects.ts";
+import { portOf } from "./ports.ts";
+import { relay } from "./relay.ts";
 import { type RecordingSink, sourceStarter } from "./run-source.ts";
-import { TcpProxy } from "./tcp-proxy.ts";
 
 const sliceNames = Array.from({ length: 20 }, (_, index) => `slice-${String(index).padStart(2, "0")}`);
 
@@ -17,10 +19,12 @@ function neverEmpty(sink: RecordingSink): string | undefined {
   return store.missingKinds.includes("slices") || missing.length === 0 ? undefined : `slices are missing: ${missing}`;
 }
 
-async function startProxy({ apiServer }: Cluster): Promise<TcpProxy> {
-  const proxy = await TcpProxy.start(apiServer.url);
-  onTestFinished(() => proxy.stop());
-  return proxy;
+/** Starts a relay to the API server, until the end of the test, and writes a kubeconfig with its address. */
+async function startRelay({ apiServer, kubeconfig }: Cluster) {
+  const network = relay(0, new URL(apiServer.url).port);
+  await once(network, "listening");
+  onTestFinished(() => void network.close());
+  return { network, kubeconfig: kubeconfig("admin", { server: `https://127.0.0.1:${portOf(network)}` }) };
 }
 
 const serviceNames = Array.from({ length: 20 }, (_, index) => `web-${String(index).padStart(2, "0")}`);
@@ -39,49 +43,45 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
     });
 
     test("the source replaces a connection that forwards nothing and is never closed", async () => {
-      const { api, kubeconfig } = cluster();
-      const proxy = await startProxy(cluster());
-      const source = start({
-        kubeconfig: kubeconfig("admin", { server: proxy.url }),
-        timing: { watchSeconds: 0.5, overdueMs: 500 },
-      });
+      const { api } = cluster();
+      const { network, kubeconfig } = await startRelay(cluster());
+      const source = start({ kubeconfig, timing: { watchSeconds: 0.5, overdueMs: 500 } });
       source.sink.rule = neverEmpty;
       await source.untilReady();
-      proxy.mode = "black-hole";
+      network.mute(true);
       await createService(api, { name: "meanwhile" });
       await source.untilFailing("services", /^cannot watch services: no data for 1500 ms$/);
       assert.ok((await source.metric("kpng_source_watches_total", { result: "silent" })) > 0);
       assert.ok(source.health.isReady, "the source keeps serving the last state");
-      proxy.mode = "forward";
+      network.mute(false);
       await source.until("the change made meanwhile", (sink) => sink.services.includes("default/meanwhile"));
       await source.untilHealthy();
       assert.deepEqual(source.sink.violations, []);
     });
 
     test("the source delivers no state while connections are black-holed from the start, and then the whole state", async () => {
-      const { kubeconfig } = cluster();
-      const proxy = await startProxy(cluster());
-      proxy.mode = "black-hole";
-      const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing: { listSilenceMs: 500 } });
+      const { network, kubeconfig } = await startRelay(cluster());
+      network.mute(true);
+      const source = start({ kubeconfig, timing: { listSilenceMs: 500 } });
       await source.untilFailing("services", /^cannot list services: no data for 500 ms$/);
       assert.ok((await source.metric("kpng_source_lists_total", { result: "silent" })) > 0);
       assert.deepEqual(source.sink.calls, []);
       assert.ok(!source.health.isReady);
-      proxy.mode = "forward";
+      network.mute(false);
       await source.untilReady();
     });
 
     test("a watch that is broken by a RST after each event loses no event and causes no new list", async () => {
-      const { api, kubeconfig } = cluster();
-      const proxy = await startProxy(cluster());
-      const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }) });
+      const { api } = cluster();
+      const { network, kubeconfig } = await startRelay(cluster());
+      const source = start({ kubeconfig });
       source.sink.rule = neverEmpty;
       await source.untilReady();
       for (let round = 1; round <= 4; round++) {
         const name = `each-${round}`;
         await createSlice(api, { name, service: "each", addresses: [`10.4.0.${round}`] });
         await source.until(name, (sink) => sink.slices.includes(`default/each/${name}`));
-        proxy.breakAll();
+        network.breakAll();
         await api.delete(`${slicesPath()}/${name}`);
         await source.until(`${name} is gone`, (sink) => !sink.slices.includes(`default/each/${name}`));
       }
@@ -148,10 +148,9 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
     });
 
     test("restarted with its history compacted (410): the source goes from the old to the new state in one step", async () => {
-      const { api, apiServer, etcd, kubeconfig } = cluster();
-      const proxy = await startProxy(cluster());
-      const timing = { pageSize: 5 };
-      const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing });
+      const { api, apiServer, etcd } = cluster();
+      const { network, kubeconfig } = await startRelay(cluster());
+      const source = start({ kubeconfig, timing: { pageSize: 5 } });
       await source.untilReady();
       await createService(api, { name: "removed" });
       await source.until("the old state", (sink) => sink.services.includes("default/removed"));
@@ -160,13 +159,14 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
         const isNew = sink.services.includes("default/added");
         return isOld === isNew ? `between the states: ${sink.services}` : keepsServices(serviceNames)(sink);
       };
-      proxy.mode = "refuse";
+      network.mute(true);
       await api.delete("/api/v1/namespaces/default/services/removed");
       await createService(api, { name: "added" });
       await apiServer.kill();
       await etcd.compact();
       await apiServer.start();
-      proxy.mode = "forward";
+      network.breakAll();
+      network.mute(false);
       await source.until("the new state", (sink) => sink.services.includes("default/added"));
       assert.ok((await source.metric("kpng_source_relists_total", { reason: "expired" })) > 0);
       assert.ok(source.hasLogged("watch history expired at the API server, listing again", /410/));

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type ConnectionState, followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
@@ -10,7 +11,8 @@ import { Store } from "@kpng/watcher/store/store.ts";
 import { node, service } from "@kpng/watcher/testing/build.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
-import { TcpProxy } from "../cluster/tcp-proxy.ts";
+import { portOf } from "../cluster/ports.ts";
+import { relay } from "../cluster/relay.ts";
 
 // A watcher whose machine lost its power: it closes no connection and does not answer.
 const log = createLog("error", () => undefined);
@@ -43,22 +45,23 @@ test.each([{ name: "without TLS" }, { name: "with TLS", hasTls: true }])(
     store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
     const tls = hasTls ? { tls: readServerTls("", { ...files.server, ca: files.ca }) } : {};
     const server = await serveStore(store, { keepalive: { intervalMs: 200 }, drainMs: 0, ...tls });
-    const proxy = await TcpProxy.start(`http://${server.address}`);
-    const api = proxy.url.replace("http://127.0.0.1", "localhost");
+    const network = relay(0, server.address);
+    await once(network, "listening");
+    const api = `localhost:${portOf(network)}`;
     const node1 = follow(dial(hasTls ? { api, tls: readClientTls({ ...files.client, ca: files.ca }) } : { api }));
     try {
       await expect.poll(() => node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
       // Longer than three intervals: only pings keep the stream, because nothing changes.
       await sleep(800);
       expect(node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
-      proxy.mode = "black-hole";
+      network.mute(true);
       await expect.poll(() => node1.states.some(({ kind }) => kind === "lost")).toBe(true);
-      proxy.breakAll();
-      proxy.mode = "forward";
+      network.breakAll();
+      network.mute(false);
       await expect.poll(() => node1.states.at(-1)?.kind).toBe("synced");
     } finally {
       await node1.stop();
-      await proxy.stop();
+      network.close();
       await server.stop();
       files.remove();
     }
