@@ -1,12 +1,10 @@
-import { create, type DescField, type DescMessage, fromBinary, ScalarType, toBinary } from "@bufbuild/protobuf";
+import { create, type DescField, type DescMessage, toBinary } from "@bufbuild/protobuf";
 import { type ReflectMessage, reflect } from "@bufbuild/protobuf/reflect";
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
 import { file_globalv1_api } from "../gen/globalv1/api_pb.ts";
 import {
-  type Ack,
-  AckSchema,
   BatchOpSchema,
   EndpointSchema,
   file_localv1_api,
@@ -17,7 +15,7 @@ import {
   ValueSchema,
 } from "../gen/localv1/api_pb.ts";
 import { randomMessage } from "../testing/random-message.ts";
-import { MessageReader, MessageWriter, tagsOf, WireError } from "./protobuf.ts";
+import { MessageWriter, tagsOf } from "./protobuf.ts";
 
 const schemas = [...file_localv1_api.messages, ...file_globalv1_api.messages];
 const seeds = Array.from({ length: 300 }, (_, index) => index + 1);
@@ -99,99 +97,5 @@ describe("MessageWriter", () => {
     writer.begin();
     writer.close(writer.open(tags.Reset));
     expect([...writer.finish()]).toEqual([tags.Reset, 0]);
-  });
-});
-
-describe("MessageReader", () => {
-  /** Reads a message without maps, floats and packed lists. */
-  function read(reader: MessageReader, schema: DescMessage): ReflectMessage {
-    const message = reflect(schema, create(schema));
-    for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
-      const field = schema.fields.find((one) => tagOf(one) === tag);
-      if (field === undefined) throw new Error(`no field has the tag ${tag}`);
-      if (field.fieldKind === "list") message.get(field).add(readValue(reader, field));
-      else message.set(field, readValue(reader, field));
-    }
-    return message;
-  }
-
-  function readValue(reader: MessageReader, field: DescField): unknown {
-    if (field.message !== undefined) {
-      const outerEnd = reader.open();
-      const message = read(reader, field.message);
-      reader.close(outerEnd);
-      return message;
-    }
-    const tag = tagOf(field);
-    if ((tag & 7) === 0) {
-      const value = reader.number();
-      return field.scalar === ScalarType.UINT64
-        ? BigInt(value)
-        : field.scalar === ScalarType.BOOL
-          ? value === 1
-          : value;
-    }
-    const bytes = reader.bytes();
-    return field.scalar === ScalarType.STRING ? Buffer.from(bytes).toString() : bytes;
-  }
-
-  test.each([AckSchema, RefSchema, ValueSchema, KeepOpSchema, BatchOpSchema, NodeSchema])(
-    "reads $typeName as the library does",
-    (schema) => {
-      for (const seed of seeds) {
-        const bytes = encode(randomOf(schema, seed));
-        // The message begins behind other bytes, as in a frame.
-        const reader = new MessageReader(Buffer.concat([Buffer.alloc(5), bytes]), 5);
-        expect(encode(read(reader, schema)).equals(bytes), `seed ${seed}`).toBe(true);
-      }
-    },
-  );
-
-  test("skips what was not read of an embedded message", () => {
-    const reader = new MessageReader(Uint8Array.from([0x0a, 2, 0x08, 7, 0x10, 9]));
-    expect(reader.next()).toBe(0x0a);
-    reader.close(reader.open());
-    expect([reader.next(), reader.number(), reader.next()]).toEqual([0x10, 9, 0]);
-  });
-
-  test("fails with a WireError where the library fails for a truncated message", () => {
-    const bytes = encode(randomOf(AckSchema, 3));
-    let failures = 0;
-    for (let end = 0; end < bytes.length; end += 1) {
-      const part = bytes.subarray(0, end);
-      let wanted: Ack;
-      try {
-        wanted = fromBinary(AckSchema, part);
-      } catch {
-        failures += 1;
-        expect(() => read(new MessageReader(part), AckSchema), `${end} bytes`).toThrow(WireError);
-        continue;
-      }
-      expect(encode(read(new MessageReader(part), AckSchema))).toEqual(encode(reflect(AckSchema, wanted)));
-    }
-    expect(failures).toBeGreaterThan(0);
-  });
-
-  test.each([
-    { name: "an unfinished number", bytes: [0x80] },
-    { name: "a number of 2^53", bytes: [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10] },
-    { name: "a negative number", bytes: [...new Array(9).fill(0xff), 1] },
-    { name: "a length beyond the end", bytes: [2, 1] },
-    { name: "a length beyond 2^53", bytes: [...new Array(8).fill(0xff), 1] },
-  ])("fails with a WireError for $name", ({ bytes }) => {
-    expect(() => new MessageReader(Uint8Array.from(bytes)).bytes()).toThrow(WireError);
-    if (bytes.length !== 2) expect(() => new MessageReader(Uint8Array.from(bytes)).number()).toThrow(WireError);
-  });
-
-  test("fails with a WireError for field number 0", () => {
-    expect(() => new MessageReader(Uint8Array.from([0x00])).next()).toThrow(WireError);
-  });
-
-  test("fails with a WireError for an embedded message that ends after the one around it", () => {
-    const reader = new MessageReader(Uint8Array.from([0x0a, 2, 0x0a, 1, 7]));
-    reader.next();
-    reader.open();
-    reader.next();
-    expect(() => reader.bytes()).toThrow(WireError);
   });
 });

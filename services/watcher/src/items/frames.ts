@@ -1,4 +1,5 @@
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import {
   BatchOpSchema,
   EmptyOpSchema,
@@ -10,7 +11,7 @@ import {
   type Set as SetName,
   ValueSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import { MessageReader, MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
+import { MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
 
 /**
  * One or more messages of a stream as gRPC frames, which all subscribers share.
@@ -86,14 +87,16 @@ export function* opsIn(frames: Frame): Iterable<OpItem> {
   }
 }
 
-/** Returns the value in a frame of {@link setFrame}, as a view of the frame's memory. */
+/** Returns the value in a frame of {@link setFrame}, which must not be empty, as a view of the frame's memory. */
 export function valueIn(frame: Frame): Uint8Array {
-  const reader = new MessageReader(frame, frameHeaderBytes);
-  reader.next();
-  reader.open();
-  reader.next();
-  reader.close(reader.open());
-  return reader.next() === valueTags.Bytes ? reader.bytes() : frame.subarray(frame.length);
+  const reader = new BinaryReader(messageIn(frame));
+  reader.tag();
+  // The length of the message Value.
+  reader.uint32();
+  reader.tag();
+  reader.skip(WireType.LengthDelimited);
+  reader.tag();
+  return reader.bytes();
 }
 
 /** Encodes an operation that is rare enough for the library's encoder. */

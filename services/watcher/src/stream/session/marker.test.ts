@@ -1,8 +1,8 @@
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { create, fromBinary } from "@bufbuild/protobuf";
 import { EmptyOpSchema, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { frameOf, messageIn } from "../../items/frames.ts";
+import { messageIn } from "../../items/frames.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { noChanges } from "../delta/projection.ts";
@@ -11,8 +11,7 @@ import { Subscribers } from "./subscribers.ts";
 
 test("a marker with a digest decodes to the marker with that field", () => {
   const body = { Revision: 42n, Instance: "run", TakesAcks: true, AckIntervalMs: 100, TracedNodes: 0.5 };
-  const op = { case: "Sync" as const, value: create(EmptyOpSchema, body) };
-  const marker = new Marker(frameOf(toBinary(OpItemSchema, create(OpItemSchema, { Op: op }))));
+  const marker = new Marker(body);
   for (const digest of [0n, 2n ** 64n - 1n]) {
     const decoded = fromBinary(OpItemSchema, messageIn(marker.withDigest(digest))).Op;
     expect(decoded).toEqual({ case: "Sync", value: create(EmptyOpSchema, { ...body, Digest: digest }) });

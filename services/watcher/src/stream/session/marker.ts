@@ -1,8 +1,7 @@
-import { create, toBinary } from "@bufbuild/protobuf";
-import { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { encodePosition } from "@kpng/model/wire/local-message.ts";
-import { MessageReader, MessageWriter } from "@kpng/model/wire/protobuf.ts";
-import { type Frame, frameHeaderBytes, frameOf, syncFrame } from "../../items/frames.ts";
+import { type Frame, syncFrame } from "../../items/frames.ts";
 import { Between } from "../../store/derived.ts";
 import { emptySnapshot, triggerTimes } from "../../store/snapshot.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
@@ -22,42 +21,34 @@ export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: b
   return sharedMarker.of(before ?? emptySnapshot, snapshot, context);
 }
 
-/** The bytes of a sync marker. */
+/** A sync marker, encoded with the digest of a view or without one. */
 export class Marker {
   readonly frame: Frame;
-  /** The frame with a digest field of zero at its end. */
-  #template: Frame | undefined;
+  readonly #fields: MarkerFields;
+  /** The frame with {@link placeholder} as its digest. */
+  #template: Buffer | undefined;
 
-  constructor(frame: Frame) {
-    this.frame = frame;
+  constructor(fields: MarkerFields) {
+    this.frame = syncFrame(fields);
+    this.#fields = fields;
   }
 
-  /** Returns the marker with a digest. *Cost:* a copy of the marker. */
+  /** *Cost:* a copy of the marker. */
   withDigest(digest: bigint): Frame {
-    const copy = Buffer.from(this.#withZeroDigest());
-    copy.writeBigUInt64LE(digest, copy.length - digestBytes);
+    this.#template ??= Buffer.from(syncFrame({ ...this.#fields, Digest: placeholder }));
+    const copy = Buffer.from(this.#template);
+    copy.writeBigUInt64LE(digest, copy.indexOf(placeholderBytes));
     return copy;
-  }
-
-  #withZeroDigest(): Frame {
-    if (this.#template !== undefined) return this.#template;
-    const reader = new MessageReader(this.frame, frameHeaderBytes);
-    writer.begin();
-    // Fields may be in any order; at the end of the message, the digest is easy to overwrite.
-    writer.message(reader.next(), Buffer.concat([reader.bytes(), zeroDigest]));
-    this.#template = frameOf(writer.finish());
-    return this.#template;
   }
 }
 
-const writer = new MessageWriter();
+type MarkerFields = MessageInitShape<typeof EmptyOpSchema>;
 
-const digestBytes = 8;
+/** A digest whose bytes no other field contains: they show where the digest is in an encoded marker. */
+const placeholder = 0xfedc_ba98_7654_3210n;
+const placeholderBytes = Buffer.from("1032547698badcfe", "hex");
 
-/** The field EmptyOp.Digest. */
-const zeroDigest = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Digest: 0n }));
-
-const plainMarker = new Marker(syncFrame());
+const plainMarker = new Marker({});
 
 interface MarkerContext {
   readonly batch: Batch;
@@ -73,7 +64,7 @@ function makeMarker({ batch, subscribers: { store, open, now } }: MarkerContext)
   const { snapshot, before } = batch;
   const triggers = before === undefined ? [] : [...triggerTimes(before, snapshot)];
   const { traceparents, tracedNodes } = markerTraces(batch, open.size, now());
-  const fields = {
+  return new Marker({
     Revision: BigInt(snapshot.revision),
     Instance: store.instance,
     TakesAcks: true,
@@ -87,8 +78,7 @@ function makeMarker({ batch, subscribers: { store, open, now } }: MarkerContext)
     Traceparents: [...traceparents],
     TracedNodes: tracedNodes,
     Position: encodePosition(snapshot.position, store.instance),
-  };
-  return new Marker(syncFrame(fields));
+  });
 }
 
 /** Maximum age of a change that counts as the cause of a first batch, in milliseconds. */
