@@ -1,5 +1,4 @@
 import { Wakeup } from "@kpng/process/wait.ts";
-import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
@@ -79,14 +78,12 @@ export class Rounds {
  */
 export class Subscription {
   readonly #rounds: Pick<Rounds, "snapshot">;
-  readonly #now: () => number;
   #projection: Projection | undefined;
   #snapshot: Snapshot | undefined;
   #quietRevision = 0;
 
-  constructor(rounds: Pick<Rounds, "snapshot">, now: () => number = wallClockMs) {
+  constructor(rounds: Pick<Rounds, "snapshot">) {
     this.#rounds = rounds;
-    this.#now = now;
   }
 
   /** The projection of the last batch; undefined before the first batch. */
@@ -115,8 +112,7 @@ export class Subscription {
     this.#projection = projection;
     this.#snapshot = snapshot;
     if (before !== undefined && changes.isEmpty) this.#quietRevision = snapshot.revision;
-    const computedAtMs = snapshot.traces.length === 0 ? 0 : this.#now();
-    return { changes, snapshot, before, computedAtMs };
+    return { changes, snapshot, before };
   }
 }
 
@@ -126,6 +122,4 @@ export interface Batch {
   readonly snapshot: Snapshot;
   /** The previous snapshot of the subscriber; undefined for a view that it did not have. */
   readonly before: Snapshot | undefined;
-  /** In milliseconds since 1970, with fractions; 0 while no revision is traced. */
-  readonly computedAtMs: number;
 }
