@@ -1394,7 +1394,7 @@ export const InspectService: GenService<{
   },
   /**
    * Sends the matching Services in one or more messages, the last of which has is_complete; then every created, changed
-   * or deleted Service. Fast changes are merged. Pages are ignored.
+   * or deleted Service, merged to one snapshot a second. Pages are ignored.
    *
    * @generated from rpc kpng.inspect.v1.InspectService.WatchServices
    */
@@ -1434,7 +1434,7 @@ export const InspectService: GenService<{
     output: typeof ListNodesResponseSchema;
   },
   /**
-   * Like WatchServices, for nodes; at most one message a second.
+   * Like WatchServices, for nodes.
    *
    * @generated from rpc kpng.inspect.v1.InspectService.WatchNodes
    */
@@ -1454,7 +1454,7 @@ export const InspectService: GenService<{
     output: typeof ListSubscribersResponseSchema;
   },
   /**
-   * Like WatchServices, for subscribers; at most one message a second.
+   * Like WatchServices, for subscribers.
    *
    * @generated from rpc kpng.inspect.v1.InspectService.WatchSubscribers
    */
@@ -1474,8 +1474,7 @@ export const InspectService: GenService<{
     output: typeof ListChangesResponseSchema;
   },
   /**
-   * Like WatchServices, for changes, the oldest first. A change is sent again when its counts grow. At most one message
-   * a second.
+   * Like WatchServices, for changes, the oldest first. A change is sent again when its counts grow.
    *
    * @generated from rpc kpng.inspect.v1.InspectService.WatchChanges
    */
