@@ -125,22 +125,6 @@ test("a change is followed to every node: sent, received and applied, with stage
   expect(record.stages?.commit.maxMs).toBe(20);
 });
 
-test("a late acknowledgement counts with the time of the application", () => {
-  const one = subscribe("n1");
-  const storedAtMs = [2, 3].map((revision) => {
-    change(`s${revision}`);
-    nowMs = store.snapshot.storedAtMs + 10;
-    send(one, revision - 1);
-    return store.snapshot.storedAtMs;
-  });
-  nowMs = (storedAtMs[1] ?? 0) + 1_000;
-  const earlier = [{ applied: 2, ageMs: 960 }];
-  one.acknowledge({ applied: 3, ageMs: 900, earlier });
-  expect(at(2)).toMatchObject({ appliedCount: 1, receivedCount: 1, lastAppliedAtMs: nowMs - 960 });
-  expect(at(3)).toMatchObject({ appliedCount: 1, receivedCount: 1, lastAppliedAtMs: nowMs - 900 });
-  expect(one.appliedAtMs).toBe(nowMs - 900);
-});
-
 test("a batch counts for each of its revisions, but not for earlier ones, and a whole view for none", () => {
   const [one, other] = [subscribe("n1"), subscribe("n2")];
   for (const name of ["a", "b", "c"]) change(name);

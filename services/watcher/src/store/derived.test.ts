@@ -67,18 +67,3 @@ test("the value of a pair is made once while few other pairs are requested", () 
   count.of(first, second);
   expect(made).toBeGreaterThan(6);
 });
-
-test("only the last start snapshots of a target are kept", () => {
-  const snapshots = grow(40);
-  const target = snapshots.at(-1) as Snapshot;
-  let made = 0;
-  const count = new Between(() => {
-    made += 1;
-    return made;
-  });
-  for (const snapshot of snapshots) count.of(snapshot, target);
-  count.of(snapshots[30] as Snapshot, target);
-  expect(made).toBe(40);
-  count.of(snapshots[0] as Snapshot, target);
-  expect(made).toBe(41);
-});

@@ -44,14 +44,3 @@ for (const { name, text, at } of badTable) {
     assert.equal([parsed.line, parsed.column].filter((part) => part !== undefined).join(":"), at);
   });
 }
-
-for (const [name, text] of [
-  ["brackets", "[".repeat(200_000)],
-  ["closed brackets", `a: ${"[".repeat(50_000)}${"]".repeat(50_000)}`],
-  ["dashes", "- ".repeat(20_000)],
-  ["mappings", Array.from({ length: 3_000 }, (_, depth) => `${" ".repeat(depth)}a:`).join("\n")],
-] as const) {
-  test(`documents: very deep ${name} give a result, not a crash`, () => {
-    assert.match(parseDocuments(text).kind, /^(ok|bad)$/);
-  });
-}

@@ -61,13 +61,6 @@ test("an object that is invalid as a whole keeps its last valid value, and is co
   assert.equal(await count("objects"), 1);
 });
 
-test("an endpoint that goes away is removed although another endpoint of the slice is invalid", () => {
-  const { store, put } = setUp(sliceKind);
-  put(rawSlice(["10.1.0.1", "10.1.0.2"]));
-  put(rawSlice(["10.1.0.2", "10.1"]));
-  assert.deepEqual(servedAddresses(store), ["10.1.0.2"]);
-});
-
 test("a slice that gains the headless label is deleted, and restored when it loses the label", () => {
   const { store, put } = setUp(sliceKind);
   for (const [labels, served] of [

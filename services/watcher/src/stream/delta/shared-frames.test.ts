@@ -61,22 +61,3 @@ test("zones and proxy names that contain spaces do not collide", () => {
   expect(textOf(store.snapshot, "n1", "b c")).toContain("ns/proxied");
   expect(textOf(store.snapshot, "n2", "c")).toContain("ns/plain");
 });
-
-test("a large change for a node with endpoints of its own is copied while it is written, in small parts", () => {
-  const store = new Store();
-  const names = Array.from({ length: 500 }, (_, index) => `s${index}`);
-  const slices = (last: number) =>
-    names.map((name, index) =>
-      slice([endpoint(`10.1.${index >> 8}.${last}`, { nodeName: `n${index % 10}` })], { name, serviceName: name }),
-    );
-  store.replace({
-    services: names.map((name) => service({ name })),
-    slices: slices(1),
-    nodes: [node("n1")],
-  });
-  const before = store.snapshot;
-  store.replace({ slices: slices(2) });
-  const frames = [...nodeProjection(requestOf("n1", "")).between(before, store.snapshot).frames()];
-  expect(frames.length).toBeGreaterThan(2);
-  expect(Math.max(...frames.map(({ length }) => length))).toBeLessThan(20_000);
-});

@@ -60,14 +60,6 @@ describe("the first batch", () => {
     expect(show(await watch().ask({ NodeName: "n1" }))).toEqual(["Reset", "Sync"]);
     expect(show(await watch("global").ask())).toEqual(["Reset", "Sync"]);
   });
-
-  test("ends with an empty Sync for KPNG's clients, and with revision and instance for ours", async () => {
-    store.replace(empty);
-    const plain = await watch().ask({ NodeName: "n1" });
-    expect(plain.at(-1)?.Op.value).toMatchObject({ Revision: 0n, Instance: "" });
-    const extended = await watch().ask({ NodeName: "n1", Features: [Feature.Extended] });
-    expect(extended.at(-1)?.Op.value).toMatchObject({ Revision: 1n, Instance: store.instance });
-  });
 });
 
 test("a later batch is held until this node's view changes, and merges all changes until then", async () => {
@@ -84,13 +76,6 @@ test("a later batch is held until this node's view changes, and merges all chang
   store.apply([{ kind: "delete-service", key: "ns/three" }]);
   store.apply([{ kind: "delete-service", key: "ns/two" }]);
   expect(show(await one.ask({ NodeName: "n1" }))).toEqual(["delete ns/two", "Sync"]);
-});
-
-test("a request for another node is answered at once with Reset and the whole view", async () => {
-  store.replace(empty);
-  const one = watch();
-  await one.ask({ NodeName: "n1" });
-  expect(show(await one.ask({ NodeName: "n2" }))).toEqual(["Reset", "Sync"]);
 });
 
 test.each([

@@ -16,14 +16,3 @@ test.each([1, 7, 4_096, 60_008, 70_000])("messages that arrive %i bytes at a tim
   expect(messages.map((message) => Buffer.compare(message, message.length === 3 ? first : second))).toEqual([0, 0]);
   expect(() => splitter.end()).toThrow("3 bytes into a message");
 });
-
-test("the rest of a chunk does not keep the memory of the whole chunk", () => {
-  const splitter = new MessageSplitter(64 * 1_024);
-  splitter.push(Buffer.concat([data.subarray(0, -3), Uint8Array.of(0, 0, 0)]));
-  while (splitter.next() !== undefined);
-  splitter.compact();
-  expect(splitter.unreadBytes).toBe(3);
-  splitter.push(Uint8Array.of(0, 1, 7));
-  expect(splitter.unreadBytes).toBeLessThan(64);
-  expect(splitter.next()).toEqual(Buffer.of(7));
-});
