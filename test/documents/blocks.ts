@@ -44,7 +44,7 @@ function typedLines(lines: readonly string[]): readonly string[] {
   });
 }
 
-/** Joins lines until a shell has a whole command: after a backslash, a pipe, or inside a loop. */
+/** Joins lines until a shell has a whole command: after a backslash, a pipe, or inside a loop or single quotes. */
 function commandsOf(lines: readonly string[]): readonly string[] {
   const commands: string[] = [];
   let pending: string[] = [];
@@ -54,7 +54,8 @@ function commandsOf(lines: readonly string[]): readonly string[] {
     const [begin = ""] = pending;
     const isLoop = /^\s*for /.test(begin) && !/^\s*done\b/.test(line);
     const isGroup = begin.startsWith("{ ") && !pending.some((one) => one.includes("}"));
-    if (/(\\|\||&&)$/.test(line.trimEnd()) || isLoop || isGroup) continue;
+    const isQuoted = pending.join("").split("'").length % 2 === 0;
+    if (/(\\|\||&&)$/.test(line.trimEnd()) || isLoop || isGroup || isQuoted) continue;
     commands.push(pending.join("\n"));
     pending = [];
   }
