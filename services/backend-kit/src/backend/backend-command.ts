@@ -26,8 +26,8 @@ export interface BackendContext {
    */
   readonly maxViewBytes?: number | undefined;
   /**
-   * Delay after a lost stream or a failed sync, in milliseconds. It doubles up to 30 s, or up to 1 s for a unix socket
-   * without a listener.
+   * Delay after a lost stream or a failed sync, in milliseconds. It doubles up to 30 s, or up to 3 s while no watcher
+   * listens.
    */
   readonly errorDelayMs: number;
   /** True to end after the first successful sync. */

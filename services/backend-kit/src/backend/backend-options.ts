@@ -68,8 +68,7 @@ export const followOptions: readonly OptionSpec[] = [
   {
     flags: "--error-delay <duration>",
     isExpert: true,
-    description:
-      "delay after a lost stream or a failed sync; doubles up to 30s, or up to 1s for a unix socket without a listener",
+    description: "delay after a lost stream or a failed sync; doubles up to 30s, or up to 3s while no watcher listens",
     default: 1_000,
     parse: parseDurationMs,
   },

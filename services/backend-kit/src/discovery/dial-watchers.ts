@@ -190,6 +190,7 @@ class WatcherFinder {
     if (addresses.length === 0) throw unavailable(`no watcher address: ${failures.join("; ")}`);
     if (failures.length > 0) this.#options.log.debug("name not resolved: using its last addresses", { failures });
     const reasons: string[] = [...failures];
+    let lastCause: unknown;
     for (const address of this.#inOrder(addresses)) {
       this.#last = address.key;
       this.#preferred = "";
@@ -199,10 +200,11 @@ class WatcherFinder {
         return address;
       } catch (cause) {
         reasons.push(`watcher ${address.key}: ${reasonOf(cause)}`);
+        lastCause = cause;
         if (signal.aborted) break;
       }
     }
-    throw unavailable(reasons.join("; "));
+    throw unavailable(reasons.join("; "), lastCause);
   }
 
   /**
@@ -343,8 +345,8 @@ async function checkReachable({ address }: WatcherAddress, limitMs: number, sign
   }
 }
 
-function unavailable(message: string): ConnectError {
-  return new ConnectError(message, Code.Unavailable);
+function unavailable(message: string, cause?: unknown): ConnectError {
+  return new ConnectError(message, Code.Unavailable, undefined, undefined, cause);
 }
 
 /**

@@ -20,34 +20,32 @@ export interface StreamEnd {
 const minStreamMs = 1_000;
 
 /**
- * Longest delay while no process listens on the unix socket, in milliseconds, unless `minMs` is longer.
+ * Longest delay while no process listens at the address, in milliseconds, unless `minMs` is longer.
  *
- * Long random delays keep thousands of nodes from connecting to one server at once. A unix socket has only the few
- * backends of its machine as clients, and a failed connect costs half a millisecond of CPU, so a short delay is better:
- * changes wait until the client reconnects.
+ * Longer delays spare a server that answers, since each new stream may cost it a whole view. A refused connect costs
+ * half a millisecond of the client's CPU and nothing elsewhere, and changes wait until the client is back.
  */
-const localMaxMs = 1_000;
+const absentMaxMs = 3_000;
 
 /**
  * Decides how long a backend or relay waits before it opens its next stream to a watcher: as long as the server asks
  * (gRFC A6), otherwise a random part of a delay that doubles. Random, because the cause usually ended thousands of
  * other streams at the same moment.
  *
- * A unix socket without a listener is retried every second. If the socket has a listener and its stream breaks, the
- * delay doubles as for TCP: each new stream may cost the server a whole view.
+ * While nothing listens at the address, the delay is at most three seconds.
  */
 export class Reconnect {
   readonly #backoff: Backoff;
-  /** For a unix socket without a listener. */
-  readonly #local: Backoff;
+  /** While nothing listens at the address. */
+  readonly #absent: Backoff;
   readonly #nowMs: () => number;
   #openedAtMs = 0;
   #hasProgress = false;
 
   constructor(options: BackoffOptions = {}, nowMs: () => number = () => performance.now()) {
     this.#backoff = new Backoff({ jitter: 1, ...options });
-    const { minMs = localMaxMs } = options;
-    this.#local = new Backoff({ minMs, maxMs: Math.max(minMs, localMaxMs), jitter: 0 });
+    const { minMs = 800 } = options;
+    this.#absent = new Backoff({ jitter: 0.5, ...options, minMs, maxMs: Math.max(minMs, absentMaxMs) });
     this.#nowMs = nowMs;
   }
 
@@ -61,12 +59,12 @@ export class Reconnect {
   progressed(): void {
     this.#hasProgress = true;
     this.#backoff.reset();
-    this.#local.reset();
+    this.#absent.reset();
   }
 
   /** Must be called when the stream has ended, with its error if there was one. Returns what to do next. */
   ended(error?: unknown): StreamEnd {
-    if (hasNoListener(error)) return { kind: "lost", delayMs: this.#local.nextMs() };
+    if (hasNoListener(error)) return { kind: "lost", delayMs: this.#absent.nextMs() };
     const pushbackMs = pushbackOf(error);
     if (pushbackMs === undefined) return { kind: "lost", delayMs: this.#backoff.nextMs() };
     const isWorking = this.#hasProgress && this.#nowMs() - this.#openedAtMs >= minStreamMs;
@@ -75,13 +73,12 @@ export class Reconnect {
   }
 }
 
-/**
- * True if an error, or one of its causes, is a failed connect() to a unix socket: there is no file, no listener, or no
- * permission. Such an error has a path as its address, and no port.
- */
+/** True if an error, or one of its causes, is a connect() that was refused, or that found no unix socket. */
 function hasNoListener(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    if ("syscall" in cause && cause.syscall === "connect") return "address" in cause && !("port" in cause);
+    if (!("syscall" in cause) || cause.syscall !== "connect") continue;
+    // The error of a unix socket has no port: without permission, too, only its owner can help.
+    return !("port" in cause) || ("code" in cause && cause.code === "ECONNREFUSED");
   }
   return false;
 }
