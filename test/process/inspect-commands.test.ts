@@ -156,6 +156,9 @@ describe("commands read files without a watcher", () => {
     expect(await ask("get", "svc", "default/web")).toMatch(/\ndefault +web +LoadBalancer/);
     const view = await ask("get", "view", "n1", "--service", "default/web");
     expect(view).toMatch(/10\.1\.0\.2:8080 +web-2 +n2 +used, but not with policy Local: it is ready/);
+    expect(await ask("explain", "--node", "n1", "web:http")).toBe(
+      await ask("explain", "--node", "n1", "default/web:http"),
+    );
     const explained = await ask("explain", "--node", "n1", "--from", "outside", "192.0.2.1:80");
     expect(explained).toMatch(/^outside → 192\.0\.2\.1:80\/TCP: FORWARD\n/);
     expect(explained).toMatch(/externalTrafficPolicy is Local: only endpoints on this node\./);

@@ -92,6 +92,14 @@ const internal: readonly Row[] = [
     plan: [],
   },
   {
+    name: "an endpoint without ports, which a state file may contain, serves the target port of a port without a name",
+    parts: {
+      ports: [{ name: "", protocol: "TCP", port: 80, nodePort: 0, targetPort: 8080 }],
+      endpoints: [endpoint("10.0.1.2", { ports: [] })],
+    },
+    plan: [`${clusterIP}: ${fromPods}`, "cluster: 10.0.1.2:8080"],
+  },
+  {
     name: "an endpoint's port of such a protocol serves no port",
     parts: { endpoints: [away("10.0.1.1"), endpoint("10.0.1.2", { ports: [{ name: "", port: 8080, protocol: 4 }] })] },
     plan: [`${clusterIP}: ${fromPods}`, "cluster: 10.0.1.1:8080"],

@@ -1,6 +1,7 @@
 import { isIPv4, isIPv6 } from "node:net";
 import { type AddressSet, addressAndPort, type Family, isIn, parseCidr } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
+import type { EndpointPort } from "@kpng/model/endpoint.ts";
 import type { ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
 import { isLoopback } from "./plan-node.ts";
@@ -217,7 +218,7 @@ export function makeEndpointSets(
   for (const { addresses, ports, use } of endpoints) {
     const address = addresses[family][0];
     if (address === undefined || !(use.cluster || use.local) || !isAddress(address, family)) continue;
-    for (const { name, port, protocol } of ports) {
+    for (const { name, port, protocol } of ports.length === 0 ? targetPorts(servicePort) : ports) {
       if (name !== servicePort.name || (protocol !== undefined && protocol !== servicePort.protocol)) continue;
       if (!isPortNumber(port)) continue;
       const text = addressAndPort(address, port);
@@ -227,6 +228,15 @@ export function makeEndpointSets(
     }
   }
   return { cluster: inOrder(cluster), local: inOrder(local) };
+}
+
+/**
+ * Returns the ports of an endpoint without ports, which only a state file or another watcher can contain. Source: KPNG
+ * `api/localv1/endpoint.go`, PortMapping.
+ */
+function targetPorts({ name, port, targetPort }: ServicePort): readonly EndpointPort[] {
+  if (name !== "" || typeof targetPort !== "number") return [];
+  return [{ name, port: targetPort === 0 ? port : targetPort }];
 }
 
 function inOrder(endpoints: ReadonlyMap<string, EndpointAddress>): readonly EndpointAddress[] {

@@ -69,8 +69,8 @@ export const explainCommand: InspectCommand = {
     ...outputOptions,
   ],
   examples: `
-The destination is address:port, [IPv6]:port, or namespace/name of a Service. The port of a Service is a number or a
-name, and may be left out. The answer follows the rules of kube-proxy's iptables mode and assumes that the node has
+The destination is address:port, [IPv6]:port, or a Service: namespace/name, or its name in the namespace default. The port
+of a Service is a number or a name, and may be left out. The answer follows the rules of kube-proxy's iptables mode and assumes that the node has
 applied the watcher's state.
 
 Examples:
@@ -107,7 +107,9 @@ Examples:
 };
 
 /** Parses a destination; the name of a port is looked up in its Service. Errors: BAD_OPTION. */
-async function findDestination(client: InspectClient, text: string): Promise<Destination> {
+async function findDestination(client: InspectClient, argument: string): Promise<Destination> {
+  const isServiceName = /^[a-z][a-z0-9-]*(?::[a-z0-9-]+)?$/.test(argument);
+  const text = isServiceName ? `default/${argument}` : argument;
   const [, namespace = "", name = "", portName] = /^([^/:]+)\/([^/:]+):([a-z0-9-]*[a-z][a-z0-9-]*)$/.exec(text) ?? [];
   if (portName === undefined) return parseDestination(text);
   const { services } = await client.listServices({ namespace, name });
@@ -132,7 +134,7 @@ function parseDestination(text: string): Destination {
   if (port === undefined && !destination.includes("/")) {
     throw new ProcessError(
       "BAD_OPTION",
-      `invalid destination "${text}": expected address:port, [IPv6]:port or namespace/name`,
+      `invalid destination "${text}": expected address:port, [IPv6]:port or a Service`,
     );
   }
   return { destination, port: Number(port ?? 0) };
