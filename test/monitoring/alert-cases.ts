@@ -55,6 +55,7 @@ export const alertCases: readonly AlertCase[] = [
       'kpng_source_lists_total{kind="slices",result="ok"}': "0x20 1x60",
     },
   ),
+  one("KpngErrorsFound", 'kpng_watcher_findings{severity="error"}', "1x60", "1x20 0x5 1x10 0x60"),
   one("KpngNodesFailing", "kpng_subscribers_failing", "0x20 1x60", "0x20 1x3 0x3 1x60"),
   one("KpngNodesBehind", "kpng_oldest_unapplied_seconds", "0x20 0+60x60", "50x60"),
   several(

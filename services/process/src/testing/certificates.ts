@@ -10,7 +10,7 @@ export interface TestCertificates {
   readonly server: KeyPair;
   /** With the common name "n1". */
   readonly client: KeyPair;
-  /** Issues a client certificate with these URI names. It is valid for two days by default. */
+  /** Issues a client certificate with these URI names. It is valid for 30 days by default. */
   clientWith(uris: readonly string[], days?: number): KeyPair;
   remove(): void;
 }
@@ -38,10 +38,10 @@ export function makeCertificates(): TestCertificates {
     "-subj",
     "/CN=test ca",
     "-days",
-    "2",
+    "30",
   );
   let clients = 0;
-  const issue = (name: string, subject: string, extension: string, days = 2) => {
+  const issue = (name: string, subject: string, extension: string, days = 30) => {
     const pair = { key: at(`${name}.key`), crt: at(`${name}.crt`) };
     writeFileSync(at(`${name}.ext`), extension);
     openssl("req", ...newKey, "-keyout", pair.key, "-out", at(`${name}.csr`), "-subj", subject);

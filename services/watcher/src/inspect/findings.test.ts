@@ -137,11 +137,13 @@ test("nodes that lag, fail, have no backend, or do not exist", () => {
   ]);
 });
 
-test("a watcher that has not listed everything, or a part that is not ready, is an error", () => {
+test("a watcher that has not listed everything, or a part that is not ready, is an error, and a part that warns a warning", () => {
   const watched = new Watched();
   expect(watched.lines()).toEqual(["error watcher: it has not yet listed services, slices, nodes"]);
   watched.health.setWaiting("source/file", "reading the input");
   expect(watched.lines()).toEqual(["error watcher: source/file: reading the input"]);
+  watched.health.set("certificate", { isHealthy: true, isReady: true, reason: "expires at noon" });
+  expect(watched.lines()).toContain("warning watcher: certificate: expires at noon");
 });
 
 test("a cluster without Services, and without pod CIDRs", () => {

@@ -114,12 +114,10 @@ function warning(code: string, subject: string, text: string, remedy: string): F
 function* watcherFindings({ snapshot, missingKinds }: Store, { parts }: FindingsContext["health"]): Generator<Finding> {
   let isWaiting = false;
   for (const [part, { isHealthy, isReady, reason }] of parts) {
-    if (isHealthy && isReady) continue;
     isWaiting ||= !isReady;
-    const remedy = part.startsWith("source/")
-      ? "until this is repaired, nodes keep the last state that was read completely"
-      : "see the log of the watcher";
-    yield error("part-failing", "watcher", `${part}: ${reason}`, remedy);
+    const text = `${part}: ${reason}`;
+    if (!isHealthy || !isReady) yield error("part-failing", "watcher", text, remedyFor(part));
+    else if (reason !== "") yield warning("part-warning", "watcher", text, remedyFor(part));
   }
   if (!snapshot.isSynced && !isWaiting) {
     const remedy = "see the log of the watcher: its source may not answer, or may refuse it";
@@ -129,6 +127,13 @@ function* watcherFindings({ snapshot, missingKinds }: Store, { parts }: Findings
     const remedy = "is the source the right one, and does --service-proxy-name select too little?";
     yield warning("no-services", "watcher", "it holds no Service", remedy);
   }
+}
+
+function remedyFor(part: string): string {
+  if (part.startsWith("source/")) return "until this is repaired, nodes keep the last state that was read completely";
+  if (part.startsWith("objects/")) return "correct them; until then, nodes have their valid parts or last valid values";
+  if (part === "certificate") return "issue a new one with the same CA: the watcher loads it without a restart";
+  return "see the log of the watcher";
 }
 
 function* serviceFindings(

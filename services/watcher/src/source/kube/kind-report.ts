@@ -93,6 +93,14 @@ export class KindReport {
     if (problem !== undefined) this.#log.error("invalid part of an object skipped", { object: key, problem });
   }
 
+  /** Sets the problems of all invalid objects, by key. They make the watcher neither unready nor unhealthy. */
+  invalidObjects(problems: ReadonlyMap<string, string>): void {
+    const shown = [...problems.entries().take(3)].map(([key, problem]) => `${key} (${problem})`);
+    if (problems.size > shown.length) shown.push(`and ${problems.size - shown.length} more`);
+    const reason = shown.length === 0 ? "" : `invalid: ${shown.join(", ")}`;
+    this.#health.set(`objects/${this.#kind}`, { isHealthy: true, isReady: true, reason });
+  }
+
   /** An object is valid, but no proxy needs it. */
   skipped(key: string, note: string): void {
     this.#log.info("object skipped: no proxy needs it", { object: key, note });

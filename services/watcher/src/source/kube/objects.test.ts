@@ -15,14 +15,16 @@ function setUp<K extends Kind>(kind: ObjectKind<K>) {
   const registry = new Registry();
   const logged: string[] = [];
   const log = createLog("error", (line) => logged.push(String(JSON.parse(line).problem)));
-  const report = new KindReport(kind.kind, { metrics: makeSourceMetrics(registry), health: new Health(), log });
+  const health = new Health();
+  const report = new KindReport(kind.kind, { metrics: makeSourceMetrics(registry), health, log });
   const tracker = new ObjectTracker(kind, store, report, () => undefined);
   const put = (object: object): void => {
     tracker.apply([{ kind: "put", key: "ns/web", resourceVersion: "1", object }], 0, "1");
   };
   const count = async (what: "objects" | "parts"): Promise<number | undefined> =>
     (await registry.getSingleMetric(`kpng_source_bad_${what}_total`)?.get())?.values[0]?.value;
-  return { store, logged, put, count };
+  const reason = () => health.parts.get(`objects/${kind.kind}`)?.reason;
+  return { store, logged, put, count, reason };
 }
 
 const metadata = { namespace: "ns", name: "web" };
@@ -39,7 +41,7 @@ const servedAddresses = ({ snapshot }: Store) =>
   slicesOf(snapshot, "ns/web").flatMap(({ endpoints }) => endpoints.flatMap((one) => one.addresses.v4));
 
 test("an invalid part is skipped, logged once until it changes, and counted, and the rest of the Service follows", async () => {
-  const { store, logged, put, count } = setUp(serviceKind(makeDecodeOptions()));
+  const { store, logged, put, count, reason } = setUp(serviceKind(makeDecodeOptions()));
   const externalIPs = (): readonly string[] | undefined => store.snapshot.services.get("ns/web")?.externalIPs?.v4;
   put({ metadata, spec: { externalIPs: ["010.1.2.3", "192.0.2.1"] } });
   assert.deepEqual(externalIPs(), ["192.0.2.1"]);
@@ -50,6 +52,9 @@ test("an invalid part is skipped, logged once until it changes, and counted, and
   put({ metadata, spec: {} });
   put({ metadata, spec: { externalIPs: ["010.1.2.4"] } });
   assert.equal(logged.length, 3);
+  assert.equal(reason(), 'invalid: ns/web (spec.externalIPs[0]: "010.1.2.4" is not an IP address)');
+  put({ metadata, spec: {} });
+  assert.equal(reason(), "");
   assert.equal(await count("parts"), 4);
 });
 

@@ -79,8 +79,10 @@ export class ObjectTracker<K extends Kind> {
   readonly #clusterId: () => string | undefined;
   /** Keys in the sink, by the keys of the API objects. */
   #keys = new Map<string, string>();
-  /** What was logged about objects, so that each problem is logged once, and again only when it changes. */
-  readonly #logged = new Map<string, string>();
+  /** Problems of invalid objects, by the keys of the API objects. Each is logged once, and again only when it changes. */
+  readonly #problems = new Map<string, string>();
+  /** Why no proxy needs an object, by the same keys; logged once, too. */
+  readonly #notes = new Map<string, string>();
   /** True while deletions wait for confirmation: the objects are then those of no version of the server. */
   #holdsDeletions = false;
 
@@ -105,7 +107,8 @@ export class ObjectTracker<K extends Kind> {
         if (value !== undefined) listed.set(key, value);
       },
       complete: (isConfirming, resourceVersion) => {
-        for (const key of this.#logged.keys()) if (!receivedKeys.has(key)) this.#logged.delete(key);
+        for (const key of [...this.#problems.keys(), ...this.#notes.keys()])
+          if (!receivedKeys.has(key)) this.#forget(key);
         const missingKeys = [...this.#keys.keys()].filter((key) => !listed.has(key));
         const counts = { currentCount: this.#keys.size, deletedCount: missingKeys.length };
         this.#holdsDeletions = !isConfirming && isMassDeletion(counts);
@@ -140,7 +143,7 @@ export class ObjectTracker<K extends Kind> {
 
   #changesOf(event: WatchEvent): readonly ObjectChange[] {
     if (event.kind === "bookmark") return [];
-    if (event.kind === "delete") this.#logged.delete(event.key);
+    if (event.kind === "delete") this.#forget(event.key);
     const oldKey = this.#keys.get(event.key);
     const value = event.kind === "put" ? this.#decode(event.key, event.object) : undefined;
     const key = value && this.#kind.keyOf(value);
@@ -161,17 +164,18 @@ export class ObjectTracker<K extends Kind> {
     const decoded = this.#kind.decode(object);
     switch (decoded.kind) {
       case "ok": {
-        const text = this.#newText(key, decoded.skipped.slice(0, maxProblems).map(describe).join("; "));
+        const text = this.#newProblem(key, decoded.skipped.slice(0, maxProblems).map(describe).join("; "));
         if (decoded.skipped.length > 0) this.#report.partsSkipped(key, text, decoded.skipped.length);
         return this.#kind.reuse(this.#find(key), decoded.value);
       }
       case "skip": {
-        const text = this.#newText(key, decoded.note);
-        if (text !== undefined) this.#report.skipped(key, text);
+        this.#newProblem(key, "");
+        if (this.#notes.get(key) !== decoded.note) this.#report.skipped(key, decoded.note);
+        this.#notes.set(key, decoded.note);
         return undefined;
       }
       default:
-        this.#report.bad(key, this.#newText(key, describe(decoded)));
+        this.#report.bad(key, this.#newProblem(key, describe(decoded)));
         return this.#find(key);
     }
   }
@@ -181,13 +185,23 @@ export class ObjectTracker<K extends Kind> {
     return sinkKey === undefined ? undefined : this.#sink.find(this.#kind.kind, sinkKey);
   }
 
-  /** Returns a text about an object, unless the last one logged equals it, apart from array indexes, which move. */
-  #newText(key: string, text: string): string | undefined {
-    const before = this.#logged.get(key) ?? "";
-    const now = text.replaceAll(/\[\d+\]/g, "[]");
-    if (now === "") this.#logged.delete(key);
-    else this.#logged.set(key, now);
-    return now === before ? undefined : text;
+  #forget(key: string): void {
+    this.#notes.delete(key);
+    this.#newProblem(key, "");
+  }
+
+  /**
+   * Sets the problem of an object, "" for none. Returns it unless it equals the previous one, apart from array indexes,
+   * which move.
+   */
+  #newProblem(key: string, problem: string): string | undefined {
+    const normalize = (text: string): string => text.replaceAll(/\[\d+\]/g, "[]");
+    const previous = this.#problems.get(key) ?? "";
+    if (problem === "") this.#problems.delete(key);
+    else this.#problems.set(key, problem);
+    if (normalize(problem) === normalize(previous)) return undefined;
+    this.#report.invalidObjects(this.#problems);
+    return problem;
   }
 }
 

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { connect } from "node:tls";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { readClientTls, readServerTls } from "@kpng/process/credential-files.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -15,15 +16,17 @@ let folder: string;
 let old: TestCertificates;
 let renewed: TestCertificates;
 let lines: string[];
+let health: Health;
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), "kpng-reload-"));
   [old, renewed] = [makeCertificates(), makeCertificates()];
   lines = [];
+  health = new Health();
   install("server", old);
   install("client", old);
   watched = new WatchedServer();
   await watched.serve({
-    ...{ tls: readServerTls("", paths("server")), reloadMs: 10, drainMs: 0, trustsLoopback: false },
+    ...{ tls: readServerTls("", paths("server")), reloadMs: 10, drainMs: 0, trustsLoopback: false, health },
     log: createLog("info", (line) => lines.push(line)),
   });
 });
@@ -56,6 +59,7 @@ function shown(): Promise<string> {
   });
 }
 
+const certificateReason = () => health.parts.get("certificate")?.reason;
 const limit = { timeout: 30_000 };
 const dialWatcher = () => dial({ api: `https://${watched.address}`, tls: readClientTls(paths("client")) });
 
@@ -70,6 +74,8 @@ test("a renewed certificate of the same CA is shown to new clients and by the me
   copyFileSync(crt, paths("server").crt);
   await expect.poll(shown, limit).toBe(new X509Certificate(readFileSync(crt)).fingerprint256);
   expect(await expiry()).toBe(validUntil());
+  // The renewed certificate is valid for three days, the first one for longer than two weeks.
+  expect(certificateReason()).toMatch(/^expires at 20/);
   expect(await Promise.race([end, Promise.resolve("open")])).toBe("open");
 });
 
@@ -83,8 +89,10 @@ test.each([
   },
 ])("$name is logged once, and the listener keeps the old files", async ({ text }) => {
   const before = await shown();
+  expect(certificateReason()).toBe("");
   writeFileSync(paths("server").crt, text());
   await expect.poll(() => lines.join(""), limit).toContain("new TLS files are unusable");
+  expect(certificateReason()).toContain("new TLS files are unusable");
   expect(await shown()).toBe(before);
   await openStream(dialWatcher(), "n1");
 });

@@ -65,6 +65,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
         servers: servers.filter((server) => server instanceof TlsServer),
         intervalMs: options.reloadMs ?? 10_000,
         log,
+        health,
         expiry,
       });
     }
