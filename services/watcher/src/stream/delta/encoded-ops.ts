@@ -4,15 +4,9 @@ import { MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
 import { batchFrame, deleteFrame, type Frame, messageIn } from "../../items/frames.ts";
 import { type Item, nodeViewOrder } from "../../items/item.ts";
 
-/** The operation that puts or deletes the item at a path. */
-export interface Op {
-  readonly path: string;
-  readonly frame: Frame;
-}
-
 /** Returns the operation that deletes an item of a node view. */
-export function deleteOp({ section, path }: Pick<Item, "section" | "path">): Op {
-  return { path, frame: deleteFrame(nodeViewOrder.sections[section] ?? 0, path) };
+export function deleteFrameOf({ section, path }: Pick<Item, "section" | "path">): Frame {
+  return deleteFrame(nodeViewOrder.sections[section] ?? 0, path);
 }
 
 /**

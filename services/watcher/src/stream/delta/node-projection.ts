@@ -2,7 +2,7 @@ import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import { type Item, nodeViewOrder, toggleDigests, uncachedDigestOf } from "../../items/item.ts";
 import { itemAt, nodeOverlay, type Overlay, overlaysOf, serviceOverlay } from "../../items/overlay.ts";
-import { deletedItems, diffItems, findItem, type ItemsDiff, isSameItem } from "../../items/service-items.ts";
+import { deletedItems, diffItems, editItems, findItem, type ItemsDiff, isSameItem } from "../../items/service-items.ts";
 import { changedOwners, serviceAt, serviceStates, sharedItemsAt } from "../../items/service-state.ts";
 import {
   type NodeViewRequest,
@@ -14,7 +14,7 @@ import {
 import { Between, changedServices } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { classDigest } from "./class-index.ts";
-import { deleteOp, type Op, packFrames } from "./encoded-ops.ts";
+import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
 import { type Changes, changesOf, joinFrames, noChanges, type Projection } from "./projection.ts";
 import { resumeView } from "./resume-view.ts";
 import { wholeView } from "./whole-view.ts";
@@ -71,6 +71,8 @@ function* afterReset({ frames }: Changes): Iterable<Frame> {
 
 /** The change of one overlay between two snapshots. */
 interface OverlayDiff {
+  /** Key of the Service; "" for the item of the node. */
+  readonly key: string;
   readonly before: Overlay;
   readonly after: Overlay;
   /** Items that only one of the two removes, or only one adds. */
@@ -90,15 +92,15 @@ function overlayDiffs(
   const hasNode = target.request.wantsNode && isNodeChanged(before, snapshot, target.node.name);
   if (keys === undefined && !hasNode) return noOverlayDiffs;
   const diffs: OverlayDiff[] = [];
-  const add = (old: Overlay, now: Overlay): void => {
+  const add = (key: string, old: Overlay, now: Overlay): void => {
     const ofBoth = [diffItems(old.removed, now.removed), diffItems(old.added, now.added)];
     const changed = ofBoth.flatMap(({ removed, added }) => [...removed, ...added]);
-    if (changed.length > 0) diffs.push({ before: old, after: now, changed });
+    if (changed.length > 0) diffs.push({ key, before: old, after: now, changed });
   };
   for (const key of keys ?? []) {
-    add(serviceOverlay(before, key, target, false), serviceOverlay(snapshot, key, target, false));
+    add(key, serviceOverlay(before, key, target, false), serviceOverlay(snapshot, key, target, false));
   }
-  if (hasNode) add(nodeOverlay(before, target), nodeOverlay(snapshot, target));
+  if (hasNode) add("", nodeOverlay(before, target), nodeOverlay(snapshot, target));
   return diffs;
 }
 
@@ -108,67 +110,46 @@ function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: string): 
 }
 
 /**
- * Returns the changes of a class, with other operations on the paths where the overlays of one node changed.
+ * Returns the changes of one node. Compressed changes of its class are followed by corrections, which put or delete the
+ * items at the paths where its overlays changed. Otherwise the Services with these overlays are compared as the node has
+ * them, so that it gets no operation in vain.
  *
- * *Cost:* the items of these overlays, and, unless the changes are compressed, a copy of them while they are written.
+ * *Cost:* for a node whose overlays changed, the items of their Services.
  */
 function nodeChanges(shared: ClassChanges, overlays: readonly OverlayDiff[], takesBatches = false): Changes {
   const changes = takesBatches ? shared.packed : shared.changes;
   if (overlays.length === 0) return changes;
-  const isPacked = changes !== shared.changes;
-  const framesByPhase = shared.opsByPhase.map(() => new Map<string, Frame | undefined>());
-  const corrections: Frame[] = [];
-  for (const { before, after, changed } of overlays) {
-    for (const path of new Set(changed.map((item) => item.path))) {
-      const [old, now] = [itemAt(before, path), itemAt(after, path)];
-      const [sharedOld, sharedNow] = [findItem(before.shared, path), findItem(after.shared, path)];
-      const [forClass, forNode] = [operations(sharedOld, sharedNow), operations(old, now)];
-      if (forClass.length + forNode.length === 0) continue;
-      for (const { phase } of forClass) framesByPhase[phase]?.set(path, undefined);
-      for (const { phase, frame } of forNode) framesByPhase[phase]?.set(path, frame);
-      const deleted = old ?? sharedNow ?? sharedOld;
-      if (now !== undefined) corrections.push(now.frame);
-      else if (deleted !== undefined) corrections.push(deleteOp(deleted).frame);
-    }
-  }
-  if (isPacked) {
+  if (changes !== shared.changes) {
+    const corrections = overlays.flatMap((diff) => [...correctionsOf(diff)]);
     return corrections.length === 0
       ? changes
       : { isEmpty: false, frames: () => [...changes.frames(), Buffer.concat(corrections)] };
   }
-  if (framesByPhase.every(({ size }) => size === 0)) return changes;
-  const frames = shared.opsByPhase.flatMap((ops, phase) => withFrames(ops, framesByPhase[phase] ?? new Map()));
+  const diffs = new Map(shared.diffs);
+  for (const { key, before, after } of overlays) diffs.set(key, diffItems(itemsOf(before), itemsOf(after)));
+  const frames = framesOf([...diffs.values()]);
   return frames.length === 0 ? noChanges : { isEmpty: false, frames: () => joinFrames(frames) };
 }
 
-/** Returns the frames of the operations, with those of `byPath` instead, and none where `byPath` has undefined. */
-function withFrames(ops: readonly Op[], byPath: Map<string, Frame | undefined>): readonly Frame[] {
-  const frames = ops.map(({ path, frame }) => {
-    const replacement = byPath.has(path) ? byPath.get(path) : frame;
-    byPath.delete(path);
-    return replacement;
-  });
-  return [...frames, ...byPath.values()].filter((frame) => frame !== undefined);
+function itemsOf({ shared, removed, added }: Overlay): readonly Item[] {
+  return editItems(shared, removed, added);
 }
 
-interface PhaseOp extends Op {
-  /** Index into the phases of the order. */
-  readonly phase: number;
-}
-
-/** Returns the operations that replace one item at a path by another. */
-function operations(before: Item | undefined, after: Item | undefined): readonly PhaseOp[] {
-  const isMoved = before?.section !== after?.section;
-  const ops: PhaseOp[] = [];
-  if (before !== undefined && isMoved) ops.push({ phase: phaseOf("delete", before), ...deleteOp(before) });
-  if (after !== undefined && (before === undefined || isMoved || !isSameItem(before, after))) {
-    ops.push({ phase: phaseOf("put", after), path: after.path, frame: after.frame });
+/** Yields the operations that make the items at the changed paths those of the node, after the changes of the class. */
+function* correctionsOf({ before, after, changed }: OverlayDiff): Iterable<Frame> {
+  for (const path of new Set(changed.map((item) => item.path))) {
+    const [old, now] = [itemAt(before, path), itemAt(after, path)];
+    const [sharedOld, sharedNow] = [findItem(before.shared, path), findItem(after.shared, path)];
+    if (isUnchanged(sharedOld, sharedNow) && isUnchanged(old, now)) continue;
+    const deleted = old ?? sharedNow ?? sharedOld;
+    if (now !== undefined) yield now.frame;
+    else if (deleted !== undefined) yield deleteFrameOf(deleted);
   }
-  return ops;
 }
 
-function phaseOf(kind: "put" | "delete", { section }: Item): number {
-  return nodeViewOrder.phases.findIndex((phase) => phase.kind === kind && phase.section === section);
+function isUnchanged(old: Item | undefined, now: Item | undefined): boolean {
+  if (old === undefined || now === undefined) return old === now;
+  return old.section === now.section && isSameItem(old, now);
 }
 
 /** The digest of all items in the overlays of one node, which follows the snapshots. */
@@ -209,8 +190,8 @@ class OverlaysDigest {
 interface ClassChanges {
   /** For each node, the Services of which its overlays may differ; see changedOwners. */
   readonly keysByNode: ReadonlyMap<string, readonly string[]>;
-  /** One element for each phase of the order: puts ascending, and deletes descending by path. */
-  readonly opsByPhase: readonly (readonly Op[])[];
+  /** By the key of the Service. */
+  readonly diffs: ReadonlyMap<string, ItemsDiff>;
   /** All operations in one frame. */
   readonly changes: Changes;
   /** The same as compressed batches; {@link changes} if they are short. */
@@ -224,12 +205,13 @@ function classChanges(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass
   const { key } = dependsOnZone ? viewClass : viewClassOf(viewClass, "");
   return getOrMake(byClass, key, () => {
     const keysByNode = new Map<string, string[]>();
-    const diffs = keys.map((one) => {
+    const diffs = new Map<string, ItemsDiff>();
+    for (const one of keys) {
       const owners = changedOwners(serviceAt(before, one, viewClass), serviceAt(snapshot, one, viewClass), viewClass);
       for (const name of owners) getOrMake(keysByNode, name, () => []).push(one);
-      return diffItems(sharedItemsAt(before, one, viewClass), sharedItemsAt(snapshot, one, viewClass));
-    });
-    return { keysByNode, ...encodeDiffs(diffs) };
+      diffs.set(one, diffItems(sharedItemsAt(before, one, viewClass), sharedItemsAt(snapshot, one, viewClass)));
+    }
+    return { keysByNode, diffs, ...encodeFrames(framesOf([...diffs.values()])) };
   });
 }
 
@@ -244,24 +226,24 @@ const changesByClass = new Between((before, snapshot) => {
 /** Shorter changes are not compressed, in bytes: the saving would not be worth the decompression on each node. */
 const minPackedBytes = 16 * 1024;
 
-function encodeDiffs(diffs: readonly ItemsDiff[]): Omit<ClassChanges, "keysByNode"> {
-  const puts = diffs.flatMap(({ added }) => added);
-  const deletes = diffs.flatMap(deletedItems);
-  const opsByPhase = nodeViewOrder.phases.map(({ kind, section }): readonly Op[] => {
-    const inSection = (items: readonly Item[]): readonly Item[] => items.filter((item) => item.section === section);
-    if (kind === "put") return inSection(puts).toSorted((a, b) => compareText(a.path, b.path));
-    return inSection(deletes)
-      .map(deleteOp)
-      .sort((a, b) => compareText(b.path, a.path));
-  });
-  const all = opsByPhase.flatMap((ops) => ops.map(({ frame }) => frame));
+function encodeFrames(all: readonly Frame[]): Pick<ClassChanges, "changes" | "packed"> {
   const bytes = Buffer.concat(all);
   const changes = changesOf(bytes);
-  if (bytes.length < minPackedBytes) return { opsByPhase, changes, packed: changes };
+  if (bytes.length < minPackedBytes) return { changes, packed: changes };
   let frames: readonly Frame[] | undefined;
   const pack = (): readonly Frame[] => {
     frames ??= packFrames(all);
     return frames;
   };
-  return { opsByPhase, changes, packed: { isEmpty: false, frames: pack } };
+  return { changes, packed: { isEmpty: false, frames: pack } };
+}
+
+/** Returns the operations in the order of their phases: puts ascend by path, and deletes descend. */
+function framesOf(diffs: readonly ItemsDiff[]): readonly Frame[] {
+  const puts = diffs.flatMap(({ added }) => added).sort((a, b) => compareText(a.path, b.path));
+  const deletes = diffs.flatMap(deletedItems).sort((a, b) => compareText(b.path, a.path));
+  return nodeViewOrder.phases.flatMap(({ kind, section }) => {
+    const items = (kind === "put" ? puts : deletes).filter((item) => item.section === section);
+    return items.map((item) => (kind === "put" ? item.frame : deleteFrameOf(item)));
+  });
 }

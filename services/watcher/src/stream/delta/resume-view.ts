@@ -5,7 +5,7 @@ import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { classIndexes, indexInSlices } from "./class-index.ts";
-import { deleteOp } from "./encoded-ops.ts";
+import { deleteFrameOf } from "./encoded-ops.ts";
 import type { Changes } from "./projection.ts";
 import { wholeView } from "./whole-view.ts";
 
@@ -67,7 +67,7 @@ export function resumeView(
       const deleted = overlays
         .flatMap(({ removed }) => removed)
         .filter((item) => isMissing.has(digestOf(item).bucket) && !replaced.has(item.path));
-      const corrections = [...deleted.map((item) => deleteOp(item).frame), ...added.map(({ frame }) => frame)];
+      const corrections = [...deleted.map(deleteFrameOf), ...added.map(({ frame }) => frame)];
       if (corrections.length > 0) yield Buffer.concat(corrections);
     },
   };

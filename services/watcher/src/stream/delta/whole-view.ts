@@ -9,7 +9,7 @@ import { changedServices, Derived } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { sameZone } from "../../view/class-choice.ts";
 import { encodeInSlices, indexInSlices } from "./class-index.ts";
-import { deleteOp, packFrames } from "./encoded-ops.ts";
+import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
 import type { Changes } from "./projection.ts";
 
 /**
@@ -91,7 +91,7 @@ function* corrections(overlays: readonly Overlay[]): Iterable<Frame> {
   const replaced = new Set(added.map(({ path }) => path));
   // An item that moves to another section is only put: both sections have the same set on the wire.
   const deleted = overlays.flatMap(({ removed }) => removed).filter(({ path }) => !replaced.has(path));
-  const ops = [...deleted.map((item) => deleteOp(item).frame), ...added.map(({ frame }) => frame)];
+  const ops = [...deleted.map(deleteFrameOf), ...added.map(({ frame }) => frame)];
   if (ops.length > 0) yield Buffer.concat(ops);
 }
 
