@@ -110,13 +110,6 @@ export class BucketDigests {
     this.#digests[bucket] = (this.#digests[bucket] ?? 0n) ^ hash;
   }
 
-  /** Adds the items of a set that has none in common with this one. */
-  toggleAll(other: BucketDigests): void {
-    for (let index = 0; index < 2 * bucketCount; index += 1) {
-      this.#halves[index] = (this.#halves[index] ?? 0) ^ (other.#halves[index] ?? 0);
-    }
-  }
-
   /** Returns the buckets in which the sets have different items, in ascending order. */
   differing(other: BucketDigests): readonly number[] {
     const buckets: number[] = [];

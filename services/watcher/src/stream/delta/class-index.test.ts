@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { viewTargetIn } from "../../items/view-target.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, service, slice } from "../../testing/build.ts";
-import { classIndexes, indexInSlices } from "./class-index.ts";
+import { classIndex, indexInSlices } from "./class-index.ts";
 
 const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
 
@@ -24,7 +24,7 @@ test("a change while the index is computed in steps does not make the next one s
   expect(isPaused(steps)).toBe(true);
   store.apply([{ kind: "put-slice", slice: slice([endpoint("10.9.9.9")], { serviceName: "s7" }) }]);
   // Another subscriber derives the values of the new snapshot meanwhile.
-  classIndexes(store.snapshot, viewClass);
+  classIndex(store.snapshot, viewClass);
   while (isPaused(steps));
   expect(isPaused(indexInSlices(store.snapshot, own))).toBe(false);
 });

@@ -3,7 +3,7 @@ import { BucketDigests, bucketCount } from "@kpng/model/wire/digest.ts";
 import type { Frame } from "../../items/frames.ts";
 import { digestOf, type Item, serviceSection } from "../../items/item.ts";
 import { diffItems } from "../../items/service-items.ts";
-import { type ServiceState, serviceAt, serviceStates } from "../../items/service-state.ts";
+import { type ServiceState, serviceStates, sharedItemsAt } from "../../items/service-state.ts";
 import { proxyNames, type ViewClass, viewClassOf } from "../../items/view-target.ts";
 import { changedServices, Derived } from "../../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
@@ -15,11 +15,10 @@ import { inSlices } from "./projection.ts";
  * that a resuming node misses (`resumeView`), and for the digest of a view in its sync marker.
  *
  * An index follows the snapshots (`Derived`): a change replaces the buckets of its items; the others keep their
- * compressed bytes. A class has one index of the Services without zone hints, which all zones share, and one of the
- * Services with zone hints while there are any.
+ * compressed bytes. All zones share the index of a proxy name, unless the hints of some Service name zones.
  *
  * *Bound:* for each index 16 KiB, a reference to each item, and the compressed bytes of the buckets that were
- * requested. There is one for each proxy name of a Service, and one more for each zone of a node.
+ * requested. There is one for each proxy name of a Service and, with zone hints, each zone of a node.
  */
 export class BucketIndex {
   static readonly empty = new BucketIndex(new BucketDigests(), 0n, []);
@@ -98,48 +97,37 @@ class Bucket {
   }
 }
 
-/** The Services of one class with zone hints, or those without. */
-interface Part {
-  readonly key: string;
-  readonly viewClass: ViewClass;
-  readonly hasZoneHints: boolean;
+/** Returns the index of a class. */
+export function classIndex(snapshot: Snapshot, viewClass: ViewClass): BucketIndex {
+  const indexed = indexedClass(snapshot, viewClass);
+  const { newest } = indexes;
+  const base = indexes.at(newest).get(indexed.key);
+  return getOrMake(indexes.at(snapshot), indexed.key, () => ({
+    viewClass: indexed,
+    index: evolve(base?.index ?? BucketIndex.empty, indexed, base === undefined ? emptySnapshot : newest, snapshot),
+  })).index;
 }
 
-/** Returns the one or two indexes of a class. */
-export function classIndexes(snapshot: Snapshot, viewClass: ViewClass): readonly BucketIndex[] {
-  return partsOf(snapshot, viewClass).map((part) => {
-    const indexes = partIndexes.at(snapshot);
-    const { newest } = partIndexes;
-    const base = partIndexes.at(newest).get(part.key);
-    return getOrMake(indexes, part.key, () => ({
-      part,
-      index: evolve(base?.index ?? BucketIndex.empty, part, base === undefined ? emptySnapshot : newest, snapshot),
-    })).index;
-  });
-}
-
-/** Returns the exclusive or of the digests of all items that the nodes of a class share. */
-export function classDigest(snapshot: Snapshot, viewClass: ViewClass): bigint {
-  return classIndexes(snapshot, viewClass).reduce((sum, { digest }) => sum ^ digest, 0n);
+/** Returns the class by which items are indexed: without zone hints, it is the same for all zones. */
+function indexedClass(snapshot: Snapshot, viewClass: ViewClass): ViewClass {
+  return zoneHintedCount.at(snapshot) === 0 ? viewClassOf(viewClass, "") : viewClass;
 }
 
 /**
- * Computes the indexes of a class if they are new: encodes the items in slices, and then indexes all at once, which takes
- * a tenth of a second for 100 000 endpoints.
+ * Computes the index of a class if it is new: encodes the items in slices, and then indexes all at once, which takes a
+ * tenth of a second for 100 000 endpoints.
  */
 export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Generator<Frame, void> {
-  const parts = partsOf(snapshot, viewClass);
-  const isKnown = ({ key }: Part): boolean =>
-    partIndexes.at(snapshot).has(key) || partIndexes.at(partIndexes.newest).has(key);
-  if (parts.every(isKnown)) return;
+  const indexed = indexedClass(snapshot, viewClass);
+  if (indexes.at(snapshot).has(indexed.key) || indexes.at(indexes.newest).has(indexed.key)) return;
   yield* encodeInSlices(serviceStates.at(snapshot).values(), viewClass);
-  const indexes = classIndexes(snapshot, viewClass);
-  // The snapshots whose indexes were derived meanwhile do not have the parts.
-  const { newest } = partIndexes;
-  for (const [at, part] of parts.entries()) {
-    const index = evolve(indexes[at] ?? BucketIndex.empty, part, snapshot, newest);
-    getOrMake(partIndexes.at(newest), part.key, () => ({ part, index }));
-  }
+  const index = classIndex(snapshot, viewClass);
+  // The snapshots whose indexes were derived meanwhile do not have it.
+  const { newest } = indexes;
+  getOrMake(indexes.at(newest), indexed.key, () => ({
+    viewClass: indexed,
+    index: evolve(index, indexed, snapshot, newest),
+  }));
 }
 
 /**
@@ -159,47 +147,30 @@ export function encodeInSlices(states: Iterable<ServiceState>, viewClass: ViewCl
   });
 }
 
-/** The indexes by part: of every part that was ever requested, as long as its proxy name and zone exist. */
-const partIndexes = new Derived(
-  new Map<string, { readonly part: Part; readonly index: BucketIndex }>(),
+/** The indexes of all classes that were ever requested, as long as their proxy name and zone exist. */
+const indexes = new Derived(
+  new Map<string, { readonly viewClass: ViewClass; readonly index: BucketIndex }>(),
   (all, before, snapshot) => {
     const [names, zones] = [proxyNames.at(snapshot), nodeZones.at(snapshot)];
-    const isUsed = ({ viewClass: { proxyName, zone }, hasZoneHints }: Part): boolean =>
-      (proxyName === undefined || names.has(proxyName)) && (!hasZoneHints || zones.has(zone));
+    const isUsed = ({ proxyName, zone }: ViewClass): boolean =>
+      (proxyName === undefined || names.has(proxyName)) && zones.has(zone);
     return new Map(
       [...all]
-        .filter(([, { part }]) => isUsed(part))
-        .map(([key, { part, index }]) => [key, { part, index: evolve(index, part, before, snapshot) }]),
+        .filter(([, { viewClass }]) => isUsed(viewClass))
+        .map(([key, { viewClass, index }]) => [key, { viewClass, index: evolve(index, viewClass, before, snapshot) }]),
     );
   },
 );
 
-function evolve(index: BucketIndex, part: Part, before: Snapshot, snapshot: Snapshot): BucketIndex {
+function evolve(index: BucketIndex, viewClass: ViewClass, before: Snapshot, snapshot: Snapshot): BucketIndex {
   const removed: Item[] = [];
   const added: Item[] = [];
   for (const key of changedServices(before, snapshot)) {
-    const diff = diffItems(itemsIn(part, before, key), itemsIn(part, snapshot, key));
+    const diff = diffItems(sharedItemsAt(before, key, viewClass), sharedItemsAt(snapshot, key, viewClass));
     removed.push(...diff.removed);
     added.push(...diff.added);
   }
   return removed.length + added.length === 0 ? index : index.with(removed, added);
-}
-
-function itemsIn(part: Part, snapshot: Snapshot, key: string): readonly Item[] {
-  const state = serviceAt(snapshot, key, part.viewClass);
-  return state !== undefined && isIn(part, state) ? state.sharedItems(part.viewClass) : [];
-}
-
-function isIn({ viewClass, hasZoneHints }: Part, { service, ownEndpoints }: ServiceState): boolean {
-  return service.proxyName === viewClass.proxyName && ownEndpoints.hasZoneHints === hasZoneHints;
-}
-
-function partsOf(snapshot: Snapshot, viewClass: ViewClass): readonly Part[] {
-  const part = (ofClass: ViewClass, hasZoneHints: boolean): Part => {
-    return { key: `${hasZoneHints} ${ofClass.key}`, viewClass: ofClass, hasZoneHints };
-  };
-  const common = part(viewClassOf(viewClass, ""), false);
-  return zoneHintedCount.at(snapshot) === 0 ? [common] : [common, part(viewClass, true)];
 }
 
 /** The zones of all nodes, and of those that are not in the cluster. *Cost:* one pass whenever a node changes. */

@@ -13,7 +13,7 @@ import {
 } from "../../items/view-target.ts";
 import { Between, changedServices } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { classDigest } from "./class-index.ts";
+import { classIndex } from "./class-index.ts";
 import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
 import { type Changes, changesOf, joinFrames, noChanges, type Projection } from "./projection.ts";
 import { resumeView } from "./resume-view.ts";
@@ -59,7 +59,7 @@ export function nodeProjection(request: NodeViewRequest): Required<Projection> {
     },
     digest(snapshot) {
       const target = targets.at(snapshot);
-      return classDigest(snapshot, target.viewClass) ^ digest.at(snapshot, target);
+      return classIndex(snapshot, target.viewClass).digest ^ digest.at(snapshot, target);
     },
   };
 }

@@ -1,10 +1,10 @@
-import { BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/digest.ts";
+import { type BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/digest.ts";
 import { keepFrame } from "../../items/frames.ts";
 import { digestOf, uncachedDigestOf } from "../../items/item.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { classIndexes, indexInSlices } from "./class-index.ts";
+import { classIndex, indexInSlices } from "./class-index.ts";
 import { deleteFrameOf } from "./encoded-ops.ts";
 import type { Changes } from "./projection.ts";
 import { wholeView } from "./whole-view.ts";
@@ -51,9 +51,8 @@ export function resumeView(
       }
       const isMissing = new Set(missing);
       yield keepFrame(encodeBuckets((bucket) => !isMissing.has(bucket)));
-      const buckets = classIndexes(snapshot, target.viewClass).flatMap((index) =>
-        missing.map((number) => index.bucket(number)),
-      );
+      const index = classIndex(snapshot, target.viewClass);
+      const buckets = missing.map((number) => index.bucket(number));
       // All Services first, because an endpoint needs its Service.
       for (const { services } of buckets) if (services.length > 0) yield services;
       for (const bucket of buckets) {
@@ -82,8 +81,7 @@ export function viewBuckets(
   target: ViewTarget,
   overlays: readonly Overlay[] = overlaysOf(snapshot, target),
 ): BucketDigests {
-  const digests = new BucketDigests();
-  for (const index of classIndexes(snapshot, target.viewClass)) digests.toggleAll(index.digests);
+  const digests = classIndex(snapshot, target.viewClass).digests.copy();
   for (const { removed, added } of overlays) {
     for (const item of removed) digests.toggle(digestOf(item));
     for (const item of added) digests.toggle(uncachedDigestOf(item));
