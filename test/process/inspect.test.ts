@@ -126,7 +126,7 @@ describe("grpcurl alone answers", () => {
     list();
     const binaries = await findBinaries(["grpcurl"]);
     const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
-    const request = JSON.stringify({ NodeName: "n1", Count: 2 });
+    const request = JSON.stringify({ NodeName: "n1", Count: 2, Subscriber: { Observes: true } });
     const watching = run(program, [
       ...["-plaintext", "-import-path", "proto", "-proto", "localv1/api.proto"],
       ...["-d", request, server.address, "localv1.Sets/Watch"],

@@ -46,14 +46,13 @@ export class Subscribers {
   }
 
   /** Adds a stream. The caller closes the subscriber when the stream ends, for any reason. */
-  add(kind: SubscriberKind, peer: string, isTool = false): Subscriber {
+  add(kind: SubscriberKind, peer: string): Subscriber {
     this.#lastId++;
     this.#version++;
     const subscriber = new Subscriber({
       id: this.#lastId,
       kind,
       peer,
-      isTool,
       rounds: this.rounds,
       metrics: this.#metrics,
       followers: this.#followers,
@@ -85,7 +84,7 @@ export class Subscriber {
   /** Name and version of the client program; "" if the client did not send them. */
   program = "";
   version = "";
-  #observes: boolean;
+  #observes = false;
   #sent = 0;
   #sentAtMs = 0;
   #received = 0;
@@ -105,7 +104,6 @@ export class Subscriber {
     this.kind = options.kind;
     this.openedAtMs = options.now();
     this.peer = options.peer;
-    this.#observes = options.isTool === true;
     this.subscription = new Subscription(options.rounds);
   }
 
@@ -291,8 +289,6 @@ interface SubscriberOptions {
   readonly rounds: Rounds;
   readonly metrics: StreamMetrics;
   readonly followers: readonly DeliveryFollower[];
-  /** True if the client is a tool of people, such as grpcurl, by its user agent. Default false. */
-  readonly isTool?: boolean | undefined;
   /** Milliseconds since 1970, with fractions. */
   readonly now: () => number;
   readonly close: () => void;
