@@ -13,10 +13,7 @@ const patience = { timeout: 60_000 };
 
 function writeState(path: string, name: string): void {
   const state = { services: [service({ name })], slices: [], nodes: [node("n1")] };
-  writeFileSync(
-    path,
-    formatState(state, () => 1n),
-  );
+  writeFileSync(path, formatState(state));
 }
 
 test("a relay reports an upstream that is stopped, keeps serving, and goes on when the upstream does", {

@@ -47,10 +47,7 @@ export function useAttackedWatcher(args: readonly string[] = []): AttackedWatche
     folder = mkdtempSync(join(tmpdir(), "kpng-attacks-"));
     const path = join(folder, "state.yaml");
     const state = makeCluster({ services: 1_000, endpoints: 10, nodes: 1 });
-    writeFileSync(
-      path,
-      formatState(state, () => 1n),
-    );
+    writeFileSync(path, formatState(state));
     [port = 0, healthPort = 0] = await freePorts(2);
     const options = ["--listen", `tcp://127.0.0.1:${port}`, "--healthz-bind-address", `127.0.0.1:${healthPort}`];
     const variables = imageVariables();

@@ -1,7 +1,6 @@
 import { chmod, realpath, rename, rm, stat, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
-import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -41,7 +40,7 @@ async function run({ store, path, isOnce, log, health }: StateFileOptions, signa
   for (;;) {
     const snapshot = await store.next(written, signal);
     if (snapshot === undefined) return;
-    const text = formatState(objectsOf(snapshot), endpointInfoHash, path.endsWith(".json") ? "json" : "yaml");
+    const text = formatState(objectsOf(snapshot), path.endsWith(".json") ? "json" : "yaml");
     if (path === "-") {
       process.stdout.write(text);
       return;
