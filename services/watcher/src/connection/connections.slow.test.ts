@@ -150,14 +150,6 @@ describe("a watcher that stops", () => {
     await watched.server.stop();
     await expect.poll(() => watched.metric("kpng_subscribers", { kind: "local" })).toBe(0);
   });
-
-  test("closes connections without asking if it has no time", async () => {
-    await watched.serve({ drainMs: 0 });
-    const watch = await watched.openWatch();
-    await watched.server.stop();
-    await watch.ended;
-    expect(await watched.metric("kpng_connections_ended_total", { reason: "drain" })).toBe(0);
-  });
 });
 
 describe("the server ends", () => {

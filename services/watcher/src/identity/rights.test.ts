@@ -4,13 +4,9 @@ import { type ClientSocket, joinRights, noRights, rightsOfCertificate, rightsOfC
 const none = { nodes: new Set(), hasState: false, hasInspection: false };
 
 test.each([
-  { names: undefined, rights: none },
   { names: "DNS:n1", rights: none },
-  { names: "URI:kpng://node/n1", rights: { ...none, nodes: new Set(["n1"]) } },
   { names: "URI:kpng://node/n1, DNS:x, URI:kpng://node/n2", rights: { ...none, nodes: new Set(["n1", "n2"]) } },
   { names: "URI:kpng://node/*", rights: { ...none, nodes: "all" } },
-  { names: "URI:kpng://state", rights: { ...none, nodes: "all", hasState: true } },
-  { names: "URI:kpng://inspection", rights: { ...none, hasInspection: true } },
   // A name of another kind cannot smuggle one of ours in: Node.js quotes names with separators.
   { names: 'DNS:"a, URI:kpng://node/n1"', rights: none },
   { names: "URI:https://kpng://node/n1", rights: none },
@@ -40,18 +36,6 @@ test("an expired certificate gives no rights, although a resumed session counts 
 
 const one = { ...noRights, nodes: new Set(["n1"]), identity: 'certificate "a"' };
 const other = { nodes: new Set(["n2"]), hasState: true, hasInspection: true, identity: 'user "b"' };
-
-test.each([
-  { name: "certificate and token", connection: one, token: other },
-  { name: "token and certificate", connection: other, token: one },
-])("a call has every right that $name give", ({ connection, token }) => {
-  expect(joinRights(connection, token)).toEqual({
-    nodes: new Set(["n1", "n2"]),
-    hasState: true,
-    hasInspection: true,
-    identity: `${connection.identity} and ${token.identity}`,
-  });
-});
 
 test("a right to the views of all nodes stays, whatever the other proof names", () => {
   expect(joinRights({ ...one, nodes: "all" }, other).nodes).toBe("all");

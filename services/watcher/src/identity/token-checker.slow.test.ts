@@ -96,14 +96,6 @@ test("a flood of tokens whose first reviews last does not delay the end of a rev
   await expect.poll(() => ended.aborted, limit).toBe(true);
 });
 
-test("a token whose review lasts is revoked like any other", async () => {
-  make({ reviewMs: 40 });
-  issuer.reviewDelayMs = 200;
-  const ended = await use(issuer.issue());
-  issuer.answer = { kind: "invalid", reason: "pod not found" };
-  await expect.poll(() => ended.aborted, limit).toBe(true);
-});
-
 test("a token ends its calls when it expires", async () => {
   let nowMs = Date.now();
   make({ unixMs: () => nowMs, retryMs: 20 });

@@ -10,7 +10,7 @@ export function servicePort(port: Partial<ServicePort> = {}): ServicePort {
 }
 
 export function service(fields: Partial<Service> & { readonly clusterIP?: string } = {}): Service {
-  const { clusterIP = "10.96.0.1", ...rest } = fields;
+  const { clusterIP = "10.96.0.1", ...others } = fields;
   return {
     namespace: "ns",
     name: "web",
@@ -28,7 +28,7 @@ export function service(fields: Partial<Service> & { readonly clusterIP?: string
     internalTrafficPolicy: "Cluster",
     externalTrafficPolicy: "Cluster",
     healthCheckNodePort: 0,
-    ...rest,
+    ...others,
   };
 }
 

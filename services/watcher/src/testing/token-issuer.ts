@@ -15,8 +15,6 @@ interface TestClaims {
  * tokens that it issued.
  */
 export class TokenIssuer {
-  /** Duration of a review, in milliseconds. */
-  reviewDelayMs = 0;
   reviews = 0;
   /** Result of reviews instead of that of the issuer. */
   answer: Exclude<Review, { kind: "valid" }> | undefined;
@@ -25,7 +23,6 @@ export class TokenIssuer {
 
   review = async (token: string): Promise<Review> => {
     this.reviews += 1;
-    if (this.reviewDelayMs > 0) await new Promise((resolve) => setTimeout(resolve, this.reviewDelayMs));
     if (this.isDown) return { kind: "unknown", reason: "connect ECONNREFUSED" };
     const claims = this.#issued.has(token) ? claimsOf(token) : undefined;
     if (claims === undefined) return { kind: "invalid", reason: "invalid signature" };

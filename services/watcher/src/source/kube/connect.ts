@@ -35,20 +35,20 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
   const agent = isPlain ? new HttpAgent(agentOptions) : new HttpsAgent(agentOptions);
 
   async function credentials(): Promise<RequestOptions> {
-    const found: RequestOptions = {};
-    await config.applyToHTTPSOptions(found);
-    return { ...found, headers: trimHeaders(found.headers) };
+    const proof: RequestOptions = {};
+    await config.applyToHTTPSOptions(proof);
+    return { ...proof, headers: trimHeaders(proof.headers) };
   }
 
   async function send({ path, body }: Sent, signal: AbortSignal): Promise<IncomingMessage> {
-    const found = await credentials();
+    const proof = await credentials();
     const proxyUrl = config.getCurrentCluster()?.proxyUrl;
     const content = body === undefined ? {} : { "content-type": "application/json" };
     const requestOptions = {
-      ...found,
+      ...proof,
       method: body === undefined ? "GET" : "POST",
-      headers: { ...found.headers, accept: "application/json", ...content },
-      agent: proxyUrl === undefined ? agent : found.agent,
+      headers: { ...proof.headers, accept: "application/json", ...content },
+      agent: proxyUrl === undefined ? agent : proof.agent,
     };
     return new Promise((resolve, reject) => {
       const request = (isPlain ? httpRequest : httpsRequest)(`${server}${path}`, requestOptions, (response) => {
