@@ -16,9 +16,9 @@ export class Subscribers {
   readonly rounds: Rounds;
   /** Milliseconds since 1970, with fractions. */
   readonly now: () => number;
-  readonly #metrics: StreamMetrics;
   readonly #open = new Set<Subscriber>();
   readonly #followers: DeliveryFollower[] = [];
+  readonly #context: SubscriberContext;
   #lastId = 0;
   #version = 0;
 
@@ -26,8 +26,15 @@ export class Subscribers {
     this.store = store;
     this.scheduler = scheduler;
     this.rounds = new Rounds(store, scheduler);
-    this.#metrics = makeStreamMetrics(registry, () => this.#open, now);
     this.now = now;
+    this.#context = {
+      rounds: this.rounds,
+      metrics: makeStreamMetrics(registry, () => this.#open, now),
+      followers: this.#followers,
+      now,
+      closed: (subscriber) => this.#open.delete(subscriber),
+      updated: () => this.#version++,
+    };
   }
 
   /** In the order in which the streams were opened. */
@@ -49,17 +56,7 @@ export class Subscribers {
   add(kind: SubscriberKind, peer: string): Subscriber {
     this.#lastId++;
     this.#version++;
-    const subscriber = new Subscriber({
-      id: this.#lastId,
-      kind,
-      peer,
-      rounds: this.rounds,
-      metrics: this.#metrics,
-      followers: this.#followers,
-      now: this.now,
-      close: () => this.#open.delete(subscriber),
-      onUpdate: () => this.#version++,
-    });
+    const subscriber = new Subscriber(this.#context, this.#lastId, kind, peer);
     this.#open.add(subscriber);
     return subscriber;
   }
@@ -74,11 +71,12 @@ export class Subscribers {
 export class Subscriber {
   readonly id: number;
   readonly kind: SubscriberKind;
+  /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" if there is none (a unix socket, this process). */
   readonly peer: string;
   /** Milliseconds since 1970. */
   readonly openedAtMs: number;
   readonly subscription: Subscription;
-  readonly #options: SubscriberOptions;
+  readonly #context: SubscriberContext;
   nodeName = "";
   proxyName = "";
   /** Name and version of the client program; "" if the client did not send them. */
@@ -98,19 +96,19 @@ export class Subscriber {
   readonly #pending: PendingBatch[] = [];
   #receivedCount = 0;
 
-  constructor(options: SubscriberOptions) {
-    this.#options = options;
-    this.id = options.id;
-    this.kind = options.kind;
-    this.openedAtMs = options.now();
-    this.peer = options.peer;
-    this.subscription = new Subscription(options.rounds);
+  constructor(context: SubscriberContext, id: number, kind: SubscriberKind, peer: string) {
+    this.#context = context;
+    this.id = id;
+    this.kind = kind;
+    this.peer = peer;
+    this.openedAtMs = context.now();
+    this.subscription = new Subscription(context.rounds);
   }
 
   close(): void {
-    const { close, followers, onUpdate } = this.#options;
-    close();
-    onUpdate();
+    const { followers, closed, updated } = this.#context;
+    closed(this);
+    updated();
     for (const batch of this.#hasAcknowledged ? this.#pending : this.#pending.slice(this.#receivedCount)) {
       for (const follower of followers) follower.lost?.(this, batch);
     }
@@ -180,25 +178,25 @@ export class Subscriber {
     this.program = message.Name.slice(0, maxNameLength);
     this.version = message.Version.slice(0, maxNameLength);
     if (message.Observes) this.#observes = true;
-    this.#options.onUpdate();
+    this.#context.updated();
   }
 
   /** Records that it has received a revision. Errors: INVALID_ARGUMENT if that was never sent. */
   received(revision: number): void {
     this.#mustBeSent(revision, "Received");
     this.#receive(revision);
-    this.#options.onUpdate();
+    this.#context.updated();
   }
 
   sent(delivery: Delivery): void {
-    const { kind, metrics, now, followers, onUpdate } = this.#options;
+    const { metrics, now, followers, updated } = this.#context;
     const nowMs = now();
-    onUpdate();
+    updated();
     this.#sent = delivery.revision;
     this.#sentAtMs = nowMs;
     this.#pending.push({ after: delivery.after, revision: delivery.revision, sentAtMs: nowMs });
     if (this.#pending.length > maxPending) this.#mergeOldest();
-    metrics.sentBytes.inc({ kind }, delivery.byteCount);
+    metrics.sentBytes.inc({ kind: this.kind }, delivery.byteCount);
     for (const follower of followers) follower.sent?.(this, delivery, nowMs);
   }
 
@@ -207,8 +205,8 @@ export class Subscriber {
     const newest = Math.max(applied, failed);
     this.#mustBeSent(newest, "Ack");
     this.#receive(newest);
-    this.#options.onUpdate();
-    const nowMs = this.#options.now();
+    this.#context.updated();
+    const nowMs = this.#context.now();
     this.#hasAcknowledged = true;
     // A revision that was applied after a failure ends the failure.
     if (earlier.length > 0) this.#fail(0, "");
@@ -226,12 +224,12 @@ export class Subscriber {
     for (const batch of this.#pending.slice(this.#receivedCount)) {
       if (batch.revision > revision) break;
       this.#receivedCount += 1;
-      for (const follower of this.#options.followers) follower.received?.(this, batch);
+      for (const follower of this.#context.followers) follower.received?.(this, batch);
     }
   }
 
   #apply(applied: number, atMs: number, timings: ApplyTimings | undefined): void {
-    const { metrics, followers } = this.#options;
+    const { metrics, followers } = this.#context;
     const sinceMs = this.#pending[0]?.sentAtMs;
     const count = this.#countUpTo(applied);
     // Another view may have the same revision as the one that was acknowledged last.
@@ -247,7 +245,7 @@ export class Subscriber {
   }
 
   #fail(failed: number, error: string): void {
-    const { metrics, followers } = this.#options;
+    const { metrics, followers } = this.#context;
     if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
     this.#failed = failed;
     this.#error = failed === 0 ? "" : errorText(error);
@@ -281,19 +279,16 @@ export class Subscriber {
   }
 }
 
-interface SubscriberOptions {
-  readonly id: number;
-  readonly kind: SubscriberKind;
-  /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" if there is none (a unix socket, this process). */
-  readonly peer: string;
+/** What all subscribers share. */
+interface SubscriberContext {
   readonly rounds: Rounds;
   readonly metrics: StreamMetrics;
   readonly followers: readonly DeliveryFollower[];
   /** Milliseconds since 1970, with fractions. */
   readonly now: () => number;
-  readonly close: () => void;
+  readonly closed: (subscriber: Subscriber) => void;
   /** Called whenever something that a row of the inspection API shows may have changed. */
-  readonly onUpdate: () => void;
+  readonly updated: () => void;
 }
 
 const maxNameLength = 100;
