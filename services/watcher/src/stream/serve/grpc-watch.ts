@@ -232,7 +232,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
 }
 
 /** Splits the data of a gRPC request into messages. *Bound:* a message of `maxBytes`, and the chunks after it. */
-export class MessageSplitter {
+class MessageSplitter {
   readonly #maxBytes: number;
   /** Bytes of incomplete messages. */
   #unread: Uint8Array = noBytes;
