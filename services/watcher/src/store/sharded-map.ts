@@ -86,10 +86,6 @@ export class ShardedMap<V> {
   *values(): Iterable<V> {
     for (const shard of this.#shards) yield* shard.values();
   }
-
-  *entries(): Iterable<readonly [string, V]> {
-    for (const shard of this.#shards) yield* shard.entries();
-  }
 }
 
 /** Returns the shard of a key: FNV-1a over its UTF-16 units, folded. */

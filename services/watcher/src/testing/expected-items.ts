@@ -25,15 +25,11 @@ export function* expectedItems(
     if (service.proxyName !== proxyName) continue;
     const path = serviceKey(service);
     const node = choosingNode(snapshot, nodeName);
-    const view = makeServiceView(
-      service,
-      slicesOf(snapshot, path),
-      node,
-      ({ scopes }) => isExtended || scopes.internal,
-    );
+    const view = makeServiceView(service, slicesOf(snapshot, path), node);
     const bytes = toBinary(ServiceSchema, encodeService(service, isExtended ? view : undefined));
     yield { section: 1, path, frame: setFrame(SetName.ServicesSet, path, bytes) };
     for (const endpoint of view.endpoints) {
+      if (!isExtended && !endpoint.scopes.internal) continue;
       const encode = isExtended ? encodeExtendedEndpoint : encodeKpngEndpoint;
       const section = endpoint.podName === "" ? 3 : 2;
       const endpointPath = `${path}/${endpoint.key}`;

@@ -51,15 +51,9 @@ import {
  *
  * **Rejected.** *A choice in each backend*: all would repeat these rules, and every node would get all endpoints.
  *
- * If a state file causes two items with the same key, the later one wins; `isIncluded` filters items before that. Pure;
- * O(endpoints of the Service × ports).
+ * If a state file causes two items with the same key, the later one wins. Pure; O(endpoints of the Service × ports).
  */
-export function makeServiceView(
-  service: Service,
-  slices: readonly EndpointSlice[],
-  node: ChoosingNode,
-  isIncluded: (endpoint: ViewEndpoint) => boolean = () => true,
-): ServiceView {
+export function makeServiceView(service: Service, slices: readonly EndpointSlice[], node: ChoosingNode): ServiceView {
   const merged = mergeSlices(slices);
   const uses = new Map<PortEndpoint, EndpointUse | undefined>();
   const usableGroups = new Set<PortGroup>();
@@ -71,7 +65,7 @@ export function makeServiceView(
   for (const one of merged.endpoints) {
     const ownUses = one.portEndpoints.map((portEndpoint) => portEndpoint && uses.get(portEndpoint));
     for (const item of viewEndpoints(service, one, ownUses, isOnNode(one.endpoint, node))) {
-      if (isIncluded(item)) endpoints.set(item.key, item);
+      endpoints.set(item.key, item);
     }
   }
   return {

@@ -10,6 +10,7 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
+import type { Projection } from "../delta/projection.ts";
 import { maxEarlier, readAcknowledgement } from "./acknowledgement.ts";
 import type { Subscribers } from "./subscribers.ts";
 import { type BatchRequest, type WatchSink, WatchStream } from "./watch-stream.ts";
@@ -104,12 +105,8 @@ export type OpenWatch<Request> = (context: WatchContext, client: WatchClient, si
 export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights }, sink) => {
   const { proxyNames, subscribers, refusals } = context;
   const subscriber = subscribers.add("local", peer);
-  let last:
-    | { readonly message?: WatchReq; readonly request: NodeViewRequest; readonly batchRequest: BatchRequest }
-    | undefined;
+  let last: { readonly request: NodeViewRequest; readonly projection: Required<Projection> } | undefined;
   const read = (message: WatchReq): BatchRequest | undefined => {
-    // KPNG's clients repeat the same request for each batch; it is read once.
-    if (last !== undefined && message === last.message) return last.batchRequest;
     if (message.Ack !== undefined) {
       const { length } = message.Ack.Earlier;
       if (length > maxEarlier) {
@@ -121,7 +118,8 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights }, s
     const request = readLocalRequest(message, proxyNames);
     checkNodeRight(rights, request.nodeName);
     const isSameView = isDeepStrictEqual(request, last?.request);
-    const projection = (isSameView ? last?.batchRequest.projection : undefined) ?? nodeProjection(request);
+    const projection = (isSameView ? last?.projection : undefined) ?? nodeProjection(request);
+    last = { request, projection };
     subscriber.nodeName = request.nodeName;
     subscriber.proxyName = request.proxyName;
     subscriber.introduce(message.Subscriber);
@@ -129,11 +127,8 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights }, s
     const count = Math.min(Math.max(1, message.Count), maxCount);
     const batchRequest = { projection, isExtended: request.isExtended, count, received };
     const digests = readDigests(message);
-    // The message is not retained with its digests, which are large.
-    last = { request, batchRequest, ...(digests === undefined ? { message } : {}) };
     if (digests === undefined) return batchRequest;
-    const resume = (snapshot: Snapshot) => projection.resume?.(snapshot, digests) ?? projection.whole(snapshot);
-    return { ...batchRequest, resume };
+    return { ...batchRequest, resume: (snapshot) => projection.resume(snapshot, digests) };
   };
   return new WatchStream({ subscribers, subscriber, sink, read });
 };
