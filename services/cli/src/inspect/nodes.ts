@@ -19,7 +19,6 @@ import { endpointTable } from "./endpoints.ts";
 import {
   applyFilterOf,
   applyFilterOptions,
-  labelSelectorOption,
   nodeFilterOption,
   parseFilter,
   parseServiceKey,
@@ -43,7 +42,6 @@ import {
 /** Columns for nodes, and what each has applied. */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,
-  nameOf: ({ name }) => `node/${name}`,
   columns: [
     { title: "NAME", cell: ({ name, isKnown }) => (isKnown ? name : `${name} (unknown)`) },
     {
@@ -135,7 +133,7 @@ export const nodesCommand: InspectCommand = {
   description: "nodes, and the revision that each has applied",
   argument: "[name...]",
   parseArgument: parseFilter,
-  options: [...applyFilterOptions, labelSelectorOption, watchOption, ...outputOptions],
+  options: [...applyFilterOptions, watchOption, ...outputOptions],
   examples: `
 Examples:
   # which nodes have not applied revision 1234?
@@ -143,9 +141,6 @@ Examples:
 
   # which nodes are not up to date?
   COMMAND --state behind,failing,absent --watch
-
-  # the nodes of a zone
-  COMMAND -l topology.kubernetes.io/zone=za
 
   # which backends follow a node that the cluster does not have, e.g. because of a wrong --node-name?
   COMMAND --state unknown
@@ -157,7 +152,6 @@ Examples:
     list: (client, request) => client.listNodes(request),
     watch: (client, filter, call) => client.watchNodes(filter, call),
     rowsOf: ({ nodes }) => nodes,
-    keyOf: ({ name }) => name,
   }),
 };
 
@@ -182,7 +176,6 @@ Examples:
     list: (client, request) => client.listSubscribers(request),
     watch: (client, filter, call) => client.watchSubscribers(filter, call),
     rowsOf: ({ subscribers }) => subscribers,
-    keyOf: ({ id }) => String(id),
   }),
 };
 
@@ -191,7 +184,7 @@ const backendExamples = `
 
 Examples:
   COMMAND --api unix:///run/kpng/iptables.sock
-  COMMAND --api unix:///run/kpng/iptables.sock -o yaml
+  COMMAND --api unix:///run/kpng/iptables.sock -o json
 `;
 
 const backendTable: TableSpec<typeof GetBackendResponseSchema> = {
@@ -234,7 +227,7 @@ export const backendCommand: InspectCommand = {
   options: outputOptions,
   examples: backendExamples,
   run: async (transport, _words, options) => {
-    const output = await readOutputOptions(options);
+    const output = readOutputOptions(options);
     const backend = await createClient(BackendInspectService, transport).getBackend({});
     if (output.format === "json") printMessage(backendTable.schema, backend, output);
     else printRows(backendTable, [backend], output);
@@ -262,7 +255,7 @@ export const rulesCommand: InspectCommand = {
   ],
   examples: backendExamples,
   run: async (transport, [ruleSet = ""], options) => {
-    const output = await readOutputOptions(options);
+    const output = readOutputOptions(options);
     const { ruleSets } = await createClient(BackendInspectService, transport).listRules({
       ruleSet,
       service: String(options.service ?? ""),
