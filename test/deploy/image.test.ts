@@ -4,7 +4,6 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs"
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { expect, test } from "vitest";
-import { startOtlpReceiver } from "../process/otlp-traces.ts";
 
 const dockerfile = readFileSync("deploy/images/Dockerfile", "utf8");
 const copiedBy = (text: string): readonly string[] =>
@@ -22,10 +21,9 @@ test("the context of the images contains what the Dockerfile copies", () => {
 const timeoutMs = 120_000;
 
 // The bundle is written to a folder without packages above it, as in an image.
-test("the bundle needs no package, runs, and exports traces", { timeout: timeoutMs }, async ({ signal }) => {
+test("the bundle needs no package, and runs", { timeout: timeoutMs }, async () => {
   const folder = mkdtempSync(join(tmpdir(), "kpng-image-"));
   const outside = mkdtempSync(join(tmpdir(), "kpng-bundle-"));
-  const receiver = await startOtlpReceiver();
   try {
     for (const path of copied) {
       const isSource = (from: string): boolean => !/\/node_modules$|\.test\.ts$/.test(from);
@@ -41,18 +39,14 @@ test("the bundle needs no package, runs, and exports traces", { timeout: timeout
 
     const input = resolve("test/fixtures/kpng/input.yaml");
     const args = ["file", "--input", input, "to-local", "to-json", "--once", "--node-name", "n1"];
-    const env = { ...process.env, ...receiver.environment };
-    const child = spawn(process.execPath, [program, ...args], { env, stdio: ["ignore", "ignore", "pipe"] });
+    const child = spawn(process.execPath, [program, ...args], { stdio: ["ignore", "ignore", "pipe"] });
     let said = "";
     child.stderr.setEncoding("utf8").on("data", (text: string) => {
       said += text;
     });
     const [code] = await once(child, "close");
     expect(code, said).toBe(0);
-    expect(said).not.toContain("traces failed");
-    await receiver.until((spans) => spans.length > 0, signal);
   } finally {
-    await receiver[Symbol.asyncDispose]();
     rmSync(folder, { recursive: true });
     rmSync(outside, { recursive: true });
   }

@@ -238,9 +238,7 @@ function isDiverged({ digest }: SyncMark, digests: ItemDigests | undefined): boo
 }
 
 function markFields({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {
-  const { storedAtMs, triggeredAtMs, traceparents, tracedNodes } = mark;
-  const receivedAtMs = wallClockMs();
-  return { revision, instance, arrival: { receivedAtMs, storedAtMs, triggeredAtMs, traceparents, tracedNodes } };
+  return { revision, instance, arrival: { receivedAtMs: wallClockMs(), triggeredAtMs: mark.triggeredAtMs } };
 }
 
 /** Returns the next operation of the stream. Errors: STREAM_LOST. */
