@@ -7,11 +7,8 @@ import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wi
 type StagedOp =
   | { readonly kind: "reset" }
   | { readonly kind: "keep"; readonly buckets: Uint8Array }
-  | { readonly kind: "put"; readonly set: SetName; readonly path: string; readonly item: ItemRecord }
+  | { readonly kind: "put"; readonly set: SetName; readonly path: string; readonly hash: bigint }
   | { readonly kind: "delete"; readonly set: SetName; readonly path: string };
-
-/** Hash of an item in the lower 64 bits, and its estimated memory in bytes above. As one number, it takes 24 bytes. */
-type ItemRecord = bigint;
 
 /**
  * Digests of the items that earlier batches brought. An item is one Service, endpoint or node.
@@ -24,11 +21,10 @@ type ItemRecord = bigint;
  * *Bound:* path and hash of each item of the view, about 150 bytes each.
  */
 export class ItemDigests {
-  /** Items by Set (the kind of item) and path. */
-  readonly #items = new Map<SetName, Map<string, ItemRecord>>();
+  /** Hashes of the items by Set (the kind of item) and path. */
+  readonly #items = new Map<SetName, Map<string, bigint>>();
   #digests = new BucketDigests();
   #digest = 0n;
-  #bytes = 0;
   #staged: StagedOp[] = [];
 
   /** Digests of all buckets for the first request of a stream; undefined if there are no items. */
@@ -39,11 +35,6 @@ export class ItemDigests {
   /** Digest of the view: the exclusive or of the hashes of all items, as in EmptyOp.Digest of the proto file. */
   get view(): bigint {
     return this.#digest;
-  }
-
-  /** Estimated memory of all items, in bytes; see {@link stage}. */
-  get bytes(): number {
-    return this.#bytes;
   }
 
   /** Forgets everything, so that the next stream brings the whole view. */
@@ -62,8 +53,8 @@ export class ItemDigests {
     this.#staged = [];
   }
 
-  /** Adds an operation to the current batch. `opBytes` is the estimated memory of its item. */
-  stage({ Op: op }: OpItem, opBytes = 0): void {
+  /** Adds an operation to the current batch. */
+  stage({ Op: op }: OpItem): void {
     switch (op.case) {
       case "Reset":
         this.#staged = [{ kind: "reset" }];
@@ -75,12 +66,7 @@ export class ItemDigests {
         const { Ref: ref, Bytes: bytes } = op.value;
         if (ref === undefined) break;
         const { Set: set, Path: path } = ref;
-        this.#staged.push({
-          kind: "put",
-          set,
-          path,
-          item: (BigInt(opBytes) << 64n) | itemDigest(set, path, bytes).hash,
-        });
+        this.#staged.push({ kind: "put", set, path, hash: itemDigest(set, path, bytes).hash });
         break;
       }
       case "Delete":
@@ -115,7 +101,7 @@ export class ItemDigests {
           }
           break;
         case "put":
-          this.#put(op.set, op.path, op.item);
+          this.#put(op.set, op.path, op.hash);
           dropped.get(op.set)?.delete(op.path);
           break;
         case "delete":
@@ -134,7 +120,6 @@ export class ItemDigests {
     this.#items.clear();
     this.#digests = new BucketDigests();
     this.#digest = 0n;
-    this.#bytes = 0;
   }
 
   #outside(buckets: Uint8Array): readonly { readonly set: SetName; readonly path: string }[] {
@@ -143,25 +128,23 @@ export class ItemDigests {
     );
   }
 
-  #put(set: SetName, path: string, item: ItemRecord): void {
+  #put(set: SetName, path: string, hash: bigint): void {
     this.#remove(set, path);
-    getOrMake(this.#items, set, () => new Map()).set(path, item);
-    this.#toggle(set, path, item, 1);
+    getOrMake(this.#items, set, () => new Map()).set(path, hash);
+    this.#toggle(set, path, hash);
   }
 
   #remove(set: SetName, path: string): void {
     const items = this.#items.get(set);
-    const item = items?.get(path);
-    if (items === undefined || item === undefined) return;
+    const hash = items?.get(path);
+    if (items === undefined || hash === undefined) return;
     items.delete(path);
     if (items.size === 0) this.#items.delete(set);
-    this.#toggle(set, path, item, -1);
+    this.#toggle(set, path, hash);
   }
 
-  #toggle(set: SetName, path: string, item: ItemRecord, sign: 1 | -1): void {
-    const hash = BigInt.asUintN(64, item);
+  #toggle(set: SetName, path: string, hash: bigint): void {
     this.#digest ^= hash;
-    this.#bytes += sign * Number(item >> 64n);
     this.#digests.toggle({ bucket: itemBucket(set, path), hash });
   }
 }
