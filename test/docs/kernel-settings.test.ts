@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
-import { wantedSysctls } from "@kpng/backend-ipvs/commit/kernel-support.ts";
-import { conntrackOptions, wantedSettings } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
+import { desiredSysctls } from "@kpng/backend-ipvs/commit/kernel-support.ts";
+import { conntrackOptions, desiredSettings } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
 import { conntrackLiberal, routeLocalnet } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { expect, test } from "vitest";
 
@@ -11,9 +11,9 @@ test("every kernel setting that kpng changes has a row in docs/reference/kernel-
     const name = words.replace(/-(.)/g, (_all, letter: string) => letter.toUpperCase());
     return [name, name === "conntrackTcpBeLiberal" ? true : 1_000] as const;
   });
-  const names = wantedSettings(Object.fromEntries(options), 1).map(({ name }) => name);
+  const names = desiredSettings(Object.fromEntries(options), 1).map(({ name }) => name);
   expect(names).toHaveLength(6);
-  const ofIpvs = wantedSysctls({ isStrictArp: true });
+  const ofIpvs = desiredSysctls({ isStrictArp: true });
   for (const [name, value] of ofIpvs) expect(text).toContain(`\`${name}\` = ${value}`);
   for (const name of [...names, routeLocalnet, conntrackLiberal]) expect(text).toContain(`\`${name}\``);
 });

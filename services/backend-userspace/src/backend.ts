@@ -76,17 +76,17 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
 }
 
 function mapAddresses(texts: readonly string[]): UserspaceSettings["mapAddresses"] {
-  const found: Partial<Record<Family, string>> = {};
+  const addresses: Partial<Record<Family, string>> = {};
   for (const text of texts) {
     const parsed = parseAddress(text);
     if (parsed === undefined) throw new ProcessError("BAD_OPTION", `--map "${text}" is not an IP address`);
-    const other = found[parsed.family];
+    const other = addresses[parsed.family];
     if (other !== undefined && other !== parsed.address) {
       throw new ProcessError("BAD_OPTION", `--map: ${other} and ${text} have the same IP family; give one per family`);
     }
-    found[parsed.family] = parsed.address;
+    addresses[parsed.family] = parsed.address;
   }
-  return found;
+  return addresses;
 }
 
 function portRange(text: string): PortRange {

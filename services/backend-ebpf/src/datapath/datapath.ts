@@ -34,33 +34,33 @@ export function checkFeatures(bpfFolder: string): void {
 }
 
 /**
- * Returns the folder of the cgroup whose processes are served: `wanted`, or the root, which contains all processes of
+ * Returns the folder of the cgroup whose processes are served: `option`, or the root, which contains all processes of
  * this node. Beside controllers of version 1, version 2 is usually mounted at `unified`, which is used then.
  *
  * Errors: BPF_UNSUPPORTED, also if the root is not known because this process runs in a container: its file system of
  * cgroups begins at its own cgroup, and programs attached there would serve no other process.
  */
 export function findCgroup(
-  wanted: string | undefined,
+  option: string | undefined,
   mounts = readFileSync("/proc/self/mounts", "utf8"),
   isVersion2 = (folder: string): boolean => fileSystemOf(folder) === fileSystems.cgroup2,
 ): string {
-  const folder = wanted ?? /^\S+ (\S+) cgroup2 /m.exec(mounts)?.[1];
+  const folder = option ?? /^\S+ (\S+) cgroup2 /m.exec(mounts)?.[1];
   if (folder === undefined) {
     throw new BackendEbpfError("BPF_UNSUPPORTED", `cgroup version 2 is not mounted: ${howToMount}`);
   }
-  const found = [folder, join(folder, "unified")].find(isVersion2);
-  if (found === undefined) {
+  const cgroup = [folder, join(folder, "unified")].find(isVersion2);
+  if (cgroup === undefined) {
     throw new BackendEbpfError("BPF_UNSUPPORTED", `${folder} is not a folder of cgroup version 2: ${howToMount}`);
   }
   // Every cgroup but the root has this file.
-  if (wanted === undefined && existsSync(join(found, "cgroup.type"))) {
+  if (option === undefined && existsSync(join(cgroup, "cgroup.type"))) {
     throw new BackendEbpfError(
       "BPF_UNSUPPORTED",
-      `${found} is the cgroup of this container, not that of the node: mount the node's /sys/fs/cgroup into the container, and name that folder with --cgroup; or name this one, if the container is the node`,
+      `${cgroup} is the cgroup of this container, not that of the node: mount the node's /sys/fs/cgroup into the container, and name that folder with --cgroup; or name this one, if the container is the node`,
     );
   }
-  return found;
+  return cgroup;
 }
 
 const howToMount =
@@ -138,13 +138,13 @@ export function writeNodeState(
     changes.push("settings of the node differ");
   }
   const map = maps.get("node_addresses");
-  const wanted = new Map(addresses.map((address) => [addressBytes(address).toString("latin1"), address]));
+  const desired = new Map(addresses.map((address) => [addressBytes(address).toString("latin1"), address]));
   for (const [key] of map.entries()) {
-    if (familyOf(key) !== family || wanted.delete(key.toString("latin1"))) continue;
+    if (familyOf(key) !== family || desired.delete(key.toString("latin1"))) continue;
     map.delete(key);
     changes.push("an address is not the node's");
   }
-  for (const [key, address] of wanted) {
+  for (const [key, address] of desired) {
     map.set(key, 1);
     changes.push(`address ${address} was missing`);
   }

@@ -3,14 +3,14 @@ import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type KeyText, type MapSizes, routeKinds, runBytes, sizes } from "../layout/layout.ts";
-import { maxDescribed, readSlots, type WantedFrontend, wantedFrontends } from "../tables/frontends.ts";
+import { type DesiredFrontend, desiredFrontends, maxDescribed, readSlots } from "../tables/frontends.ts";
 import { FrontendSlots, Spans } from "./frontend-slots.ts";
 import type { EbpfMaps, GracePeriods } from "./maps.ts";
 
 /** State of one call of `FamilyTables`, and its result, which `SocketRuleSet` describes. */
 export class TablesChange {
   /** At most `maxDescribed`. */
-  readonly described: { readonly wanted: WantedFrontend; readonly isNew: boolean }[] = [];
+  readonly described: { readonly desired: DesiredFrontend; readonly isNew: boolean }[] = [];
   written = 0;
   readonly deleted: KeyText[] = [];
   /** New frontends that wait for `#publish`. */
@@ -25,9 +25,9 @@ export class TablesChange {
     this.#committing = committing;
   }
 
-  note(wanted: WantedFrontend, isNew: boolean): void {
+  note(desired: DesiredFrontend, isNew: boolean): void {
     this.written++;
-    if (this.described.length < maxDescribed) this.described.push({ wanted, isNew });
+    if (this.described.length < maxDescribed) this.described.push({ desired, isNew });
   }
 
   /** Announces the first write. */
@@ -96,7 +96,7 @@ export class FamilyTables {
   #installed = new Map<KeyText, InstalledFrontend>();
   /** Number of uses of a run, as `FrontendSlots.eachUse` finds them, by its first element. */
   #runUses = new Map<number, number>();
-  readonly #services = new Map<ServiceKey, readonly WantedFrontend[]>();
+  readonly #services = new Map<ServiceKey, readonly DesiredFrontend[]>();
   /** Services that found no room, in whole or in part, in the order in which they are tried again. */
   readonly #withoutRoom = new Set<ServiceKey>();
   /** False from the begin of a call until its end: what it replaced waits for a grace period. */
@@ -112,7 +112,7 @@ export class FamilyTables {
   }
 
   /** Frontends of the last plan by Service. */
-  get services(): ReadonlyMap<ServiceKey, readonly WantedFrontend[]> {
+  get services(): ReadonlyMap<ServiceKey, readonly DesiredFrontend[]> {
     return this.#services;
   }
 
@@ -147,10 +147,10 @@ export class FamilyTables {
       await nextTurn();
     }
     for (const key of this.#services.keys()) if (plan.service(key) === undefined) this.#services.delete(key);
-    // What is not wanted is found among what is installed: after a failure, the previous frontends may be wrong.
-    const wanted = new Set<KeyText>();
-    for (const frontends of this.#services.values()) for (const { key } of frontends) wanted.add(key);
-    for (const key of this.#installed.keys()) if (!wanted.has(key)) change.removals.add(key);
+    // What is not desired is found among what is installed: after a failure, the previous frontends may be wrong.
+    const desired = new Set<KeyText>();
+    for (const frontends of this.#services.values()) for (const { key } of frontends) desired.add(key);
+    for (const key of this.#installed.keys()) if (!desired.has(key)) change.removals.add(key);
     this.#finish(change);
     return change;
   }
@@ -178,17 +178,17 @@ export class FamilyTables {
 
   #put(plan: FamilyPlan, key: ServiceKey, change: TablesChange): void {
     const servicePlan = plan.service(key);
-    const wanted = servicePlan === undefined ? [] : wantedFrontends(servicePlan, plan.node);
+    const desired = servicePlan === undefined ? [] : desiredFrontends(servicePlan, plan.node);
     for (const frontend of this.#services.get(key) ?? []) {
       if (this.#installed.get(frontend.key)?.service === key) change.removals.add(frontend.key);
     }
-    for (const frontend of wanted) {
+    for (const frontend of desired) {
       change.removals.delete(frontend.key);
       const installed = this.#installed.get(frontend.key);
       if (installed !== undefined) installed.service = key;
     }
-    if (wanted.length === 0) this.#services.delete(key);
-    else this.#services.set(key, wanted);
+    if (desired.length === 0) this.#services.delete(key);
+    else this.#services.set(key, desired);
     this.#writeAll(key, change);
   }
 
@@ -207,27 +207,27 @@ export class FamilyTables {
   }
 
   /** Writes a frontend. Returns false if something of it found no room, and is left to the rules. */
-  #write(wanted: WantedFrontend, service: ServiceKey, change: TablesChange): boolean {
-    const installed = this.#installed.get(wanted.key);
+  #write(desired: DesiredFrontend, service: ServiceKey, change: TablesChange): boolean {
+    const installed = this.#installed.get(desired.key);
     let hasRoom = true;
-    for (const [index, { kind, run }] of wanted.routes.entries()) {
+    for (const [index, { kind, run }] of desired.routes.entries()) {
       const present = installed === undefined ? 0 : this.#slots.runOf(installed.slot, index);
       const place = run === undefined ? 0 : this.#placeOf(run, present, change);
       if (place === undefined) hasRoom = false;
       this.#slots.prepare(index, place === undefined ? routeKinds.leave : kind, place ?? 0);
     }
     if (installed !== undefined && this.#slots.isPrepared(installed.slot)) return hasRoom;
-    const slot = installed?.slot ?? this.#slots.take(wanted.key);
+    const slot = installed?.slot ?? this.#slots.take(desired.key);
     if (slot === undefined) return false;
-    change.note(wanted, installed === undefined);
+    change.note(desired, installed === undefined);
     change.begin();
     if (installed !== undefined) this.#release(slot, change);
     this.#slots.write(slot);
     this.#slots.eachUse(slot, (run) => this.#use(run, 1));
     if (installed !== undefined) return hasRoom;
-    change.added.keys.push(wanted.key);
+    change.added.keys.push(desired.key);
     change.added.slots.push(slot);
-    this.#installed.set(wanted.key, { slot, service });
+    this.#installed.set(desired.key, { slot, service });
     return hasRoom;
   }
 
@@ -272,7 +272,7 @@ export class FamilyTables {
     this.#maps.get("frontends").setAll(change.added.keys.splice(0), change.added.slots.splice(0));
   }
 
-  /** Deletes what is not wanted any more, and returns its places to use after a grace period. */
+  /** Deletes what is not desired any more, and returns its places to use after a grace period. */
   #finish(change: TablesChange): void {
     this.#publish(change);
     const removed: number[] = [];

@@ -4,17 +4,17 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { describeKey } from "../layout/layout.ts";
 import {
+  type DesiredFrontend,
   describeFrontend,
   describeInstalled,
+  desiredFrontends,
   type FrontendDifference,
   makeEbpfChange,
   maxDescribed,
-  type WantedFrontend,
-  wantedFrontends,
 } from "../tables/frontends.ts";
 import type { EbpfMaps } from "./maps.ts";
 import type { SocketRules } from "./paired-rule-set.ts";
-import { listInstalled, listWanted } from "./socket-rule-set.ts";
+import { listDesired, listInstalled } from "./socket-rule-set.ts";
 
 /** Options of {@link PrintedSockets}. */
 export interface PrintedSocketsOptions {
@@ -33,7 +33,7 @@ export interface PrintedSocketsOptions {
  */
 export class PrintedSockets implements SocketRules {
   readonly #options: PrintedSocketsOptions;
-  readonly #services = new Map<ServiceKey, readonly WantedFrontend[]>();
+  readonly #services = new Map<ServiceKey, readonly DesiredFrontend[]>();
   /** Lines without names by the text of the key, as they would be now; undefined before the first sync. */
   #lines: ReadonlyMap<string, string> | undefined;
 
@@ -42,7 +42,7 @@ export class PrintedSockets implements SocketRules {
   }
 
   get desired(): RuleList {
-    return listWanted(this.#services);
+    return listDesired(this.#services);
   }
 
   get installed(): RuleList {
@@ -55,9 +55,9 @@ export class PrintedSockets implements SocketRules {
     const before = this.#lines ?? (maps === undefined ? new Map() : describeInstalled(family, maps.contents()));
     for (const key of isFirst || touched === "all" ? [...plan.keys(), ...this.#services.keys()] : touched) {
       const service = plan.service(key);
-      const wanted = service === undefined ? [] : wantedFrontends(service, plan.node);
-      if (wanted.length === 0) this.#services.delete(key);
-      else this.#services.set(key, wanted);
+      const desired = service === undefined ? [] : desiredFrontends(service, plan.node);
+      if (desired.length === 0) this.#services.delete(key);
+      else this.#services.set(key, desired);
     }
     const frontends: FrontendDifference[] = [];
     const lines = new Map<string, string>();

@@ -5,22 +5,22 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { describeKey, type MapSizes } from "../layout/layout.ts";
 import {
+  type DesiredFrontend,
   describeFrontend,
   describeInstalled,
   type FrontendDifference,
   makeEbpfChange,
   maxDescribed,
-  type WantedFrontend,
 } from "../tables/frontends.ts";
 import type { Datapath } from "./datapath.ts";
 import { FamilyTables, type TablesChange } from "./family-tables.ts";
 import type { EbpfMaps } from "./maps.ts";
 import type { SocketRules } from "./paired-rule-set.ts";
 
-type Services = ReadonlyMap<ServiceKey, readonly WantedFrontend[]>;
+type Services = ReadonlyMap<ServiceKey, readonly DesiredFrontend[]>;
 
 /** Lists the frontends of Services for inspection (`kpng get rules`). */
-export function listWanted(services: Services): RuleList {
+export function listDesired(services: Services): RuleList {
   const linesOf = (service: ServiceKey): readonly string[] =>
     (services.get(service) ?? []).map(describeFrontend).sort();
   return {
@@ -31,12 +31,12 @@ export function listWanted(services: Services): RuleList {
 }
 
 /**
- * Lists the frontends in the maps, with the names that `services` has for them; the counterpart of {@link listWanted}.
+ * Lists the frontends in the maps, with the names that `services` has for them; the counterpart of {@link listDesired}.
  */
 export function listInstalled(family: Family, maps: EbpfMaps | undefined, services: Services): RuleList {
   const installed = (): ReadonlyMap<string, string> =>
     maps === undefined ? new Map() : describeInstalled(family, maps.contents());
-  const names = (of: readonly WantedFrontend[]): ReadonlyMap<string, string> =>
+  const names = (of: readonly DesiredFrontend[]): ReadonlyMap<string, string> =>
     new Map(of.map(({ key, name }) => [key, name]));
   const lines = (known: ReadonlyMap<string, string>, isShown: (id: string) => boolean): readonly string[] =>
     [...installed()]
@@ -77,7 +77,7 @@ export class SocketRuleSet implements SocketRules {
   }
 
   get desired(): RuleList {
-    return listWanted(this.#tables.services);
+    return listDesired(this.#tables.services);
   }
 
   get installed(): RuleList {
@@ -127,10 +127,10 @@ export class SocketRuleSet implements SocketRules {
 
 function describeChange({ described, written, deleted }: TablesChange) {
   const frontends: FrontendDifference[] = [
-    ...described.map(({ wanted, isNew }) => ({
-      place: describeKey(wanted.key),
-      before: isNew ? undefined : `${describeKey(wanted.key)} with other routes`,
-      after: describeFrontend(wanted),
+    ...described.map(({ desired, isNew }) => ({
+      place: describeKey(desired.key),
+      before: isNew ? undefined : `${describeKey(desired.key)} with other routes`,
+      after: describeFrontend(desired),
     })),
     ...deleted
       .slice(0, maxDescribed)

@@ -2,7 +2,7 @@ import type { Frontend, Route, ServicePlan } from "@kpng/service-plan/service-pl
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { describe, expect, test } from "vitest";
 import { frontendKey, sizes, slotKeyPlace } from "../layout/layout.ts";
-import { describeFrontend, readSlots, wantedFrontends } from "./frontends.ts";
+import { describeFrontend, desiredFrontends, readSlots } from "./frontends.ts";
 
 const cluster: Route = { kind: "balance", set: "cluster", isMasqueraded: true };
 const kept: Route = { kind: "balance", set: "cluster", isMasqueraded: false };
@@ -24,9 +24,9 @@ function plan(frontends: readonly Frontend[], affinitySeconds?: number): Service
 }
 
 const lines = (given: ServicePlan, node = nodePlan({ family: "v4" })): readonly string[] =>
-  wantedFrontends(given, node).map(describeFrontend);
+  desiredFrontends(given, node).map(describeFrontend);
 
-describe("wantedFrontends", () => {
+describe("desiredFrontends", () => {
   test("a frontend has a route for the node's sockets and one for those of pods", () => {
     const routes = { pod: kept, node: local, outside: { kind: "refuse" } } as const;
     const line = "TCP 10.96.0.1:80 pod balance 10.1.1.1:8080 10.1.2.1:8080; node balance 10.1.1.1:8080 # ns/web";
@@ -67,7 +67,7 @@ describe("wantedFrontends", () => {
 
   test("routes with the same set share one run", () => {
     const routes = { pod: kept, node: cluster, outside: cluster };
-    const frontends = wantedFrontends(
+    const frontends = desiredFrontends(
       plan([
         { ...place, routes },
         { ...place, kind: "nodePort", address: undefined, port: 30_080, routes },

@@ -26,7 +26,7 @@ import {
 } from "../layout/layout.ts";
 
 /** A route of a frontend, before its run has a place in the maps. */
-export interface WantedRoute {
+export interface DesiredRoute {
   /** One of `routeKinds`. */
   readonly kind: number;
   /** Bytes of the run; routes with equal runs share one. Undefined unless it balances. */
@@ -34,19 +34,19 @@ export interface WantedRoute {
 }
 
 /** One frontend as the maps should have it. */
-export interface WantedFrontend {
+export interface DesiredFrontend {
   readonly key: KeyText;
   /** The Service port. *Shape:* `default/web:http`. */
   readonly name: string;
   /** In the order of `senders`. */
-  readonly routes: readonly WantedRoute[];
+  readonly routes: readonly DesiredRoute[];
 }
 
 /**
  * Translates the plan of a Service in one family into elements of maps. UDP and SCTP are left out, so that programs
  * leave them to the rules. Pure; O(ports × (frontends + endpoints)).
  */
-export function wantedFrontends(plan: ServicePlan, node: NodePlan): readonly WantedFrontend[] {
+export function desiredFrontends(plan: ServicePlan, node: NodePlan): readonly DesiredFrontend[] {
   const frontends = plan.ports.flatMap((port) => {
     const { name, protocol } = port;
     if (protocol !== "TCP") return [];
@@ -55,17 +55,17 @@ export function wantedFrontends(plan: ServicePlan, node: NodePlan): readonly Wan
       runs[set] ??= encodeRun(port.sets[set]);
       return runs[set];
     };
-    const shared: WantedRoute[] = [];
+    const shared: DesiredRoute[] = [];
     // Frontends and senders share routes, as those of the plan do: a node may have a hundred thousand.
-    const routeOf = (frontend: Frontend, sender: SocketOwner): WantedRoute => {
-      const route = wantedRoute(frontend, sender, port, node, runOf);
+    const routeOf = (frontend: Frontend, sender: SocketOwner): DesiredRoute => {
+      const route = desiredRoute(frontend, sender, port, node, runOf);
       const { kind, run } = route;
       const same = shared.find((one) => one.kind === kind && one.run === run);
       if (same === undefined) shared.push(route);
       return same ?? route;
     };
     let previous: Frontend | undefined;
-    let routes: readonly WantedRoute[] = [];
+    let routes: readonly DesiredRoute[] = [];
     return port.frontends.map((frontend) => {
       if (!haveSameRoutes(previous, frontend)) routes = senders.map((sender) => routeOf(frontend, sender));
       previous = frontend;
@@ -79,7 +79,7 @@ export function wantedFrontends(plan: ServicePlan, node: NodePlan): readonly Wan
 /**
  * Returns a line for inspection. *Shape:* `TCP 10.96.0.1:80 pod,node balance 10.1.1.11:8080 # default/web`.
  */
-export function describeFrontend({ key, name, routes }: WantedFrontend): string {
+export function describeFrontend({ key, name, routes }: DesiredFrontend): string {
   const described = routes.map((route) => ({ ...route, endpoints: describeRun(route.run) }));
   return `${describeKey(key)} ${describeRoutes(described)} # ${name}`;
 }
@@ -89,13 +89,13 @@ function haveSameRoutes(one: Frontend | undefined, { routes, sources, kind }: Fr
   return one?.routes === routes && one.sources === sources && isOfSameKind;
 }
 
-function wantedRoute(
+function desiredRoute(
   frontend: Frontend,
   sender: SocketOwner,
   { affinitySeconds }: ServicePortPlan,
   node: NodePlan,
   runOf: (set: EndpointSetName) => Buffer,
-): WantedRoute {
+): DesiredRoute {
   const { kind, sources, routes } = frontend;
   const route = routes[sender === "pod" && node.podTraffic === undefined ? "outside" : sender];
   // A socket cannot be masqueraded, and has no source address yet. Rules compare it also where there is no endpoint.
@@ -147,7 +147,7 @@ export interface FrontendDifference {
   readonly place: string;
   /** Undefined if it was not installed. */
   readonly before: string | undefined;
-  /** Undefined if it is not wanted. */
+  /** Undefined if it is not desired. */
   readonly after: string | undefined;
 }
 
@@ -176,7 +176,7 @@ export function makeEbpfChange(family: Family, mode: SyncMode, { frontends, coun
   const differences = (): readonly RuleDifference[] => [
     ...shared.map((summary) => ({ summary, missing: [], unwanted: [], fields: { part: "node" } })),
     ...frontends.map(({ place, before, after }) => ({
-      summary: `${place}: ${before === undefined ? "missing" : after === undefined ? "not wanted" : "differs"}`,
+      summary: `${place}: ${before === undefined ? "missing" : after === undefined ? "not desired" : "differs"}`,
       missing: after === undefined ? [] : [after],
       unwanted: before === undefined ? [] : [before],
       fields: { part: "frontends", frontend: place },

@@ -32,7 +32,7 @@ test("the rules of one Service are the lines that name it, and the chains of its
 
 test("metrics count the rules, those of the last sync, and failed syncs, with those of a few Services apart", async () => {
   const registry = new Registry();
-  const onOutcome = observeRules(registry, [{ family: "v4", wanted: bodies }]);
+  const onOutcome = observeRules(registry, [{ family: "v4", desiredChains: bodies }]);
   const none = { puts: [], deletes: [], jumps: [] };
   const puts = [{ chain: "KPNG-A", body: "-A KPNG-A -j X\n-A KPNG-A -j Y\n" }];
   const change = makeIptablesChange("partial", { filter: none, nat: { ...none, puts } }, "", new Map());

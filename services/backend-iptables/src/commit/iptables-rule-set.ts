@@ -101,7 +101,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   readonly #options: IptablesRuleSetOptions;
   /** Options of the last sync. `text` is their JSON, by which a change of the options is detected. */
   #render: { readonly text: string; readonly value: RenderOptions } | undefined;
-  #wanted: DesiredChains | undefined;
+  #desiredChains: DesiredChains | undefined;
   /** Installed chains; undefined if they must be read, at the start and after a failure. */
   #committed: Map<ChainId, ChainBody> | undefined;
   /** Chains that the last full comparison found, before it changed them. */
@@ -116,7 +116,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   get desired(): RuleList {
-    return listRules(() => this.wanted);
+    return listRules(() => this.desiredChains);
   }
 
   get installed(): RuleList {
@@ -124,8 +124,8 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   /** Chains that should be installed; empty before the first sync. */
-  get wanted(): ReadonlyMap<ChainId, ChainBody> {
-    return this.#wanted?.bodies ?? new Map();
+  get desiredChains(): ReadonlyMap<ChainId, ChainBody> {
+    return this.#desiredChains?.bodies ?? new Map();
   }
 
   /** Installed chains as far as known; empty before the first sync and after a failure. */
@@ -137,23 +137,24 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const options = await this.#makeRenderOptions(plan.node);
     const text = JSON.stringify(options);
     const isSameRender = this.#render?.text === text;
-    const wanted = (isSameRender ? this.#wanted : undefined) ?? new DesiredChains(renderFixedChains(options));
-    this.#wanted = wanted;
+    const desiredChains =
+      (isSameRender ? this.#desiredChains : undefined) ?? new DesiredChains(renderFixedChains(options));
+    this.#desiredChains = desiredChains;
     this.#render = { text, value: options };
     // If the options changed, the jumps may differ, and the installed jumps are not kept in memory.
     const isFull = !isSameRender || touched === "all";
-    const changed = await putPlan(plan, isFull ? "all" : touched, wanted, options);
+    const changed = await putPlan(plan, isFull ? "all" : touched, desiredChains, options);
     if (this.#committed === undefined || isFull) {
-      return await this.#compareAll(wanted, options, stages);
+      return await this.#compareAll(desiredChains, options, stages);
     }
-    const change = diffChains(this.#committed, wanted.bodies, changed);
+    const change = diffChains(this.#committed, desiredChains.bodies, changed);
     return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
   }
 
   async repair(): Promise<IptablesChange> {
-    const [wanted, options] = [this.#wanted, this.#render?.value];
-    if (wanted === undefined || options === undefined) throw new Error("repair before the first sync");
-    return await this.#compareAll(wanted, options);
+    const [desiredChains, options] = [this.#desiredChains, this.#render?.value];
+    if (desiredChains === undefined || options === undefined) throw new Error("repair before the first sync");
+    return await this.#compareAll(desiredChains, options);
   }
 
   async isInstalled(): Promise<boolean> {
@@ -165,15 +166,19 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return makeRenderOptions(settings, node, { isConntrackLiberal: (await isConntrackLiberal?.()) ?? false });
   }
 
-  /** Compares all installed chains with the wanted ones and commits the difference. */
-  async #compareAll(wanted: DesiredChains, options: RenderOptions, stages?: SyncStages): Promise<IptablesChange> {
-    const { chains, jumps } = await this.#forgetOnFailure(this.#read(wanted.bodies));
-    const found = adoptChains(chains, wanted.bodies);
+  /** Compares all installed chains with the desired ones and commits the difference. */
+  async #compareAll(
+    desiredChains: DesiredChains,
+    options: RenderOptions,
+    stages?: SyncStages,
+  ): Promise<IptablesChange> {
+    const { chains, jumps } = await this.#forgetOnFailure(this.#read(desiredChains.bodies));
+    const found = adoptChains(chains, desiredChains.bodies);
     if (this.#options.isReadOnly === true) this.#found = found;
     const committed = new Map(found);
-    const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
+    const ids = new Set([...committed.keys(), ...desiredChains.bodies.keys()]);
     const jumpLines = diffJumps(jumps, renderJumps(options));
-    const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines);
+    const ruleset = diffChains(committed, desiredChains.bodies, ids, jumpLines);
     const change = await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages));
     await this.#options.onInstalled?.();
     return change;
@@ -189,9 +194,9 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     }
   }
 
-  async #read(wanted?: ReadonlyMap<ChainId, ChainBody>): Promise<InstalledRules> {
+  async #read(desiredChains?: ReadonlyMap<ChainId, ChainBody>): Promise<InstalledRules> {
     const { kernel, settings } = this.#options;
-    const reader = new InstalledRulesReader(settings.names.prefix, wanted);
+    const reader = new InstalledRulesReader(settings.names.prefix, desiredChains);
     await kernel.read((text) => reader.take(text));
     return reader.end();
   }
@@ -276,7 +281,7 @@ function toRuleDifference({ table, chain, kind, missing, unwanted }: ChainDiffer
 
 const explained: Readonly<Record<ChainDifference["kind"], string>> = {
   missing: "the chain is missing",
-  unwanted: "the chain is not wanted",
+  unwanted: "the chain is not desired",
   changed: "rules differ",
   order: "the rules are in another order",
   jumps: "jumps to our chains differ",

@@ -8,7 +8,7 @@ import type { IptablesChange } from "./iptables-rule-set.ts";
 
 interface MeasuredRules {
   readonly family: Family;
-  readonly wanted: ReadonlyMap<ChainId, ChainBody>;
+  readonly desiredChains: ReadonlyMap<ChainId, ChainBody>;
 }
 
 /**
@@ -29,9 +29,9 @@ export function observeRules(
     labelNames,
     registers,
     collect() {
-      for (const { family, wanted } of ruleSets) {
+      for (const { family, desiredChains } of ruleSets) {
         for (const table of tables) {
-          const bodies = [...wanted].filter(([id]) => id.startsWith(table)).map(([, body]) => body);
+          const bodies = [...desiredChains].filter(([id]) => id.startsWith(table)).map(([, body]) => body);
           this.set({ table, ip_family: familyLabels[family] }, countRules(bodies));
         }
       }

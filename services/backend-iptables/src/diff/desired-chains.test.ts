@@ -99,12 +99,12 @@ test("equal chains cause no transaction", () => {
 
 test("a transaction declares chains, then has rules, then jumps, then deletions", () => {
   const committed = new Map<ChainId, ChainBody>([["nat A-OLD", "-A A-OLD -j ACCEPT\n"]]);
-  const wanted = new Map<ChainId, ChainBody>([
+  const desired = new Map<ChainId, ChainBody>([
     ["nat A-1", "-A A-1 -j A-2\n"],
     ["nat A-2", ""],
   ]);
   const jumps = { filter: [], nat: ["-I OUTPUT 1 -j A-1"] };
-  const change = diffChains(committed, wanted, [...committed.keys(), ...wanted.keys()], jumps);
+  const change = diffChains(committed, desired, [...committed.keys(), ...desired.keys()], jumps);
   expect(transactionText(change).split("\n")).toEqual([
     "*nat",
     ":A-1 - [0:0]",

@@ -147,22 +147,22 @@ function sameRules(a: readonly string[], b: readonly string[]): boolean {
 const servicesPerTurn = 100;
 
 /**
- * Renders the touched Services of a plan into `wanted`. "all" also removes the Services that the plan no longer has.
+ * Renders the touched Services of a plan into `desired`. "all" also removes the Services that the plan no longer has.
  * Returns the chains that changed.
  */
 export async function putPlan(
   plan: FamilyPlan,
   touched: ReadonlySet<ServiceKey> | "all",
-  wanted: DesiredChains,
+  desired: DesiredChains,
   options: RenderOptions,
 ): Promise<ReadonlySet<ChainId>> {
   const keys = touched === "all" ? new Set(plan.keys()) : touched;
-  if (touched === "all") for (const key of wanted.services()) if (!keys.has(key)) wanted.put(key, undefined);
+  if (touched === "all") for (const key of desired.services()) if (!keys.has(key)) desired.put(key, undefined);
   let count = 0;
   for (const key of keys) {
     const service = plan.service(key);
-    wanted.put(key, service === undefined ? undefined : renderService(service, options));
+    desired.put(key, service === undefined ? undefined : renderService(service, options));
     if (++count % servicesPerTurn === 0) await nextTurn();
   }
-  return wanted.takeTouched();
+  return desired.takeTouched();
 }

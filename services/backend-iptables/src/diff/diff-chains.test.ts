@@ -21,9 +21,9 @@ const jumpRows = [
   },
 ];
 test.each(jumpRows)("$name", ({ installed, lines }) => {
-  const wanted = new Map<ChainId, readonly string[]>([["filter INPUT", ["-j A", "-j B"]]]);
+  const desired = new Map<ChainId, readonly string[]>([["filter INPUT", ["-j A", "-j B"]]]);
   const held = new Map<ChainId, readonly string[]>([["filter INPUT", installed]]);
-  expect(diffJumps(held, wanted)).toEqual({ filter: lines, nat: [] });
+  expect(diffJumps(held, desired)).toEqual({ filter: lines, nat: [] });
 });
 
 const table = (...chains: readonly string[]): TableChange => ({

@@ -15,7 +15,7 @@ export interface TableChange {
 export type RulesetChange = Readonly<Record<Table, TableChange>>;
 
 /**
- * Returns the changes that turn the chains in the kernel into the wanted chains. It compares only the chains in `ids`.
+ * Returns the changes that turn the chains in the kernel into the desired chains. It compares only the chains in `ids`.
  *
  * `committed` are the chains in the kernel. Jumps from built-in chains, where rules of other programs must stay, are
  * compared by `diffJumps`; its result is passed in.
@@ -24,14 +24,14 @@ export type RulesetChange = Readonly<Record<Table, TableChange>>;
  */
 export function diffChains(
   committed: ReadonlyMap<ChainId, ChainBody>,
-  wanted: ReadonlyMap<ChainId, ChainBody>,
+  desired: ReadonlyMap<ChainId, ChainBody>,
   ids: Iterable<ChainId>,
   jumps: Readonly<Record<Table, readonly string[]>> = { filter: [], nat: [] },
 ): RulesetChange {
   const puts = { filter: [] as { chain: string; body: ChainBody }[], nat: [] as { chain: string; body: ChainBody }[] };
   const deletes = { filter: [] as string[], nat: [] as string[] };
   for (const id of ids) {
-    const body = wanted.get(id);
+    const body = desired.get(id);
     if (body === committed.get(id)) continue;
     const { table, chain } = splitChainId(id);
     if (body === undefined) deletes[table].push(chain);
@@ -52,19 +52,19 @@ export function isEmptyTable({ puts, deletes, jumps }: TableChange): boolean {
 }
 
 /**
- * Returns the transaction lines after which each built-in chain has exactly the wanted jumps, in the wanted order.
+ * Returns the transaction lines after which each built-in chain has exactly the desired jumps, in the desired order.
  *
- * If a chain has exactly the wanted jumps, they stay where they are, even behind rules of other programs: another
+ * If a chain has exactly the desired jumps, they stay where they are, even behind rules of other programs: another
  * program that also wants to be first would move its rules again after each of our moves. If a jump is missing, is
  * there twice or is in the wrong order, all are deleted and inserted again at the beginning of the chain.
  */
 export function diffJumps(
   installed: ReadonlyMap<ChainId, readonly string[]>,
-  wanted: ReadonlyMap<ChainId, readonly string[]>,
+  desired: ReadonlyMap<ChainId, readonly string[]>,
 ): Readonly<Record<Table, readonly string[]>> {
   const lines = { filter: [] as string[], nat: [] as string[] };
-  for (const id of new Set([...installed.keys(), ...wanted.keys()])) {
-    const [have, want] = [installed.get(id) ?? [], wanted.get(id) ?? []];
+  for (const id of new Set([...installed.keys(), ...desired.keys()])) {
+    const [have, want] = [installed.get(id) ?? [], desired.get(id) ?? []];
     if (have.length === want.length && have.every((rule, at) => isSameRule(rule, want[at] ?? ""))) continue;
     const { table, chain } = splitChainId(id);
     lines[table].push(...have.map((rule) => `-D ${chain} ${rule}`));
@@ -147,15 +147,15 @@ export function countRules(bodies: Iterable<string>): number {
   return count;
 }
 
-/** A difference between an installed chain and the wanted chain, for `--diff` and inspection. */
+/** A difference between an installed chain and the desired chain, for `--diff` and inspection. */
 export interface ChainDifference {
   readonly table: Table;
   readonly chain: string;
   /** "jumps": jumps of a built-in chain to our chains. "order": the same rules in another order. */
   readonly kind: "missing" | "unwanted" | "changed" | "order" | "jumps";
-  /** Wanted rules that are not installed, each without `-A CHAIN `. */
+  /** Desired rules that are not installed, each without `-A CHAIN `. */
   readonly missing: readonly string[];
-  /** Installed rules that are not wanted, each without `-A CHAIN `. */
+  /** Installed rules that are not desired, each without `-A CHAIN `. */
   readonly unwanted: readonly string[];
 }
 
@@ -185,11 +185,11 @@ function compareChain(
   table: Table,
   chain: string,
   installed: ChainBody | undefined,
-  wanted: ChainBody,
+  desired: ChainBody,
 ): ChainDifference {
-  const [installedRules, wantedRules] = [rulesOf(chain, installed ?? ""), rulesOf(chain, wanted)];
-  const missing = without(wantedRules, installedRules);
-  const unwanted = without(installedRules, wantedRules);
+  const [installedRules, desiredRules] = [rulesOf(chain, installed ?? ""), rulesOf(chain, desired)];
+  const missing = without(desiredRules, installedRules);
+  const unwanted = without(installedRules, desiredRules);
   if (installed === undefined) return { table, chain, kind: "missing", missing, unwanted };
   const kind = missing.length + unwanted.length === 0 ? "order" : "changed";
   return { table, chain, kind, missing, unwanted };
@@ -224,10 +224,10 @@ function jumpDifferences(table: Table, lines: readonly string[]): readonly Chain
     const rules = (start: string) =>
       lines.filter((line) => line.startsWith(start)).map((line) => line.slice(start.length));
     // The lines insert the jumps from the last to the first.
-    const wanted = rules(`-I ${chain} 1 `).toReversed();
+    const desired = rules(`-I ${chain} 1 `).toReversed();
     const had = rules(`-D ${chain} `);
-    const missing = wanted.filter((rule) => !had.includes(rule));
-    const unwanted = had.filter((rule) => !wanted.includes(rule));
+    const missing = desired.filter((rule) => !had.includes(rule));
+    const unwanted = had.filter((rule) => !desired.includes(rule));
     return { table, chain, kind: missing.length + unwanted.length === 0 ? "order" : "jumps", missing, unwanted };
   });
 }

@@ -70,9 +70,9 @@ function splitWords(text: string): string[] {
 }
 
 /**
- * Returns the installed chains, with the text of `wanted` for each chain whose rules mean the same.
+ * Returns the installed chains, with the text of `desired` for each chain whose rules mean the same.
  *
- * iptables-save may print a rule differently from how it was written. Comparing the result with `wanted` as text finds
+ * iptables-save may print a rule differently from how it was written. Comparing the result with `desired` as text finds
  * only real differences, so a restart rewrites only those, and a check for drift reports only changes by other
  * programs.
  *
@@ -80,11 +80,11 @@ function splitWords(text: string): string[] {
  */
 export function adoptChains(
   installed: ReadonlyMap<ChainId, ChainBody>,
-  wanted: ReadonlyMap<ChainId, ChainBody>,
+  desired: ReadonlyMap<ChainId, ChainBody>,
 ): Map<ChainId, ChainBody> {
   const adopted = new Map(installed);
   for (const [id, read] of installed) {
-    const body = wanted.get(id);
+    const body = desired.get(id);
     if (body === undefined || body === read) continue;
     if (isEachRule(id, read, body, isSameRule)) adopted.set(id, body);
   }

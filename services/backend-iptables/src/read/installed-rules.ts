@@ -3,7 +3,7 @@ import { type ChainBody, type ChainId, chainId, type Table } from "../render/rul
 
 /** Our chains and jumps that are installed in the kernel, in one family. */
 export interface InstalledRules {
-  /** Our chains with their rules. A body that equals the wanted one is the same string object, not a copy. */
+  /** Our chains with their rules. A body that equals the desired one is the same string object, not a copy. */
   readonly chains: ReadonlyMap<ChainId, ChainBody>;
   /** Rules of each built-in chain that jump to our chains, in their order, each without `-A CHAIN `. */
   readonly jumps: ReadonlyMap<ChainId, readonly string[]>;
@@ -17,10 +17,10 @@ const builtIn = new Set(["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTIN
 
 interface OpenChain {
   readonly id: ChainId;
-  readonly wanted: ChainBody | undefined;
-  /** Number of characters that have arrived and equal `wanted`; undefined after the first difference. */
+  readonly desired: ChainBody | undefined;
+  /** Number of characters that have arrived and equal `desired`; undefined after the first difference. */
   same: number | undefined;
-  /** Lines that have arrived, once the chain differs from `wanted`. */
+  /** Lines that have arrived, once the chain differs from `desired`. */
   lines: string[];
 }
 
@@ -28,12 +28,12 @@ interface OpenChain {
  * Finds our rules in the output of iptables-save while it arrives: the chains whose names begin with `prefix`, and the
  * rules of other chains that jump to them.
  *
- * Each chain is compared with its wanted rules while it arrives, and its text is stored only if it differs. A node has
+ * Each chain is compared with its desired rules while it arrives, and its text is stored only if it differs. A node has
  * tens of thousands of rules, of which at most a few differ in each check. Lines of other programs are skipped.
  */
 export class InstalledRulesReader {
   readonly #prefix: string;
-  readonly #wanted: ReadonlyMap<ChainId, ChainBody>;
+  readonly #desired: ReadonlyMap<ChainId, ChainBody>;
   readonly #chains = new Map<ChainId, ChainBody>();
   readonly #jumps = new Map<ChainId, string[]>();
   #table: Table | undefined;
@@ -41,10 +41,10 @@ export class InstalledRulesReader {
   /** The last line, while it is incomplete. */
   #lineStart = "";
 
-  /** `wanted` are the chains that the result will be compared with; without it, the text of every chain is stored. */
-  constructor(prefix: string, wanted: ReadonlyMap<ChainId, ChainBody> = new Map()) {
+  /** `desired` are the chains that the result will be compared with; without it, the text of every chain is stored. */
+  constructor(prefix: string, desired: ReadonlyMap<ChainId, ChainBody> = new Map()) {
     this.#prefix = prefix;
-    this.#wanted = wanted;
+    this.#desired = desired;
   }
 
   /** Takes the next piece of the output, cut anywhere. */
@@ -86,7 +86,7 @@ export class InstalledRulesReader {
     const id = chainId(table, all.slice(start + 3, blank < 0 || blank >= end ? end - 1 : blank));
     const open = this.#open?.id === id ? this.#open : this.#openChain(id);
     const line = all.slice(start, end);
-    if (open.same !== undefined && open.wanted?.startsWith(line, open.same) === true) {
+    if (open.same !== undefined && open.desired?.startsWith(line, open.same) === true) {
       open.same += line.length;
       return;
     }
@@ -98,9 +98,9 @@ export class InstalledRulesReader {
   #openChain(id: ChainId): OpenChain {
     this.#close();
     const before = this.#chains.get(id) ?? "";
-    const wanted = this.#wanted.get(id);
-    const isSame = before === "" && wanted !== undefined;
-    this.#open = { id, wanted, same: isSame ? 0 : undefined, lines: before === "" ? [] : [before] };
+    const desired = this.#desired.get(id);
+    const isSame = before === "" && desired !== undefined;
+    this.#open = { id, desired, same: isSame ? 0 : undefined, lines: before === "" ? [] : [before] };
     return this.#open;
   }
 
@@ -108,8 +108,8 @@ export class InstalledRulesReader {
     const open = this.#open;
     if (open === undefined) return;
     this.#open = undefined;
-    if (open.wanted !== undefined && open.same === open.wanted.length) {
-      this.#chains.set(open.id, open.wanted);
+    if (open.desired !== undefined && open.same === open.desired.length) {
+      this.#chains.set(open.id, open.desired);
       return;
     }
     diverge(open);
@@ -135,10 +135,10 @@ export function findInstalledRules(saved: string, prefix: string): InstalledRule
   return reader.end();
 }
 
-/** Marks a chain as different from `wanted`: stores the lines that have arrived, so that the next ones can follow. */
+/** Marks a chain as different from `desired`: stores the lines that have arrived, so that the next ones can follow. */
 function diverge(open: OpenChain): void {
   if (open.same === undefined) return;
-  if (open.same > 0) open.lines.push(open.wanted?.slice(0, open.same) ?? "");
+  if (open.same > 0) open.lines.push(open.desired?.slice(0, open.same) ?? "");
   open.same = undefined;
 }
 

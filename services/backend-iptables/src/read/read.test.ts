@@ -16,13 +16,16 @@ test("our chains and our jumps are found in the output of iptables-save", () => 
 });
 
 const bodies = ["", "-A P-1 -j A\n", "-A P-1 -j A\n-A P-1 -j B\n", "-A P-1 -j B\n-A P-1 -j A\n"];
-const pairs = bodies.flatMap((installed) => [undefined, ...bodies].map((wanted) => ({ installed, wanted })));
+const pairs = bodies.flatMap((installed) => [undefined, ...bodies].map((desired) => ({ installed, desired })));
 test.each(pairs)(
-  "a chain with the rules $installed is read, wanted $wanted, wherever the output is cut",
-  ({ installed, wanted }) => {
+  "a chain with the rules $installed is read, desired $desired, wherever the output is cut",
+  ({ installed, desired }) => {
     const text = `*nat\n:P-1 - [0:0]\n:P-2 - [0:0]\n${installed}-A P-2 -j X\nCOMMIT\n`;
     for (let cut = 0; cut <= text.length; cut++) {
-      const reader = new InstalledRulesReader("P-", wanted === undefined ? undefined : new Map([["nat P-1", wanted]]));
+      const reader = new InstalledRulesReader(
+        "P-",
+        desired === undefined ? undefined : new Map([["nat P-1", desired]]),
+      );
       reader.take(text.slice(0, cut));
       reader.take(text.slice(cut));
       expect([...reader.end().chains], `cut at ${cut}`).toEqual([
@@ -34,10 +37,10 @@ test.each(pairs)(
 );
 
 test("a chain whose rules are printed in two places has the rules of both", () => {
-  const wanted = new Map<ChainId, string>([["nat P-1", "-A P-1 -j A\n-A P-1 -j B\n"]]);
-  const reader = new InstalledRulesReader("P-", wanted);
+  const desired = new Map<ChainId, string>([["nat P-1", "-A P-1 -j A\n-A P-1 -j B\n"]]);
+  const reader = new InstalledRulesReader("P-", desired);
   reader.take("*nat\n:P-1 - [0:0]\n-A P-1 -j A\n-A P-2 -j X\n-A P-1 -j B\nCOMMIT\n");
-  expect(reader.end().chains.get("nat P-1")).toBe(wanted.get("nat P-1"));
+  expect(reader.end().chains.get("nat P-1")).toBe(desired.get("nat P-1"));
 });
 
 const same: readonly (readonly [string, string])[] = [
@@ -70,17 +73,17 @@ test.each(different)("%s does not mean the same as %s", (a, b) => {
   expect(isSameRule(a, b)).toBe(false);
 });
 
-test("an installed chain gets the wanted text if its rules mean the same, and keeps its own text otherwise", () => {
+test("an installed chain gets the desired text if its rules mean the same, and keeps its own text otherwise", () => {
   const installed = new Map<ChainId, string>([
     ["nat A-1", "-A A-1 -p tcp -s 10.0.0.1 -j X\n"],
     ["nat A-2", "-A A-2 -j ACCEPT\n"],
     ["nat A-3", "-A A-3 -j X\n-A A-3 -j Y\n"],
   ]);
-  const wanted = new Map<ChainId, string>([
+  const desired = new Map<ChainId, string>([
     ["nat A-1", "-A A-1 -s 10.0.0.1/32 -p tcp -j X\n"],
     ["nat A-3", "-A A-3 -j Y\n-A A-3 -j X\n"],
   ]);
-  expect([...adoptChains(installed, wanted)]).toEqual([
+  expect([...adoptChains(installed, desired)]).toEqual([
     ["nat A-1", "-A A-1 -s 10.0.0.1/32 -p tcp -j X\n"],
     ["nat A-2", "-A A-2 -j ACCEPT\n"],
     ["nat A-3", "-A A-3 -j X\n-A A-3 -j Y\n"],

@@ -87,12 +87,12 @@ const minVersion = [1, 6, 2] as const;
  */
 export async function findTools(
   family: Family,
-  wanted: Variant | "auto",
+  desired: Variant | "auto",
   run: RunTool,
 ): Promise<Tools | { readonly missing: string }> {
   if (family === "v6" && !existsSync("/proc/net/if_inet6")) return { missing: "IPv6 is disabled in the kernel" };
   const base = family === "v4" ? "iptables" : "ip6tables";
-  const name = wanted === "auto" ? base : `${base}-${wanted}`;
+  const name = desired === "auto" ? base : `${base}-${desired}`;
   const { exitCode, stdout, stderr } = await run([name, "--version"]);
   const match = /v(\d+)\.(\d+)\.(\d+)(?: \((nf_tables|legacy)\))?/.exec(stdout);
   if (exitCode !== 0 || match === null) {
@@ -190,10 +190,10 @@ async function look(variant: Variant, run: RunTool): Promise<VariantRules | unde
 
 /** Returns a function that takes text in pieces and calls `onLine` with each complete line. */
 function readLines(onLine: (line: string) => void): (text: string) => void {
-  let rest = "";
+  let partialLine = "";
   return (text) => {
-    const lines = (rest + text).split("\n");
-    rest = lines.pop() ?? "";
+    const lines = (partialLine + text).split("\n");
+    partialLine = lines.pop() ?? "";
     for (const line of lines) onLine(line);
   };
 }

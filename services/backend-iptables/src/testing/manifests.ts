@@ -15,8 +15,8 @@ interface ServiceManifests {
  * Returns the manifests of a Service with TCP port 80 and of its EndpointSlice with port 8080. Kernel tests of this
  * package and of `test/` write them into the input folder of a watcher.
  */
-export function serviceManifests(wanted: ServiceManifests): readonly unknown[] {
-  const { name = "web", clusterIP, portName, nodePort, endpoint } = wanted;
+export function serviceManifests(service: ServiceManifests): readonly unknown[] {
+  const { name = "web", clusterIP, portName, nodePort, endpoint } = service;
   const named = portName === undefined ? {} : { name: portName };
   const exposed = nodePort === undefined ? {} : { nodePort };
   return [

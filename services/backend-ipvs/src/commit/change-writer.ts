@@ -163,7 +163,7 @@ export class ChangeWriter {
   /** Returns the puts of the batch of a tool that are not in force. */
   async #missing(changes: readonly ObjectChange[], [tool]: readonly string[]): Promise<readonly ObjectChange[]> {
     const { runTool, names, family } = this.#options;
-    const { objects } = await readObjects(runTool, names, family, { isWanted: () => true });
+    const { objects } = await readObjects(runTool, names, family, { isRecognized: () => true });
     const kinds = tool === "ip" ? ["address"] : ["server", "real"];
     return changes.filter(
       ({ kind, key, after }) => kinds.includes(kind) && after !== undefined && objects.get(kind)?.get(key) !== after,

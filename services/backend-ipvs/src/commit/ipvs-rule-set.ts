@@ -105,7 +105,7 @@ const servicesPerTurn = 200;
  * - An element of SERVERS or MARKS exists before its virtual server and until after it. Virtual servers without one
  *   belong to others, and are taken over only at the address and port of a Service.
  * - A removed TCP or SCTP endpoint gets weight 0, and goes when the kernel counts no connection of it (`Draining`); a
- *   deleted Service keeps its address as long. Nothing is stored: after a restart, what is installed and not wanted
+ *   deleted Service keeps its address as long. Nothing is stored: after a restart, what is installed and not desired
  *   drains. UDP endpoints go at once, unless they terminate and still serve.
  * - Only a full sync and a repair read the kernel; a partial sync compares the touched objects with those that were
  *   read or written last. After a failure, the kernel is read again.
@@ -245,8 +245,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { names, runTool } = this.#options;
     this.#installed = undefined;
     const foreign = new ForeignServers(this.#options.excludedCIDRs);
-    const isWanted = (server: string): boolean => this.#isOfService(server) && !foreign.keeps(server);
-    const read = await readObjects(runTool, names, this.family, { isWanted });
+    const isRecognized = (server: string): boolean => this.#isOfService(server) && !foreign.keeps(server);
+    const read = await readObjects(runTool, names, this.family, { isRecognized });
     this.#foreign = foreign;
     this.#draining.forgetUnless((real) => read.objects.get("real")?.has(real) === true);
     await this.#finishDraining();

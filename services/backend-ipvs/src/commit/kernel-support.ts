@@ -56,7 +56,7 @@ export async function setKernel(
   settings: KernelSettings,
   { sysctls, runTool, log }: { readonly sysctls: Sysctls; readonly runTool: RunTool; readonly log: Log },
 ): Promise<void> {
-  for (const [name, value] of wantedSysctls(settings)) {
+  for (const [name, value] of desiredSysctls(settings)) {
     try {
       const before = await sysctls.ensure(name, value);
       if (before !== undefined) log.info("sysctl set", { name, value, before });
@@ -74,7 +74,7 @@ export function timeoutSeconds({ tcpMs, tcpFinMs, udpMs }: KernelSettings["timeo
 }
 
 /** Returns the sysctls and their values. *Source:* kube-proxy `ipvs/proxier.go`, NewProxier. */
-export function wantedSysctls({
+export function desiredSysctls({
   isStrictArp,
 }: Pick<KernelSettings, "isStrictArp">): readonly (readonly [string, number])[] {
   return [

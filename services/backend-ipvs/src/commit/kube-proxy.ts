@@ -103,9 +103,9 @@ export function kubeProxyServers(input: KubeProxyServersInput): readonly ServerI
   const { family, serviceAddresses, localAddresses, excludedCIDRs } = input;
   const ourSets = parseSets(input.sets, input.names, family);
   const elements = (...sets: Parameters<typeof kubeProxySetName>[1][]): ReadonlySet<string> => {
-    const wanted = new Set(sets.map((set) => kubeProxySetName(family, set)));
+    const desired = new Set(sets.map((set) => kubeProxySetName(family, set)));
     const adds = input.sets.split("\n").map((line) => line.split(" "));
-    return new Set(adds.flatMap(([verb, set = "", key = ""]) => (verb === "add" && wanted.has(set) ? [key] : [])));
+    return new Set(adds.flatMap(([verb, set = "", key = ""]) => (verb === "add" && desired.has(set) ? [key] : [])));
   };
   const frontends = elements(...kubeProxyFrontendSets);
   const nodePorts = { tcp: elements("NODE-PORT-TCP"), udp: elements("NODE-PORT-UDP"), sctp: new Set<string>() };

@@ -22,12 +22,12 @@ function objects(...hosts: readonly number[]) {
 /** Returns the batches between what is installed and what one Service needs. */
 function batches(
   installed: ReadonlyMap<ObjectKind, Map<string, string>>,
-  wanted: ReadonlyMap<ObjectKind, Map<string, string>> | undefined,
+  after: ReadonlyMap<ObjectKind, Map<string, string>> | undefined,
   draining = new Draining(),
   nowMs = 0,
 ): string {
   const desired = new ServiceObjects();
-  desired.put("ns/web", wanted);
+  desired.put("ns/web", after);
   const changes = diffObjects(allIds(kinds, desired, installed), desired, installed, draining, nowMs);
   return formatBatches(makeBatches(changes, installed, objectNames(""), "v4"));
 }
@@ -50,9 +50,9 @@ function withElement(kind: ObjectKind, element: string, base = objects(1)): Map<
 }
 
 test("a port of an address that stays is refused from before SERVERS has it until its virtual server exists", () => {
-  const wanted = withElement("SERVERS", "10.96.0.1,tcp:81");
-  wanted.get("server")?.set("-t 10.96.0.1:81", "-s rr");
-  expect(batches(objects(1), wanted)).toBe(`# ipset -exist restore
+  const after = withElement("SERVERS", "10.96.0.1,tcp:81");
+  after.get("server")?.set("-t 10.96.0.1:81", "-s rr");
+  expect(batches(objects(1), after)).toBe(`# ipset -exist restore
 add KPNGIPVS-REFUSED 10.96.0.1,tcp:81
 add KPNGIPVS-SERVERS 10.96.0.1,tcp:81
 # ipvsadm -R
@@ -60,7 +60,7 @@ add KPNGIPVS-SERVERS 10.96.0.1,tcp:81
 # ipset -exist restore
 del KPNGIPVS-REFUSED 10.96.0.1,tcp:81
 `);
-  expect(batches(wanted, objects(1))).toBe(`# ipset -exist restore
+  expect(batches(after, objects(1))).toBe(`# ipset -exist restore
 add KPNGIPVS-REFUSED 10.96.0.1,tcp:81
 # ipvsadm -R
 -D -t 10.96.0.1:81
@@ -75,8 +75,8 @@ test.each([
   ["a mark beside a virtual server", withElement("NODE-MARKS", "10.96.0.1,tcp:80"), false],
   ["a node port", withElement("SERVERS", "192.0.2.1,tcp:30080"), false],
   ["a frontend that is refused anyway", withElement("REFUSED", "10.96.0.1,tcp:81"), false],
-])("of frontends at an address that stays, only one that begins is refused meanwhile: %s", (_, wanted, isGuarded) => {
-  expect(batches(objects(1), wanted).includes("del KPNGIPVS-REFUSED")).toBe(isGuarded);
+])("of frontends at an address that stays, only one that begins is refused meanwhile: %s", (_, after, isGuarded) => {
+  expect(batches(objects(1), after).includes("del KPNGIPVS-REFUSED")).toBe(isGuarded);
 });
 
 test("a frontend that was refused is so until its virtual server exists, without another run of ipset", () => {
@@ -141,8 +141,8 @@ test("UDP endpoints are deleted at once", () => {
     ["server", new Map([["-u 10.96.0.1:53", "-s rr"]])],
     ["real", new Map([["-u 10.96.0.1:53 -r 10.1.1.1:53", "-w 1"]])],
   ]);
-  const wanted = new Map<ObjectKind, Map<string, string>>([["server", new Map([["-u 10.96.0.1:53", "-s rr"]])]]);
-  expect(batches(udp, wanted)).toBe("# ipvsadm -R\n-d -u 10.96.0.1:53 -r 10.1.1.1:53\n");
+  const after = new Map<ObjectKind, Map<string, string>>([["server", new Map([["-u 10.96.0.1:53", "-s rr"]])]]);
+  expect(batches(udp, after)).toBe("# ipvsadm -R\n-d -u 10.96.0.1:53 -r 10.1.1.1:53\n");
 });
 
 test("an object that two Services need stays until both are gone", () => {
@@ -206,11 +206,11 @@ test("the record of a firewall mark stays while its virtual server drains", () =
 });
 
 test("an endpoint that only finishes flows loses its weight if it is installed, and is not added", () => {
-  const wanted = objects(1, 2);
-  wanted.get("real")?.set(real(1), finishing);
-  expect(batches(objects(2), wanted)).toBe("");
-  expect(batches(objects(1, 2), wanted)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
-  expect(batches(wanted, wanted)).toBe("");
+  const after = objects(1, 2);
+  after.get("real")?.set(real(1), finishing);
+  expect(batches(objects(2), after)).toBe("");
+  expect(batches(objects(1, 2), after)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
+  expect(batches(after, after)).toBe("");
 });
 
 test("virtual servers of other programs stay at the excluded addresses only", () => {

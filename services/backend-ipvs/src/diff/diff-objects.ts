@@ -36,10 +36,10 @@ export function diffObjects(
     if (kind !== "real") continue;
     const isInstalled = installed.get(kind)?.has(key) === true;
     const desiredValue = desired.valueOf(kind, key);
-    const wanted = desiredValue === finishing && !isInstalled ? undefined : desiredValue;
-    if (wanted !== undefined) draining.forget(key);
-    const isKept = wanted === undefined && isInstalled && draining.keeps(key, nowMs);
-    compare(kind, key, isKept ? finishing : wanted);
+    const value = desiredValue === finishing && !isInstalled ? undefined : desiredValue;
+    if (value !== undefined) draining.forget(key);
+    const isKept = value === undefined && isInstalled && draining.keeps(key, nowMs);
+    compare(kind, key, isKept ? finishing : value);
   }
   const companions = new Set<string>();
   for (const server of draining.servers) {
@@ -48,9 +48,9 @@ export function diffObjects(
   }
   for (const [kind, key] of ids) {
     if (kind === "real") continue;
-    const wanted = desired.valueOf(kind, key);
-    const isKept = wanted === undefined && companions.has(`${kind} ${key}`);
-    compare(kind, key, isKept ? installed.get(kind)?.get(key) : wanted);
+    const value = desired.valueOf(kind, key);
+    const isKept = value === undefined && companions.has(`${kind} ${key}`);
+    compare(kind, key, isKept ? installed.get(kind)?.get(key) : value);
   }
   return changes;
 }

@@ -14,7 +14,7 @@ import type { RunTool } from "./run-tool.ts";
 
 /** Everything in the kernel that may be ours. */
 export interface ReadObjects {
-  /** Our own objects, and virtual servers for which `isWanted` returned true. */
+  /** Our own objects, and virtual servers for which `isRecognized` returned true. */
   readonly objects: ReadonlyMap<ObjectKind, Map<string, string>>;
   /** The ipsets that exist. */
   readonly sets: ReadonlySet<SetRole>;
@@ -26,14 +26,14 @@ export interface ReadObjects {
 
 interface ReadOptions {
   /** True for virtual servers at the address and port of a Service. Default: none. */
-  readonly isWanted?: (server: ServerId) => boolean;
+  readonly isRecognized?: (server: ServerId) => boolean;
   /** Output of {@link readServers}. Default: it is called. */
   readonly servers?: string | Promise<string>;
 }
 
 /**
  * Reads the objects of one family that belong to this instance: addresses of its interface, elements of its ipsets,
- * virtual servers that the sets SERVERS and MARKS record as ours, and those that `isWanted` names, because two programs
+ * virtual servers that the sets SERVERS and MARKS record as ours, and those that `isRecognized` names, because two programs
  * cannot have a virtual server at the same address and port. All other virtual servers are foreign and left out.
  *
  * Errors: READ_FAILED, TOOL_MISSING. *Cost:* four processes.
@@ -42,7 +42,7 @@ export async function readObjects(
   runTool: RunTool,
   names: ObjectNames,
   family: Family,
-  { isWanted = () => false, servers = readServers(runTool) }: ReadOptions = {},
+  { isRecognized = () => false, servers = readServers(runTool) }: ReadOptions = {},
 ): Promise<ReadObjects> {
   const [saved, links, addresses, savedServers] = await Promise.all([
     runTool.read(["ipset", "save"]),
@@ -51,7 +51,7 @@ export async function readObjects(
     servers,
   ]);
   const sets = parseSets(withoutDottedIPv6(saved), names, family);
-  const isOurs = (server: ServerId): boolean => isRecorded(server, sets, family) || isWanted(server);
+  const isOurs = (server: ServerId): boolean => isRecorded(server, sets, family) || isRecognized(server);
   const objects = new Map<ObjectKind, Map<string, string>>(sets);
   objects.set("address", parseAddresses(withoutDottedIPv6(addresses), names));
   for (const [kind, ofKind] of parseServers(withoutDottedIPv6(savedServers), isOurs)) objects.set(kind, ofKind);

@@ -6,11 +6,13 @@ import { Command } from "commander";
 import { expect, test } from "vitest";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import { createReadableLog } from "../testing/steps.ts";
-import { applySettings, conntrackOptions, wantedSettings } from "./conntrack-settings.ts";
+import { applySettings, conntrackOptions, desiredSettings } from "./conntrack-settings.ts";
 
-function wanted(cpuCount: number, ...args: readonly string[]): Readonly<Record<string, number>> {
+function desired(cpuCount: number, ...args: readonly string[]): Readonly<Record<string, number>> {
   const command = addOptions(new Command(), conntrackOptions).parse([...args], { from: "user" });
-  return Object.fromEntries(wantedSettings(command.opts(), cpuCount).map(({ name, value }) => [basename(name), value]));
+  return Object.fromEntries(
+    desiredSettings(command.opts(), cpuCount).map(({ name, value }) => [basename(name), value]),
+  );
 }
 
 const timeouts = { nf_conntrack_tcp_timeout_established: 86_400, nf_conntrack_tcp_timeout_close_wait: 3_600 };
@@ -51,7 +53,7 @@ test.each([
     },
   },
 ])("$name", ({ cpus, args, settings }) => {
-  expect(wanted(cpus, ...args)).toEqual(settings);
+  expect(desired(cpus, ...args)).toEqual(settings);
 });
 
 test("missing settings are written, a larger limit stays, and a setting that cannot be written is logged", async () => {

@@ -73,7 +73,7 @@ const maxOfAllCpus = 1_048_576;
  *
  * *Source:* kube-proxy `conntrack/sysctls.go`.
  */
-export function wantedSettings(options: ParsedOptions, cpuCount: number): readonly KernelSetting[] {
+export function desiredSettings(options: ParsedOptions, cpuCount: number): readonly KernelSetting[] {
   const seconds = (name: string): number => Math.floor(Number(options[name] ?? 0) / 1_000);
   const exact = (name: string, value: number): KernelSetting => ({
     name: `${folder}/${name}`,
@@ -103,7 +103,7 @@ interface ApplyOptions {
 }
 
 /**
- * Writes the settings of `wantedSettings` that the kernel does not have yet, and sizes the hash table for a quarter of
+ * Writes the settings of `desiredSettings` that the kernel does not have yet, and sizes the hash table for a quarter of
  * the maximum number of flows.
  *
  * A setting that cannot be changed (/proc is read-only, or not the initial network namespace) is logged. Services work

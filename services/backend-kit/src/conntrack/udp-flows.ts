@@ -283,15 +283,15 @@ async function run(
   onLine: (line: string) => void,
   goodExits: readonly number[] = [0],
 ): Promise<number> {
-  let rest = "";
+  let partialLine = "";
   const takeText = (text: string): void => {
-    const lines = (rest + text).split("\n");
-    rest = lines.pop() ?? "";
+    const lines = (partialLine + text).split("\n");
+    partialLine = lines.pop() ?? "";
     for (const line of lines) onLine(line);
   };
   const options = { timeoutMs, stdin, stdout: takeText, signal, env: toolEnvironment(), maxOutputBytes };
   const end = await runProgram([program, ...args], options);
-  if (rest !== "") onLine(rest);
+  if (partialLine !== "") onLine(partialLine);
   if (end.kind === "exited" && goodExits.includes(end.exitCode)) return end.exitCode;
   if (end.kind !== "not-started") {
     const text = `${program} ${args[0]} failed (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;

@@ -38,15 +38,15 @@ const world = view(
   { addresses: ["10.0.0.1"], podCIDRs: ["10.1.0.0/24"], serviceCIDRs: ["10.96.0.0/16"], zone: "z" },
 );
 
-interface Wanted {
+interface Desired {
   readonly nodeName?: string;
   readonly serviceProxyName?: string;
   readonly bootId?: string;
 }
 
-function load(wanted: Wanted = {}) {
+function load(desired: Desired = {}) {
   const standard = { nodeName: "n1", serviceProxyName: "", bootId: "boot-1" };
-  return loadView({ folder, ...standard, ...wanted });
+  return loadView({ folder, ...standard, ...desired });
 }
 
 /** Returns a view in which absent and undefined fields are equal. */

@@ -6,7 +6,7 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { freePorts, portOf } from "../../../../test/cluster/ports.ts";
 import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
-import { HealthCheckServers, type ListenAddresses, wantedChecks } from "./health-check-servers.ts";
+import { desiredChecks, HealthCheckServers, type ListenAddresses } from "./health-check-servers.ts";
 
 const local: ListenAddresses = { v4: { kind: "listed", addresses: ["127.0.0.1"] }, v6: { kind: "all" } };
 
@@ -246,6 +246,6 @@ const cases: { name: string; parts: ServiceParts; checks: string[] }[] = [
 ];
 
 test.each(cases)("$name", ({ parts, checks }) => {
-  const wanted = wantedChecks(view([service("a/web", { ...loadBalancer, ...parts })]), "a/web");
-  expect(wanted.map(({ family, port, localEndpoints }) => `${family}:${port} ${localEndpoints}`)).toEqual(checks);
+  const desired = desiredChecks(view([service("a/web", { ...loadBalancer, ...parts })]), "a/web");
+  expect(desired.map(({ family, port, localEndpoints }) => `${family}:${port} ${localEndpoints}`)).toEqual(checks);
 });

@@ -43,7 +43,7 @@ interface CheckUpdate {
   readonly changed?: ReadonlySet<ServiceKey> | "all" | undefined;
 }
 
-function keyOf({ service, family }: Pick<WantedCheck, "service" | "family">): string {
+function keyOf({ service, family }: Pick<DesiredCheck, "service" | "family">): string {
   return `${service} ${family}`;
 }
 
@@ -73,7 +73,7 @@ interface Listener {
 export class HealthCheckServers {
   readonly #options: HealthCheckServersOptions;
   readonly #missing: Gauge;
-  readonly #checks = new Map<string, WantedCheck>();
+  readonly #checks = new Map<string, DesiredCheck>();
   readonly #listeners = new Map<string, Listener>();
   #addresses: () => ListenAddresses = () => ({ v4: { kind: "all" }, v6: { kind: "all" } });
   #work: Promise<void> = Promise.resolve();
@@ -105,7 +105,7 @@ export class HealthCheckServers {
         isChanged = true;
       }
       for (const service of changed === "all" ? view.services.keys() : changed) {
-        for (const check of wantedChecks(view, service)) {
+        for (const check of desiredChecks(view, service)) {
           if (!inForce.includes(check.family)) continue;
           this.#checks.set(keyOf(check), check);
           isChanged = true;
@@ -141,43 +141,43 @@ export class HealthCheckServers {
   }
 
   async #reconcile(): Promise<void> {
-    const wanted = this.#wantedListeners();
+    const desired = this.#desiredListeners();
     // Close before opening: two Services may have exchanged their ports.
     await Promise.all(
       [...this.#listeners].map(async ([key, { server }]) => {
-        if (wanted.has(key)) return;
+        if (desired.has(key)) return;
         this.#listeners.delete(key);
         server?.closeAllConnections();
         await server?.[Symbol.asyncDispose]();
       }),
     );
-    for (const [key, listener] of wanted) if (!this.#listeners.has(key)) this.#listeners.set(key, listener);
+    for (const [key, listener] of desired) if (!this.#listeners.has(key)) this.#listeners.set(key, listener);
     for (const listener of this.#listeners.values()) if (listener.server === undefined) await this.#open(listener);
     const missing = [...this.#listeners.values()].filter(({ server }) => server === undefined);
     this.#missing.set(new Set(missing.map(({ check }) => check)).size);
     this.#options.onFailures?.(this.failures);
   }
 
-  #wantedListeners(): ReadonlyMap<string, Listener> {
-    const wanted = new Map<string, Listener>();
+  #desiredListeners(): ReadonlyMap<string, Listener> {
+    const desired = new Map<string, Listener>();
     const addresses = this.#checks.size === 0 ? undefined : this.#addresses();
     for (const [check, { family, port }] of this.#checks) {
       const chosen = addresses?.[family];
       const hosts = chosen?.kind === "listed" ? chosen.addresses : [family === "v4" ? "0.0.0.0" : "::"];
       for (const host of hosts) {
-        wanted.set(`${check} ${host} ${port}`, { check, host, port, server: undefined, failure: "" });
+        desired.set(`${check} ${host} ${port}`, { check, host, port, server: undefined, failure: "" });
       }
     }
-    return wanted;
+    return desired;
   }
 
   async #open(listener: Listener): Promise<void> {
     const { check, host, port } = listener;
-    const wanted = this.#checks.get(check);
-    if (wanted === undefined) return;
+    const desired = this.#checks.get(check);
+    if (desired === undefined) return;
     // The newest check, because the server outlives the view that opened it.
     const state = () => {
-      const newest = this.#checks.get(check) ?? wanted;
+      const newest = this.#checks.get(check) ?? desired;
       return { ...newest, isProxyHealthy: this.#options.isProxyHealthy(newest.family) };
     };
     try {
@@ -186,7 +186,7 @@ export class HealthCheckServers {
     } catch (error) {
       const reason = reasonOf(error);
       if (listener.failure !== reason) {
-        const { service, family } = wanted;
+        const { service, family } = desired;
         this.#options.log.error("cannot open health-check node port: trying again", {
           service,
           family,
@@ -261,7 +261,7 @@ function answerCheck({ namespace, name, localEndpoints, isProxyHealthy }: CheckS
 }
 
 /** Health check that this node must answer, for one Service and one IP family. */
-interface WantedCheck extends HealthCheckPlan {
+interface DesiredCheck extends HealthCheckPlan {
   readonly service: ServiceKey;
   readonly namespace: string;
   readonly name: string;
@@ -272,10 +272,10 @@ interface WantedCheck extends HealthCheckPlan {
  * Returns the health checks that one Service requires, at most one for each family; none for a Service that does not
  * exist. Pure; O(endpoints) with a health-check node port.
  */
-export function wantedChecks(view: NodeView, key: ServiceKey): readonly WantedCheck[] {
-  const found = view.services.get(key);
-  if (found === undefined) return [];
-  const { service, endpoints } = found;
+export function desiredChecks(view: NodeView, key: ServiceKey): readonly DesiredCheck[] {
+  const serviceView = view.services.get(key);
+  if (serviceView === undefined) return [];
+  const { service, endpoints } = serviceView;
   return families.flatMap((family) => {
     const check = planHealthCheck(service, endpoints, family);
     if (check === undefined) return [];

@@ -5,7 +5,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { type NodePortAddressRule, servesNodePorts } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
-import { applySettings, wantedSettings } from "../conntrack/conntrack-settings.ts";
+import { applySettings, desiredSettings } from "../conntrack/conntrack-settings.ts";
 import { StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
 import type { UdpListeners } from "../conntrack/udp-flows.ts";
 import { HealthCheckServers, listenAddresses } from "../health-check/health-check-servers.ts";
@@ -115,6 +115,6 @@ export class AfterCommit {
   async #setConntrackLimits(): Promise<void> {
     const { options, context, sysctls, carriesTraffic } = this.#options;
     if (context.serviceProxyName !== "" || carriesTraffic) return;
-    await applySettings(wantedSettings(options, availableParallelism()), { sysctls, log: context.log });
+    await applySettings(desiredSettings(options, availableParallelism()), { sysctls, log: context.log });
   }
 }

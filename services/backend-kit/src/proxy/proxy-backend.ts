@@ -174,14 +174,14 @@ export function diffTask<Change extends RuleChange>(options: DiffOptions<Change>
 
 async function run<Change extends RuleChange>(options: DiffOptions<Change>, signal: AbortSignal): Promise<void> {
   const { name, proxy, host, context, isJson, print } = options;
-  const found: FamilyDifference[] = [];
+  const differences: FamilyDifference[] = [];
   const { ruleSets } = await proxy.openRuleSets(host);
   const rules = new RuleSets({
     settings: host.settings,
     ruleSets,
     onOutcome: ({ family, result }) => {
       if (result.kind !== "done") return;
-      found.push(...result.change.differences().map((difference) => ({ family, ...difference })));
+      differences.push(...result.change.differences().map((difference) => ({ family, ...difference })));
     },
     log: context.log,
     localAddresses: host.localAddresses,
@@ -196,9 +196,9 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
   if (outcome === undefined) return;
   if ("cause" in outcome) throw outcome.cause;
   // The families finish in any order.
-  found.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
-  print(isJson ? formatJson(found) : formatTable(found));
-  process.exitCode = found.length === 0 ? 0 : 1;
+  differences.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
+  print(isJson ? formatJson(differences) : formatTable(differences));
+  process.exitCode = differences.length === 0 ? 0 : 1;
 }
 
 /** "+" marks rules that a sync would write, "-" rules that it would remove. */
@@ -212,7 +212,7 @@ function formatTable(differences: readonly FamilyDifference[]): string {
   return `${blocks.join("\n")}\n`;
 }
 
-function formatJson(found: readonly FamilyDifference[]): string {
-  const differences = found.map(({ family, fields, missing, unwanted }) => ({ family, ...fields, missing, unwanted }));
+function formatJson(all: readonly FamilyDifference[]): string {
+  const differences = all.map(({ family, fields, missing, unwanted }) => ({ family, ...fields, missing, unwanted }));
   return `${JSON.stringify({ differences }, undefined, 2)}\n`;
 }

@@ -159,7 +159,7 @@ interface DriftCheckOptions {
 }
 
 /**
- * Returns the check that runs at an interval: it lets `RuleSets` compare the installed rules with the wanted ones, and
+ * Returns the check that runs at an interval: it lets `RuleSets` compare the installed rules with the desired ones, and
  * repair changes by other programs.
  *
  * A check that fails is reported in health (part "drift"), metrics and log, and repeated after the interval.

@@ -72,7 +72,7 @@ export class WatchRequests {
   #heldDigests: Uint8Array | undefined;
   readonly #acks: WatchOptions["acks"];
   readonly #wakeup = new Wakeup();
-  #isWanted = false;
+  #isRequested = false;
   /** Number of batches that were requested and have not arrived. */
   #outstanding = 0;
   /** Sync marker of the last batch; undefined before the first. */
@@ -96,13 +96,13 @@ export class WatchRequests {
 
   /** Requests another batch, because the backend is ready for one. */
   next(): void {
-    this.#isWanted = true;
+    this.#isRequested = true;
     this.#wakeup.wake();
   }
 
   /** Records that a complete batch has arrived. */
   received(mark: SyncMark): void {
-    this.#isWanted = false;
+    this.#isRequested = false;
     this.#mark = mark;
     // A watcher without counts answers each request with one batch.
     this.#outstanding = mark.takesCounts ? Math.max(0, this.#outstanding - 1) : 0;
@@ -146,7 +146,7 @@ export class WatchRequests {
 
   #isRequestDue(nowMs: number): boolean {
     if (this.#unconfirmedSinceMs !== undefined && nowMs >= this.#confirmAtMs()) return true;
-    return this.#isWanted && this.#outstanding <= (this.#mark?.takesCounts ? maxOutstanding / 2 : 0);
+    return this.#isRequested && this.#outstanding <= (this.#mark?.takesCounts ? maxOutstanding / 2 : 0);
   }
 
   #nextRequest(): WatchReq {

@@ -18,14 +18,14 @@ export class MemoryRuleSet implements RuleSet {
   readonly touched: (readonly ServiceKey[] | "all")[] = [];
   /** Error with which calls fail while it is set. */
   failure: Error | undefined;
-  #wanted = new Map<ServiceKey, string>();
+  #desired = new Map<ServiceKey, string>();
 
   constructor(family: Family = "v4") {
     this.family = family;
   }
 
   get desired(): RuleList {
-    return listOf(this.#wanted);
+    return listOf(this.#desired);
   }
 
   get installed(): RuleList {
@@ -34,11 +34,11 @@ export class MemoryRuleSet implements RuleSet {
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
     this.touched.push(touched === "all" ? "all" : [...touched]);
-    if (touched === "all") this.#wanted = new Map();
+    if (touched === "all") this.#desired = new Map();
     for (const key of touched === "all" ? plan.keys() : touched) {
       const service = plan.service(key);
-      if (service === undefined) this.#wanted.delete(key);
-      else this.#wanted.set(key, lineOf(service));
+      if (service === undefined) this.#desired.delete(key);
+      else this.#desired.set(key, lineOf(service));
     }
     return this.#write(touched, stages);
   }
@@ -55,15 +55,15 @@ export class MemoryRuleSet implements RuleSet {
   #write(touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages | undefined): RuleChange {
     if (this.failure !== undefined) throw this.failure;
     const differences: RuleDifference[] = [];
-    for (const key of touched === "all" ? new Set([...this.#wanted.keys(), ...this.lines.keys()]) : touched) {
-      const [wanted, installed] = [this.#wanted.get(key), this.lines.get(key)];
-      if (wanted === installed) continue;
+    for (const key of touched === "all" ? new Set([...this.#desired.keys(), ...this.lines.keys()]) : touched) {
+      const [desired, installed] = [this.#desired.get(key), this.lines.get(key)];
+      if (desired === installed) continue;
       stages?.committing();
       const toList = (line: string | undefined) => (line === undefined ? [] : [line]);
       const summary = `${key}: rules differ`;
-      differences.push({ summary, missing: toList(wanted), unwanted: toList(installed), fields: { key } });
-      if (wanted === undefined) this.lines.delete(key);
-      else this.lines.set(key, wanted);
+      differences.push({ summary, missing: toList(desired), unwanted: toList(installed), fields: { key } });
+      if (desired === undefined) this.lines.delete(key);
+      else this.lines.set(key, desired);
     }
     return {
       mode: differences.length === 0 ? "none" : touched === "all" ? "full" : "partial",

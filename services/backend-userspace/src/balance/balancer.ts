@@ -94,9 +94,9 @@ export class Balancer {
     const { affinitySeconds } = this.#settings.plan;
     if (affinitySeconds === undefined) return this.#pick(set, setName, tried);
     const timeoutMs = affinitySeconds * 1_000;
-    const kept = tried.length === 0 ? this.#affinity.endpointOf(client, timeoutMs, nowMs) : undefined;
-    const isKept = kept !== undefined && set.includes(kept) && !this.#settings.isLoop(kept);
-    const chosen = isKept ? kept : this.#pick(set, setName, tried);
+    const remembered = tried.length === 0 ? this.#affinity.endpointOf(client, timeoutMs, nowMs) : undefined;
+    const isUsable = remembered !== undefined && set.includes(remembered) && !this.#settings.isLoop(remembered);
+    const chosen = isUsable ? remembered : this.#pick(set, setName, tried);
     if (chosen === undefined) this.#affinity.forget(client);
     else this.#affinity.remember(client, chosen, timeoutMs, nowMs);
     return chosen;

@@ -221,10 +221,10 @@ export class RedirectEntry implements Entry {
   async repair(): Promise<readonly string[]> {
     if (this.#node === undefined) return [];
     const installed = await this.#read();
-    const wanted = this.#elements();
+    const desired = this.#elements();
     const differences = installed.rules === this.#installedRules ? [] : ["chains or rules differ"];
     for (const [field, set] of Object.entries(setNames) as [keyof Elements, string][]) {
-      const [expected, found] = [listOf(wanted[field]), installed.elements.get(set) ?? []];
+      const [expected, found] = [listOf(desired[field]), installed.elements.get(set) ?? []];
       if (expected.toSorted().join() !== found.toSorted().join()) differences.push(`elements of ${set} differ`);
     }
     if (differences.length > 0) await this.#install();

@@ -87,11 +87,11 @@ function podCIDRs({ podTraffic, family }: NodePlan): readonly string[] {
   if (podTraffic.kind === "source") return [podTraffic.cidr];
   const isOfPods = (name: string): boolean =>
     podTraffic.kind === "interface" ? name === podTraffic.name : name.startsWith(podTraffic.prefix);
-  const wanted = family === "v4" ? "IPv4" : "IPv6";
+  const desired = family === "v4" ? "IPv4" : "IPv6";
   return Object.entries(networkInterfaces())
     .filter(([name]) => isOfPods(name))
     .flatMap(([, addresses = []]) => addresses)
-    .flatMap(({ family: found, cidr }) => (found === wanted && cidr !== null ? [parseCidr(cidr)?.cidr ?? cidr] : []));
+    .flatMap(({ family: found, cidr }) => (found === desired && cidr !== null ? [parseCidr(cidr)?.cidr ?? cidr] : []));
 }
 
 /** Connections that may wait to be accepted; the kernel's own limit (net.core.somaxconn) may be lower. */

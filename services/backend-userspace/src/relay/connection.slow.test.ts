@@ -101,11 +101,11 @@ test("large transfers in both directions at once arrive complete and in order", 
   await using service = await RunningService.open({ endpoints: [endpoint.at] });
   const client = await service.connect();
   const words = Uint32Array.from({ length: 4 * 1_024 * 1_024 }, (_, at) => at);
-  const wanted = Buffer.from(words.buffer);
-  client.end(wanted);
+  const desired = Buffer.from(words.buffer);
+  client.end(desired);
   const parts: Buffer[] = [];
   for await (const part of client) parts.push(part as Buffer);
-  expect(Buffer.concat(parts).equals(wanted)).toBe(true);
+  expect(Buffer.concat(parts).equals(desired)).toBe(true);
 });
 
 test("an endpoint that refuses is followed by the next one", async () => {

@@ -27,7 +27,7 @@ interface OpenListener {
 /**
  * A frontend of the plan with its listener. It may pass to another Service, and keeps its listener then.
  *
- * A listener that must move, or is no longer wanted, is replaced in two steps, so that no packet meets a closed port:
+ * A listener that must move, or is no longer desired, is replaced in two steps, so that no packet meets a closed port:
  * {@link openAt} opens the new one and keeps the old one; after the entry has been published, {@link closeReplaced}
  * closes the old one. Connections of a closed listener go on.
  */
@@ -41,7 +41,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   /** The state that the entry put into effect last, as JSON. */
   #published = "";
   /** Whether the current plan has it. */
-  isWanted = true;
+  isPlanned = true;
   /** Why it has no listener although it needs one; undefined otherwise. */
   failure: string | undefined;
 
@@ -78,7 +78,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /** State for the entry. */
   get state(): EntryState {
-    if (!this.isWanted) return { kind: "none" };
+    if (!this.isPlanned) return { kind: "none" };
     const { verdict } = this;
     if (verdict !== "serve") return { kind: verdict };
     return this.#listener === undefined ? { kind: "none" } : { kind: "open", at: this.#listener.at };
@@ -86,7 +86,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /** Whether nothing has to be opened, closed or published. */
   isSettledAt(place: Place | undefined): boolean {
-    const isSettled = this.#isAt(place) && this.#replaced.length === 0 && this.isWanted;
+    const isSettled = this.#isAt(place) && this.#replaced.length === 0 && this.isPlanned;
     return isSettled && this.#published === JSON.stringify(this.state);
   }
 
@@ -99,7 +99,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   update(frontend: Frontend, owner: FrontendOwner): void {
     this.gate.update(frontend);
     this.#owner = owner;
-    this.isWanted = true;
+    this.isPlanned = true;
   }
 
   /**
@@ -233,7 +233,7 @@ export class FrontendTable {
    * passes to another Service stays open.
    */
   update(plan: FamilyPlan, keys: Iterable<ServiceKey>): readonly ServedFrontend[] {
-    const wanted = new Map<string, { readonly frontend: Frontend; readonly owner: FrontendOwner }>();
+    const desired = new Map<string, { readonly frontend: Frontend; readonly owner: FrontendOwner }>();
     const lost = new Set<string>();
     for (const key of keys) {
       for (const id of this.#idsByService.get(key) ?? []) lost.add(id);
@@ -243,7 +243,7 @@ export class FrontendTable {
           const id = idOf(frontend);
           const isWithinShare = ids.size < this.#runtime.settings.maxListenersPerService;
           ids.add(id);
-          wanted.set(id, { frontend, owner: { name: port.name, isFirst: at === 0, isWithinShare, balancer } });
+          desired.set(id, { frontend, owner: { name: port.name, isFirst: at === 0, isWithinShare, balancer } });
         }
       }
       if (ids.size === 0) this.#idsByService.delete(key);
@@ -252,11 +252,11 @@ export class FrontendTable {
     const changed = new Set<ServedFrontend>();
     for (const id of lost) {
       const known = this.#frontends.get(id);
-      if (wanted.has(id) || known === undefined) continue;
-      known.isWanted = false;
+      if (desired.has(id) || known === undefined) continue;
+      known.isPlanned = false;
       changed.add(known);
     }
-    for (const [id, { frontend, owner }] of wanted) {
+    for (const [id, { frontend, owner }] of desired) {
       const known = this.#frontends.get(id);
       const served = known ?? new ServedFrontend(id, frontend, owner, this.#senders, this.#runtime);
       known?.update(frontend, owner);
@@ -283,10 +283,10 @@ export class FrontendTable {
       const id = `${port.protocol} ${port.name}`;
       const draining = drainingEndpoints(view, port, plan.node.family);
       const isLoop = (endpoint: BalancedEndpoint): boolean => this.#runtime.isLoop(port, endpoint);
-      const own = { plan: port, draining, isLoop };
+      const settings = { plan: port, draining, isLoop };
       const known = before.get(id);
-      known?.update(own, nowMs);
-      const balancer = known ?? new Balancer(table.of(key), own, maxAffinityClients, nowMs);
+      known?.update(settings, nowMs);
+      const balancer = known ?? new Balancer(table.of(key), settings, maxAffinityClients, nowMs);
       after.set(id, balancer);
       return [port, balancer] as const;
     });

@@ -50,12 +50,12 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
   }
 
   get socketCount(): number {
-    return this.#wanted().filter(({ isListening }) => isListening).length;
+    return this.#planned().filter(({ isListening }) => isListening).length;
   }
 
   /** The UDP listeners with their frontends, as conntrack names them. */
   *udpListeners(): Generator<readonly [listener: string, FrontendKey], void, void> {
-    for (const { frontend, state } of this.#wanted()) {
+    for (const { frontend, state } of this.#planned()) {
       const { address, protocol, port } = frontend;
       if (protocol !== "UDP" || state.kind !== "open") continue;
       const key = address === undefined ? nodePortFrontend(this.family, port) : ipFrontend(address, port);
@@ -64,7 +64,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
   }
 
   get closedCount(): number {
-    return this.#wanted().filter(({ failure }) => failure !== undefined).length;
+    return this.#planned().filter(({ failure }) => failure !== undefined).length;
   }
 
   readonly captures = (protocol: Protocol, to: EndpointAddress): boolean => this.#options.entry.captures(protocol, to);
@@ -139,9 +139,9 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
       const isClosed = frontend.closeReplaced();
       if (isClosed && !opened.has(frontend)) closed.push(before.get(frontend) ?? frontend.id);
       frontend.setPublished();
-      if (!frontend.isWanted) this.#table.delete(frontend);
+      if (!frontend.isPlanned) this.#table.delete(frontend);
     }
-    const failed = this.#wanted().flatMap(({ failure }) => (failure === undefined ? [] : [failure]));
+    const failed = this.#planned().flatMap(({ failure }) => (failure === undefined ? [] : [failure]));
     this.#requireListener(failed);
     const lines = [...opened].map((frontend) => frontend.describe());
     return makeUserspaceChange(this.family, mode, { opened: lines, closed, repaired, failed });
@@ -164,7 +164,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
   }
 
   #placeOf(frontend: ServedFrontend): Place | undefined {
-    return frontend.isWanted && frontend.verdict === "serve" ? this.#options.entry.placeOf(frontend) : undefined;
+    return frontend.isPlanned && frontend.verdict === "serve" ? this.#options.entry.placeOf(frontend) : undefined;
   }
 
   /** Errors: NOTHING_LISTENS if there are frontends to open and none is. */
@@ -176,12 +176,12 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     );
   }
 
-  #wanted(): readonly ServedFrontend[] {
-    return [...this.#table.all].filter(({ isWanted }) => isWanted);
+  #planned(): readonly ServedFrontend[] {
+    return [...this.#table.all].filter(({ isPlanned }) => isPlanned);
   }
 
   #list(isShown: (frontend: ServedFrontend) => boolean): RuleList {
-    const shown = () => this.#wanted().filter(isShown);
+    const shown = () => this.#planned().filter(isShown);
     return {
       count: () => shown().length,
       lines: () =>

@@ -117,27 +117,27 @@ export class TrafficLimit {
   /** Takes a place for a client of a Service; false if a limit is reached. */
   tryTake(service: ServiceTraffic, client: string): boolean {
     const { total, perService } = this.limits;
-    const own = this.#byService.get(service) ?? { count: 0, byClient: new Map() };
-    const ofClient = own.byClient.get(client) ?? 0;
-    if (this.#open >= total || own.count >= perService || ofClient >= Math.ceil(perService / 2)) return false;
+    const ofService = this.#byService.get(service) ?? { count: 0, byClient: new Map() };
+    const ofClient = ofService.byClient.get(client) ?? 0;
+    if (this.#open >= total || ofService.count >= perService || ofClient >= Math.ceil(perService / 2)) return false;
     this.#open++;
     service.open++;
-    own.count++;
-    own.byClient.set(client, ofClient + 1);
-    this.#byService.set(service, own);
+    ofService.count++;
+    ofService.byClient.set(client, ofClient + 1);
+    this.#byService.set(service, ofService);
     return true;
   }
 
   release(service: ServiceTraffic, client: string): void {
     this.#open--;
     service.open--;
-    const own = this.#byService.get(service);
-    if (own === undefined) return;
-    own.count--;
-    const ofClient = (own.byClient.get(client) ?? 1) - 1;
-    if (ofClient === 0) own.byClient.delete(client);
-    else own.byClient.set(client, ofClient);
-    if (own.count === 0) this.#byService.delete(service);
+    const ofService = this.#byService.get(service);
+    if (ofService === undefined) return;
+    ofService.count--;
+    const ofClient = (ofService.byClient.get(client) ?? 1) - 1;
+    if (ofClient === 0) ofService.byClient.delete(client);
+    else ofService.byClient.set(client, ofClient);
+    if (ofService.count === 0) this.#byService.delete(service);
   }
 }
 

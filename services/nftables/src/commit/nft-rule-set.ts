@@ -170,7 +170,7 @@ function countRules(elements: ServiceElements | undefined): number {
   if (elements === undefined) return 0;
   const ofServices = sharedSets.filter((set) => set !== "picks");
   const ofSets = ofServices.reduce((sum, set) => sum + elements.table.elements(set).size, 0);
-  return [...elements.chains.wanted()].reduce((sum, { rules }) => sum + rules.length, ofSets);
+  return [...elements.chains.desired()].reduce((sum, { rules }) => sum + rules.length, ofSets);
 }
 
 function formatRules(family: Family, elements: ServiceElements, services: readonly ServiceKey[]): readonly string[] {

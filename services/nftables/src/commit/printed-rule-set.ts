@@ -115,9 +115,9 @@ interface FrameDifference extends Frame {
 
 /** Returns the names of chains in `commands` that have another number of rules in the kernel. */
 function differentChains(commands: string, rules: ReadonlyMap<string, readonly string[]>): readonly string[] {
-  const wanted = new Map<string, number>();
+  const desired = new Map<string, number>();
   for (const [, name = ""] of commands.matchAll(/^add rule \S+ \S+ (\S+)/gm)) {
-    wanted.set(name, (wanted.get(name) ?? 0) + 1);
+    desired.set(name, (desired.get(name) ?? 0) + 1);
   }
-  return [...wanted].flatMap(([name, count]) => ((rules.get(name)?.length ?? 0) === count ? [] : [name]));
+  return [...desired].flatMap(([name, count]) => ((rules.get(name)?.length ?? 0) === count ? [] : [name]));
 }

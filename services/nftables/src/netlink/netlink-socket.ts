@@ -27,7 +27,7 @@ const errnoAgain = 11;
 const errnoInterrupted = 4;
 
 /** Room for the messages of one transaction, in bytes: 100 000 elements with comments fit. */
-const wantedBufferBytes = 32 * 1024 * 1024;
+const desiredBufferBytes = 32 * 1024 * 1024;
 
 /** Largest datagram that the kernel sends in a dump. */
 const readBytes = 64 * 1024;
@@ -82,7 +82,7 @@ export class NetlinkSocket {
   private constructor(libc: CLibrary, descriptor: number, bufferBytes: number) {
     this.#libc = libc;
     this.#descriptor = descriptor;
-    this.#setBuffer(receiveBufferForce, wantedBufferBytes);
+    this.#setBuffer(receiveBufferForce, desiredBufferBytes);
     if (!this.#setBuffer(sendBufferForce, bufferBytes)) this.#setBuffer(sendBuffer, bufferBytes);
     const size = Buffer.alloc(4);
     libc.getOption(descriptor, solSocket, sendBuffer, size, [4]);
@@ -90,8 +90,8 @@ export class NetlinkSocket {
     this.maxSendBytes = Math.floor(size.readInt32LE(0) / 2);
   }
 
-  /** `bufferBytes` is the wanted size of the send buffer. Errors: NETLINK_UNAVAILABLE. */
-  static open(bufferBytes = wantedBufferBytes): NetlinkSocket {
+  /** `bufferBytes` is the desired size of the send buffer. Errors: NETLINK_UNAVAILABLE. */
+  static open(bufferBytes = desiredBufferBytes): NetlinkSocket {
     loaded ??= loadCLibrary();
     const libc = loaded;
     const descriptor = libc.socket(addressFamilyNetlink, socketTypeRaw | closeOnExec, protocolNetfilter);

@@ -56,7 +56,7 @@ export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set
 
 /**
  * Reads the elements of all shared sets; a set that is not among `existing` counts as empty. O(elements); about 10 µs
- * for each, with turns for the event loop. `ElementTable` then compares them with the wanted elements.
+ * for each, with turns for the event loop. `ElementTable` then compares them with the desired elements.
  *
  * Errors: READ_FAILED, e.g. if the table does not exist any more.
  */

@@ -54,7 +54,7 @@ test("an element that a new owner claims before the old one deletes it has the n
   expect(changesOf(table)).toEqual(["put picks { 0:1 : goto sticky }"]);
 });
 
-test("after a comparison with the kernel, changes lead from its elements to the wanted ones", async () => {
+test("after a comparison with the kernel, changes lead from its elements to the desired ones", async () => {
   const table = new ElementTable();
   table.put("cluster_ips", one, "");
   table.put("picks", numberBytes(1), "pick_1");

@@ -71,7 +71,7 @@ export class ElementTable {
     this.#elements[set].delete(key);
   }
 
-  /** Returns the changes from the elements of the last commit to the wanted ones. O(elements touched since). */
+  /** Returns the changes from the elements of the last commit to the desired ones. O(elements touched since). */
   changes(): readonly SharedSetChange[] {
     return sharedSets.flatMap((set) => {
       const deletes: SetElement[] = [];
@@ -99,7 +99,7 @@ export class ElementTable {
     }
   }
 
-  /** Call it after a commit: the kernel now has the wanted elements. */
+  /** Call it after a commit: the kernel now has the desired elements. */
   committed(): void {
     for (const set of sharedSets) this.#before[set].clear();
     this.#comments.clear();
@@ -107,7 +107,7 @@ export class ElementTable {
 
   /**
    * Sets the elements that the kernel has to `actual`, e.g. after a failure or if another program changed a set. The
-   * next {@link changes} leads from these to the wanted elements. O(all elements), with turns for the event loop; until
+   * next {@link changes} leads from these to the desired elements. O(all elements), with turns for the event loop; until
    * it resolves, nothing else may be called.
    */
   async compareWith(actual: Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>): Promise<void> {

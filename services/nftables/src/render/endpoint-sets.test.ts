@@ -23,31 +23,31 @@ function changedSlots(table: ElementTable): number {
   return keys.size;
 }
 
-test("over random histories, slots have no holes, hold the wanted endpoints, and change as little as possible", () => {
+test("over random histories, slots have no holes, hold the desired endpoints, and change as little as possible", () => {
   const first = Number(process.env.KPNG_NFT_SEED ?? Math.floor(Math.random() * 2 ** 31));
   for (let seed = first; seed < first + 50; seed++) {
     const random = makeRandom(seed);
     const below = makeRandomBelow(random);
     const table = new ElementTable();
     const sets = new EndpointSets(table);
-    const wanted = new Map<string, readonly string[]>();
+    const desired = new Map<string, readonly string[]>();
     for (let step = 0; step < 60; step++) {
       const name = `set ${below(4)}`;
-      const before = wanted.get(name) ?? [];
+      const before = desired.get(name) ?? [];
       const after = Array.from({ length: 12 }, (_, at) => numberBytes(at)).filter(() => random() < 0.5);
       table.committed();
       if (after.length === 0 || random() < 0.1) {
         sets.delete(name);
-        wanted.delete(name);
+        desired.delete(name);
         continue;
       }
-      wanted.set(name, after);
+      desired.set(name, after);
       const { id, count } = sets.put(name, "slots", after);
       const message = `KPNG_NFT_SEED=${seed}, step ${step}`;
       expect(count, message).toBe(after.length);
       const slots = slotsOf(table);
       expect([...(slots.get(id) ?? [])].sort(), message).toEqual([...after].sort());
-      expect(slots.size, message).toBe(wanted.size);
+      expect(slots.size, message).toBe(desired.size);
       const added = after.filter((endpoint) => !before.includes(endpoint)).length;
       const removed = before.filter((endpoint) => !after.includes(endpoint)).length;
       // A removal without a newcomer deletes the last slot, and moves its endpoint into the hole.

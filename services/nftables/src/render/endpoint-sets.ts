@@ -54,16 +54,16 @@ export class EndpointSets {
     if (known !== undefined && known.map !== map) this.delete(name);
     const set = this.#sets.get(name) ?? { id: this.#nextId(), map, slots: [] };
     this.#sets.set(name, set);
-    const wanted = new Set(endpoints.slice(0, maxEndpoints));
+    const desired = new Set(endpoints.slice(0, maxEndpoints));
     const { slots } = set;
     const present = new Set(slots);
-    const added = [...wanted].filter((endpoint) => !present.has(endpoint));
+    const added = [...desired].filter((endpoint) => !present.has(endpoint));
     for (let at = slots.length - 1; at >= 0; at--) {
-      if (wanted.has(slots[at] ?? "")) continue;
+      if (desired.has(slots[at] ?? "")) continue;
       const newcomer = added.pop();
       if (newcomer !== undefined) this.#setSlot(set, at, newcomer);
       else {
-        // The last endpoint moves into the empty slot; all slots behind that slot have wanted endpoints already.
+        // The last endpoint moves into the empty slot; all slots behind that slot have desired endpoints already.
         const last = slots.at(-1) ?? "";
         this.#truncate(set);
         if (at < slots.length) this.#setSlot(set, at, last);

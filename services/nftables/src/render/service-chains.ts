@@ -107,7 +107,7 @@ interface OwnedChain {
 /** The chains that single Services need, for client affinity and source ranges, and which of them are installed. */
 export class ServiceChains {
   readonly #table: TableId;
-  readonly #wanted = new Map<string, OwnedChain>();
+  readonly #desired = new Map<string, OwnedChain>();
   /** By name, as they were last installed. */
   readonly #installed = new Map<string, ServiceChain>();
   readonly #changed = new Set<string>();
@@ -117,26 +117,26 @@ export class ServiceChains {
   }
 
   get(name: string): ServiceChain | undefined {
-    return this.#wanted.get(name)?.chain;
+    return this.#desired.get(name)?.chain;
   }
 
-  /** Chains that are wanted, installed or not. */
-  *wanted(): Generator<ServiceChain, void, void> {
-    for (const { chain } of this.#wanted.values()) yield chain;
+  /** Chains that are desired, installed or not. */
+  *desired(): Generator<ServiceChain, void, void> {
+    for (const { chain } of this.#desired.values()) yield chain;
   }
 
   get names(): ReadonlySet<string> {
-    return new Set(this.#wanted.keys());
+    return new Set(this.#desired.keys());
   }
 
-  /** Names of the sets of wanted chains. */
+  /** Names of the sets of desired chains. */
   get setNames(): ReadonlySet<string> {
-    return new Set([...this.#wanted.values()].flatMap(({ chain }) => chain.set?.name ?? []));
+    return new Set([...this.#desired.values()].flatMap(({ chain }) => chain.set?.name ?? []));
   }
 
   add(chain: ServiceChain): void {
-    const owned = this.#wanted.get(chain.name);
-    if (owned === undefined) this.#wanted.set(chain.name, { chain, owners: 1 });
+    const owned = this.#desired.get(chain.name);
+    if (owned === undefined) this.#desired.set(chain.name, { chain, owners: 1 });
     else {
       owned.chain = chain;
       owned.owners += 1;
@@ -145,17 +145,17 @@ export class ServiceChains {
   }
 
   release(name: string): void {
-    const owned = this.#wanted.get(name);
+    const owned = this.#desired.get(name);
     if (owned === undefined) return;
     owned.owners -= 1;
-    if (owned.owners === 0) this.#wanted.delete(name);
+    if (owned.owners === 0) this.#desired.delete(name);
     this.#changed.add(name);
   }
 
   /** Commands that must be applied before elements lead to the chains; "" for none. */
   additions(): string {
     const chains = [...this.#changed].flatMap((name) => {
-      const chain = this.#wanted.get(name)?.chain;
+      const chain = this.#desired.get(name)?.chain;
       return chain === undefined || isSameChain(chain, this.#installed.get(name)) ? [] : [chain];
     });
     const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
@@ -171,10 +171,10 @@ export class ServiceChains {
       .join("");
   }
 
-  /** Commands that may be applied once no element leads to chains that are no longer wanted; "" for none. */
+  /** Commands that may be applied once no element leads to chains that are no longer desired; "" for none. */
   removals(): string {
     const gone = [...this.#changed].flatMap((name) =>
-      this.#wanted.has(name) ? [] : (this.#installed.get(name) ?? []),
+      this.#desired.has(name) ? [] : (this.#installed.get(name) ?? []),
     );
     const sets = this.setNames;
     const unused = gone.flatMap(({ set }) => (set === undefined || sets.has(set.name) ? [] : [set]));
@@ -196,7 +196,7 @@ export class ServiceChains {
   ): string {
     const stayingSets = new Set<string>([...this.setNames, ...sharedSets]);
     return this.#remove(
-      chains.filter((name) => !this.#wanted.has(name) && !fixed.has(name)),
+      chains.filter((name) => !this.#desired.has(name) && !fixed.has(name)),
       sets.filter(({ name }) => !stayingSets.has(name)),
     );
   }
@@ -204,7 +204,7 @@ export class ServiceChains {
   /** Declares that additions and removals have been applied. */
   committed(): void {
     for (const name of this.#changed) {
-      const chain = this.#wanted.get(name)?.chain;
+      const chain = this.#desired.get(name)?.chain;
       if (chain === undefined) this.#installed.delete(name);
       else this.#installed.set(name, chain);
     }

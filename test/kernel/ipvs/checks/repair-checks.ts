@@ -1,4 +1,4 @@
-import { wantedSysctls } from "@kpng/backend-ipvs/commit/kernel-support.ts";
+import { desiredSysctls } from "@kpng/backend-ipvs/commit/kernel-support.ts";
 import { programFile } from "../../../process/program-file.ts";
 import { publicAddress, web } from "../../../scenario/build.ts";
 import { addressOf, loadBalancerIP, pod } from "../../../scenario/packet.ts";
@@ -121,7 +121,7 @@ iptables -t mangle -${verb} POSTROUTING -p tcp --syn --dport 8080 -m mark --mark
   "strict ARP, timeouts and the other settings of the kernel are set, and --cleanup leaves them": async (_w, node) => {
     const shell = async (command: string): Promise<string> =>
       (await node.ask({ kind: "shell", command })).output.trim();
-    const settings = wantedSysctls({ isStrictArp: true });
+    const settings = desiredSysctls({ isStrictArp: true });
     const read = `cd /proc/sys && cat ${settings.map(([name]) => name).join(" ")}`;
     const timeouts = await shell("ipvsadm -L --timeout");
     await node.ask({ kind: "settings", timeouts: { tcpMs: 901_000, tcpFinMs: 121_000, udpMs: 301_000 } });
@@ -130,11 +130,11 @@ iptables -t mangle -${verb} POSTROUTING -p tcp --syn --dport 8080 -m mark --mark
     await shell(`'${process.execPath}' '${program}' --cleanup 2>&1`);
     const after = await shell(read);
     await shell(`ipvsadm --set ${timeouts.replace(/^.*: /, "")}`);
-    const wanted = settings.map(([, value]) => value).join("\n");
+    const desired = settings.map(([, value]) => value).join("\n");
     return [
-      ...expectTrue(before === wanted, `sysctls are ${before}`),
+      ...expectTrue(before === desired, `sysctls are ${before}`),
       ...expectTrue(set.endsWith("901 121 301"), `timeouts are ${set}`),
-      ...expectTrue(after === wanted, `after --cleanup, sysctls are ${after}`),
+      ...expectTrue(after === desired, `after --cleanup, sysctls are ${after}`),
     ];
   },
 };
