@@ -14,9 +14,10 @@ const own = readBlocks().flatMap(({ place, path, commands }) => {
   return typed.length === 0 ? [] : [{ place, commands: typed }];
 });
 
+const kubectl = await findKubectl();
+
 await describeCluster("commands of the documents about a cluster", {}, (cluster) => {
   test.each(own)("$place works as typed", { timeout: 120_000 }, async ({ commands }) => {
-    const kubectl = await findKubectl();
     if (kubectl === undefined) throw new Error("no kubectl, and it cannot be built");
     const { api, folder, kubeconfig } = cluster();
     await createNode(api, "n1").catch(() => undefined);

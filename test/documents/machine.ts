@@ -24,6 +24,9 @@ export function isEndless(command: string): boolean {
   return endless.test(command);
 }
 
+// Not in a hook: the first compilation takes minutes, and has no limit.
+const binaries = await findBinaries(["grpcurl"]);
+
 /**
  * A machine of its own for the commands of documents: a network namespace, where the default ports are free and the
  * kernel's rules are ours, with a folder that looks like a clone, and an empty /run. `run-blocks.nightly.test.ts` opens one for
@@ -45,7 +48,6 @@ export class Machine {
   static async open(clone = "."): Promise<Machine> {
     const folder = mkdtempSync(join(tmpdir(), "kpng-documents-"));
     for (const name of readdirSync(clone)) if (name !== "dist") symlinkSync(resolve(clone, name), join(folder, name));
-    const binaries = await findBinaries(["grpcurl"]);
     const grpcurl = binaries.kind === "found" ? [dirname(binaries.paths.grpcurl ?? "")] : [];
     const path = [resolve(clone, "node_modules/.bin"), ...grpcurl, process.env.PATH, "/usr/sbin", "/sbin"].join(
       delimiter,

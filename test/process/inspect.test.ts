@@ -86,9 +86,11 @@ function change(): void {
   });
 }
 
+// Not in a hook: the first compilation takes minutes, and has no limit.
+const binaries = await findBinaries(["grpcurl"]);
+
 describe("grpcurl alone answers", () => {
   const grpcurl = async (method: string, request: object = {}): Promise<Record<string, unknown>> => {
-    const binaries = await findBinaries(["grpcurl"]);
     if (binaries.kind === "missing") throw new Error(binaries.reason);
     const protos = ["-import-path", "proto", "-proto", "kpng/inspect/v1/inspect.proto"];
     const args = ["-plaintext", ...protos, "-d", JSON.stringify(request), server.address];
@@ -96,10 +98,9 @@ describe("grpcurl alone answers", () => {
     return JSON.parse(stdout);
   };
 
-  beforeEach(async (context) => {
-    const binaries = await findBinaries(["grpcurl"]);
+  beforeEach((context) => {
     if (binaries.kind === "missing" && process.env.CI !== "true") context.skip(`no grpcurl: ${binaries.reason}`);
-  }, 300_000);
+  });
 
   test("why a node does not send to a pod", async () => {
     list();
@@ -124,7 +125,6 @@ describe("grpcurl alone answers", () => {
 
   test("a node's view, and what changes in it as it changes", async () => {
     list();
-    const binaries = await findBinaries(["grpcurl"]);
     const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
     const request = JSON.stringify({ NodeName: "n1", Count: 2, Subscriber: { Observes: true } });
     const watching = run(program, [
