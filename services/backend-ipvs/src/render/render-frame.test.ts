@@ -39,54 +39,6 @@ function shortRules(frame: Frame): readonly string[] {
   );
 }
 
-test("the constant rules drop, mark, masquerade, refuse and accept packets of Services", () => {
-  expect(shortRules(frameOf())).toEqual([
-    "mangle PREROUTING: ctstate not NEW RETURN",
-    "mangle PREROUTING: in RANGED dst,dst not in SOURCES dst,dst,src DROP",
-    "mangle PREROUTING: -s 10.0.0.0/8 mark 0x0 in POD-MARKS dst,dst SET --map-set POD-MARKS dst,dst --map-mark",
-    "mangle PREROUTING: -s 10.0.0.0/8 mark 0x6b000000/0xff000000 in POD-MARKS dst,dst RETURN",
-    "mangle PREROUTING: in DROPPED dst,dst DROP",
-    "mangle PREROUTING: ! -s 10.0.0.0/8 in DROP-OUTSIDE dst,dst DROP",
-    "mangle OUTPUT: ctstate not NEW RETURN",
-    "mangle OUTPUT: in RANGED dst,dst not in SOURCES dst,dst,src DROP",
-    "mangle OUTPUT: -s 10.0.0.0/8 mark 0x0 in POD-MARKS dst,dst SET --map-set POD-MARKS dst,dst --map-mark",
-    "mangle OUTPUT: -s 10.0.0.0/8 mark 0x6b000000/0xff000000 in POD-MARKS dst,dst RETURN",
-    "mangle OUTPUT: mark 0x0 in NODE-MARKS dst,dst SET --map-set NODE-MARKS dst,dst --map-mark",
-    "mangle OUTPUT: mark 0x6b000000/0xff000000 in NODE-MARKS dst,dst RETURN",
-    "mangle OUTPUT: in DROPPED dst,dst DROP",
-    "mangle POSTROUTING: ctstate NEW mark 0x6b800000/0xff800000 MARK --set-xmark 0x4000/0xffffffff",
-    "mangle POSTROUTING: ctstate NEW mark 0x6b000000/0xff000000 MARK --set-xmark 0x0/0xffffffff",
-    "nat SERVICES: mark 0x6b000000/0xff000000 RETURN",
-    "nat SERVICES: in MASQ dst,dst MARK --set-xmark 0x4000/0x4000",
-    "nat SERVICES: ! -s 10.0.0.0/8 in MASQ-OTHERS dst,dst MARK --set-xmark 0x4000/0x4000",
-    "nat POSTROUTING: in HAIRPIN src,dst MASQUERADE",
-    "nat POSTROUTING: in ADDRESSES src not in ADDRESSES dst MASQUERADE",
-    "nat POSTROUTING: mark ! 0x4000/0x4000 RETURN",
-    "nat POSTROUTING: MARK --set-xmark 0x0/0x4000",
-    "nat POSTROUTING: MASQUERADE",
-    "filter INPUT: ctstate NEW in REFUSED dst,dst REJECT",
-    "filter INPUT: mark 0x6b000000/0xff000000 ACCEPT",
-    "filter INPUT: ctstate NEW in ADDRESSES dst not in SERVERS dst,dst REJECT",
-    "filter INPUT: in SERVERS dst,dst ACCEPT",
-    "filter INPUT: -p tcp in HEALTH dst ACCEPT",
-    "filter OUTPUT: ctstate NEW in REFUSED dst,dst REJECT",
-    "filter OUTPUT: ctstate NEW in ADDRESSES dst not in SERVERS dst,dst REJECT",
-    "filter FORWARD: ctstate RELATED,ESTABLISHED ACCEPT",
-    "filter FORWARD: ctstate NEW in ADDRESSES dst DROP",
-  ]);
-  expect(frameOf().jumps.map(({ table, from, to }) => `${table} ${from} ${to}`)).toEqual([
-    "mangle PREROUTING KPNGIPVS-PREROUTING",
-    "mangle OUTPUT KPNGIPVS-OUTPUT",
-    "mangle POSTROUTING KPNGIPVS-POSTROUTING",
-    "nat PREROUTING KPNGIPVS-SERVICES",
-    "nat OUTPUT KPNGIPVS-SERVICES",
-    "nat POSTROUTING KPNGIPVS-POSTROUTING",
-    "filter INPUT KPNGIPVS-INPUT",
-    "filter OUTPUT KPNGIPVS-OUTPUT",
-    "filter FORWARD KPNGIPVS-FORWARD",
-  ]);
-});
-
 test("rules that iptables-save prints are recognized by record, jumps and number", () => {
   const frame = frameOf();
   // iptables-save prints rules in the form in which they were given, -I as -A.
