@@ -36,7 +36,7 @@ await describeCluster("commands of the documents about a cluster", {}, (cluster)
       const { status, stdout, stderr } = spawnSync("bash", ["-ec", command], { cwd, env, encoding: "utf8" });
       expect(status, `${command}\n${stdout}${stderr}`).toBe(0);
     };
-    run(`deploy/certificates.sh serving watcher; cd kpng-certificates; cp ca.crt ..
+    run(`kpng certificates serving --name watcher; cd kpng-certificates; cp ca.crt ..
       for one in key crt; do cp serving.$one ../tls.$one; done`);
     for (const command of commands) {
       if (!/\bto-api\b/.test(command)) run(command);

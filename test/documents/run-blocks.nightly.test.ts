@@ -119,11 +119,11 @@ describeBlocks("the commands for other hosts", "hosts", async (machine) => {
   await machine.run(
     "ip address add 10.0.0.11/32 dev lo; (cat /etc/hosts; echo 10.0.0.11 watcher) > hosts; mount --bind hosts /etc/hosts",
   );
-  const rights = { operator: "inspection", relay: "state", node: "node/n1 kpng://node/$(hostname)" };
+  const rights = { operator: "inspection", relay: "state", node: "node/n1 --right kpng://node/$(hostname)" };
   const { exitCode, output } = await machine.run(
     [
-      "deploy/certificates.sh serving 10.0.0.11 watcher",
-      ...Object.entries(rights).map(([name, right]) => `deploy/certificates.sh client ${name} kpng://${right}`),
+      "kpng certificates serving --name 10.0.0.11 --name watcher",
+      ...Object.entries(rights).map(([name, right]) => `kpng certificates client ${name} --right kpng://${right}`),
       "cd kpng-certificates; for one in key crt; do cp serving.$one tls.$one; done; cp *.key *.crt ..",
     ].join("\n"),
   );

@@ -21,6 +21,7 @@ describe("kpng as a folder", () => {
     [["--version"], /^kpng \d/],
     [["file", "-i", input, "get", "services"], services],
     [["file", "-i", input, "to-local", "to-json", "--node-name", "n1", "--once"], /^\{"Service":/],
+    [["certificates", "client", "n1", "--right", "kpng://node/n1", "--folder", "ca"], /^$/],
     [["--help"], /get .*list what a watcher/],
   ])("runs %j outside the repository", (args, expected) => {
     const env = { PATH: process.env.PATH ?? "" };

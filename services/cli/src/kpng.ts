@@ -70,6 +70,14 @@ const entries: readonly Entry[] = [
   query("Debug:", "trace", "show how long changes took to reach the nodes"),
   query("Debug:", "record", "record a watcher, its changes, nodes and findings, for kpng replay"),
   {
+    ...{
+      group: "Administer:",
+      name: "certificates",
+      description: "make a CA and certificates for watchers and clients",
+    },
+    load: async () => (await import("./commands/certificates.ts")).makeCertificates,
+  },
+  {
     ...{ group: "Administer:", name: "completion", description: "print a script that completes commands in a shell" },
     load: async () => (await import("./commands/completion.ts")).makeCompletion,
   },

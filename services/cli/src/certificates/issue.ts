@@ -1,0 +1,164 @@
+// The library needs this module, and does not import it.
+import "reflect-metadata";
+import { createPrivateKey, KeyObject, X509Certificate as NodeCertificate, webcrypto } from "node:crypto";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import {
+  AuthorityKeyIdentifierExtension,
+  BasicConstraintsExtension,
+  cryptoProvider,
+  ExtendedKeyUsage,
+  ExtendedKeyUsageExtension,
+  KeyUsageFlags,
+  KeyUsagesExtension,
+  SubjectAlternativeNameExtension,
+  SubjectKeyIdentifierExtension,
+  X509Certificate,
+  X509CertificateGenerator,
+} from "@peculiar/x509";
+
+/** A private key and its certificate, both as PEM. */
+export interface PemPair {
+  readonly key: string;
+  readonly certificate: string;
+}
+
+/** A name in a certificate (subjectAltName). A `url` states a right of a client: `kpng://node/n1`. */
+export interface SubjectName {
+  readonly type: "dns" | "ip" | "url";
+  readonly value: string;
+}
+
+/** A certificate to issue. */
+export interface CertificateRequest {
+  /** Shown in logs; gives no right. At most 64 characters. */
+  readonly commonName: string;
+  readonly names: readonly SubjectName[];
+  /** A certificate for a client is not accepted from a server, and the reverse. */
+  readonly usage: "server" | "client";
+  /** Days until it expires; earlier if its CA does. */
+  readonly days: number;
+}
+
+const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
+
+/** Life of a CA in days: ten years. Replacing it takes two changes on every node. */
+const authorityDays = 3_650;
+
+const dayMs = 86_400_000;
+
+/** Certificates are valid from this long before they are issued, for machines whose clock is behind. */
+const slackMs = 3_600_000;
+
+cryptoProvider.set(webcrypto);
+
+/** Makes a CA with a new key. It cannot sign further CAs. */
+async function createAuthority(now: Date): Promise<PemPair> {
+  const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+  const certificate = await X509CertificateGenerator.createSelfSigned({
+    name: [{ CN: ["kpng CA"] }],
+    notBefore: new Date(now.getTime() - slackMs),
+    notAfter: new Date(now.getTime() + authorityDays * dayMs),
+    signingAlgorithm: algorithm,
+    keys,
+    extensions: [
+      new BasicConstraintsExtension(true, 0, true),
+      new KeyUsagesExtension(KeyUsageFlags.keyCertSign | KeyUsageFlags.cRLSign, true),
+      await SubjectKeyIdentifierExtension.create(keys.publicKey),
+    ],
+  });
+  return pairOf(keys.privateKey, certificate);
+}
+
+/** Issues a certificate with a new key. `authority` is a CA that {@link openAuthority} returned. */
+export async function issueCertificate(
+  authority: PemPair,
+  { commonName, names, usage, days }: CertificateRequest,
+  now: Date,
+): Promise<PemPair> {
+  const issuer = new X509Certificate(authority.certificate);
+  const signingKey = createPrivateKey(authority.key).toCryptoKey(algorithm, false, ["sign"]);
+  const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+  const end = Math.min(now.getTime() + days * dayMs, issuer.notAfter.getTime());
+  const certificate = await X509CertificateGenerator.create({
+    subject: [{ CN: [commonName] }],
+    issuer: issuer.subject,
+    notBefore: new Date(now.getTime() - slackMs),
+    notAfter: new Date(end),
+    signingAlgorithm: algorithm,
+    publicKey: keys.publicKey,
+    signingKey,
+    extensions: [
+      new BasicConstraintsExtension(false, undefined, true),
+      new KeyUsagesExtension(KeyUsageFlags.digitalSignature, true),
+      new ExtendedKeyUsageExtension([ExtendedKeyUsage[usage === "server" ? "serverAuth" : "clientAuth"]]),
+      new SubjectAlternativeNameExtension([...names]),
+      await SubjectKeyIdentifierExtension.create(keys.publicKey),
+      await AuthorityKeyIdentifierExtension.create(issuer.publicKey),
+    ],
+  });
+  return pairOf(keys.privateKey, certificate);
+}
+
+function pairOf(key: webcrypto.CryptoKey, certificate: X509Certificate): PemPair {
+  return {
+    key: KeyObject.from(key).export({ type: "pkcs8", format: "pem" }).toString(),
+    certificate: `${certificate.toString("pem")}\n`,
+  };
+}
+
+/**
+ * Reads the CA in a folder (`ca.key`, `ca.crt`), or makes one there if there is none.
+ *
+ * Errors: TLS_FILES if the CA is incomplete or has expired; OUTPUT_FAILED if it cannot be
+ * written. An existing file is never replaced.
+ */
+export async function openAuthority(folder: string, now: Date): Promise<PemPair & { readonly isNew: boolean }> {
+  const [keyPath, certificatePath] = [join(folder, "ca.key"), join(folder, "ca.crt")];
+  if (existsSync(keyPath) || existsSync(certificatePath)) {
+    return { ...readAuthority(keyPath, certificatePath, now), isNew: false };
+  }
+  const authority = await createAuthority(now);
+  write(folder, () => {
+    writeFileSync(keyPath, authority.key, { mode: 0o600, flag: "wx" });
+    writeFileSync(certificatePath, authority.certificate, { flag: "wx" });
+  });
+  return { ...authority, isNew: true };
+}
+
+/**
+ * Writes `NAME.key` and `NAME.crt` in the folder of the CA; files of an earlier certificate are replaced. Returns their
+ * paths. Errors: OUTPUT_FAILED.
+ */
+export function writePair(folder: string, name: string, { key, certificate }: PemPair): readonly string[] {
+  const paths = [join(folder, `${name}.key`), join(folder, `${name}.crt`)] as const;
+  write(folder, () => {
+    for (const path of paths) rmSync(path, { force: true });
+    writeFileSync(paths[0], key, { mode: 0o600, flag: "wx" });
+    writeFileSync(paths[1], certificate, { flag: "wx" });
+  });
+  return paths;
+}
+
+function readAuthority(keyPath: string, certificatePath: string, now: Date): PemPair {
+  try {
+    const authority = { key: readFileSync(keyPath, "utf8"), certificate: readFileSync(certificatePath, "utf8") };
+    const parsed = new NodeCertificate(authority.certificate);
+    if (!parsed.ca || !parsed.checkPrivateKey(createPrivateKey(authority.key)))
+      throw new Error("they are not the key and the certificate of a CA");
+    if (parsed.validToDate <= now) throw new Error(`the CA expired at ${parsed.validToDate.toISOString()}`);
+    return authority;
+  } catch (cause) {
+    throw new ProcessError("TLS_FILES", `${certificatePath} with ${keyPath} cannot be used`, { cause });
+  }
+}
+
+function write(folder: string, work: () => void): void {
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    work();
+  } catch (cause) {
+    throw new ProcessError("OUTPUT_FAILED", `certificates cannot be written to ${folder}`, { cause });
+  }
+}
