@@ -1,12 +1,14 @@
 import { writeFileSync } from "node:fs";
 import { watchBatches } from "@kpng/backend-kit/receive/follow-view.ts";
 import { ItemDigests } from "@kpng/backend-kit/receive/item-digests.ts";
+import { defaultViewBytes } from "@kpng/backend-kit/receive/item-limits.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
 const programs = usePrograms();
+const mebibyte = 1024 * 1024;
 
 /** The heap limit that the sizing guide names for 250 000 endpoints, in MiB. */
 const heapMebibytes = 1_536;
@@ -58,7 +60,7 @@ test("a watcher with the memory of the sizing guide serves a view of 250 000 end
   const digests = new ItemDigests();
   const view = { transport: dial({ api: `127.0.0.1:${port}` }), nodeName: "node-7", digests };
   const stop = new AbortController();
-  const batches = watchBatches(view, stop.signal);
+  const batches = watchBatches({ ...view, maxViewBytes: defaultViewBytes(512 * mebibyte) }, stop.signal);
   const { value } = await batches.next();
   stop.abort();
   const endpoints = value?.changes.flatMap((change) =>

@@ -21,6 +21,10 @@ export interface BackendContext {
   /** Maximum size of a message from the watcher, also after decompression, in bytes. Default 64 MiB. */
   readonly maxMessageBytes?: number | undefined;
   /**
+   * Maximum memory of the view, and of each batch, in bytes; see `WatchOptions`. Default: a third of the memory limit.
+   */
+  readonly maxViewBytes?: number | undefined;
+  /**
    * Delay after a lost stream or a failed sync, in milliseconds. It doubles up to 30 s, or up to 3 s while no watcher
    * listens.
    */

@@ -9,6 +9,7 @@ import {
   statusServerOptions,
 } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
+import { defaultMessageBytes } from "../receive/item-limits.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendContext } from "./backend-command.ts";
 
@@ -95,14 +96,6 @@ export const backendOptions: readonly OptionSpec[] = [
   ...statusServerOptions,
   logLevelOption,
 ];
-
-/**
- * Default of `--max-msg-size` for a memory limit, in bytes: 64 MiB as in KPNG, at most a 128th of the memory, and at
- * least 2 MiB. A decoded message of empty numbers takes 32 times its size. Our watchers send at most 1.5 MiB. Pure.
- */
-export function defaultMessageBytes(memoryBytes: number): number {
-  return Math.min(64 * 1024 * 1024, Math.max(2 * 1024 * 1024, Math.floor(memoryBytes / 128)));
-}
 
 /** Parses {@link followOptions} and the limits among {@link connectionOptions}. */
 export function readFollowOptions(

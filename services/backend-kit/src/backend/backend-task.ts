@@ -1,5 +1,6 @@
 import { ForwardGate } from "@kpng/model/forward.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import packageJson from "../../package.json" with { type: "json" };
@@ -14,6 +15,7 @@ import {
   observeSyncs,
 } from "../observe/backend-metrics.ts";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
+import { defaultViewBytes } from "../receive/item-limits.ts";
 import { Acknowledgements } from "../receive/watch-requests.ts";
 import { SyncLoop, type SyncPace } from "../sync/sync-loop.ts";
 import { BackendError } from "../types/backend-error.ts";
@@ -164,6 +166,7 @@ class ViewFeed {
   /** Offers each update of the watchers to the loop, until `signal` aborts. */
   async receive(signal: AbortSignal): Promise<void> {
     const { nodeName, serviceProxyName = "", state, wait = waitMs } = this.#options;
+    const { maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = this.#options;
     const { loop, metrics, connection, gate, acks, program } = this.#parts;
     const reportNode = observeKnownNode(this.#options);
     const onConnection = (connectionState: ConnectionState): void => {
@@ -173,7 +176,7 @@ class ViewFeed {
     };
     gate.hold(await readSavedPosition(state?.folder, nodeName, serviceProxyName));
     // Batches are read during syncs, too: changes are merged, and a lost stream is noticed at once.
-    const follow = { ...this.#options, acks, gate, program, onConnection, wait };
+    const follow = { ...this.#options, maxViewBytes, acks, gate, program, onConnection, wait };
     for await (const update of followView(follow, signal)) {
       this.#answered.abort();
       reportNode(update);

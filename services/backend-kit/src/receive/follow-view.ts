@@ -24,6 +24,7 @@ import { ViewState } from "../state/view-state.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Batch, ViewUpdate } from "../types/sync-update.ts";
 import { ItemDigests } from "./item-digests.ts";
+import { checkViewBytes, estimateOpBytes } from "./item-limits.ts";
 import { type WatchOptions, WatchRequests } from "./watch-requests.ts";
 
 /** Options of {@link followView}. */
@@ -116,9 +117,9 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
  * `WatchReq.Count`). The watcher merges further changes.
  *
  * Ends only with an error or when `signal` aborts. Errors: STREAM_LOST if the stream cannot be opened or breaks,
- * BAD_STREAM if an operation is invalid, VIEW_DIVERGED if the digest of the received view is not the watcher's,
- * STATE_BEHIND if the gate refuses a state; `digests` is then unchanged. The caller calls `applied` of each batch that
- * it could apply.
+ * BAD_STREAM if an operation is invalid, VIEW_TOO_LARGE if a batch or the view exceeds `maxViewBytes`, VIEW_DIVERGED if
+ * the digest of the received view is not the watcher's, STATE_BEHIND if the gate refuses a state; `digests` is then
+ * unchanged. The caller calls `applied` of each batch that it could apply.
  */
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
   // If the caller leaves its loop, the call must end as well, and with it the stream on the watcher's side.
@@ -165,15 +166,19 @@ async function readBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
   admit: (mark: SyncMark) => Admission,
-  { digests }: WatchOptions,
+  { digests, maxViewBytes = Number.POSITIVE_INFINITY }: WatchOptions,
 ): Promise<{ readonly batch: Batch; readonly mark: SyncMark; readonly admission: Admission }> {
   let isReset = false;
   let isResumed = false;
   let changes: ViewChange[] = [];
+  let batchBytes = 0;
   for (let count = 0; ; count++) {
     const item = await nextOp(ops, isFirst && count === 0);
     const op = decode(item);
-    digests?.stage(item);
+    const opBytes = estimateOpBytes(item);
+    batchBytes += opBytes;
+    checkViewBytes("batch", batchBytes, maxViewBytes);
+    digests?.stage(item, opBytes);
     switch (op.kind) {
       case "keep":
         if (!isFirst || digests === undefined || isResumed) {
@@ -184,6 +189,7 @@ async function readBatch(
       case "reset":
         isReset = true;
         changes = [];
+        batchBytes = 0;
         break;
       case "sync": {
         if (isFirst && !isReset && !isResumed) {
@@ -193,6 +199,7 @@ async function readBatch(
         const isOlder = admission.verdict === "accept";
         // One by one: as many as the cluster has endpoints would be too many arguments for one call.
         for (const ref of digests?.commit() ?? []) changes.push(...deletionOf(ref));
+        checkViewBytes("view", digests?.bytes ?? 0, maxViewBytes);
         return { batch: { isReset, isResumed, isOlder, changes, ...markFields(op.mark) }, mark: op.mark, admission };
       }
       case "change":

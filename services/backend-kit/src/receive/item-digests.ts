@@ -7,8 +7,11 @@ import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wi
 type StagedOp =
   | { readonly kind: "reset" }
   | { readonly kind: "keep"; readonly buckets: Uint8Array }
-  | { readonly kind: "put"; readonly set: SetName; readonly path: string; readonly hash: bigint }
+  | { readonly kind: "put"; readonly set: SetName; readonly path: string; readonly item: ItemRecord }
   | { readonly kind: "delete"; readonly set: SetName; readonly path: string };
+
+/** Hash of an item in the lower 64 bits, and its estimated memory in bytes above. As one number, it takes 24 bytes. */
+type ItemRecord = bigint;
 
 /**
  * Digests of the items that earlier batches brought. An item is one Service, endpoint or node.
@@ -21,10 +24,11 @@ type StagedOp =
  * *Bound:* path and hash of each item of the view, about 150 bytes each.
  */
 export class ItemDigests {
-  /** Hashes of the items by Set (the kind of item) and path. */
-  readonly #items = new Map<SetName, Map<string, bigint>>();
+  /** Items by Set (the kind of item) and path. */
+  readonly #items = new Map<SetName, Map<string, ItemRecord>>();
   #digests = new BucketDigests();
   #digest = 0n;
+  #bytes = 0;
   #staged: StagedOp[] = [];
 
   /** Digests of all buckets for the first request of a stream; undefined if there are no items. */
@@ -35,6 +39,11 @@ export class ItemDigests {
   /** Digest of the view: the exclusive or of the hashes of all items, as in EmptyOp.Digest of the proto file. */
   get view(): bigint {
     return this.#digest;
+  }
+
+  /** Estimated memory of all items, in bytes; see {@link stage}. */
+  get bytes(): number {
+    return this.#bytes;
   }
 
   /** Forgets everything, so that the next stream brings the whole view. */
@@ -53,8 +62,8 @@ export class ItemDigests {
     this.#staged = [];
   }
 
-  /** Adds an operation to the current batch. */
-  stage({ Op: op }: OpItem): void {
+  /** Adds an operation to the current batch. `opBytes` is the estimated memory of its item. */
+  stage({ Op: op }: OpItem, opBytes = 0): void {
     switch (op.case) {
       case "Reset":
         this.#staged = [{ kind: "reset" }];
@@ -66,7 +75,12 @@ export class ItemDigests {
         const { Ref: ref, Bytes: bytes } = op.value;
         if (ref === undefined) break;
         const { Set: set, Path: path } = ref;
-        this.#staged.push({ kind: "put", set, path, hash: itemDigest(set, path, bytes).hash });
+        this.#staged.push({
+          kind: "put",
+          set,
+          path,
+          item: (BigInt(opBytes) << 64n) | itemDigest(set, path, bytes).hash,
+        });
         break;
       }
       case "Delete":
@@ -101,7 +115,7 @@ export class ItemDigests {
           }
           break;
         case "put":
-          this.#put(op.set, op.path, op.hash);
+          this.#put(op.set, op.path, op.item);
           dropped.get(op.set)?.delete(op.path);
           break;
         case "delete":
@@ -120,6 +134,7 @@ export class ItemDigests {
     this.#items.clear();
     this.#digests = new BucketDigests();
     this.#digest = 0n;
+    this.#bytes = 0;
   }
 
   #outside(buckets: Uint8Array): readonly { readonly set: SetName; readonly path: string }[] {
@@ -128,23 +143,25 @@ export class ItemDigests {
     );
   }
 
-  #put(set: SetName, path: string, hash: bigint): void {
+  #put(set: SetName, path: string, item: ItemRecord): void {
     this.#remove(set, path);
-    getOrMake(this.#items, set, () => new Map()).set(path, hash);
-    this.#toggle(set, path, hash);
+    getOrMake(this.#items, set, () => new Map()).set(path, item);
+    this.#toggle(set, path, item, 1);
   }
 
   #remove(set: SetName, path: string): void {
     const items = this.#items.get(set);
-    const hash = items?.get(path);
-    if (items === undefined || hash === undefined) return;
+    const item = items?.get(path);
+    if (items === undefined || item === undefined) return;
     items.delete(path);
     if (items.size === 0) this.#items.delete(set);
-    this.#toggle(set, path, hash);
+    this.#toggle(set, path, item, -1);
   }
 
-  #toggle(set: SetName, path: string, hash: bigint): void {
+  #toggle(set: SetName, path: string, item: ItemRecord, sign: 1 | -1): void {
+    const hash = BigInt.asUintN(64, item);
     this.#digest ^= hash;
+    this.#bytes += sign * Number(item >> 64n);
     this.#digests.toggle({ bucket: itemBucket(set, path), hash });
   }
 }

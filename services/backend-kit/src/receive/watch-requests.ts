@@ -24,6 +24,11 @@ export interface WatchOptions {
   readonly serviceProxyName?: string | undefined;
   /** Maximum size of a message after decompression, in bytes. Default and maximum 64 MiB. */
   readonly maxMessageBytes?: number | undefined;
+  /**
+   * Maximum memory that the view may take, and each batch, in bytes; `estimateOpBytes` estimates it. A batch or a view
+   * beyond it ends the stream. Default: no limit.
+   */
+  readonly maxViewBytes?: number | undefined;
   /** Protocol features that this client supports. Default: all that this library supports. */
   readonly features?: readonly Feature[] | undefined;
   /**

@@ -6,6 +6,7 @@ export type BackendErrorCode =
   | "STREAM_LOST"
   | "NO_VIEW"
   | "VIEW_DIVERGED"
+  | "VIEW_TOO_LARGE"
   | "STATE_BEHIND"
   | "CONNTRACK_FAILED"
   | "SYSCTL_FAILED"

@@ -83,7 +83,9 @@ export function toLocal(backend: BackendCommand): SinkCommand {
     options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
     make: (options, store, context) => {
       const names = readProxyNames(options);
-      const follow = readFollowOptions({ ...options, serviceProxyName: names[0] ?? "" });
+      // The view comes from this process, which holds the same data anyway.
+      const maxViewBytes = Number.POSITIVE_INFINITY;
+      const follow = { ...readFollowOptions({ ...options, serviceProxyName: names[0] ?? "" }), maxViewBytes };
       const stop = new AbortController();
       const transport = localTransport({ ...routesOptions(names, store, context), log: context.log }, stop.signal);
       const task = backend.makeTask(options, { ...context, ...follow, transport });

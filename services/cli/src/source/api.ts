@@ -1,4 +1,5 @@
-import { defaultMessageBytes, maxMessageOption } from "@kpng/backend-kit/backend/backend-options.ts";
+import { maxMessageOption } from "@kpng/backend-kit/backend/backend-options.ts";
+import { defaultMessageBytes } from "@kpng/backend-kit/receive/item-limits.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
 import { parseDurationMs } from "@kpng/process/options.ts";

@@ -1,13 +1,115 @@
 import { zstdCompressSync } from "node:zlib";
 import { create, toBinary, toJson } from "@bufbuild/protobuf";
-import { Encoding, type OpItem, OpItemSchema, OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import {
+  Encoding,
+  EndpointSchema,
+  type OpItem,
+  OpItemSchema,
+  OpItemsSchema,
+  Set as WireSet,
+} from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
 import { silence, startFakeWatcher } from "../testing/fake-watcher.ts";
-import { deleteEndpoint, putEndpoint, putService, reset, sync } from "../testing/ops.ts";
+import { deleteEndpoint, pack, put, putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import type { Batch } from "../types/sync-update.ts";
 import { unpackOps, watchBatches } from "./follow-view.ts";
 import { ItemDigests } from "./item-digests.ts";
+import { defaultMessageBytes, defaultViewBytes, estimateOpBytes } from "./item-limits.ts";
+
+const mebibyte = 1024 * 1024;
+
+/** Follows one stream until it ends, and returns the number of its batches and why it ended. */
+async function followStream(ops: Iterable<OpItem>, maxViewBytes: number) {
+  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? ops : silence(request)));
+  const transport = dial({ api: watcher.address });
+  const options = { transport, nodeName: "n1", digests: new ItemDigests(), maxViewBytes };
+  let batches = 0;
+  try {
+    for await (const _batch of watchBatches(options, AbortSignal.timeout(30_000))) batches++;
+  } catch (error) {
+    return { batches, reason: String(error) };
+  }
+  return { batches, reason: "none" };
+}
+
+function* endless(make: (index: number) => OpItem): Generator<OpItem> {
+  yield reset;
+  for (let index = 0; ; index++) yield make(index);
+}
+
+function packOf(count: number, make: (index: number) => OpItem): (batch: number) => OpItem {
+  return (batch) => pack(Array.from({ length: count }, (_, index) => make(batch * count + index)));
+}
+
+test.each([
+  { name: "Services", ops: () => endless((index) => putService(`a/s${index}`)) },
+  { name: "packed Services", ops: () => endless(packOf(1_000, (index) => putService(`a/s${index}`))) },
+  { name: "packed deletes", ops: () => endless(packOf(1_000, (index) => deleteEndpoint(`a/b/${index}`))) },
+  {
+    name: "packed items of an unknown kind",
+    ops: () => endless(packOf(1_000, (index) => put(99 as WireSet, `a/${index}`, new Uint8Array()))),
+  },
+])("$name without end and without a sync marker end the stream at the limit", async ({ ops }) => {
+  const { batches, reason } = await followStream(ops(), 4 * mebibyte);
+  expect([batches, reason]).toEqual([0, expect.stringContaining("[VIEW_TOO_LARGE] the batch")]);
+});
+
+test("a view that grows with each batch ends the stream at the limit", async () => {
+  const grow = function* (): Generator<OpItem> {
+    yield reset;
+    for (let batch = 0; ; batch++) {
+      yield packOf(1_000, (index) => putService(`a/s${index}`))(batch);
+      yield sync(BigInt(batch + 1), "i");
+    }
+  };
+  const { batches, reason } = await followStream(grow(), 4 * mebibyte);
+  expect(batches).toBeGreaterThan(1);
+  expect(reason).toContain("[VIEW_TOO_LARGE] the view");
+});
+
+test("a view that is put again and again, or deleted, does not count twice", async () => {
+  const repeat = function* (): Generator<OpItem> {
+    yield reset;
+    for (let batch = 1; batch <= 20; batch++) {
+      yield putService("a/web");
+      yield packOf(1_000, (index) => (batch % 2 === 0 ? deleteEndpoint : putEndpoint)(`a/web/${index}`))(0);
+      yield sync(BigInt(batch), "i");
+    }
+    yield putService("a/web");
+    yield packOf(10_000, (index) => deleteEndpoint(`a/web/${index}`))(0);
+  };
+  const { batches, reason } = await followStream(repeat(), 2 * mebibyte);
+  expect([batches, reason]).toEqual([20, expect.stringContaining("the batch")]);
+});
+
+test("a view of 250 000 endpoints is within the default limit of a process with 512 MiB", () => {
+  const limit = defaultViewBytes(512 * mebibyte);
+  let bytes = 0;
+  for (let index = 0; index < 250_000; index++) {
+    const op = index % 10 === 0 ? putService(`shop/service-${index}`) : realisticEndpoint(index);
+    bytes += estimateOpBytes(op);
+  }
+  expect(bytes).toBeLessThan(limit);
+  expect(bytes).toBeGreaterThan(limit / 2);
+});
+
+test("the default limit of a message follows the memory, from 2 MiB to KPNG's 64 MiB", () => {
+  const limits = [64, 512, 1024 * 1024].map((memory) => defaultMessageBytes(memory * mebibyte) / mebibyte);
+  expect(limits).toEqual([2, 4, 64]);
+});
+
+function realisticEndpoint(index: number): OpItem {
+  const podName = `service-${index >> 7}-6f7c9b8d4-${index.toString(36)}`;
+  const endpoint = create(EndpointSchema, {
+    IPs: { V4: [`10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`] },
+    PodName: podName,
+    NodeName: `node-${index % 1_000}`,
+    Scopes: { Internal: true, External: true },
+    PortOverrides: ["http", "metrics"].map((Name, port) => ({ Name, Port: 8080 + port })),
+  });
+  return put(WireSet.EndpointsSet, `shop/service-${index >> 7}/${podName}`, toBinary(EndpointSchema, endpoint));
+}
 
 interface Packed {
   readonly items: Uint8Array;

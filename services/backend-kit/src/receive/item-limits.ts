@@ -1,0 +1,52 @@
+import { type OpItem, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import { BackendError } from "../types/backend-error.ts";
+
+/** Memory of an item besides its texts, in bytes; measured with Node.js 24, rounded up. */
+const bytesOf = { service: 900, other: 300 } as const;
+
+/** How often a text of an item is in memory: in the path or the key, and in a field. */
+const textCopies = 2;
+
+/**
+ * Estimates the memory that an operation of a stream takes until its batch is applied, in bytes. The sum over a batch
+ * is limited, so that a faulty watcher cannot fill the memory of a node. O(1).
+ */
+export function estimateOpBytes({ Op: op }: OpItem): number {
+  switch (op.case) {
+    case "Keep":
+      return bytesOf.other + op.value.Buckets.length;
+    case "Delete":
+      return bytesOf.other + textCopies * op.value.Path.length;
+    case "Set": {
+      const { Ref: ref, Bytes: bytes } = op.value;
+      const base = ref?.Set === WireSet.ServicesSet ? bytesOf.service : bytesOf.other;
+      return base + textCopies * ((ref?.Path.length ?? 0) + bytes.length);
+    }
+    default:
+      return bytesOf.other;
+  }
+}
+
+/**
+ * Default limit of the view and of each batch for a memory limit, in bytes: a third. A view of 250 000 endpoints takes
+ * 150 MB. While a whole view replaces another one, both are in memory, and the rest of the process needs memory too.
+ * Pure.
+ */
+export function defaultViewBytes(memoryBytes: number): number {
+  return Math.floor(memoryBytes / 3);
+}
+
+/**
+ * Default of `--max-msg-size` for a memory limit, in bytes: 64 MiB as in KPNG, at most a 128th of the memory, and at
+ * least 2 MiB. A decoded message of empty numbers takes 32 times its size. Our watchers send at most 1.5 MiB. Pure.
+ */
+export function defaultMessageBytes(memoryBytes: number): number {
+  return Math.min(64 * 1024 * 1024, Math.max(2 * 1024 * 1024, Math.floor(memoryBytes / 128)));
+}
+
+/** Checks the estimated memory of a batch or of the view against the limit. Errors: VIEW_TOO_LARGE. */
+export function checkViewBytes(what: "batch" | "view", bytes: number, maxBytes: number): void {
+  if (bytes <= maxBytes) return;
+  const text = `the ${what} that the watcher sent takes more than ${maxBytes} bytes, a third of the memory limit`;
+  throw new BackendError("VIEW_TOO_LARGE", text);
+}
