@@ -2,8 +2,9 @@ import { lookup } from "node:dns/promises";
 import { rmSync, writeFileSync } from "node:fs";
 import { get } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
+import { findTrace, formatTrace } from "./trace.ts";
 
-// Shows docker-compose.yaml at work: requests through each backend, and one change.
+// Shows docker-compose.yaml at work: requests through each backend, one change, and the trace of that change.
 //
 //   docker compose exec client node /compose/show.ts
 
@@ -82,9 +83,13 @@ function makeSlice(service: string, labels: Readonly<Record<string, string>>, po
 async function main(): Promise<void> {
   rmSync(file, { force: true });
   for (const route of routes) print(route, await until(route, 2));
+  const startedAt = Date.now();
   writeFileSync(file, change);
   process.stdout.write("pod-3 joins both Services\n");
   for (const route of routes) print(route, await until(route, 3));
+  const backends = [...routes.map(({ backend }) => backend), "json"];
+  const trace = await findTrace(startedAt, backends, AbortSignal.timeout(limitMs));
+  process.stdout.write(`${formatTrace(trace)}http://127.0.0.1:16686/trace/${trace.id}\n`);
   rmSync(file);
 }
 

@@ -1,4 +1,5 @@
 import { chmodSync, cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type BuildOptions, build } from "esbuild";
@@ -14,6 +15,8 @@ import { type BuildOptions, build } from "esbuild";
  * machine's.
  */
 
+const traceExporter = "@opentelemetry/exporter-trace-otlp-grpc";
+
 const pageFolder = new URL("../../services/watcher/src/page/assets/", import.meta.url);
 
 /** Options of esbuild for our programs. */
@@ -21,13 +24,16 @@ export const bundleOptions = {
   absWorkingDir: fileURLToPath(new URL("../..", import.meta.url)),
   outExtension: { ".js": ".mjs" },
   bundle: true,
-  // Dynamically imported modules, such as the Kubernetes client, stay in separate files.
+  // Dynamically imported modules, such as the trace exporter, stay in separate files.
   splitting: true,
   chunkNames: "parts/[name]-[hash]",
   platform: "node",
   target: "node24",
   format: "esm",
+  // The ES module of the exporter loads @grpc/grpc-js by a `require` that esbuild does not see, so the bundle would
+  // lack it. The CommonJS variant has a plain `require`.
   alias: {
+    [traceExporter]: createRequire(import.meta.resolve("@kpng/process/trace/export-traces.ts")).resolve(traceExporter),
     // For Node.js, this package is a CommonJS module, whose names a dynamic `import` of a bundle does not have.
     yaml: fileURLToPath(new URL("../../node_modules/yaml/browser/index.js", import.meta.url)),
   },

@@ -11,11 +11,11 @@ import { type Import, isProduction } from "./source-files.ts";
  */
 export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   model: [".", "wire"],
-  process: [".", "connection", "health", "run"],
+  process: [".", "connection", "health", "run", "trace"],
   watcher: [
     ...["source/decode", "source", "source/file", "source/api", "source/replay"],
     "source/kube",
-    ...["store", "view", "items", "identity", "connection", "stream/delta", "stream/session", "stream/serve"],
+    ...["store", "view", "items", "identity", "connection", "stream/delta", "stream/session", "stream/serve", "trace"],
     ...["state-file", "inspect", "page"],
   ],
   "service-plan": [],

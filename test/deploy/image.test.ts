@@ -4,6 +4,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs"
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { expect, test } from "vitest";
+import { startOtlpReceiver } from "../process/otlp-traces.ts";
 
 const dockerfile = readFileSync("deploy/images/Dockerfile", "utf8");
 const copiedBy = (text: string): readonly string[] =>
@@ -21,9 +22,10 @@ test("the context of the images contains what the Dockerfile copies", () => {
 const timeoutMs = 120_000;
 
 // The bundle is written to a folder without packages above it, as in an image.
-test("the bundle needs no package, and runs", { timeout: timeoutMs }, async () => {
+test("the bundle needs no package, runs, and exports traces", { timeout: timeoutMs }, async ({ signal }) => {
   const folder = mkdtempSync(join(tmpdir(), "kpng-image-"));
   const outside = mkdtempSync(join(tmpdir(), "kpng-bundle-"));
+  const receiver = await startOtlpReceiver();
   try {
     for (const path of copied) {
       const isSource = (from: string): boolean => !/\/node_modules$|\.test\.ts$/.test(from);
@@ -39,14 +41,18 @@ test("the bundle needs no package, and runs", { timeout: timeoutMs }, async () =
 
     const input = resolve("test/fixtures/kpng/input.yaml");
     const args = ["file", "--input", input, "to-local", "to-json", "--once", "--node-name", "n1"];
-    const child = spawn(process.execPath, [program, ...args], { stdio: ["ignore", "ignore", "pipe"] });
+    const env = { ...process.env, ...receiver.environment };
+    const child = spawn(process.execPath, [program, ...args], { env, stdio: ["ignore", "ignore", "pipe"] });
     let said = "";
     child.stderr.setEncoding("utf8").on("data", (text: string) => {
       said += text;
     });
     const [code] = await once(child, "close");
     expect(code, said).toBe(0);
+    expect(said).not.toContain("traces failed");
+    await receiver.until((spans) => spans.length > 0, signal);
   } finally {
+    await receiver[Symbol.asyncDispose]();
     rmSync(folder, { recursive: true });
     rmSync(outside, { recursive: true });
   }

@@ -90,6 +90,7 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /^kubectl -n kube-system /, path: "docs/guides/status-page.md", test: "test/page/status-page.test.ts" },
   { pattern: /--context prod$|^KUBECONFIG=prod\.yaml/, test: "test/cluster/from-a-laptop.test.ts" },
   { pattern: /^kubectl logs\b/, test: "test/process/inspect-commands.test.ts" },
+  { pattern: /^export OTEL/, test: "test/process/traces.test.ts" },
 ];
 
 /** Returns where a command of a document runs instead; undefined if it runs on one machine. */

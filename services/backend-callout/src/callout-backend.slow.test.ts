@@ -102,6 +102,9 @@ test("the program inherits the environment except credentials of kpng", async ()
 });
 
 const credentials = {
+  OTEL_EXPORTER_OTLP_HEADERS: "authorization=secret",
+  OTEL_EXPORTER_OTLP_TRACES_HEADERS: "authorization=secret",
+  OTEL_EXPORTER_OTLP_CLIENT_KEY: "/key",
   KPNG_API_TLS_KEY: "/key",
   KPNG_API_TOKEN: "secret",
 };

@@ -25,6 +25,8 @@ export { Health, type PartHealth } from "@kpng/process/health/health.ts";
 export { createLog, type Log, type LogFields, type LogLevel } from "@kpng/process/log.ts";
 export type { OptionSpec } from "@kpng/process/options.ts";
 export type { Task } from "@kpng/process/task.ts";
+export { openTracing } from "@kpng/process/trace/open-tracing.ts";
+export type { TracedProcess, Tracing } from "@kpng/process/trace/tracing.ts";
 export type {
   AllowedSources,
   EndpointAddress,

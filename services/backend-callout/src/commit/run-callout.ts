@@ -107,10 +107,11 @@ async function fill(file: FileHandle, chunks: Iterable<string>): Promise<void> {
 }
 
 /**
- * Variables that hold credentials of kpng, or name the files with them: TLS files and tokens of kpng's options.
- * KUBECONFIG is not among them: kpng-callout does not read it, and scripts that call kubectl need it.
+ * Variables that hold credentials of kpng, or name the files with them: headers and TLS files of the trace exporter,
+ * TLS files and tokens of kpng's options. KUBECONFIG is not among them: kpng-callout does not read it, and scripts that
+ * call kubectl need it.
  */
-const credentials = /^KPNG_(\w+_)?(TLS_\w+|TOKEN)$/;
+const credentials = /^(OTEL_EXPORTER_OTLP_(\w+_)?(HEADERS|CERTIFICATE|CLIENT_KEY)|KPNG_(\w+_)?(TLS_\w+|TOKEN))$/;
 
 /** Returns the variables of `own`, our environment, that the program inherits: all except credentials of kpng. Pure. */
 export function inheritedEnvironment(own: NodeJS.ProcessEnv): NodeJS.ProcessEnv {

@@ -3,6 +3,7 @@ import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
+import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
 import type { StateOptions } from "../disk/view-keeper.ts";
 import type { ProxyHealth } from "../observe/proxy-health.ts";
@@ -42,6 +43,8 @@ export interface BackendContext {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
+  /** Records traces of syncs. Default: none. */
+  readonly tracing?: Tracing | undefined;
   /** Health in kube-proxy's terms, for a service proxy whose process serves it. `backendTask` updates it. */
   readonly proxyHealth?: ProxyHealth | undefined;
   /** Where the last view is saved, for a start without a watcher; undefined to save nothing. */

@@ -14,6 +14,7 @@ import {
   observeKnownNode,
   observeSyncs,
 } from "../observe/backend-metrics.ts";
+import { TraceSyncs } from "../observe/trace-syncs.ts";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
 import { defaultViewBytes } from "../receive/item-limits.ts";
 import { Acknowledgements } from "../receive/watch-requests.ts";
@@ -76,7 +77,7 @@ export function backendTask(options: BackendTaskOptions): Task {
 }
 
 async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<void> {
-  const { name, nodeName, onState, onChanges, inspectSocket, ruleSets, isDryRun = false } = options;
+  const { name, nodeName, onState, onChanges, tracing, inspectSocket, ruleSets, isDryRun = false } = options;
   const metrics = createBackendMetrics(options.metrics);
   const connection = new ConnectionObserver(options.health, metrics, options.log);
   const gate = new ForwardGate({ acceptAfterMs: options.acceptOlderAfterMs });
@@ -103,6 +104,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     options.proxyHealth,
     inspection?.observer,
     isDryRun ? undefined : acks,
+    isDryRun ? undefined : tracing && new TraceSyncs({ tracing, nodeName, backend: name }),
   ].filter((observer) => observer !== undefined);
   // A dry run changes nothing that could let a second one succeed.
   const onceLimitMs = isDryRun ? 1 : options.firstViewLimitMs;

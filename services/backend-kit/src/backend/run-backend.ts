@@ -8,6 +8,8 @@ import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process
 import { formatVersion, reportsByExitStatus, runProcess } from "@kpng/process/run/run-process.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { runWithMain } from "@kpng/process/task.ts";
+import { withTracing } from "@kpng/process/trace/open-tracing.ts";
+import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
@@ -96,8 +98,11 @@ export async function serveBackend(
   const [key, crt, ca] = ["tlsKey", "tlsCrt", "tlsCa"].map((name) => textOption(options, name));
   const tls = readClientTls({ key, crt, ca });
   const token = readTokenFile(textOption(options, "tokenFile"));
-  const { main, companionTasks } = prepareBackend(backend, options, { log, health, metrics, tls, token });
-  await runWithMain(main, companionTasks, signal);
+  const traced = { name: `kpng-${backend.name}`, version: packageJson.version };
+  await withTracing(traced, log, async (tracing) => {
+    const { main, companionTasks } = prepareBackend(backend, options, { log, health, metrics, tracing, tls, token });
+    await runWithMain(main, companionTasks, signal);
+  });
 }
 
 /** Parts of a process that exist before its backend. */
@@ -105,6 +110,7 @@ export interface ProcessParts {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
+  readonly tracing?: Tracing | undefined;
   /** TLS files for the connection to the watcher. */
   readonly tls?: ReadTls | undefined;
   /** Token for the calls to the watcher. */
@@ -127,7 +133,7 @@ export interface PreparedBackend {
 export function prepareBackend(backend: BackendCommand, options: ParsedOptions, parts: ProcessParts): PreparedBackend {
   keepYoungGenerationSmall();
   growOldGenerationByHalf();
-  const { log, health, metrics, tls, token } = parts;
+  const { log, health, metrics, tracing, tls, token } = parts;
   const { keepsState = false } = backend;
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
   const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
@@ -158,6 +164,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     log,
     health,
     metrics,
+    tracing,
     proxyHealth,
     state,
     ...follow,

@@ -53,7 +53,7 @@ test("the sync loop updates kube-proxy's metrics", async () => {
   metrics.failed(update);
   await has("sync_proxy_rules_endpoint_changes_pending 2");
   metrics.started();
-  const arrival = { receivedAtMs: 0, triggeredAtMs: [4_600] };
+  const arrival = { receivedAtMs: 0, storedAtMs: 0, triggeredAtMs: [4_600], traceparents: [], tracedNodes: 0 };
   metrics.succeeded({ ...update, arrival }, { receivedAtMs: 0, startedAtMs: 1, renderedAtMs: 2, endedAtMs: 5 });
   await has(
     "sync_proxy_rules_service_changes_pending 0",

@@ -238,7 +238,9 @@ function isDiverged({ digest }: SyncMark, digests: ItemDigests | undefined): boo
 }
 
 function markFields({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {
-  return { revision, instance, arrival: { receivedAtMs: wallClockMs(), triggeredAtMs: mark.triggeredAtMs } };
+  const { storedAtMs, triggeredAtMs, traceparents, tracedNodes } = mark;
+  const receivedAtMs = wallClockMs();
+  return { revision, instance, arrival: { receivedAtMs, storedAtMs, triggeredAtMs, traceparents, tracedNodes } };
 }
 
 /** Returns the next operation of the stream. Errors: STREAM_LOST. */

@@ -37,7 +37,10 @@ async function receive(mark: Partial<SyncMark> = {}): Promise<void> {
     ackIntervalMs: 0,
     digest: undefined,
     position: undefined,
+    traceparents: [],
+    tracedNodes: 0,
     triggeredAtMs: [],
+    storedAtMs: 0,
     ...mark,
   });
   await vi.advanceTimersByTimeAsync(0);

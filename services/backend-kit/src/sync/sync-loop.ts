@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { Alarm, Backoff, type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { traceFields } from "@kpng/process/trace/tracing.ts";
 import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import {
@@ -299,6 +300,7 @@ export class SyncLoop {
       waitMs: Math.round(times.startedAtMs - times.receivedAtMs),
       renderMs: Math.round(times.renderedAtMs - times.startedAtMs),
       commitMs: Math.round(times.endedAtMs - times.renderedAtMs),
+      ...traceFields(update.arrival?.traceparents[0]),
     });
     return { kind: "synced" };
   }

@@ -13,8 +13,9 @@ import { observeCurrency } from "@kpng/watcher/store/currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { localTransport } from "@kpng/watcher/stream/serve/serve.ts";
+import { traceRevisions } from "@kpng/watcher/trace/traces.ts";
 import { Command } from "commander";
-import { makeContext, type Options } from "../context/command-context.ts";
+import { type Options, withContext } from "../context/command-context.ts";
 import { changesCommand } from "../inspect/changes.ts";
 import { type InspectCommand, withRequestErrors } from "../inspect/client.ts";
 import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
@@ -60,57 +61,58 @@ function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly strin
   return sink.exitStatusIsResult === undefined ? command : reportsByExitStatus(command, sink.exitStatusIsResult);
 }
 
-async function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
-  const context = makeContext(options);
-  const { health, metrics } = context;
-  const store = new Store();
-  observeStore(store, metrics);
-  observeCurrency(store, context);
-  // Both are made before either runs, so that an invalid option has no effect.
-  const { connect } = source;
-  let pages: AnswerPage | undefined;
-  const main = sink.make(options, store, {
-    ...context,
-    connect: connect && (() => connect(options)),
-    addPages: (added) => {
-      pages = added;
-    },
+function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
+  return withContext(options, async (context) => {
+    const { tracing, health, metrics } = context;
+    const store = new Store({ trace: tracing && traceRevisions(tracing) });
+    observeStore(store, metrics);
+    observeCurrency(store, context);
+    // Both are made before either runs, so that an invalid option has no effect.
+    const { connect } = source;
+    let pages: AnswerPage | undefined;
+    const main = sink.make(options, store, {
+      ...context,
+      connect: connect && (() => connect(options)),
+      addPages: (added) => {
+        pages = added;
+      },
+    });
+    const sourceSink = filterProxyNames(store, readProxyNames(options));
+    const companionTasks = [
+      source.make(options, sourceSink, context),
+      ...statusServerTasks(options, { health, metrics, pages }),
+    ];
+    await runWithMain(main, companionTasks, signal);
   });
-  const sourceSink = filterProxyNames(store, readProxyNames(options));
-  const companionTasks = [
-    source.make(options, sourceSink, context),
-    ...statusServerTasks(options, { health, metrics, pages }),
-  ];
-  await runWithMain(main, companionTasks, signal);
 }
 
 /** `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the objects of the source. */
 function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
-  const withReplicas: WithReplicas = async (options, work) => {
-    const context = makeContext(options);
-    const { log, health } = context;
-    const store = new Store();
-    const sink = filterProxyNames(store, readProxyNames(options));
-    const routes = routesOptions(readProxyNames(options), store, context);
-    const stop = new AbortController();
-    const transport = localTransport(
-      { ...routes, log, inspect: inspection({ ...routes, health, hasNodes: false }) },
-      stop.signal,
-    );
-    const main: Task = {
-      name: "inspect",
-      run: async (ended) => {
-        const limitMs = source.asksServer === true ? Number(options.watcherTimeout) : 0;
-        if (!(await hasState(store, health, limitMs, ended))) return;
-        await withRequestErrors(server, ended, () => work([{ api: server, transport }]));
-      },
-    };
-    try {
-      await runWithMain(main, [source.make({ ...options, isQuery: true }, sink, context)], signal);
-    } finally {
-      stop.abort();
-    }
-  };
+  const withReplicas: WithReplicas = (options, work) =>
+    withContext(options, async (context) => {
+      const store = new Store();
+      const sink = filterProxyNames(store, readProxyNames(options));
+      const routes = routesOptions(readProxyNames(options), store, context);
+      const stop = new AbortController();
+      const { log } = context;
+      const transport = localTransport(
+        { ...routes, log, inspect: inspection({ ...routes, health: context.health, hasNodes: false }) },
+        stop.signal,
+      );
+      const main: Task = {
+        name: "inspect",
+        run: async (ended) => {
+          const limitMs = source.asksServer === true ? Number(options.watcherTimeout) : 0;
+          if (!(await hasState(store, context.health, limitMs, ended))) return;
+          await withRequestErrors(server, ended, () => work([{ api: server, transport }]));
+        },
+      };
+      try {
+        await runWithMain(main, [source.make({ ...options, isQuery: true }, sink, context)], signal);
+      } finally {
+        stop.abort();
+      }
+    });
   const server = "watcher in this process";
   const options = [{ ...logLevelOption, default: "off" }, ...(source.asksServer === true ? [serverTimeoutOption] : [])];
   const make = (command: InspectCommand, path = ""): Command =>

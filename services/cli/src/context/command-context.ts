@@ -2,21 +2,33 @@ import type { DialOptions } from "@kpng/process/connection/dial.ts";
 import { readClientTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
+import { withTracing } from "@kpng/process/trace/open-tracing.ts";
+import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
+import packageJson from "../../package.json" with { type: "json" };
 
-/** Log, health and metrics of a process, which every source and sink uses. */
+/** Log, health, metrics and tracing of a process, which every source and sink uses. */
 export interface CommandContext {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
+  /** Records traces; undefined if the environment configures no exporter. */
+  readonly tracing?: Tracing | undefined;
 }
 
 /** Values of options by the names that commander gives them: `--log-level` is `logLevel`. */
 export type Options = Readonly<Record<string, unknown>>;
 
-/** Makes the context of a process. `options` contains `logLevel`. */
-export function makeContext(options: Options): CommandContext {
-  return { log: createLog(options.logLevel as LogLevel), health: new Health(), metrics: new Registry() };
+/**
+ * Makes the context of a watcher, passes it to `work`, and ends tracing afterwards.
+ *
+ * `options` contains `logLevel`.
+ */
+export async function withContext(options: Options, work: (context: CommandContext) => Promise<void>): Promise<void> {
+  const log = createLog(options.logLevel as LogLevel);
+  await withTracing({ name: "kpng-watcher", version: packageJson.version }, log, (tracing) =>
+    work({ log, health: new Health(), metrics: new Registry(), tracing }),
+  );
 }
 
 /**

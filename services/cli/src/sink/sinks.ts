@@ -39,9 +39,10 @@ export interface SinkContext extends CommandContext {
 
 /** Returns the options of a watcher's routes, with its subscribers and their metrics. */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
+  const subscribers = new Subscribers(store, context.metrics);
   return {
     health: context.health,
-    subscribers: new Subscribers(store, context.metrics),
+    subscribers,
     proxyNames: proxyNamesOf(proxyNames),
   };
 }

@@ -42,8 +42,14 @@ export interface SyncMark {
   readonly takesCounts: boolean;
   /** Digest of the whole view; undefined if the watcher does not send it. */
   readonly digest: bigint | undefined;
+  /** W3C traceparents of the sampled changes in the batch, newest first. */
+  readonly traceparents: readonly string[];
+  /** Number of nodes behind this subscriber that should record their part of each trace; see EmptyOp. */
+  readonly tracedNodes: number;
   /** Trigger times of the EndpointSlices in the batch, in milliseconds since 1970. */
   readonly triggeredAtMs: readonly number[];
+  /** When the revision was stored, in milliseconds since 1970 by the watcher's clock, with fractions; 0 if unknown. */
+  readonly storedAtMs: number;
   /** Position of the state; undefined if the watcher does not know it. */
   readonly position: Position | undefined;
 }
@@ -82,7 +88,10 @@ export function decodeMark(op: EmptyOp): SyncMark {
     ackIntervalMs: op.AckIntervalMs,
     takesCounts: op.TakesCounts,
     digest: op.Digest,
+    traceparents: op.Traceparents,
+    tracedNodes: op.TracedNodes,
     triggeredAtMs: op.TriggeredAtMs.map(Number),
+    storedAtMs: Number(op.StoredAtMicros) / 1_000,
     position: decodePosition(op.Position, op.Instance),
   };
 }

@@ -100,7 +100,7 @@ export interface ClusterObjects {
   readonly serviceCIDRs?: readonly string[] | undefined;
 }
 
-/** Where and when changes entered the watcher, for metrics and `kpng get changes`. */
+/** Where and when changes entered the watcher, for traces, metrics and `kpng get changes`. */
 export interface Origin {
   /** Kind of the source: "kube", "file", "api" or "replay". */
   readonly source: string;
@@ -112,6 +112,17 @@ export interface Origin {
   readonly clusterId?: string | undefined;
   /** Position of the state after the changes, if the upstream watcher knows it. */
   readonly position?: Position | undefined;
+  /** Traces of the changes in the upstream watcher, if that is the source. */
+  readonly upstream?: UpstreamTraces | undefined;
+}
+
+/** Decoded from the fields Traceparents, TracedNodes and StoredAtMicros of a sync marker (message EmptyOp). */
+interface UpstreamTraces {
+  /** Newest first. */
+  readonly traceparents: readonly string[];
+  readonly tracedNodes: number;
+  /** By the upstream watcher's clock, in milliseconds since 1970; 0 if unknown. */
+  readonly storedAtMs: number;
 }
 
 /**

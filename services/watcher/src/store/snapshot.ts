@@ -21,7 +21,22 @@ export interface Snapshot {
   readonly nodes: ShardedMap<Node>;
   /** CIDRs from which cluster IPs are allocated; empty if unknown. */
   readonly serviceCIDRs: readonly string[];
+  /** The newest traced revisions, oldest first, at most {@link maxTraces}. They may be much older than this one. */
+  readonly traces: readonly TracedRevision[];
 }
+
+/** A revision that has an OpenTelemetry trace, which the nodes continue. */
+export interface TracedRevision {
+  readonly revision: number;
+  /** Traceparent of the span of the change that made the revision. */
+  readonly traceparent: string;
+  readonly storedAtMs: number;
+  /** Number of nodes that may record spans, among all nodes behind this watcher; may be less than 1. */
+  readonly nodes: number;
+}
+
+/** Limit for the traced revisions in a snapshot. */
+export const maxTraces = 16;
 
 export const emptySnapshot: Snapshot = {
   revision: 0,
@@ -32,20 +47,27 @@ export const emptySnapshot: Snapshot = {
   slicesByService: ShardedMap.empty(),
   nodes: ShardedMap.empty(),
   serviceCIDRs: [],
+  traces: [],
 };
 
 export function slicesOf(snapshot: Snapshot, key: ServiceKey): readonly EndpointSlice[] {
   return snapshot.slicesByService.get(key) ?? [];
 }
 
-/** A new revision, as observers of the store see it: the change and its origin. */
-export interface Update {
-  readonly origin: Origin | undefined;
+/** A new revision, as observers of the store see it: the change and its cause. */
+export interface Update extends Cause {
   readonly before: Snapshot;
-  /** The new snapshot, before it is published. */
+  /** The new snapshot, before it is published. Its `traces` are still those of `before`. */
   readonly next: Snapshot;
   /** {@link Store.instance}. */
   readonly instance: string;
+}
+
+/** Origin and start of an update of the store. */
+export interface Cause {
+  readonly origin: Origin | undefined;
+  /** When the store began to apply it, in milliseconds since 1970, with fractions. */
+  readonly beganAtMs: number;
 }
 
 /**

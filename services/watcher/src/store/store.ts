@@ -5,7 +5,7 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin } from "../source/source.ts";
 import { applyChange, replaceObjects } from "./change-snapshot.ts";
 import { Currency } from "./currency.ts";
-import { emptySnapshot, type Snapshot, type Update } from "./snapshot.ts";
+import { type Cause, emptySnapshot, maxTraces, type Snapshot, type TracedRevision, type Update } from "./snapshot.ts";
 
 /**
  * Holds the cluster state of a watcher. A source writes to it, and everything else reads its snapshots.
@@ -20,12 +20,14 @@ export class Store implements ClusterSink {
   readonly currency = new Currency(this.instance);
   readonly #changed = new Wakeup();
   readonly #missingKinds = new Set<Kind>(kinds);
+  readonly #trace: StoreOptions["trace"];
   readonly #now: () => number;
   readonly #observers = new Set<(update: Update) => void>();
   #snapshot: Snapshot = emptySnapshot;
   #isWaking = false;
 
-  constructor({ now = wallClockMs }: StoreOptions = {}) {
+  constructor({ trace, now = wallClockMs }: StoreOptions = {}) {
+    this.#trace = trace;
     this.#now = now;
   }
 
@@ -67,14 +69,16 @@ export class Store implements ClusterSink {
   }
 
   apply(changes: readonly ObjectChange[], origin?: Origin): void {
-    this.#publish(changes.reduce(applyChange, this.#snapshot), origin);
+    const beganAtMs = this.#now();
+    this.#publish(changes.reduce(applyChange, this.#snapshot), { origin, beganAtMs });
   }
 
   replace(objects: ClusterObjects, origin?: Origin): void {
+    const beganAtMs = this.#now();
     let next = replaceObjects(this.#snapshot, objects);
     for (const kind of kinds) if (objects[kind] !== undefined) this.#missingKinds.delete(kind);
     if (this.#missingKinds.size === 0 && !next.isSynced) next = { ...next, isSynced: true };
-    this.#publish(next, origin);
+    this.#publish(next, { origin, beganAtMs });
   }
 
   find<K extends Kind>(kind: K, key: string): ObjectOf[K] | undefined {
@@ -87,15 +91,16 @@ export class Store implements ClusterSink {
     return finders[kind]();
   }
 
-  #publish(state: Snapshot, origin: Origin | undefined): void {
+  #publish(state: Snapshot, update: Cause): void {
     const before = this.#snapshot;
     const revision = before.revision + 1;
-    const position = this.currency.positionOf(before, state, revision, origin);
+    const position = this.currency.positionOf(before, state, revision, update.origin);
     if (state === before) return;
     const next = { ...state, revision, position, storedAtMs: this.#now() };
-    const update = { origin, before, next, instance: this.instance };
-    for (const observer of this.#observers) observer(update);
-    this.#snapshot = next;
+    const published = { ...update, before, next, instance: this.instance };
+    for (const observer of this.#observers) observer(published);
+    const traced = this.#trace?.(published);
+    this.#snapshot = traced === undefined ? next : { ...next, traces: [...before.traces, traced].slice(-maxTraces) };
     this.#wake();
   }
 
@@ -114,6 +119,8 @@ export class Store implements ClusterSink {
 const kinds: readonly Kind[] = ["services", "slices", "nodes"];
 
 interface StoreOptions {
+  /** Called for each revision before readers can see it; returns its trace, if it is traced. Must not throw. */
+  readonly trace?: ((update: Update) => TracedRevision | undefined) | undefined;
   /** Milliseconds since 1970, with fractions. Default the wall clock. */
   readonly now?: (() => number) | undefined;
 }

@@ -154,7 +154,7 @@ class Relay {
     const isFirst = this.#failure !== undefined;
     // Reported before the state arrives, so that no node takes it for current until the next probe.
     if (isFirst && isStale) sink.currency?.markStale("the upstream watcher is stale");
-    const origin: Origin = { source: "api", receivedAtMs: wallClockMs(), position: mark?.position };
+    const origin: Origin = { source: "api", receivedAtMs: wallClockMs(), upstream: mark, position: mark?.position };
     items.deliverTo(sink, origin);
     applied();
     if (isFirst) log.info("upstream watcher in sync");

@@ -60,6 +60,7 @@ const maxTriggers = 100;
 function makeMarker({ batch, subscribers: { store, open } }: MarkerContext): Marker {
   const { snapshot, before } = batch;
   const triggers = before === undefined ? [] : [...triggerTimes(before, snapshot)];
+  const { traceparents, tracedNodes } = markerTraces(batch, open.size);
   return new Marker({
     Revision: BigInt(snapshot.revision),
     Instance: store.instance,
@@ -70,6 +71,27 @@ function makeMarker({ batch, subscribers: { store, open } }: MarkerContext): Mar
       .sort((a, b) => b - a)
       .slice(0, maxTriggers)
       .map(BigInt),
+    StoredAtMicros: BigInt(Math.round(snapshot.storedAtMs * 1_000)),
+    Traceparents: [...traceparents],
+    TracedNodes: tracedNodes,
     Position: encodePosition(snapshot.position, store.instance),
   });
+}
+
+/**
+ * Returns the traces of the revisions in a batch, newest first. A whole view is sent because a stream begins, so it
+ * belongs to none.
+ *
+ * Not every node records its part of a trace, which would make thousands of spans. `tracedNodes` is the share of nodes
+ * that do: the number that the trace asks for, divided by the number of open streams.
+ */
+export function markerTraces(
+  { snapshot, before }: Pick<Batch, "snapshot" | "before">,
+  openCount: number,
+): { readonly traceparents: readonly string[]; readonly tracedNodes: number } {
+  const traced = snapshot.traces.filter(({ revision }) => before !== undefined && revision > before.revision).reverse();
+  return {
+    traceparents: traced.map(({ traceparent }) => traceparent),
+    tracedNodes: (traced[0]?.nodes ?? 0) / Math.max(1, openCount),
+  };
 }

@@ -32,7 +32,7 @@ import type { Subscriber, Subscribers } from "./subscribers.ts";
  * 3. *Marker.* Each batch ends with a sync marker, which makes the client apply it: `syncMarker` collects what it
  *    says; the digest of the view lets the client check what it holds.
  * 4. *Acknowledgement.* Clients report what they have received and applied; `Subscriber` records it, for metrics,
- *    inspection only. The watcher never waits for it.
+ *    inspection and traces only. The watcher never waits for it.
  * 5. *Another view.* A request for another node, or a change of the node's zone, begins again with Reset.
  * 6. *End.* The client disconnects, an error ends the stream, or the watcher asks it to leave after the current batch.
  *

@@ -1,0 +1,118 @@
+import { hashText } from "@kpng/model/wire/digest.ts";
+import {
+  parseTraceparent,
+  recordSpan,
+  type SpanAttributes,
+  type Traceparent,
+  type Tracing,
+} from "@kpng/process/trace/tracing.ts";
+import type { Arrival, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
+
+/** Options of {@link TraceSyncs}. */
+interface TraceSyncsOptions {
+  readonly tracing: Tracing;
+  readonly nodeName: string;
+  /** Name of the backend, e.g. "iptables". */
+  readonly backend: string;
+}
+
+/**
+ * A node counts as slow if a change takes longer than this from the watcher's store to the node's commit, in
+ * milliseconds. Of slow nodes, {@link slowFactor} times as many record their part of a trace.
+ */
+const slowMs = 1_000;
+const slowFactor = 10;
+
+/**
+ * Records the part of this node in the OpenTelemetry trace of a change: a span `backend.apply`, from the watcher's
+ * store to the end of the commit, and below it one span for each stage, without gaps.
+ *
+ * A sync that applies several changes is part of the newest change's trace and linked to the others. Of failed attempts
+ * in a row only the first is recorded, and then the successful one.
+ */
+export class TraceSyncs implements SyncObserver {
+  readonly #options: TraceSyncsOptions;
+  /** End of the last attempt, if it failed. */
+  #failedAtMs: number | undefined;
+
+  constructor(options: TraceSyncsOptions) {
+    this.#options = options;
+  }
+
+  succeeded(update: SyncUpdate, times: SyncTimes): void {
+    this.#record(update, times);
+    this.#failedAtMs = undefined;
+  }
+
+  failed(update: SyncUpdate, reason: string, times: SyncTimes): void {
+    if (this.#failedAtMs === undefined) this.#record(update, times, reason);
+    this.#failedAtMs = times.endedAtMs;
+  }
+
+  #record(update: SyncUpdate, times: SyncTimes, error?: string): void {
+    const { arrival, isFirst } = update;
+    // The first view of a node that starts does not belong to a change.
+    if (arrival === undefined || arrival.traceparents.length === 0 || isFirst) return;
+    const { tracing } = this.#options;
+    const { startedAtMs, renderedAtMs, endedAtMs } = times;
+    const begunAtMs = Math.max(this.#failedAtMs ?? 0, arrival.storedAtMs || arrival.receivedAtMs);
+    // Not after the next stage: the watcher's clock may be ahead.
+    const startMs = Math.min(begunAtMs, startedAtMs);
+    const [newest, ...links] = this.#chosen(arrival, endedAtMs - startMs);
+    if (newest === undefined) return;
+    const span = tracing.begin("backend.apply", { kind: "consumer", parent: newest, links, startMs });
+    if (span === undefined) return;
+    const parent = span.traceparent;
+    // The first of several merged batches may have arrived before the newest change was stored.
+    const receivedAtMs = Math.min(Math.max(arrival.receivedAtMs, startMs), startedAtMs);
+    const stages = { startMs, receivedAtMs, startedAtMs, renderedAtMs, endedAtMs };
+    for (const [name, from, to] of stageNames) {
+      recordSpan(tracing, name, {
+        parent,
+        startMs: stages[from],
+        endMs: stages[to],
+        attributes: this.#nodeAttributes(),
+      });
+    }
+    span.end({ endMs: endedAtMs, error, attributes: { ...this.#nodeAttributes(), ...describe(update) } });
+  }
+
+  #chosen({ traceparents, tracedNodes }: Arrival, elapsedMs: number): readonly string[] {
+    const share = elapsedMs > slowMs ? tracedNodes * slowFactor : tracedNodes;
+    return traceparents.filter((one) => recordsTrace(one, this.#options.nodeName, share));
+  }
+
+  #nodeAttributes(): SpanAttributes {
+    const { nodeName, backend } = this.#options;
+    return { "k8s.node.name": nodeName, "kpng.backend": backend };
+  }
+}
+
+const stageNames = [
+  ["backend.receive", "startMs", "receivedAtMs"],
+  ["backend.wait", "receivedAtMs", "startedAtMs"],
+  ["backend.render", "startedAtMs", "renderedAtMs"],
+  ["backend.commit", "renderedAtMs", "endedAtMs"],
+] as const;
+
+function describe({ revision, instance, touched, mode, fullReason }: SyncUpdate): SpanAttributes {
+  return {
+    "kpng.revision": Number(revision),
+    "kpng.instance": instance,
+    "kpng.services": touched.size,
+    "kpng.sync_mode": mode,
+    ...(fullReason === "" ? {} : { "kpng.full_reason": fullReason }),
+  };
+}
+
+/**
+ * Returns true if this node records its part of a trace. With thousands of nodes, only the fraction `share` of them
+ * does; 1 or more means all of them. A hash of trace and node decides, so different nodes record different traces.
+ *
+ * *Source of `share`:* TracedNodes of the message EmptyOp.
+ */
+export function recordsTrace(traceparent: Traceparent, nodeName: string, share: number): boolean {
+  const traceId = parseTraceparent(traceparent)?.traceId;
+  if (traceId === undefined) return false;
+  return share >= 1 || Number(hashText(`${traceId} ${nodeName}`)) / 2 ** 64 < share;
+}

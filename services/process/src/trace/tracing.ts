@@ -1,0 +1,102 @@
+/**
+ * Identity of a recorded span, in the format of W3C Trace Context: `00-TRACE-SPAN-01`, with 32 and 16 hexadecimal
+ * digits. The types and functions in this file do not depend on OpenTelemetry's SDK.
+ */
+export type Traceparent = string;
+
+/** Attributes of a span, named as in OpenTelemetry's semantic conventions; our own names begin with `kpng.`. */
+export type SpanAttributes = Readonly<Record<string, string | number | boolean | readonly string[]>>;
+
+/** Beginning of a span. */
+export interface SpanStart {
+  /** Milliseconds since 1970, with fractions; see `wall-clock.ts`. */
+  readonly startMs: number;
+  /**
+   * "producer" for a span that other processes continue, "consumer" for a span that continues one. Default "internal".
+   */
+  readonly kind?: "internal" | "producer" | "consumer" | undefined;
+  /** Span that this span is part of; undefined for the first span of a trace. */
+  readonly parent?: Traceparent | undefined;
+  /** Further spans that led to this one, usually of other traces. */
+  readonly links?: readonly Traceparent[] | undefined;
+}
+
+/** End of a span. */
+export interface SpanEnd {
+  /** Milliseconds since 1970, with fractions; not earlier than the start. */
+  readonly endMs: number;
+  readonly attributes?: SpanAttributes | undefined;
+  /** Reason, if the operation failed. */
+  readonly error?: string | undefined;
+}
+
+/** A span that has begun. It is exported when it ends. */
+export interface OpenSpan {
+  readonly traceparent: Traceparent;
+  end(end: SpanEnd): void;
+}
+
+/**
+ * Records spans. Exists only in a process that exports traces, so that tracing costs nothing in others.
+ *
+ * The caller passes all times, because a span is often recorded only after its operation is over.
+ */
+export interface Tracing {
+  /** Begins a span. Returns undefined if it is not sampled; then no child of it may be recorded either. */
+  begin(name: string, start: SpanStart): OpenSpan | undefined;
+  /** Exports the spans that have ended, for at most 2 s, and stops. */
+  close(): Promise<void>;
+}
+
+/** Records a span that is over already. Returns undefined if it is not sampled. */
+export function recordSpan(tracing: Tracing, name: string, span: SpanStart & SpanEnd): Traceparent | undefined {
+  const open = tracing.begin(name, span);
+  open?.end(span);
+  return open?.traceparent;
+}
+
+/** Name and version of this process in traces; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence. */
+export interface TracedProcess {
+  /** For example "kpng-watcher". */
+  readonly name: string;
+  readonly version: string;
+}
+
+/** The parts of a traceparent. */
+export interface SpanIdentity {
+  /** 32 hexadecimal digits, lower case. */
+  readonly traceId: string;
+  /** 16 hexadecimal digits, lower case. */
+  readonly spanId: string;
+}
+
+const shape = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f][13579bdf]$/;
+
+/** Returns the parts of a traceparent; undefined if it is invalid or its span is not sampled. */
+export function parseTraceparent(text: string): SpanIdentity | undefined {
+  const [, traceId, spanId] = shape.exec(text) ?? [];
+  return traceId === undefined || spanId === undefined ? undefined : { traceId, spanId };
+}
+
+/** Returns the traceparent of a sampled span. */
+export function formatTraceparent({ traceId, spanId }: SpanIdentity): Traceparent {
+  return `00-${traceId}-${spanId}-01`;
+}
+
+/**
+ * Returns the fields of a log line that belongs to a span.
+ *
+ * Source: OpenTelemetry, "Trace Context in non-OTLP Log Formats".
+ */
+export function traceFields(traceparent: Traceparent | undefined): Readonly<Record<string, string>> {
+  const identity = traceparent === undefined ? undefined : parseTraceparent(traceparent);
+  return identity === undefined ? {} : { trace_id: identity.traceId, span_id: identity.spanId };
+}
+
+/** Sampling of traces. */
+export interface TraceSettings {
+  /** Share of the traces that are recorded, 0 to 1. */
+  readonly ratio: number;
+  /** If true, a trace that another process began is always recorded. */
+  readonly isParentBased: boolean;
+}

@@ -1,0 +1,55 @@
+import { InMemoryTracing } from "@kpng/process/testing/in-memory-tracing.ts";
+import { expect, test } from "vitest";
+import type { Origin } from "../source/source.ts";
+import { maxTraces } from "../store/snapshot.ts";
+import { Store } from "../store/store.ts";
+import { endpoint, node, service, slice } from "../testing/build.ts";
+import { traceRevisions } from "./traces.ts";
+
+function makeStore(tracing: InMemoryTracing): Store {
+  const store = new Store({ trace: traceRevisions(tracing) });
+  store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
+  return store;
+}
+
+// test/process/traces.test.ts checks the spans of a change.
+
+test("an update that changes nothing by value starts no trace", () => {
+  const tracing = new InMemoryTracing();
+  const store = makeStore(tracing);
+  const count = tracing.spans.length;
+  store.apply([{ kind: "put-service", service: service() }]);
+  expect(tracing.spans).toHaveLength(count);
+});
+
+test("a revision that is not sampled is not kept, and the newest traces are", () => {
+  let isSampled = false;
+  const tracing = new InMemoryTracing(() => isSampled);
+  const store = makeStore(tracing);
+  expect(tracing.spans).toEqual([]);
+  expect(store.snapshot.traces).toEqual([]);
+  isSampled = true;
+  for (let i = 0; i <= maxTraces; i++) store.apply([{ kind: "put-slice", slice: slice([endpoint(`10.1.0.${i}`)]) }]);
+  expect(store.snapshot.traces.map(({ revision }) => revision)).toEqual(
+    Array.from({ length: maxTraces }, (_, index) => index + 3),
+  );
+});
+
+test("the trace of another watcher continues from when it stored the change, except for a first list", () => {
+  const tracing = new InMemoryTracing();
+  const parent = "00-11111111111111111111111111111111-2222222222222222-01";
+  const other = "00-33333333333333333333333333333333-4444444444444444-01";
+  const storedAtMs = Date.now() - 2_000;
+  const origin: Origin = {
+    source: "api",
+    receivedAtMs: Date.now(),
+    upstream: { traceparents: [parent, other], tracedNodes: 5, storedAtMs },
+  };
+  const store = new Store({ trace: traceRevisions(tracing) });
+  store.replace({ services: [], slices: [], nodes: [] }, origin);
+  expect(tracing.spans.at(-1)).toMatchObject({ name: "change", parent: undefined });
+  store.apply([{ kind: "put-service", service: service() }], origin);
+  expect(tracing.spans.at(-1)).toMatchObject({ name: "change", parent, links: [other], startMs: storedAtMs });
+  expect(tracing.spans.at(-3)?.name).toBe("source.receive");
+  expect(store.snapshot.traces.at(-1)?.nodes).toBe(5);
+});
