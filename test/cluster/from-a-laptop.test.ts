@@ -158,11 +158,12 @@ await describeCluster("questions through the API server", { hasControllers: fals
     expect(status.out).toMatch(/^replica +kpng-watcher-a on n1\n[\s\S]*^replica +kpng-watcher-b on n2$/m);
     expect(status.said).toBe("warning: kpng-watcher-c is not ready, and not asked\n");
 
-    expect((await ask("get", "nodes", "--state", "absent")).out).toMatch(/^NAME .*\nn2 .*\n$/);
-    expect((await ask("get", "services", "web")).out).toMatch(/^default +web /m);
+    expect((await ask("get", "nodes", "--state", "absent", "-o", "name")).out).toBe("node/n2\n");
+    expect((await ask("get", "services", "web", "-o", "name")).out).toBe("service/default/web\n");
     expect((await ask("get", "view", "n1", "--service", "default/web")).out).toContain("10.1.0.1:8080");
     expect((await ask("describe", "node", "n1")).out).toMatch(/\n +1 +n1 +node +kpng-json/);
     expect((await ask("explain", "--node", "n1", "default/web")).out).toContain(": FORWARD");
+    expect((await ask("top")).out).toContain("cluster");
     expect((await ask("analyze")).out).toContain("no backend of this node");
 
     await createService(cluster().api, { name: "late" });

@@ -179,7 +179,7 @@ describe("an error of standard output", () => {
   });
 
   test("a reader that closes the pipe is a normal end", () => {
-    const run = `set -o pipefail; "$0" "$1" file -i "$2" get endpoints -o json | true`;
+    const run = `set -o pipefail; "$0" "$1" file -i "$2" get endpoints -o yaml | true`;
     const { status, stderr } = spawnSync("bash", ["-c", run, process.execPath, main, state]);
     expect([status, String(stderr)]).toEqual([0, ""]);
   });

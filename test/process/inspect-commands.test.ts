@@ -61,6 +61,9 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
   );
   expect(await output("status")).toMatch(/^watcher +revision 2,[^\n]*\n[\s\S]*\nnodes +1 current, 1 absent\n/);
   expect(await output("describe", "node", "n1")).toMatch(/^Name: +n1\nState: +current\n[\s\S]*kpng-json/);
+  expect(await output("top")).toMatch(
+    /^watcher +revision 2,[\s\S]*Not up to date[^\n]*:\n +NAME[^\n]*\n +n2 +absent[\s\S]*Latest changes:\n/,
+  );
   const state = JSON.parse(await output("get", "backend", "--api", socket, "-o", "json"));
   expect(state).toMatchObject({ program: "kpng-json", nodeName: "n1", appliedRevision: 2, serviceCount: 2 });
   expect(await output("get", "backend", "--api", socket)).toMatch(/^PROGRAM .*\nkpng-json +n1 +yes +2 +2 +2 /);
@@ -76,7 +79,7 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
   }
 
   const report = at("report.jsonl.gz");
-  await output("record", "--for", "0", "-o", report);
+  await output("bug-report", "-o", report);
   expect(statSync(report).mode & 0o777).toBe(0o600);
   const lines = gunzipSync(readFileSync(report)).toString().trim().split("\n");
   const rows = lines.map((line) => JSON.parse(line)).filter(({ kind }) => kind === "rows");
@@ -86,7 +89,9 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
     { of: "findings" },
   ]);
   expect(rows.at(-1).rows.map(({ subject }: { subject: string }) => subject)).toContain("service/default/noeps");
-  expect(await output("replay", "-i", report, "get", "svc")).toMatch(/^NAMESPACE .*\ndefault +noeps .*\ndefault +web /);
+  expect(await output("replay", "-i", report, "get", "svc", "-o", "name")).toBe(
+    "service/default/noeps\nservice/default/web\n",
+  );
 
   watcher.kill();
   await expect.poll(() => watch.stderr()).toContain("connection lost");
@@ -174,7 +179,7 @@ describe("commands read files without a watcher", () => {
     [["explain", "10.0.0.1:80"], 1, /--node is required/],
     [["explain", "--node", "n1", "default/web:nope"], 1, /no port "nope" in destination .*: its ports are http/],
     [["get", "nodes", "--state", "tired"], 2, /unknown state "tired": expected current, received, behind/],
-    [["get", "nodes", "-o", "xml"], 2, /expected table, wide or json/],
+    [["get", "nodes", "-o", "xml"], 2, /expected table, wide, json, yaml or name/],
     [["get", "services", "default/web", "-n", "other"], 1, /"default\/web" and --namespace "other" name different/],
     [["get", "view", ""], 2, /argument 'node'. a node name must not be empty/],
     [["get", "nodes", ""], 2, /argument 'name'. the value is empty; omit it to select all/],

@@ -3,6 +3,7 @@ import { formatVersion } from "@kpng/process/run/run-process.ts";
 import { Command } from "commander";
 import packageJson from "../package.json" with { type: "json" };
 import { loadBackends } from "./commands/backends.ts";
+import { refuseHabits } from "./commands/refusals.ts";
 
 /** What the help of `kpng` says about a command, and how to load it. */
 interface Entry {
@@ -66,9 +67,11 @@ const entries: readonly Entry[] = [
   query("Ask:", "get", "list what a watcher or a backend holds"),
   query("Ask:", "describe", "show everything about one object"),
   query("Ask:", "explain", "say what a node does with a packet, and why"),
+  query("Ask:", "top", "live view of nodes that are not up to date, and of changes"),
   query("Debug:", "analyze", "find what is probably wrong, and what to do about it"),
   query("Debug:", "trace", "show how long changes took to reach the nodes"),
-  query("Debug:", "record", "record a watcher, its changes, nodes and findings, for kpng replay"),
+  query("Debug:", "record", "record the state of a watcher and its changes, for kpng replay"),
+  query("Debug:", "bug-report", "record a watcher with all its nodes, findings and versions"),
   {
     ...{
       group: "Administer:",
@@ -121,6 +124,6 @@ export async function loadKpng(words?: readonly string[]): Promise<(signal: Abor
     if (complete !== undefined) kpng.addCommand(complete.makeAnswer(kpng), { hidden: true });
     if (connect !== undefined) kpng.addCommand(connect.makeConnect(), { hidden: true });
     const help = new Command("help").argument("[command]").helpOption(false).helpGroup("Administer:");
-    return kpng.addHelpCommand(help.description("print the help of a command"));
+    return refuseHabits(kpng.addHelpCommand(help.description("print the help of a command")));
   };
 }

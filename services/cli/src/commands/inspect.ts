@@ -18,12 +18,12 @@ import {
   rulesCommand,
   subscribersCommand,
 } from "../inspect/nodes.ts";
-import { recordCommand } from "../inspect/record.ts";
+import { bugReportCommand, recordCommand } from "../inspect/record.ts";
 import { joinReplicas } from "../inspect/replicas.ts";
 import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
-import { statusCommand } from "../inspect/status.ts";
+import { statusCommand, topCommand } from "../inspect/status.ts";
 
-/** `kpng get|describe|explain|status|analyze|trace|record`: query a remote watcher or a backend. */
+/** `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: query a remote watcher or a backend. */
 export function makeInspect(name: string, signal: AbortSignal): Command {
   const make = (command: InspectCommand, path = ""): Command => {
     const asksView = command === viewCommand || command === explainCommand;
@@ -55,8 +55,8 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
       groups[name].map((command) => make(command, `${name} `)),
     );
   }
-  const single = [statusCommand, explainCommand, analyzeCommand, traceCommand, recordCommand];
-  const command = single.find((one) => one.name === name);
+  const single = [statusCommand, explainCommand, topCommand, analyzeCommand, traceCommand, recordCommand];
+  const command = [...single, bugReportCommand].find((one) => one.name === name);
   if (command === undefined) throw new Error(`no command "${name}"`);
   return make(command);
 }

@@ -93,6 +93,7 @@ Examples:
     list: async (client, request) => ({ ...(await client.listChanges(request)), nextPageToken: "" }),
     watch: (client, { namespace, service }, call) => client.watchChanges({ namespace, service }, call),
     rowsOf: ({ changes }) => changes,
+    keyOf: ({ revision }) => String(revision),
   }),
 };
 
@@ -122,7 +123,7 @@ Examples:
   COMMAND web -n default --limit 10
 `,
   run: async (transport, [argument], options) => {
-    const output = readOutputOptions(options);
+    const output = await readOutputOptions(options);
     const { namespace, name: service } = splitName(argument, options);
     const request = { namespace, service, pageSize: Number(options.limit) };
     const { changes } = await inspectClient(transport).listChanges(request);

@@ -98,6 +98,7 @@ Examples:
     list: (client, request) => client.listEndpoints(request),
     watch: (client, filter, call) => client.watchEndpoints(filter, call),
     rowsOf: ({ endpoints }) => endpoints,
+    keyOf: ({ namespace, service, slice, addresses: [first = ""] }) => `${namespace}/${service}/${slice}/${first}`,
   }),
 };
 
@@ -138,7 +139,7 @@ Examples:
       return page.decisions;
     });
     if (!isNodeKnown) warnUnknownNode(nodeName);
-    printRows(decisionTable, rows, readOutputOptions(options));
+    printRows(decisionTable, rows, await readOutputOptions(options));
     if (rows.length === 0) warnEmpty("endpoint");
   },
 };

@@ -102,7 +102,7 @@ Examples:
       },
     });
     if (!response.isNodeKnown) warnUnknownNode(String(options.node));
-    printExplanation(response, from, readOutputOptions(options));
+    printExplanation(response, from, await readOutputOptions(options));
   },
 };
 

@@ -21,6 +21,8 @@ interface List<D extends DescMessage, F, P, W> {
   ) => Promise<P>;
   readonly watch: (client: InspectClient, filter: F, call: CallOptions) => AsyncIterable<W>;
   readonly rowsOf: (message: P | W) => readonly MessageShape<D>[];
+  /** Key of a row, as a message of the watch names deleted rows. */
+  readonly keyOf: (row: MessageShape<D>) => string;
 }
 
 /**
@@ -33,17 +35,21 @@ export function runList<
   F extends object,
   P extends { readonly nextPageToken: string },
   W extends { readonly revision: bigint; readonly deleted?: readonly (string | bigint)[] },
->({ noun, table, filterOf, list, watch, rowsOf }: List<D, F, P, W>): InspectCommand["run"] {
+>({ noun, table, filterOf, list, watch, rowsOf, keyOf }: List<D, F, P, W>): InspectCommand["run"] {
   return async (transport, words, options, signal) => {
     const client = inspectClient(transport);
-    const output = readOutputOptions(options);
+    const output = await readOutputOptions(options);
+    const selection = new RowSelection<MessageShape<D>>(options);
+    if (words.length > 0 && !selection.isAll)
+      throw new ProcessError("BAD_OPTION", "give names or --selector, not both");
     if (options.watch === true) {
       if (words.length > 1) throw new ProcessError("BAD_OPTION", "--watch follows one name or all, not several names");
       const printer = new WatchPrinter(table, output);
       return keepAsking(signal, async (answered) => {
         for await (const message of watch(client, filterOf(words[0], options), { signal })) {
           answered();
-          printer.print(rowsOf(message), (message.deleted ?? []).map(String));
+          const { rows, deleted } = selection.follow(rowsOf(message), (message.deleted ?? []).map(String), keyOf);
+          printer.print(rows, deleted);
         }
         return false;
       });
@@ -55,7 +61,8 @@ export function runList<
         return { word, rows: await readPages(readPage, filter, rowsOf) };
       }),
     );
-    const rows = lists.flatMap((one) => one.rows);
+    const all = lists.flatMap((one) => one.rows);
+    const rows = selection.keep(all);
     const missing = lists.flatMap(({ word, rows: matches }) =>
       word !== undefined && matches.length === 0 ? [word] : [],
     );
@@ -65,6 +72,8 @@ export function runList<
     else if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
     if (missing.length > 0) throw new ProcessError("REQUEST_FAILED", describeMissing(noun, missing, options));
     if (rows.length === 0) warnEmpty(noun);
+    if (rows.length === 0 && !selection.isAll && !all.some((row) => Object.keys(labelsOf(row)).length > 0))
+      warnNoLabels(noun);
   };
 }
 
@@ -77,6 +86,11 @@ function describeMissing(noun: string, names: readonly string[], { namespace }: 
 /** Prints on standard error that a list is empty, because a table without rows is not printed. */
 export function warnEmpty(noun: string): void {
   process.stderr.write(`no ${noun}s found\n`);
+}
+
+function warnNoLabels(noun: string): void {
+  const option = `--with-${noun.toLowerCase()}-labels`;
+  process.stderr.write(`Hint: this watcher keeps no label of a ${noun}; start it with ${option} '*'\n`);
 }
 
 /** The option of every list that can be watched. */
@@ -177,6 +191,97 @@ export function splitService(options: Options): { namespace: string; service: st
 /** The value of `--service-proxy-name`; "" in `kpng SOURCE …`, where it is a list, which the watcher applies. */
 export function readProxyName({ serviceProxyName }: Options): string {
   return typeof serviceProxyName === "string" ? serviceProxyName : "";
+}
+
+/** True if an object with these labels is selected. */
+type LabelSelector = (labels: Readonly<Record<string, string>>) => boolean;
+
+/** `-l`, for rows that have labels. */
+export const labelSelectorOption: OptionSpec = {
+  flags: "-l, --selector <labels>",
+  description: "only objects with these labels, as in kubectl: a=b, a!=b, a, !a, a in (b,c), a notin (b,c)",
+  parse: (text) => {
+    parseLabelSelector(text);
+    return text;
+  },
+};
+
+const name = "[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?";
+const value = "(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?";
+const setCondition = new RegExp(String.raw`^(${name})\s+(in|notin)\s*\(([^()]*)\)$`);
+const equalCondition = new RegExp(`^(${name})\\s*(==|=|!=)\\s*(${value})$`);
+const presence = new RegExp(String.raw`^(!?)\s*(${name})$`);
+
+/**
+ * Parses a label selector as kubectl does. An object without the label matches `a!=b` and `a notin (b)`.
+ *
+ * Errors: InvalidArgumentError, with the part that is invalid. Source: k8s.io/apimachinery `labels.Parse`.
+ */
+export function parseLabelSelector(text: string): LabelSelector {
+  // Commas inside parentheses separate values.
+  const conditions = text.split(/,(?![^(]*\))/).map((part) => parseLabelCondition(part.trim()));
+  return (labels) => conditions.every((condition) => condition(labels));
+}
+
+function parseLabelCondition(text: string): LabelSelector {
+  const [, setName, how, list] = setCondition.exec(text) ?? [];
+  if (setName !== undefined) {
+    const values = new Set((list ?? "").split(",").map((one) => one.trim()));
+    return (labels) => isIn(values, labels[setName]) === (how === "in");
+  }
+  const [, equalName, operator, value = ""] = equalCondition.exec(text) ?? [];
+  if (equalName !== undefined) return (labels) => (labels[equalName] === value) === (operator !== "!=");
+  const [, not, label] = presence.exec(text) ?? [];
+  if (label !== undefined) return (labels) => Object.hasOwn(labels, label) === (not === "");
+  throw new InvalidArgumentError(
+    `"${text}" is not a label selector: write a=b, a!=b, a, !a, a in (b,c) or a notin (b)`,
+  );
+}
+
+function isIn(values: ReadonlySet<string>, text: string | undefined): boolean {
+  return text !== undefined && values.has(text);
+}
+
+/**
+ * Selects rows by `--selector`. The watcher sends all rows, because it does not know labels of a request.
+ */
+export class RowSelection<T extends object> {
+  readonly #selector: LabelSelector | undefined;
+  /** Keys of the rows that a watch has shown; empty without a selection. */
+  readonly #shown = new Set<string>();
+
+  constructor({ selector }: Options) {
+    this.#selector = selector === undefined ? undefined : parseLabelSelector(String(selector));
+  }
+
+  get isAll(): boolean {
+    return this.#selector === undefined;
+  }
+
+  keep(rows: readonly T[]): readonly T[] {
+    const selector = this.#selector;
+    return selector === undefined ? rows : rows.filter((row) => selector(labelsOf(row)));
+  }
+
+  /** Selects from a message of a watch. A row that no longer matches counts as deleted. */
+  follow(
+    rows: readonly T[],
+    deleted: readonly string[],
+    keyOf: (row: T) => string,
+  ): { readonly rows: readonly T[]; readonly deleted: readonly string[] } {
+    if (this.isAll) return { rows, deleted };
+    const selected = this.keep(rows);
+    const selectedKeys = new Set(selected.map(keyOf));
+    const gone = [...deleted, ...rows.map(keyOf).filter((key) => !selectedKeys.has(key))];
+    const wereShown = gone.filter((key) => this.#shown.delete(key));
+    for (const key of selectedKeys) this.#shown.add(key);
+    return { rows: selected, deleted: wereShown };
+  }
+}
+
+/** Returns the labels of a row; none for rows of a kind without labels. */
+function labelsOf(row: object): Readonly<Record<string, string>> {
+  return "labels" in row ? (row.labels as Readonly<Record<string, string>>) : {};
 }
 
 const stateNames: ReadonlyMap<string, ApplyState> = enumWords(ApplyStateSchema);

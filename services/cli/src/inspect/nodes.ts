@@ -19,6 +19,7 @@ import { endpointTable } from "./endpoints.ts";
 import {
   applyFilterOf,
   applyFilterOptions,
+  labelSelectorOption,
   nodeFilterOption,
   parseFilter,
   parseServiceKey,
@@ -42,6 +43,7 @@ import {
 /** Columns for nodes, and what each has applied. */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,
+  nameOf: ({ name }) => `node/${name}`,
   columns: [
     { title: "NAME", cell: ({ name, isKnown }) => (isKnown ? name : `${name} (unknown)`) },
     {
@@ -133,7 +135,7 @@ export const nodesCommand: InspectCommand = {
   description: "nodes, and the revision that each has applied",
   argument: "[name...]",
   parseArgument: parseFilter,
-  options: [...applyFilterOptions, watchOption, ...outputOptions],
+  options: [...applyFilterOptions, labelSelectorOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   # which nodes have not applied revision 1234?
@@ -141,6 +143,9 @@ Examples:
 
   # which nodes are not up to date?
   COMMAND --state behind,failing,absent --watch
+
+  # the nodes of a zone
+  COMMAND -l topology.kubernetes.io/zone=za
 
   # which backends follow a node that the cluster does not have, e.g. because of a wrong --node-name?
   COMMAND --state unknown
@@ -152,6 +157,7 @@ Examples:
     list: (client, request) => client.listNodes(request),
     watch: (client, filter, call) => client.watchNodes(filter, call),
     rowsOf: ({ nodes }) => nodes,
+    keyOf: ({ name }) => name,
   }),
 };
 
@@ -176,6 +182,7 @@ Examples:
     list: (client, request) => client.listSubscribers(request),
     watch: (client, filter, call) => client.watchSubscribers(filter, call),
     rowsOf: ({ subscribers }) => subscribers,
+    keyOf: ({ id }) => String(id),
   }),
 };
 
@@ -184,7 +191,7 @@ const backendExamples = `
 
 Examples:
   COMMAND --api unix:///run/kpng/iptables.sock
-  COMMAND --api unix:///run/kpng/iptables.sock -o json
+  COMMAND --api unix:///run/kpng/iptables.sock -o yaml
 `;
 
 const backendTable: TableSpec<typeof GetBackendResponseSchema> = {
@@ -227,7 +234,7 @@ export const backendCommand: InspectCommand = {
   options: outputOptions,
   examples: backendExamples,
   run: async (transport, _words, options) => {
-    const output = readOutputOptions(options);
+    const output = await readOutputOptions(options);
     const backend = await createClient(BackendInspectService, transport).getBackend({});
     if (output.format === "json") printMessage(backendTable.schema, backend, output);
     else printRows(backendTable, [backend], output);
@@ -255,7 +262,7 @@ export const rulesCommand: InspectCommand = {
   ],
   examples: backendExamples,
   run: async (transport, [ruleSet = ""], options) => {
-    const output = readOutputOptions(options);
+    const output = await readOutputOptions(options);
     const { ruleSets } = await createClient(BackendInspectService, transport).listRules({
       ruleSet,
       service: String(options.service ?? ""),

@@ -14,7 +14,7 @@ import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { recordCommand } from "./record.ts";
+import { bugReportCommand, recordCommand } from "./record.ts";
 
 let folder: string;
 let store: Store;
@@ -101,9 +101,9 @@ test.each(["r.jsonl", "r.jsonl.gz"])(
   },
 );
 
-test("a recording ends with versions, nodes, streams, changes and findings, and only its owner can read it", async () => {
+test("a bug report also has versions, nodes, streams, changes and findings, and only its owner can read it", async () => {
   const path = join(folder, "r.jsonl");
-  await recordCommand.run(dial({ api: server.address }), [], { output: path, for: 0 }, stop.signal);
+  await bugReportCommand.run(dial({ api: server.address }), [], { output: path, for: 0 }, stop.signal);
   const rows = readRecording(path).flatMap((line) => (line.kind === "rows" ? [line] : []));
   expect(rows.map(({ of }) => of)).toEqual(["subscribers", "changes", "versions", "nodes", "findings"]);
   expect(rows[3]?.rows).toMatchObject([{ name: "n1" }]);

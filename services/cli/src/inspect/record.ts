@@ -10,7 +10,7 @@ import { FindingSchema } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
-import { parseDurationMs, parseNonEmptyText } from "@kpng/process/options.ts";
+import { type OptionSpec, parseDurationMs, parseNonEmptyText } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { formatRecordingLine, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
 import packageJson from "../../package.json" with { type: "json" };
@@ -18,27 +18,13 @@ import type { Options } from "../context/command-context.ts";
 import { type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
 
 /**
- * `kpng record`: writes the state of a watcher, and its changes for some time, to a recording, and at the end what a
- * maintainer asks for: the state of all nodes, findings and versions. `kpng replay` serves a recording like a cluster.
+ * `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. `kpng replay` serves a
+ * recording like a cluster.
  */
 export const recordCommand: InspectCommand = {
   name: "record",
-  description: "record a watcher, its changes, nodes and findings, in a file that kpng replay reads",
-  options: [
-    {
-      flags: "-o, --output <file>",
-      description: "file to write; compressed if its name ends in .gz",
-      default: "kpng-recording.jsonl.gz",
-      env: "KPNG_RECORDING",
-      parse: parseNonEmptyText,
-    },
-    {
-      flags: "--for <duration>",
-      description: "how long to record changes (0: only the state)",
-      default: 60_000,
-      parse: parseDurationMs,
-    },
-  ],
+  description: "record the state of a watcher and its changes, in a file that kpng replay reads",
+  options: recordOptions("kpng-recording.jsonl.gz", "KPNG_RECORDING", 60_000),
   examples: `
 The file contains names, addresses, labels and errors of the cluster: review it before you share it. If the recording
 ends early, by Ctrl-C or because the watcher is gone, the file is kept.
@@ -48,10 +34,46 @@ Examples:
   COMMAND --for 0
   kpng replay -i problem.jsonl.gz get services
   kpng replay -i problem.jsonl.gz --speed 10 to-api
-  gunzip -c problem.jsonl.gz | jq 'select(.of == "findings").rows[]'
 `,
-  run: (transport, _words, options, signal) => record(transport, options, signal),
+  run: (transport, _words, options, signal) => record(transport, options, signal, async () => []),
 };
+
+/**
+ * `kpng bug-report`: collects in one file what a maintainer asks for: a recording with also the state of all nodes,
+ * findings and versions. `kpng replay` reads it.
+ */
+export const bugReportCommand: InspectCommand = {
+  name: "bug-report",
+  description: "record a watcher with the state of all nodes, findings and versions, in one file",
+  options: recordOptions("kpng-bug-report.jsonl.gz", "KPNG_BUG_REPORT", 0),
+  examples: `
+The file is a recording with more rows. It contains names, addresses, labels and errors of the cluster: review it before
+you share it, and attach the log of the backend and the output of kpng get view, kpng get backend and kpng get rules.
+
+Examples:
+  COMMAND --for 1m
+  gunzip -c kpng-bug-report.jsonl.gz | jq 'select(.of == "findings").rows[]'
+`,
+  run: (transport, _words, options, signal) => record(transport, options, signal, () => readRows(transport)),
+};
+
+function recordOptions(file: string, env: string, durationMs: number): readonly OptionSpec[] {
+  return [
+    {
+      flags: "-o, --output <file>",
+      description: "file to write; compressed if its name ends in .gz",
+      default: file,
+      env,
+      parse: parseNonEmptyText,
+    },
+    {
+      flags: "--for <duration>",
+      description: "how long to record changes (0: only the state)",
+      default: durationMs,
+      parse: parseDurationMs,
+    },
+  ];
+}
 
 type Rows = Pick<RecordingLine & { readonly kind: "rows" }, "of" | "rows">;
 
@@ -88,13 +110,18 @@ async function readRows(transport: Transport): Promise<readonly Rows[]> {
 }
 
 /**
- * Records a watcher, with the rows of {@link readRows} at the end. If `signal` aborts, or a request fails after the state was recorded, the
+ * Records a watcher, with `rows` at the end. If `signal` aborts, or a request fails after the state was recorded, the
  * recording ends early and is kept. Each complete batch is in the file at once, so that it is not lost if the process is
  * killed; until the first one, the state of the cluster is held in memory, and there is no file.
  *
  * Errors: REQUEST_FAILED if the file cannot be written; those of a request.
  */
-async function record(transport: Transport, options: Options, signal: AbortSignal): Promise<void> {
+async function record(
+  transport: Transport,
+  options: Options,
+  signal: AbortSignal,
+  rows: () => Promise<readonly Rows[]>,
+): Promise<void> {
   const path = String(options.output);
   const startMs = Date.now();
   const atMs = (): number => Date.now() - startMs;
@@ -120,9 +147,8 @@ async function record(transport: Transport, options: Options, signal: AbortSigna
       lines.push({ kind: "op", atMs: atMs(), op });
       if (op.Op.case === "Sync") flush();
     });
-    const rows = await readRows(transport);
-    lines = rows.map((one) => ({ kind: "rows", atMs: atMs(), ...one }));
-    flush();
+    lines = (await rows()).map((one) => ({ kind: "rows", atMs: atMs(), ...one }));
+    if (lines.length > 0) flush();
   } finally {
     if (isBegun) process.stderr.write(`recording written to ${path}\n`);
   }

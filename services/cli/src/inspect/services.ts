@@ -10,7 +10,7 @@ import { changeTable } from "./changes.ts";
 import { type InspectClient, type InspectCommand, inspectClient, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import { severityOf } from "./findings.ts";
-import { namespaceOptions, parseServiceName, runList, splitName, watchOption } from "./list.ts";
+import { labelSelectorOption, namespaceOptions, parseServiceName, runList, splitName, watchOption } from "./list.ts";
 import { outputOptions } from "./print/output.ts";
 import type { TableSpec } from "./print/text.ts";
 import { enumWord, formatLabels, formatList, formatMs, formatRow, formatSection, terminalText } from "./print/text.ts";
@@ -18,6 +18,7 @@ import { enumWord, formatLabels, formatList, formatMs, formatRow, formatSection,
 /** Columns for Services, with the number of their endpoints. */
 export const serviceTable: TableSpec<typeof ServiceSchema> = {
   schema: ServiceSchema,
+  nameOf: ({ namespace, name }) => `service/${namespace}/${name}`,
   columns: [
     { title: "NAMESPACE", cell: ({ namespace }) => namespace },
     { title: "NAME", cell: ({ name }) => name },
@@ -117,11 +118,11 @@ export const servicesCommand: InspectCommand = {
   description: "Services, with the number of their ready endpoints",
   argument: "[name...]",
   parseArgument: parseServiceName,
-  options: [...namespaceOptions, watchOption, ...outputOptions],
+  options: [...namespaceOptions, labelSelectorOption, watchOption, ...outputOptions],
   examples: `
 Examples:
-  COMMAND -n default
-  COMMAND default/web default/db -o json
+  COMMAND -n default -l app=web
+  COMMAND default/web default/db -o yaml
 `,
   run: runList({
     noun: "Service",
@@ -130,5 +131,6 @@ Examples:
     list: (client, request) => client.listServices(request),
     watch: (client, filter, call) => client.watchServices(filter, call),
     rowsOf: ({ services }) => services,
+    keyOf: ({ namespace, name }) => `${namespace}/${name}`,
   }),
 };

@@ -2,8 +2,16 @@ import type { Change } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import type { GetStatusResponse, ListFindingsResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { waitMs } from "@kpng/process/wait.ts";
 import { changeTable } from "./changes.ts";
-import { type InspectClient, type InspectCommand, type Replica, readPages } from "./client.ts";
+import {
+  type InspectClient,
+  type InspectCommand,
+  inspectClient,
+  keepAsking,
+  type Replica,
+  readPages,
+} from "./client.ts";
 import { type Answer, askAll, countFindings, countObjects, mergeFindings, severityOf } from "./findings.ts";
 import { nodeTable } from "./nodes.ts";
 import { enumWord, formatAge, formatSection, oneLine, terminalText } from "./print/text.ts";
@@ -113,4 +121,45 @@ function formatStates(nodes: readonly Node[]): string {
   const parts = [...counts].toSorted(([one], [other]) => one - other);
   if (parts.length === 0) return "none";
   return parts.map(([state, list]) => `${list.length} ${enumWord(ApplyStateSchema, state)}`).join(", ");
+}
+
+const intervalMs = 2_000;
+
+/**
+ * `kpng top`: prints the totals, the nodes that are not up to date and the latest changes of a watcher; on a terminal
+ * every two seconds, like top(1), elsewhere once.
+ */
+export const topCommand: InspectCommand = {
+  name: "top",
+  description: "live view of a watcher: the nodes that are not up to date, and the latest changes",
+  options: [],
+  examples: `
+Updates every 2 s on a terminal; elsewhere it prints one update and ends.
+
+Examples:
+  COMMAND
+`,
+  run: async (transport, _words, _options, signal) => {
+    const client = inspectClient(transport);
+    await keepAsking(signal, async (answered) => {
+      for (; !signal.aborted; await waitMs(intervalMs, signal)) {
+        const status = await client.getStatus({});
+        answered();
+        const states = [...lateStates];
+        const { nodes } = status.isSynced ? await client.listNodes({ states, pageSize: maxRows }) : { nodes: [] };
+        const changes = await readChanges(client, status);
+        printScreen(terminalText(formatScreen(totals(status, Date.now()), nodes, changes)));
+        if (!process.stdout.isTTY) return true;
+      }
+      return true;
+    });
+  },
+};
+
+/** Prints one update. On a terminal it replaces the previous one, and is cut to the height of the screen. */
+function printScreen(text: string): void {
+  const { isTTY = false, rows: height } = process.stdout;
+  const lines = text.split("\n").slice(0, (height || Number.POSITIVE_INFINITY) - 1);
+  // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
+  process.stdout.write(isTTY ? `\u001b[H${lines.join("\u001b[K\n")}\u001b[J` : text);
 }

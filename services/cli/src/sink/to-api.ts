@@ -87,7 +87,7 @@ export const toApi: SinkCommand = {
     {
       flags: "--inspect-api [boolean]",
       description:
-        "serve the inspect API (kpng get, explain, trace, record), and the status page at --healthz-bind-address",
+        "serve the inspect API (kpng get, explain, trace, top, record), and the status page at --healthz-bind-address",
       parse: parseBoolean,
       default: true,
     },

@@ -2,10 +2,13 @@ import { create } from "@bufbuild/protobuf";
 import { NodeSchema, Protocol, ServiceSchema, TrafficPolicy } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { expect, test } from "vitest";
+import { parse, parseAllDocuments } from "yaml";
+import { endpointTable } from "../endpoints.ts";
 import { serviceTable } from "../services.ts";
-import { parseOutputFormat, printMessage, printRows, readOutputOptions, WatchPrinter } from "./output.ts";
+import { loadYaml, parseOutputFormat, printMessage, printRows, readOutputOptions, WatchPrinter } from "./output.ts";
 import { terminalText } from "./text.ts";
 
+const formatYaml = await loadYaml();
 const web = create(ServiceSchema, { namespace: "default", name: "web", type: "ClusterIP", clusterIps: ["10.96.0.1"] });
 const dns = create(ServiceSchema, { namespace: "kube-system", name: "dns", isHeadless: true });
 
@@ -14,6 +17,7 @@ function printed(format: string, rows = [web, dns]): string {
   printRows(serviceTable, rows, {
     format: parseOutputFormat(format),
     write: (part) => parts.push(part),
+    ...(format === "yaml" ? { formatYaml } : {}),
   });
   return parts.join("");
 }
@@ -31,10 +35,12 @@ test("a table has columns as wide as their widest cell, and a dash for an empty 
   expect(printed("table", [])).toBe("");
 });
 
-test("json prints a List, with every field of its items", () => {
+test("json prints one array, yaml one document per row, with every field", () => {
   const expected = { name: "web", clusterIps: ["10.96.0.1"], sourceRanges: [], affinitySeconds: 0 };
   expect(JSON.parse(printed("json")).items[0]).toMatchObject(expected);
   expect(JSON.parse(printed("json", []))).toEqual({ kind: "List", items: [] });
+  expect(parseAllDocuments(printed("yaml")).map((document) => document.toJS().name)).toEqual(["web", "dns"]);
+  expect(parse(printed("yaml", [web]))).toMatchObject(expected);
 });
 
 test("a watch prints the event of each row, the headers once, and aligned columns", () => {
@@ -69,14 +75,14 @@ test("a watch prints puts and deletes as JSON objects", () => {
   ]);
 });
 
-test("no format passes escape sequences and bidirectional marks on to a terminal", () => {
+test("no format passes escape sequences and bidirectional marks on to a terminal", async () => {
   const name = "web\u001b[2J\u009b1m\u202eexe\u2028";
   const hostile = create(ServiceSchema, { namespace: "default", name });
   const parts: string[] = [];
   const write = (part: string) => parts.push(part);
-  for (const text of ["table", "wide", "json"]) {
+  for (const text of ["table", "wide", "json", "yaml", "name"]) {
     const output = {
-      ...readOutputOptions({ output: text }),
+      ...(await readOutputOptions({ output: text })),
       write: (part: string) => write(terminalText(part)),
     };
     printRows(serviceTable, [hostile], output);
@@ -100,4 +106,27 @@ test("counts are numbers, and enums are words: those of Kubernetes in its spelli
   const output = { format: parseOutputFormat("json"), write: (part: string) => parts.push(part) };
   printMessage(NodeSchema, create(NodeSchema, { state: ApplyState.FAILING, appliedRevision: 7n }), output);
   expect(JSON.parse(parts.join(""))).toMatchObject({ state: "failing", appliedRevision: 7 });
+});
+
+test("names can be passed to the next command, and rows without names say so", () => {
+  expect(printed("name")).toBe("service/default/web\nservice/kube-system/dns\n");
+  const output = { format: parseOutputFormat("name"), write: () => undefined };
+  expect(() => printRows(endpointTable, [], output)).toThrow("no names");
+});
+
+test("rows are sorted by a field of their JSON, and an unknown field is refused", () => {
+  const sorted = (sortBy: string): string => {
+    const parts: string[] = [];
+    const output = {
+      format: parseOutputFormat("name"),
+      sortBy,
+      write: (part: string) => parts.push(part),
+    };
+    printRows(serviceTable, [web, dns], output);
+    return parts.join("");
+  };
+  expect(sorted(".isHeadless")).toBe(printed("name"));
+  expect(sorted(".name").split("\n")[0]).toBe("service/kube-system/dns");
+  expect(sorted("{.clusterIps[0]}").split("\n")[0]).toBe("service/kube-system/dns");
+  expect(() => sorted(".nothing")).toThrow('--sort-by ".nothing": no row has this field');
 });

@@ -7,45 +7,62 @@ import {
   ScalarType,
   toJson,
 } from "@bufbuild/protobuf";
+import { compareText } from "@kpng/model/collections.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import { type Column, enumWord, formatTable, narrow, oneLine, type TableSpec, terminalText } from "./text.ts";
 
-/** Values of `--output`: tables for people, JSON for programs. */
-const formats = ["table", "wide", "json"] as const;
+/** Values of `--output`: tables for people, JSON and YAML for programs. */
+const formats = ["table", "wide", "json", "yaml", "name"] as const;
 type OutputFormat = (typeof formats)[number];
 
 /** Parses a value of `--output`. Errors: InvalidArgumentError. */
 export function parseOutputFormat(text: string): OutputFormat {
   const format = formats.find((one) => one === text);
   if (format !== undefined) return format;
-  throw new InvalidArgumentError("expected table, wide or json; jq formats the output of -o json");
+  throw new InvalidArgumentError("expected table, wide, json, yaml or name; jq formats the output of -o json");
 }
 
-/** Option of all commands that print what a watcher or a backend answers. */
+/** Options of all commands that print what a watcher or a backend answers: format and order. */
 export const outputOptions: readonly OptionSpec[] = [
   {
     flags: "-o, --output <format>",
-    description: "table, wide, or json (a List with items; with --watch, one object per line)",
+    description:
+      "table, wide, json (a List with items; with --watch, one object per line), yaml (one document per object) or name",
     default: "table",
     // KPNG_OUTPUT is the file of to-file.
     env: "KPNG_OUTPUT_FORMAT",
     parse: parseOutputFormat,
   },
+  { flags: "--sort-by <path>", description: "field of the rows in JSON, for example .name or .endpoints.ready" },
 ];
 
 /** How a command prints its rows. */
 export interface OutputOptions {
   readonly format: OutputFormat;
+  /** Path of the field that rows are sorted by; undefined for the order of the watcher. */
+  readonly sortBy?: string | undefined;
   readonly write: (text: string) => unknown;
+  /** Formats a document; only for `-o yaml`. */
+  readonly formatYaml?: ((value: JsonObject) => string) | undefined;
 }
 
 /** The values of {@link outputOptions}. */
-export function readOutputOptions(options: Readonly<Record<string, unknown>>): OutputOptions {
+export async function readOutputOptions(options: Readonly<Record<string, unknown>>): Promise<OutputOptions> {
+  const format = parseOutputFormat(String(options.output));
   return {
-    format: parseOutputFormat(String(options.output)),
+    format,
+    formatYaml: format === "yaml" ? await loadYaml() : undefined,
+    sortBy: options.sortBy as string | undefined,
     write: (text) => process.stdout.write(terminalText(text)),
   };
+}
+
+/** Returns a function that formats a value as a YAML document. Loaded on demand: the library has 70 modules. */
+export async function loadYaml(): Promise<(value: JsonObject) => string> {
+  const { stringify } = await import("yaml");
+  return (value) => `---\n${stringify(value, { lineWidth: 0, aliasDuplicateObjects: false })}`;
 }
 
 /** True for the formats that are text for people, and not for programs. */
@@ -53,23 +70,34 @@ export function isTable({ format }: OutputOptions): boolean {
   return format === "table" || format === "wide";
 }
 
-/** Prints the rows of a list. Prints no table for an empty list. */
+/**
+ * Prints the rows of a list. Prints no table for an empty list.
+ *
+ * Errors: BAD_OPTION for `-o name` if the rows have no names.
+ */
 export function printRows<D extends DescMessage>(
-  { schema, columns }: TableSpec<D>,
+  { schema, columns, nameOf }: TableSpec<D>,
   rows: readonly MessageShape<D>[],
   output: OutputOptions,
 ): void {
-  if (!isTable(output)) printMessages(schema, rows, output);
-  else if (rows.length > 0) output.write(formatTable(shownColumns(columns, output), rows));
+  const sorted = sortRows(schema, rows, output.sortBy);
+  if (isTable(output)) {
+    if (rows.length > 0) output.write(formatTable(shownColumns(columns, output), sorted));
+  } else if (output.format === "name" && nameOf !== undefined) {
+    output.write(sorted.map((row) => `${oneLine(nameOf(row))}\n`).join(""));
+  } else printMessages(schema, sorted, output);
 }
 
-/** Prints messages as JSON, in a List as kubectl does. */
+/** Prints messages as JSON, in a List as kubectl does, or as YAML. Errors: BAD_OPTION for `-o name`. */
 export function printMessages<D extends DescMessage>(
   schema: D,
   messages: readonly MessageShape<D>[],
-  { write }: OutputOptions,
+  output: OutputOptions,
 ): void {
-  write(formatJsonList(messages.map((message) => plainMessage(schema, message))));
+  if (output.format === "name") throw new ProcessError("BAD_OPTION", "-o name: the rows of this command have no names");
+  const items = messages.map((message) => plainMessage(schema, message));
+  if (output.format === "json") output.write(formatJsonList(items));
+  else for (const item of items) output.write(formatValue(item, output));
 }
 
 /** Returns a JSON list of values, as kubectl prints several objects. */
@@ -78,19 +106,44 @@ export function formatJsonList(items: readonly JsonValue[]): string {
 }
 
 /** Prints one message that is not a row of a list: JSON is an object. */
-export function printMessage<D extends DescMessage>(
+export function printMessage<D extends DescMessage>(schema: D, message: MessageShape<D>, output: OutputOptions): void {
+  const { format, write } = output;
+  if (format === "json") write(`${JSON.stringify(plainMessage(schema, message), undefined, 2)}\n`);
+  else printMessages(schema, [message], output);
+}
+
+/** Sorts by a field: numbers by value, everything else as text. Rows with equal fields keep their order. */
+function sortRows<D extends DescMessage>(
   schema: D,
-  message: MessageShape<D>,
-  { write }: OutputOptions,
-): void {
-  write(`${JSON.stringify(plainMessage(schema, message), undefined, 2)}\n`);
+  rows: readonly MessageShape<D>[],
+  path: string | undefined,
+): readonly MessageShape<D>[] {
+  if (path === undefined) return rows;
+  const keys = new Map(rows.map((row) => [row, valueAt(path, plainMessage(schema, row))]));
+  if (rows.length > 0 && [...keys.values()].every((key) => key === undefined)) {
+    throw new ProcessError("BAD_OPTION", `--sort-by "${path}": no row has this field; see -o json`);
+  }
+  return rows.toSorted((one, other) => compareKeys(keys.get(one), keys.get(other)));
+}
+
+/** Returns the value at a path of field names and indexes: `.ports[0].port`, also in kubectl's braces. */
+function valueAt(path: string, row: JsonValue): JsonValue | undefined {
+  const words = path.match(/[^.[\]{}]+/g) ?? [];
+  return words.reduce<unknown>((value, word) => (value as Record<string, unknown> | undefined)?.[word], row) as
+    | JsonValue
+    | undefined;
+}
+
+function compareKeys(one: JsonValue | undefined, other: JsonValue | undefined): number {
+  if (typeof one === "number" && typeof other === "number") return one - other;
+  return compareText(String(one ?? ""), String(other ?? ""));
 }
 
 /**
  * Prints the rows of a watch as they arrive.
  *
- * The first column of a table is the event, "put" or "delete". JSON has an object per event:
- * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`.
+ * The first column of a table is the event, "put" or "delete". JSON and YAML have an object per event:
+ * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`. Names are those of puts.
  */
 export class WatchPrinter<D extends DescMessage> {
   readonly #table: TableSpec<D>;
@@ -106,10 +159,14 @@ export class WatchPrinter<D extends DescMessage> {
 
   print(rows: readonly MessageShape<D>[], deletedKeys: readonly string[]): void {
     const { schema, columns } = this.#table;
-    const { write } = this.#output;
+    const { format, write } = this.#output;
+    if (format === "name") {
+      printRows(this.#table, rows, this.#output);
+      return;
+    }
     if (!isTable(this.#output)) {
-      for (const row of rows) write(formatLine({ event: "put", row: plainMessage(schema, row) }));
-      for (const key of deletedKeys) write(formatLine({ event: "delete", key }));
+      for (const row of rows) write(formatValue({ event: "put", row: plainMessage(schema, row) }, this.#output));
+      for (const key of deletedKeys) write(formatValue({ event: "delete", key }, this.#output));
       return;
     }
     const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
@@ -125,12 +182,13 @@ function shownColumns<T>(columns: readonly Column<T>[], { format }: OutputOption
   return format === "wide" ? columns : narrow(columns);
 }
 
-function formatLine(value: JsonObject): string {
-  return `${JSON.stringify(value)}\n`;
+function formatValue(value: JsonObject, { formatYaml }: OutputOptions): string {
+  return formatYaml === undefined ? `${JSON.stringify(value)}\n` : formatYaml(value);
 }
 
 /**
- * Converts a message of the inspection API to the JSON that `-o json` prints. Every field is there, so that a jq filter does not depend on which fields are set. Counts and revisions are numbers, and enum values
+ * Converts a message of the inspection API to the JSON that `-o json` and `-o yaml` print. Every field is
+ * there, so that a jq filter does not depend on which fields are set. Counts and revisions are numbers, and enum values
  * are words: "current", "TCP". Protobuf's own JSON has texts for 64-bit numbers and names such as APPLY_STATE_CURRENT.
  */
 export function plainMessage<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {

@@ -113,6 +113,8 @@ export interface Column<T> {
 export interface TableSpec<D extends DescMessage> {
   readonly schema: D;
   readonly columns: readonly Column<MessageShape<D>>[];
+  /** Name of a row, for `-o name`: `service/default/web`. Absent if rows have no names. */
+  readonly nameOf?: ((row: MessageShape<D>) => string) | undefined;
 }
 
 const gap = "   ";
