@@ -20,9 +20,9 @@ export async function servePage(
   { page, trust = {}, tokens }: Partial<StatusPageOptions> & { readonly page?: string } = {},
 ): Promise<PageServer> {
   const server = await serveStore(store, { drainMs: 0 });
-  const inspect = inspection({ subscribers: server.subscribers, proxyNames: proxyNamesOf([]) });
+  const api = inspection({ subscribers: server.subscribers, proxyNames: proxyNamesOf([]) });
   const address = page ?? `127.0.0.1:${(await freePorts(1))[0]}`;
-  const pages = statusPage({ inspect, trust, tokens, log: createLog("error", () => undefined) });
+  const pages = statusPage({ api, trust, tokens, log: createLog("error", () => undefined) });
   const stop = new AbortController();
   const running = statusServerTask({ address, health: new Health(), metrics: new Registry(), pages }).run(stop.signal);
   while (!(await fetch(`http://${address}/livez`).catch(() => undefined))?.ok);

@@ -30,8 +30,8 @@ beforeEach(async () => {
   store = new Store();
   subscribers = new Subscribers(store, new Registry());
   const proxyNames = proxyNamesOf([]);
-  const inspect = inspection({ subscribers, proxyNames });
-  server = await serveStore(store, { subscribers, proxyNames, inspect });
+  const moreServices = [inspection({ subscribers, proxyNames })];
+  server = await serveStore(store, { subscribers, proxyNames, moreServices });
 });
 afterEach(async () => {
   for (const each of watches.splice(0)) each.close();

@@ -24,7 +24,7 @@ export { emptySnapshot, type Snapshot } from "./store/snapshot.ts";
 export { Store } from "./store/store.ts";
 export { observeStore } from "./store/store-metrics.ts";
 export type { ServeOptions } from "./stream/serve/call-handler.ts";
-export type { AddService, RoutesOptions } from "./stream/serve/routes.ts";
+export type { MoreService, RoutesOptions } from "./stream/serve/routes.ts";
 export { serveTask } from "./stream/serve/serve.ts";
 export { type ProxyNames, proxyNamesOf } from "./stream/session/requests.ts";
 export { Subscribers } from "./stream/session/subscribers.ts";

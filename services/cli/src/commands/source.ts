@@ -96,7 +96,7 @@ function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly
       const stop = new AbortController();
       const { log } = context;
       const transport = localTransport(
-        { ...routes, log, inspect: inspection({ ...routes, health: context.health, hasNodes: false }) },
+        { ...routes, log, moreServices: [inspection({ ...routes, health: context.health, hasNodes: false })] },
         stop.signal,
       );
       const main: Task = {

@@ -27,8 +27,8 @@ beforeEach(async () => {
   store = new Store();
   subscribers = new Subscribers(store, new Registry());
   const proxyNames = proxyNamesOf([]);
-  const inspect = inspection({ subscribers, proxyNames });
-  server = await serveStore(store, { subscribers, proxyNames, inspect });
+  const moreServices = [inspection({ subscribers, proxyNames })];
+  server = await serveStore(store, { subscribers, proxyNames, moreServices });
   store.replace({
     services: [service()],
     slices: [slice([endpoint("10.1.0.1", { podName: "web-1" })])],

@@ -127,7 +127,7 @@ Examples:
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
-    const inspect =
+    const api =
       options.inspectApi === true
         ? inspection({ ...routes, health: context.health, registry: context.metrics, version: packageJson.version })
         : undefined;
@@ -135,10 +135,10 @@ Examples:
       allowsAnonymous: options.allowAnonymous as boolean,
       trustsLoopback: options.trustLoopback as boolean,
     };
-    if (inspect !== undefined) context.addPages?.(statusPage({ inspect, trust, tokens, log: context.log }));
+    if (api !== undefined) context.addPages?.(statusPage({ api, trust, tokens, log: context.log }));
     return serveTask({
       ...routes,
-      inspect,
+      moreServices: api === undefined ? [] : [api],
       listen: options.listen as readonly string[],
       tls: readServerTls("listen-", { key, crt, ca }, tokens !== undefined),
       tokens,

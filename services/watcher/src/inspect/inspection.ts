@@ -1,5 +1,5 @@
 import { isMessage, type Message } from "@bufbuild/protobuf";
-import type { Interceptor } from "@connectrpc/connect";
+import type { ConnectRouter, Interceptor } from "@connectrpc/connect";
 import {
   ExplainRequestSchema,
   InspectService,
@@ -11,7 +11,7 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import { checkInspectionRight } from "../identity/rights.ts";
 import { leaveKey, rightsKey } from "../stream/serve/connect-handler.ts";
-import type { AddService } from "../stream/serve/routes.ts";
+import type { MoreService } from "../stream/serve/routes.ts";
 import type { WatchContext } from "../stream/session/requests.ts";
 import { explainMethod } from "./explain-method.ts";
 import { countFindings, Findings } from "./findings.ts";
@@ -31,10 +31,10 @@ export interface InspectionOptions extends WatchContext {
 }
 
 /**
- * Returns a function that adds the service kpng.inspect.v1.InspectService. It records changes from now on, so call it before the source
+ * Returns the service kpng.inspect.v1.InspectService. It records changes from now on, so call it before the source
  * runs.
  */
-export function inspection(options: InspectionOptions): AddService {
+export function inspection(options: InspectionOptions): MoreService {
   const { subscribers, proxyNames, health = new Health(), registry, hasNodes = true, version = "" } = options;
   const changes = new RecentChanges();
   subscribers.store.observe((update) => changes.add(update));
@@ -42,16 +42,19 @@ export function inspection(options: InspectionOptions): AddService {
   const findings = new Findings({ subscribers, health, hasNodes });
   if (registry !== undefined) countFindings(registry, findings);
   const context = { subscribers, proxyNames, changes, findings, version, startedAtMs: wallClockMs() };
-  return (router) =>
-    router.service(
-      InspectService,
-      {
-        ...listMethods(context),
-        ...watchMethods(context),
-        explain: (request) => subscribers.scheduler.run("query", () => explainMethod(context, request)),
-      },
-      { interceptors: [inspectionRights] },
-    );
+  return {
+    service: InspectService,
+    addTo: (router: ConnectRouter) =>
+      router.service(
+        InspectService,
+        {
+          ...listMethods(context),
+          ...watchMethods(context),
+          explain: (request) => subscribers.scheduler.run("query", () => explainMethod(context, request)),
+        },
+        { interceptors: [inspectionRights] },
+      ),
+  };
 }
 
 /** Checks the rights of each call: the right to a node suffices for an answer that concerns only that node. */

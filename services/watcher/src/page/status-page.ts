@@ -15,10 +15,10 @@ import {
 } from "../identity/rights.ts";
 import type { TokenChecker } from "../identity/token-checker.ts";
 import { makeConnectHandler } from "../stream/serve/connect-handler.ts";
-import type { AddService } from "../stream/serve/routes.ts";
+import type { MoreService } from "../stream/serve/routes.ts";
 
 export interface StatusPageOptions {
-  readonly inspect: AddService;
+  readonly api: MoreService;
   readonly trust: Trust;
   /** Checks the tokens of clients over loopback. Default: tokens are ignored. */
   readonly tokens?: TokenChecker | undefined;
@@ -34,7 +34,7 @@ export interface StatusPageOptions {
  * `Host` and `Origin` are checked; JSON from another site would need permission by OPTIONS. Addresses in the page are
  * relative, for reverse proxies with a path prefix.
  */
-export function statusPage({ inspect, trust, tokens, log }: StatusPageOptions): AnswerPage {
+export function statusPage({ api, trust, tokens, log }: StatusPageOptions): AnswerPage {
   const assets: ReadonlyMap<string, Asset> = new Map([
     ["/", assetOf("text/html", "page.html")],
     ["/page.css", assetOf("text/css", "page.css")],
@@ -43,7 +43,7 @@ export function statusPage({ inspect, trust, tokens, log }: StatusPageOptions): 
   ]);
   const query = makeConnectHandler({
     log,
-    routes: inspect,
+    routes: (router) => api.addTo(router),
     readMaxBytes: 16 * 1024,
     grpc: false,
     grpcWeb: false,

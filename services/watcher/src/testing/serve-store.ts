@@ -31,7 +31,7 @@ export async function serveStore(store: Store, options: Partial<ServeOptions> = 
     subscribers,
     registry,
     proxyNames,
-    inspect: inspection({ subscribers, proxyNames }),
+    moreServices: [inspection({ subscribers, proxyNames })],
     listen: ["tcp://127.0.0.1:0"],
     log: createLog("error", () => undefined),
     onListening: ([address]) => listening.resolve(address ?? ""),

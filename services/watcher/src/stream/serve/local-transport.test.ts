@@ -18,10 +18,8 @@ test("calls in the same process have every right, and end with it", async () => 
   const context = { proxyNames: proxyNamesOf([]), subscribers: new Subscribers(store, new Registry()) };
   const stop = new AbortController();
   const log = createLog("error", () => undefined);
-  const transport = localTransport(
-    { ...context, health: new Health(), inspect: inspection(context), log },
-    stop.signal,
-  );
+  const moreServices = [inspection(context)];
+  const transport = localTransport({ ...context, health: new Health(), moreServices, log }, stop.signal);
   const services = await createClient(InspectService, transport).listServices({});
   expect(services.services.map(({ name }) => name)).toEqual(["web"]);
   const { ended } = await openStream(transport, "n1");

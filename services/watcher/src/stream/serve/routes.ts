@@ -1,9 +1,12 @@
-import type { ConnectRouter, ServiceImpl } from "@connectrpc/connect";
+import type { DescService } from "@bufbuild/protobuf";
+import { Code, ConnectError, type ConnectRouter, type ServiceImpl } from "@connectrpc/connect";
+import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import {
   Health as HealthService,
   HealthCheckResponse_ServingStatus as Status,
 } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
+import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { checkAnyRight } from "../../identity/rights.ts";
 import type { Store } from "../../store/store.ts";
@@ -11,16 +14,27 @@ import type { WatchContext } from "../session/requests.ts";
 import { rightsKey } from "./connect-handler.ts";
 
 /** Returns a function that registers the services other than Watch. */
-export function makeRoutes({ subscribers, health, inspect }: RoutesOptions): AddService {
+export function makeRoutes(options: RoutesOptions): (router: ConnectRouter) => void {
+  const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
+  const apis = [
+    ...(hasLocalApi ? [LocalSets] : []),
+    ...(hasGlobalApi ? [GlobalSets] : []),
+    PositionService,
+    ...moreServices.map(({ service }) => service),
+  ];
   return (router) => {
-    router.service(PositionService, positionService(subscribers.store));
-    router.service(HealthService, healthService(health));
-    inspect?.(router);
+    router.service(PositionService, positionService(options.subscribers.store));
+    for (const { addTo } of moreServices) addTo(router);
+    const names = apis.map((api) => api.typeName);
+    router.service(HealthService, healthService(options.health, names));
   };
 }
 
-/** Registers a service. */
-export type AddService = (router: ConnectRouter) => void;
+/** An additional gRPC service, which the health service also names. */
+export interface MoreService {
+  readonly service: DescService;
+  readonly addTo: (router: ConnectRouter) => void;
+}
 
 /** Parts of the watcher that the services need, and which services are registered. */
 export interface RoutesOptions extends WatchContext {
@@ -29,13 +43,19 @@ export interface RoutesOptions extends WatchContext {
   readonly hasLocalApi?: boolean | undefined;
   /** Serve globalv1 (`--globalv1-api`). Default true. */
   readonly hasGlobalApi?: boolean | undefined;
-  /** Adds the inspection API (`inspection`). Default none. */
-  readonly inspect?: AddService | undefined;
+  readonly moreServices?: readonly MoreService[] | undefined;
 }
 
-/** Implements grpc.health.v1, for probes: SERVING means that the process is ready, whatever service is asked for. */
-function healthService(health: Health): Partial<ServiceImpl<typeof HealthService>> {
-  return { check: () => ({ status: health.isReady ? Status.SERVING : Status.NOT_SERVING }) };
+/** Implements grpc.health.v1, for probes. SERVING means that the process is ready, for "" and for each of `services`. */
+function healthService(health: Health, services: readonly string[]): Partial<ServiceImpl<typeof HealthService>> {
+  return {
+    check({ service }) {
+      if (service !== "" && !services.includes(service)) {
+        throw new ConnectError(`service "${service}" not found`, Code.NotFound);
+      }
+      return { status: health.isReady ? Status.SERVING : Status.NOT_SERVING };
+    },
+  };
 }
 
 /** Implements kpng.position.v1.PositionService, from memory: no client causes requests to the API server. */
