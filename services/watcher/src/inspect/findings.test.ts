@@ -1,5 +1,6 @@
 import type { Endpoint } from "@kpng/model/endpoint.ts";
 import { FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
+import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
@@ -22,7 +23,7 @@ class Watched {
     this.#findings = new Findings({ ...this, hasNodes });
   }
 
-  replace(services: readonly Service[], endpoints: EndpointsByService, nodes = [cidrNode]) {
+  replace(services: readonly Service[], endpoints: EndpointsByService, nodes = [cidrNode()]) {
     const slices = Object.entries(endpoints).map(([name, list]) => slice(list, { name, serviceName: name }));
     this.store.replace({ services, slices, nodes });
   }
@@ -39,7 +40,9 @@ class Watched {
 
 type EndpointsByService = Readonly<Record<string, readonly Endpoint[]>>;
 
-const cidrNode = node("n1", { podCIDRs: ["10.1.0.0/24"] });
+function cidrNode(fields: Partial<Node> = {}): Node {
+  return node("n1", { podCIDRs: ["10.1.0.0/24"], ...fields });
+}
 
 function findingsOf(services: readonly Service[], endpoints: EndpointsByService = {}) {
   const watched = new Watched();
@@ -71,15 +74,24 @@ test.each([
   expect(findingsOf([service()], { web: endpoints })).toEqual([text]);
 });
 
-test("findings follow changes of Services and slices", () => {
+test("findings follow changes of Services, slices and zones", () => {
   const watched = new Watched();
-  watched.replace([service()], { old: [endpoint("10.1.0.9")] });
+  const hinted = endpoint("10.1.0.1", { hintedZones: ["a"] });
+  watched.replace([service()], { old: [endpoint("10.1.0.9")] }, [cidrNode({ zone: "a" })]);
   expect(watched.lines()).toEqual([
     "warning service/ns/old: EndpointSlices name it, but it does not exist",
     "warning service/ns/web: it has no endpoints: connections are refused",
   ]);
-  watched.replace([service()], { web: [endpoint("10.1.0.1")] });
+  watched.replace([service()], { web: [hinted] }, [cidrNode({ zone: "a" })]);
   expect(watched.lines()).toEqual([]);
+  watched.replace([service()], { web: [hinted] }, [cidrNode({ zone: "b" })]);
+  expect(watched.lines()).toEqual([
+    "warning service/ns/web: its hints name no endpoint for zone b, whose nodes use all endpoints",
+  ]);
+  watched.replace([service()], { web: [hinted, endpoint("10.1.0.2")] }, [cidrNode({ zone: "a" })]);
+  expect(watched.lines()).toEqual([
+    "warning service/ns/web: 1 of 2 ready endpoints have no zone hint, so no hint is used",
+  ]);
 });
 
 const claimant = (name: string, createdSeconds: number, fields: Partial<Service>) =>

@@ -10,7 +10,6 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { type Claimant, compareClaimants } from "@kpng/service-plan/frontend-claims.ts";
 import { Gauge, type Registry } from "prom-client";
-import { changedServices } from "../store/derived.ts";
 import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
@@ -38,6 +37,7 @@ export interface FindingsContext {
 export class Findings {
   readonly #context: FindingsContext;
   #snapshot: Snapshot = emptySnapshot;
+  #zones = "";
   /** Findings about one Service and its endpoints; only Services that have some. */
   readonly #byService = new Map<ServiceKey, readonly Finding[]>();
   #claims: readonly Finding[] = [];
@@ -64,8 +64,17 @@ export class Findings {
   #advance(snapshot: Snapshot): void {
     const before = this.#snapshot;
     this.#snapshot = snapshot;
-    for (const key of changedServices(before, snapshot) as readonly ServiceKey[]) {
-      const findings = [...serviceFindings(key, snapshot.services.get(key), slicesOf(snapshot, key))];
+    const zones = [...new Set(Array.from(snapshot.nodes.values(), ({ zone }) => zone))].filter((zone) => zone !== "");
+    const zonesText = zones.sort().join(" ");
+    const areZonesSame = zonesText === this.#zones;
+    this.#zones = zonesText;
+    const base = areZonesSame ? before : emptySnapshot;
+    const changed = new Set([
+      ...snapshot.services.changedKeys(base.services),
+      ...snapshot.slicesByService.changedKeys(base.slicesByService),
+    ]);
+    for (const key of changed as ReadonlySet<ServiceKey>) {
+      const findings = [...serviceFindings(key, snapshot.services.get(key), slicesOf(snapshot, key), zones)];
       if (findings.length === 0) this.#byService.delete(key);
       else this.#byService.set(key, findings);
     }
@@ -140,10 +149,12 @@ function* serviceFindings(
   key: ServiceKey,
   service: Service | undefined,
   slices: readonly EndpointSlice[],
+  zones: readonly string[],
 ): Generator<Finding> {
   const subject = `service/${key}`;
+  const endpoints = slices.flatMap((slice) => slice.endpoints);
   if (service === undefined) {
-    if (slices.every(({ endpoints }) => endpoints.length === 0)) return;
+    if (endpoints.length === 0) return;
     const text = "EndpointSlices name it, but it does not exist";
     yield warning("slices-without-service", subject, text, "delete the slices, or create the Service");
     return;
@@ -161,6 +172,20 @@ function* serviceFindings(
       yield warning("no-endpoints", subject, text, "compare its selector with the labels of its pods");
     }
   }
+  const readyEndpoints = endpoints.filter(({ conditions }) => conditions.ready);
+  const hinted = readyEndpoints.filter(({ hintedZones }) => hintedZones.length > 0);
+  if (hinted.length === 0) return;
+  if (hinted.length < readyEndpoints.length) {
+    const count = readyEndpoints.length - hinted.length;
+    const text = `${count} of ${readyEndpoints.length} ready endpoints have no zone hint, so no hint is used`;
+    yield warning("hints-incomplete", subject, text, "wait for the EndpointSlice controller, or look at its log");
+    return;
+  }
+  const covered = new Set(hinted.flatMap(({ hintedZones }) => hintedZones));
+  const uncovered = zones.filter((zone) => !covered.has(zone));
+  if (uncovered.length === 0) return;
+  const text = `its hints name no endpoint for zone ${uncovered.join(", ")}, whose nodes use all endpoints`;
+  yield warning("hints-without-zone", subject, text, "run endpoints in each zone, or drop trafficDistribution");
 }
 
 /**

@@ -15,6 +15,7 @@ import { hashBytes } from "@kpng/model/wire/digest.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { changedServices } from "../store/derived.ts";
 import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
+import type { Store } from "../store/store.ts";
 import { leaveKey } from "../stream/serve/connect-handler.ts";
 import type { Scheduler } from "../stream/session/scheduler.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
@@ -23,15 +24,15 @@ import type { InspectContext } from "./lists.ts";
 import { matchesNode, matchesSubscriber, nodeTable, subscriberMessage } from "./progress-rows.ts";
 
 /**
- * Streaming methods of InspectService: each sends all rows, then changed and deleted rows, at most once a second. Rows
- * of Services and endpoints are compared between two snapshots. Others also change with acknowledgements, so they are
- * compared with hashes of the rows sent before.
+ * Streaming methods of InspectService: each sends all rows, then changed and deleted rows. Rows of Services and
+ * endpoints are compared between two snapshots. Others also change with acknowledgements, so they are computed once a
+ * second, and compared with hashes of the rows sent before.
  *
  * *Bound:* the rows of one message, and one hash for each row of nodes or subscribers.
  */
 export function watchMethods(context: InspectContext) {
   const { subscribers, changes } = context;
-  const { scheduler } = subscribers;
+  const { store, scheduler } = subscribers;
   return {
     async *watchServices(request, call) {
       const read = (snapshot: Snapshot, key: ServiceKey): readonly Service[] => {
@@ -40,7 +41,7 @@ export function watchMethods(context: InspectContext) {
       };
       const keyOf = ({ namespace, name }: Service): string => `${namespace}/${name}`;
       const steps = serviceSteps({ schema: ServiceSchema, read, keyOf }, request);
-      const messages = inMessages(scheduler, ticks(context, endOf(call), true), steps);
+      const messages = inMessages(scheduler, revisions(store, endOf(call)), steps);
       for await (const { rows, ...message } of messages) yield { ...message, services: rows };
     },
 
@@ -48,7 +49,7 @@ export function watchMethods(context: InspectContext) {
       const read = (snapshot: Snapshot, key: ServiceKey) => endpointRows(slicesOf(snapshot, key), request);
       const filter = { namespace: request.namespace, name: request.service };
       const steps = serviceSteps({ schema: EndpointSchema, read, keyOf: endpointRowKey }, filter);
-      const messages = inMessages(scheduler, ticks(context, endOf(call), true), steps);
+      const messages = inMessages(scheduler, revisions(store, endOf(call)), steps);
       for await (const { rows, ...message } of messages) yield { ...message, endpoints: rows };
     },
 
@@ -153,7 +154,16 @@ function hashedSteps<D extends DescMessage>({
   };
 }
 
-/** Shortest interval between two snapshots of a watch, in milliseconds. */
+async function* revisions(store: Store, signal: AbortSignal): AsyncIterable<Snapshot> {
+  for (let revision = 0; ; ) {
+    const snapshot = await store.next(revision, signal);
+    if (snapshot === undefined) throw abortError(signal);
+    yield snapshot;
+    ({ revision } = snapshot);
+  }
+}
+
+/** Shortest interval between two messages, in milliseconds, if rows change with acknowledgements. */
 const tickMs = 1_000;
 
 /** Yields the newest snapshot at most once a second, if objects, streams or acknowledgements may have changed. */

@@ -1394,7 +1394,7 @@ export const InspectService: GenService<{
   },
   /**
    * Sends the matching Services in one or more messages, the last of which has is_complete; then every created, changed
-   * or deleted Service, merged to one snapshot a second. Pages are ignored.
+   * or deleted Service. Fast changes are merged. Pages are ignored.
    *
    * @generated from rpc kpng.inspect.v1.InspectService.WatchServices
    */
@@ -1434,7 +1434,7 @@ export const InspectService: GenService<{
     output: typeof ListNodesResponseSchema;
   },
   /**
-   * Like WatchServices, for nodes.
+   * Like WatchServices, for nodes; at most one message a second.
    *
    * @generated from rpc kpng.inspect.v1.InspectService.WatchNodes
    */
@@ -1454,7 +1454,7 @@ export const InspectService: GenService<{
     output: typeof ListSubscribersResponseSchema;
   },
   /**
-   * Like WatchServices, for subscribers.
+   * Like WatchServices, for subscribers; at most one message a second.
    *
    * @generated from rpc kpng.inspect.v1.InspectService.WatchSubscribers
    */
@@ -1474,7 +1474,8 @@ export const InspectService: GenService<{
     output: typeof ListChangesResponseSchema;
   },
   /**
-   * Like WatchServices, for changes, the oldest first. A change is sent again when its counts grow.
+   * Like WatchServices, for changes, the oldest first. A change is sent again when its counts grow. At most one message
+   * a second.
    *
    * @generated from rpc kpng.inspect.v1.InspectService.WatchChanges
    */
