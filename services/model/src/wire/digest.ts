@@ -101,6 +101,10 @@ export class BucketDigests {
     return bytes;
   }
 
+  at(bucket: number): bigint {
+    return this.#digests[bucket] ?? 0n;
+  }
+
   copy(): BucketDigests {
     return new BucketDigests(this.#digests.slice());
   }

@@ -17,6 +17,7 @@ test.each<{ readonly url: string; readonly rights: Rights; readonly expected: Ca
   { url: "/kpng.inspect.v1.InspectService/ListNodes", rights: nodeRights, expected: "people" },
   { url: "/", rights: noRights, expected: "open" },
   { url: "/?filter=x", rights: everyRight("person"), expected: "people" },
+  { url: "/grpc.health.v1.Health/Watch", rights: everyRight("person"), expected: "open" },
   { url: "/grpc.health.v1.Health/Check?x", rights: noRights, expected: "probes" },
 ])("a call to $url is of class $expected", ({ url, rights, expected }) => {
   expect(classOf(url, rights)).toBe(expected);

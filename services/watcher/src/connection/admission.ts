@@ -10,15 +10,15 @@ import type { RefusalReason, Refusals, resolveLimits } from "./limits.ts";
  * |---|---|---|
  * | `nodes` | streams and position checks of nodes and relays with a right | `maxCalls` |
  * | `people` | other calls of clients with a right: inspection | `maxQueries` |
- * | `open` | calls of clients without any right | `maxQueries` |
- * | `probes` | health checks, which need no right | a quarter of `maxCalls` |
+ * | `open` | calls of clients without any right, and health watches, which have no end | `maxQueries` |
+ * | `probes` | single health checks, which need no right | a quarter of `maxCalls` |
  * | `unproven` | calls whose token is being checked, before they get another class | a quarter of `maxCalls` |
  */
 export type CallClass = "nodes" | "people" | "open" | "probes" | "unproven";
 
 export function classOf(url: string | undefined, { nodes, hasState, hasInspection }: Rights): CallClass {
-  const [, service = ""] = /^\/([^/?]+)\//.exec(url ?? "") ?? [];
-  if (service === "grpc.health.v1.Health") return "probes";
+  const [, service = "", name] = /^\/([^/?]+)\/([^/?]*)/.exec(url ?? "") ?? [];
+  if (service === "grpc.health.v1.Health") return name === "Watch" ? "open" : "probes";
   if (nodes !== "all" && nodes.size === 0 && !hasState && !hasInspection) return "open";
   return /^(localv1\.Sets|globalv1\.Sets|kpng\.position\.v1\.PositionService)$/.test(service) ? "nodes" : "people";
 }

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
-import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
@@ -84,7 +84,7 @@ describe("a connection at its maximum age", () => {
       throw new Error("it ended without an error");
     };
     for (let calls = 0; calls < 2; calls += 1) {
-      const error = await endOf(createClient(InspectService, transport).watchServices({}));
+      const error = await endOf(createClient(Health, transport).watch({ service: "" }));
       expect({ code: error.code, pushback: pushbackOf(error) }).toEqual({ code: Code.Unavailable, pushback: 0 });
     }
   });

@@ -15,16 +15,16 @@ function listedStore(): Store {
 
 test("the first lists set the versions, also of a kind without objects", () => {
   const versions = { services: 10n, slices: 11n, nodes: 12n };
-  expect(listedStore().snapshot.position).toEqual({ source: "kube:c1", ...versions, current: versions });
+  expect(listedStore().position).toEqual({ source: "kube:c1", ...versions, current: versions });
 });
 
 test("only a change of the kind advances its version", () => {
   const store = listedStore();
   store.apply([{ kind: "put-service", service: service() }], kube({ services: 20n }));
   store.apply([{ kind: "put-slice", slice: slice([]) }], kube({ slices: 21n }));
-  expect(store.snapshot.position).toMatchObject({ services: 10n, slices: 21n });
+  expect(store.position).toMatchObject({ services: 10n, slices: 21n });
   store.apply([{ kind: "put-service", service: service({ type: "NodePort" }) }], kube({ services: 22n }));
-  expect(store.snapshot.position).toMatchObject({ services: 22n, slices: 21n });
+  expect(store.position).toMatchObject({ services: 22n, slices: 21n });
 });
 
 test("events, lists and bookmarks advance the versions up to which the state is current, from the next revision on", () => {
@@ -32,7 +32,7 @@ test("events, lists and bookmarks advance the versions up to which the state is 
   store.replace({ services: [service()] }, kube({ services: 20n }));
   store.currency.confirm({ nodes: 30n });
   store.apply([{ kind: "put-slice", slice: slice([]) }], kube({ slices: 25n }));
-  expect(store.snapshot.position).toEqual({
+  expect(store.position).toEqual({
     source: "kube:c1",
     ...{ services: 10n, slices: 25n, nodes: 12n },
     current: { services: 20n, slices: 25n, nodes: 30n },
@@ -42,14 +42,14 @@ test("events, lists and bookmarks advance the versions up to which the state is 
 test("versions that go back are taken over", () => {
   const store = listedStore();
   store.replace({ nodes: [node("n1"), node("n2")] }, kube({ nodes: 5n }));
-  expect(store.snapshot.position).toMatchObject({ services: 10n, nodes: 5n, current: { services: 10n, nodes: 5n } });
+  expect(store.position).toMatchObject({ services: 10n, nodes: 5n, current: { services: 10n, nodes: 5n } });
 });
 
 test("without versions, the position is the revision of the instance", () => {
   const store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [] });
   const versions = { services: 1n, slices: 1n, nodes: 1n };
-  expect(store.snapshot.position).toEqual({ source: store.instance, ...versions, current: versions });
+  expect(store.position).toEqual({ source: store.instance, ...versions, current: versions });
 });
 
 test("a relay passes the position of its upstream on", () => {
@@ -57,5 +57,5 @@ test("a relay passes the position of its upstream on", () => {
   const position = { source: "kube:c1", ...versions, current: { ...versions, nodes: 9n } };
   const store = new Store();
   store.replace({ services: [], slices: [], nodes: [] }, { source: "api", receivedAtMs: 0, position });
-  expect(store.snapshot.position).toEqual(position);
+  expect(store.position).toEqual(position);
 });

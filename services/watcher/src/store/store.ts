@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { sliceKey } from "@kpng/model/endpoint.ts";
+import type { Position } from "@kpng/model/forward.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin } from "../source/source.ts";
@@ -33,6 +34,10 @@ export class Store implements ClusterSink {
 
   get snapshot(): Snapshot {
     return this.#snapshot;
+  }
+
+  get position(): Position {
+    return this.#snapshot.position;
   }
 
   /** Calls `observer` for each further revision, before readers can see it. It must be quick and not throw. */

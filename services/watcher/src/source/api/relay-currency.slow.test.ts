@@ -51,7 +51,7 @@ test("a relay refuses an older state of its upstream, and accepts it if nothing 
   const events: string[] = [];
   store.currency.observe(({ kind }) => events.push(kind));
   await expect.poll(() => namesIn(store), patient).toEqual(["new"]);
-  expect(store.snapshot.position).toMatchObject({ source: "kube", services: 20n });
+  expect(store.position).toMatchObject({ source: "kube", services: 20n });
   await first.stop();
   const restored = await serveStore(kubeStore("old", 10n), { listen: [`tcp://${first.address}`] });
   onTestFinished(() => restored.stop());
@@ -88,7 +88,7 @@ test("a relay has its upstream's position only together with its state, also whe
   onTestFinished(() => second.stop());
   await expect.poll(() => namesIn(store), patient).toEqual(["new"]);
   show(40n, []);
-  await expect.poll(() => store.snapshot.position.services, patient).toBe(40n);
+  await expect.poll(() => store.position.services, patient).toBe(40n);
   expect(states).toEqual(["20 at 10", "1 at 30", "0 at 40"]);
 });
 

@@ -12,6 +12,7 @@ export interface InputProblem {
 }
 
 export interface Place {
+  readonly file: string;
   /** File, and document if the file has several; see {@link InputProblem}. */
   readonly at: string;
   readonly path: FieldPath;
@@ -28,7 +29,9 @@ export class InputContent {
   readonly slices: EndpointSlice[] = [];
   readonly nodes: Node[] = [];
   readonly problems: InputProblem[] = [];
-  readonly notes: InputProblem[] = [];
+  readonly #notes: InputProblem[] = [];
+  /** Numbers of objects of other kinds, by file and a text such as "Deployment (apps/v1)". */
+  readonly #otherKinds = new Map<string, Map<string, number>>();
   readonly #definitions = new Map<string, Place>();
 
   addService(service: Service, place: Place): void {
@@ -52,7 +55,20 @@ export class InputContent {
   }
 
   addNote(place: Place, note: string): void {
-    this.notes.push(problemAt(place, note));
+    this.#notes.push(problemAt(place, note));
+  }
+
+  /** Counts an object that no proxy needs. */
+  ignore(kind: string, { file }: Place): void {
+    const counts = this.#otherKinds.get(file) ?? new Map<string, number>();
+    this.#otherKinds.set(file, counts.set(kind, (counts.get(kind) ?? 0) + 1));
+  }
+
+  get notes(): readonly InputProblem[] {
+    const ignored = [...this.#otherKinds].flatMap(([file, counts]) =>
+      [...counts].map(([kind, count]) => ({ at: file, problem: `ignored ${count} of kind ${kind}` })),
+    );
+    return [...this.#notes, ...ignored];
   }
 
   /** Returns false, and adds a problem with both places, if the name is already defined. */

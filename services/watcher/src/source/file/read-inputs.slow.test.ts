@@ -75,9 +75,13 @@ test("a pipe is read when its writer opens it, and only once", async () => {
   assert.deepEqual(await load([pipe], { streams }), ["a"]);
 });
 
-test("manifests: kinds that a proxy needs are read, and others ignored", () => {
-  const { services, slices, nodes } = readGood(manifests);
+test("manifests: kinds that a proxy needs are read, and others are counted in one note per kind", () => {
+  const { services, slices, nodes, notes } = readGood(manifests);
   assert.deepEqual([services.length, slices.length, nodes.length], [1, 1, 1]);
+  assert.deepEqual(
+    notes.map((note) => note.problem),
+    ["ignored 2 of kind Deployment (apps/v1)", "ignored 1 of kind Service (serving.knative.dev/v1)"],
+  );
 });
 
 test("manifests: lists are read, also in JSON, and items of a ServiceList need no kind", () => {

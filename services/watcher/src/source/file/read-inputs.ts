@@ -71,7 +71,7 @@ export function readTexts(texts: readonly InputText[], options: DecodeOptions, s
     const { documents } = parsed;
     for (const [index, value] of documents.entries()) {
       const at = documents.length === 1 ? file : `${file}, document ${index + 1}`;
-      readDocument(value, { at, path: [] }, options, content);
+      readDocument(value, { file, at, path: [] }, options, content);
     }
   }
   const { services, slices, nodes } = content;

@@ -5,7 +5,7 @@ import { decodeSlice } from "../decode/decode-slice.ts";
 import { type Decoded, type DecodeOptions, show } from "../decode/decoded.ts";
 import { below, type InputContent, type Place } from "./input-content.ts";
 
-/** Decodes Kubernetes objects: Services, EndpointSlices, Nodes, and lists of objects. Other kinds are ignored. */
+/** Decodes Kubernetes objects: Services, EndpointSlices, Nodes, and lists of objects. Other kinds are only counted. */
 export class ManifestReader {
   readonly #options: DecodeOptions;
   readonly #content: InputContent;
@@ -28,8 +28,9 @@ export class ManifestReader {
   #addKind(kind: string, object: Readonly<Record<string, unknown>>, at: Place, depth: number): void {
     const content = this.#content;
     const apiVersion = object.apiVersion ?? apiVersions[kind];
-    if (!Object.hasOwn(apiVersions, kind) || apiVersion !== apiVersions[kind]) return;
-    if (kind === "Service") {
+    if (!Object.hasOwn(apiVersions, kind) || apiVersion !== apiVersions[kind]) {
+      content.ignore(typeof apiVersion === "string" ? `${kind} (${apiVersion})` : kind, at);
+    } else if (kind === "Service") {
       this.#add(decodeService(object, this.#options), at, (service) => content.addService(service, at));
     } else if (kind === "EndpointSlice") {
       this.#add(decodeSlice(object), at, (slice) => content.addSlice(slice, at));

@@ -54,7 +54,7 @@ export function makeCallHandler(
   const watch = makeGrpcWatch({ ...options, refusals, admission, pingMs: keepalive?.intervalMs ?? standardPingMs });
   const route = makeConnectHandler({
     log,
-    routes: makeRoutes({ ...options, refusals }),
+    routes: makeRoutes({ ...options, refusals }, stop),
     readMaxBytes: maxDecodedBytes,
     shutdownSignal: stop,
     // Browsers use the status page: they speak HTTP/2 over TLS only, where a page of another site has no certificate.

@@ -8,13 +8,14 @@ import {
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Health } from "@kpng/process/health/health.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
 import { checkAnyRight } from "../../identity/rights.ts";
 import type { Store } from "../../store/store.ts";
 import type { WatchContext } from "../session/requests.ts";
-import { rightsKey } from "./connect-handler.ts";
+import { leaveKey, rightsKey } from "./connect-handler.ts";
 
-/** Returns a function that registers the services other than Watch. */
-export function makeRoutes(options: RoutesOptions): (router: ConnectRouter) => void {
+/** Returns a function that registers the services other than Watch. `stop` ends what they observe. */
+export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
   const apis = [
     ...(hasLocalApi ? [LocalSets] : []),
@@ -26,7 +27,7 @@ export function makeRoutes(options: RoutesOptions): (router: ConnectRouter) => v
     router.service(PositionService, positionService(options.subscribers.store));
     for (const { addTo } of moreServices) addTo(router);
     const names = apis.map((api) => api.typeName);
-    router.service(HealthService, healthService(options.health, names));
+    router.service(HealthService, healthService(options.health, names, stop));
   };
 }
 
@@ -46,14 +47,39 @@ export interface RoutesOptions extends WatchContext {
   readonly moreServices?: readonly MoreService[] | undefined;
 }
 
-/** Implements grpc.health.v1, for probes. SERVING means that the process is ready, for "" and for each of `services`. */
-function healthService(health: Health, services: readonly string[]): Partial<ServiceImpl<typeof HealthService>> {
+/** Implements grpc.health.v1. SERVING means that the process is ready, for "" and for each of `services`. */
+function healthService(
+  health: Health,
+  services: readonly string[],
+  stop: AbortSignal,
+): ServiceImpl<typeof HealthService> {
+  const changed = new Wakeup();
+  health.onChange(() => changed.wake(), stop);
+  const statusOf = (service: string): Status | undefined => {
+    if (service !== "" && !services.includes(service)) return undefined;
+    return health.isReady ? Status.SERVING : Status.NOT_SERVING;
+  };
   return {
     check({ service }) {
-      if (service !== "" && !services.includes(service)) {
-        throw new ConnectError(`service "${service}" not found`, Code.NotFound);
+      const status = statusOf(service);
+      if (status === undefined) throw new ConnectError(`service "${service}" not found`, Code.NotFound);
+      return { status };
+    },
+    list() {
+      const status = health.isReady ? Status.SERVING : Status.NOT_SERVING;
+      return { statuses: Object.fromEntries(["", ...services].map((service) => [service, { status }])) };
+    },
+    async *watch({ service }, { signal, values }) {
+      const leave = values.get(leaveKey);
+      const idleSignal = AbortSignal.any([signal, leave]);
+      let sentStatus: Status | undefined;
+      while (!idleSignal.aborted) {
+        const status = statusOf(service) ?? Status.SERVICE_UNKNOWN;
+        if (status !== sentStatus) yield { status };
+        sentStatus = status;
+        await changed.wait(idleSignal);
       }
-      return { status: health.isReady ? Status.SERVING : Status.NOT_SERVING };
+      if (leave.aborted) throw leave.reason;
     },
   };
 }
