@@ -92,8 +92,7 @@ const binaries = await findBinaries(["grpcurl"]);
 describe("grpcurl alone answers", () => {
   const grpcurl = async (method: string, request: object = {}): Promise<Record<string, unknown>> => {
     if (binaries.kind === "missing") throw new Error(binaries.reason);
-    const protos = ["-import-path", "proto", "-proto", "kpng/inspect/v1/inspect.proto"];
-    const args = ["-plaintext", ...protos, "-d", JSON.stringify(request), server.address];
+    const args = ["-plaintext", "-d", JSON.stringify(request), server.address];
     const { stdout } = await run(binaries.paths.grpcurl ?? "", [...args, `kpng.inspect.v1.InspectService/${method}`]);
     return JSON.parse(stdout);
   };
@@ -127,10 +126,7 @@ describe("grpcurl alone answers", () => {
     list();
     const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
     const request = JSON.stringify({ NodeName: "n1", Count: 2, Subscriber: { Observes: true } });
-    const watching = run(program, [
-      ...["-plaintext", "-import-path", "proto", "-proto", "localv1/api.proto"],
-      ...["-d", request, server.address, "localv1.Sets/Watch"],
-    ]);
+    const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
     await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
     expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.ABSENT, subscriberCount: 0, observerCount: 1 });
     change();

@@ -119,7 +119,7 @@ Examples:
 
   # then query it
   kpng get nodes
-  kpng get view n1
+  grpcurl -plaintext -d '{"NodeName":"n1"}' 127.0.0.1:12090 localv1.Sets/Watch
 `,
   make: (options, store, context) => {
     growOldGenerationByHalf();

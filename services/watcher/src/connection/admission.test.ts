@@ -14,6 +14,8 @@ test.each<{ readonly url: string; readonly rights: Rights; readonly expected: Ca
   { url: "/kpng.position.v1.PositionService/Check", rights: nodeRights, expected: "nodes" },
   { url: "/localv1.Sets/Watch", rights: noRights, expected: "open" },
   { url: "/kpng.position.v1.PositionService/Check", rights: noRights, expected: "open" },
+  { url: "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", rights: noRights, expected: "open" },
+  { url: "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", rights: nodeRights, expected: "people" },
   { url: "/kpng.inspect.v1.InspectService/ListNodes", rights: nodeRights, expected: "people" },
   { url: "/", rights: noRights, expected: "open" },
   { url: "/?filter=x", rights: everyRight("person"), expected: "people" },

@@ -15,7 +15,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
  * | over loopback | access to the machine's network namespace; not with `--trust-loopback=false` | all |
  * | with a certificate | verified by `--listen-tls-ca` | its URI names; see {@link rightsOfCertificate} |
  * | with a ServiceAccount token, over TLS or a unix socket | the API server's TokenReview | those of its account; see `rightsOfToken` |
- * | any other | none; all with `--allow-anonymous` | none: health only |
+ * | any other | none; all with `--allow-anonymous` | none: health and reflection only |
  *
  * Rights of a connection and of a call's token add up ({@link joinRights}).
  *

@@ -13,6 +13,7 @@ import { checkAnyRight } from "../../identity/rights.ts";
 import type { Store } from "../../store/store.ts";
 import type { WatchContext } from "../session/requests.ts";
 import { leaveKey, rightsKey } from "./connect-handler.ts";
+import { addReflection } from "./reflection-service.ts";
 
 /** Returns a function that registers the services other than Watch. `stop` ends what they observe. */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
@@ -28,10 +29,11 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
     for (const { addTo } of moreServices) addTo(router);
     const names = apis.map((api) => api.typeName);
     router.service(HealthService, healthService(options.health, names, stop));
+    addReflection(router, [...apis, HealthService], options.subscribers.scheduler);
   };
 }
 
-/** An additional gRPC service, which the health service also names. */
+/** An additional gRPC service. Health and reflection include it. */
 export interface MoreService {
   readonly service: DescService;
   readonly addTo: (router: ConnectRouter) => void;
