@@ -9,12 +9,14 @@ import type { BackoffOptions } from "@kpng/process/clock.ts";
 import { pushbackOf, Reconnect, staleHeader } from "@kpng/process/connection/reconnect.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
 import { type ConnectedGauge, makeConnectedGauge, type ProbeAnswer, probeServer } from "../probe-server.ts";
 import type { ClusterSink, Origin, Source } from "../source.ts";
-import { GlobalItems } from "./global-items.ts";
+import { WatcherError } from "../watcher-error.ts";
+import { estimateOpBytes, GlobalItems } from "./global-items.ts";
 
 export interface ApiSourceOptions {
   /** Connection to the upstream watcher: kpng or the original KPNG. */
@@ -28,6 +30,11 @@ export interface ApiSourceOptions {
   readonly backoff?: BackoffOptions | undefined;
   /** How long states that are older than the previous one are refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;
+  /**
+   * Maximum memory of a batch before it is applied, in bytes; see {@link estimateOpBytes}. The first batch is the whole
+   * state. Default three eighths of the memory limit.
+   */
+  readonly maxBatchBytes?: number | undefined;
   /** Time without an answer of the upstream after which the relay is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
 }
@@ -109,6 +116,7 @@ class Relay {
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
+    const { maxBatchBytes = Math.floor((memoryLimitBytes() * 3) / 8) } = this.#options;
     const stop = new AbortController();
     const streamSignal = AbortSignal.any([signal, stop.signal]);
     // Flow control: each request is for one batch, and the next one is sent when that batch is applied. It is a counter,
@@ -124,6 +132,7 @@ class Relay {
       }
     }
     const items = new GlobalItems();
+    let batchBytes = 0;
     let isStale = false;
     const onHeader = (headers: Headers): void => {
       isStale = headers.has(staleHeader);
@@ -131,7 +140,15 @@ class Relay {
     try {
       const client = createClient(Sets, this.#transport);
       for await (const op of client.watch(requests(), { signal: streamSignal, onHeader })) {
+        batchBytes += estimateOpBytes(op);
+        if (batchBytes > maxBatchBytes) {
+          throw new WatcherError(
+            "STATE_TOO_LARGE",
+            `the upstream watcher sent a batch of more than ${maxBatchBytes} bytes (--max-view-size)`,
+          );
+        }
         if (!items.apply(op)) continue;
+        batchBytes = 0;
         this.#deliver(items, op.Op.case === "Sync" ? decodeMark(op.Op.value) : undefined, isStale);
         requestCount += 1;
         batchApplied.wake();

@@ -177,3 +177,24 @@ function at(ref: Ref | undefined, apply: (ref: Ref) => void): void {
     throw new WireError(`invalid item at "${ref.Path}"`, { cause });
   }
 }
+
+/** Memory of an operation and its path, in addition to the text. */
+const opBytes = 512;
+
+/** Encoded endpoints have 100 to 300 bytes. Larger items may have many ports and labels. */
+const smallItemBytes = 1_024;
+
+/** Memory of each byte beyond `smallItemBytes`: a port takes 2 bytes or more on the wire, and about 110 in memory. */
+const largeItemFactor = 8;
+
+/**
+ * Estimates the memory of an operation until its batch is applied, in bytes: 190 MB for 250 000 endpoints, and twice as
+ * much from an original KPNG, which sends each endpoint twice. Pure.
+ */
+export function estimateOpBytes({ Op: op }: OpItem): number {
+  const pathBytes = (path = ""): number => opBytes + path.length;
+  if (op.case === "Delete") return pathBytes(op.value.Path);
+  if (op.case !== "Set") return opBytes;
+  const { length } = op.value.Bytes;
+  return pathBytes(op.value.Ref?.Path) + length + largeItemFactor * Math.max(0, length - smallItemBytes);
+}
