@@ -1,4 +1,4 @@
-import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import {
   BatchOpSchema,
@@ -75,6 +75,16 @@ export function syncFrame(fields: MessageInitShape<typeof EmptyOpSchema> = {}): 
 
 export function messageIn(frame: Frame): Uint8Array {
   return frame.subarray(frameHeaderBytes);
+}
+
+/** Yields the operations in a buffer of whole frames. */
+export function* opsIn(frames: Frame): Iterable<OpItem> {
+  const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength);
+  for (let offset = 0; offset < frames.length; ) {
+    const end = offset + frameHeaderBytes + view.getUint32(offset + 1);
+    yield fromBinary(OpItemSchema, messageIn(frames.subarray(offset, end)));
+    offset = end;
+  }
 }
 
 /** Returns the value in a frame of {@link setFrame}, which must not be empty, as a view of the frame's memory. */

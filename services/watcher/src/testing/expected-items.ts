@@ -1,21 +1,19 @@
-import { fromBinary, toBinary } from "@bufbuild/protobuf";
-import {
-  EndpointSchema,
-  type OpItem,
-  OpItemSchema,
-  ServiceSchema,
-  Set as SetName,
-} from "@kpng/model/gen/localv1/api_pb.ts";
+import { toBinary } from "@bufbuild/protobuf";
+import { EndpointSchema, ServiceSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/testing/endpoint-messages.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
-import { type Frame, frameHeaderBytes, messageIn, setFrame } from "../items/frames.ts";
+import { setFrame } from "../items/frames.ts";
 import { type Item, nodeItems } from "../items/item.ts";
 import type { NodeViewRequest } from "../items/view-target.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode, makeServiceView } from "../view/service-view.ts";
 
-/** Computes the items of a node from scratch, without caches: tests compare the incremental computation with it. */
+/**
+ * Computes the items of a node from scratch, without caches. The tests of `nodeProjection` and `Subscription` and
+ * `test/process/reconstruction.test.ts` compare the incremental computation with it; separate, because all three need
+ * it.
+ */
 export function* expectedItems(
   snapshot: Snapshot,
   { nodeName, proxyName, isExtended, wantsNode }: NodeViewRequest,
@@ -36,15 +34,5 @@ export function* expectedItems(
       const encoded = toBinary(EndpointSchema, encode(endpoint, service));
       yield { section, path: endpointPath, frame: setFrame(SetName.EndpointsSet, endpointPath, encoded) };
     }
-  }
-}
-
-/** Yields the operations in a buffer of whole frames. */
-export function* opsIn(frames: Frame): Iterable<OpItem> {
-  const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength);
-  for (let offset = 0; offset < frames.length; ) {
-    const end = offset + frameHeaderBytes + view.getUint32(offset + 1);
-    yield fromBinary(OpItemSchema, messageIn(frames.subarray(offset, end)));
-    offset = end;
   }
 }

@@ -4,14 +4,14 @@ import { Encoding, type OpItem, OpItemsSchema, Set as SetName } from "@kpng/mode
 import { BucketDigests, hasBucket, itemDigest } from "@kpng/model/wire/digest.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { beforeEach, describe, expect, test } from "vitest";
-import { valueIn } from "../../items/frames.ts";
+import { opsIn, valueIn } from "../../items/frames.ts";
 import { digestOf, nodeViewOrder } from "../../items/item.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { ObjectChange } from "../../source/source.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, httpPort, service, slice } from "../../testing/build.ts";
-import { expectedItems, opsIn } from "../../testing/expected-items.ts";
+import { expectedItems } from "../../testing/expected-items.ts";
 import { randomChange } from "../../testing/random-change.ts";
 import { nodeProjection } from "./node-projection.ts";
 import type { Changes } from "./projection.ts";

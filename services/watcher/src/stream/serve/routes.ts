@@ -6,6 +6,7 @@ import {
   HealthCheckResponse_ServingStatus as Status,
 } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
+import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
@@ -13,18 +14,20 @@ import { checkAnyRight } from "../../identity/rights.ts";
 import type { Store } from "../../store/store.ts";
 import type { WatchContext } from "../session/requests.ts";
 import { leaveKey, rightsKey } from "./connect-handler.ts";
+import { nodeViewService } from "./node-view.ts";
 import { addReflection } from "./reflection-service.ts";
 
 /** Returns a function that registers the services other than Watch. `stop` ends what they observe. */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
   const apis = [
-    ...(hasLocalApi ? [LocalSets] : []),
+    ...(hasLocalApi ? [LocalSets, NodeViewService] : []),
     ...(hasGlobalApi ? [GlobalSets] : []),
     PositionService,
     ...moreServices.map(({ service }) => service),
   ];
   return (router) => {
+    if (hasLocalApi) router.service(NodeViewService, nodeViewService(options));
     router.service(PositionService, positionService(options.subscribers.store));
     for (const { addTo } of moreServices) addTo(router);
     const names = apis.map((api) => api.typeName);
@@ -42,7 +45,7 @@ export interface MoreService {
 /** Parts of the watcher that the services need, and which services are registered. */
 export interface RoutesOptions extends WatchContext {
   readonly health: Health;
-  /** Serve localv1 (`--local-api`). Default true. */
+  /** Serve localv1 and kpng.view.v1 (`--local-api`). Default true. */
   readonly hasLocalApi?: boolean | undefined;
   /** Serve globalv1 (`--globalv1-api`). Default true. */
   readonly hasGlobalApi?: boolean | undefined;
