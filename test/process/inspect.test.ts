@@ -125,7 +125,7 @@ describe("grpcurl alone answers", () => {
   test("a node's view, and what changes in it as it changes", async () => {
     list();
     const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
-    const request = JSON.stringify({ NodeName: "n1", Count: 2, Subscriber: { Observes: true } });
+    const request = JSON.stringify({ NodeName: "n1", Count: 2 });
     const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
     await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
     expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.ABSENT, subscriberCount: 0, observerCount: 1 });

@@ -159,17 +159,18 @@ test("a node that fails counts once, not per attempt, and no longer when it appl
   expect(at(3)).toMatchObject({ toldCount: 1, appliedCount: 1, failedCount: 0 });
 });
 
-test("relays and observers count as others, and not as nodes", () => {
+test("relays, people and recorders count as others, and not as nodes", () => {
   const relay = subscribers.add("global", "");
-  const person = subscribers.add("local", "");
-  person.introduce(create(SubscriberSchema, { Name: "viewer", Observes: true }));
-  const others = [relay, person];
+  const person = subscribers.add("local", "", true);
+  const recorder = subscribers.add("global", "");
+  recorder.introduce(create(SubscriberSchema, { Name: "kpng record", Observes: true }));
+  const others = [relay, person, recorder];
   for (const one of others) send(one, 0);
   change("a");
   for (const one of others) send(one, 1);
   relay.received(2);
   for (const one of others) one.close();
-  expect(at(2)).toMatchObject({ toldCount: 0, receivedCount: 0, lostCount: 0, otherCount: 2 });
+  expect(at(2)).toMatchObject({ toldCount: 0, receivedCount: 0, lostCount: 0, otherCount: 3 });
 });
 
 test("a subscriber that disconnects before it acknowledges is lost; one that never acknowledges, only without the batch", () => {

@@ -101,7 +101,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
     this.#options = options;
     this.#stream = response.stream;
     this.#peer = formatPeer(request.socket);
-    this.#watch = open(options, { peer: this.#peer, rights }, this);
+    this.#watch = open(options, { peer: this.#peer, rights, userAgent: request.headers["user-agent"] }, this);
   }
 
   start(): void {

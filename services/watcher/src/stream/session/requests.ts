@@ -96,15 +96,17 @@ export interface WatchClient {
   /** See formatPeer. */
   readonly peer: string;
   readonly rights: Rights;
+  /** The HTTP header user-agent; undefined if absent. */
+  readonly userAgent?: string | undefined;
 }
 
 /** Opens a Watch call. The caller closes it when the client disconnects. */
 export type OpenWatch<Request> = (context: WatchContext, client: WatchClient, sink: WatchSink) => WatchStream<Request>;
 
 /** Opens a call of localv1.Sets.Watch: registers a subscriber, and connects its requests to a `WatchStream`. */
-export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights }, sink) => {
+export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { proxyNames, subscribers, refusals } = context;
-  const subscriber = subscribers.add("local", peer);
+  const subscriber = subscribers.add("local", peer, isTool(userAgent));
   let last: { readonly request: NodeViewRequest; readonly projection: Required<Projection> } | undefined;
   const read = (message: WatchReq): BatchRequest | undefined => {
     if (message.Ack !== undefined) {
@@ -134,9 +136,9 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights }, s
 };
 
 /** Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. */
-export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights }, sink) => {
+export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { proxyNames, subscribers } = context;
-  const subscriber = subscribers.add("global", peer);
+  const subscriber = subscribers.add("global", peer, isTool(userAgent));
   const make = (isExtended: boolean): BatchRequest => ({
     projection: globalProjection({ isExtended, proxyName: proxyNames.standard }),
     isExtended,
@@ -151,3 +153,8 @@ export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, righ
   };
   return new WatchStream({ subscribers, subscriber, sink, read });
 };
+
+/** True if a client is a tool of people, which does not describe itself, and is not KPNG's ("grpc-go/"). */
+function isTool(userAgent: string | undefined): boolean {
+  return /^(grpcurl|curl|evans|buf|httpie|wget|postman|mozilla)\b/i.test(userAgent ?? "");
+}

@@ -53,10 +53,10 @@ export class Subscribers {
   }
 
   /** Adds a stream. The caller closes the subscriber when the stream ends, for any reason. */
-  add(kind: SubscriberKind, peer: string): Subscriber {
+  add(kind: SubscriberKind, peer: string, isTool = false): Subscriber {
     this.#lastId++;
     this.#version++;
-    const subscriber = new Subscriber(this.#context, this.#lastId, kind, peer);
+    const subscriber = new Subscriber(this.#context, this.#lastId, kind, peer, isTool);
     this.#open.add(subscriber);
     return subscriber;
   }
@@ -82,7 +82,7 @@ export class Subscriber {
   /** Name and version of the client program; "" if the client did not send them. */
   program = "";
   version = "";
-  #observes = false;
+  #observes: boolean;
   #sent = 0;
   #sentAtMs = 0;
   #received = 0;
@@ -96,11 +96,12 @@ export class Subscriber {
   readonly #pending: PendingBatch[] = [];
   #receivedCount = 0;
 
-  constructor(context: SubscriberContext, id: number, kind: SubscriberKind, peer: string) {
+  constructor(context: SubscriberContext, id: number, kind: SubscriberKind, peer: string, isTool: boolean) {
     this.#context = context;
     this.id = id;
     this.kind = kind;
     this.peer = peer;
+    this.#observes = isTool;
     this.openedAtMs = context.now();
     this.subscription = new Subscription(context.rounds);
   }
