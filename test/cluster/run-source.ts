@@ -22,6 +22,7 @@ export type Given =
 /** Store that records every call and checks a rule on the state after each of them. */
 export class RecordingSink implements ClusterSink {
   readonly store = new Store();
+  readonly currency = this.store.currency;
   readonly calls: Given[] = [];
   /** Violations of the rule, one entry per call that caused one. */
   readonly violations: string[] = [];

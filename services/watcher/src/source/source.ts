@@ -56,7 +56,7 @@ export interface ClusterSink {
   replace(objects: ClusterObjects, origin?: Origin): void;
   /** Returns the object of a kind with this key, as it was last put; undefined if there is none. */
   find<K extends Kind>(kind: K, key: string): ObjectOf[K] | undefined;
-  readonly currency?: CurrencySink | undefined;
+  readonly currency: CurrencySink;
 }
 
 export type Versions = Partial<Readonly<Record<PositionKind, bigint>>>;

@@ -88,7 +88,7 @@ class Relay {
     this.#setConnected(false);
     health.setWaiting(part, "waiting for the upstream watcher");
     const ask = (limitMs: number): Promise<ProbeAnswer> => this.#ask(limitMs, signal);
-    const probing = sink.currency && probeServer({ ask, currency: sink.currency, staleAfterMs }, signal);
+    const probing = probeServer({ ask, currency: sink.currency, staleAfterMs }, signal);
     while (!signal.aborted) {
       let failure: unknown = new Error("the upstream watcher ended the stream");
       this.#reconnect.opening();
@@ -170,7 +170,7 @@ class Relay {
     }
     const isFirst = this.#failure !== undefined;
     // Reported before the state arrives, so that no node takes it for current until the next probe.
-    if (isFirst && isStale) sink.currency?.markStale("the upstream watcher is stale");
+    if (isFirst && isStale) sink.currency.markStale("the upstream watcher is stale");
     const origin: Origin = { source: "api", receivedAtMs: wallClockMs(), upstream: mark, position: mark?.position };
     items.deliverTo(sink, origin);
     applied();

@@ -58,11 +58,9 @@ export function kubeSource(options: KubeSourceOptions): Source {
         const running = reflectors.map((reflector) => reflector.run(either));
         running.push(followCIDRs({ connection, sink, cluster }, either));
         const { currency } = sink;
-        if (currency !== undefined) {
-          const probe = new ServerProbe(connection, cluster, reflectors);
-          const ask = probe.ask.bind(probe);
-          running.push(probeServer({ ask, currency, staleAfterMs, onSilent: () => probe.silent() }, either));
-        }
+        const probe = new ServerProbe(connection, cluster, reflectors);
+        const ask = probe.ask.bind(probe);
+        running.push(probeServer({ ask, currency, staleAfterMs, onSilent: () => probe.silent() }, either));
         await Promise.all(running);
       } finally {
         failed.abort();

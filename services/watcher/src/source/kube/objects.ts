@@ -132,7 +132,7 @@ export class ObjectTracker<K extends Kind> {
     const changes = events.flatMap((event) => this.#changesOf(event));
     const origin = this.#origin(receivedAtMs, resourceVersion);
     if (changes.length > 0) this.#sink.apply(changes, origin);
-    this.#sink.currency?.confirm(origin.versions);
+    this.#sink.currency.confirm(origin.versions);
   }
 
   #origin(receivedAtMs: number, resourceVersion: string): Origin & { readonly versions: Versions } {
