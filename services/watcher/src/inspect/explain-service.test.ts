@@ -2,20 +2,13 @@ import { families } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { EndpointReason } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
-import type { Service } from "@kpng/model/service.ts";
+import { type Service, serviceKey } from "@kpng/model/service.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
-import {
-  addresses,
-  draining,
-  endpoint,
-  httpPort,
-  ready,
-  service,
-  servicePort,
-  slice,
-  starting,
-} from "../testing/build.ts";
+import { slicesOf } from "../store/snapshot.ts";
+import { Store } from "../store/store.ts";
+import { addresses, draining, endpoint, httpPort, service, servicePort, slice, starting } from "../testing/build.ts";
+import { randomChange } from "../testing/random-change.ts";
 import { makeServiceView } from "../view/service-view.ts";
 import { type Decision, type DecisionReason, decisionRow, explainService, reasonTexts } from "./explain-service.ts";
 
@@ -126,48 +119,30 @@ test("each reason has a word in the API", () => {
   expect(words).not.toContain(EndpointReason.UNSPECIFIED);
 });
 
-test("decisions agree with the view for random Services and slices", () => {
-  const random = makeRandom(11);
-  const pick = makePick(random);
+test("decisions agree with the view in random states", () => {
+  const pick = makePick(makeRandom(11));
+  const store = new Store();
+  store.replace({ services: [], slices: [], nodes: [] });
+  const show = (address: string, port: Pick<EndpointPort, "name" | "port"> | undefined, use: EndpointUse): string =>
+    `${address} ${port?.name} ${port?.port} ${use.cluster} ${use.local}`;
   let toldCount = 0;
-  for (let round = 0; round < 2_000; round += 1) {
-    const made = service({
-      clusterIPs: pick(addresses("10.96.0.1"), addresses("10.96.0.1", "fd00::a"), addresses()),
-      isHeadless: pick(false, false, false, true),
-      internalTrafficPolicy: pick("Cluster", "Local"),
-      externalTrafficPolicy: pick("Cluster", "Local"),
-      ports: [servicePort(), servicePort({ name: "dns", protocol: "UDP", port: 53 })].slice(0, pick(1, 2)),
-      ...pick({}, { externalIPs: addresses("192.0.2.1") }),
-    });
-    const slices = Array.from({ length: pick(1, 2) }, (_, at) =>
-      slice(
-        Array.from({ length: pick(1, 2, 4) }, () =>
-          endpoint(pick("10.1.0.1", "10.1.0.2", "10.1.0.3", "fd00::1"), {
-            nodeName: pick("n1", "n2", ""),
-            podName: pick("", "p1", "p2"),
-            conditions: pick(ready, ready, draining, starting, { ready: false, serving: false, terminating: true }),
-            ports: pick([httpPort], [httpPort, { name: "dns", port: 53, protocol: "UDP" as const }], []),
-            hintedZones: pick([], ["z1"], ["z2"]),
-            hintedNodes: pick([], [], ["n1"], ["n2"]),
-          }),
-        ),
-        { name: `s${at}` },
-      ),
-    );
-    const show = (address: string, port: Pick<EndpointPort, "name" | "port"> | undefined, use: EndpointUse): string =>
-      `${address} ${port?.name} ${port?.port} ${use.cluster} ${use.local}`;
-    const inView = makeServiceView(made, slices, here).endpoints.flatMap(({ addresses: own, ports, use }) =>
+  for (let round = 0; round < 3_000; round += 1) {
+    store.apply([randomChange(pick)]);
+    const service = pick(...store.snapshot.services.values());
+    if (service === undefined || service.proxyName !== "") continue;
+    const slices = slicesOf(store.snapshot, serviceKey(service));
+    const inView = makeServiceView(service, slices, here).endpoints.flatMap(({ addresses: own, ports, use }) =>
       families.flatMap((family) =>
         own[family]
           .slice(0, 1)
           .flatMap((address) => (ports.length === 0 ? [undefined] : ports).map((port) => show(address, port, use))),
       ),
     );
-    const decisions = explainService({ namespace: "ns", name: "web", service: made, slices }, here, "");
+    const decisions = explainService({ namespace: "ns", name: service.name, service, slices }, here, "");
     const told = decisions.flatMap(({ address, portName: name, port, use }) =>
       use === undefined ? [] : [show(address, port === 0 ? undefined : { name, port }, use)],
     );
-    expect([...new Set(told)].sort(), JSON.stringify({ made, slices })).toEqual([...new Set(inView)].sort());
+    expect([...new Set(told)].sort(), JSON.stringify({ service, slices })).toEqual([...new Set(inView)].sort());
     for (const { isUsed, use } of decisions) if (isUsed) expect(use?.cluster || use?.local).toBe(true);
     toldCount += told.length;
   }

@@ -39,6 +39,7 @@ export function addresses(...texts: string[]) {
 export const ready = { ready: true, serving: true, terminating: false };
 export const draining = { ready: false, serving: true, terminating: true };
 export const starting = { ready: false, serving: false, terminating: false };
+export const dead = { ready: false, serving: false, terminating: true };
 
 export const httpPort: EndpointPort = { name: "http", port: 8080, protocol: "TCP" };
 

@@ -2,6 +2,7 @@ import type { makePick } from "@kpng/process/testing/random.ts";
 import type { ObjectChange } from "../source/source.ts";
 import {
   addresses,
+  dead,
   draining,
   endpoint,
   httpPort,
@@ -50,6 +51,7 @@ function randomService(name: string, pick: Pick) {
   return service({
     name,
     type: pick("ClusterIP", "NodePort", "LoadBalancer"),
+    clusterIPs: pick(addresses("10.96.0.1"), addresses("10.96.0.1", "fd00::a")),
     proxyName: pick("", "", "", "x"),
     labels: pick({}, { b: "2", a: "1" }),
     isHeadless: pick(false, false, false, true),
@@ -80,14 +82,14 @@ function randomSlice(serviceName: string, pick: Pick) {
     const number = index + pick(1, 1, 2);
     const ip = `10.1.0.${number}`;
     const nodeName = pick("n1", "n2", "n3", "");
-    return endpoint(pick([ip], [ip], [ip], [ip, "10.1.0.99"], [ip, `fd00::${number}`]), {
+    return endpoint(pick([ip], [ip], [ip], [ip, "10.1.0.99"], [ip, `fd00::${number}`], [`fd00::${number}`]), {
       nodeName,
       zone: pick("", "z1"),
       hostname: pick("", "h"),
       // One pod with two endpoints, and two pods with the same name.
       podName: pick("", `p${index}`, `p${index}`, hasPodKeys ? "" : "p0"),
       ports: pick([httpPort], [httpPort], [httpPort, adminPort], [dnsPort, httpPort], []),
-      conditions: pick(ready, ready, ready, draining, starting),
+      conditions: pick(ready, ready, ready, draining, starting, dead),
       hintedZones: isOf("zones") ? pick(["z1"], ["z2"], ["z1", "z2"]) : [],
       hintedNodes: isOf("nodes") ? pick([nodeName], ["n1"], ["n1", "n2"], [""]) : [],
     });

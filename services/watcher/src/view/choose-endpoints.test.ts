@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { dead, draining, ready, starting } from "../testing/build.ts";
 import { type Candidate, type ChoiceReason, chooseEndpoints, explainChoice } from "./choose-endpoints.ts";
 
 interface Named extends Candidate {
@@ -6,10 +7,7 @@ interface Named extends Candidate {
 }
 
 const conditions = {
-  ready: { ready: true, serving: true, terminating: false },
-  draining: { ready: false, serving: true, terminating: true },
-  starting: { ready: false, serving: false, terminating: false },
-  dead: { ready: false, serving: false, terminating: true },
+  ...{ ready, draining, starting, dead },
   // publishNotReadyAddresses reports ready in every state.
   readyButTerminating: { ready: true, serving: true, terminating: true },
 };

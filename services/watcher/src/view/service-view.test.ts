@@ -4,6 +4,7 @@ import type { Service } from "@kpng/model/service.ts";
 import { describe, expect, test } from "vitest";
 import {
   addresses,
+  dead,
   draining,
   endpoint,
   httpPort,
@@ -38,7 +39,6 @@ const loadBalancer = { loadBalancerIPs: addresses("198.51.100.1") };
 const admin = { name: "admin", port: 9000, protocol: "TCP" } as const;
 const dns = { name: "dns", port: 53, protocol: "UDP" } as const;
 const dnsPort = servicePort({ name: "dns", protocol: "UDP", port: 53 });
-const dead = { ready: false, serving: false, terminating: true };
 const away = endpoint("10.1.0.2", { nodeName: "n2" });
 const drains = (fields: Partial<Endpoint> = {}) => endpoint("10.1.0.1", { conditions: draining, ...fields });
 
