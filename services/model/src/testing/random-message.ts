@@ -12,7 +12,6 @@ const longs = [...naturals.map(BigInt), 2n ** 32n, 2n ** 35n - 1n, 2n ** 53n - 1
 
 /**
  * Returns a message in which each field is set or absent by chance. Embedded messages end at the given depth.
- * `message-fields.slow.test.ts` compares our readers and writers with the protobuf library's for such messages.
  */
 export function randomMessage<M extends DescMessage>(schema: M, below: RandomBelow, depth = 4): Message {
   const message = reflect(schema, create(schema));

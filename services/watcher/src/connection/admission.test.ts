@@ -82,8 +82,8 @@ test.each([
     const relays = Array.from({ length: 40 }, () => enter(everyRight("relay")));
     expect([...others, ...relays]).not.toContain(undefined);
     // Its calls of the other class are counted separately.
-    const beside = callClass === "nodes" ? "people" : "nodes";
-    expect(admission.enter(beside, "10.0.0.1:1", nodeOf(nodeRights))).toBeDefined();
+    const otherClass = callClass === "nodes" ? "people" : "nodes";
+    expect(admission.enter(otherClass, "10.0.0.1:1", nodeOf(nodeRights))).toBeDefined();
     slots[0]?.leave();
     expect(enter(nodeRights)).toBeDefined();
     expect(enter(nodeRights)).toBeUndefined();

@@ -16,10 +16,10 @@ function grow(count: number): Snapshot[] {
 /** Names of the Services, and which of them were recomputed. */
 function names() {
   const looked: string[][] = [];
-  const of = new Derived<readonly string[]>([], (held, before, snapshot) => {
+  const of = new Derived<readonly string[]>([], (listed, before, snapshot) => {
     const changed = changedServices(before, snapshot);
     looked.push([...changed]);
-    const others = held.filter((name) => !changed.includes(name));
+    const others = listed.filter((name) => !changed.includes(name));
     return [...others, ...changed.filter((key) => snapshot.services.get(key) !== undefined)].sort();
   });
   return { of, looked };

@@ -5,15 +5,13 @@ import type { ConnectRouter } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { Health } from "@kpng/process/health/health.ts";
-import { createLog } from "@kpng/process/log.ts";
 import { aborted, waitMs } from "@kpng/process/wait.ts";
-import { Registry } from "prom-client";
 import { expect, onTestFinished, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
 import { serveStore } from "../../testing/serve-store.ts";
-import { type ApiSourceOptions, apiSource } from "./api-source.ts";
+import type { ApiSourceOptions } from "./api-source.ts";
+import { startRelay } from "./testing/start-relay.ts";
 
 const patient = { timeout: 30_000 };
 
@@ -26,28 +24,16 @@ function kubeStore(name: string, version: bigint): Store {
   return store;
 }
 
-function startRelay(api: string, options: Partial<ApiSourceOptions> = {}) {
-  const [store, metrics, stop] = [new Store(), new Registry(), new AbortController()];
-  const lines: string[] = [];
-  const source = apiSource({
-    ...{ transport: dial({ api }), sink: store, health: new Health(), metrics },
-    log: createLog("debug", (line) => lines.push(line)),
-    ...{ backoff: { minMs: 10, maxMs: 100 }, acceptOlderAfterMs: 60_000, staleAfterMs: 600 },
-    ...options,
-  });
-  const running = source.run(stop.signal);
-  onTestFinished(async () => {
-    stop.abort();
-    await running;
-  });
-  return { store, metrics, lines };
+function start(api: string, options: Partial<ApiSourceOptions> = {}) {
+  const timing = { backoff: { minMs: 10, maxMs: 100 }, acceptOlderAfterMs: 60_000, staleAfterMs: 600 };
+  return startRelay(api, { ...timing, ...options });
 }
 
 const namesIn = ({ snapshot }: Store): readonly string[] => [...snapshot.services.values()].map(({ name }) => name);
 
 test("a relay refuses an older state of its upstream, and accepts it if nothing newer is offered for a while", async () => {
   const first = await serveStore(kubeStore("new", 20n));
-  const { store, metrics, lines } = startRelay(first.address, { acceptOlderAfterMs: 2_000 });
+  const { store, metrics, lines } = start(first.address, { acceptOlderAfterMs: 2_000 });
   const events: string[] = [];
   store.currency.observe(({ kind }) => events.push(kind));
   await expect.poll(() => namesIn(store), patient).toEqual(["new"]);
@@ -74,7 +60,7 @@ test("a relay has its upstream's position only together with its state, also whe
   const many = Array.from({ length: 20 }, (_, index) => `s${index}`);
   show(10n, many);
   const first = await serveStore(upstream);
-  const { store, metrics } = startRelay(first.address);
+  const { store, metrics } = start(first.address);
   const connected = async () =>
     /kpng_source_connected\{source="api",kind="all"\} (\d)/.exec(await metrics.metrics())?.[1];
   expect(await connected()).toBe("0");
@@ -97,7 +83,7 @@ test("a relay of a watcher that is stale is stale before it has the state, and r
   upstream.currency.markStale("the API server does not answer");
   const server = await serveStore(upstream);
   onTestFinished(() => server.stop());
-  const { store } = startRelay(server.address);
+  const { store } = start(server.address);
   const reasons: (string | undefined)[] = [];
   store.observe(() => reasons.push(store.currency.staleReason));
   await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
@@ -113,7 +99,7 @@ test("a relay keeps its stream while its upstream is too busy to answer question
   // The stream of the relay takes the only place.
   const server = await serveStore(upstream, { maxCalls: 1 });
   onTestFinished(() => server.stop());
-  const { store, metrics } = startRelay(server.address);
+  const { store, metrics } = start(server.address);
   await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
   const refusals = async () => {
     const text = await server.metrics.getSingleMetricAsString("kpng_refused_total");
@@ -153,7 +139,7 @@ test("a relay of an original KPNG, which has no positions, is stale from when th
     server.close();
   });
   const api = `127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const { store } = startRelay(api, { redial: () => dial({ api }) });
+  const { store } = start(api, { redial: () => dial({ api }) });
   const reports: ("fresh" | "stale")[] = [];
   store.currency.observe(({ kind }) => reports.push(kind));
   await expect.poll(() => store.snapshot.isSynced, patient).toBe(true);

@@ -1,8 +1,4 @@
-import { dial } from "@kpng/process/connection/dial.ts";
-import { Health } from "@kpng/process/health/health.ts";
-import { createLog } from "@kpng/process/log.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
-import { Registry } from "prom-client";
 import { expect, onTestFinished, test } from "vitest";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
@@ -12,7 +8,7 @@ import { expectedItems } from "../../testing/expected-items.ts";
 import { randomChange } from "../../testing/random-change.ts";
 import { serveStore } from "../../testing/serve-store.ts";
 import type { ObjectChange } from "../source.ts";
-import { apiSource } from "./api-source.ts";
+import { startRelay } from "./testing/start-relay.ts";
 
 const requests: readonly NodeViewRequest[] = ["n1", "n2", "unknown"].flatMap((nodeName) => [
   { nodeName, proxyName: "", isExtended: true, wantsNode: true },
@@ -30,20 +26,8 @@ function viewsOf(snapshot: Snapshot): readonly string[] {
 
 async function relayOf(upstream: Store): Promise<Store> {
   const server = await serveStore(upstream);
-  const [store, stop] = [new Store(), new AbortController()];
-  const running = apiSource({
-    transport: dial({ api: server.address }),
-    sink: store,
-    log: createLog("error", () => undefined),
-    health: new Health(),
-    metrics: new Registry(),
-  }).run(stop.signal);
-  onTestFinished(async () => {
-    stop.abort();
-    await running;
-    await server.stop();
-  });
-  return store;
+  onTestFinished(() => server.stop());
+  return startRelay(server.address).store;
 }
 
 test("the views through two relays are those of the first watcher, byte for byte, in random states", {

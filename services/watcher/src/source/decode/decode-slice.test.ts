@@ -56,8 +56,8 @@ test("EndpointSlice: IPv6 addresses are canonical", () => {
 test("EndpointSlice: ports without a number are ignored, absent names are empty, and the protocol defaults to TCP", () => {
   const ports = [{ port: 1 }, { name: null, port: 2 }, { name: "a" }, { name: "b", port: 0 }, { name: "", port: 80 }];
   const decoded = decode({ ports, endpoints: [{ addresses: ["10.1.0.1"] }] });
-  const kept = [1, 2, 80].map((port) => ({ name: "", port, protocol: "TCP" }));
-  expect(decoded).toMatchObject({ kind: "ok", value: { endpoints: [{ ports: kept }] } });
+  const numbered = [1, 2, 80].map((port) => ({ name: "", port, protocol: "TCP" }));
+  expect(decoded).toMatchObject({ kind: "ok", value: { endpoints: [{ ports: numbered }] } });
 });
 
 test.each([

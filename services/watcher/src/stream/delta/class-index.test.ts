@@ -11,7 +11,7 @@ test("a change while the index is computed in steps does not make the next one s
   store.replace({ services: [], slices: [], nodes: [] });
   const request = { nodeName: "n1", proxyName: "steps", isExtended: true, wantsNode: false };
   const { viewClass } = viewTargetIn(store.snapshot, request);
-  const own = { ...viewClass, proxyName: "steps", key: "steps" };
+  const stepsClass = { ...viewClass, proxyName: "steps", key: "steps" };
   store.apply(names.map((name) => ({ kind: "put-service", service: service({ name, proxyName: "steps" }) })));
   store.apply(
     names.map((serviceName, at) => {
@@ -20,11 +20,11 @@ test("a change while the index is computed in steps does not make the next one s
     }),
   );
   const isPaused = (steps: Iterator<unknown>): boolean => steps.next().done !== true;
-  const steps = indexInSlices(store.snapshot, own);
+  const steps = indexInSlices(store.snapshot, stepsClass);
   expect(isPaused(steps)).toBe(true);
   store.apply([{ kind: "put-slice", slice: slice([endpoint("10.9.9.9")], { serviceName: "s7" }) }]);
   // Another subscriber derives the values of the new snapshot meanwhile.
   classIndex(store.snapshot, viewClass);
   while (isPaused(steps));
-  expect(isPaused(indexInSlices(store.snapshot, own))).toBe(false);
+  expect(isPaused(indexInSlices(store.snapshot, stepsClass))).toBe(false);
 });

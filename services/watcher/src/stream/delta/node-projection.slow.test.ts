@@ -19,26 +19,26 @@ import type { Changes } from "./projection.ts";
 // Compares node projections with the plain definition: makeServiceView for every Service.
 
 /** Items of a subscriber: their bytes in hex, by `set path`. */
-type Held = ReadonlyMap<string, string>;
+type ItemBytes = ReadonlyMap<string, string>;
 
 /**
  * Returns the items of a subscriber after it applied changes to `before`, as a node does. Throws for an endpoint before
  * its Service, and for a Delete outside a batch of an item that the subscriber never had; see BatchOp in the proto file.
  */
-function applied(before: Held, changes: Changes): Held {
-  const held = new Map(before);
+function applied(before: ItemBytes, changes: Changes): ItemBytes {
+  const items = new Map(before);
   const known = new Set(before.keys());
   for (const piece of changes.frames()) {
     for (const op of opsIn(piece)) {
       if (op.Op.case === "Delete" && !known.has(keyOf(op)))
         throw new Error(`Delete of ${keyOf(op)}, which it never had`);
       for (const one of unpacked(op)) {
-        applyOp(held, one);
+        applyOp(items, one);
         if (one.Op.case === "Set") known.add(keyOf(one));
       }
     }
   }
-  return held;
+  return items;
 }
 
 /** *Shape:* `set path`; "" for an operation without an item. */
@@ -64,26 +64,26 @@ function* unpacked(item: OpItem): Iterable<OpItem> {
   yield* fromBinary(OpItemsSchema, message).Items;
 }
 
-function applyOp(held: Map<string, string>, { Op: op }: OpItem): void {
+function applyOp(items: Map<string, string>, { Op: op }: OpItem): void {
   switch (op.case) {
     case "Set": {
       const { Set: set, Path: path = "" } = op.value.Ref ?? {};
       const service = `${SetName.ServicesSet} ${path.slice(0, path.lastIndexOf("/"))}`;
-      if (set === SetName.EndpointsSet && !held.has(service)) throw new Error(`${path} precedes its Service`);
-      held.set(`${set} ${path}`, Buffer.from(op.value.Bytes).toString("hex"));
+      if (set === SetName.EndpointsSet && !items.has(service)) throw new Error(`${path} precedes its Service`);
+      items.set(`${set} ${path}`, Buffer.from(op.value.Bytes).toString("hex"));
       return;
     }
     case "Delete":
-      held.delete(`${op.value.Set} ${op.value.Path}`);
+      items.delete(`${op.value.Set} ${op.value.Path}`);
       return;
     case "Reset":
-      held.clear();
+      items.clear();
       return;
     case "Keep":
-      for (const [key, bytes] of held) {
+      for (const [key, bytes] of items) {
         const [set = "", path = ""] = key.split(" ");
         const { bucket } = itemDigest(Number(set) as SetName, path, Buffer.from(bytes, "hex"));
-        if (!hasBucket(op.value.Buckets, bucket)) held.delete(key);
+        if (!hasBucket(op.value.Buckets, bucket)) items.delete(key);
       }
       return;
     default:
@@ -99,7 +99,7 @@ const requests: readonly NodeViewRequest[] = nodeNames.flatMap((nodeName) => [
   { nodeName, proxyName: nodeName === "n1" ? "x" : "", isExtended: false, wantsNode: false },
 ]);
 
-function plainHeld(snapshot: Snapshot, request: NodeViewRequest): Held {
+function plainItems(snapshot: Snapshot, request: NodeViewRequest): ItemBytes {
   const { sections } = nodeViewOrder;
   return new Map(
     [...expectedItems(snapshot, request)].map(({ section, path, frame }) => [
@@ -115,7 +115,7 @@ function bytesOf(changes: Changes): string {
 
 function checkAt(snapshot: Snapshot, request: NodeViewRequest, projection = nodeProjection(request)): void {
   const whole = projection.whole(snapshot);
-  expect(applied(new Map(), whole)).toEqual(plainHeld(snapshot, request));
+  expect(applied(new Map(), whole)).toEqual(plainItems(snapshot, request));
   if (!request.takesBatches) expect(opsOf(whole).every(({ Op: op }) => op.case === "Set")).toBe(true);
   const digest = [...expectedItems(snapshot, request)].reduce((sum, item) => sum ^ digestOf(item).hash, 0n);
   expect(projection.digest?.(snapshot)).toBe(digest);
@@ -129,13 +129,13 @@ function checkBetween(
   projection = nodeProjection(request),
 ) {
   const changes = projection.between(before, snapshot);
-  const [held, wanted] = [plainHeld(before, request), plainHeld(snapshot, request)];
-  expect(applied(held, changes)).toEqual(wanted);
+  const [itemsBefore, items] = [plainItems(before, request), plainItems(snapshot, request)];
+  expect(applied(itemsBefore, changes)).toEqual(items);
   const ops = [...opsOf(changes)];
   // If the class of the node has changed, its view begins again.
   if (request.takesBatches || ops.some(({ Op: op }) => op.case === "Reset")) return;
-  const puts = [...wanted].filter(([key, bytes]) => held.get(key) !== bytes).map(([key]) => `Set ${key}`);
-  const deletes = [...held.keys()].filter((key) => !wanted.has(key)).map((key) => `Delete ${key}`);
+  const puts = [...items].filter(([key, bytes]) => itemsBefore.get(key) !== bytes).map(([key]) => `Set ${key}`);
+  const deletes = [...itemsBefore.keys()].filter((key) => !items.has(key)).map((key) => `Delete ${key}`);
   expect(ops.map((op) => `${op.Op.case} ${keyOf(op)}`).sort()).toEqual([...puts, ...deletes].sort());
   expect(changes.isEmpty).toBe(ops.length === 0);
 }
@@ -144,7 +144,7 @@ function checkResume(before: Snapshot, snapshot: Snapshot, request: NodeViewRequ
   const digests = new BucketDigests();
   for (const item of expectedItems(before, request)) digests.toggle(digestOf(item));
   const changes = nodeProjection(request).resume(snapshot, digests);
-  expect(applied(plainHeld(before, request), changes)).toEqual(plainHeld(snapshot, request));
+  expect(applied(plainItems(before, request), changes)).toEqual(plainItems(snapshot, request));
 }
 
 test("a projection equals the plain definition after random changes", { timeout: 120_000 }, () => {

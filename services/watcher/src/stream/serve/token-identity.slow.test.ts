@@ -133,9 +133,9 @@ async function serveSlowly(options: Partial<ServeOptions> = {}) {
 test("a call that is cancelled while its token is reviewed leaves nothing behind", async () => {
   const { session, open, done, began } = await serveSlowly();
   const cancelled = open("/localv1.Sets/Watch");
-  const kept = open("/grpc.health.v1.Health/Check");
-  const answered = once(kept, "response");
-  kept.end(Buffer.alloc(5));
+  const check = open("/grpc.health.v1.Health/Check");
+  const answered = once(check, "response");
+  check.end(Buffer.alloc(5));
   await began;
   cancelled.close();
   await once(cancelled, "close");

@@ -15,9 +15,9 @@ describe("the measured time from a batch to its acknowledgement", () => {
     subscriber.sent({ after: revision - 1, revision, byteCount: 1 });
   };
   const seconds = async (): Promise<[sum: number, count: number]> => {
-    const found = await registry.getSingleMetric("kpng_apply_seconds")?.get();
+    const metric = await registry.getSingleMetric("kpng_apply_seconds")?.get();
     const value = (name: string) =>
-      found?.values.find((one) => (one as { metricName?: string }).metricName?.endsWith(name))?.value ?? Number.NaN;
+      metric?.values.find((one) => (one as { metricName?: string }).metricName?.endsWith(name))?.value ?? Number.NaN;
     return [value("_sum"), value("_count")];
   };
 
