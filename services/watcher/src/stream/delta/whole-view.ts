@@ -52,29 +52,67 @@ export function wholeView(
 const plainSections = [serviceSection, podSection, anonymousSection];
 
 /**
- * The node's items in KPNG's order, for clients that take no batches: KPNG's own. *Cost:* 100 ms for a view of 50 000
- * endpoints, once they are encoded.
+ * The chunks in KPNG's order, with the node's own items in their place. Without the bytes of the chunks, a view of 50
+ * 000 endpoints would take 100 ms in place of 10.
  */
 function* plainFrames(
   snapshot: Snapshot,
   { viewClass, node }: ViewTarget,
   overlays: readonly Overlay[],
 ): Iterable<Frame> {
+  const chunks = serviceChunks.at(snapshot);
+  const itemsByChunk = new Map<number, { readonly index: number; readonly items: readonly Item[] }[]>();
   // `overlaysOf` has the same order.
-  const keys = [...ownServices(snapshot, node.name)];
-  const overlayByKey = new Map(keys.map((key, at) => [key, overlays[at]]));
+  for (const [at, key] of [...ownServices(snapshot, node.name)].entries()) {
+    const number = chunkIndexOf(chunks, key);
+    const index = chunks[number]?.services.findIndex((service) => service.key === key) ?? -1;
+    const overlay = overlays[at];
+    if (index < 0 || overlay === undefined) continue;
+    getOrMake(itemsByChunk, number, () => []).push({
+      index,
+      items: editItems(overlay.shared, overlay.removed, overlay.added),
+    });
+  }
+  for (const services of itemsByChunk.values()) services.sort((a, b) => a.index - b.index);
   for (const section of plainSections) {
-    for (const chunk of serviceChunks.at(snapshot)) {
-      yield* encodeChunk(chunk, viewClass);
-      const items = chunk.services.flatMap(({ key, state }) => {
-        const overlay = overlayByKey.get(key);
-        if (overlay === undefined) return itemsOf(state, viewClass);
-        return editItems(overlay.shared, overlay.removed, overlay.added);
-      });
-      const frames = items.filter((item) => item.section === section).map(({ frame }) => frame);
-      if (frames.length > 0) yield Buffer.concat(frames);
+    for (const [number, chunk] of chunks.entries()) {
+      const key = `${section} ${chunkClass(chunk, viewClass)}`;
+      if (!chunk.plain.has(key)) yield* encodeChunk(chunk, viewClass);
+      const { bytes, ends } = getOrMake(chunk.plain, key, () => plainSection(chunk, section, viewClass));
+      const slices: Frame[] = [];
+      let from = 0;
+      for (const { index, items } of itemsByChunk.get(number) ?? []) {
+        slices.push(bytes.subarray(from, ends[index - 1] ?? 0), ...framesIn(items, section));
+        from = ends[index] ?? 0;
+      }
+      const frame = from === 0 && slices.length === 0 ? bytes : Buffer.concat([...slices, bytes.subarray(from)]);
+      if (frame.length > 0) yield frame;
     }
   }
+}
+
+/** The puts of one section of a chunk, for subscribers that take no batches. */
+interface PlainSection {
+  readonly bytes: Frame;
+  /** The offset in `bytes` at which each Service ends. */
+  readonly ends: readonly number[];
+}
+
+function plainSection(chunk: ServiceChunk, section: number, viewClass: ViewClass): PlainSection {
+  const frames: Frame[] = [];
+  let length = 0;
+  const ends = chunk.services.map(({ state }) => {
+    for (const frame of framesIn(itemsOf(state, viewClass), section)) {
+      frames.push(frame);
+      length += frame.length;
+    }
+    return length;
+  });
+  return { bytes: Buffer.concat(frames, length), ends };
+}
+
+function framesIn(items: readonly Item[], section: number): Frame[] {
+  return items.filter((item) => item.section === section).map(({ frame }) => frame);
 }
 
 /** The chunks of the class, compressed. */
@@ -105,7 +143,9 @@ interface ServiceChunk {
   readonly services: readonly ChunkService[];
   /** The zones that hints of its Services name. */
   readonly hintedZones: ReadonlySet<string>;
-  /** The compressed puts by class. */
+  /** By section and class. */
+  readonly plain: Map<string, PlainSection>;
+  /** By class. */
   readonly packed: Map<string, readonly Frame[]>;
 }
 
@@ -151,6 +191,7 @@ function split(services: readonly ChunkService[]): ServiceChunk[] {
       start: some[0]?.key ?? "",
       services: some,
       hintedZones: new Set(some.flatMap(({ state }) => [...state.ownEndpoints.hintedZones])),
+      plain: new Map(),
       packed: new Map(),
     });
   }
