@@ -42,37 +42,6 @@ test("CALLOUT names the program; it gets node and revision, and its output is pr
   expect(program.stdout()).toBe("n1 7 x y 1\n");
 });
 
-test("a failed run is repeated until it succeeds", async () => {
-  await using watcher = await startFakeWatcher(inTurn([reset, putService("a/web"), sync()]));
-  const flag = join(folder, "flag");
-  const path = script("fails", `test -e ${flag} || { echo no flag >&2; exit 4; }`);
-  const args = ["--api", watcher.address, "--callout", path, "--error-delay", "50ms"];
-  const program = startProgram(main, [...args, "--log-level", "debug"]);
-  await program.said("no flag");
-  await program.said("[PROGRAM_FAILED]");
-  expect(program.stderr()).toContain("(exit 4)");
-  writeFileSync(flag, "");
-  await program.said("sync complete");
-  program.stop();
-  expect(await program.ended).toBe(0);
-});
-
-test("changes during a run lead to one later run", async () => {
-  const go = join(folder, "go");
-  const batches: Awaited<ReturnType<Answer>>[] = [[reset, putService("a/1"), sync(1n)]];
-  for (let i = 2; i <= 5; i++) batches.push([putService(`a/${i}`), sync(BigInt(i))]);
-  await using watcher = await startFakeWatcher(inTurn(...batches));
-  const path = script("slow", `wc -l; while ! test -e ${go}; do sleep 0.02; done`);
-  const program = startProgram(main, ["--api", watcher.address, "--callout", path]);
-  await program.printed("1\n");
-  await watcher.untilReceived(6);
-  writeFileSync(go, "");
-  await program.printed("1\n5\n");
-  program.stop();
-  expect(await program.ended).toBe(0);
-  expect(program.stdout()).toBe("1\n5\n");
-});
-
 test("a run completes after SIGTERM, and a second SIGTERM kills it", async () => {
   for (const signals of [1, 2]) {
     const [started, done] = [join(folder, `started-${signals}`), join(folder, `done-${signals}`)];

@@ -1,4 +1,4 @@
-import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -73,13 +73,6 @@ test.each([
 ])("a run that ends by $name fails, and the error says so", async ({ script, options, says }) => {
   const error = await failureOf(runScript(script, options));
   expect([error.code, error.message]).toEqual(["PROGRAM_FAILED", expect.stringContaining(says)]);
-});
-
-test("a script with Windows line endings fails, and the error names it", async () => {
-  const program = join(folder, "script");
-  writeFileSync(program, "#!/bin/sh\r\nexit 0\r\n", { mode: 0o755 });
-  const { code, message } = await failureOf(runScript("", { program }));
-  expect([code, message]).toEqual(["PROGRAM_FAILED", expect.stringContaining(`${program} failed (`)]);
 });
 
 test("a program that ignores SIGTERM is killed with its process group", async () => {

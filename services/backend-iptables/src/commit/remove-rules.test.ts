@@ -4,8 +4,7 @@ import { join } from "node:path";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { savedRules } from "../testing/rules.ts";
-import { cleanupTransaction, removeRules } from "./remove-rules.ts";
+import { removeRules } from "./remove-rules.ts";
 
 const ourRules = "*nat\n:PREROUTING ACCEPT [0:0]\n:KPNG-SERVICES - [0:0]\n-A PREROUTING -j KPNG-SERVICES\nCOMMIT";
 
@@ -50,22 +49,4 @@ test("a cleanup fails where the rules of a variant cannot be read, after the oth
   const restored = useTools("echo 'Permission denied' >&2; exit 4");
   await expect(remove()).rejects.toMatchObject({ code: "SAVE_FAILED" });
   expect(restored()).toContain("-X KPNG-SERVICES");
-});
-
-test("a cleanup removes our chains and our jumps, and nothing else", () => {
-  expect(cleanupTransaction(savedRules, "KPNG-").split("\n")).toEqual([
-    "*filter",
-    ":KPNG-FORWARD - [0:0]",
-    "-X KPNG-FORWARD",
-    "COMMIT",
-    "*nat",
-    ":KPNG-SERVICES - [0:0]",
-    ":KPNG-EMPTY - [0:0]",
-    '-D PREROUTING -m comment --comment "ours" -j KPNG-SERVICES',
-    "-X KPNG-SERVICES",
-    "-X KPNG-EMPTY",
-    "COMMIT",
-    "",
-  ]);
-  expect(cleanupTransaction(savedRules, "OTHER-")).toBe("");
 });
