@@ -157,8 +157,8 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const runTool = new RunTool();
   const openOne = (family: Family, { destination, requests, localAddresses, log }: ProxyHost): IpvsRuleSet => {
     const { scheduler, excludedCIDRs, masqueradeBit } = settings;
-    const own = { family, names, runTool, scheduler, excludedCIDRs, masqueradeBit };
-    const common = { ...own, requests, localAddresses, log };
+    const instance = { family, names, runTool, scheduler, excludedCIDRs, masqueradeBit };
+    const common = { ...instance, requests, localAddresses, log };
     if (destination.kind === "kernel") return new IpvsRuleSet(common);
     return new IpvsRuleSet({ ...common, print: destination.kind === "print" ? destination.print : () => undefined });
   };

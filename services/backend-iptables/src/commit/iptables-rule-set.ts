@@ -105,7 +105,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   /** Installed chains; undefined if they must be read, at the start and after a failure. */
   #committed: Map<ChainId, ChainBody> | undefined;
   /** Chains that the last full comparison found, before it changed them. */
-  #found: ReadonlyMap<ChainId, ChainBody> = new Map();
+  #readChains: ReadonlyMap<ChainId, ChainBody> = new Map();
 
   constructor(options: IptablesRuleSetOptions) {
     this.#options = options;
@@ -120,7 +120,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   get installed(): RuleList {
-    return listRules(() => (this.#options.isReadOnly === true ? this.#found : this.committed));
+    return listRules(() => (this.#options.isReadOnly === true ? this.#readChains : this.committed));
   }
 
   /** Chains that should be installed; empty before the first sync. */
@@ -173,9 +173,9 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     stages?: SyncStages,
   ): Promise<IptablesChange> {
     const { chains, jumps } = await this.#forgetOnFailure(this.#read(desiredChains.bodies));
-    const found = adoptChains(chains, desiredChains.bodies);
-    if (this.#options.isReadOnly === true) this.#found = found;
-    const committed = new Map(found);
+    const readChains = adoptChains(chains, desiredChains.bodies);
+    if (this.#options.isReadOnly === true) this.#readChains = readChains;
+    const committed = new Map(readChains);
     const ids = new Set([...committed.keys(), ...desiredChains.bodies.keys()]);
     const jumpLines = diffJumps(jumps, renderJumps(options));
     const ruleset = diffChains(committed, desiredChains.bodies, ids, jumpLines);

@@ -64,7 +64,7 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
  */
 async function readAll({ log }: RemoveOptions, failures: CleanupFailures): Promise<ReadonlyMap<Tools, string>> {
   const saved = new Map<Tools, string>();
-  const found: Tools[] = [];
+  const openTools: Tools[] = [];
   let noTool: unknown;
   for (const family of families) {
     for (const variant of ["auto", "nft", "legacy"] as const) {
@@ -75,8 +75,8 @@ async function readAll({ log }: RemoveOptions, failures: CleanupFailures): Promi
         if (family === "v4") noTool ??= missing;
         continue;
       }
-      if (found.some((other) => other.family === family && other.variant === tools.variant)) continue;
-      found.push(tools);
+      if (openTools.some((other) => other.family === family && other.variant === tools.variant)) continue;
+      openTools.push(tools);
       const text = await failures.attempt(async () => {
         try {
           return await readRules(tools, runTool);
@@ -89,6 +89,6 @@ async function readAll({ log }: RemoveOptions, failures: CleanupFailures): Promi
       if (text !== undefined) saved.set(tools, text);
     }
   }
-  if (!found.some(({ family }) => family === "v4")) failures.add(noTool);
+  if (!openTools.some(({ family }) => family === "v4")) failures.add(noTool);
   return saved;
 }

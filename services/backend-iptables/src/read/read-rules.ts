@@ -57,14 +57,15 @@ interface IncompatibleTables {
 
 /** Returns a finder that has found nothing yet. */
 export function findIncompatibleTables(): IncompatibleTables {
-  const found = new Set<Table>();
-  let rest = "";
+  const incompatible = new Set<Table>();
+  let partialLine = "";
   return {
-    tables: found,
+    tables: incompatible,
     take: (text) => {
-      const all = rest + text;
-      for (const [, name] of all.matchAll(notice)) for (const table of tables) if (table === name) found.add(table);
-      rest = all.slice(Math.max(all.length - maxNoticeLength, all.lastIndexOf("\n") + 1));
+      const all = partialLine + text;
+      for (const [, name] of all.matchAll(notice))
+        for (const table of tables) if (table === name) incompatible.add(table);
+      partialLine = all.slice(Math.max(all.length - maxNoticeLength, all.lastIndexOf("\n") + 1));
     },
   };
 }

@@ -257,8 +257,8 @@ export function renderFirewallChain(
   const isForAll = filtered.every(({ sources }) => sources === filtered[0]?.sources);
   const allowed = (isForAll ? filtered.slice(0, 1) : filtered).flatMap(({ address = "", sources }) => {
     const destination = isForAll ? "" : `-d ${host(family, address)}`;
-    const own = sources?.ownAddresses.map((each) => host(family, each)) ?? [];
-    return [...(sources?.ranges ?? []), ...own].map((source) =>
+    const ownHosts = sources?.ownAddresses.map((each) => host(family, each)) ?? [];
+    return [...(sources?.ranges ?? []), ...ownHosts].map((source) =>
       rule(`-s ${source}`, destination, note, `-j ${externalChain}`),
     );
   });

@@ -167,10 +167,10 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   get installed(): RuleList {
     const ofKind = (kind: ObjectKind) => [...(this.#installed?.get(kind) ?? [])];
     return listOf(ofKind, (service) => {
-      const own = this.#objects.ofService(service);
+      const ofService = this.#objects.ofService(service);
       // Includes real servers that drain.
       const isOwn = (kind: ObjectKind, key: string) =>
-        kind === "real" ? own.get("server")?.has(serverOfReal(key)) : own.get(kind)?.has(key);
+        kind === "real" ? ofService.get("server")?.has(serverOfReal(key)) : ofService.get(kind)?.has(key);
       return (kind) => ofKind(kind).filter(([key]) => isOwn(kind, key));
     });
   }
@@ -333,8 +333,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   #diff(installed: InstalledObjects, ids: Parameters<typeof diffObjects>[0]): readonly ObjectChange[] {
-    const own = ids.filter(([kind, key]) => !this.#foreign.concerns(kind, key));
-    return diffObjects(own, this.#objects, installed, this.#draining, this.#nowMs());
+    const ourIds = ids.filter(([kind, key]) => !this.#foreign.concerns(kind, key));
+    return diffObjects(ourIds, this.#objects, installed, this.#draining, this.#nowMs());
   }
 
   async #finishDraining(): Promise<void> {

@@ -44,8 +44,8 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
   });
   for (const family of families) {
     const read = reads.get(family);
-    const own = [...(read?.objects.get("server")?.keys() ?? [])];
-    const servers = isKubeProxys ? own.filter((server) => parseServer(server)?.kind === "mark") : own;
+    const ourServers = [...(read?.objects.get("server")?.keys() ?? [])];
+    const servers = isKubeProxys ? ourServers.filter((server) => parseServer(server)?.kind === "mark") : ourServers;
     const hasNoServers = await failures.attempt(async () => {
       const lines = servers.map((server) => `-D ${server}`);
       if (lines.length > 0) await runTool.write(["ipvsadm", "-R"], lines);

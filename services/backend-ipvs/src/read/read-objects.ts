@@ -109,10 +109,10 @@ export function parseAddresses(text: string, { interfaceName }: ObjectNames): Ma
 
 /** Returns the addresses of an interface in the output of `ip -o address show`, without link-local ones. */
 export function addressesOn(text: string, interfaceName: string): ReadonlySet<string> {
-  const own = parseLinkAddresses(text).filter(
+  const ourAddresses = parseLinkAddresses(text).filter(
     ([link, address]) => link === interfaceName && !address.startsWith("fe80:"),
   );
-  return new Set(own.map(([, address]) => address));
+  return new Set(ourAddresses.map(([, address]) => address));
 }
 
 /**

@@ -43,11 +43,11 @@ async function run(
     offer,
     requireFull: (reason) => loop.offer({ ...unchanged, view: world, touched: new Set() }, reason),
     hold: () => {
-      const held = createGate();
-      gate = held;
+      const syncGate = createGate();
+      gate = syncGate;
       return () => {
         gate = undefined;
-        held.open();
+        syncGate.open();
       };
     },
     fail: (error) => {

@@ -58,7 +58,7 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
   };
   for (let count = 0; count < 3; count++) expect(await ask()).toBe("an answer");
   await until("they have ended", () => service.ends().closed === 3);
-  const held = [await service.connect(), await service.connect()];
+  const openClients = [await service.connect(), await service.connect()];
   await until("two are open", () => endpoint.sockets.size === 2);
   await expect(service.connect().then(readAll)).rejects.toMatchObject({ code: "ECONNRESET" });
   const { retries } = service.runtime.table.of("default/web");
@@ -87,7 +87,7 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
     kpng_userspace_listeners: 1,
     kpng_userspace_closed_frontends: 0,
   });
-  for (const client of held) client.destroy();
+  for (const client of openClients) client.destroy();
   await until("the gauges go back", () => service.runtime.relay.limit.open === 0);
   expect(await service.metrics.metrics()).toContain("kpng_userspace_open_connections 0");
 });
