@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
@@ -8,7 +9,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import { type PortRange, parsePortRange } from "./entry/entry.ts";
 import { openEntries, removeTables } from "./entry/redirect-entry.ts";
-import { type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
+import { PrintedRuleSet, type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "./rules/userspace-runtime.ts";
 
 /** Options of this backend alone. */
@@ -49,8 +50,8 @@ interface UserspaceSettings {
 export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   const given = (Array.isArray(options.map) ? options.map : []).map(String);
-  if (options.once === true) {
-    throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process");
+  if (options.once === true && options.dryRun !== true) {
+    throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process: use it with --dry-run");
   }
   const localPorts = (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 };
   return {
@@ -101,7 +102,7 @@ export const userspaceBackend = proxyBackend<UserspaceChange>({
   proxyMode: "userspace",
   description: "serve Services by carrying their traffic in this process; needs no kernel feature",
   options: userspaceOptions,
-  outlivesProcess: false,
+  canDiff: false,
   examples: `
 Examples:
   # on a node: nftables redirects packets to this process
@@ -109,6 +110,9 @@ Examples:
 
   # without any rights: all Services of the cluster at local ports
   COMMAND --api 127.0.0.1:12090 --node-name n1 --map 127.0.0.1
+
+  # print the frontends that would be opened
+  COMMAND --node-name n1 --once --dry-run
 
   # after a kill: delete the table
   COMMAND --cleanup
@@ -124,7 +128,11 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   return {
     wantsLoopbackNodePorts: false,
     carriesTraffic: true,
-    openRuleSets: async ({ localAddresses, log, metrics }) => {
+    openRuleSets: async ({ destination, localAddresses, log, metrics }) => {
+      if (destination.kind !== "kernel") {
+        const print = destination.kind === "print" ? destination.print : () => undefined;
+        return { ruleSets: nodeFamilies().map((family) => new PrintedRuleSet(family, print)) };
+      }
       const print = (line: string): void => void process.stdout.write(line);
       const entries = await openEntries({ ...settings, print });
       const runtime = new UserspaceRuntime(settings.traffic, log, metrics);

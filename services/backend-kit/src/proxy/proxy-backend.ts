@@ -36,11 +36,6 @@ export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>)
   };
 }
 
-const dryRunOption: OptionSpec = {
-  flags: "--dry-run",
-  description: "print the transactions that would be committed, and change nothing",
-};
-
 const diffOption: OptionSpec = {
   flags: "--diff",
   env: false,
@@ -56,7 +51,7 @@ const outputOption: OptionSpec = {
 };
 
 function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {
-  const { proxyMode, outlivesProcess = true, alternatives = [] } = spec;
+  const { proxyMode, canDiff = true, alternatives = [] } = spec;
   return [
     ...planOptions.map((option) =>
       option === nodePortAddressesOption && spec.defaultNodePortAddresses !== undefined
@@ -74,7 +69,8 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
       description: "writable folder of sysctls, e.g. the host's /proc/sys mounted into a container",
       default: "/proc/sys",
     },
-    ...(outlivesProcess ? [dryRunOption, diffOption, outputOption] : []),
+    { flags: "--dry-run", description: "print the transactions that would be committed, and change nothing" },
+    ...(canDiff ? [diffOption, outputOption] : []),
     ...alternatives.flatMap(({ options }) => options),
     { flags: "--cleanup", description: "remove everything that this backend ever installed, and exit", env: false },
     ...conntrackOptions,

@@ -31,10 +31,10 @@ export interface ProxySpec<Change extends RuleChange = RuleChange> {
   /** Node-port addresses if `--nodeport-addresses` is not given, as in kube-proxy's mode. Default: all. */
   readonly defaultNodePortAddresses?: "primary" | undefined;
   /**
-   * False if the installed state exists only in the serving process: then there is nothing to compare with, and the
-   * backend has neither `--diff` nor `--dry-run`. Default true.
+   * False if another process cannot read the installed state, because it exists only in the serving process: then the
+   * backend has no `--diff`. Default true.
    */
-  readonly outlivesProcess?: boolean | undefined;
+  readonly canDiff?: boolean | undefined;
   /** Other ways to run the program, each selected by an option. */
   readonly alternatives?: readonly ProxyAlternative[] | undefined;
   /** Returns the proxy for parsed options. Errors: BAD_OPTION. */

@@ -7,11 +7,11 @@ import {
   transactionStart,
 } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
-import type { AddressSet, Family } from "@kpng/model/address.ts";
+import { type AddressSet, addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import { BackendUserspaceError, type Entry, type Place } from "../entry/entry.ts";
-import { Senders } from "../listen/tcp-listener.ts";
+import { Senders, verdictOf } from "../listen/tcp-listener.ts";
 import { FrontendTable, type ServedFrontend } from "./frontend-table.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
@@ -238,4 +238,53 @@ export function makeUserspaceChange(family: Family, mode: "full" | "partial", pa
     transaction: transactionStart(lines.join("\n")),
     differences: () => [...(opened.length + closed.length > 0 ? [listeners] : []), ...atEntry],
   };
+}
+
+/** The rule set of `--dry-run`: prints the frontends that would be opened, and opens nothing. */
+export class PrintedRuleSet implements RuleSet<UserspaceChange> {
+  readonly family: Family;
+  readonly #print: (text: string) => void;
+  #lines: ReadonlySet<string> = new Set();
+
+  constructor(family: Family, print: (text: string) => void) {
+    this.family = family;
+    this.#print = print;
+  }
+
+  get desired() {
+    return { count: () => this.#lines.size, lines: () => [...this.#lines].sort() };
+  }
+
+  readonly installed = { count: () => 0, lines: () => [] };
+
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<UserspaceChange> {
+    const lines = new Set([...plan.keys()].flatMap((key) => describe(plan, key)));
+    const [opened, closed] = [[...lines.difference(this.#lines)], [...this.#lines.difference(lines)]];
+    this.#lines = lines;
+    for (const line of opened) this.#print(`+ ${line}\n`);
+    for (const line of closed) this.#print(`- ${line}\n`);
+    return makeUserspaceChange(this.family, touched === "all" ? "full" : "partial", {
+      opened,
+      closed,
+      repaired: [],
+      failed: [],
+    });
+  }
+
+  async repair(): Promise<UserspaceChange> {
+    return makeUserspaceChange(this.family, "full", { opened: [], closed: [], repaired: [], failed: [] });
+  }
+
+  async isInstalled(): Promise<boolean> {
+    return false;
+  }
+}
+
+function describe(plan: FamilyPlan, key: ServiceKey): readonly string[] {
+  return (plan.service(key)?.ports ?? []).flatMap(({ name, frontends }) =>
+    frontends.map(({ address, port, protocol, ...frontend }) => {
+      const verdict = protocol === "SCTP" ? "not served" : verdictOf({ address, port, protocol, ...frontend });
+      return `${protocol} ${addressAndPort(address ?? "*", port)} ${name} ${verdict}`;
+    }),
+  );
 }
