@@ -73,20 +73,20 @@ test.each([
     traces: ["trace 2"],
   },
   {
-    name: "a first batch names no traces",
+    name: "a first batch names recent traces only",
     before: undefined,
-    snapshot: snapshot(5, { 4: 1 }),
-    traces: [],
+    snapshot: snapshot(5, { 2: 40_000, 4: 20_000 }),
+    traces: ["trace 4"],
   },
 ])("$name", ({ before, snapshot: now, traces }) => {
-  expect(markerTraces({ before, snapshot: now }, 1).traceparents).toEqual(traces);
+  expect(markerTraces({ before, snapshot: now }, 1, nowMs).traceparents).toEqual(traces);
 });
 
 test("the nodes that record their part are distributed over the streams", () => {
   const batch = (nodes: number) => ({ before: at(4), snapshot: snapshot(5, { 5: 1 }, nodes) });
-  expect(markerTraces(batch(50), 5_000).tracedNodes).toBe(0.01);
-  expect(markerTraces(batch(50), 10).tracedNodes).toBe(5);
+  expect(markerTraces(batch(50), 5_000, nowMs).tracedNodes).toBe(0.01);
+  expect(markerTraces(batch(50), 10, nowMs).tracedNodes).toBe(5);
   // A relay that received a share of 5 nodes and has 500 streams.
-  expect(markerTraces(batch(5), 500).tracedNodes).toBe(0.01);
-  expect(markerTraces(batch(50), 0).tracedNodes).toBe(50);
+  expect(markerTraces(batch(5), 500, nowMs).tracedNodes).toBe(0.01);
+  expect(markerTraces(batch(50), 0, nowMs).tracedNodes).toBe(50);
 });

@@ -15,7 +15,10 @@ import type { Subscribers } from "./subscribers.ts";
 export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: boolean): Marker {
   if (!toExtended) return plainMarker;
   const { snapshot, before } = batch;
-  return sharedMarker.of(before ?? emptySnapshot, snapshot, { batch, subscribers });
+  const context = { batch, subscribers };
+  // The traces in the marker of a first batch depend on the current time.
+  if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
+  return sharedMarker.of(before ?? emptySnapshot, snapshot, context);
 }
 
 /** A sync marker, encoded with the digest of a view or without one. */
@@ -57,10 +60,10 @@ const sharedMarker = new Between((_before, _snapshot, context: MarkerContext) =>
 /** Maximum number of trigger times in a marker. */
 const maxTriggers = 100;
 
-function makeMarker({ batch, subscribers: { store, open } }: MarkerContext): Marker {
+function makeMarker({ batch, subscribers: { store, open, now } }: MarkerContext): Marker {
   const { snapshot, before } = batch;
   const triggers = before === undefined ? [] : [...triggerTimes(before, snapshot)];
-  const { traceparents, tracedNodes } = markerTraces(batch, open.size);
+  const { traceparents, tracedNodes } = markerTraces(batch, open.size, now());
   return new Marker({
     Revision: BigInt(snapshot.revision),
     Instance: store.instance,
@@ -78,9 +81,12 @@ function makeMarker({ batch, subscribers: { store, open } }: MarkerContext): Mar
   });
 }
 
+/** Maximum age of a change that counts as the cause of a first batch, in milliseconds. */
+const recentMs = 30_000;
+
 /**
- * Returns the traces of the revisions in a batch, newest first. A whole view is sent because a stream begins, so it
- * belongs to none.
+ * Returns the traces of the revisions in a batch, newest first. The first batch of a stream has the traces of the last
+ * 30 s, whose changes the node may have missed.
  *
  * Not every node records its part of a trace, which would make thousands of spans. `tracedNodes` is the share of nodes
  * that do: the number that the trace asks for, divided by the number of open streams.
@@ -88,8 +94,11 @@ function makeMarker({ batch, subscribers: { store, open } }: MarkerContext): Mar
 export function markerTraces(
   { snapshot, before }: Pick<Batch, "snapshot" | "before">,
   openCount: number,
+  nowMs: number,
 ): { readonly traceparents: readonly string[]; readonly tracedNodes: number } {
-  const traced = snapshot.traces.filter(({ revision }) => before !== undefined && revision > before.revision).reverse();
+  const isCovered = (revision: number, storedAtMs: number): boolean =>
+    before === undefined ? nowMs - storedAtMs < recentMs : revision > before.revision;
+  const traced = snapshot.traces.filter(({ revision, storedAtMs }) => isCovered(revision, storedAtMs)).reverse();
   return {
     traceparents: traced.map(({ traceparent }) => traceparent),
     tracedNodes: (traced[0]?.nodes ?? 0) / Math.max(1, openCount),
