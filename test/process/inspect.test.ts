@@ -239,6 +239,16 @@ describe("lists", () => {
     expect(found.map(({ name }) => name)).toEqual(["typo"]);
   });
 
+  test("a node whose last attempt failed on an earlier stream is failing until it acknowledges", async () => {
+    list();
+    const failing = watch();
+    const LastFailure = { Error: "nft refused line 7", AgeMicros: 5_000_000n };
+    await failing.ask({ NodeName: "n1", Features: [Feature.Extended], LastFailure });
+    expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.FAILING, error: "nft refused line 7" });
+    applied(failing);
+    await expect.poll(async () => (await nodeRow("n1"))?.error).toBe("");
+  });
+
   test("a subscriber that only observes is listed as such, and does not count as a node", async () => {
     list();
     await join("n1");

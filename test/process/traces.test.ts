@@ -62,13 +62,15 @@ async function traceOf(nodes: readonly string[], { signal }: TestContext, holds 
   return newest() ?? trace;
 }
 
+const isSent = (trace: Trace): boolean => trace.spans.some(({ name }) => name === "stream.send");
+
 test("one change is one trace, from the file to both nodes, and its stages add up", {
   timeout: 60_000,
 }, async (context) => {
   await watch();
   await Promise.all([follow("n1"), follow("n2")]);
   movePod("10.9.0.1");
-  const trace = await traceOf(["n1", "n2"], context);
+  const trace = await traceOf(["n1", "n2"], context, isSent);
   expect(stageNames(trace)).toEqual([...backendStages, ...watcherStages].sort());
   expect(trace.root).toMatchObject({
     name: "change",
@@ -76,6 +78,11 @@ test("one change is one trace, from the file to both nodes, and its stages add u
     resource: { "service.name": "kpng-watcher", "service.namespace": "kpng" },
   });
   for (const node of ["n1", "n2"]) expect(faultOfWay(trace, node)).toBeUndefined();
+  const [stored] = trace.spans.filter(({ name }) => name === "store.apply");
+  for (const span of trace.spans.filter(({ name }) => name === "view.compute" || name === "stream.send")) {
+    expect(span.startMs).toBeGreaterThanOrEqual((stored?.endMs ?? Number.NaN) - 0.001);
+    expect(span.attributes).toMatchObject({ "kpng.subscribers": 2 });
+  }
   const apply = trace.spans.find(({ name }) => name === "backend.apply");
   expect(apply).toMatchObject({
     parentId: trace.root.spanId,

@@ -28,5 +28,5 @@ export type { MoreService, RoutesOptions } from "./stream/serve/routes.ts";
 export { serveTask } from "./stream/serve/serve.ts";
 export { type ProxyNames, proxyNamesOf } from "./stream/session/requests.ts";
 export { Subscribers } from "./stream/session/subscribers.ts";
-export { traceRevisions } from "./trace/traces.ts";
+export { TraceSends, traceRevisions } from "./trace/traces.ts";
 export { makeServiceView } from "./view/service-view.ts";

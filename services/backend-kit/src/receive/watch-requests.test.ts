@@ -147,3 +147,21 @@ describe("the receipt of a batch", () => {
     expect(sent).toHaveLength(2);
   });
 });
+
+test("the first request of a stream tells of a failed attempt on an earlier one, and no other request does", async () => {
+  acks.failed({ instance: "earlier run", revision: 7n } as Parameters<Acknowledgements["failed"]>[0], "nft refused", {
+    receivedAtMs: 0,
+    startedAtMs: 0,
+    renderedAtMs: 0,
+    endedAtMs: 0,
+  });
+  requests = new WatchRequests({ transport: undefined as never, nodeName: "n1", acks });
+  sent = [];
+  void (async () => {
+    for await (const request of requests.send(stop.signal)) sent.push(request);
+  })();
+  for (let count = 1; count <= maxOutstanding; count += 1) await receive();
+  expect(sent.map(({ LastFailure }) => LastFailure?.Error)).toEqual(["nft refused", undefined]);
+  acks.settled({ instance: "run", revision: 1n } as Parameters<Acknowledgements["settled"]>[0]);
+  expect(acks.lastFailure()).toBeUndefined();
+});

@@ -5,6 +5,8 @@ import {
   type Ack,
   AckSchema,
   AckTimingsSchema,
+  type ApplyFailure,
+  ApplyFailureSchema,
   EarlierAckSchema,
   Feature,
   type WatchReq,
@@ -75,6 +77,8 @@ export class WatchRequests {
   readonly #request: WatchReq;
   /** Sent in the first request only. */
   #heldDigests: Uint8Array | undefined;
+  /** Sent in the first request only. */
+  #lastFailure: ApplyFailure | undefined;
   readonly #acks: WatchOptions["acks"];
   readonly #wakeup = new Wakeup();
   #isRequested = false;
@@ -88,6 +92,7 @@ export class WatchRequests {
 
   constructor({ nodeName, serviceProxyName = "", features = allFeatures, digests, acks, program }: WatchOptions) {
     this.#heldDigests = digests?.buckets;
+    this.#lastFailure = acks?.lastFailure();
     this.#acks = acks;
     acks?.resend();
     acks?.onUpdate(() => this.#wakeup.wake());
@@ -157,13 +162,15 @@ export class WatchRequests {
   #nextRequest(): WatchReq {
     const isCounted = this.#mark === undefined || this.#mark.takesCounts;
     const count = isCounted ? maxOutstanding - this.#outstanding : 1;
-    const HeldDigests = this.#heldDigests;
+    const [HeldDigests, LastFailure] = [this.#heldDigests, this.#lastFailure];
     this.#outstanding += count;
     this.#unconfirmedSinceMs = undefined;
     this.#heldDigests = undefined;
+    this.#lastFailure = undefined;
     return {
       ...this.#request,
       ...(HeldDigests === undefined ? {} : { HeldDigests }),
+      ...(LastFailure === undefined ? {} : { LastFailure }),
       ...(isCounted ? { Count: count, Received: this.#mark?.revision ?? 0n } : {}),
     };
   }
@@ -245,6 +252,17 @@ export class Acknowledgements implements SyncObserver {
     const AgeMicros = micros(nowMs - atMs);
     const ack = create(AckSchema, { Applied: applied, Failed: failed, Error: error, AgeMicros, Earlier });
     return times === undefined ? ack : { ...ack, Timings: encodeTimes(times) };
+  }
+
+  /**
+   * For the first request of a stream: the failure of the last attempt, whichever watcher its revision came from;
+   * undefined if the attempt succeeded. So a restarted watcher shows a failing node at once.
+   */
+  lastFailure(): ApplyFailure | undefined {
+    const state = this.#state;
+    if (state === undefined || state.failed === 0n) return undefined;
+    const AgeMicros = micros(performance.now() - state.atMs);
+    return create(ApplyFailureSchema, { Error: state.error, AgeMicros });
   }
 
   /**

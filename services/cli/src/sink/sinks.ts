@@ -10,6 +10,7 @@ import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";
 import { localTransport } from "@kpng/watcher/stream/serve/serve.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
+import { TraceSends } from "@kpng/watcher/trace/traces.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 import { readProxyNames } from "../source/source-command.ts";
 
@@ -37,9 +38,10 @@ export interface SinkContext extends CommandContext {
   readonly addPages?: ((pages: AnswerPage) => void) | undefined;
 }
 
-/** Returns the options of a watcher's routes, with its subscribers and their metrics. */
+/** Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(store, context.metrics);
+  if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
   return {
     health: context.health,
     subscribers,

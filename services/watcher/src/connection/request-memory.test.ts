@@ -10,7 +10,7 @@ test.each([
     what: "come faster than they are read",
     // More than a stream may send at once: the next request waits for a second.
     before: 120,
-    message: encodeRequest({ Ack: { Error: "e".repeat(15_000) } }),
+    message: encodeRequest({ LastFailure: { Error: "e".repeat(15_000) } }),
   },
 ])(
   "the connection that holds most of the memory for requests ends when requests $what",

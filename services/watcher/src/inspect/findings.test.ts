@@ -136,9 +136,9 @@ test("nodes that lag, fail, have no backend, or do not exist", () => {
   for (const nodeName of ["n1", "n2", "n9"]) {
     const subscriber = watched.subscribers.add("local", "");
     subscriber.nodeName = nodeName;
-    subscriber.sent({ after: 0, revision: 1, byteCount: 1 });
+    subscriber.sent({ after: 0, revision: 1, computedAtMs: 0, byteCount: 1 });
     subscriber.acknowledge({ applied: 1, failed: 0, error: "", timings: undefined });
-    subscriber.sent({ after: 1, revision: 2, byteCount: 1 });
+    subscriber.sent({ after: 1, revision: 2, computedAtMs: 0, byteCount: 1 });
     if (nodeName === "n2") subscriber.acknowledge({ applied: 1, failed: 2, error: "no nft", timings: undefined });
   }
   expect(watched.lines()).toEqual([

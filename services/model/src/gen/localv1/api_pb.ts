@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file localv1/api.proto.
  */
 export const file_localv1_api: GenFile = /*@__PURE__*/
-  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSL2AQoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgESgQIbBBtSgQIaxBsUgdUcmFmZmljUgtMYXN0RmFpbHVyZSI9CgpTdWJzY3JpYmVyEgwKBE5hbWUYASABKAkSDwoHVmVyc2lvbhgCIAEoCRIQCghPYnNlcnZlcxgDIAEoCCKUAQoDQWNrEg8KB0FwcGxpZWQYASABKAQSDgoGRmFpbGVkGAIgASgEEg0KBUVycm9yGAMgASgJEiQKB1RpbWluZ3MYBCABKAsyEy5sb2NhbHYxLkFja1RpbWluZ3MSEQoJQWdlTWljcm9zGAUgASgEEiQKB0VhcmxpZXIYBiADKAsyEy5sb2NhbHYxLkVhcmxpZXJBY2siMAoKRWFybGllckFjaxIPCgdBcHBsaWVkGAEgASgEEhEKCUFnZU1pY3JvcxgCIAEoBCJMCgpBY2tUaW1pbmdzEhIKCldhaXRNaWNyb3MYASABKAQSFAoMUmVuZGVyTWljcm9zGAIgASgEEhQKDENvbW1pdE1pY3JvcxgDIAEoBCLWAQoGT3BJdGVtEiAKBFN5bmMYASABKAsyEC5sb2NhbHYxLkVtcHR5T3BIABIhCgVSZXNldBgEIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEh0KA1NldBgCIAEoCzIOLmxvY2FsdjEuVmFsdWVIABIeCgZEZWxldGUYAyABKAsyDC5sb2NhbHYxLlJlZkgAEh8KBEtlZXAYZCABKAsyDy5sb2NhbHYxLktlZXBPcEgAEiEKBUJhdGNoGGUgASgLMhAubG9jYWx2MS5CYXRjaE9wSABCBAoCT3AiSwoHQmF0Y2hPcBIjCghFbmNvZGluZxgBIAEoDjIRLmxvY2FsdjEuRW5jb2RpbmcSDQoFSXRlbXMYAiABKAwSDAoEU2l6ZRgDIAEoDSIpCgdPcEl0ZW1zEh4KBUl0ZW1zGAEgAygLMg8ubG9jYWx2MS5PcEl0ZW0iGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwipAIKB0VtcHR5T3ASEAoIUmV2aXNpb24YZCABKAQSEAoISW5zdGFuY2UYZSABKAkSEQoJVGFrZXNBY2tzGGYgASgIEhMKBkRpZ2VzdBhnIAEoBkgAiAEBEhQKDFRyYWNlcGFyZW50cxhoIAMoCRIVCg1UcmlnZ2VyZWRBdE1zGGkgAygDEhYKDlN0b3JlZEF0TWljcm9zGGogASgDEhMKC1RyYWNlZE5vZGVzGGsgASgCEhMKC1Rha2VzQ291bnRzGGwgASgIEhUKDUFja0ludGVydmFsTXMYbSABKA0SIwoIUG9zaXRpb24YbiABKAsyES5sb2NhbHYxLlBvc2l0aW9uQgkKB19EaWdlc3RKBAhvEHBSEVRyYWZmaWNJbnRlcnZhbE1zIp4BCghQb3NpdGlvbhIOCgZTb3VyY2UYASABKAkSEAoIU2VydmljZXMYAyABKAQSDgoGU2xpY2VzGAQgASgEEg0KBU5vZGVzGAUgASgEEhcKD0N1cnJlbnRTZXJ2aWNlcxgGIAEoBBIVCg1DdXJyZW50U2xpY2VzGAcgASgEEhQKDEN1cnJlbnROb2RlcxgIIAEoBEoECAIQA1IFRXBvY2giLgoDUmVmEhkKA1NldBgBIAEoDjIMLmxvY2FsdjEuU2V0EgwKBFBhdGgYAiABKAkiMQoFVmFsdWUSGQoDUmVmGAEgASgLMgwubG9jYWx2MS5SZWYSDQoFQnl0ZXMYAiABKAwi8wQKB1NlcnZpY2USEQoJTmFtZXNwYWNlGAEgASgJEgwKBE5hbWUYAiABKAkSDAoEVHlwZRgDIAEoCRIsCgZMYWJlbHMYCCADKAsyHC5sb2NhbHYxLlNlcnZpY2UuTGFiZWxzRW50cnkSNgoLQW5ub3RhdGlvbnMYCSADKAsyIS5sb2NhbHYxLlNlcnZpY2UuQW5ub3RhdGlvbnNFbnRyeRIgCgNJUHMYBCABKAsyEy5sb2NhbHYxLlNlcnZpY2VJUHMSJAoJSVBGaWx0ZXJzGAogAygLMhEubG9jYWx2MS5JUEZpbHRlchINCgVNYXBJUBgFIAEoCBIjCgVQb3J0cxgGIAMoCzIULmxvY2FsdjEuUG9ydE1hcHBpbmcSHgoWRXh0ZXJuYWxUcmFmZmljVG9Mb2NhbBgHIAEoCBItCghDbGllbnRJUBgLIAEoCzIZLmxvY2FsdjEuQ2xpZW50SVBBZmZpbml0eUgAEh4KFkludGVybmFsVHJhZmZpY1RvTG9jYWwYDCABKAgSGwoTSGVhbHRoQ2hlY2tOb2RlUG9ydBgNIAEoBRIwChhQcm94eU1vZGVMb2FkQmFsYW5jZXJJUHMYZCABKAsyDi5sb2NhbHYxLklQU2V0EhYKDkNyZWF0ZWRTZWNvbmRzGGUgASgDEgsKA1VJRBhmIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjIKEEFubm90YXRpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIRCg9TZXNzaW9uQWZmaW5pdHkiQwoISVBGaWx0ZXISIQoJVGFyZ2V0SVBzGAEgASgLMg4ubG9jYWx2MS5JUFNldBIUCgxTb3VyY2VSYW5nZXMYAiADKAkikAEKClNlcnZpY2VJUHMSIgoKQ2x1c3RlcklQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSIwoLRXh0ZXJuYWxJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0EicKD0xvYWRCYWxhbmNlcklQcxgEIAEoCzIOLmxvY2FsdjEuSVBTZXQSEAoISGVhZGxlc3MYAyABKAgigwIKCEVuZHBvaW50EhAKCEhvc3RuYW1lGAEgASgJEhsKA0lQcxgCIAEoCzIOLmxvY2FsdjEuSVBTZXQSDQoFTG9jYWwYAyABKAgSKAoNUG9ydE92ZXJyaWRlcxgEIAMoCzIRLmxvY2FsdjEuUG9ydE5hbWUSJwoGU2NvcGVzGAUgASgLMhcubG9jYWx2MS5FbmRwb2ludFNjb3BlcxIhCgNVc2UYZCABKAsyFC5sb2NhbHYxLkVuZHBvaW50VXNlEiAKCEZpcnN0SVBzGGUgASgLMg4ubG9jYWx2MS5JUFNldBIPCgdQb2ROYW1lGGYgASgJEhAKCE5vZGVOYW1lGGcgASgJImIKC0VuZHBvaW50VXNlEg8KB0NsdXN0ZXIYASABKAgSDQoFTG9jYWwYAiABKAgSDQoFUmVhZHkYAyABKAgSDwoHU2VydmluZxgEIAEoCBITCgtUZXJtaW5hdGluZxgFIAEoCCI0Cg5FbmRwb2ludFNjb3BlcxIQCghJbnRlcm5hbBgBIAEoCBIQCghFeHRlcm5hbBgCIAEoCCIfCgVJUFNldBIKCgJWNBgBIAMoCRIKCgJWNhgCIAMoCSJLCghQb3J0TmFtZRIMCgROYW1lGAEgASgJEgwKBFBvcnQYAiABKAUSIwoIUHJvdG9jb2wYZCABKA4yES5sb2NhbHYxLlByb3RvY29sIrgBCgtQb3J0TWFwcGluZxIMCgROYW1lGAEgASgJEiMKCFByb3RvY29sGAIgASgOMhEubG9jYWx2MS5Qcm90b2NvbBIMCgRQb3J0GAMgASgFEhAKCE5vZGVQb3J0GAQgASgFEhIKClRhcmdldFBvcnQYBSABKAUSFgoOVGFyZ2V0UG9ydE5hbWUYBiABKAkSKgoMSGFzRW5kcG9pbnRzGGQgASgLMhQubG9jYWx2MS5GYW1pbHlGbGFncyIlCgtGYW1pbHlGbGFncxIKCgJWNBgBIAEoCBIKCgJWNhgCIAEoCCIqChBDbGllbnRJUEFmZmluaXR5EhYKDlRpbWVvdXRTZWNvbmRzGAEgASgFIm8KBE5vZGUSDAoETmFtZRgBIAEoCRIMCgRab25lGAIgASgJEhEKCUFkZHJlc3NlcxgDIAMoCRIQCghQb2RDSURScxgEIAMoCRIQCghFbGlnaWJsZRgFIAEoCBIUCgxTZXJ2aWNlQ0lEUnMYBiADKAkqRgoHRmVhdHVyZRISCg5Vbmtub3duRmVhdHVyZRAAEgwKCEV4dGVuZGVkEAESDAoITm9kZUl0ZW0QAhILCgdCYXRjaGVzEAMqpAEKA1NldBIOCgpVbmtub3duU2V0EAASDwoLU2VydmljZXNTZXQQARIQCgxFbmRwb2ludHNTZXQQAhIWChJHbG9iYWxTZXJ2aWNlSW5mb3MQChIXChNHbG9iYWxFbmRwb2ludEluZm9zEAsSEwoPR2xvYmFsTm9kZUluZm9zEAwSDAoITm9kZXNTZXQQZBIWChJHbG9iYWxDbHVzdGVySW5mb3MQZSoiCghFbmNvZGluZxIMCghJZGVudGl0eRAAEggKBFpzdGQQASo7CghQcm90b2NvbBITCg9Vbmtub3duUHJvdG9jb2wQABIHCgNUQ1AQARIHCgNVRFAQAhIICgRTQ1RQEAMyNwoEU2V0cxIvCgVXYXRjaBIRLmxvY2FsdjEuV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCHlocc2lncy5rOHMuaW8va3BuZy9hcGkvbG9jYWx2MWIGcHJvdG8z");
+  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSKPAgoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEEioKC0xhc3RGYWlsdXJlGGsgASgLMhUubG9jYWx2MS5BcHBseUZhaWx1cmVKBAhsEG1SB1RyYWZmaWMiMAoMQXBwbHlGYWlsdXJlEg0KBUVycm9yGAEgASgJEhEKCUFnZU1pY3JvcxgCIAEoBCI9CgpTdWJzY3JpYmVyEgwKBE5hbWUYASABKAkSDwoHVmVyc2lvbhgCIAEoCRIQCghPYnNlcnZlcxgDIAEoCCKUAQoDQWNrEg8KB0FwcGxpZWQYASABKAQSDgoGRmFpbGVkGAIgASgEEg0KBUVycm9yGAMgASgJEiQKB1RpbWluZ3MYBCABKAsyEy5sb2NhbHYxLkFja1RpbWluZ3MSEQoJQWdlTWljcm9zGAUgASgEEiQKB0VhcmxpZXIYBiADKAsyEy5sb2NhbHYxLkVhcmxpZXJBY2siMAoKRWFybGllckFjaxIPCgdBcHBsaWVkGAEgASgEEhEKCUFnZU1pY3JvcxgCIAEoBCJMCgpBY2tUaW1pbmdzEhIKCldhaXRNaWNyb3MYASABKAQSFAoMUmVuZGVyTWljcm9zGAIgASgEEhQKDENvbW1pdE1pY3JvcxgDIAEoBCLWAQoGT3BJdGVtEiAKBFN5bmMYASABKAsyEC5sb2NhbHYxLkVtcHR5T3BIABIhCgVSZXNldBgEIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEh0KA1NldBgCIAEoCzIOLmxvY2FsdjEuVmFsdWVIABIeCgZEZWxldGUYAyABKAsyDC5sb2NhbHYxLlJlZkgAEh8KBEtlZXAYZCABKAsyDy5sb2NhbHYxLktlZXBPcEgAEiEKBUJhdGNoGGUgASgLMhAubG9jYWx2MS5CYXRjaE9wSABCBAoCT3AiSwoHQmF0Y2hPcBIjCghFbmNvZGluZxgBIAEoDjIRLmxvY2FsdjEuRW5jb2RpbmcSDQoFSXRlbXMYAiABKAwSDAoEU2l6ZRgDIAEoDSIpCgdPcEl0ZW1zEh4KBUl0ZW1zGAEgAygLMg8ubG9jYWx2MS5PcEl0ZW0iGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwipAIKB0VtcHR5T3ASEAoIUmV2aXNpb24YZCABKAQSEAoISW5zdGFuY2UYZSABKAkSEQoJVGFrZXNBY2tzGGYgASgIEhMKBkRpZ2VzdBhnIAEoBkgAiAEBEhQKDFRyYWNlcGFyZW50cxhoIAMoCRIVCg1UcmlnZ2VyZWRBdE1zGGkgAygDEhYKDlN0b3JlZEF0TWljcm9zGGogASgDEhMKC1RyYWNlZE5vZGVzGGsgASgCEhMKC1Rha2VzQ291bnRzGGwgASgIEhUKDUFja0ludGVydmFsTXMYbSABKA0SIwoIUG9zaXRpb24YbiABKAsyES5sb2NhbHYxLlBvc2l0aW9uQgkKB19EaWdlc3RKBAhvEHBSEVRyYWZmaWNJbnRlcnZhbE1zIp4BCghQb3NpdGlvbhIOCgZTb3VyY2UYASABKAkSEAoIU2VydmljZXMYAyABKAQSDgoGU2xpY2VzGAQgASgEEg0KBU5vZGVzGAUgASgEEhcKD0N1cnJlbnRTZXJ2aWNlcxgGIAEoBBIVCg1DdXJyZW50U2xpY2VzGAcgASgEEhQKDEN1cnJlbnROb2RlcxgIIAEoBEoECAIQA1IFRXBvY2giLgoDUmVmEhkKA1NldBgBIAEoDjIMLmxvY2FsdjEuU2V0EgwKBFBhdGgYAiABKAkiMQoFVmFsdWUSGQoDUmVmGAEgASgLMgwubG9jYWx2MS5SZWYSDQoFQnl0ZXMYAiABKAwi8wQKB1NlcnZpY2USEQoJTmFtZXNwYWNlGAEgASgJEgwKBE5hbWUYAiABKAkSDAoEVHlwZRgDIAEoCRIsCgZMYWJlbHMYCCADKAsyHC5sb2NhbHYxLlNlcnZpY2UuTGFiZWxzRW50cnkSNgoLQW5ub3RhdGlvbnMYCSADKAsyIS5sb2NhbHYxLlNlcnZpY2UuQW5ub3RhdGlvbnNFbnRyeRIgCgNJUHMYBCABKAsyEy5sb2NhbHYxLlNlcnZpY2VJUHMSJAoJSVBGaWx0ZXJzGAogAygLMhEubG9jYWx2MS5JUEZpbHRlchINCgVNYXBJUBgFIAEoCBIjCgVQb3J0cxgGIAMoCzIULmxvY2FsdjEuUG9ydE1hcHBpbmcSHgoWRXh0ZXJuYWxUcmFmZmljVG9Mb2NhbBgHIAEoCBItCghDbGllbnRJUBgLIAEoCzIZLmxvY2FsdjEuQ2xpZW50SVBBZmZpbml0eUgAEh4KFkludGVybmFsVHJhZmZpY1RvTG9jYWwYDCABKAgSGwoTSGVhbHRoQ2hlY2tOb2RlUG9ydBgNIAEoBRIwChhQcm94eU1vZGVMb2FkQmFsYW5jZXJJUHMYZCABKAsyDi5sb2NhbHYxLklQU2V0EhYKDkNyZWF0ZWRTZWNvbmRzGGUgASgDEgsKA1VJRBhmIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjIKEEFubm90YXRpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIRCg9TZXNzaW9uQWZmaW5pdHkiQwoISVBGaWx0ZXISIQoJVGFyZ2V0SVBzGAEgASgLMg4ubG9jYWx2MS5JUFNldBIUCgxTb3VyY2VSYW5nZXMYAiADKAkikAEKClNlcnZpY2VJUHMSIgoKQ2x1c3RlcklQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSIwoLRXh0ZXJuYWxJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0EicKD0xvYWRCYWxhbmNlcklQcxgEIAEoCzIOLmxvY2FsdjEuSVBTZXQSEAoISGVhZGxlc3MYAyABKAgigwIKCEVuZHBvaW50EhAKCEhvc3RuYW1lGAEgASgJEhsKA0lQcxgCIAEoCzIOLmxvY2FsdjEuSVBTZXQSDQoFTG9jYWwYAyABKAgSKAoNUG9ydE92ZXJyaWRlcxgEIAMoCzIRLmxvY2FsdjEuUG9ydE5hbWUSJwoGU2NvcGVzGAUgASgLMhcubG9jYWx2MS5FbmRwb2ludFNjb3BlcxIhCgNVc2UYZCABKAsyFC5sb2NhbHYxLkVuZHBvaW50VXNlEiAKCEZpcnN0SVBzGGUgASgLMg4ubG9jYWx2MS5JUFNldBIPCgdQb2ROYW1lGGYgASgJEhAKCE5vZGVOYW1lGGcgASgJImIKC0VuZHBvaW50VXNlEg8KB0NsdXN0ZXIYASABKAgSDQoFTG9jYWwYAiABKAgSDQoFUmVhZHkYAyABKAgSDwoHU2VydmluZxgEIAEoCBITCgtUZXJtaW5hdGluZxgFIAEoCCI0Cg5FbmRwb2ludFNjb3BlcxIQCghJbnRlcm5hbBgBIAEoCBIQCghFeHRlcm5hbBgCIAEoCCIfCgVJUFNldBIKCgJWNBgBIAMoCRIKCgJWNhgCIAMoCSJLCghQb3J0TmFtZRIMCgROYW1lGAEgASgJEgwKBFBvcnQYAiABKAUSIwoIUHJvdG9jb2wYZCABKA4yES5sb2NhbHYxLlByb3RvY29sIrgBCgtQb3J0TWFwcGluZxIMCgROYW1lGAEgASgJEiMKCFByb3RvY29sGAIgASgOMhEubG9jYWx2MS5Qcm90b2NvbBIMCgRQb3J0GAMgASgFEhAKCE5vZGVQb3J0GAQgASgFEhIKClRhcmdldFBvcnQYBSABKAUSFgoOVGFyZ2V0UG9ydE5hbWUYBiABKAkSKgoMSGFzRW5kcG9pbnRzGGQgASgLMhQubG9jYWx2MS5GYW1pbHlGbGFncyIlCgtGYW1pbHlGbGFncxIKCgJWNBgBIAEoCBIKCgJWNhgCIAEoCCIqChBDbGllbnRJUEFmZmluaXR5EhYKDlRpbWVvdXRTZWNvbmRzGAEgASgFIm8KBE5vZGUSDAoETmFtZRgBIAEoCRIMCgRab25lGAIgASgJEhEKCUFkZHJlc3NlcxgDIAMoCRIQCghQb2RDSURScxgEIAMoCRIQCghFbGlnaWJsZRgFIAEoCBIUCgxTZXJ2aWNlQ0lEUnMYBiADKAkqRgoHRmVhdHVyZRISCg5Vbmtub3duRmVhdHVyZRAAEgwKCEV4dGVuZGVkEAESDAoITm9kZUl0ZW0QAhILCgdCYXRjaGVzEAMqpAEKA1NldBIOCgpVbmtub3duU2V0EAASDwoLU2VydmljZXNTZXQQARIQCgxFbmRwb2ludHNTZXQQAhIWChJHbG9iYWxTZXJ2aWNlSW5mb3MQChIXChNHbG9iYWxFbmRwb2ludEluZm9zEAsSEwoPR2xvYmFsTm9kZUluZm9zEAwSDAoITm9kZXNTZXQQZBIWChJHbG9iYWxDbHVzdGVySW5mb3MQZSoiCghFbmNvZGluZxIMCghJZGVudGl0eRAAEggKBFpzdGQQASo7CghQcm90b2NvbBITCg9Vbmtub3duUHJvdG9jb2wQABIHCgNUQ1AQARIHCgNVRFAQAhIICgRTQ1RQEAMyNwoEU2V0cxIvCgVXYXRjaBIRLmxvY2FsdjEuV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCHlocc2lncy5rOHMuaW8va3BuZy9hcGkvbG9jYWx2MWIGcHJvdG8z");
 
 /**
  * Request for the next batch; with Ack, only an acknowledgement.
@@ -89,6 +89,14 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
    * @generated from field: uint64 Received = 106;
    */
   Received: bigint;
+
+  /**
+   * Only in the first request of a stream: failure of the subscriber's last attempt to apply a batch, of this server or
+   * another one. Absent if the attempt succeeded, or if there was none. An Ack replaces it.
+   *
+   * @generated from field: localv1.ApplyFailure LastFailure = 107;
+   */
+  LastFailure?: ApplyFailure | undefined;
 };
 
 /**
@@ -97,6 +105,34 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
  */
 export const WatchReqSchema: GenMessage<WatchReq> = /*@__PURE__*/
   messageDesc(file_localv1_api, 0);
+
+/**
+ * Failure of an attempt to apply a batch.
+ *
+ * @generated from message localv1.ApplyFailure
+ */
+export type ApplyFailure = Message<"localv1.ApplyFailure"> & {
+  /**
+   * Error; at most 1000 characters.
+   *
+   * @generated from field: string Error = 1;
+   */
+  Error: string;
+
+  /**
+   * Age of the attempt in microseconds.
+   *
+   * @generated from field: uint64 AgeMicros = 2;
+   */
+  AgeMicros: bigint;
+};
+
+/**
+ * Describes the message localv1.ApplyFailure.
+ * Use `create(ApplyFailureSchema)` to create a new message.
+ */
+export const ApplyFailureSchema: GenMessage<ApplyFailure> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 1);
 
 /**
  * Description of a subscriber.
@@ -131,7 +167,7 @@ export type Subscriber = Message<"localv1.Subscriber"> & {
  * Use `create(SubscriberSchema)` to create a new message.
  */
 export const SubscriberSchema: GenMessage<Subscriber> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 1);
+  messageDesc(file_localv1_api, 2);
 
 /**
  * Acknowledgement. Its revisions are those of Sync in this stream.
@@ -187,7 +223,7 @@ export type Ack = Message<"localv1.Ack"> & {
  * Use `create(AckSchema)` to create a new message.
  */
 export const AckSchema: GenMessage<Ack> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 2);
+  messageDesc(file_localv1_api, 3);
 
 /**
  * An applied revision with its age in microseconds.
@@ -211,7 +247,7 @@ export type EarlierAck = Message<"localv1.EarlierAck"> & {
  * Use `create(EarlierAckSchema)` to create a new message.
  */
 export const EarlierAckSchema: GenMessage<EarlierAck> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 3);
+  messageDesc(file_localv1_api, 4);
 
 /**
  * Durations of the stages from the receipt of Sync to the end of the commit, in microseconds, without gaps.
@@ -246,7 +282,7 @@ export type AckTimings = Message<"localv1.AckTimings"> & {
  * Use `create(AckTimingsSchema)` to create a new message.
  */
 export const AckTimingsSchema: GenMessage<AckTimings> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 4);
+  messageDesc(file_localv1_api, 5);
 
 /**
  * One operation of a batch.
@@ -314,7 +350,7 @@ export type OpItem = Message<"localv1.OpItem"> & {
  * Use `create(OpItemSchema)` to create a new message.
  */
 export const OpItemSchema: GenMessage<OpItem> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 5);
+  messageDesc(file_localv1_api, 6);
 
 /**
  * Several operations, compressed once for many subscribers. They have the same effect as single operations in the same
@@ -350,7 +386,7 @@ export type BatchOp = Message<"localv1.BatchOp"> & {
  * Use `create(BatchOpSchema)` to create a new message.
  */
 export const BatchOpSchema: GenMessage<BatchOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 6);
+  messageDesc(file_localv1_api, 7);
 
 /**
  * List of operations.
@@ -369,7 +405,7 @@ export type OpItems = Message<"localv1.OpItems"> & {
  * Use `create(OpItemsSchema)` to create a new message.
  */
 export const OpItemsSchema: GenMessage<OpItems> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 7);
+  messageDesc(file_localv1_api, 8);
 
 /**
  * Items that a subscriber keeps from an earlier stream.
@@ -391,7 +427,7 @@ export type KeepOp = Message<"localv1.KeepOp"> & {
  * Use `create(KeepOpSchema)` to create a new message.
  */
 export const KeepOpSchema: GenMessage<KeepOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 8);
+  messageDesc(file_localv1_api, 9);
 
 /**
  * The body of Sync and Reset; empty without Feature Extended.
@@ -489,7 +525,7 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
  * Use `create(EmptyOpSchema)` to create a new message.
  */
 export const EmptyOpSchema: GenMessage<EmptyOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 9);
+  messageDesc(file_localv1_api, 10);
 
 /**
  * How new a state of the cluster is. A state is not older than another one of the same source if none of its Current
@@ -555,7 +591,7 @@ export type Position = Message<"localv1.Position"> & {
  * Use `create(PositionSchema)` to create a new message.
  */
 export const PositionSchema: GenMessage<Position> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 10);
+  messageDesc(file_localv1_api, 11);
 
 /**
  * Kind and path of an item.
@@ -579,7 +615,7 @@ export type Ref = Message<"localv1.Ref"> & {
  * Use `create(RefSchema)` to create a new message.
  */
 export const RefSchema: GenMessage<Ref> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 11);
+  messageDesc(file_localv1_api, 12);
 
 /**
  * An item with its kind and path.
@@ -605,7 +641,7 @@ export type Value = Message<"localv1.Value"> & {
  * Use `create(ValueSchema)` to create a new message.
  */
 export const ValueSchema: GenMessage<Value> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 12);
+  messageDesc(file_localv1_api, 13);
 
 /**
  * The fields of a Kubernetes Service that a node needs.
@@ -728,7 +764,7 @@ export type Service = Message<"localv1.Service"> & {
  * Use `create(ServiceSchema)` to create a new message.
  */
 export const ServiceSchema: GenMessage<Service> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 13);
+  messageDesc(file_localv1_api, 14);
 
 /**
  * Restricts the clients of some IPs of a Service.
@@ -756,7 +792,7 @@ export type IPFilter = Message<"localv1.IPFilter"> & {
  * Use `create(IPFilterSchema)` to create a new message.
  */
 export const IPFilterSchema: GenMessage<IPFilter> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 14);
+  messageDesc(file_localv1_api, 15);
 
 /**
  * The addresses of a Service.
@@ -794,7 +830,7 @@ export type ServiceIPs = Message<"localv1.ServiceIPs"> & {
  * Use `create(ServiceIPsSchema)` to create a new message.
  */
 export const ServiceIPsSchema: GenMessage<ServiceIPs> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 15);
+  messageDesc(file_localv1_api, 16);
 
 /**
  * An endpoint that may receive some of the Service's traffic from this node.
@@ -865,7 +901,7 @@ export type Endpoint = Message<"localv1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 16);
+  messageDesc(file_localv1_api, 17);
 
 /**
  * The sets of a Service that contain the endpoint, and its conditions.
@@ -918,7 +954,7 @@ export type EndpointUse = Message<"localv1.EndpointUse"> & {
  * Use `create(EndpointUseSchema)` to create a new message.
  */
 export const EndpointUseSchema: GenMessage<EndpointUse> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 17);
+  messageDesc(file_localv1_api, 18);
 
 /**
  * Traffic that the endpoint may receive.
@@ -946,7 +982,7 @@ export type EndpointScopes = Message<"localv1.EndpointScopes"> & {
  * Use `create(EndpointScopesSchema)` to create a new message.
  */
 export const EndpointScopesSchema: GenMessage<EndpointScopes> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 18);
+  messageDesc(file_localv1_api, 19);
 
 /**
  * Addresses of both families, each sorted bytewise without duplicates.
@@ -970,7 +1006,7 @@ export type IPSet = Message<"localv1.IPSet"> & {
  * Use `create(IPSetSchema)` to create a new message.
  */
 export const IPSetSchema: GenMessage<IPSet> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 19);
+  messageDesc(file_localv1_api, 20);
 
 /**
  * A port of an endpoint.
@@ -1005,7 +1041,7 @@ export type PortName = Message<"localv1.PortName"> & {
  * Use `create(PortNameSchema)` to create a new message.
  */
 export const PortNameSchema: GenMessage<PortName> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 20);
+  messageDesc(file_localv1_api, 21);
 
 /**
  * A port of a Service.
@@ -1065,7 +1101,7 @@ export type PortMapping = Message<"localv1.PortMapping"> & {
  * Use `create(PortMappingSchema)` to create a new message.
  */
 export const PortMappingSchema: GenMessage<PortMapping> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 21);
+  messageDesc(file_localv1_api, 22);
 
 /**
  * One flag per address family.
@@ -1089,7 +1125,7 @@ export type FamilyFlags = Message<"localv1.FamilyFlags"> & {
  * Use `create(FamilyFlagsSchema)` to create a new message.
  */
 export const FamilyFlagsSchema: GenMessage<FamilyFlags> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 22);
+  messageDesc(file_localv1_api, 23);
 
 /**
  * Keeps a client on one endpoint.
@@ -1110,7 +1146,7 @@ export type ClientIPAffinity = Message<"localv1.ClientIPAffinity"> & {
  * Use `create(ClientIPAffinitySchema)` to create a new message.
  */
 export const ClientIPAffinitySchema: GenMessage<ClientIPAffinity> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 23);
+  messageDesc(file_localv1_api, 24);
 
 /**
  * The node of a view.
@@ -1164,7 +1200,7 @@ export type Node = Message<"localv1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 24);
+  messageDesc(file_localv1_api, 25);
 
 /**
  * Feature of a subscriber beyond KPNG.

@@ -22,7 +22,7 @@ test("the marker of a first batch has the revision, the time and the position of
   const store = new Store({ now: () => 1_700_000_000_000.5 });
   store.replace({ services: [], slices: [], nodes: [] });
   const { snapshot, instance } = store;
-  const batch = { snapshot, before: undefined, changes: noChanges };
+  const batch = { snapshot, before: undefined, changes: noChanges, computedAtMs: 0 };
   const { frame } = syncMarker(batch, new Subscribers(store, new Registry()), true);
   const versions = { Services: 1n, Slices: 1n, Nodes: 1n };
   expect(fromBinary(OpItemSchema, messageIn(frame)).Op.value).toMatchObject({

@@ -125,6 +125,7 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
     subscriber.nodeName = request.nodeName;
     subscriber.proxyName = request.proxyName;
     subscriber.introduce(message.Subscriber);
+    subscriber.failedBefore(message.LastFailure);
     const received = message.Received === 0n ? undefined : Number(message.Received);
     const count = Math.min(Math.max(1, message.Count), maxCount);
     const batchRequest = { projection, isExtended: request.isExtended, count, received };

@@ -1,4 +1,5 @@
 import { Wakeup } from "@kpng/process/wait.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
@@ -78,12 +79,14 @@ export class Rounds {
  */
 export class Subscription {
   readonly #rounds: Pick<Rounds, "snapshot">;
+  readonly #now: () => number;
   #projection: Projection | undefined;
   #snapshot: Snapshot | undefined;
   #quietRevision = 0;
 
-  constructor(rounds: Pick<Rounds, "snapshot">) {
+  constructor(rounds: Pick<Rounds, "snapshot">, now: () => number = wallClockMs) {
     this.#rounds = rounds;
+    this.#now = now;
   }
 
   /** The projection of the last batch; undefined before the first batch. */
@@ -112,7 +115,8 @@ export class Subscription {
     this.#projection = projection;
     this.#snapshot = snapshot;
     if (before !== undefined && changes.isEmpty) this.#quietRevision = snapshot.revision;
-    return { changes, snapshot, before };
+    const computedAtMs = snapshot.traces.length === 0 ? 0 : this.#now();
+    return { changes, snapshot, before, computedAtMs };
   }
 }
 
@@ -122,4 +126,6 @@ export interface Batch {
   readonly snapshot: Snapshot;
   /** The previous snapshot of the subscriber; undefined for a view that it did not have. */
   readonly before: Snapshot | undefined;
+  /** In milliseconds since 1970, with fractions; 0 while no revision is traced. */
+  readonly computedAtMs: number;
 }

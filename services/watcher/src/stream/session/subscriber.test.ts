@@ -12,7 +12,7 @@ describe("the measured time from a batch to its acknowledgement", () => {
   const subscriber = subscribers.add("local", "");
   const send = (atMs: number, revision: number): void => {
     nowMs = atMs;
-    subscriber.sent({ after: revision - 1, revision, byteCount: 1 });
+    subscriber.sent({ after: revision - 1, revision, computedAtMs: 0, byteCount: 1 });
   };
   const seconds = async (): Promise<[sum: number, count: number]> => {
     const metric = await registry.getSingleMetric("kpng_apply_seconds")?.get();
@@ -51,7 +51,7 @@ describe("the measured time from a batch to its acknowledgement", () => {
 
 test("another view of an applied revision counts as applied only when it is acknowledged", () => {
   const subscriber = new Subscribers(new Store(), new Registry(), () => 1_000).add("local", "");
-  const send = (): void => subscriber.sent({ after: 0, revision: 7, byteCount: 1 });
+  const send = (): void => subscriber.sent({ after: 0, revision: 7, computedAtMs: 0, byteCount: 1 });
   send();
   subscriber.acknowledge({ applied: 7 });
   // It requested another view in the meantime.
@@ -77,7 +77,7 @@ test("a batch counts as sent when it is written; a revision that does not concer
   const send = (after: number, whileWriting = () => {}): void => {
     const { snapshot } = subscriber.subscription.advance(projection);
     whileWriting();
-    subscriber.sent({ after, revision: snapshot.revision, byteCount: 1 });
+    subscriber.sent({ after, revision: snapshot.revision, computedAtMs: 0, byteCount: 1 });
     subscriber.received(snapshot.revision);
   };
   const revisions = () => [subscriber.upToDateRevision, subscriber.receivedRevision, subscriber.appliedRevision];

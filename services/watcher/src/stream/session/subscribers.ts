@@ -1,5 +1,5 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { ApplyFailure, Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import type { Store } from "../../store/store.ts";
@@ -103,7 +103,7 @@ export class Subscriber {
     this.peer = peer;
     this.#observes = isTool;
     this.openedAtMs = context.now();
-    this.subscription = new Subscription(context.rounds);
+    this.subscription = new Subscription(context.rounds, context.now);
   }
 
   close(): void {
@@ -159,7 +159,10 @@ export class Subscriber {
     return this.#appliedAtMs;
   }
 
-  /** The revision of the last attempt, if it failed, and the error. */
+  /**
+   * The revision of the last attempt, if it failed, and the error. The revision is 0 for an attempt on an earlier
+   * stream.
+   */
   get failure(): { readonly revision: number; readonly error: string } | undefined {
     return this.#error === "" ? undefined : { revision: this.#failed, error: this.#error };
   }
@@ -179,6 +182,16 @@ export class Subscriber {
     this.program = message.Name.slice(0, maxNameLength);
     this.version = message.Version.slice(0, maxNameLength);
     if (message.Observes) this.#observes = true;
+    this.#context.updated();
+  }
+
+  /**
+   * Records a failure on an earlier stream, so that a restarted watcher knows a failing node before the next attempt.
+   * Ignored after the first acknowledgement.
+   */
+  failedBefore(failure: ApplyFailure | undefined): void {
+    if (failure === undefined || this.#hasAcknowledged) return;
+    this.#error = errorText(failure.Error);
     this.#context.updated();
   }
 
@@ -300,7 +313,7 @@ function errorText(error: string): string {
 }
 
 /**
- * Observes the batches of all subscribers. The methods must be O(1) and must not throw. Times
+ * Observes the batches of all subscribers, for metrics and traces. The methods must be O(1) and must not throw. Times
  * are in milliseconds since 1970, with fractions.
  */
 export interface DeliveryFollower {
@@ -320,6 +333,8 @@ export interface Delivery {
   /** The revision that the subscriber had before; 0 for none. */
   readonly after: number;
   readonly revision: number;
+  /** When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. */
+  readonly computedAtMs: number;
   /** Size of the messages with their frame headers. */
   readonly byteCount: number;
 }

@@ -265,7 +265,7 @@ export class WatchStream<Request> {
     const [batchRequest, batch, lastFrame] = [this.#batchRequest, this.#batch, this.#lastFrame];
     if (batchRequest === undefined || batch === undefined) return;
     const digest = batchRequest.isExtended ? batchRequest.projection.digest?.(batch.snapshot) : undefined;
-    const { before, snapshot } = batch;
+    const { before, snapshot, computedAtMs } = batch;
     const marker = syncMarker(batch, subscribers, batchRequest.isExtended);
     let last = digest === undefined ? marker.frame : marker.withDigest(digest);
     // Many streams share a large frame, and a copy would belong to one.
@@ -273,7 +273,7 @@ export class WatchStream<Request> {
     else if (lastFrame !== undefined) last = Buffer.concat([lastFrame, last]);
     const byteCount = this.#byteCount + last.length;
     // Before the write: the acknowledgement may arrive before the write returns.
-    subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, byteCount });
+    subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
     this.#write(last);
     this.#release();
     // The digests of the subscriber are large and no longer needed.
