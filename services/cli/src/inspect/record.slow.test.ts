@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { dial } from "@kpng/process/connection/dial.ts";
@@ -14,7 +14,7 @@ import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { bugReportCommand, recordCommand } from "./record.ts";
+import { recordCommand } from "./record.ts";
 
 let folder: string;
 let store: Store;
@@ -100,16 +100,6 @@ test.each(["r.jsonl", "r.jsonl.gz"])(
     expect(contentOf(await replay(path, 0))).toEqual(before);
   },
 );
-
-test("a bug report also has versions, nodes, streams, changes and findings, and only its owner can read it", async () => {
-  const path = join(folder, "r.jsonl");
-  await bugReportCommand.run(dial({ api: server.address }), [], { output: path, for: 0 }, stop.signal);
-  const rows = readRecording(path).flatMap((line) => (line.kind === "rows" ? [line] : []));
-  expect(rows.map(({ of }) => of)).toEqual(["subscribers", "changes", "versions", "nodes", "findings"]);
-  expect(rows[3]?.rows).toMatchObject([{ name: "n1" }]);
-  expect(statSync(path).mode & 0o777).toBe(0o600);
-  expect(contentOf(await replay(path))).toEqual(contentOf(store));
-});
 
 test("a recording whose watcher ends is kept, and the error is reported", async () => {
   const path = join(folder, "r.jsonl.gz");
