@@ -15,11 +15,13 @@ import type { Candidate } from "./choose-endpoints.ts";
  * the same objects cost a look-up of each address.
  */
 export function mergeSlices(slices: readonly EndpointSlice[], before?: MergedSlices): MergedSlices {
-  const withoutLosers = before?.parts.filter((part) => !part.hasLosers) ?? [];
-  const oldParts = new Map(withoutLosers.map((part) => [part.slice, part]));
+  const reusable = before?.parts.filter((part) => !part.hasLosers) ?? [];
+  const oldParts = new Map(reusable.map((part) => [part.slice, part]));
   const parts = slices.map((slice) => oldParts.get(slice) ?? makePart(slice));
-  const losers = findLosers(parts);
-  const merged = losers.size === 0 ? parts : parts.map((part) => removeLosers(part, losers));
+  const newParts = parts.filter((part) => !oldParts.has(part.slice));
+  const isQuick = reusable.length === before?.parts.length && newParts.length * 8 < parts.length;
+  const losers = isQuick && newParts.every((part) => hasUniqueAddresses(part, parts)) ? noLosers : findLosers(parts);
+  const merged = losers.size === 0 ? parts : parts.map((part) => withoutLosers(part, losers));
   const groups = new Map<PortGroup, PortEndpoint[]>();
   for (const { endpoints } of merged) {
     for (const { portEndpoints } of endpoints) {
@@ -55,6 +57,7 @@ export interface MergedPart {
   readonly endpoints: readonly MergedEndpoint[];
   /** True if an endpoint of another slice replaces a port endpoint of this one. */
   readonly hasLosers: boolean;
+  addresses?: ReadonlySet<string> | undefined;
 }
 
 export interface MergedSlices {
@@ -96,6 +99,23 @@ function portEndpointsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupN
 
 const noPort = [undefined] as const;
 
+const noLosers: ReadonlySet<PortEndpoint> = new Set();
+
+/** True if no address of a part occurs twice in the parts, so that none of its port endpoints loses or wins. */
+function hasUniqueAddresses(part: MergedPart, parts: readonly MergedPart[]): boolean {
+  const addresses = addressesOf(part);
+  const count = part.slice.endpoints.reduce((sum, { addresses }) => sum + addresses.v4.length + addresses.v6.length, 0);
+  return (
+    addresses.size === count && parts.every((other) => other === part || addresses.isDisjointFrom(addressesOf(other)))
+  );
+}
+
+/** Returns the addresses of a part, and caches them in it: parts are compared whenever another slice changes. */
+function addressesOf(part: MergedPart): ReadonlySet<string> {
+  part.addresses ??= new Set(part.slice.endpoints.flatMap(({ addresses }) => [...addresses.v4, ...addresses.v6]));
+  return part.addresses;
+}
+
 /** Returns all but the best of the port endpoints with the same group, address and port. */
 function findLosers(parts: readonly MergedPart[]): ReadonlySet<PortEndpoint> {
   const losers = new Set<PortEndpoint>();
@@ -123,7 +143,7 @@ function findLosers(parts: readonly MergedPart[]): ReadonlySet<PortEndpoint> {
   return losers;
 }
 
-function removeLosers(part: MergedPart, losers: ReadonlySet<PortEndpoint>): MergedPart {
+function withoutLosers(part: MergedPart, losers: ReadonlySet<PortEndpoint>): MergedPart {
   const isLoser = (one: PortEndpoint | undefined): boolean => one !== undefined && losers.has(one);
   if (!part.endpoints.some(({ portEndpoints }) => portEndpoints.some(isLoser))) return part;
   const endpoints = part.endpoints.map((merged) => ({
