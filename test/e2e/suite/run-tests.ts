@@ -8,9 +8,11 @@ import { controlPlaneName, hostAndPort } from "../cluster/network.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { readReport, type Selection, type TestResult } from "./report.ts";
 
+/** They mostly wait, so several run at the same time. */
+const testsPerCore = 4;
+
 /**
- * Runs Kubernetes' own tests against a cluster and returns their results. They mostly wait, so that
- * `testsPerCore` of them run at the same time.
+ * Runs Kubernetes' own tests against a cluster and returns their results.
  *
  * *Cost:* ten minutes on two cores for the default selection.
  *
@@ -19,7 +21,7 @@ import { readReport, type Selection, type TestResult } from "./report.ts";
 export async function runTests(
   cluster: Cluster,
   paths: ProgramPaths,
-  { selection, testsPerCore = 4 }: { readonly selection: Selection; readonly testsPerCore?: number | undefined },
+  selection: Selection,
 ): Promise<readonly TestResult[]> {
   const { laboratory, addresses, kubectl } = cluster;
   const folder = join(cluster.folder, "tests");
@@ -30,8 +32,7 @@ export async function runTests(
     `--procs=${testsPerCore * availableParallelism()}`,
     `--focus=${selection.focus.source}`,
     ...selection.excluded.map(({ pattern }) => `--skip=${goPattern(pattern)}`),
-    // A guest on a busy machine needs more than an hour.
-    "--timeout=150m",
+    "--timeout=60m",
     "--no-color",
     "-v",
     `--output-dir=${folder}`,
