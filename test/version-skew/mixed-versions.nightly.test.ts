@@ -56,7 +56,7 @@ function git(args: readonly string[]): string | undefined {
 }
 
 // Two versions of the project at the same time: watchers and backends of both, while the cluster changes and the
-// programs are killed, frozen and replaced by the other version. test/e2e/soak does the same with kernel rules.
+// programs are killed, frozen and replaced by the other version.
 
 const seed = Number(process.env.SKEW_SEED ?? Date.now() % 1_000_000);
 const changes = 60;
