@@ -1,12 +1,10 @@
 /**
  * A service proxy that scenarios are run with: kube-proxy in iptables mode ("kube-proxy"), nftables mode
- * ("kube-proxy-nft") or ipvs mode ("kube-proxy-ipvs"), or one of our backends. kpng-ebpf serves the sockets of the node
- * ("ebpf"), or also those of pods.
+ * ("kube-proxy-nft"), or one of our backends. kpng-ebpf serves the sockets of the node ("ebpf"), or also those of pods.
  */
 export type ProxyName =
   | "kube-proxy"
   | "kube-proxy-nft"
-  | "kube-proxy-ipvs"
   | "iptables"
   | "nft"
   | "ipvs"
@@ -20,7 +18,6 @@ export type KubeProxyName = Extract<ProxyName, `kube-proxy${string}`>;
 /** Variants of a proxy: what is recorded for the other proxy holds for them, too. */
 const variantOf: Readonly<Partial<Record<ProxyName, ProxyName>>> = {
   "kube-proxy-nft": "nft",
-  "kube-proxy-ipvs": "ipvs",
   // It has the same rules for packets.
   ebpf: "nft",
   "ebpf-all": "ebpf",
@@ -28,7 +25,7 @@ const variantOf: Readonly<Partial<Record<ProxyName, ProxyName>>> = {
 
 /**
  * Returns what is recorded for a proxy. kube-proxy in nftables mode is the oracle for "nft": what is recorded for our
- * backend holds for it, too, unless it has a record of its own. kube-proxy in ipvs mode runs only before and after moves.
+ * backend holds for it, too, unless it has a record of its own.
  */
 export function recordOf<Value>(
   records: Readonly<Partial<Record<ProxyName, Value>>> | undefined,

@@ -2,7 +2,6 @@ import { findBinaries } from "../../cluster/binaries.ts";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
 import { nodes, together } from "../../scenario/build.ts";
 import { bridgeName, podCIDRs } from "../../scenario/places.ts";
-import type { ProxyName } from "../../scenario/proxy-name.ts";
 import type { Settings } from "../../scenario/scenario.ts";
 import type { Backend, RunningBackend } from "../backends.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
@@ -19,26 +18,13 @@ export async function whyNoKubeProxy(): Promise<string | undefined> {
   return binaries.kind === "missing" ? binaries.reason : undefined;
 }
 
-/** A mode of kube-proxy that can serve as the oracle; ipvs needs a kernel with IPVS, as that of a guest. */
-export type KubeProxyMode = "iptables" | "nftables" | "ipvs";
-
-const proxyNames = {
-  iptables: "kube-proxy",
-  nftables: "kube-proxy-nft",
-  ipvs: "kube-proxy-ipvs",
-} as const satisfies Readonly<Record<KubeProxyMode, ProxyName>>;
-
-/** kube-proxy with an API server. */
-type KubeProxy = RunningBackend & {
-  readonly kubeconfig: string;
-  /** Starts kube-proxy alone, with the last state, and does not wait for its first sync. */
-  run(settings: Settings): void;
-};
+/** A mode of kube-proxy that serves as the oracle. */
+type KubeProxyMode = "iptables" | "nftables";
 
 /**
  * Starts the oracle: the real kube-proxy on n1, with a real API server.
  *
- * `args` are additional options. In nftables mode it serves node ports on all addresses, as scenarios expect.
+ * In nftables mode it serves node ports on all addresses, as scenarios expect.
  *
  * `close` stops both. Cost: four seconds to start.
  */
@@ -46,8 +32,7 @@ export async function kubeProxy(
   world: TwoNodes,
   firstMarkerPort?: number,
   mode: KubeProxyMode = "iptables",
-  args: readonly string[] = [],
-): Promise<KubeProxy> {
+): Promise<RunningBackend> {
   const binaries = await findBinaries(programs);
   if (binaries.kind === "missing") throw new Error(binaries.reason);
   const cluster = await startCluster({ paths: binaries.paths, hasControllers: false });
@@ -58,25 +43,17 @@ export async function kubeProxy(
   const proxy = new NodeProcess(world.laboratory);
   let present: Settings = {};
   const run = (settings: Settings) =>
-    proxy.start([binaries.paths["kube-proxy"] ?? "", ...kubeProxyOptions(cluster, mode, settings), ...args]);
+    proxy.start([binaries.paths["kube-proxy"] ?? "", ...kubeProxyOptions(cluster, mode, settings)]);
   let last: Parameters<Backend["apply"]>[0] = { services: [], slices: [] };
   const apply: Backend["apply"] = async (state) => {
     last = state;
     await api.apply(together(state, marker.state));
-    let isInstalled = true;
-    do {
-      await api.apply(together(state, marker.next()));
-      // ipvs mode writes its ipsets and rules after new virtual servers, and deletes old ones last. While kube-proxy is
-      // stopped, another proxy serves the marker.
-      if (mode === "ipvs" && proxy.isStarted) isInstalled = await marker.waitForEnd(() => proxy.log());
-      else await marker.wait(() => proxy.log());
-    } while (!isInstalled);
+    await api.apply(together(state, marker.next()));
+    await marker.wait(() => proxy.log());
   };
   return {
-    proxy: proxyNames[mode],
+    proxy: mode === "nftables" ? "kube-proxy-nft" : "kube-proxy",
     loseRules: () => (mode === "nftables" ? flushServices(world, "kube-proxy") : flushNat(world)),
-    kubeconfig: cluster.kubeconfig("admin"),
-    run,
     start: async (settings, state) => {
       present = settings;
       await proxy.stop();
@@ -111,9 +88,7 @@ function kubeProxyOptions(cluster: Cluster, mode: KubeProxyMode, settings: Setti
     `--proxy-mode=${mode}`,
     // Syncs each change at once; the default of one second would dominate the duration of the tests. It applies to
     // nftables mode, too.
-    `--${mode === "ipvs" ? mode : "iptables"}-min-sync-period=0s`,
-    // In a guest, a sync every 30 s would take a good part of the time between.
-    ...(mode === "ipvs" ? ["--ipvs-sync-period=1h"] : []),
+    "--iptables-min-sync-period=0s",
     // Not writable in other network namespaces than the machine's.
     "--conntrack-max-per-core=0",
     "--conntrack-tcp-timeout-established=0s",

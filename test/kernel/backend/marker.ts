@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { named } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import { n1 } from "../../scenario/packet.ts";
@@ -6,8 +5,6 @@ import type { TwoNodes } from "../laboratory/two-nodes.ts";
 
 /** Longest time from a state to its rules, in milliseconds; a guest is slower than its machine. */
 const patienceMs = Number(process.env.KPNG_PATIENCE_MS ?? 30_000);
-/** Time limit of one connection that may get no answer. */
-const askMs = 5_000;
 
 /**
  * Detects with packets when a proxy has installed the rules of a state.
@@ -73,31 +70,8 @@ export class Marker {
 
   /** Waits until the marker answers. Errors: timeout, with the output of `log`. */
   async wait(log: () => string, timeoutMs = patienceMs): Promise<void> {
-    await Promise.all(this.#addresses.map((address) => this.#served(address, log, timeoutMs)));
-  }
-
-  /**
-   * Waits until the marker answers, and then until the one before does not, which a proxy deletes at the end of a sync.
-   * Returns false if that was gone already: its sync may have been an earlier one, and only the next marker can tell.
-   * Errors: timeout, with the output of `log`.
-   */
-  async waitForEnd(log: () => string, timeoutMs = patienceMs): Promise<boolean> {
-    const agent = this.#world.agentOf(n1);
-    const port = this.#port - 1;
-    const ends = this.#addresses.map(async (address) => {
-      await this.#served(address, log, timeoutMs);
-      const deadlineMs = performance.now() + timeoutMs;
-      const isThere = async () =>
-        (await agent.askOnce({ protocol: "tcp", address, port, timeoutMs: askMs })).kind === "answer";
-      if (!(await isThere())) return false;
-      while (await isThere()) {
-        if (performance.now() > deadlineMs)
-          throw new Error(`not synced within ${timeoutMs} ms: ${address} port ${port} still answers\n${log()}`);
-        await sleep(100);
-      }
-      return true;
-    });
-    return !(await Promise.all(ends)).includes(false);
+    const addresses = this.state.services[0]?.spec.clusterIPs ?? [];
+    await Promise.all(addresses.map((address) => this.#served(address, log, timeoutMs)));
   }
 
   async #served(address: string, log: () => string, timeoutMs: number): Promise<void> {
@@ -106,9 +80,5 @@ export class Marker {
       if (await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs })) continue;
       throw new Error(`not synced within ${timeoutMs} ms: no answer from ${address} port ${port}\n${log()}`);
     }
-  }
-
-  get #addresses(): readonly string[] {
-    return this.state.services[0]?.spec.clusterIPs ?? [];
   }
 }

@@ -41,11 +41,6 @@ export class NodeProcess {
     return this.#output.trimEnd().split("\n").slice(-lines).join("\n");
   }
 
-  /** Whether it was started, and not stopped since then. */
-  get isStarted(): boolean {
-    return this.#child !== undefined;
-  }
-
   /** Stored end of its output. */
   get output(): string {
     return this.#output;

@@ -1,17 +1,11 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { until } from "../../cluster/until.ts";
-import { programFile } from "../../process/program-file.ts";
-import { named, together } from "../../scenario/build.ts";
 import { kpngIptables, kpngIpvs } from "../backend/kpng-proxy.ts";
-import { kubeProxy, proxyOptions } from "../backend/kube-proxy.ts";
-import { NodeProcess } from "../backend/node-process.ts";
-import { killPoints, killRepeatedly, killSeed } from "../kill-points.ts";
+import { killPoints, killRepeatedly } from "../kill-points.ts";
 import { buildTwoNodes } from "../laboratory/two-nodes.ts";
 import { GuestResults } from "./guest-results.ts";
-import { installedObjects } from "./installed-objects.ts";
 import { migrationChecks } from "./migration-checks.ts";
-import { foreignCIDR, MovingNode, movingState, webWith } from "./moving-node.ts";
+import { MovingNode, movingState, webWith } from "./moving-node.ts";
 
 // A node moves to kpng-ipvs and back, inside the guest, by the steps of docs/guides/migrate-from-kube-proxy.md; and
 // kpng-ipvs is restarted and killed.
@@ -26,50 +20,10 @@ function guideCommands(): readonly string[] {
   return [...table].map(([, command = ""]) => command);
 }
 
-const ofKubeProxy = /KUBE-(?!FIREWALL|KUBELET|IPTABLES-HINT)/;
 const ofKpngIpvs = /KPNGIPVS/;
 const serviceInterface = /kube-ipvs0/;
 
 const [cleanupKubeProxy = "", cleanup = ""] = guideCommands();
-
-await results.report(migrationChecks.kubeProxy, async () => {
-  const world = await buildTwoNodes();
-  await using _ = { [Symbol.asyncDispose]: () => world.close() };
-  const theirs = await kubeProxy(world, undefined, "ipvs", [`--ipvs-exclude-cidrs=${foreignCIDR}`]);
-  const ours = new NodeProcess(world.laboratory);
-  const source = [programFile("cli"), "kube", "--kubeconfig", theirs.kubeconfig, "to-local", "to-ipvs"];
-  const more = ["--node-name", "n1", "--state-dir", "none", "--ipvs-min-sync-period", "0s", ...proxyOptions({})];
-  await theirs.start({}, together(movingState, named("deleted", { number: 15 }, ["b"])));
-  const node = await MovingNode.begin(world);
-  await node.after("kube-proxy serves", theirs.proxy);
-
-  await theirs.stop();
-  await node.typeTooEarly(cleanupKubeProxy);
-  ours.start([process.execPath, ...source, ...more]);
-  // kube-proxy's virtual server of a marker that kpng-ipvs has not seen would answer until the cleanup.
-  const isServing = async (): Promise<boolean> =>
-    /^add KPNGIPVS-6-SERVERS fd00:10:96::/m.test(await node.type("ipset save"));
-  await until("kpng-ipvs has virtual servers", isServing, 240_000, () => ours.log());
-  // Both proxies read the same API server, so either serves the marker of `apply`.
-  await theirs.apply(movingState);
-  await node.after("kpng-ipvs has taken over", "ipvs");
-  await node.type(cleanupKubeProxy);
-  await node.after("kube-proxy has been removed", "ipvs");
-  await node.expectNone("kube-proxy has been removed", ofKubeProxy);
-  await node.expectOurServers("kube-proxy has been removed");
-
-  await ours.stop();
-  theirs.run({});
-  const rules = "for tool in iptables ip6tables; do $tool-save | grep -q '^-A KUBE-SERVICES '; done";
-  await until("kube-proxy has rules", async () => (await node.type(rules)) === "", 240_000, theirs.log);
-  await node.after("kube-proxy has taken over", theirs.proxy);
-  await node.type(cleanup);
-  await node.after("kpng-ipvs --cleanup has run", theirs.proxy);
-  await node.expectNone("kpng-ipvs --cleanup has run", ofKpngIpvs);
-  const wrong = await node.end();
-  await theirs.close();
-  return wrong;
-});
 
 await results.report(migrationChecks.kpngIptables, async () => {
   const world = await buildTwoNodes();
@@ -159,14 +113,11 @@ await results.report(migrationChecks.disturbed, async () => {
 await results.report(migrationChecks.kills, async () => {
   // Node ports need an address of the node.
   const link = "ip link add eth0 type dummy && ip address add 192.0.2.1/24 dev eth0 && ip link set eth0 up";
-  const said = await killRepeatedly(
-    {
-      sink: ["to-ipvs", "--ipvs-min-sync-period", "0s"],
-      prepare: (laboratory, name) => laboratory.run(name, ["sh", "-c", link]),
-      rulesOf: installedObjects,
-    },
-    { points: killPoints(3), seed: killSeed, serviceCount: 20, stateCount: 2 },
-  );
+  const said = await killRepeatedly(["to-ipvs", "--ipvs-min-sync-period", "0s"], {
+    points: killPoints(3),
+    serviceCount: 20,
+    prepare: (laboratory, name) => laboratory.run(name, ["sh", "-c", link]),
+  });
   process.stdout.write(`${said}\n`);
   return [];
 });

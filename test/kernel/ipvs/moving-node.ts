@@ -11,8 +11,6 @@ import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { Traffic } from "../traffic.ts";
 
 const options = { ports: [{ port: 80, nodePort: 30_080 }], loadBalancerIPs: [publicAddress(10)] };
-// kube-proxy has virtual servers also for Services without endpoints, and sends clients outside to other nodes if
-// policy Local finds no endpoint on this one.
 const local = { number: 13, loadBalancerIPs: [publicAddress(13)], external: "Local" } as const;
 
 /** Returns the state during a move, in which Service "web" has these endpoints. */
@@ -38,10 +36,8 @@ const packets: readonly Packet[] = [
   { from: pod("a"), to: clusterIP("empty"), port: 80, verdict: "refused" },
 ];
 
-/** Virtual server of another program, which neither proxy may touch. kube-proxy must be told so. */
+/** Virtual server of another program, which no proxy may touch. */
 const foreign = "-t 203.0.113.9:80 -s lc";
-/** `--ipvs-exclude-cidrs` for it. */
-export const foreignCIDR = "203.0.113.0/24";
 
 /** Starts transfers and connections that must not notice a move. */
 function startTraffic(world: TwoNodes): Promise<Traffic> {
@@ -78,12 +74,6 @@ export class MovingNode {
   type(command: string): Promise<string> {
     const { laboratory } = this.world;
     return laboratory.run("n1", ["sh", "-ec", `PATH="${laboratory.folder}:$PATH"; ${command}`]);
-  }
-
-  /** Types a command that must refuse to run. */
-  async typeTooEarly(command: string): Promise<void> {
-    const said = await this.type(`${command} 2>&1 || true`);
-    if (!said.includes("MOVE_TOO_EARLY")) this.#wrong.push(`${command} ran too early: ${said}`);
   }
 
   /** Runs a step beside more traffic, which begins with the proxy that serves now, and ends after the step. */
