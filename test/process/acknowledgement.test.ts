@@ -2,7 +2,6 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type BackendCallbacks, backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
-import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -12,7 +11,6 @@ import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
 
 let store: Store;
 let server: TestServer;
@@ -144,30 +142,5 @@ describe("a backend", () => {
     server = await serveStore(store, { listen: [address] });
     await expect.poll(() => subscriber()?.hasAcknowledged).toBe(true);
     await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
-  });
-});
-
-describe("a request for several batches", () => {
-  test("gets that many batches, each as soon as there is a change", async () => {
-    const watch = new GrpcJsWatch(server.address, "local");
-    try {
-      const first = await watch.ask({ NodeName: "n1", Features: [Feature.Extended], Count: 3 });
-      expect(first.at(-1)?.Op).toMatchObject({ case: "Sync", value: { TakesCounts: true } });
-      for (const address of ["10.1.0.5", "10.1.0.6"]) {
-        setAddress(address);
-        const ops = await watch.batch();
-        expect(ops.map(({ Op: op }) => op.case)).toEqual(["Set", "Delete", "Sync"]);
-      }
-      const { revision } = store.snapshot;
-      setAddress("10.1.0.7");
-      watch.send({ Ack: { Applied: BigInt(revision) } });
-      await expect.poll(() => subscriber()?.appliedRevision).toBe(revision);
-      expect(subscriber()?.sentRevision).toBe(revision);
-      watch.send({ NodeName: "n1", Features: [Feature.Extended], Received: BigInt(revision) });
-      await watch.batch();
-      expect(subscriber()).toMatchObject({ receivedRevision: revision, sentRevision: revision + 1 });
-    } finally {
-      watch.close();
-    }
   });
 });

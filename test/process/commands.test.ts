@@ -117,6 +117,13 @@ describe("the command line", () => {
     [["api", "--api", "host:99999", "to-file"], 1, '[BAD_OPTION] --api "host:99999" is not an address'],
     [["local", "--tls-ca", "/nonexistent.pem", "to-json"], 1, "[TLS_FILES] --tls-ca /nonexistent.pem cannot be read"],
     [["file", "to-api", ...tokenFlags], 1, "[BAD_OPTION] --token-audience needs an API server: kpng kube, or kpng api"],
+    [["file", "-i", "", "to-api"], 2, "the value is empty"],
+    [
+      ["file", "-i", "/dev/null", "to-api", "--healthz-bind-address", "here"],
+      1,
+      '--metrics-bind-address "here" is not an address',
+    ],
+    [["local", "to-json", "--service-proxy-name", "my proxy"], 2, '"my proxy" is not a label value'],
     [["local", "to-nothing"], 2, "unknown command 'to-nothing'"],
     [["file", "to-nowhere"], 2, "unknown command 'to-nowhere'"],
     [["file", "to-api", "--colour"], 2, "unknown option '--colour'"],

@@ -118,31 +118,6 @@ test("a node accepts a stale watcher if there is no other, and leaves it as soon
   await expect.poll(() => subscribers(current), patience).toBe(0);
 });
 
-test(
-  "a node with a newer state refuses a watcher that is behind, until the watcher has caught up",
-  limits,
-  async () => {
-    const { first, replicas, startOthers } = await startFirst(20n, 10n);
-    const { seen, connections } = startNode(replicas);
-    await expect.poll(() => seen, patience).toEqual(["ns/at-20"]);
-    const [behind] = await startOthers();
-    await first.server.stop();
-    await expect.poll(() => connections.includes("behind"), patience).toBe(true);
-    if (behind !== undefined) show(behind.store, 30n);
-    await expect.poll(() => seen, patience).toEqual(["ns/at-20", "ns/at-30"]);
-  },
-);
-
-test("a node that is offered only older states accepts the newest after a while", limits, async () => {
-  const { first, replicas, startOthers } = await startFirst(20n, 10n, 12n);
-  const { seen, connections } = startNode(replicas, 3_000);
-  await expect.poll(() => seen, patience).toEqual(["ns/at-20"]);
-  await startOthers();
-  await first.server.stop();
-  await expect.poll(() => seen, patience).toEqual(["ns/at-20", "ns/at-12"]);
-  expect(connections.indexOf("behind")).toBeLessThan(connections.indexOf("older"));
-});
-
 test("a node looks for a better watcher only while it has a stream from a stale one", limits, async () => {
   const { first, replicas, startOthers } = await startFirst(20n, 10n);
   const { seen, connections, lines } = startNode(replicas);
