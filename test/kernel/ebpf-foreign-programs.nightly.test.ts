@@ -1,16 +1,13 @@
 import { mkdirSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { named, together, web } from "../scenario/build.ts";
 import { addressOf, clusterIP, n1, pod, type Sender } from "../scenario/packet.ts";
 import { type Family, families, hosts } from "../scenario/places.ts";
 import { type KpngEbpf, kpngEbpf } from "./backend/kpng-proxy.ts";
-import { whyNoBpf } from "./laboratory/bpf.ts";
+import { describeBpf } from "./describe-bpf.ts";
 import { type ForeignProgram, ForeignPrograms } from "./laboratory/foreign-programs.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
-
-const whyNot = await whyNoBpf();
-const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
 
 const state = together(
   web({}, ["b", "c"]),
@@ -29,7 +26,7 @@ const programsOf = (hook: string, family: Family): readonly ForeignProgram[] => 
   { hook, address: led[family], to: { address: vipOf("web", family), port: 80 } },
 ];
 
-describe.skipIf(whyNot !== undefined)(`kpng-ebpf beside BPF programs of others${note}`, () => {
+describeBpf("kpng-ebpf beside BPF programs of others", () => {
   vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
   let world: TwoNodes;
   let backend: KpngEbpf;

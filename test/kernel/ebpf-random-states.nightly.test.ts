@@ -1,5 +1,6 @@
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describeWhere } from "../cluster/describe-where.ts";
 import { type EndpointOption, named, publicAddress, together } from "../scenario/build.ts";
 import type { State } from "../scenario/manifest.ts";
 import {
@@ -20,14 +21,13 @@ import type { Settings } from "../scenario/scenario.ts";
 import { kpngEbpf } from "./backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
-import { whyNoBpf } from "./laboratory/bpf.ts";
+import { describeBpf } from "./describe-bpf.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const seed = Number(process.env.KPNG_STATE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 /** KPNG_STATES sets another number of states. */
 const count = Number(process.env.KPNG_STATES ?? 3);
-const whyNot = (await whyNoBpf()) ?? (await whyNoKubeProxy());
-const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
+const whyNot = await whyNoKubeProxy();
 const serviceNumbers = [0, 1, 2] as const;
 const senders: readonly Sender[] = [pod("a"), pod("b"), n1, outside, stranger];
 
@@ -97,9 +97,8 @@ function withoutAffinity({ services, slices }: State): State {
   return { services: without, slices };
 }
 
-describe.skipIf(whyNot !== undefined)(
-  `random states: kpng-ebpf answers as kube-proxy does, seed ${seed}${note}`,
-  () => {
+describeBpf(`random states, seed ${seed}`, () => {
+  describeWhere("kpng-ebpf answers as kube-proxy does", whyNot, () => {
     const worlds: TwoNodes[] = [];
     const proxies: RunningBackend[] = [];
 
@@ -166,5 +165,5 @@ describe.skipIf(whyNot !== undefined)(
       );
       expect(lines, JSON.stringify({ settings, state })).toEqual([]);
     });
-  },
-);
+  });
+});

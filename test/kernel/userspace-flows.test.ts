@@ -78,30 +78,31 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
       .poll(() => world.laboratory.run("n1", ["conntrack", "-L", "-p", "udp", "-d", destination]), poll)
       .not.toContain("src=192.0.2.1 ");
 
-  test("a client of a deleted Service does not reach the Service that gets its local port", async () => {
-    const next = rivalOf(63);
-    await backend.start({}, udp("web", 63, "b"));
-    const who = await openFlow("10.96.0.63");
+  test.each([
+    {
+      when: "a deleted Service",
+      number: 63,
+      replace: async (next: State) => {
+        await backend.apply(nothing);
+        await backend.apply(next);
+      },
+    },
+    {
+      when: "a Service that was deleted while no process ran",
+      number: 64,
+      replace: async (next: State) => {
+        await backend.stop("SIGKILL");
+        await backend.start({}, next);
+      },
+    },
+  ])("a client of $when does not reach the Service that gets its local port", async ({ number, replace }) => {
+    const next = rivalOf(number);
+    await backend.start({}, udp("web", number, "b"));
+    const who = await openFlow(`10.96.0.${number}`);
     await expect.poll(who, poll).toBe("b");
-    await backend.apply(nothing);
-    await backend.apply(udp("next", next, "c"));
+    await replace(udp("next", next, "c"));
     await expect.poll(await openFlow(`10.96.0.${next}`), poll).toBe("c");
-    await untranslated("10.96.0.63");
-    await who();
-    const other = await openFlow(`10.96.0.${next}`);
-    for (let count = 0; count < 5; count++) await expect.poll(other, poll).toBe("c");
-    expect(await who()).toBe("nobody");
-  });
-
-  test("a client of a Service that was deleted while no process ran does not reach another one", async () => {
-    const next = rivalOf(64);
-    await backend.start({}, udp("web", 64, "b"));
-    const who = await openFlow("10.96.0.64");
-    await expect.poll(who, poll).toBe("b");
-    await backend.stop("SIGKILL");
-    await backend.start({}, udp("next", next, "c"));
-    await expect.poll(await openFlow(`10.96.0.${next}`), poll).toBe("c");
-    await untranslated("10.96.0.64");
+    await untranslated(`10.96.0.${number}`);
     await who();
     const other = await openFlow(`10.96.0.${next}`);
     for (let count = 0; count < 5; count++) await expect.poll(other, poll).toBe("c");
