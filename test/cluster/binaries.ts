@@ -9,8 +9,8 @@ import { isExecutable } from "./child.ts";
 import { testCache, withLock } from "./test-cache.ts";
 
 /** Paths of the programs, or the reason why they are not available. */
-export type Binaries =
-  | { readonly kind: "found"; readonly paths: Readonly<Partial<Record<Program, string>>> }
+export type Binaries<P extends Program> =
+  | { readonly kind: "found"; readonly paths: Readonly<Record<P, string>> }
   | { readonly kind: "missing"; readonly reason: string };
 
 /**
@@ -19,17 +19,14 @@ export type Binaries =
  *
  * Errors: none; unavailable programs give `missing` with the reason.
  */
-export async function findBinaries(programs: readonly Program[]): Promise<Binaries> {
-  const paths: Partial<Record<Program, string>> = {};
-  const toBuild: Program[] = [];
-  for (const program of programs) {
-    const assets = process.env.KUBEBUILDER_ASSETS;
-    const given = assets === undefined ? undefined : join(assets, program);
-    if (given !== undefined && isExecutable(given)) paths[program] = given;
-    else toBuild.push(program);
-  }
+export async function findBinaries<const P extends Program>(programs: readonly P[]): Promise<Binaries<P>> {
+  const assets = process.env.KUBEBUILDER_ASSETS;
+  const given = (program: P): string => join(assets ?? "", program);
+  const isGiven = (program: P): boolean => assets !== undefined && isExecutable(given(program));
   try {
-    return { kind: "found", paths: { ...paths, ...(await buildMissing(toBuild)) } };
+    await buildMissing(programs.filter((program) => !isGiven(program)));
+    const paths = programs.map((program) => [program, isGiven(program) ? given(program) : pathOf(program)]);
+    return { kind: "found", paths: Object.fromEntries(paths) };
   } catch (error) {
     return { kind: "missing", reason: reasonOf(error) };
   }
@@ -52,22 +49,20 @@ type ClusterProgram =
 const run = promisify(execFile);
 
 /**
- * Returns the paths of the programs, and builds those that are not in the cache.
+ * Builds the programs that are not in the cache.
  *
  * *Cost:* per program a few seconds with a warm Go build cache, two to three minutes without. Only one build runs at a
  * time: a second test process waits for the first one.
  *
  * Errors: a failed build, with the output of Go.
  */
-export async function buildMissing(programs: readonly Program[]): Promise<Record<string, string>> {
-  const paths = Object.fromEntries(programs.map((program) => [program, pathOf(program)]));
+async function buildMissing(programs: readonly Program[]): Promise<void> {
   const missing = (): readonly Program[] => programs.filter((program) => !isBuilt(program));
-  if (missing().length === 0) return paths;
+  if (missing().length === 0) return;
   mkdirSync(cacheRoot(), { recursive: true });
   await withLock(join(cacheRoot(), "build.lock"), async () => {
     for (const program of missing()) await build(program, cacheFolder(program));
   });
-  return paths;
 }
 
 /** Returns whether the program is in the cache, so that `buildMissing` takes no time. */

@@ -1,7 +1,6 @@
 import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ApiClient } from "./api-client.ts";
-import type { Program } from "./binaries.ts";
 import { Child } from "./child.ts";
 import { ApiServer, Etcd } from "./control-plane.ts";
 import { freePorts } from "./ports.ts";
@@ -9,11 +8,14 @@ import { makeTempFolder } from "./test-cache.ts";
 import { until } from "./until.ts";
 import { makeKubeconfig, type User } from "./users.ts";
 
-export interface ClusterOptions {
-  /** Paths of the programs, from `findBinaries`. */
-  readonly paths: Readonly<Partial<Record<Program, string>>>;
-  /** Starts kube-controller-manager with the EndpointSlice controller. Default true. */
-  readonly hasControllers?: boolean | undefined;
+/**
+ * Paths of the programs, from `findBinaries`. kube-controller-manager runs the EndpointSlice controller; without it, tests
+ * write slices themselves.
+ */
+export interface ClusterPrograms {
+  readonly etcd: string;
+  readonly "kube-apiserver": string;
+  readonly "kube-controller-manager"?: string;
 }
 
 /** Control plane for one test file. */
@@ -37,14 +39,14 @@ export interface Cluster {
  *
  * Errors: a program that does not become ready, with the last lines of its output.
  */
-export async function startCluster(options: ClusterOptions): Promise<Cluster> {
+export async function startCluster(paths: ClusterPrograms): Promise<Cluster> {
   const folder = makeTempFolder();
   const [clientPort = 0, peerPort = 0, apiPort = 0, managerPort = 0] = await freePorts(4);
-  const etcd = new Etcd(pathOf(options, "etcd"), folder, clientPort, peerPort);
+  const etcd = new Etcd(paths.etcd, folder, clientPort, peerPort);
   const url = `https://127.0.0.1:${apiPort}`;
   const api = new ApiClient(url, join(folder, "certs", "apiserver.crt"));
   const apiServer: ApiServer = new ApiServer({
-    path: pathOf(options, "kube-apiserver"),
+    path: paths["kube-apiserver"],
     folder,
     port: apiPort,
     etcdUrl: etcd.url,
@@ -71,9 +73,10 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   try {
     await etcd.start();
     await apiServer.start();
-    if (options.hasControllers ?? true) {
+    const managerPath = paths["kube-controller-manager"];
+    if (managerPath !== undefined) {
       const kubeconfig = cluster.kubeconfig("admin");
-      manager = makeManager(pathOf(options, "kube-controller-manager"), folder, kubeconfig, managerPort);
+      manager = makeManager(managerPath, folder, kubeconfig, managerPort);
       manager.start();
     }
   } catch (error) {
@@ -113,10 +116,4 @@ async function untilReady(api: ApiClient, apiServer: ApiServer): Promise<void> {
     return true;
   };
   await until("kube-apiserver is ready", check, readyMs, () => apiServer.child.tail());
-}
-
-function pathOf(options: ClusterOptions, program: Program): string {
-  const path = options.paths[program];
-  if (path === undefined) throw new Error(`the cluster needs ${program}: pass it to findBinaries`);
-  return path;
 }

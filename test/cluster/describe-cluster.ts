@@ -1,9 +1,11 @@
 import { afterAll, beforeAll } from "vitest";
-import { findBinaries, type Program } from "./binaries.ts";
-import { type Cluster, type ClusterOptions, startCluster } from "./cluster.ts";
+import { findBinaries } from "./binaries.ts";
+import { type Cluster, type ClusterPrograms, startCluster } from "./cluster.ts";
 import { describeWhere } from "./describe-where.ts";
 
-interface Options extends Omit<ClusterOptions, "paths"> {
+interface Options {
+  /** Default true; see {@link ClusterPrograms}. */
+  readonly hasControllers?: boolean | undefined;
   /** Reason why the tests cannot run, besides missing programs of the control plane. */
   readonly whyNot?: string | undefined;
 }
@@ -14,19 +16,15 @@ interface Options extends Omit<ClusterOptions, "paths"> {
  */
 export async function describeCluster(
   name: string,
-  { whyNot, ...options }: Options,
+  { whyNot, hasControllers = true }: Options,
   tests: (cluster: () => Cluster) => void,
 ): Promise<void> {
-  const needed: readonly Program[] = [
-    "etcd",
-    "kube-apiserver",
-    ...((options.hasControllers ?? true) ? (["kube-controller-manager"] as const) : []),
-  ];
-  const binaries = await findBinaries(needed);
+  const needed = ["etcd", "kube-apiserver"] as const;
+  const binaries = await findBinaries(hasControllers ? [...needed, "kube-controller-manager"] : needed);
   describeWhere(name, whyNot ?? (binaries.kind === "missing" ? binaries.reason : undefined), () => {
     let cluster: Cluster | undefined;
     beforeAll(async () => {
-      cluster = await startCluster({ ...options, paths: binaries.kind === "found" ? binaries.paths : {} });
+      if (binaries.kind === "found") cluster = await startCluster(binaries.paths);
     });
     afterAll(async () => {
       await cluster?.stop();

@@ -48,7 +48,7 @@ export class Machine {
   static async open(clone = "."): Promise<Machine> {
     const folder = mkdtempSync(join(tmpdir(), "kpng-documents-"));
     for (const name of readdirSync(clone)) if (name !== "dist") symlinkSync(resolve(clone, name), join(folder, name));
-    const grpcurl = binaries.kind === "found" ? [dirname(binaries.paths.grpcurl ?? "")] : [];
+    const grpcurl = binaries.kind === "found" ? [dirname(binaries.paths.grpcurl)] : [];
     const path = [resolve(clone, "node_modules/.bin"), ...grpcurl, process.env.PATH, "/usr/sbin", "/sbin"].join(
       delimiter,
     );

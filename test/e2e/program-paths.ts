@@ -1,11 +1,10 @@
-import type { Binaries, Program } from "../cluster/binaries.ts";
+import type { Program } from "../cluster/binaries.ts";
 
-/** Paths of programs that `findPrograms` has found. */
-export type ProgramPaths = Extract<Binaries, { kind: "found" }>["paths"];
+/** Programs of a cluster and of its tests. */
+export const programs = [
+  ...(["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"] as const),
+  ...(["kubelet", "kubectl", "pause", "coredns", "agnhost", "regression-issue-74839", "e2e.test", "ginkgo"] as const),
+] satisfies readonly Program[];
 
-/** Returns the path of a program. Errors: it was not asked for. */
-export function pathOf(paths: ProgramPaths, program: Program): string {
-  const path = paths[program];
-  if (path === undefined) throw new Error(`${program} is missing in the list of programs`);
-  return path;
-}
+/** Paths of these programs. */
+export type ProgramPaths = Readonly<Record<(typeof programs)[number], string>>;

@@ -1,15 +1,10 @@
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { type Binaries, findBinaries, isBuilt, type Program } from "../cluster/binaries.ts";
+import { findBinaries, isBuilt } from "../cluster/binaries.ts";
 import { isExecutable } from "../cluster/child.ts";
 import { hasTestImages } from "./images/test-images.ts";
 import type { ProxyName } from "./options.ts";
-
-/** Programs of a cluster and of its tests. */
-const programs = [
-  ...(["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"] as const),
-  ...(["kubelet", "kubectl", "pause", "coredns", "agnhost", "regression-issue-74839", "e2e.test", "ginkgo"] as const),
-] satisfies readonly Program[];
+import { programs } from "./program-paths.ts";
 
 /** Commands of Debian packages that a cluster needs, and their packages. */
 const packageByCommand: Readonly<Record<string, string>> = {
@@ -48,7 +43,7 @@ function whyNoIpvs(): string | undefined {
 }
 
 /** Finds or builds the programs. *Cost:* a quarter of an hour the first time, on two cores. */
-export function findPrograms(): Promise<Binaries> {
+export function findPrograms() {
   return findBinaries(programs);
 }
 

@@ -30,7 +30,7 @@ const note = whyNoPromtool === undefined ? "" : ` (skipped: ${whyNoPromtool})`;
 
 /** Runs promtool, and returns its exit status and what it prints. */
 function runPromtool(args: readonly string[], input = "") {
-  const program = promtool.kind === "missing" ? "" : (promtool.paths.promtool ?? "");
+  const program = promtool.kind === "missing" ? "" : promtool.paths.promtool;
   const { status, stdout, stderr } = spawnSync(program, args, { input, encoding: "utf8" });
   return { status, output: `${stdout}${stderr}`.trim() };
 }

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { makeTempFolder, testCache } from "../../cluster/test-cache.ts";
 import { until } from "../../cluster/until.ts";
-import { type ProgramPaths, pathOf } from "../program-paths.ts";
+import type { ProgramPaths } from "../program-paths.ts";
 import { removeControlGroups } from "./control-groups.ts";
 import { type ControlPlane, makeControlPlane } from "./control-plane.ts";
 import { makeDns } from "./dns.ts";
@@ -71,8 +71,8 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
       paths,
     });
     const { kubeconfig } = controlPlane;
-    const kubectl = new Kubectl(laboratory, pathOf(paths, "kubectl"), kubeconfig);
-    const nodeOptions = { laboratory, addresses, kubeconfig, kubeletPath: pathOf(paths, "kubelet") };
+    const kubectl = new Kubectl(laboratory, paths.kubectl, kubeconfig);
+    const nodeOptions = { laboratory, addresses, kubeconfig, kubeletPath: paths.kubelet };
     const nodes = await makeNodes({ ...nodeOptions, imageStore }, folder);
     await startControlPlane(controlPlane, kubectl);
     await kubectl.apply(addresses.nodes.map(makeNodeObject));

@@ -2,10 +2,9 @@ import { generateKeyPairSync } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import type { Program } from "../../cluster/binaries.ts";
 import { Child, startIn } from "../../cluster/child.ts";
 import { makeKubeconfig, writeTokenFile } from "../../cluster/users.ts";
-import { type ProgramPaths, pathOf } from "../program-paths.ts";
+import type { ProgramPaths } from "../program-paths.ts";
 import { type Addresses, controlPlaneName, hostAndPort } from "./network.ts";
 
 /** Port of the API server on the host of the control plane. */
@@ -40,8 +39,8 @@ export function makeControlPlane(options: {
   const caFile = file("certificates/apiserver.crt");
   writeFileSync(file("kubeconfig"), makeKubeconfig({ server: `https://${server}`, caFile, user: "admin" }));
   const start = startIn(laboratory, controlPlaneName);
-  const child = (program: Program, args: readonly string[]): Child =>
-    new Child(program, [pathOf(paths, program), ...args], file(`${program}.log`), start);
+  const child = (program: keyof ProgramPaths, args: readonly string[]): Child =>
+    new Child(program, [paths[program], ...args], file(`${program}.log`), start);
   const client = [`--kubeconfig=${file("kubeconfig")}`, "--leader-elect=false", "--bind-address=127.0.0.1"];
   const etcdUrl = "http://127.0.0.1:2379";
   return {

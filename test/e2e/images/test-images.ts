@@ -18,7 +18,7 @@ import { testCache, withLock } from "../../cluster/test-cache.ts";
 import { type DockerDaemon, needDocker } from "../../deploy/docker-daemon.ts";
 import { importImage, unpackDebian } from "../../deploy/docker-images.ts";
 import { keepUsed } from "../cache.ts";
-import { type ProgramPaths, pathOf } from "../program-paths.ts";
+import type { ProgramPaths } from "../program-paths.ts";
 
 const run = promisify(execFile);
 
@@ -61,7 +61,7 @@ async function makeAll(docker: DockerDaemon, folder: string, paths: ProgramPaths
   const tests = "registry.k8s.io/e2e-test-images";
   const regression = "regression-issue-74839";
   const copyOf = (program: "pause" | typeof regression) => (root: string) =>
-    cpSync(pathOf(paths, program), join(root, program));
+    cpSync(paths[program], join(root, program));
   await makeImage(docker, folder, { references: [pauseImage], entrypoint: ["/pause"] }, copyOf("pause"));
   await makeImage(
     docker,
@@ -76,9 +76,9 @@ async function makeAll(docker: DockerDaemon, folder: string, paths: ProgramPaths
   const agnhost = { references: [agnhostImage, ...others], entrypoint: ["/agnhost"], command: ["pause"] };
   await makeImage(docker, folder, agnhost, async (root) => {
     await fillWithDebian(root);
-    cpSync(pathOf(paths, "agnhost"), join(root, "agnhost"));
+    cpSync(paths.agnhost, join(root, "agnhost"));
     symlinkSync("agnhost", join(root, "agnhost-2"));
-    cpSync(pathOf(paths, "coredns"), join(root, "coredns"));
+    cpSync(paths.coredns, join(root, "coredns"));
     const porter = join(await kubernetesSource(), "test/images/agnhost/porter");
     for (const file of ["localhost.crt", "localhost.key"]) cpSync(join(porter, file), join(root, file));
   });
@@ -162,7 +162,7 @@ function hashOfInputs(paths: ProgramPaths): string {
   }
   // The folder of a program is named after its sources.
   for (const program of ["pause", "agnhost", "regression-issue-74839", "coredns"] as const) {
-    hash.update(pathOf(paths, program));
+    hash.update(paths[program]);
   }
   return hash.digest("hex").slice(0, 16);
 }

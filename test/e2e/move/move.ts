@@ -3,7 +3,7 @@ import { join, relative } from "node:path";
 import { until } from "../../cluster/until.ts";
 import { readBlocks } from "../../documents/blocks.ts";
 import type { Cluster } from "../cluster/cluster.ts";
-import { type ProgramPaths, pathOf } from "../program-paths.ts";
+import type { ProgramPaths } from "../program-paths.ts";
 import { kubeProxyCommand, manifests, prepareCluster, untilServicesWork } from "../proxy/install.ts";
 import { Probe } from "./probe.ts";
 
@@ -61,7 +61,7 @@ async function installKubeProxyPods(cluster: Cluster, paths: ProgramPaths): Prom
   const container = {
     name: "kube-proxy",
     image: "registry.k8s.io/e2e-test-images/busybox:1.37.0-1",
-    command: ["chroot", "/node", ...kubeProxyCommand(cluster, pathOf(paths, "kube-proxy"), "ipvs", "$(NODE)")],
+    command: ["chroot", "/node", ...kubeProxyCommand(cluster, paths["kube-proxy"], "ipvs", "$(NODE)")],
     env: [{ name: "NODE", valueFrom: { fieldRef: { fieldPath: "spec.nodeName" } } }],
     securityContext: { privileged: true },
     volumeMounts: [{ name: "node", mountPath: "/node" }],

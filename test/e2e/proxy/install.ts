@@ -6,7 +6,7 @@ import type { Cluster } from "../cluster/cluster.ts";
 import type { Kubectl } from "../cluster/kubectl.ts";
 import { hostAndPort } from "../cluster/network.ts";
 import type { ProxyName } from "../options.ts";
-import { type ProgramPaths, pathOf } from "../program-paths.ts";
+import type { ProgramPaths } from "../program-paths.ts";
 import { type Backend, buildImages } from "./images.ts";
 
 /** Folder of the manifests. */
@@ -187,7 +187,7 @@ export async function installProxy(
   paths: ProgramPaths,
 ): Promise<InstallationTimes> {
   const startedMs = performance.now();
-  if (isKubeProxy(proxy)) await startKubeProxy(cluster, pathOf(paths, "kube-proxy"), kubeProxyModes[proxy]);
+  if (isKubeProxy(proxy)) await startKubeProxy(cluster, paths["kube-proxy"], kubeProxyModes[proxy]);
   else await applyKpng(cluster, proxy);
   return untilServicesWork(cluster, startedMs);
 }

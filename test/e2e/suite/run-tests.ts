@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { Cluster } from "../cluster/cluster.ts";
 import { apiServerPort } from "../cluster/control-plane.ts";
 import { controlPlaneName, hostAndPort } from "../cluster/network.ts";
-import { type ProgramPaths, pathOf } from "../program-paths.ts";
+import type { ProgramPaths } from "../program-paths.ts";
 import { readReport, type Selection, type TestResult } from "./report.ts";
 
 /** They mostly wait, so several run at the same time. */
@@ -28,7 +28,7 @@ export async function runTests(
   mkdirSync(folder, { recursive: true });
   const [address = ""] = addresses.controlPlane;
   const command = [
-    pathOf(paths, "ginkgo"),
+    paths.ginkgo,
     `--procs=${testsPerCore * availableParallelism()}`,
     `--focus=${selection.focus.source}`,
     ...selection.excluded.map(({ pattern }) => `--skip=${goPattern(pattern)}`),
@@ -37,7 +37,7 @@ export async function runTests(
     "-v",
     `--output-dir=${folder}`,
     "--json-report=report.json",
-    pathOf(paths, "e2e.test"),
+    paths["e2e.test"],
     "--",
     "--provider=skeleton",
     `--kubeconfig=${kubectl.kubeconfig}`,

@@ -35,7 +35,7 @@ export async function kubeProxy(
 ): Promise<RunningBackend> {
   const binaries = await findBinaries(programs);
   if (binaries.kind === "missing") throw new Error(binaries.reason);
-  const cluster = await startCluster({ paths: binaries.paths, hasControllers: false });
+  const cluster = await startCluster(binaries.paths);
   const detach = await bringPortToNode(world.laboratory, Number(new URL(cluster.apiServer.url).port));
   const api = new ApiState(cluster.api);
   await api.createNodes(nodes);
@@ -43,7 +43,7 @@ export async function kubeProxy(
   const proxy = new NodeProcess(world.laboratory);
   let present: Settings = {};
   const run = (settings: Settings) =>
-    proxy.start([binaries.paths["kube-proxy"] ?? "", ...kubeProxyOptions(cluster, mode, settings)]);
+    proxy.start([binaries.paths["kube-proxy"], ...kubeProxyOptions(cluster, mode, settings)]);
   let last: Parameters<Backend["apply"]>[0] = { services: [], slices: [] };
   const apply: Backend["apply"] = async (state) => {
     last = state;
@@ -69,7 +69,7 @@ export async function kubeProxy(
     stop: (signal) => proxy.stop(signal),
     cleanUp: async () => {
       // It exits with 1 on kernels without IPVS, so only the remaining rules matter.
-      const { stdout, stderr } = await world.laboratory.tryRun("n1", [binaries.paths["kube-proxy"] ?? "", "--cleanup"]);
+      const { stdout, stderr } = await world.laboratory.tryRun("n1", [binaries.paths["kube-proxy"], "--cleanup"]);
       return stdout + stderr;
     },
     log: () => proxy.log(),

@@ -27,9 +27,10 @@ const binaries = await findBinaries(["etcd", "kube-apiserver", "kube-proxy"]);
 // kube-proxy sends all rules in one message, whose size is limited for other users to some 900 rules.
 const whyNot =
   process.getuid?.() !== 0 ? "root is required" : binaries.kind === "missing" ? binaries.reason : undefined;
-const paths = binaries.kind === "found" ? binaries.paths : {};
 
 describeWhere("the plan from our view, and the rules of kube-proxy", whyNot, () => {
+  if (binaries.kind === "missing") return;
+  const { paths } = binaries;
   const states = Array.from({ length: Math.min(count, maxStates) }, (_, number) => generateState(seed, number));
   let cluster: Cluster;
   let laboratory: Laboratory;
@@ -38,7 +39,7 @@ describeWhere("the plan from our view, and the rules of kube-proxy", whyNot, () 
 
   beforeAll(async () => {
     process.stderr.write(`test/peer: ${states.length} states; again: ${again}\n`);
-    cluster = await startCluster({ paths, hasControllers: false });
+    cluster = await startCluster(paths);
     laboratory = await Laboratory.open();
     await writeNodes(cluster.api);
     await writeSentinel(cluster.api);
@@ -57,7 +58,7 @@ describeWhere("the plan from our view, and the rules of kube-proxy", whyNot, () 
     const apiPort = Number(new URL(cluster.apiServer.url).port);
     const apiSocket = join(laboratory.folder, "api");
     const server = relay(apiSocket, apiPort);
-    const common = { laboratory, program: paths["kube-proxy"] ?? "", kubeconfig, apiPort, apiSocket };
+    const common = { laboratory, program: paths["kube-proxy"], kubeconfig, apiPort, apiSocket };
     const runs = watchedNodes.map(async (nodeName) => {
       const saved = await runKubeProxy({ ...common, nodeName }, (found) => knowsZone(found, nodeName));
       return [nodeName, saved] as const;

@@ -42,10 +42,10 @@ export async function onClusters(
     process.stdout.write(`cannot run: ${found.reason}\n`);
     process.exit(1);
   }
-  const kubeProxy = found.paths["kube-proxy"] ?? "";
+  const kubeProxy = found.paths["kube-proxy"];
   for (const services of sizes.split(",").map(Number)) {
     const shape = { services, ports, endpoints };
-    const cluster = await startCluster({ paths: found.paths, hasControllers: false });
+    const cluster = await startCluster(found.paths);
     try {
       await fillWithServices(cluster.api, shape);
       await measure({ cluster, shape, socket: join(cluster.folder, "watcher.sock"), kubeProxy });
