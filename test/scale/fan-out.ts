@@ -1,6 +1,5 @@
 import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
-import { parseArgs } from "node:util";
 import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
 import type { MadeChange } from "./batches.ts";
 import type { FanOutServerHandlers } from "./fan-out-server.ts";
@@ -8,10 +7,7 @@ import type { HollowNodesHandlers } from "./hollow-nodes.ts";
 import { mebibytes, quantile } from "./proc.ts";
 import { startCalled, startServer } from "./processes.ts";
 
-/**
- * The fan-out benchmark: one watcher, many hollow nodes, on one machine. It measures the rows of `docs/performance.md`;
- * `--row 2` measures one of them.
- */
+/** The fan-out benchmark: one watcher, many hollow nodes, on one machine. It measures the rows of `docs/performance.md`. */
 interface Row {
   readonly streams: number;
   readonly services: number;
@@ -97,13 +93,12 @@ function printTable(title: string, columns: readonly string[], cells: readonly (
   say([`${title}:\n`, line(columns), line(columns.map(() => "--:")), ...cells.map(line), ""].join("\n"));
 }
 
-const { values } = parseArgs({ options: { row: { type: "string" } } });
 const load = loadavg()[0] ?? 0;
 const machine = `${availableParallelism()} cores (${cpus()[0]?.model}), ${mebibytes(totalmem())}`;
 say(`Node.js ${process.version}, ${machine}, load before: ${load.toFixed(1)}\n`);
 const changeCells: string[][] = [];
 const coldCells: string[][] = [];
-for (const row of values.row === undefined ? rows : rows.slice(Number(values.row) - 1, Number(values.row))) {
+for (const row of rows) {
   const name = `${row.streams} × ${row.services} × ${endpoints}`;
   const result = await measure(row).catch((error: unknown) => {
     // A row that fails is reported, and the other rows still run.

@@ -3,8 +3,8 @@ import { connect, type Socket } from "node:net";
 
 /** The client's side of the benchmark of kpng-userspace. All connections go to 127.0.0.1. */
 
-/** Makes short connections, `atOnce` at a time, until the time is over; returns their number. */
-export async function shortConnections(port: number, durationMs: number, atOnce = 32): Promise<number> {
+/** Makes short connections, 32 at a time, until the time is over; returns their number. */
+export async function shortConnections(port: number, durationMs: number): Promise<number> {
   const deadlineMs = performance.now() + durationMs;
   let count = 0;
   const worker = async (): Promise<void> => {
@@ -15,12 +15,15 @@ export async function shortConnections(port: number, durationMs: number, atOnce 
       count++;
     }
   };
-  await Promise.all(Array.from({ length: atOnce }, worker));
+  await Promise.all(Array.from({ length: 32 }, worker));
   return count;
 }
 
-/** Downloads so many megabytes over each of some connections; returns the bytes received. */
-export async function download(port: number, megabytes: number, connections = 4): Promise<number> {
+/** Number of connections of a download or upload. */
+const connections = 4;
+
+/** Downloads so many megabytes over each connection; returns the bytes received. */
+export async function download(port: number, megabytes: number): Promise<number> {
   const one = async (): Promise<number> => {
     let bytes = 0;
     const onread = {
@@ -38,8 +41,8 @@ export async function download(port: number, megabytes: number, connections = 4)
   return (await Promise.all(Array.from({ length: connections }, one))).reduce((sum, bytes) => sum + bytes, 0);
 }
 
-/** Uploads so many megabytes over each of some connections; returns the bytes sent when all have arrived. */
-export async function upload(port: number, megabytes: number, connections = 4): Promise<number> {
+/** Uploads so many megabytes over each connection; returns the bytes sent when all have arrived. */
+export async function upload(port: number, megabytes: number): Promise<number> {
   const block = Buffer.alloc(1_048_576, "u");
   const one = async (): Promise<void> => {
     const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
@@ -51,16 +54,12 @@ export async function upload(port: number, megabytes: number, connections = 4): 
   return megabytes * connections * block.length;
 }
 
-/**
- * Opens connections that stay, each after one exchange, from `localAddress` or one that the kernel chooses. Returns a
- * function that closes them.
- */
-export async function keepOpen(port: number, count: number, localAddress?: string): Promise<() => void> {
+/** Opens connections that stay, each after one exchange. Returns a function that closes them. */
+export async function keepOpen(port: number, count: number): Promise<() => void> {
   const sockets: Socket[] = [];
   for (let start = 0; start < count; start += 100) {
     const some = Array.from({ length: Math.min(100, count - start) }, async () => {
-      const from = localAddress === undefined ? {} : { localAddress };
-      const socket = connect({ port, host: "127.0.0.1", ...from });
+      const socket = connect({ port, host: "127.0.0.1" });
       sockets.push(socket);
       socket.write("k");
       await once(socket, "data");

@@ -29,22 +29,22 @@ export const slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslic
 /** Number of objects created in parallel; a larger number does not make the API server faster. */
 const concurrency = 32;
 
+/** Numbers of Services. */
+const sizes = [1_000, 5_000];
+
 /**
- * Runs `measure` with a new cluster for each number of Services, e.g. "1000,5000", and then ends the process; ends it
- * with exit status 1 if a binary of Kubernetes is missing.  */
-export async function onClusters(
-  sizes: string,
-  { ports = 2, endpoints = 10 }: Partial<Omit<ClusterShape, "services">>,
-  measure: (bench: BenchCluster) => Promise<void>,
-): Promise<never> {
+ * Runs `measure` with a new cluster for each number of Services, and then ends the process; ends it with exit status 1 if
+ * a binary of Kubernetes is missing.
+ */
+export async function onClusters(measure: (bench: BenchCluster) => Promise<void>): Promise<never> {
   const found = await findBinaries(["etcd", "kube-apiserver", "kube-proxy"]);
   if (found.kind !== "found") {
     process.stdout.write(`cannot run: ${found.reason}\n`);
     process.exit(1);
   }
   const kubeProxy = found.paths["kube-proxy"];
-  for (const services of sizes.split(",").map(Number)) {
-    const shape = { services, ports, endpoints };
+  for (const services of sizes) {
+    const shape = { services, ports: 2, endpoints: 10 };
     const cluster = await startCluster(found.paths);
     try {
       await fillWithServices(cluster.api, shape);

@@ -4,14 +4,11 @@ import { mebibytes } from "../proc.ts";
 import { type ClusterShape, setEndpoints } from "./bench-cluster.ts";
 import type { ProxyUnderTest } from "./proxy-under-test.ts";
 
-/** Limits of {@link measureProxy}. */
-interface MeasureOptions {
-  readonly shape: ClusterShape;
-  /** Number of changed endpoints. */
-  readonly changes: number;
-  /** Time limit for a full sync and for one change. */
-  readonly limitMs: number;
-}
+/** Number of changed endpoints. */
+const changes = 10;
+
+/** Time limit for a full sync and for one change, in milliseconds. */
+const limitMs = 120_000;
 
 /** Start and changes of one proxy. */
 interface ProxyResult {
@@ -27,11 +24,7 @@ export const proxyColumns = "| | full sync | one endpoint | RSS |\n|---|--:|--:|
 /**
  * Measures a proxy that has just been started: the time to installed rules, and the cost of one changed endpoint.
  */
-async function measureProxy(
-  proxy: ProxyUnderTest,
-  cluster: Cluster,
-  { shape, changes, limitMs }: MeasureOptions,
-): Promise<ProxyResult> {
+async function measureProxy(proxy: ProxyUnderTest, cluster: Cluster, shape: ClusterShape): Promise<ProxyResult> {
   const isDone = await proxy.isInstalled(limitMs);
   if (!isDone) return { fullMs: undefined, changeMs: Number.NaN, rssBytes: proxy.rssBytes };
   const [fullSeconds = 0] = await proxy.metrics("kubeproxy_sync_full_proxy_rules_duration_seconds_sum");
@@ -81,10 +74,10 @@ export async function printRow(
   name: string,
   proxy: ProxyUnderTest,
   cluster: Cluster,
-  options: MeasureOptions,
+  shape: ClusterShape,
 ): Promise<void> {
-  const result = await measureProxy(proxy, cluster, options).finally(() => proxy.close());
-  process.stdout.write(rowOf(name, result, options.limitMs));
+  const result = await measureProxy(proxy, cluster, shape).finally(() => proxy.close());
+  process.stdout.write(rowOf(name, result));
 }
 
 /** *Shape:* `1000 Services × 2 ports × 10 endpoints`. */
@@ -92,7 +85,7 @@ export function describeShape({ services, ports, endpoints }: ClusterShape): str
   return `${services} Services × ${ports} ports × ${endpoints} endpoints`;
 }
 
-function rowOf(name: string, { fullMs, changeMs, rssBytes }: ProxyResult, limitMs: number): string {
+function rowOf(name: string, { fullMs, changeMs, rssBytes }: ProxyResult): string {
   const full = fullMs === undefined ? `not in ${limitMs / 1_000} s` : `${(fullMs / 1_000).toFixed(2)} s`;
   return `| ${[name, full, `${changeMs.toFixed(0)} ms`, mebibytes(rssBytes)].join(" | ")} |\n`;
 }

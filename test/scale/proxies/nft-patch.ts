@@ -3,7 +3,6 @@ import { loadavg } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
-import { parseArgs } from "node:util";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
 import { monotonicMs, quantile } from "../proc.ts";
@@ -15,14 +14,9 @@ import { describeShape } from "./measure-proxy.ts";
  * Measures the time from sending a PATCH of an EndpointSlice to a real API server until the element is in the kernel,
  * through watcher, stream and kpng-nft, each a process of its own: `npm run bench -- nft-patch`.
  */
-const { values } = parseArgs({
-  options: {
-    services: { type: "string", default: "1000,5000" },
-    patches: { type: "string", default: "300" },
-    /** Time between two changes, in milliseconds. */
-    pause: { type: "string", default: "150" },
-  },
-});
+const patches = 300;
+/** Time between two changes, in milliseconds. */
+const pauseMs = 150;
 const beacon = "beacon";
 
 function beaconEndpoints(number: number) {
@@ -95,9 +89,8 @@ async function addBeacon({ api }: Cluster): Promise<void> {
 async function measure(cluster: Cluster, node: ProbedNode): Promise<void> {
   const toKernel: number[] = [];
   const toAnswer: number[] = [];
-  const patches = Number(values.patches);
   for (let number = 2; number < patches + 2; number++) {
-    await sleep(Number(values.pause));
+    await sleep(pauseMs);
     const sentMs = monotonicMs();
     const answered = cluster.api
       .patch(`${slices}/${beacon}`, { endpoints: beaconEndpoints(number) })
@@ -114,7 +107,7 @@ async function measure(cluster: Cluster, node: ProbedNode): Promise<void> {
   );
 }
 
-await onClusters(values.services, {}, async ({ cluster, shape, socket }) => {
+await onClusters(async ({ cluster, shape, socket }) => {
   await addBeacon(cluster);
   const watcher = await startWatcher(cluster, socket);
   const node = await ProbedNode.start(`unix://${socket}`);
@@ -122,7 +115,7 @@ await onClusters(values.services, {}, async ({ cluster, shape, socket }) => {
     if ((await node.seen(1, 120_000)) === undefined) throw new Error("the first view was not applied within 120 s");
     // The remaining work of the start must not count for the first change.
     await sleep(5_000);
-    process.stdout.write(`${describeShape(shape)}, ${values.patches} changes (load ${loadavg()[0]?.toFixed(0)})\n`);
+    process.stdout.write(`${describeShape(shape)}, ${patches} changes (load ${loadavg()[0]?.toFixed(0)})\n`);
     await measure(cluster, node);
   } finally {
     await node.close();
