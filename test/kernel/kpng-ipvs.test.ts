@@ -1,13 +1,18 @@
+import { scenarios } from "../scenario/scenarios.ts";
 import { isEverything, selectedNames } from "../scenario/selection.ts";
+import { updates } from "../scenario/updates.ts";
 import { describeGuest } from "./ipvs/describe-guest.ts";
 import { guestCheckNames } from "./ipvs/guest-checks.ts";
-import { scenarioNames, wantedNames } from "./ipvs/wanted-names.ts";
 
 /** Each takes a minute or two in QEMU, where its clients sometimes got no answer within the time limit. */
-const tooSlowInQemu = new Set(["an endpoint is removed", "an endpoint terminates"]);
-const names = [...scenarioNames, ...guestCheckNames];
+const tooSlowInQemu = ["an endpoint is removed", "an endpoint terminates"];
+
+const all = [...[...scenarios, ...updates].map(({ name }) => name), ...guestCheckNames];
+/** KPNG_IPVS_SCENARIOS selects others by a regular expression. */
+const wanted = process.env.KPNG_IPVS_SCENARIOS;
+const chosen = all.filter((name) => wanted !== undefined && new RegExp(wanted).test(name));
 const emulated = [...selectedNames, ...(isEverything ? guestCheckNames : [])].filter(
-  (name) => !tooSlowInQemu.has(name),
+  (name) => !tooSlowInQemu.includes(name),
 );
 
 describeGuest("kpng-ipvs", {
@@ -17,6 +22,6 @@ describeGuest("kpng-ipvs", {
     "test/kernel/laboratory/sctp.py",
     "services/laboratory/src/agent/agent.ts",
   ],
-  names: wantedNames(names, new Set(isEverything ? names : selectedNames)),
-  emulatedNames: wantedNames(names, new Set(emulated)),
+  names: wanted !== undefined ? chosen : isEverything ? all : selectedNames,
+  emulatedNames: wanted !== undefined ? chosen : emulated,
 });
