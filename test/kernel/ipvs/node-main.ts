@@ -23,8 +23,6 @@ export type NodeRequest =
       readonly kind: "start";
       readonly settings: Settings;
       readonly state: State;
-      /** `--ipvs-exclude-cidrs`. Default none. */
-      readonly excludedCIDRs?: readonly string[];
       readonly scheduler?: string;
     }
   /** Applies a state by comparing touched Services only, as a change of the view does. */
@@ -62,12 +60,12 @@ let rules: RuleSets | undefined;
 let keys: readonly ServiceKey[] = [];
 let changes: string[] = [];
 
-function open(settings: Settings, excludedCIDRs: readonly string[] = [], scheduler = "rr"): RuleSets {
+function open(settings: Settings, scheduler = "rr"): RuleSets {
   ruleSets = families.map(
     (family) =>
       new IpvsRuleSet({
         ...{ family, names, runTool, requests, localAddresses, log: silent },
-        ...{ scheduler, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
+        ...{ scheduler, excludedCIDRs: [], masqueradeBit: 14, drainMs: 0 },
       }),
   );
   return new RuleSets<RuleChange>({
@@ -89,7 +87,7 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
   const outcomeOf = async () => {
     switch (request.kind) {
       case "start":
-        rules = open(request.settings, request.excludedCIDRs, request.scheduler);
+        rules = open(request.settings, request.scheduler);
         return await rules.sync(take(request.state).view, "all", stages);
       case "apply": {
         const { view, touched } = take(request.state);

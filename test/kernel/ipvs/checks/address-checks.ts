@@ -1,5 +1,5 @@
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
-import { named, publicAddress, together, web } from "../../../scenario/build.ts";
+import { publicAddress, web } from "../../../scenario/build.ts";
 import { addressOf, loadBalancerIP, outside, pod } from "../../../scenario/packet.ts";
 import { type Family, hosts } from "../../../scenario/places.ts";
 import { both, type Checks, expectTrue, options } from "./check.ts";
@@ -30,48 +30,6 @@ export const addressChecks: Checks = {
       }
     }
     return wrong;
-  },
-
-  "node ports answer at an address that the node gains, after the next check, and not at one it loses": async (
-    _world,
-    node,
-  ) => {
-    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
-    const servers = () => shell("ipvsadm -S -n | grep -F -- '-A -t 192.0.2.77:30080' || true");
-    await node.ask({ kind: "start", settings: {}, state: both });
-    await shell("ip address add 192.0.2.77/32 dev lo");
-    await node.ask({ kind: "repair" });
-    const gained = await servers();
-    await shell("ip address delete 192.0.2.77/32 dev lo");
-    // Its endpoints have no connections, so they drain until the second check.
-    await node.ask({ kind: "repair" });
-    await node.ask({ kind: "repair" });
-    return [...expectTrue(gained !== "", "not served"), ...expectTrue((await servers()) === "", "still served")];
-  },
-
-  "a foreign virtual server at an excluded address stays, and the rest of the Service is served": async (_w, node) => {
-    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
-    await node.ask({ kind: "start", settings: {}, state: web({ ...options, number: 77 }, ["b"]) });
-    await shell("ipvsadm -A -t 10.96.0.12:80 -s lc");
-    const state = web({ ...options, number: 12 }, ["b"]);
-    await node.ask({ kind: "start", settings: {}, state, excludedCIDRs: ["10.96.0.12/32"] });
-    const servers = await shell("ipvsadm -S -n | grep 10.96.0.12");
-    // The endpoints of the Service of before drain until this sync, which finds them without connections.
-    const drained = await node.ask({ kind: "apply", state });
-    const before = await shell("ipvsadm -S -n | grep -F 10.96.0.77 || true");
-    const again = await node.ask({ kind: "apply", state });
-    const checked = await node.ask({ kind: "repair" });
-    await node.ask({ kind: "start", settings: {}, state });
-    const taken = await shell("ipvsadm -S -n | grep -F -- '-t 10.96.0.12:80'");
-    return [
-      ...expectTrue(servers.includes("-A -t 10.96.0.12:80 -s lc\n"), `excluded: ${servers}`),
-      ...expectTrue(before === "", `left of the Service of before: ${before}; drained: ${drained.changes}`),
-      ...again.changes.map((change) => `with an excluded address, a sync without a change changes ${change}`),
-      ...checked.changes.map((change) => `with an excluded address, the check changes ${change}`),
-      ...expectTrue(!servers.includes("-a -t 10.96.0.12:80"), `excluded: ${servers}`),
-      ...expectTrue(servers.includes("-a -u 10.96.0.12:80 -r 10.1.1.12:8080"), `excluded: ${servers}`),
-      ...expectTrue(taken.includes("-s rr") && taken.includes("-r 10.1.1.12:8080"), `not excluded: ${taken}`),
-    ];
   },
 
   "addresses and endpoints that the kernel refuses are left out, and everything else is served": async (_w, node) => {
@@ -105,23 +63,6 @@ export const addressChecks: Checks = {
       ...again.changes.map((change) => `the check changes ${change}`),
       ...expectTrue(other.changes.length > 0, "the next state changes nothing"),
     ];
-  },
-
-  "an external IP that is the node's own goes before a node port of the same number": async (world, node) => {
-    const nodePort = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
-    const external = named("ip", { number: 78, ports: [{ port: 30_080 }], externalIPs: [hosts.n1] }, ["c"]);
-    const agent = world.agentOf(outside);
-    const names: string[] = [];
-    await node.ask({ kind: "start", settings: {}, state: nodePort });
-    for (const state of [together(nodePort, external), nodePort]) {
-      await node.ask({ kind: "apply", state });
-      // Round robin: two connections of a family reach both endpoints of a virtual server.
-      for (const address of [hosts.n1.v4, hosts.n1.v4, hosts.n1.v6, hosts.n1.v6]) {
-        const answer = await agent.askOnce({ protocol: "tcp", address, port: 30_080, timeoutMs: 30_000 });
-        names.push(answer.kind === "answer" ? answer.name : answer.kind);
-      }
-    }
-    return expectTrue(names.join("") === "ccccbbbb", `answers came from ${names.join()}`);
   },
 
   "a connection to an address that is missing is served as soon as the address is back": async (world, node) => {

@@ -40,24 +40,6 @@ export const repairChecks: Checks = {
     return [...wrong, ...expectTrue(output.includes("203.0.113.9:80 -s lc"), "the foreign virtual server is gone")];
   },
 
-  "links are set up, and replaced rules written at a start": async (_world, node) => {
-    await node.ask({ kind: "start", settings: {}, state: both });
-    await node.ask({ kind: "shell", command: "ipvsadm -C; ip link set kube-ipvs0 down" });
-    await node.ask({ kind: "repair" });
-    const { output: link } = await node.ask({ kind: "shell", command: "ip -o address show dev kube-ipvs0 up" });
-    const again = await node.ask({ kind: "repair" });
-    const rules = "iptables -t mangle -S KPNGIPVS-OUTPUT";
-    const { output: before } = await node.ask({ kind: "shell", command: rules });
-    await node.ask({ kind: "shell", command: "iptables -t mangle -R KPNGIPVS-OUTPUT 1 -j ACCEPT" });
-    await node.ask({ kind: "start", settings: {}, state: both });
-    const { output: after } = await node.ask({ kind: "shell", command: rules });
-    return [
-      ...expectTrue(link.includes("10.96.0.11/32") && link.includes("fd00:10:96::11/128"), `not up: ${link}`),
-      ...again.changes.map((change) => `the second repair changes ${change}`),
-      ...expectTrue(after === before, `the rules are ${after}`),
-    ];
-  },
-
   "a firewall mark of another program stays, and --cleanup removes all that is ours": async (_world, node) => {
     const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
     const cleanUp = () => shell(`'${process.execPath}' '${program}' --cleanup 2>&1; echo "exit status $?"`);
