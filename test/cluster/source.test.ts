@@ -4,7 +4,7 @@ import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { describe, expect, test } from "vitest";
 import { kpngMain, usePrograms } from "../process/programs.ts";
 import { describeCluster } from "./describe-cluster.ts";
-import { createNode, createPod, createService, createSlice, slicesPath, untilSlicesHold } from "./objects.ts";
+import { createNode, createPod, createService, createSlice, untilSlicesHold } from "./objects.ts";
 import { sourceStarter } from "./run-source.ts";
 
 await describeCluster("a real cluster", {}, (cluster) => {
@@ -121,28 +121,6 @@ await describeCluster("a real cluster", {}, (cluster) => {
       const writer = kube("--with-service-labels", "ti*", "to-file", "-o", file);
       await writer.said("state written");
       expect(await told(kpng("file", "-i", file, "to-local", "to-json", ...node))).toEqual(fromServer);
-    });
-
-    test("a change at the API server reaches a backend behind a relay", async () => {
-      const { api, folder } = cluster();
-      const relayed = `unix://${join(folder, "relay.sock")}`;
-      const watcher = kube("to-api", "--listen", socket());
-      const relay = kpng("api", "--api", socket(), "to-api", "--listen", relayed);
-      for (const program of [watcher, relay]) await program.said("listening");
-      const backend = kpng("local", "--api", relayed, "to-json", "--node-name", "node-1");
-      await expect.poll(() => backend.stdout()).toContain('"10.1.0.1"');
-      const endpoints = [{ addresses: ["10.1.0.77"], conditions: { ready: true } }];
-      await api.patch(`${slicesPath()}/labelled-1`, { endpoints });
-      await expect.poll(() => backend.stdout()).toContain('"10.1.0.77"');
-    });
-
-    test("a watcher that may not list a kind names it in its readiness, and serves nothing until it can", async () => {
-      const kubeconfig = ["--kubeconfig", cluster().kubeconfig("kpng")];
-      const program = kpng("kube", ...kubeconfig, "to-local", "to-json", "--node-name", "n", "--once");
-      await program.said("forbidden");
-      expect(program.stdout()).toBe("");
-      program.stop();
-      expect(await program.ended).toBe(0);
     });
   });
 });
