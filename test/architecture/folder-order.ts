@@ -1,5 +1,4 @@
 import { dirname } from "node:path";
-import type { Finding } from "./finding.ts";
 import { type Import, isProduction } from "./source-files.ts";
 
 /**
@@ -36,17 +35,14 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * Returns the imports of production files that go against the order of their package, and the files whose folder has no
- * place in the order.
+ * Returns a line for each import of a production file that goes against the order of its package, and for each file whose
+ * folder has no place in the order.
  */
 export function findImportsAgainstOrder(
   imports: readonly Import[],
   order: Readonly<Record<string, readonly string[]>>,
-): Finding[] {
-  const findings = new Map<string, Finding>();
-  const report = (file: string, problem: string): void => {
-    findings.set(`${file} ${problem}`, { file, problem });
-  };
+): readonly string[] {
+  const findings = new Set<string>();
   for (const { file, target } of imports) {
     if (!isProduction(file) || target === undefined) continue;
     const [from, to] = [placeOf(file), placeOf(target)];
@@ -54,11 +50,12 @@ export function findImportsAgainstOrder(
     const row = order[from.packageName] ?? [];
     const folders = row.includes(".") ? row : [...row, "."];
     const [fromRank, toRank] = [folders.indexOf(from.folder), folders.indexOf(to.folder)];
-    if (fromRank < 0) report(file, `its folder "${from.folder}" has no place in the order of ${from.packageName}`);
-    else if (toRank < 0) report(target, `its folder "${to.folder}" has no place in the order of ${to.packageName}`);
-    else if (toRank > fromRank) report(file, `imports ${target}, but "${to.folder}" is above "${from.folder}"`);
+    if (fromRank < 0) findings.add(`${file}: "${from.folder}" has no place in the order of ${from.packageName}`);
+    else if (toRank < 0) findings.add(`${target}: "${to.folder}" has no place in the order of ${to.packageName}`);
+    else if (toRank > fromRank)
+      findings.add(`${file}: imports ${target}, but "${to.folder}" is above "${from.folder}"`);
   }
-  return [...findings.values()];
+  return [...findings].sort();
 }
 
 function placeOf(file: string): { readonly packageName: string; readonly folder: string } {

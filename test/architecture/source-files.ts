@@ -49,7 +49,7 @@ export function importsOf({ file, text }: SourceFile): Import[] {
 }
 
 /** Returns the path of an imported file of the repository, from its root; undefined for packages of others. */
-export function resolveImport(file: string, specifier: string): string | undefined {
+function resolveImport(file: string, specifier: string): string | undefined {
   if (specifier.startsWith(".")) return normalize(join(dirname(file), specifier));
   const [, name, path] = /^@kpng\/([^/]+)(?:\/(.+))?$/.exec(specifier) ?? [];
   return name === undefined ? undefined : `services/${name}/src/${path ?? "index.ts"}`;

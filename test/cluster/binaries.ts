@@ -9,7 +9,7 @@ import { isExecutable } from "./child.ts";
 import { testCache, withLock } from "./test-cache.ts";
 
 /** Paths of the programs, or the reason why they are not available. */
-export type Binaries<P extends Program> =
+type Binaries<P extends Program> =
   | { readonly kind: "found"; readonly paths: Readonly<Record<P, string>> }
   | { readonly kind: "missing"; readonly reason: string };
 

@@ -127,11 +127,6 @@ export class ApiServer {
     await this.#isReady();
   }
 
-  /** Stops the server gracefully, with SIGTERM: it ends its watches itself. */
-  async stop(): Promise<void> {
-    await this.child.stop();
-  }
-
   /** Kills the server, like a crash. */
   async kill(): Promise<void> {
     await this.child.kill();

@@ -13,7 +13,7 @@ export async function createNode(api: ApiClient, name: string, zone = "zone-a"):
   });
 }
 
-export interface PodOptions {
+interface PodOptions {
   readonly name: string;
   /** Value of the label `app`, which Services of `createService` select. */
   readonly app: string;
@@ -50,7 +50,7 @@ export function createService(api: ApiClient, { name, labels = {}, spec }: Servi
   });
 }
 
-export interface SliceOptions {
+interface SliceOptions {
   readonly name: string;
   readonly service: string;
   readonly addresses: readonly string[];

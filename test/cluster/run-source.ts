@@ -78,7 +78,7 @@ export class RecordingSink implements ClusterSink {
   }
 }
 
-export interface RunOptions {
+interface RunOptions {
   readonly kubeconfig: string;
   readonly timing?: ReflectorTiming | undefined;
   /** Wraps the connection of the source. */

@@ -10,7 +10,7 @@ export const tokens: Readonly<Record<User, string>> = {
 };
 
 /** Name of both kpng users in the API server: the ServiceAccount of the watcher. */
-export const kpngUserName = "system:serviceaccount:kube-system:kpng-watcher";
+const kpngUserName = "system:serviceaccount:kube-system:kpng-watcher";
 
 /** Writes the file for --token-auth-file, which the API server reads when it starts: `token,user,uid,"groups"`. */
 export function writeTokenFile(path: string, users: readonly User[] = ["admin", "kpng", "kpng-rotated"]): void {

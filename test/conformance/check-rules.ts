@@ -16,7 +16,7 @@ import type { ProxyName } from "../scenario/proxy-name.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 
 /** Rules of n1 by family, in the format of iptables-save. */
-export type RulesText = Readonly<Record<Family, string>>;
+type RulesText = Readonly<Record<Family, string>>;
 
 /**
  * Traces a scenario's packets through the rules of a proxy, and returns a line for each packet with an unexpected
@@ -24,18 +24,10 @@ export type RulesText = Readonly<Record<Family, string>>;
  */
 export function checkRules(rules: RulesText, scenario: Scenario, proxy: ProxyName): readonly string[] {
   const rulesets = { v4: parseRuleset(rules.v4), v6: parseRuleset(rules.v6) };
-  return checkOutcomes(scenario, proxy, (family, packet) => trace(rulesets[family], nodes[family], packet));
-}
-
-/** Returns the possible outcomes of a packet on n1. */
-export type FindOutcomes = (family: Family, packet: FirstPacket) => readonly PacketOutcome[];
-
-/** Returns a line for each packet of a scenario for which `find` returns something other than expected. */
-export function checkOutcomes(scenario: Scenario, proxy: ProxyName, find: FindOutcomes): readonly string[] {
   const packets = scenario.packets.flatMap((packet) => concretePackets(scenario.state, packet, proxy));
   return packets.flatMap((concrete) => {
     const { packet, family, protocol, address } = concrete;
-    const outcomes = find(family, firstPacket(concrete));
+    const outcomes = trace(rulesets[family], nodes[family], firstPacket(concrete));
     if (isAsSaid(outcomes, concrete)) return [];
     const said = `${family} ${protocol} ${describePacket(packet)} (${address})`;
     return [`${said}: should be ${describeOutcome(packet)}; found ${JSON.stringify(outcomes)}`];

@@ -123,19 +123,3 @@ describe("Explain says what kube-proxy does", () => {
     expect(wrongAnswers(after)).toEqual([]);
   });
 });
-
-test("without Services, every explanation that needs an endpoint is wrong", () => {
-  const answered = ofCluster.filter(({ packets }) => packets.some((packet) => "goesTo" in packet));
-  const right = answered.filter(({ packets, state, settings = {} }) => {
-    const snapshot = snapshotOf({ services: [], slices: [] } as unknown as State);
-    return packets
-      .flatMap((packet) => concretePackets(state, packet, "kube-proxy"))
-      .every((concrete) => {
-        const { packet, family, address, port } = concrete;
-        const sent = { family, protocol: "TCP", source: sourceOf(packet), sourceAddress: undefined } as const;
-        const answer = explainPacket(snapshot, "n1", "", { ...sent, destination: address, port }, settingsOf(settings));
-        return isAsSaid(answer, concrete);
-      });
-  });
-  expect(right).toEqual([]);
-});

@@ -1,7 +1,7 @@
 import type { Document } from "./documents.ts";
 
 /** Code in a document: a span of a line, or a line of a block. */
-export interface CodeSpan {
+interface CodeSpan {
   /** "" for a span within a line, else the word after the fence, "text" if there is none. */
   readonly language: string;
   readonly text: string;

@@ -3,7 +3,7 @@ import { type Command, CommanderError } from "commander";
 import { vi } from "vitest";
 
 /** Result of a command of `kpng`. */
-export interface KpngResult {
+interface KpngResult {
   readonly out: string;
   readonly said: string;
   readonly code: number;

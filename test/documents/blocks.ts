@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 
 /** A block of shell commands in a document. */
-export interface Block {
+interface Block {
   /** *Shape:* `docs/inspect.md:62`, the line of the fence. */
   readonly place: string;
   readonly path: string;
@@ -63,7 +63,7 @@ function commandsOf(lines: readonly string[]): readonly string[] {
 }
 
 /** Commands that `run-blocks.nightly.test.ts` does not run. */
-export interface Elsewhere {
+interface Elsewhere {
   readonly pattern: RegExp;
   /** Only in this document. Default: everywhere. */
   readonly path?: string | undefined;

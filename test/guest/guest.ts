@@ -134,7 +134,7 @@ const guestModules = [
 ] as const;
 
 /** Options of a guest. */
-export interface GuestOptions {
+interface GuestOptions {
   /** A folder that guest and machine share; everything else is read-only in the guest or ends with it. */
   readonly folder: string;
   /** The command and its arguments. */
@@ -148,13 +148,13 @@ export interface GuestOptions {
 }
 
 /** How a run in a guest ended. */
-export type GuestEnd = MachineEnd & {
+type GuestEnd = MachineEnd & {
   /** True in QEMU. */
   readonly isEmulated: boolean;
 };
 
 /** How a run of `bootMachine` ended. */
-export type MachineEnd =
+type MachineEnd =
   | { readonly kind: "exited"; readonly exitCode: number; readonly output: string }
   /** The guest's kernel did not start on this machine; `reason` has its last words. */
   | { readonly kind: "not-booted"; readonly reason: string }

@@ -20,7 +20,7 @@ interface OpenFlow {
 let lastId = 0;
 
 /** Starts the flows of an update in its first state, over both families; resolves when each has its expected answer. */
-export async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<readonly OpenFlow[]> {
+async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<readonly OpenFlow[]> {
   const isServed = before.packets.some((packet) => "goesTo" in packet);
   return Promise.all(
     flows.flatMap((flow) =>
@@ -47,7 +47,7 @@ export async function openFlows(world: TwoNodes, { before, flows }: Update): Pro
  *
  * A backend that is known to be wrong must be wrong: otherwise an outdated reason would hide new faults.
  */
-export async function checkFlows(flows: readonly OpenFlow[], proxy: ProxyName): Promise<readonly string[]> {
+async function checkFlows(flows: readonly OpenFlow[], proxy: ProxyName): Promise<readonly string[]> {
   const lines = await Promise.all(
     flows.map(async (open) => {
       const { flow, family } = open;
@@ -88,7 +88,7 @@ async function after(open: OpenFlow, ms: number): Promise<FlowState> {
 }
 
 /** The part of a backend that an update uses. */
-export type UpdatedBackend = Pick<Backend, "proxy" | "apply" | "restart" | "loseRules">;
+type UpdatedBackend = Pick<Backend, "proxy" | "apply" | "restart" | "loseRules">;
 
 /** Applies an update to a running backend and returns a line for each unexpected result. */
 export async function checkUpdate(

@@ -62,7 +62,7 @@ function testContinuity({ variant, start, damage, show }: Continuous): void {
   });
 }
 
-describeVariants("traffic through kpng-iptables continues", undefined, (variant) =>
+describeVariants("traffic through kpng-iptables continues", (variant) =>
   testContinuity({
     variant,
     start: (world) => kpngIptables(world, { args: ["--iptables-sync-period", "200ms"] }),

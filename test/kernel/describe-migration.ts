@@ -8,7 +8,7 @@ import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
 
 /** A proxy that a node moves from and back to. */
-export interface OtherProxy {
+interface OtherProxy {
   readonly name: string;
   /** Reason why it cannot run here; undefined if it can. */
   readonly whyNot?: string | undefined;
@@ -16,7 +16,7 @@ export interface OtherProxy {
 }
 
 /** The proxy that a node moves to. */
-export interface NewProxy {
+interface NewProxy {
   readonly name: string;
   readonly start: (world: TwoNodes) => Promise<RunningBackend>;
   /** Default "nft". */

@@ -18,13 +18,9 @@ export function describePackets(name: string, body: () => void): void {
 }
 
 /** Describes tests once with iptables-nft and once with iptables-legacy; see {@link describeWhere}. */
-export function describeVariants(
-  name: string,
-  whyNot: string | undefined,
-  body: (variant: IptablesVariant) => void,
-): void {
+export function describeVariants(name: string, body: (variant: IptablesVariant) => void): void {
   for (const variant of ["nft", "legacy"] as const) {
-    const reason = whyNoPackets ?? whyNot ?? (variant === "legacy" ? whyNoLegacy() : undefined);
+    const reason = whyNoPackets ?? (variant === "legacy" ? whyNoLegacy() : undefined);
     describeWhere(`${name}, iptables-${variant}`, reason, () => body(variant));
   }
 }

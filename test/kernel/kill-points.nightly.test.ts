@@ -5,7 +5,7 @@ import { useLegacyTools } from "./laboratory/legacy-tools.ts";
 
 const points = killPoints(8);
 
-describeVariants("kpng-iptables, killed at random moments", undefined, (variant) =>
+describeVariants("kpng-iptables, killed at random moments", (variant) =>
   testKills(["to-iptables", "--iptables-min-sync-period", "0s"], variant === "legacy" ? useLegacyTools : undefined),
 );
 

@@ -2,7 +2,7 @@ import { kpngIptables } from "./backend/kpng-proxy.ts";
 import { kubeProxies, testMigrations } from "./describe-migration.ts";
 import { describeVariants } from "./describe-packets.ts";
 
-describeVariants("a node moves to kpng-iptables and back", undefined, (variant) => {
+describeVariants("a node moves to kpng-iptables and back", (variant) => {
   testMigrations(
     {
       name: "kpng-iptables",

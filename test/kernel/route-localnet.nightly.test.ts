@@ -21,7 +21,7 @@ const server = `
     .createServer((socket) => socket.on("error", () => {}).end(JSON.stringify({ name: "n1", port: ${port}, from: "" }) + "\\n"))
     .listen(${port}, "${address}", () => console.log("listening"));`;
 
-describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", undefined, (variant) => {
+describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (variant) => {
   let world: TwoNodes;
   let backend: KpngProxy;
   beforeAll(async () => {

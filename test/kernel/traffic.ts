@@ -29,7 +29,7 @@ export interface TrafficOptions {
 }
 
 /** Result of `Traffic.end`. */
-export interface TrafficReport {
+interface TrafficReport {
   /** A line for each loss, change of endpoint, rejection or closed connection. */
   readonly wrong: readonly string[];
   /** Number of answered new connections and first datagrams. */

@@ -5,7 +5,7 @@ import { relayFile } from "../cluster/relay.ts";
 import { until } from "../cluster/until.ts";
 
 /** Addresses of docs/install.md: the API server, and the nodes cp-1, cp-2 and n1. */
-export const apiAddress = "10.0.0.10";
+const apiAddress = "10.0.0.10";
 const addresses = [apiAddress, "10.0.0.11", "10.0.0.12", "10.0.0.21"];
 
 /**

@@ -43,7 +43,7 @@ export interface Probe {
   readonly httpGet?: { readonly host?: string; readonly port: string | number; readonly path: string };
 }
 
-export interface VolumeMount {
+interface VolumeMount {
   readonly name: string;
   readonly mountPath: string;
   readonly readOnly?: boolean;

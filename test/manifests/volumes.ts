@@ -6,7 +6,7 @@ import type { PodSpec, Volume } from "./pod-spec.ts";
 import type { Pod } from "./pods.ts";
 
 /** A file or folder of the host that a container sees at another path. */
-export interface Mount {
+interface Mount {
   readonly from: string;
   readonly to: string;
   /** Commands for a shell in the mount namespace of the container, before `from` is mounted. */

@@ -1,7 +1,7 @@
 /** Series in promtool's notation, with one value a minute: `0x30` is 31 times 0, `0+1x30` counts up. */
 type Series = Readonly<Record<string, string>>;
 
-export interface AlertCase {
+interface AlertCase {
   readonly alert: string;
   /** Series with which the alert fires after half an hour. */
   readonly fires: Series;

@@ -1,4 +1,4 @@
-export type MetricType = "counter" | "gauge" | "histogram" | "summary" | "untyped";
+type MetricType = "counter" | "gauge" | "histogram" | "summary" | "untyped";
 
 /** One line of an exposition. */
 export interface Sample {

@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import { portOf } from "../cluster/ports.ts";
 
 /** Server with the lists and watches of the Kubernetes API, and objects that do not change. */
-export interface FakeApi {
+interface FakeApi {
   readonly url: string;
   close(): void;
 }

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { parse } from "yaml";
 
 /** Rule of deploy/monitoring/rules.yaml. */
-export interface AlertRule {
+interface AlertRule {
   readonly alert: string;
   readonly expr: string;
   readonly for?: string | undefined;
@@ -11,7 +11,7 @@ export interface AlertRule {
 }
 
 /** Expression with its location, and the labels that its texts refer to. */
-export interface PlacedQuery {
+interface PlacedQuery {
   readonly place: string;
   readonly expr: string;
   readonly namedLabels: readonly string[];
@@ -57,7 +57,7 @@ export function queriesOfDashboard(): readonly PlacedQuery[] {
 }
 
 /** Metric in an expression, with the labels that select its series. */
-export interface Selector {
+interface Selector {
   readonly metric: string;
   readonly matchers: readonly { readonly label: string; readonly operator: string; readonly value: string }[];
 }

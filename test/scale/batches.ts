@@ -6,7 +6,7 @@ export interface MadeChange {
   readonly atMs: number;
 }
 
-export interface Latencies {
+interface Latencies {
   /** 99 of 100 batches are younger, in milliseconds; NaN if there are none. */
   readonly p99: number;
   /** For each change, the time until the last stream had it. */

@@ -17,7 +17,7 @@ import {
   settingsAck,
 } from "./http2-frames.ts";
 
-export interface HollowConnectionOptions {
+interface HollowConnectionOptions {
   readonly host: string;
   readonly port: number;
   /** The first request, encoded. */

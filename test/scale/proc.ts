@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 
 /** Resource usage of a process, as counted by the kernel. */
-export interface ProcessUsage {
+interface ProcessUsage {
   /** User and system time so far, in milliseconds. */
   readonly cpuMs: number;
   readonly rssBytes: number;

@@ -18,7 +18,7 @@ import {
 } from "./places.ts";
 
 /** Port of a Service; by default for both TCP and UDP. */
-export interface PortOptions {
+interface PortOptions {
   readonly port: number;
   /** Port of the pods: 8080 (default) or 8443. */
   readonly targetPort?: 8080 | 8443 | undefined;

@@ -70,7 +70,7 @@ export type Outcome =
     };
 
 /** The outcome with one proxy, where it differs from kube-proxy's on purpose, and the reason. */
-export type Exception = Outcome & { readonly because: string };
+type Exception = Outcome & { readonly because: string };
 
 /** Packets with the same outcome: one for each protocol and family, unless limited to some. */
 export type Packet = Outcome & {

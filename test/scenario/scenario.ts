@@ -45,7 +45,7 @@ export interface Scenario {
 }
 
 /** Fate of a flow during a change. */
-export type FlowFate = "goes on" | { readonly movesTo: readonly HostName[] } | "gets no answer";
+type FlowFate = "goes on" | { readonly movesTo: readonly HostName[] } | "gets no answer";
 
 /** Connection, or datagrams from one port, that continues while the state changes. */
 export interface Flow {

@@ -2,7 +2,7 @@ import { type CommandOption, optionsByCommand } from "./command-options.ts";
 import { type BlockWriter, markdownTable } from "./fill-blocks.ts";
 
 /** Writers of the tables of options, and what they have not written. */
-export interface OptionTables {
+interface OptionTables {
   /**
    * The options that all named commands share and that no earlier table lists for all of them.
    *

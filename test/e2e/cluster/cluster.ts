@@ -12,7 +12,7 @@ import { Kubectl } from "./kubectl.ts";
 import { type Addresses, addControlPlane, addressesOf, type Families } from "./network.ts";
 import { type ClusterNode, makeNodes } from "./node.ts";
 
-export interface ClusterOptions {
+interface ClusterOptions {
   readonly paths: ProgramPaths;
   readonly images: ImageSource;
   readonly families: Families;

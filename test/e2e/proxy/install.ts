@@ -173,7 +173,7 @@ export async function archivesFor(proxy: ProxyName): Promise<readonly string[]> 
 }
 
 /** Times from the beginning of an installation, in milliseconds. */
-export interface InstallationTimes {
+interface InstallationTimes {
   /** Until every node reached a Service. */
   readonly nodesMs: number;
   /** Until the cluster's DNS was ready, too. */

@@ -1,5 +1,5 @@
 /** Endpoint of a Service: its address, with optional properties. */
-export interface EndpointLine {
+interface EndpointLine {
   readonly address: string;
   /** Default: on this node. */
   readonly isElsewhere?: boolean | undefined;

@@ -30,7 +30,7 @@ export type KpngProxy = RunningBackend & {
 };
 
 /** One of our proxies. */
-export interface ProxyProgram {
+interface ProxyProgram {
   readonly proxy: Backend["proxy"];
   readonly program: Program;
   /** The option with the shortest time between two syncs. */
@@ -42,7 +42,7 @@ export interface ProxyProgram {
 }
 
 /** Differences between several instances on the node. */
-export interface InstanceOptions {
+interface InstanceOptions {
   /** Name of its files. Default "kpng". */
   readonly name?: string | undefined;
   /** Proxy name of the Services that it serves. Default: Services without one. */
@@ -53,11 +53,7 @@ export interface InstanceOptions {
 }
 
 /** Starts one of our proxies on n1, and a watcher that reads the state from a file. They share only a unix socket. */
-export async function kpngProxy(
-  world: TwoNodes,
-  proxy: ProxyProgram,
-  instance: InstanceOptions = {},
-): Promise<KpngProxy> {
+async function kpngProxy(world: TwoNodes, proxy: ProxyProgram, instance: InstanceOptions = {}): Promise<KpngProxy> {
   const { laboratory } = world;
   const { name = "kpng", serviceProxyName = "", firstMarkerPort, args = [] } = instance;
   const folder = join(laboratory.folder, `${name}-manifests`);

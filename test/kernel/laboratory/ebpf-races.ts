@@ -20,7 +20,7 @@ import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { Dice } from "../../peer/kube-proxy/generate-pods.ts";
 
 /** Places in the maps that were given up, before and after a grace period. */
-export interface HeldPlaces {
+interface HeldPlaces {
   /** The maps have the same bytes there while programs may still read them. */
   readonly isKept: boolean;
   readonly isReused: boolean;

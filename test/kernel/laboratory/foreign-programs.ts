@@ -20,7 +20,7 @@ export interface ForeignProgram {
 }
 
 /** Where a program is attached, and how: only with "exclusive" may groups below have none. */
-export interface ForeignPlace {
+interface ForeignPlace {
   readonly cgroup: string;
   readonly how: "link" | "multi" | "exclusive";
 }

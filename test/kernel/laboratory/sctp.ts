@@ -27,7 +27,7 @@ export async function serveSctp(laboratory: Laboratory, ports: readonly number[]
   );
 }
 
-export interface SctpQuestion {
+interface SctpQuestion {
   readonly address: string;
   readonly port: number;
   /** Address of the sender if it has several. */

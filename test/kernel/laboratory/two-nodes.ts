@@ -140,7 +140,7 @@ const receiveOnLastCpu = `{
 } 2>/dev/null || true`;
 
 /** Keeps agents off the CPU that handles the packets that arrive; see {@link receiveOnLastCpu}. */
-export async function pinAgents(agents: readonly AgentClient[]): Promise<void> {
+async function pinAgents(agents: readonly AgentClient[]): Promise<void> {
   if (lastCpu === 0) return;
   const pids = agents.map(({ processId = 0 }) => `$(cat /proc/${processId}/task/${processId}/children)`);
   await runCommand(["sh", "-c", `for pid in ${pids.join(" ")}; do taskset -a -c -p 0-${lastCpu - 1} $pid; done`]);

@@ -3,7 +3,7 @@ import type { KubeObject } from "../../cluster/api-client.ts";
 import { Dice, makePods, type RawEndpoint, wildConditions } from "./generate-pods.ts";
 import { blockAddress, respell, sourceRanges } from "./world.ts";
 
-export interface RawPort {
+interface RawPort {
   readonly name?: string;
   readonly port: number;
   readonly protocol: "TCP" | "UDP" | "SCTP";
@@ -11,7 +11,7 @@ export interface RawPort {
   readonly targetPort?: number | string;
 }
 
-export interface GeneratedService {
+interface GeneratedService {
   readonly object: KubeObject;
   readonly ports: readonly RawPort[];
   /** Whether the Service is deleted afterwards, and remains because of its finalizer. */
@@ -127,7 +127,7 @@ function makeStatus(dice: Dice, state: number, spell: (address: string) => strin
   return { loadBalancer: { ingress: dice.chance(12) ? [] : dice.some(all, 65) } };
 }
 
-export interface SliceTarget {
+interface SliceTarget {
   readonly namespace: string;
   /** Undefined omits the label. */
   readonly service: string | undefined;
@@ -165,7 +165,7 @@ export function makeSlices(dice: Dice, target: SliceTarget): KubeObject[] {
 }
 
 /** Returns a slice of host names, which proxies ignore. */
-export function makeNameSlice(target: SliceTarget): KubeObject {
+function makeNameSlice(target: SliceTarget): KubeObject {
   const ports = target.ports.map(({ name = "", port, protocol }) => ({ name, port, protocol }));
   return makeSlice(target, "names", "FQDN", { endpoints: [{ addresses: ["one.example.org"] }], ports });
 }

@@ -5,7 +5,7 @@ import { getThrough, relayIn } from "../../cluster/relay.ts";
 import { until } from "../../cluster/until.ts";
 import { nodeAddress, podCidrs } from "./world.ts";
 
-export interface KubeProxyOptions {
+interface KubeProxyOptions {
   readonly laboratory: Laboratory;
   /** Path of the program. */
   readonly program: string;

@@ -14,7 +14,7 @@ export interface ClusterShape {
 }
 
 /** A real API server with Services, on which a benchmark runs proxies. */
-export interface BenchCluster {
+interface BenchCluster {
   readonly cluster: Cluster;
   readonly shape: ClusterShape;
   /** Unix socket for a watcher of the cluster; `startWatcher` starts one. */

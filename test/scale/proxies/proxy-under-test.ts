@@ -9,7 +9,7 @@ import { childrenOf, usageOf } from "../proc.ts";
 import { bundled } from "../processes.ts";
 
 /** A kind of iptables, or nftables mode. */
-export type ProxyVariant = IptablesVariant | "nftables";
+type ProxyVariant = IptablesVariant | "nftables";
 
 const metricsPort = 10_249;
 
