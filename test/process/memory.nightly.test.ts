@@ -3,25 +3,24 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { endpoint, node, service, servicePort, slice } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { describePackets } from "../kernel/describe-packets.ts";
 import { usageOf } from "../scale/proc.ts";
+import { makeCluster } from "../scale/synthetic.ts";
 
 /**
- * Memory limit of one Service with 2 ports and 10 endpoints, in bytes. Measured: 18 000 to 21 000, and 25 000 to 28
- * 000.
+ * Memory limit of one Service with 10 endpoints, in bytes. Measured: 15 000 to 26 000, and 20 000 to 25 000.
  *
  * V8 frees garbage when it likes, so two runs differ by some 10 MB: with only 1 000 Services that is a third of the
  * result, with 3 000 a tenth.
  */
-const maxBytesPerService = { json: 32_000, iptables: 44_000 };
+const maxBytesPerService = { json: 32_000, iptables: 38_000 };
 
 /** Time limit for two starts of a program on a busy machine. */
 const timeoutMs = 120_000;
 
-const [serviceCount, endpointCount] = [3_000, 10];
+const serviceCount = 3_000;
 
 // Bundled programs, as in the images: when run from sources, the compiler dominates the memory.
 let folder = "";
@@ -31,39 +30,13 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-function fill(store: Store, services: number): void {
-  const names = Array.from({ length: services }, (_, index) => `service-${index}`);
-  const ports = ["http", "metrics"].map((name, index) =>
-    servicePort({ name, port: 80 + index, targetPort: 8080 + index }),
-  );
-  store.replace({
-    services: names.map((name, at) => service({ name, clusterIPs: { v4: [address(172, at)], v6: [] }, ports })),
-    slices: names.map((name, at) => slice(makeEndpoints(name, at), { name: `${name}-a`, serviceName: name })),
-    nodes: [node("n1")],
-  });
-}
-
-function makeEndpoints(name: string, at: number) {
-  return Array.from({ length: endpointCount }, (_, pod) =>
-    endpoint(address(10, at * endpointCount + pod), {
-      podName: `${name}-6f7c9b8d4-${pod}`,
-      nodeName: `node-${pod}`,
-      ports: ["http", "metrics"].map((port, index) => ({ name: port, port: 8080 + index, protocol: "TCP" as const })),
-    }),
-  );
-}
-
-function address(first: number, number: number): string {
-  return `${first}.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`;
-}
-
 /** Returns the resident memory of a program after it has synced a view of so many Services, in bytes. */
 async function residentBytes(services: number, command: readonly string[]): Promise<number> {
   const store = new Store();
-  fill(store, services);
+  store.replace(makeCluster({ services, endpoints: 10, nodes: 10 }));
   const listen = `unix://${join(folder, `${services}.sock`)}`;
   const server: TestServer = await serveStore(store, { listen: [listen] });
-  const [program = "", ...args] = [...command, "--api", listen, "--node-name", "n1", "--log-level", "debug"];
+  const [program = "", ...args] = [...command, "--api", listen, "--node-name", "node-0", "--log-level", "debug"];
   const child = spawn(program, args, { stdio: ["ignore", "ignore", "pipe"] });
   const gone = new Promise((resolve) => child.once("close", resolve));
   try {
@@ -88,6 +61,7 @@ async function expectSmall(command: readonly string[], limit: number): Promise<v
   const empty = await residentBytes(0, command);
   const full = await residentBytes(serviceCount, command);
   const perService = (full - empty) / serviceCount;
+  process.stdout.write(`${perService.toFixed(0)} bytes for each Service\n`);
   expect(perService, `${full} bytes with ${serviceCount} Services, ${empty} without any`).toBeLessThan(limit);
 }
 

@@ -1,4 +1,4 @@
-export type Protocol = "TCP" | "UDP";
+type Protocol = "TCP" | "UDP";
 
 /**
  * A cluster for `kpng file`: one Service, 10.96.0.1:80, whose endpoint listens at the port `target` of this machine.

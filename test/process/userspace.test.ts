@@ -5,7 +5,7 @@ import { writeFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Server } from "node:net";
 import { resolve } from "node:path";
 import { expect, test } from "vitest";
-import { oneService, type Protocol } from "./one-service.ts";
+import { oneService } from "./one-service.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
 // kpng-userspace as a user without any rights starts it: as root without capabilities, or as the user of the tests.
@@ -13,15 +13,10 @@ const { at } = usePrograms();
 
 const withoutRights = process.getuid?.() === 0 ? ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"] : [];
 
-/** Starts `kpng file to-local to-userspace` on a state with one endpoint, and collects what it prints. */
-function startUserspace(target: AddressInfo, protocols: readonly Protocol[], args: readonly string[] = []) {
-  return serve(oneService(target.port, protocols), ["--map", "127.0.0.1", ...args]);
-}
-
-/** The same with any state. */
-function serve(state: unknown, args: readonly string[], sourceOptions: readonly string[] = []) {
+/** Starts `kpng file to-local to-userspace` on a state, and collects what it prints. */
+function serve(state: unknown, args: readonly string[]) {
   writeFileSync(at("state.json"), JSON.stringify(state));
-  const source = [resolve(kpngMain), "file", "-i", at("state.json"), ...sourceOptions];
+  const source = [resolve(kpngMain), "file", "-i", at("state.json")];
   const sink = ["to-local", "to-userspace", "--node-name", "n1", "--state-dir", "none", ...args];
   const [program = "", ...rest] = [...withoutRights, process.execPath, ...source, ...sink];
   const child = spawn(program, rest, { stdio: ["ignore", "pipe", "pipe"] });
@@ -56,7 +51,7 @@ test("without any rights, Services answer at local ports, whose mapping is print
   const target = server.address() as AddressInfo;
   const datagrams = createSocket("udp4", (_data, from) => datagrams.send("udp", from.port, from.address));
   datagrams.bind(target.port, "127.0.0.1");
-  await using program = startUserspace(target, ["TCP", "UDP"]);
+  await using program = serve(oneService(target.port, ["TCP", "UDP"]), ["--map", "127.0.0.1"]);
   const portOf = (protocol: string): number =>
     Number(new RegExp(` ${protocol} \\S+ -> 127\\.0\\.0\\.1:(\\d+)\\n`).exec(program.text.out)?.[1]);
   await program.until("the mapping", () => portOf("TCP") > 0 && portOf("UDP") > 0);
@@ -69,35 +64,6 @@ test("without any rights, Services answer at local ports, whose mapping is print
   clearInterval(timer);
   expect(String(said)).toBe("udp");
   for (const socket of [udp, datagrams]) socket.close();
-});
-
-test("/healthz fails while nothing listens, and succeeds when the port is free", { timeout: 60_000 }, async () => {
-  await using server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const taken = server.address() as AddressInfo;
-  const free = createServer().listen(0, "127.0.0.1");
-  await once(free, "listening");
-  const health = `127.0.0.1:${(free.address() as AddressInfo).port}`;
-  free.close();
-  await once(free, "close");
-  const ports = ["--local-ports", `${taken.port}-${taken.port}`, "--map", "127.0.0.1", "--error-delay", "50ms"];
-  await using program = startUserspace(taken, ["TCP"], [...ports, "--healthz-bind-address", health]);
-  const seen = new Set<number>();
-  const status = async (): Promise<number> => {
-    const found = await fetch(`http://${health}/healthz`).then(
-      (got) => got.status,
-      () => 0,
-    );
-    seen.add(found);
-    return found;
-  };
-  await program.until("the failed sync", () => program.text.log.includes("NOTHING_LISTENS"));
-  expect(program.text.log).toContain("EADDRINUSE");
-  await program.until("health", async () => (await status()) === 503);
-  expect(seen).not.toContain(200);
-  server.close();
-  await program.until("the sync", async () => (await status()) === 200);
-  expect(program.text.out).toContain(`default/web:tcp TCP 10.96.0.1:80 -> 127.0.0.1:${taken.port}`);
 });
 
 test("without the rights for redirection the program ends, with the reason and the way that needs none", async () => {
