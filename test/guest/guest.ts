@@ -8,6 +8,9 @@ import { testCache, withLock } from "../cluster/test-cache.ts";
 
 const run = promisify(execFile);
 
+/** Memory of a guest. */
+const memoryMiB = 1_024;
+
 const qemu = "/usr/bin/qemu-system-x86_64";
 const packageByFile: Readonly<Record<string, string>> = {
   [qemu]: "qemu-system-x86",
@@ -30,12 +33,12 @@ function whyNoQemu(): string | undefined {
  * than user-mode Linux by an order of magnitude, and boots on every CPU.
  */
 async function bootQemu(options: GuestOptions): Promise<MachineEnd> {
-  const { folder, memoryMiB = 1_024 } = options;
+  const { folder } = options;
   const kernel = await findKernel().catch((error: unknown) => ({ reason: reasonOf(error) }));
   if (typeof kernel !== "string") return { kind: "not-booted", reason: `no kernel for QEMU: ${kernel.reason}` };
   const version = readFileSync(join(kernel, "version"), "utf8").trim();
   await writeInit(
-    { ...options, command: options.emulatedCommand ?? options.command },
+    { ...options, command: options.emulatedCommand },
     `for at in /run /dev/shm; do mkdir -p $at; mount -t tmpfs tmpfs $at; done
 mkdir -p /lib/modules; ln -sfn ${quote(join(kernel, "lib/modules", version))} /lib/modules/
 for module in ${guestModules.join(" ")}; do modprobe $module || echo "no module $module" >&2; done`,
@@ -83,7 +86,7 @@ function whyNoUml(): string | undefined {
  * The commands `iptables` are those of iptables-legacy there: the kernel's nf_tables has no NAT.
  */
 async function bootUml(options: GuestOptions): Promise<MachineEnd> {
-  const { folder, memoryMiB = 1_024 } = options;
+  const { folder } = options;
   // A clone in /tmp would be hidden by the guest's own file system there.
   const hiddenFolders = ["/run/", "/tmp/", "/dev/shm/"].some((at) => process.cwd().startsWith(at))
     ? [process.cwd()]
@@ -104,7 +107,7 @@ mount --bind /run/alternatives /etc/alternatives`,
     ...[`mem=${memoryMiB}M`, "rootfstype=hostfs", "rootflags=/", "ro", `init=${init}`],
     ...["con=null", "con0=fd:0,fd:1"],
   ];
-  const environment = { TMPDIR: memoryFolder(folder, memoryMiB) };
+  const environment = { TMPDIR: memoryFolder(folder) };
   return bootMachine({ name: "user-mode Linux", command: [program, ...args], environment }, options);
 }
 
@@ -115,7 +118,7 @@ for module in ${guestModules.join(" ")}; do modprobe -d /run/modules $module || 
 }
 
 /** The guest's memory is a file, which must be in memory itself to be fast. Containers often have little of it. */
-function memoryFolder(fallback: string, memoryMiB: number): string {
+function memoryFolder(fallback: string): string {
   if (!existsSync("/dev/shm")) return fallback;
   const { bavail, bsize } = statfsSync("/dev/shm");
   return bavail * bsize > memoryMiB * 1024 * 1024 * 1.5 ? "/dev/shm" : fallback;
@@ -129,7 +132,7 @@ const guestModules = [
   ...["xt_set", "xt_conntrack", "xt_mark", "xt_comment", "xt_MASQUERADE", "xt_tcpudp", "ipt_REJECT", "ip6t_REJECT"],
   ...["ip_set_hash_ip", "ip_set_hash_ipport", "ip_set_hash_ipportip", "ip_set_hash_ipportnet", "ip_set_hash_netnet"],
   "ip_set_bitmap_port",
-  // For kube-proxy and kpng-iptables.
+  // For kpng-iptables.
   ...["xt_ipvs", "xt_addrtype", "xt_physdev", "xt_statistic", "xt_recent", "xt_nat"],
 ] as const;
 
@@ -139,11 +142,9 @@ interface GuestOptions {
   readonly folder: string;
   /** The command and its arguments. */
   readonly command: readonly string[];
-  /** The command in QEMU, where programs take ten times as long. Default: `command`. */
-  readonly emulatedCommand?: readonly string[] | undefined;
-  readonly environment?: Readonly<Record<string, string>> | undefined;
-  /** Memory of the guest. Default 1024. */
-  readonly memoryMiB?: number | undefined;
+  /** The command in QEMU, where programs take ten times as long. */
+  readonly emulatedCommand: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
   readonly timeoutMs: number;
 }
 
@@ -215,7 +216,7 @@ async function bootMachine(machine: Machine, { folder, timeoutMs }: GuestOptions
  * `status`, then power off. The file `booted` says that it began.
  */
 async function writeInit(options: GuestOptions, prepare: string): Promise<string> {
-  const { folder, command, environment = {} } = options;
+  const { folder, command, environment } = options;
   const variables = Object.entries({ HOME: "/root", ...environment }).map(
     ([name, value]) => `export ${name}=${quote(value)}`,
   );

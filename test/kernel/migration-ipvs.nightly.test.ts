@@ -6,6 +6,5 @@ import { killPoints, killSeed } from "./kill-points.ts";
 describeGuest("a node moves to kpng-ipvs and back, and kpng-ipvs is killed", {
   program: "test/kernel/ipvs/migration-main.ts",
   names: Object.values(migrationChecks),
-  memoryMiB: 2_048,
   environment: { KPNG_KILL_POINTS: String(killPoints(3)), KPNG_KILL_SEED: String(killSeed) },
 });

@@ -4,7 +4,6 @@ import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describeWhere } from "../../cluster/describe-where.ts";
-import { testCache } from "../../cluster/test-cache.ts";
 import { runInGuest, whyNoGuest } from "../../guest/guest.ts";
 import { bundlePrograms } from "../../process/bundle-programs.ts";
 import { bundlesVariable } from "../../process/program-file.ts";
@@ -22,10 +21,6 @@ interface GuestChecks {
   readonly names: readonly string[];
   /** The checks that run in QEMU, where each takes ten times as long; the others are skipped. Default: `names`. */
   readonly emulatedNames?: readonly string[] | undefined;
-  /** Reason why the checks cannot run, besides those of a guest. Default: none. */
-  readonly whyNot?: string | undefined;
-  /** Memory of the guest, in MiB. Default 1024. */
-  readonly memoryMiB?: number | undefined;
   /** Additional variables for the program. Default: none. */
   readonly environment?: Readonly<Record<string, string>> | undefined;
 }
@@ -36,9 +31,11 @@ const guestMs = Number(process.env.KPNG_GUEST_MS ?? 2_400_000);
 /**
  * Has a test for each check. One guest runs all of them: its start and its network take as long as several scenarios.
  */
-export function describeGuest(title: string, { names, emulatedNames = names, ...others }: GuestChecks): void {
-  const { program, siblings, whyNot, memoryMiB, environment } = others;
-  describeWhere(`${title}, with the kernel of a guest`, whyNoGuest() ?? whyNot, () => {
+export function describeGuest(
+  title: string,
+  { program, siblings, names, emulatedNames = names, environment }: GuestChecks,
+): void {
+  describeWhere(`${title}, with the kernel of a guest`, whyNoGuest(), () => {
     let folder: string;
     let whyNotBooted: string | undefined;
     let isEmulated = false;
@@ -56,14 +53,12 @@ export function describeGuest(title: string, { names, emulatedNames = names, ...
         emulatedCommand: [process.execPath, path, file, JSON.stringify(emulatedNames)],
         environment: {
           NODE_COMPILE_CACHE: "/tmp/node-compile",
-          XDG_CACHE_HOME: join(testCache("control-plane"), "../.."),
           // What must happen may take long on one emulated CPU.
           KPNG_ANSWER_MS: "30000",
           KPNG_PATIENCE_MS: "240000",
           [bundlesVariable]: folder,
           ...environment,
         },
-        memoryMiB,
         timeoutMs: guestMs,
       });
       if (end.kind === "not-booted") whyNotBooted = end.reason;
