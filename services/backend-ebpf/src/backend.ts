@@ -26,7 +26,7 @@ const defaults = {
 } as const;
 
 /** Options of this backend alone. */
-export const ebpfOptions: readonly OptionSpec[] = [
+const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--cgroup <folder>",
     description:
@@ -92,7 +92,7 @@ export const ebpfOptions: readonly OptionSpec[] = [
 ];
 
 /** Values of the options of this backend. */
-export interface EbpfSettings extends Omit<DatapathOptions, "log"> {
+interface EbpfSettings extends Omit<DatapathOptions, "log"> {
   readonly isLoopbackWanted: boolean;
   readonly tables: TableSettings;
 }

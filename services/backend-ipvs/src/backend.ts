@@ -17,7 +17,7 @@ import { objectNames } from "./render/kernel-objects.ts";
 /**
  * Options of this backend alone; options that kube-proxy also has carry its names.
  */
-export const ipvsOptions: readonly OptionSpec[] = [
+const ipvsOptions: readonly OptionSpec[] = [
   {
     flags: "--ipvs-scheduler <name>",
     description: "scheduler of virtual servers: rr, wrr, lc, wlc, sh, mh or another one of the kernel",
@@ -98,7 +98,7 @@ function schedulerName(text: string): string {
 const names = objectNames("");
 
 /** A step of the move from kube-proxy, which is a run of its own: docs/guides/migrate-from-kube-proxy.md has the order. */
-export const kubeProxyMoves: readonly ProxyAlternative[] = [
+const kubeProxyMoves: readonly ProxyAlternative[] = [
   {
     name: "cleanupKubeProxy",
     options: [

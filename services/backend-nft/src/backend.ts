@@ -8,7 +8,7 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 
 /** Options of this backend alone. */
-export const nftOptions: readonly OptionSpec[] = [
+const nftOptions: readonly OptionSpec[] = [
   {
     flags: "--nftables-masquerade-bit <bit>",
     isExpert: true,
@@ -68,7 +68,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
  * Returns the settings from parsed options. Each instance has its own tables: `kpng`, or `kpng-` and a hash of the
  * service proxy name.
  */
-export function readNftSettings(options: ParsedOptions, serviceProxyName: string): TableSettings {
+function readNftSettings(options: ParsedOptions, serviceProxyName: string): TableSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   return {
     table: serviceProxyName === "" ? "kpng" : `kpng-${hash}`,

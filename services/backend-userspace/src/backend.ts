@@ -13,7 +13,7 @@ import { PrintedRuleSet, type UserspaceChange, UserspaceRuleSet } from "./rules/
 import { type TrafficSettings, UserspaceRuntime } from "./rules/userspace-runtime.ts";
 
 /** Options of this backend alone. */
-export const userspaceOptions: readonly OptionSpec[] = [
+const userspaceOptions: readonly OptionSpec[] = [
   repeatable(
     "--map <addresses>",
     "listen at local ports of these addresses, one per family, and print the mapping, instead of redirecting packets: needs no rights",
@@ -47,7 +47,7 @@ interface UserspaceSettings {
  * Returns the settings from parsed options. Each instance has its own table:
  * `kpng-user`, or `kpng-` and a hash of the service proxy name. Errors: BAD_OPTION.
  */
-export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
+function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   const given = (Array.isArray(options.map) ? options.map : []).map(String);
   if (options.once === true && options.dryRun !== true) {

@@ -7,7 +7,7 @@ import { ProcessError } from "./process-error.ts";
  * Paths of PEM files from the options. A watcher uses such files to serve TLS, its clients to verify it and to present a
  * certificate.
  */
-export interface TlsPaths {
+interface TlsPaths {
   readonly key?: string | undefined;
   readonly crt?: string | undefined;
   readonly ca?: string | undefined;

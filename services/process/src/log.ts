@@ -105,7 +105,7 @@ export function withoutCredentials(address: string): string {
 }
 
 /** Options of a {@link RepeatLimit}. */
-export interface RepeatLimitOptions {
+interface RepeatLimitOptions {
   /** Events with the same key that pass within a window. Default 5. */
   readonly burst?: number | undefined;
   /** Windows that may be open at the same time. Default 1 000. */

@@ -13,7 +13,7 @@ export abstract class CodedError<Code extends string> extends Error {
 }
 
 /** Codes of {@link ProcessError}. */
-export type ProcessErrorCode =
+type ProcessErrorCode =
   | "BAD_OPTION"
   | "LISTEN_FAILED"
   | "TLS_FILES"

@@ -20,7 +20,7 @@ export const mapTypes = {
 } as const;
 
 /** Key of an element: its bytes, or a character for each of them, or a number for 4 bytes. */
-export type MapKey = Buffer | string | number;
+type MapKey = Buffer | string | number;
 
 /** Flags of maps. Source: linux/bpf.h. */
 export const mapFlags = { noPreallocation: 1, mappable: 1024 } as const;

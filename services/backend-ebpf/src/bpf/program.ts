@@ -12,7 +12,7 @@ import {
 } from "./system-call.ts";
 
 /** A place in a program that `loadProgram` fills in with the descriptor of a map. */
-export interface Reference {
+interface Reference {
   /** Index of the instruction. */
   readonly instruction: number;
   /** Name of the map. */
@@ -20,7 +20,7 @@ export interface Reference {
 }
 
 /** The code of one section of an object file. */
-export interface ProgramCode {
+interface ProgramCode {
   /** Instructions of 8 bytes. */
   readonly code: Buffer;
   readonly references: readonly Reference[];
@@ -151,7 +151,7 @@ function readVerifierLog(attribute: Buffer): string {
 }
 
 /** Outcome for a link: it was made, its program was replaced, or it was as it should be. */
-export type LinkChange = "attached" | "replaced" | "none";
+type LinkChange = "attached" | "replaced" | "none";
 
 const commands = { create: 28, update: 29 };
 const errnoNotPermitted = 1;

@@ -3,7 +3,7 @@ import { getSystemErrorMessage } from "node:util";
 import { CodedError } from "@kpng/process/process-error.ts";
 
 /** Codes of errors of kpng-ebpf. `docs/errors.md` explains each. */
-export type BackendEbpfErrorCode = "BPF_UNSUPPORTED" | "BPF_FAILED" | "PROGRAM_REJECTED";
+type BackendEbpfErrorCode = "BPF_UNSUPPORTED" | "BPF_FAILED" | "PROGRAM_REJECTED";
 
 /** An error of the eBPF backend. */
 export class BackendEbpfError extends CodedError<BackendEbpfErrorCode> {
@@ -55,7 +55,7 @@ function cLibrary(): CLibrary {
 }
 
 /** A field of the argument of bpf(2): its offset in bytes, and a number of 4 bytes, or a buffer for its address. */
-export type AttributeField = readonly [offset: number, value: number | Buffer];
+type AttributeField = readonly [offset: number, value: number | Buffer];
 
 /** Buffers by the argument that has their addresses: they must live as long. */
 const pointees = new WeakMap<Buffer, Buffer[]>();

@@ -25,7 +25,7 @@ const fileSystems = { bpf: 0xcafe4a11, cgroup2: 0x63677270 };
 /**
  * Finds out whether this process can make maps and keep them. Errors: BPF_UNSUPPORTED with everything that is missing.
  */
-export function checkFeatures(bpfFolder: string): void {
+function checkFeatures(bpfFolder: string): void {
   const hasFileSystem = fileSystemOf(bpfFolder) === fileSystems.bpf;
   const mount = `a BPF file system at ${bpfFolder} (mount -t bpf bpf ${bpfFolder})`;
   const missing = [...(hasFileSystem ? [] : [mount]), ...whyNoMaps()];
@@ -110,7 +110,7 @@ export const socketHooks: readonly Hook[] = [
 const configFlags = { loopbackNodePorts: 1, socketsOfPods: 2 };
 
 /** Returns the value of map `config` for one family. `netnsCookie` identifies the node's network namespace. Pure. */
-export function encodeConfig(node: NodePlan, netnsCookie: bigint, isForPods: boolean): Buffer {
+function encodeConfig(node: NodePlan, netnsCookie: bigint, isForPods: boolean): Buffer {
   const bytes = Buffer.alloc(sizes.config);
   bytes.writeBigUInt64LE(netnsCookie);
   const loopback = node.isLoopbackNodePorts ? configFlags.loopbackNodePorts : 0;
@@ -125,7 +125,7 @@ export function nodePortAddresses(node: NodePlan, localAddresses: readonly strin
 }
 
 /** Writes the node's part of the maps for one family. Returns a line for each difference. Errors: BPF_FAILED. */
-export function writeNodeState(
+function writeNodeState(
   maps: EbpfMaps,
   family: Family,
   config: Buffer,

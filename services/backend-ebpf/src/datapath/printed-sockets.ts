@@ -17,7 +17,7 @@ import type { SocketRules } from "./paired-rule-set.ts";
 import { listDesired, listInstalled } from "./socket-rule-set.ts";
 
 /** Options of {@link PrintedSockets}. */
-export interface PrintedSocketsOptions {
+interface PrintedSocketsOptions {
   readonly family: Family;
   /** Maps of an earlier run; undefined if there are none. */
   readonly maps: EbpfMaps | undefined;

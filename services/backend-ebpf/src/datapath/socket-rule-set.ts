@@ -54,7 +54,7 @@ export function listInstalled(family: Family, maps: EbpfMaps | undefined, servic
 }
 
 /** Options of {@link SocketRuleSet}. */
-export interface SocketRuleSetOptions {
+interface SocketRuleSetOptions {
   readonly family: Family;
   readonly datapath: Datapath;
   readonly mapSizes: MapSizes;

@@ -29,7 +29,7 @@ export const slotKeyPlace = 16;
 export const layoutVersion = 3;
 
 /** Layout of one of our maps. */
-export type NamedLayout = MapLayout & { readonly name: MapName };
+type NamedLayout = MapLayout & { readonly name: MapName };
 
 /**
  * Returns the maps of an instance, for `EbpfMaps`. Both families share them; each has one half of `slots` and
@@ -57,7 +57,7 @@ export function mapLayouts({ maxFrontends, maxEndpoints }: MapSizes): readonly N
 const mappedPrefix = Buffer.from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
 
 /** Writes an address in its 16 bytes. `address` is canonical. */
-export function writeAddress(bytes: Buffer, address: string, at = 0): void {
+function writeAddress(bytes: Buffer, address: string, at = 0): void {
   if (address.includes(":")) {
     bytes.set(ipaddr.IPv6.parse(address).toByteArray(), at);
     return;
@@ -138,7 +138,7 @@ export const routeKinds = { balance: 1, refuse: 2, leave: 3 } as const;
  * Parts of a route as programs read it in 8 bytes, which one store replaces; see `FamilyTables`. The lower 4 bytes are
  * the kind, the upper ones the run.
  */
-export interface RouteParts {
+interface RouteParts {
   /** One of {@link routeKinds}, unless another program has changed the map. */
   readonly kind: number;
   /** First element of its run; 0 for none. */
@@ -154,7 +154,7 @@ export function readRoutes(slots: Buffer, slot: number): readonly RouteParts[] {
 }
 
 /** A route for inspection. */
-export interface DescribedRoute {
+interface DescribedRoute {
   readonly kind: number;
   /** *Shape:* `10.1.1.11:8080`. */
   readonly endpoints: readonly string[];

@@ -26,7 +26,7 @@ import {
 } from "../layout/layout.ts";
 
 /** A route of a frontend, before its run has a place in the maps. */
-export interface DesiredRoute {
+interface DesiredRoute {
   /** One of `routeKinds`. */
   readonly kind: number;
   /** Bytes of the run; routes with equal runs share one. Undefined unless it balances. */

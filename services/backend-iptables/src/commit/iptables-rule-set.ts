@@ -40,7 +40,7 @@ export interface Kernel {
 }
 
 /** Options of {@link IptablesRuleSet}. */
-export interface IptablesRuleSetOptions {
+interface IptablesRuleSetOptions {
   readonly family: Family;
   readonly settings: RuleSettings;
   readonly kernel: Kernel;

@@ -47,7 +47,7 @@ export function isEmptyChange(change: RulesetChange): boolean {
 }
 
 /** Whether a change of one table has no effect. */
-export function isEmptyTable({ puts, deletes, jumps }: TableChange): boolean {
+function isEmptyTable({ puts, deletes, jumps }: TableChange): boolean {
   return puts.length + deletes.length + jumps.length === 0;
 }
 

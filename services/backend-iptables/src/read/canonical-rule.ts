@@ -95,7 +95,7 @@ export function adoptChains(
  * Whether two bodies of the same chain have equally many rules, and `agree` returns true for each pair of rules. It
  * gets the part of each rule that follows `-A CHAIN `.
  */
-export function isEachRule(
+function isEachRule(
   id: ChainId,
   a: ChainBody,
   b: ChainBody,

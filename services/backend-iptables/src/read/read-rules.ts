@@ -56,7 +56,7 @@ interface IncompatibleTables {
 }
 
 /** Returns a finder that has found nothing yet. */
-export function findIncompatibleTables(): IncompatibleTables {
+function findIncompatibleTables(): IncompatibleTables {
   const incompatible = new Set<Table>();
   let partialLine = "";
   return {

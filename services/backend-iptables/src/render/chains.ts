@@ -13,7 +13,7 @@ const defaultPrefix = "KPNG-";
  * The purpose of a chain of a service port: SVC chooses among all endpoints, SVL among those of this node, EXT handles
  * packets to node ports and external addresses, FW checks the source ranges of a load-balancer IP.
  */
-export type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
+type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
 
 /**
  * Names of all chains of one instance.

@@ -105,7 +105,7 @@ function renderClusterIPMasquerade(
 }
 
 /** A rule that one Service adds to a list shared by all Services, e.g. the chain that leads cluster IPs to Services. */
-export interface ListedRule {
+interface ListedRule {
   readonly list: RuleList;
   readonly rule: string;
 }
@@ -121,7 +121,7 @@ export interface RenderedService {
  * The names of a Service port's chains, and the routes that decide which of these chains exist. Packets reach them from
  * the chains that all Services share, e.g. SERVICES.
  */
-export interface PortChains {
+interface PortChains {
   /** The chains that choose an endpoint, one per set of endpoints ("cluster", "local") that some route uses. */
   readonly sets: ReadonlyMap<EndpointSetName, string>;
   /** The chain for packets to all frontends but cluster IPs; undefined if none of `externalRoutes` has an endpoint. */
@@ -138,7 +138,7 @@ export interface PortChains {
 export type Routes = Readonly<Record<Sender, Route>>;
 
 /** Names the chains of a Service port. */
-export function portChains({ name, protocol, frontends }: ServicePortPlan, names: ChainNames): PortChains {
+function portChains({ name, protocol, frontends }: ServicePortPlan, names: ChainNames): PortChains {
   const chain = names.ofServicePort(name, protocol);
   const internalRoutes = frontends.find(({ kind }) => kind === "clusterIP")?.routes;
   const externalRoutes = frontends.find(({ kind }) => kind !== "clusterIP")?.routes;
@@ -167,7 +167,7 @@ function usedSets(routes: Routes | undefined): readonly EndpointSetName[] {
  *
  * `isNamed` is true if a preceding rule of the chain already has the comment with the name of the Service port.
  */
-export function renderEndpointRules(
+function renderEndpointRules(
   port: ServicePortPlan,
   endpoints: readonly EndpointAddress[],
   { names, node }: RenderOptions,
@@ -207,7 +207,7 @@ export function renderEndpointRules(
  * First come the senders whose route differs from that of outside clients, then all others. Packets that reach its end
  * are dropped or refused by the chain EXTERNAL-SERVICES of table filter.
  */
-export function renderExternalChain(
+function renderExternalChain(
   name: string,
   { pod, node, outside }: Routes,
   chains: ReadonlyMap<EndpointSetName, string>,
@@ -246,7 +246,7 @@ function isSameRoute(a: Route, b: Route): boolean {
  *
  * `filtered` are the port's frontends with source ranges, at least one.
  */
-export function renderFirewallChain(
+function renderFirewallChain(
   name: string,
   filtered: readonly Frontend[],
   externalChain: string,
@@ -269,11 +269,7 @@ export function renderFirewallChain(
  * Renders the rules that lead from a Service port's frontends to its chains, and the rules that refuse or drop the
  * packets that no chain takes. Table nat cannot do either, so such a packet passes nat and is stopped in filter.
  */
-export function renderFrontends(
-  port: ServicePortPlan,
-  chains: PortChains,
-  options: RenderOptions,
-): readonly ListedRule[] {
+function renderFrontends(port: ServicePortPlan, chains: PortChains, options: RenderOptions): readonly ListedRule[] {
   return port.frontends.flatMap((frontend) => {
     if (frontend.kind === "clusterIP") return renderClusterIP(port, frontend, chains, options);
     return [

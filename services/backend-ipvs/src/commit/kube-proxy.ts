@@ -99,7 +99,7 @@ interface KubeProxyServersInput {
  * interface, or whose address and port its ipsets have. Their Services were deleted while no proxy ran, or as
  * kube-proxy stopped, or they are node ports at addresses where ours do not answer. Pure.
  */
-export function kubeProxyServers(input: KubeProxyServersInput): readonly ServerId[] {
+function kubeProxyServers(input: KubeProxyServersInput): readonly ServerId[] {
   const { family, serviceAddresses, localAddresses, excludedCIDRs } = input;
   const ourSets = parseSets(input.sets, input.names, family);
   const elements = (...sets: Parameters<typeof kubeProxySetName>[1][]): ReadonlySet<string> => {
@@ -148,7 +148,7 @@ const chains: ReadonlySet<string> = new Set(
 );
 
 /** Ipsets of ipvs mode whose elements have the address and port of virtual servers. */
-export const kubeProxyFrontendSets = [
+const kubeProxyFrontendSets = [
   "CLUSTER-IP",
   "EXTERNAL-IP",
   "EXTERNAL-IP-LOCAL",
@@ -175,14 +175,14 @@ const otherSets = [
 type KubeProxySet = (typeof kubeProxyFrontendSets | typeof otherSets)[number];
 
 /** All ipsets of ipvs mode. */
-export const kubeProxySets: readonly KubeProxySet[] = [...kubeProxyFrontendSets, ...otherSets];
+const kubeProxySets: readonly KubeProxySet[] = [...kubeProxyFrontendSets, ...otherSets];
 
 /** Returns the name of an ipset, of which kube-proxy cuts off what is longer than 31 characters. */
-export function kubeProxySetName(family: Family, set: KubeProxySet): string {
+function kubeProxySetName(family: Family, set: KubeProxySet): string {
   return `KUBE-${family === "v6" ? "6-" : ""}${set}`.slice(0, 31);
 }
 
 /** True for a chain of kube-proxy in ipvs or iptables mode. Chains of single Services end in a hash. */
-export function isKubeProxyChain(chain: string): boolean {
+function isKubeProxyChain(chain: string): boolean {
   return chains.has(chain) || /^KUBE-(?:SVC|SVL|FW|EXT|SEP)-[A-Z0-9]{16}$/.test(chain);
 }

@@ -69,7 +69,7 @@ export class NodeFrame {
 }
 
 /** The rules in the kernel that belong to one instance in one family. */
-export interface InstalledFrame {
+interface InstalledFrame {
   /** Rules of our chains and jumps to them, as iptables-save prints them. *Shape:* `mangle -A KPNGIPVS-OUTPUT …`. */
   readonly rules: readonly string[];
   /** Number of the rule in filter INPUT with which Felix, the agent of Calico, sees packets; 0 without Felix. */
@@ -80,7 +80,7 @@ export interface InstalledFrame {
 const variants = ["nft", "legacy"] as const;
 
 /** Returns the name of a tool of a family. *Shape:* `ip6tables-save`, `ip6tables-legacy-save`. */
-export function iptablesTool(family: Family, action: "save" | "restore", variant?: (typeof variants)[number]): string {
+function iptablesTool(family: Family, action: "save" | "restore", variant?: (typeof variants)[number]): string {
   return [family === "v4" ? "iptables" : "ip6tables", ...(variant === undefined ? [] : [variant]), action].join("-");
 }
 

@@ -170,7 +170,7 @@ const passing: readonly ObjectKind[] = ["SERVERS", "POD-MARKS", "NODE-MARKS"];
  * is gone, because it is also the record of what is ours. After a run that ended or failed meanwhile, the next sync
  * that succeeds removes the element.
  */
-export function guardedElements(
+function guardedElements(
   changes: readonly ObjectChange[],
   installed: InstalledObjects,
 ): Readonly<Record<"beginning" | "ending", readonly string[]>> {

@@ -168,7 +168,7 @@ type FamilyDifference = RuleDifference & { readonly family: Family };
  * Rejects with the error of `openRuleSets`, with NO_VIEW if no watcher answers in time, or with the error of reading
  * the rules.
  */
-export function diffTask<Change extends RuleChange>(options: DiffOptions<Change>): Task {
+function diffTask<Change extends RuleChange>(options: DiffOptions<Change>): Task {
   return { name: `backend/${options.name}/diff`, run: (signal) => run(options, signal) };
 }
 

@@ -19,7 +19,7 @@ import type { RuleChange } from "./rule-set.ts";
 import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 
 /** Options of {@link proxyTask}. */
-export interface ProxyTaskOptions<Change extends RuleChange> {
+interface ProxyTaskOptions<Change extends RuleChange> {
   /** Name of the backend. */
   readonly name: string;
   readonly proxy: ServiceProxy<Change>;

@@ -312,7 +312,7 @@ export class SyncLoop {
  * *Bound:* the newest view, the last delivered view, and the keys of the Services that changed since the last success;
  * never a list of updates.
  */
-export class PendingUpdate {
+class PendingUpdate {
   /** Update of the last successful delivery. */
   #delivered: ViewUpdate | undefined;
   #newest: ViewUpdate | undefined;
@@ -409,7 +409,7 @@ interface Unneeded {
 }
 
 /** Measures the stages of one sync. */
-export class StageClock implements SyncStages {
+class StageClock implements SyncStages {
   readonly #startedAtMs = wallClockMs();
   readonly #receivedAtMs: number;
   #committingAtMs: number | undefined;

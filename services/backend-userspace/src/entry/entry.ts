@@ -23,7 +23,7 @@ export interface EntryFrontend {
 }
 
 /** Ports to try, in this order. An array, or a range that is not spelled out (`localPorts`). */
-export interface PortList extends Iterable<number> {
+interface PortList extends Iterable<number> {
   includes(port: number): boolean;
 }
 

@@ -39,7 +39,7 @@ export const setNames = {
 } as const satisfies Record<keyof Elements, string>;
 
 /** Names the table of a family in a command. *Shape:* `ip kpng-user`. */
-export const tableOf = (family: Family, name: string): string => `${family === "v4" ? "ip" : "ip6"} ${name}`;
+const tableOf = (family: Family, name: string): string => `${family === "v4" ? "ip" : "ip6"} ${name}`;
 
 /**
  * Returns the commands that create the table of one family with its chains, without elements. They delete an older
@@ -94,7 +94,7 @@ export function skeleton(family: Family, name: string, nodePorts: "all" | "liste
 }
 
 /** The elements of one frontend. */
-export interface FrontendElements {
+interface FrontendElements {
   readonly set: "frontends" | "nodePorts" | "verdicts" | "nodePortVerdicts";
   readonly key: string;
   readonly value: string;

@@ -11,7 +11,7 @@ import { UdpListener } from "../listen/udp-listener.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
 /** The service port that a frontend belongs to. */
-export interface FrontendOwner {
+interface FrontendOwner {
   readonly name: string;
   readonly isFirst: boolean;
   /** Whether the Service has fewer than `maxListenersPerService` frontends before this one. */

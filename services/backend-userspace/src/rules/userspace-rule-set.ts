@@ -208,7 +208,7 @@ interface ChangeParts {
 }
 
 /** Returns the result of a sync or a repair. Pure. */
-export function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: ChangeParts): UserspaceChange {
+function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: ChangeParts): UserspaceChange {
   const { opened, closed, repaired, failed } = parts;
   const isChanged = opened.length + closed.length + repaired.length > 0;
   const lines = [...opened.map((line) => `+ ${line}`), ...closed.map((line) => `- ${line}`)];

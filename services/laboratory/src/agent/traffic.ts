@@ -28,7 +28,7 @@ export async function ask(request: Ask): Promise<readonly Answer[]> {
 }
 
 /** Makes one connection and reads its first line. Returns "silent" when `signal` aborts. */
-export async function askTcp(target: Target, signal?: AbortSignal): Promise<Answer> {
+async function askTcp(target: Target, signal?: AbortSignal): Promise<Answer> {
   for (;;) {
     const answer = await askTcpFrom(nextPort(), target, signal);
     if (answer.kind !== "error" || answer.code !== "EADDRINUSE") return answer;
@@ -70,13 +70,13 @@ let lastPort = 10_000;
  * For a port that the system chooses, the node may still have a conntrack entry from an earlier test: a datagram would
  * follow that entry, and a SYN could be invalid in the old connection.
  */
-export function nextPort(): number {
+function nextPort(): number {
   lastPort = lastPort >= 60_000 ? 10_000 : lastPort + 1;
   return lastPort;
 }
 
 /** Returns a UDP socket that is bound to a port of `nextPort`. */
-export async function freshUdpSocket(address: string, from: string | undefined): Promise<UdpSocket> {
+async function freshUdpSocket(address: string, from: string | undefined): Promise<UdpSocket> {
   for (;;) {
     const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
     const isBound = await new Promise<boolean>((resolve) => {
@@ -96,7 +96,7 @@ export async function freshUdpSocket(address: string, from: string | undefined):
 const sendings = 3;
 
 /** Sends a datagram from a new port, `times` in all while nothing comes back, and returns the answer. */
-export async function askUdp({ address, port, from, timeoutMs }: Target, times = 1): Promise<Answer> {
+async function askUdp({ address, port, from, timeoutMs }: Target, times = 1): Promise<Answer> {
   const socket = await freshUdpSocket(address, from);
   return new Promise((resolve) => {
     const end = (answer: Answer): void => {

@@ -178,7 +178,7 @@ export function firstToFront(set: AddressSet, first: AddressSet | undefined): Ad
 }
 
 /** Origin of an endpoint, as far as its key depends on it. */
-export interface EndpointIdentity {
+interface EndpointIdentity {
   /** "" if the endpoint is not a pod. */
   readonly podName: string;
   readonly sliceName: string;

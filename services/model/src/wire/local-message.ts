@@ -201,7 +201,7 @@ export function encodePosition(position: Position, instance: string): MessageIni
 }
 
 /** Decodes the position in a sync marker of `instance`; undefined if there is none, or it names no source. */
-export function decodePosition(message: PositionMessage | undefined, instance: string): Position | undefined {
+function decodePosition(message: PositionMessage | undefined, instance: string): Position | undefined {
   if (message === undefined) return undefined;
   const source = message.Source || instance;
   if (source === "") return undefined;

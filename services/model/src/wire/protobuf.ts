@@ -12,7 +12,7 @@ export class WireError extends Error {
 }
 
 /** Tags of a message's fields, by name. A tag precedes a field on the wire: its number and wire type. */
-export type FieldTags<S extends DescMessage> = { readonly [Name in keyof S["field"]]: number };
+type FieldTags<S extends DescMessage> = { readonly [Name in keyof S["field"]]: number };
 
 /** Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path`: field 2, length-delimited. */
 export function tagsOf<S extends DescMessage>(schema: S): FieldTags<S> {

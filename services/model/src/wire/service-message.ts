@@ -25,7 +25,7 @@ import {
 import { WireError } from "./protobuf.ts";
 
 /** Fields that KPNG does not have, sent only to subscribers with Feature Extended. */
-export interface ServiceExtension {
+interface ServiceExtension {
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }
 

@@ -119,7 +119,7 @@ export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promi
  * Puts the element that leads from a number of endpoints to the pick chain with this name. Other chains, and those for
  * client affinity, have no such element.
  */
-export function putPick({ table }: ServiceElements, name: string): void {
+function putPick({ table }: ServiceElements, name: string): void {
   const count = countOfPick(name);
   if (count !== undefined && !name.startsWith("sticky_")) table.put("picks", numberBytes(count), name);
 }
@@ -130,7 +130,7 @@ const frontendMaps: ReadonlySet<SharedSet> = new Set(["frontends", "local_fronte
  * Returns the names of the pick chains that new elements need, each once. A pick chain chooses at random one of a
  * certain number of endpoints: `pick_3` one of three. All Services with that number of endpoints share the chain.
  */
-export function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementValue]>): readonly string[] {
+function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementValue]>): readonly string[] {
   const needed = new Set<string>();
   for (const [set, value] of values) {
     if (frontendMaps.has(set)) {

@@ -10,7 +10,7 @@ import type { NftTableOptions, TableChange } from "./nft-table.ts";
 import { countOfPick, type Frame, fillElements, planChange, planInstall, type TablePlan } from "./plan-table.ts";
 
 /** Options of {@link PrintedRuleSet}. */
-export interface PrintedRuleSetOptions extends NftTableOptions {
+interface PrintedRuleSetOptions extends NftTableOptions {
   /** Receives the commands that would be executed; undefined for `--diff`. */
   readonly print: ((text: string) => void) | undefined;
 }

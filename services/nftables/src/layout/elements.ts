@@ -141,7 +141,7 @@ export const packed = {
 } as const;
 
 /** Value of a frontend in a map of nftables: which endpoints get its connections, and how. */
-export interface PackedSet {
+interface PackedSet {
   readonly kind: FrontendKind;
   /** 1 to {@link maxSetId}. */
   readonly id: number;

@@ -17,7 +17,7 @@ import {
 export type Field = "address" | "protocol" | "port" | "number" | "index";
 
 /** Fields of the keys of each set, in order. */
-export const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
+const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
   frontends: ["address", "protocol", "port"],
   local_frontends: ["address", "protocol", "port"],
   nodeports: ["protocol", "port"],
@@ -38,7 +38,7 @@ export const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
 };
 
 /** Fields of the value of a map whose elements have one. */
-export const valueFields: Partial<Readonly<Record<SharedSet, readonly Field[]>>> = {
+const valueFields: Partial<Readonly<Record<SharedSet, readonly Field[]>>> = {
   slots: ["address", "port"],
   sticky_endpoints: ["address", "port"],
 };

@@ -8,7 +8,7 @@ const attributeHeaderBytes = 4;
 const messageHeaderBytes = 20;
 
 /** The header fields of one nfnetlink message. Source: linux/netlink.h and linux/netfilter/nfnetlink.h. */
-export interface MessageHeader {
+interface MessageHeader {
   /** `subsystem << 8 | message`, or one of the batch markers. */
   readonly type: number;
   /** NLM_F_* flags. */
@@ -113,12 +113,12 @@ export class NetlinkWriter {
 }
 
 /** Netlink aligns messages and attributes to 4 bytes. */
-export function align4(size: number): number {
+function align4(size: number): number {
   return (size + 3) & ~3;
 }
 
 /** One message as the kernel sends it. */
-export interface NetlinkMessage {
+interface NetlinkMessage {
   readonly type: number;
   readonly flags: number;
   readonly sequence: number;

@@ -2,7 +2,7 @@ import { createRequire } from "node:module";
 import { CodedError } from "@kpng/process/process-error.ts";
 
 /** Codes of errors of kpng-nft. `docs/errors.md` explains each. */
-export type BackendNftErrorCode =
+type BackendNftErrorCode =
   | "NETLINK_UNAVAILABLE"
   | "COMMIT_REJECTED"
   | "READ_FAILED"

@@ -15,7 +15,7 @@ export interface ServiceChain {
 }
 
 /** A set or map of a chain. */
-export interface DeclaredSet {
+interface DeclaredSet {
   readonly name: string;
   readonly declaration: string;
   /** Its whole contents as nft writes them; undefined if packets change them. */

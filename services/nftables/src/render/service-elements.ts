@@ -26,13 +26,13 @@ import { renderRangesChain, renderStickyChain, type ServiceChain, ServiceChains 
 import { stickyPickChain } from "./skeleton.ts";
 
 /** The id of a port's endpoint set and the number of endpoints in it. */
-export interface NumberedSet {
+interface NumberedSet {
   readonly id: number;
   readonly count: number;
 }
 
 /** One element that a Service adds to a set. */
-export interface ServiceElement {
+interface ServiceElement {
   readonly set: SharedSet;
   readonly key: ElementBytes;
   readonly value: ElementBytes;
@@ -41,7 +41,7 @@ export interface ServiceElement {
 }
 
 /** Ids of sets and names of chains that elements refer to; `ServiceElements` provides them. */
-export interface RenderedParts {
+interface RenderedParts {
   /** Returns the id and size of an endpoint set of a port; called only for sets in {@link usedSets}. */
   readonly numbered: (port: ServicePortPlan, set: EndpointSetName) => NumberedSet;
   /** Returns the name of the chain that drops packets from all but these sources. */
@@ -125,7 +125,7 @@ interface Contribution {
 }
 
 /** An element that a Service needs. */
-export interface OwnedElement {
+interface OwnedElement {
   readonly set: SharedSet;
   readonly key: ElementBytes;
   /**

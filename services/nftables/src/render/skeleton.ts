@@ -12,7 +12,7 @@ export const layoutChain = "kpng_layout_1";
 export const firstHook = "nat_prerouting";
 
 /** Settings that the fixed rules of one table depend on. */
-export interface SkeletonOptions {
+interface SkeletonOptions {
   readonly node: NodePlan;
   /** Name of the table; letters, digits, dashes and underscores. */
   readonly table: string;

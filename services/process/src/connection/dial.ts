@@ -155,7 +155,7 @@ const checksPerPing = 2;
  *
  * The limit counts checks, not time: after a pause of the event loop, the sockets are read before the next check.
  */
-export class SilenceLimit {
+class SilenceLimit {
   /** For each socket, the bytes read at the last check, and the number of checks since that value last changed. */
   readonly #sockets = new Map<Socket, { bytesRead: number; unchangedChecks: number }>();
   #pingMs: number | undefined;

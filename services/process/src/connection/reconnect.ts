@@ -2,7 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { Backoff, type BackoffOptions } from "../clock.ts";
 
 /** Why a stream ended, and the delay before the next one. */
-export interface StreamEnd {
+interface StreamEnd {
   /**
    * - lost: the stream broke, or could not be opened.
    * - refused: the server is busy and asked the client to retry later.
@@ -90,7 +90,7 @@ const trailer = "grpc-retry-pushback-ms";
  * Longest delay that a watcher asks for and a client accepts, in milliseconds. 5 000 refused clients then return 50
  * times a second, which takes 5 % of a core. A faulty server must not keep a node away indefinitely.
  */
-export const maxPushbackMs = 150_000;
+const maxPushbackMs = 150_000;
 
 /**
  * Returns an error UNAVAILABLE that asks the client to retry after `pushbackMs` milliseconds; 0 means immediately. A

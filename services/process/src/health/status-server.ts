@@ -12,7 +12,7 @@ import type { Health } from "./health.ts";
 export type AnswerPage = (path: string, response: ServerResponse, request: IncomingMessage) => boolean;
 
 /** Address and content of a status server, which Kubernetes probes and Prometheus ask. */
-export interface StatusServerOptions {
+interface StatusServerOptions {
   /** *Shape:* `host:port`, `:port` for all addresses, `[::1]:port`. */
   readonly address: string;
   readonly health: Health;

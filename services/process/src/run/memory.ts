@@ -43,7 +43,7 @@ export function collectWhenIdle(): void {
 }
 
 /** Measurements for {@link isWorthCollecting}. */
-export interface IdleState {
+interface IdleState {
   /** True if the process was busy since the last collection, or just started. */
   readonly wasBusy: boolean;
   /** Share of the last seconds in which the event loop was busy. */

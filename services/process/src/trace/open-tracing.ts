@@ -39,7 +39,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
  *
  * Errors: BAD_OPTION for an invalid value. Source: OpenTelemetry, "Environment Variable Specification".
  */
-export function readTraceSettings(environment: Environment): TraceSettings | undefined {
+function readTraceSettings(environment: Environment): TraceSettings | undefined {
   const value = (name: string): string => environment[name]?.trim() ?? "";
   if (value("OTEL_EXPORTER_OTLP_ENDPOINT") === "" && value("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") === "")
     return undefined;

@@ -63,7 +63,7 @@ export interface TracedProcess {
 }
 
 /** The parts of a traceparent. */
-export interface SpanIdentity {
+interface SpanIdentity {
   /** 32 hexadecimal digits, lower case. */
   readonly traceId: string;
   /** 16 hexadecimal digits, lower case. */

@@ -25,7 +25,7 @@ export interface ConnectionTimes {
   readonly random?: (() => number) | undefined;
 }
 
-export interface KeepaliveOptions {
+interface KeepaliveOptions {
   /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
   readonly intervalMs?: number | undefined;
   /** Longest wait for the reply to a ping, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */

@@ -116,7 +116,7 @@ export function* endpointRows(slices: readonly EndpointSlice[], filter: Endpoint
 }
 
 /** Filter of the methods that list or watch endpoints; "" matches all. */
-export interface EndpointFilter {
+interface EndpointFilter {
   readonly node: string;
   /** An address, or the name of a pod. */
   readonly endpoint: string;

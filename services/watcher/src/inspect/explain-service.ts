@@ -83,7 +83,7 @@ export interface Decision extends Readonly<Pick<EndpointDecision, EndpointFields
 }
 
 /** A Service with its slices. The Service may be missing. */
-export interface ExplainedService {
+interface ExplainedService {
   readonly namespace: string;
   readonly name: string;
   readonly service: Service | undefined;

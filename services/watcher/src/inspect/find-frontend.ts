@@ -128,7 +128,7 @@ export interface ExplainedFrontend {
 }
 
 /** The frontend of a packet, or a sentence why it has none. */
-export type FoundFrontend = { readonly frontend: ExplainedFrontend } | { readonly none: string };
+type FoundFrontend = { readonly frontend: ExplainedFrontend } | { readonly none: string };
 
 /** Returns the Service that owns a frontend. Several Services may claim a frontend, but only one of them owns it. */
 function findOwner(

@@ -19,7 +19,7 @@ import { listMethods } from "./lists.ts";
 import { RecentChanges } from "./recent-changes.ts";
 import { watchMethods } from "./watches.ts";
 
-export interface InspectionOptions extends WatchContext {
+interface InspectionOptions extends WatchContext {
   /** Health of the process, for the findings. Default: nothing to report. */
   readonly health?: Health | undefined;
   /** For the metric of the findings. Default: no metric. */

@@ -48,7 +48,7 @@ export function kindToWire({ kind, isObserver }: Pick<Subscriber, "kind" | "isOb
 }
 
 /** Newest revision that a subscriber has applied; received, if it never acknowledges (KPNG's clients, relays). */
-export function knownRevision(subscriber: Subscriber): number {
+function knownRevision(subscriber: Subscriber): number {
   return subscriber.hasAcknowledged ? subscriber.appliedRevision : subscriber.receivedRevision;
 }
 
@@ -75,7 +75,7 @@ export function timingsMessage({
 }
 
 /** Filter for subscribers; default values match all. */
-export interface SubscriberFilter {
+interface SubscriberFilter {
   readonly node: string;
   readonly kind: KindMessage;
   readonly notAppliedRevision: bigint;
@@ -106,14 +106,14 @@ function matchesState(state: ApplyState, states: readonly ApplyState[]): boolean
 }
 
 /** Rows of all nodes, each made on request. */
-export interface NodeTable {
+interface NodeTable {
   /** Names of the cluster's Nodes and of the nodes of subscribed proxies, sorted. */
   readonly names: readonly string[];
   row(name: string): NodeMessage;
 }
 
 /** How far the backends of a node have come. */
-export interface NodeProgress {
+interface NodeProgress {
   /** Its streams, without those of observers. */
   readonly subscribers: readonly Subscriber[];
   readonly observerCount: number;

@@ -7,7 +7,7 @@ import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
 import type { ClusterObjects } from "../source/source.ts";
 
 /** Format of a state file: KPNG's YAML, or the same keys as JSON, which is read ten times as fast and has no size limit. */
-export type StateFormat = "yaml" | "json";
+type StateFormat = "yaml" | "json";
 
 /**
  * Returns the text of a KPNG state file, with Services sorted by key and endpoints by hash.

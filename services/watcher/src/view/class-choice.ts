@@ -107,7 +107,7 @@ export class ClassChoice {
 }
 
 /** The nodes that use the endpoints of a Service in the same way, except for each node's own endpoints. */
-export interface NodeClass {
+interface NodeClass {
   /** "" if zones make no difference. */
   readonly zone: string;
   /** The port groups in which the node follows hints that name it. */

@@ -52,7 +52,7 @@ export interface MergedEndpoint {
   readonly portEndpoints: readonly (PortEndpoint | undefined)[];
 }
 
-export interface MergedPart {
+interface MergedPart {
   readonly slice: EndpointSlice;
   readonly endpoints: readonly MergedEndpoint[];
   /** True if an endpoint of another slice replaces a port endpoint of this one. */
@@ -68,7 +68,7 @@ export interface MergedSlices {
 }
 
 /** Returns the group of a port; a port without a protocol has a group of its own for each name. */
-export function portGroup(family: Family, port: EndpointPort | undefined): PortGroup {
+function portGroup(family: Family, port: EndpointPort | undefined): PortGroup {
   return port === undefined ? family : `${family} ${port.protocol ?? ""} ${port.name}`;
 }
 

@@ -14,7 +14,7 @@ import {
 } from "./connection.ts";
 
 /** Result of a list. `resourceVersion` is where a watch continues. */
-export type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } | RequestFailure;
+type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } | RequestFailure;
 
 /**
  * Lists a collection page by page, and passes each object to `receive`. The event loop turns every 50 objects. All
@@ -165,7 +165,7 @@ export type WatchEvent =
   | { readonly kind: "bookmark"; readonly resourceVersion: string };
 
 /** How a watch ended. "closed" is the regular end: by the server's time limit, or because the signal aborted. */
-export type WatchEnd = { readonly kind: "closed" } | RequestFailure;
+type WatchEnd = { readonly kind: "closed" } | RequestFailure;
 
 /** Callbacks of a watch. An exception in one of them ends the watch and reaches the caller. */
 interface WatchHandler {

@@ -20,7 +20,7 @@ import { inSlices } from "./projection.ts";
  * *Bound:* for each index 16 KiB, a reference to each item, and the compressed bytes of the buckets that were
  * requested. There is one for each proxy name of a Service and, with zone hints, each zone of a node.
  */
-export class BucketIndex {
+class BucketIndex {
   static readonly empty = new BucketIndex(new BucketDigests(), 0n, []);
 
   readonly digests: BucketDigests;

@@ -31,7 +31,7 @@ export function proxyNamesOf(options: readonly string[]): ProxyNames {
 }
 
 /** Returns the view that a subscriber requests. Errors: INVALID_ARGUMENT. */
-export function readLocalRequest(request: WatchReq, names: ProxyNames): NodeViewRequest {
+function readLocalRequest(request: WatchReq, names: ProxyNames): NodeViewRequest {
   return {
     nodeName: readNodeName(request.NodeName),
     proxyName: readProxyName(request.ServiceProxyName, names),
@@ -48,7 +48,7 @@ export function syncedSnapshot({ snapshot, missingKinds }: Store): Snapshot {
 }
 
 /** Counts a request that exceeds a limit, and returns the error that ends its call. */
-export function refuseRequest(refusals: Refusals | undefined, peer: string, reason: string): ConnectError {
+function refuseRequest(refusals: Refusals | undefined, peer: string, reason: string): ConnectError {
   refusals?.add("request", peer, { reason });
   return new ConnectError(reason, Code.InvalidArgument);
 }
@@ -92,7 +92,7 @@ export interface WatchContext {
 }
 
 /** The client of a Watch call. */
-export interface WatchClient {
+interface WatchClient {
   /** See formatPeer. */
   readonly peer: string;
   readonly rights: Rights;
