@@ -49,7 +49,7 @@ function git(args: readonly string[]): string | undefined {
 }
 
 // Two versions of the project at the same time: watchers and backends of both, while the cluster changes and the
-// programs are killed, frozen and replaced by the other version.
+// programs are killed, frozen and replaced by the other version. test/e2e/soak does the same with kernel rules.
 
 const seed = Number(process.env.SKEW_SEED ?? Date.now() % 1_000_000);
 const changes = 60;
