@@ -81,7 +81,7 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /^npm pack\b/, test: "test/package/pack.nightly.test.ts" },
   { pattern: /./, path: "docs/install.md", test: "test/manifests/cluster.test.ts" },
   { pattern: /./, path: "docs/guides/sizing.md", test: "test/manifests/containers.test.ts" },
-  { pattern: /^(kubectl|node=)/, path: "docs/guides/migrate-from-kube-proxy.md", test: "test/e2e/move/move.ts" },
+  { pattern: /^(kubectl|node=)/, path: "docs/guides/migrate-from-kube-proxy.md", test: "test/e2e/instead/move.ts" },
   { pattern: /^docker (build|buildx)\b/, test: "test/deploy/image.test.ts" },
   { pattern: /^kubectl (get services|--namespace kube-system get pods)\b/, test: cluster },
   { pattern: /^(npx )?kpng kube (to-api|get)\b/, test: cluster },

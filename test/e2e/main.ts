@@ -2,8 +2,9 @@ import { setPriority } from "node:os";
 import { reasonOf } from "@kpng/process/log.ts";
 import { startCluster } from "./cluster/cluster.ts";
 import { makeTestImages } from "./images/test-images.ts";
-import { moveAll } from "./move/move.ts";
-import { help, type Options, type ProxyName, parseOptions } from "./options.ts";
+import { moveAll } from "./instead/move.ts";
+import { recover } from "./instead/recovery.ts";
+import { backendOf, help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
 import { archivesFor, installProxy } from "./proxy/install.ts";
 import { findPrograms, whyNoCluster, whyNoProxy } from "./requirements.ts";
@@ -27,20 +28,20 @@ async function main(): Promise<void> {
   const columns: Column[] = [];
   for (const proxy of options.proxies) {
     const results = await runProxy(proxy, programs.paths, options);
-    if (options.isMove) continue;
+    if (options.instead !== undefined) continue;
     process.stderr.write(`e2e: ${proxy}: ${summarize(results)}\n`);
     columns.push({ title: proxy.startsWith("kube-proxy") ? proxy : `kpng-${proxy}`, results });
   }
-  if (!options.isMove) process.stdout.write(formatTable(columns));
+  if (options.instead === undefined) process.stdout.write(formatTable(columns));
   const hasFailed = columns.some(({ results }) => results.some(({ outcome }) => outcome.kind === "failed"));
   if (hasFailed) process.exitCode = 1;
 }
 
-/** Runs Kubernetes' tests with one proxy on a new cluster, or moves its nodes, which has no results. */
+/** Runs Kubernetes' tests with one proxy on a new cluster, or what runs instead, which has no results. */
 async function runProxy(
   proxy: ProxyName,
   paths: ProgramPaths,
-  { families, nodeCount, keep, selection, isMove }: Options,
+  { families, nodeCount, keep, selection, instead }: Options,
 ): Promise<readonly TestResult[]> {
   const images = { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) };
   const startedMs = performance.now();
@@ -50,13 +51,18 @@ async function runProxy(
     process.stderr.write(
       `e2e: ${proxy}: ${nodeCount} nodes are ready after ${inSeconds(startMs)}; files in ${cluster.folder}\n`,
     );
-    if (isMove) {
+    if (instead === "move") {
       await moveAll(cluster, paths);
       return [];
     }
     const { nodesMs, dnsMs } = await installProxy(proxy, cluster, paths);
     const times = `Services ${inSeconds(nodesMs)}, DNS ${inSeconds(dnsMs)}`;
     process.stderr.write(`e2e: ${proxy}: from the beginning of the installation until they worked: ${times}\n`);
+    const backend = backendOf(proxy);
+    if (instead === "recovery" && backend !== undefined) {
+      await recover(cluster, backend);
+      return [];
+    }
     return await runTests(cluster, paths, selection);
   } finally {
     await cluster.stop();

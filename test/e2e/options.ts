@@ -1,6 +1,6 @@
 import { parseArgs } from "node:util";
 import type { Families } from "./cluster/network.ts";
-import { backends } from "./proxy/images.ts";
+import { type Backend, backends } from "./proxy/images.ts";
 import type { Selection } from "./suite/report.ts";
 import { selectTests } from "./suite/selection.ts";
 
@@ -14,8 +14,8 @@ export interface Options {
   readonly families: Families;
   readonly nodeCount: number;
   readonly keep: boolean;
-  /** Whether nodes are moved from kube-proxy instead of running Kubernetes' tests. */
-  readonly isMove: boolean;
+  /** What runs instead of Kubernetes' tests. */
+  readonly instead: "move" | "recovery" | undefined;
 }
 
 const familiesByName: Readonly<Record<string, Families>> = {
@@ -34,6 +34,7 @@ backend, and half an hour more the first time.
                    those with ipvs need IPVS in the kernel of this machine; ebpf needs cgroup version 2
   --focus REGEXP   only the tests whose full name matches
   --quick          only a few tests, as \`npm run test:all\` does
+  --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work
   --move           instead of these tests, with ipvs: move all nodes from kube-proxy's ipvs mode to kpng-ipvs and back,
                    with the commands of the guide, and check that all connections succeed
   --family NAME    addresses of the cluster: ipv4, ipv6 or dual (default ipv4)
@@ -50,6 +51,7 @@ export function parseOptions(args: readonly string[]): Options | undefined {
       backend: { type: "string", multiple: true, default: [] },
       focus: { type: "string" },
       quick: { type: "boolean", default: false },
+      recovery: { type: "boolean", default: false },
       move: { type: "boolean", default: false },
       family: { type: "string", default: "ipv4" },
       nodes: { type: "string", default: "3" },
@@ -60,6 +62,8 @@ export function parseOptions(args: readonly string[]): Options | undefined {
   if (values.help) return undefined;
   const proxies = values.backend.flatMap((text) => text.split(",")).map(parseProxyName);
   if (proxies.length === 0) throw new Error(`--backend is needed: ${proxyNames.join(", ")}`);
+  if (values.recovery && proxies.some((name) => backendOf(name) === undefined))
+    throw new Error("--recovery is for the backends of kpng");
   if (values.move && proxies.some((name) => name !== "ipvs")) throw new Error("--move is for ipvs");
   const families = familiesByName[values.family];
   if (families === undefined) throw new Error(`--family ${values.family}: expected ipv4, ipv6 or dual`);
@@ -73,8 +77,13 @@ export function parseOptions(args: readonly string[]): Options | undefined {
     families,
     nodeCount,
     keep: values.keep,
-    isMove: values.move,
+    instead: values.move ? "move" : values.recovery ? "recovery" : undefined,
   };
+}
+
+/** Returns the backend of kpng that a proxy is; undefined for kube-proxy. */
+export function backendOf(proxy: ProxyName): Backend | undefined {
+  return backends.find((name) => name === proxy);
 }
 
 function parseProxyName(text: string): ProxyName {

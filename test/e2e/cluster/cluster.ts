@@ -96,7 +96,7 @@ function removeAllButLogs(folder: string): void {
 }
 
 /** Starts the control plane and waits until the API server answers. */
-async function startControlPlane(controlPlane: ControlPlane, kubectl: Kubectl): Promise<void> {
+export async function startControlPlane(controlPlane: ControlPlane, kubectl: Kubectl): Promise<void> {
   const { etcd, apiServer, controllerManager, scheduler } = controlPlane;
   etcd.start();
   apiServer.start();

@@ -121,13 +121,23 @@ export async function addControlPlane(laboratory: Laboratory, { controlPlane, no
   ]);
 }
 
-/** Adds the namespace of a node, connects it, and adds routes to the pods of the others. */
+/**
+ * Adds the namespace of a node, connects it, and adds routes to the pods of the others. A second call replaces the
+ * namespace by a new one without any rules, as a restarted machine has it.
+ */
 export async function addNode(laboratory: Laboratory, addresses: Addresses, node: NodeAddresses): Promise<void> {
   const { name } = node;
+  const path = laboratory.path(name);
+  await laboratory.run(controlPlaneName, [
+    "sh",
+    "-c",
+    `[ ! -e "$0" ] || umount "$0"; ip link delete ${name} 2>&1; :`,
+    path,
+  ]);
   await laboratory.add(name);
   await laboratory.run(name, ["sh", "-ec", kernelSettings(true)]);
   await laboratory.run(controlPlaneName, ["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0"]);
-  await laboratory.run(controlPlaneName, ["ip", "link", "set", "eth0", "netns", laboratory.path(name)]);
+  await laboratory.run(controlPlaneName, ["ip", "link", "set", "eth0", "netns", path]);
   await laboratory.run(controlPlaneName, ["ip", "link", "set", name, "master", "lan", "up"]);
   const others = addresses.nodes.filter((other) => other.name !== name);
   await laboratory.run(name, [

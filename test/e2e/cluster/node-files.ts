@@ -87,6 +87,7 @@ function makeKubeletConfig(options: { readonly addresses: Addresses; readonly fo
     clusterDNS: [addresses.dns],
     clusterDomain: "cluster.local",
     resolvConf: `${folder}/resolv.conf`,
+    staticPodPath: `${folder}/static-pods`,
     // The images cannot be pulled again.
     imageGCHighThresholdPercent: 100,
     evictionHard: { "memory.available": "100Mi", "nodefs.available": "1%" },

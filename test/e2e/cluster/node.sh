@@ -3,7 +3,8 @@
 #
 #   node.sh FOLDER ADDRESSES KUBELET KUBECONFIG NAME
 #
-# FOLDER has the files of makeNodeFiles and what the node writes.
+# FOLDER has the files of makeNodeFiles and what the node writes; it stays when the node restarts, like a disk. What is
+# in /run does not.
 set -euo pipefail
 folder=$1 addresses=$2 kubelet=$3 kubeconfig=$4 name=$5
 
@@ -15,7 +16,7 @@ hostname "$name"
 mount --make-rprivate /
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /run
-mkdir -p /run/lock "$folder"/{lib/kubelet,lib/cni,log,tmp,sysctl,etc,etc-work}
+mkdir -p /run/lock "$folder"/{lib/kubelet,lib/cni,log,tmp,sysctl,etc,etc-work,static-pods}
 chmod 1777 "$folder/tmp"
 mount --bind "$folder/lib" /var/lib
 mount --bind /var/lib/kubelet /var/lib/kubelet
@@ -46,6 +47,9 @@ keep kernel/panic 10
 keep kernel/panic_on_oops 1
 keep kernel/keys/root_maxkeys 1000000
 keep kernel/keys/root_maxbytes 25000000
+
+# Addresses of pods that ended with the last run of this node.
+rm -rf /var/lib/cni/*
 
 containerd --config "$folder/containerd.toml" >>/var/log/containerd.log 2>&1 &
 containerd=$!

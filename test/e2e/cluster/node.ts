@@ -1,8 +1,8 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { runCommand } from "@kpng/laboratory/laboratory.ts";
-import { Child, startIn } from "../../cluster/child.ts";
+import { Child, isAlive, startIn } from "../../cluster/child.ts";
 import { until } from "../../cluster/until.ts";
 import { makeControlGroups } from "./control-groups.ts";
 import { copyImageStore } from "./image-store.ts";
@@ -33,11 +33,14 @@ const inCgroup =
  */
 export class ClusterNode {
   readonly name: string;
+  /** Folder with the node's files; `static-pods` in it has the manifests of its static pods. */
+  readonly folder: string;
   readonly #options: NodeOptions;
   readonly #child: Child;
 
   private constructor(options: NodeOptions, child: Child) {
     this.name = options.node.name;
+    this.folder = options.folder;
     this.#options = options;
     this.#child = child;
   }
@@ -66,6 +69,7 @@ export class ClusterNode {
   async start(): Promise<void> {
     const { laboratory, addresses, node } = this.#options;
     await addNode(laboratory, addresses, node);
+    rmSync(this.#pidFile, { force: true });
     this.#child.start();
     await until(
       `${this.name} has started`,
@@ -75,12 +79,20 @@ export class ClusterNode {
     );
   }
 
+  /** Ends all processes of the node at once, as a power failure does. Its files stay. */
+  async kill(): Promise<void> {
+    const pid = this.#processId();
+    // With process 1 of a namespace, the kernel ends all others.
+    process.kill(pid, "SIGKILL");
+    await until(`${this.name} has ended`, () => !isAlive(pid) && !this.#child.isRunning, 30_000);
+  }
+
   /**
    * Runs a command as a process of the node, also of its cgroup, and returns what it prints. Errors: an exit status
    * other than 0.
    */
   async run(command: readonly string[]): Promise<string> {
-    const inNamespaces = ["nsenter", "--target", readFileSync(this.#pidFile, "utf8").trim(), "--all", "--"];
+    const inNamespaces = ["nsenter", "--target", String(this.#processId()), "--all", "--"];
     const { exitCode, stdout, stderr } = await runCommand([...inNamespaces, "sh", "-c", inCgroup, "sh", ...command]);
     if (exitCode !== 0) throw new Error(`${command.join(" ")} on ${this.name}: exit status ${exitCode}: ${stderr}`);
     return stdout;
@@ -93,7 +105,11 @@ export class ClusterNode {
     return [this.#child.tail(), ...lines].join("\n");
   }
 
-  /** The file with the id of the node's process 1, as the machine sees it. */
+  /** Process 1 of the node, as the machine sees it. */
+  #processId(): number {
+    return Number(readFileSync(this.#pidFile, "utf8"));
+  }
+
   get #pidFile(): string {
     return join(this.#options.folder, "pid");
   }

@@ -6,7 +6,7 @@ import { agnhostImage } from "../images/test-images.ts";
 
 const port = 8080;
 
-/** A Service with a pod on every node, which is asked during moves. */
+/** A Service with a pod on every node, which moves and recoveries ask. */
 export class Probe {
   readonly #cluster: Cluster;
   readonly #address: string;
@@ -42,13 +42,18 @@ export class Probe {
     const address = await kubectl.run(["get", "service", name, "--output=jsonpath={.spec.clusterIP}"]);
     const pods = ["get", "pods", `--selector=app=${name}`, "--output=jsonpath={.items[*].status.podIP}"];
     const probe = new Probe(cluster, address, (await kubectl.run(pods)).split(" "));
-    for (const node of nodes) await until(`a Service answers ${node.name}`, () => probe.#isAnswered(node), 180_000);
+    for (const node of nodes) await probe.untilAnswered(node);
     return probe;
   }
 
   /** Whether the Service answers a node within 2 s. */
-  #isAnswered(node: Node): Promise<boolean> {
+  isAnswered(node: Node): Promise<boolean> {
     return isAnswered(node, hostAndPort(this.#address, 80));
+  }
+
+  /** Waits for an answer and returns how long that took, as `4.2 s`. */
+  async untilAnswered(node: Node): Promise<string> {
+    return timed(() => until(`a Service answers ${node.name}`, () => this.isAnswered(node), 180_000));
   }
 
   /**
@@ -64,7 +69,7 @@ export class Probe {
         const podAddress = this.#podAddresses[load.asked % this.#podAddresses.length] ?? "";
         load.asked++;
         const direct = isAnswered(node, hostAndPort(podAddress, port));
-        if (!(await this.#isAnswered(node))) (await direct) ? load.failed++ : load.starved++;
+        if (!(await this.isAnswered(node))) (await direct) ? load.failed++ : load.starved++;
         await sleep(1000);
       }
     };
@@ -82,4 +87,11 @@ function isAnswered(node: Node, address: string): Promise<boolean> {
     () => true,
     () => false,
   );
+}
+
+/** Returns how long `work` took, as `4.2 s`. */
+export async function timed(work: () => Promise<unknown>): Promise<string> {
+  const startedMs = performance.now();
+  await work();
+  return `${((performance.now() - startedMs) / 1000).toFixed(1)} s`;
 }

@@ -5,7 +5,7 @@ import { readBlocks } from "../../documents/blocks.ts";
 import type { Cluster } from "../cluster/cluster.ts";
 import type { ProgramPaths } from "../program-paths.ts";
 import { kubeProxyCommand, manifests, prepareCluster, untilServicesWork } from "../proxy/install.ts";
-import { Probe } from "./probe.ts";
+import { Probe, timed } from "./probe.ts";
 
 /**
  * Installs kube-proxy in ipvs mode as the DaemonSet that installers of clusters make, and moves every node to kpng-ipvs
@@ -29,9 +29,10 @@ export async function moveAll(cluster: Cluster, paths: ProgramPaths): Promise<vo
   load.catch(() => undefined);
   const moveEach = async (what: string, commands: readonly string[]): Promise<void> => {
     for (const { name } of nodes) {
-      const startedMs = performance.now();
-      for (const command of commands) await runUntilNotEarly(cluster, `node=${name}; ${command}`);
-      process.stdout.write(`${name} ${what}: ${((performance.now() - startedMs) / 1000).toFixed(1)} s\n`);
+      const took = await timed(async () => {
+        for (const command of commands) await runUntilNotEarly(cluster, `node=${name}; ${command}`);
+      });
+      process.stdout.write(`${name} ${what}: ${took}\n`);
     }
   };
   try {
