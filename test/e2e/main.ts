@@ -7,7 +7,7 @@ import { recover } from "./instead/recovery.ts";
 import { backendOf, help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
 import { archivesFor, installProxy } from "./proxy/install.ts";
-import { findPrograms, whyNoCluster, whyNoProxy } from "./requirements.ts";
+import { findPrograms, needsGuest, whyNoCluster, whyNoProxy } from "./requirements.ts";
 import type { TestResult } from "./suite/report.ts";
 import { runTests } from "./suite/run-tests.ts";
 import { type Column, formatTable, summarize } from "./suite/table.ts";
@@ -44,8 +44,9 @@ async function runProxy(
   { families, nodeCount, keep, selection, instead }: Options,
 ): Promise<readonly TestResult[]> {
   const images = { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) };
+  const inGuest = needsGuest(proxy);
   const startedMs = performance.now();
-  const cluster = await startCluster({ paths, images, families, nodeCount, keepsLogs: keep });
+  const cluster = await startCluster({ paths, images, families, nodeCount, keepsLogs: keep, inGuest });
   try {
     const startMs = performance.now() - startedMs;
     process.stderr.write(
@@ -63,7 +64,8 @@ async function runProxy(
       await recover(cluster, backend);
       return [];
     }
-    return await runTests(cluster, paths, selection);
+    // Everything takes longer in a guest, and more tests at the same time would reach their time limits.
+    return await runTests(cluster, paths, { selection, testsPerCore: inGuest ? 2 : 4 });
   } finally {
     await cluster.stop();
   }

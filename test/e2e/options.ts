@@ -31,7 +31,8 @@ and images of this repository. Prints a table in Markdown. Needs root on Debian,
 backend, and half an hour more the first time.
 
   --backend NAME   ${proxyNames.join(", ")};
-                   those with ipvs need IPVS in the kernel of this machine; ebpf needs cgroup version 2
+                   those with ipvs need IPVS in the kernel of this machine, or KPNG_GUEST_KERNEL, the kernel of a guest
+                   for the nodes; ebpf needs cgroup version 2
   --focus REGEXP   only the tests whose full name matches
   --quick          only a few tests, as \`npm run test:all\` does
   --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work

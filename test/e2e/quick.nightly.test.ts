@@ -42,7 +42,7 @@ if (reason !== undefined) {
       await installProxy("iptables", cluster, paths);
       await typeGuideCommands(cluster);
       await askThroughApiServer(cluster);
-      const results = await runTests(cluster, paths, selectTests(undefined, "quick"));
+      const results = await runTests(cluster, paths, { selection: selectTests(undefined, "quick") });
       const table = formatTable([{ title: "kpng-iptables", results }]);
       expect(results.filter(({ outcome }) => outcome.kind === "passed").length, table).toBe(6);
       expect(

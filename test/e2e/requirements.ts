@@ -2,6 +2,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { findBinaries, isBuilt } from "../cluster/binaries.ts";
 import { isExecutable } from "../cluster/child.ts";
+import { whyNoGuest } from "../guest/guest.ts";
 import { hasTestImages } from "./images/test-images.ts";
 import type { ProxyName } from "./options.ts";
 import { programs } from "./program-paths.ts";
@@ -23,14 +24,25 @@ export function whyNoCluster(): string | undefined {
   return `not installed: ${missing.map(([, name]) => name).join(", ")} (Debian packages)`;
 }
 
-/** Returns the reason why a proxy cannot serve nodes on this machine, whose kernel they share; undefined if it can. */
+/**
+ * Returns the reason why a proxy cannot serve nodes on this machine, whose kernel they share, nor in a guest; undefined
+ * if it can.
+ */
 export function whyNoProxy(proxy: ProxyName): string | undefined {
   if (proxy === "ebpf" && !existsSync("/sys/fs/cgroup/unified/cgroup.procs")) {
     // Programs attached to the root would serve the processes of this machine, too.
     return "--backend ebpf needs a cgroup of version 2 for each node, in /sys/fs/cgroup/unified";
   }
-  const lack = proxy.endsWith("ipvs") ? whyNoIpvs() : undefined;
-  return lack && `--backend ${proxy} needs IPVS in the kernel of this machine (module ip_vs): ${lack}`;
+  if (!needsGuest(proxy)) return undefined;
+  // Without a word, no guest with Debian's kernel in emulation: its nodes are not ready within minutes.
+  if (process.env.KPNG_GUEST_KERNEL !== undefined || process.env.KPNG_GUEST !== undefined) return whyNoGuest();
+  const needed = `--backend ${proxy} needs IPVS in the kernel of this machine (module ip_vs): ${whyNoIpvs()}`;
+  return `${needed}; or KPNG_GUEST_KERNEL, the kernel of a guest (test/guest/build-kernel.sh)`;
+}
+
+/** Whether the nodes of a proxy run in a guest, because the kernel of this machine lacks IPVS. */
+export function needsGuest(proxy: ProxyName): boolean {
+  return proxy.endsWith("ipvs") && whyNoIpvs() !== undefined;
 }
 
 function whyNoIpvs(): string | undefined {

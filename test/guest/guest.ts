@@ -1,4 +1,4 @@
-import { execFile, spawn } from "node:child_process";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, statfsSync } from "node:fs";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -7,9 +7,6 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { testCache, withLock } from "../cluster/test-cache.ts";
 
 const run = promisify(execFile);
-
-/** Memory of a guest. */
-const memoryMiB = 1_024;
 
 const qemu = "/usr/bin/qemu-system-x86_64";
 const packageByFile: Readonly<Record<string, string>> = {
@@ -33,15 +30,16 @@ function whyNoQemu(): string | undefined {
  * than user-mode Linux by an order of magnitude, and boots on every CPU.
  */
 async function bootQemu(options: GuestOptions): Promise<MachineEnd> {
-  const { folder } = options;
+  const { folder, memoryMiB = 1_024, network } = options;
   const kernel = await findKernel().catch((error: unknown) => ({ reason: reasonOf(error) }));
   if (typeof kernel !== "string") return { kind: "not-booted", reason: `no kernel for QEMU: ${kernel.reason}` };
   const version = readFileSync(join(kernel, "version"), "utf8").trim();
   await writeInit(
-    { ...options, command: options.emulatedCommand },
+    { ...options, command: options.emulatedCommand ?? options.command },
     `for at in /run /dev/shm; do mkdir -p $at; mount -t tmpfs tmpfs $at; done
 mkdir -p /lib/modules; ln -sfn ${quote(join(kernel, "lib/modules", version))} /lib/modules/
-for module in ${guestModules.join(" ")}; do modprobe $module || echo "no module $module" >&2; done`,
+for module in ${guestModules.join(" ")}; do modprobe $module || echo "no module $module" >&2; done
+${network === undefined ? "" : `modprobe virtio_net; ip link set eth0 name ${guestLink}`}`,
   );
   const share = (path: string, tag: string, more = "") => [
     "-virtfs",
@@ -55,8 +53,13 @@ for module in ${guestModules.join(" ")}; do modprobe $module || echo "no module 
     ...["-append", `console=ttyS0 quiet panic=-1 mitigations=off shared=${folder}`],
     ...share("/", "root", ",readonly=on"),
     ...share(folder, "shared"),
+    ...(network === undefined ? [] : tapDevice(network)),
   ];
   return bootMachine({ name: "QEMU", command }, options);
+}
+
+function tapDevice({ tap }: GuestNetwork): readonly string[] {
+  return ["-netdev", `tap,id=net,ifname=${tap},script=no,downscript=no`, "-device", "virtio-net-pci,netdev=net"];
 }
 
 /** Returns the folder of the kernel. The first call downloads it; see `qemu-kernel.sh`. */
@@ -69,13 +72,18 @@ async function findKernel(): Promise<string> {
   });
 }
 
-const program = "/usr/bin/linux.uml";
 const modulesFolder = "/usr/lib/uml/modules";
+
+/** A kernel to boot instead of Debian's, with everything that `guestModules` names built in. See docs/design/tests.md. */
+const ownKernel = process.env.KPNG_GUEST_KERNEL;
+const program = ownKernel ?? "/usr/bin/linux.uml";
 
 /** Returns what is not installed; undefined if user-mode Linux can be tried. */
 function whyNoUml(): string | undefined {
-  const missing = [program, modulesFolder, "/usr/sbin/modprobe"].filter((path) => !existsSync(path));
+  const needed = ownKernel === undefined ? [program, modulesFolder, "/usr/sbin/modprobe"] : [program];
+  const missing = needed.filter((path) => !existsSync(path));
   if (missing.length === 0) return undefined;
+  if (ownKernel !== undefined) return `KPNG_GUEST_KERNEL not found: ${ownKernel}`;
   return `not found: ${missing.join(", ")} (Debian: apt-get install user-mode-linux kmod)`;
 }
 
@@ -86,16 +94,18 @@ function whyNoUml(): string | undefined {
  * The commands `iptables` are those of iptables-legacy there: the kernel's nf_tables has no NAT.
  */
 async function bootUml(options: GuestOptions): Promise<MachineEnd> {
-  const { folder } = options;
+  const { folder, memoryMiB = 1_024, network } = options;
   // A clone in /tmp would be hidden by the guest's own file system there.
   const hiddenFolders = ["/run/", "/tmp/", "/dev/shm/"].some((at) => process.cwd().startsWith(at))
     ? [process.cwd()]
     : [];
   const init = await writeInit(
     options,
-    `for at in /run /tmp /dev/shm; do mkdir -p $at; mount -t tmpfs tmpfs $at; done
+    // libuv's rings of io_uring corrupt the memory of Linux 7.2.
+    `(echo 2 > /proc/sys/kernel/io_uring_disabled) 2> /dev/null
+for at in /run /tmp /dev/shm; do mkdir -p $at; mount -t tmpfs tmpfs $at; done
 for at in ${[folder, ...hiddenFolders].map(quote).join(" ")}; do mkdir -p "$at"; mount -t hostfs -o "$at" none "$at"; done
-${loadModules()}
+${ownKernel === undefined ? loadModules() : ""}
 # As \`update-alternatives --set\` does, because the machine's files are read-only.
 cp -a /etc/alternatives /run/alternatives
 for tool in iptables ip6tables; do for end in "" -save -restore; do
@@ -106,8 +116,11 @@ mount --bind /run/alternatives /etc/alternatives`,
   const args = [
     ...[`mem=${memoryMiB}M`, "rootfstype=hostfs", "rootflags=/", "ro", `init=${init}`],
     ...["con=null", "con0=fd:0,fd:1"],
+    // System calls without ptrace, since Linux 6.16; older kernels ignore it.
+    "seccomp=auto",
+    ...(network === undefined ? [] : [`${guestLink}:transport=tap,ifname=${network.tap}`]),
   ];
-  const environment = { TMPDIR: memoryFolder(folder) };
+  const environment = { TMPDIR: memoryFolder(folder, memoryMiB) };
   return bootMachine({ name: "user-mode Linux", command: [program, ...args], environment }, options);
 }
 
@@ -118,7 +131,7 @@ for module in ${guestModules.join(" ")}; do modprobe -d /run/modules $module || 
 }
 
 /** The guest's memory is a file, which must be in memory itself to be fast. Containers often have little of it. */
-function memoryFolder(fallback: string): string {
+function memoryFolder(fallback: string, memoryMiB: number): string {
   if (!existsSync("/dev/shm")) return fallback;
   const { bavail, bsize } = statfsSync("/dev/shm");
   return bavail * bsize > memoryMiB * 1024 * 1024 * 1.5 ? "/dev/shm" : fallback;
@@ -132,30 +145,44 @@ const guestModules = [
   ...["xt_set", "xt_conntrack", "xt_mark", "xt_comment", "xt_MASQUERADE", "xt_tcpudp", "ipt_REJECT", "ip6t_REJECT"],
   ...["ip_set_hash_ip", "ip_set_hash_ipport", "ip_set_hash_ipportip", "ip_set_hash_ipportnet", "ip_set_hash_netnet"],
   "ip_set_bitmap_port",
-  // For kpng-iptables.
+  // For kube-proxy and kpng-iptables.
   ...["xt_ipvs", "xt_addrtype", "xt_physdev", "xt_statistic", "xt_recent", "xt_nat"],
 ] as const;
 
+/** Network device of a guest; the name is that of user-mode Linux. */
+export const guestLink = "vec0";
+
 /** Options of a guest. */
-interface GuestOptions {
+export interface GuestOptions {
   /** A folder that guest and machine share; everything else is read-only in the guest or ends with it. */
   readonly folder: string;
   /** The command and its arguments. */
   readonly command: readonly string[];
-  /** The command in QEMU, where programs take ten times as long. */
-  readonly emulatedCommand: readonly string[];
-  readonly environment: Readonly<Record<string, string>>;
+  /** The command in QEMU, where programs take ten times as long. Default: `command`. */
+  readonly emulatedCommand?: readonly string[] | undefined;
+  readonly environment?: Readonly<Record<string, string>> | undefined;
+  /** Memory of the guest. Default 1024. */
+  readonly memoryMiB?: number | undefined;
   readonly timeoutMs: number;
+  /** A network that the guest is connected to. Default: none. */
+  readonly network?: GuestNetwork | undefined;
+}
+
+/** A TAP device in another network namespace, which becomes the device `guestLink` of the guest. */
+export interface GuestNetwork {
+  readonly tap: string;
+  /** Starts a command in that namespace. */
+  readonly start: (command: readonly string[], environment: Readonly<Record<string, string>>) => ChildProcess;
 }
 
 /** How a run in a guest ended. */
-type GuestEnd = MachineEnd & {
+export type GuestEnd = MachineEnd & {
   /** True in QEMU. */
   readonly isEmulated: boolean;
 };
 
 /** How a run of `bootMachine` ended. */
-type MachineEnd =
+export type MachineEnd =
   | { readonly kind: "exited"; readonly exitCode: number; readonly output: string }
   /** The guest's kernel did not start on this machine; `reason` has its last words. */
   | { readonly kind: "not-booted"; readonly reason: string }
@@ -173,13 +200,13 @@ interface Machine {
  * Runs a machine until it powers off. Its process 1 executes the file `init` of the shared folder, whose text
  * `initScript` makes. Both kinds of guests use it.
  */
-async function bootMachine(machine: Machine, { folder, timeoutMs }: GuestOptions): Promise<MachineEnd> {
-  const [program = "", ...args] = machine.command;
-  const child = spawn(program, args, { env: { ...process.env, ...machine.environment }, detached: true });
-  child.stdin.end();
+async function bootMachine(machine: Machine, options: GuestOptions): Promise<MachineEnd> {
+  const { folder, timeoutMs, network } = options;
+  const child = (network?.start ?? start)(machine.command, machine.environment ?? {});
+  child.stdin?.end();
   let console = "";
   for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding("utf8").on("data", (text: string) => {
+    stream?.setEncoding("utf8").on("data", (text: string) => {
       console = (console + text).slice(-20_000);
     });
   }
@@ -211,12 +238,19 @@ async function bootMachine(machine: Machine, { folder, timeoutMs }: GuestOptions
   return { kind: "not-booted", reason: `${machine.name} does not boot on this machine: ${words}` };
 }
 
+function start(
+  [program = "", ...args]: readonly string[],
+  environment: Readonly<Record<string, string>>,
+): ChildProcess {
+  return spawn(program, args, { env: { ...process.env, ...environment }, detached: true });
+}
+
 /**
  * Writes the file `init`: mounts, then `prepare`, then the command with its output in `out.txt` and its exit status in
  * `status`, then power off. The file `booted` says that it began.
  */
 async function writeInit(options: GuestOptions, prepare: string): Promise<string> {
-  const { folder, command, environment } = options;
+  const { folder, command, environment = {} } = options;
   const variables = Object.entries({ HOME: "/root", ...environment }).map(
     ([name, value]) => `export ${name}=${quote(value)}`,
   );
@@ -228,6 +262,8 @@ ${prepare}
 : > ${quote(join(folder, "booted"))}
 : > /run/xtables.lock
 ip link set lo up
+# kube-apiserver makes a label of it.
+echo guest > /proc/sys/kernel/hostname
 cd ${quote(process.cwd())}
 ${variables.join("\n")}
 ${command.map(quote).join(" ")} < /dev/null > ${quote(join(folder, "out.txt"))} 2>&1

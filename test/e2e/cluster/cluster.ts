@@ -7,6 +7,7 @@ import type { ProgramPaths } from "../program-paths.ts";
 import { removeControlGroups } from "./control-groups.ts";
 import { type ControlPlane, makeControlPlane } from "./control-plane.ts";
 import { makeDns } from "./dns.ts";
+import { GuestNodes } from "./guest-nodes.ts";
 import { type ImageSource, makeImageStore } from "./image-store.ts";
 import { Kubectl } from "./kubectl.ts";
 import { type Addresses, addControlPlane, addressesOf, type Families } from "./network.ts";
@@ -20,9 +21,11 @@ interface ClusterOptions {
   readonly nodeCount: number;
   /** Whether logs stay in the folder after the end. Default false. */
   readonly keepsLogs?: boolean | undefined;
+  /** Whether the nodes are in a guest with another kernel. Default false. */
+  readonly inGuest?: boolean | undefined;
 }
 
-/** Limit for the API server, and for all nodes; they take seconds, and minutes on a busy machine. */
+/** Limit for the API server, and for all nodes; they take seconds, and minutes in a guest on a busy machine. */
 const startLimitMs = 300_000;
 
 /**
@@ -55,7 +58,9 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   // The nodes start from copies of one store: each would import the same images at the same time.
   const imageStore = join(folder, "images");
   const laboratory = await Laboratory.open();
+  let guest: GuestNodes | undefined;
   const stop = async (): Promise<void> => {
+    await guest?.stop();
     await laboratory.close();
     await removeControlGroups();
     if (options.keepsLogs === true) removeAllButLogs(folder);
@@ -73,7 +78,8 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
     const { kubeconfig } = controlPlane;
     const kubectl = new Kubectl(laboratory, paths.kubectl, kubeconfig);
     const nodeOptions = { laboratory, addresses, kubeconfig, kubeletPath: paths.kubelet };
-    const nodes = await makeNodes({ ...nodeOptions, imageStore }, folder);
+    if (options.inGuest === true) guest = await GuestNodes.start({ ...nodeOptions, folder });
+    const nodes = guest?.nodes ?? (await makeNodes({ ...nodeOptions, imageStore }, folder));
     await startControlPlane(controlPlane, kubectl);
     await kubectl.apply(addresses.nodes.map(makeNodeObject));
     for (const node of nodes) await node.start();
@@ -114,7 +120,9 @@ async function untilReady(kubectl: Kubectl, nodes: readonly ClusterNode[]): Prom
   // One process that waits: each start of kubectl takes a second of a slow machine.
   const areReady = (): Promise<string> =>
     kubectl.run(["wait", "--for=condition=Ready", "nodes", "--all", "--timeout=20s"]);
-  await until("all nodes are ready", areReady, startLimitMs, () => nodes.map((node) => node.tail()).join("\n"));
+  await until("all nodes are ready", areReady, startLimitMs, async () =>
+    (await Promise.all(nodes.map((node) => node.tail()))).join("\n"),
+  );
 }
 
 /** Node objects exist before their kubelets register, because a kubelet does not choose the CIDR of its pods. */

@@ -1,5 +1,7 @@
-import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { once } from "node:events";
+import { type Laboratory, runCommand } from "@kpng/laboratory/laboratory.ts";
 import { kernelSettings } from "@kpng/laboratory/one-node.ts";
+import { guestLink } from "../../guest/guest.ts";
 
 /** Address families of a cluster, in the order of Kubernetes: the first is that of a Service by default. */
 export type Family = "ipv4" | "ipv6";
@@ -101,6 +103,9 @@ export function hostAndPort(address: string, port: number): string {
 /** Namespace of the control plane and of the tests. */
 export const controlPlaneName = "cp";
 
+/** TAP device that becomes `guestLink` of a guest. */
+export const guestTap = "guest";
+
 /**
  * Adds the namespace of the control plane, with the bridge that the nodes are connected to and routes to their pods.
  */
@@ -119,6 +124,29 @@ export async function addControlPlane(laboratory: Laboratory, { controlPlane, no
       bridgeCallsRules(0),
     ].join("\n"),
   ]);
+}
+
+/** Adds the TAP device that connects a guest to the bridge. */
+export async function addGuestTap(laboratory: Laboratory): Promise<void> {
+  const commands = [
+    `ip tuntap add mode tap ${guestTap}`,
+    // Packets longer than its buffers corrupt the memory of user-mode Linux 7.2.
+    `ip link set ${guestTap} gso_max_segs 1`,
+    `ip link set ${guestTap} master lan up`,
+  ];
+  await laboratory.run(controlPlaneName, ["sh", "-ec", commands.join("\n")]);
+}
+
+/** Adds the bridge inside a guest, in the namespace that the control plane would have, and connects `guestLink` to it. */
+export async function addGuestBridge(laboratory: Laboratory, addresses: Addresses): Promise<void> {
+  await addControlPlane(laboratory, { ...addresses, controlPlane: [], nodes: [] });
+  // A link moves to the namespace of a process, and this process does not see the namespaces of a laboratory.
+  const inside = laboratory.start(controlPlaneName, ["sh", "-c", "read -r pid _ </proc/self/stat; echo $pid; cat"]);
+  const [pid] = (await once(inside.stdout ?? inside, "data")) as [Buffer];
+  const { exitCode, stderr } = await runCommand(["ip", "link", "set", guestLink, "netns", String(pid).trim()]);
+  inside.stdin?.end();
+  if (exitCode !== 0) throw new Error(`cannot move ${guestLink}: ${stderr.trim()}`);
+  await laboratory.run(controlPlaneName, ["ip", "link", "set", guestLink, "master", "lan", "up"]);
 }
 
 /**

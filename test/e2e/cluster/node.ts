@@ -11,7 +11,7 @@ import { addNode } from "./network.ts";
 import { makeNodeFiles } from "./node-files.ts";
 
 /** Options of a node, and what it shares with the others of its cluster. */
-interface NodeOptions {
+export interface NodeOptions {
   readonly laboratory: Laboratory;
   readonly addresses: Addresses;
   readonly node: NodeAddresses;
@@ -23,17 +23,34 @@ interface NodeOptions {
   readonly kubeconfig: string;
 }
 
+/** Node of a cluster, on this machine (`LocalNode`) or in a guest (`guest-nodes.ts`). */
+export interface ClusterNode {
+  readonly name: string;
+  /** Folder with the node's files, as the node sees it; `static-pods` in it has the manifests of its static pods. */
+  readonly folder: string;
+  /** Starts the node in a new network namespace, without rules. The API server notices it later. */
+  start(): Promise<void>;
+  /** Ends all processes of the node at once, as a power failure does. Its files stay. */
+  kill(): Promise<void>;
+  /**
+   * Runs a command as a process of the node, also of its cgroup, and returns what it prints. Errors: an exit status
+   * other than 0.
+   */
+  run(command: readonly string[]): Promise<string>;
+  /** Returns the last lines of its logs, for the message of a failure. */
+  tail(): Promise<string>;
+}
+
 /** Script that runs its arguments in the node's cgroup of version 2, if `node.sh` has made one. */
 const inCgroup =
   '[ ! -e /sys/fs/cgroup/unified/cgroup.procs ] || echo 0 >/sys/fs/cgroup/unified/cgroup.procs; exec "$@"';
 
 /**
- * Node of a cluster: containerd and kubelet in namespaces of their own, with the machine's file system except for the
- * folders that they write to. `node.sh` is its process 1.
+ * Node on this machine: containerd and kubelet in namespaces of their own, with the machine's file system except for
+ * the folders that they write to. `node.sh` is its process 1.
  */
-export class ClusterNode {
+class LocalNode implements ClusterNode {
   readonly name: string;
-  /** Folder with the node's files; `static-pods` in it has the manifests of its static pods. */
   readonly folder: string;
   readonly #options: NodeOptions;
   readonly #child: Child;
@@ -46,7 +63,7 @@ export class ClusterNode {
   }
 
   /** Writes the files of a node. It does not run yet. */
-  static async make(options: NodeOptions): Promise<ClusterNode> {
+  static async make(options: NodeOptions): Promise<LocalNode> {
     const { laboratory, addresses, node, folder, imageStore } = options;
     mkdirSync(folder);
     const store = join(folder, "containerd");
@@ -62,10 +79,9 @@ export class ClusterNode {
     const isolated = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"];
     const command = [...isolated, ...script];
     const start = startIn(laboratory, node.name);
-    return new ClusterNode(options, new Child(node.name, command, join(folder, "node.log"), start));
+    return new LocalNode(options, new Child(node.name, command, join(folder, "node.log"), start));
   }
 
-  /** Starts the node in a new network namespace, without rules. The API server notices it later. */
   async start(): Promise<void> {
     const { laboratory, addresses, node } = this.#options;
     await addNode(laboratory, addresses, node);
@@ -79,7 +95,6 @@ export class ClusterNode {
     );
   }
 
-  /** Ends all processes of the node at once, as a power failure does. Its files stay. */
   async kill(): Promise<void> {
     const pid = this.#processId();
     // With process 1 of a namespace, the kernel ends all others.
@@ -87,10 +102,6 @@ export class ClusterNode {
     await until(`${this.name} has ended`, () => !isAlive(pid) && !this.#child.isRunning, 30_000);
   }
 
-  /**
-   * Runs a command as a process of the node, also of its cgroup, and returns what it prints. Errors: an exit status
-   * other than 0.
-   */
   async run(command: readonly string[]): Promise<string> {
     const inNamespaces = ["nsenter", "--target", String(this.#processId()), "--all", "--"];
     const { exitCode, stdout, stderr } = await runCommand([...inNamespaces, "sh", "-c", inCgroup, "sh", ...command]);
@@ -98,8 +109,7 @@ export class ClusterNode {
     return stdout;
   }
 
-  /** Returns the last lines of its logs, for the message of a failure. */
-  tail(): string {
+  async tail(): Promise<string> {
     const logs = ["kubelet.log", "containerd.log"].map((name) => join(this.#options.folder, "log", name));
     const lines = logs.filter((path) => existsSync(path)).map((path) => readFileSync(path, "utf8").slice(-2_000));
     return [this.#child.tail(), ...lines].join("\n");
@@ -122,5 +132,5 @@ export async function makeNodes(
 ): Promise<readonly ClusterNode[]> {
   const { nodes } = options.addresses;
   makeControlGroups(nodes.length);
-  return Promise.all(nodes.map((node) => ClusterNode.make({ ...options, node, folder: join(folder, node.name) })));
+  return Promise.all(nodes.map((node) => LocalNode.make({ ...options, node, folder: join(folder, node.name) })));
 }
