@@ -90,6 +90,14 @@ test.each(cases)("$name", ({ actual, json }) => {
   expect(actual).toBe(json);
 });
 
+test("the README of kpng-json explains each field", () => {
+  const readme = readFileSync(new URL("../../../backend-json/README.md", import.meta.url), "utf8");
+  const fields = new Set(cases.flatMap(({ json }) => json.match(/"[A-Z]\w+":/g) ?? []));
+  expect(fields.size).toBeGreaterThan(30);
+  const missing = [...fields].map((field) => field.slice(1, -2)).filter((name) => !readme.includes(name));
+  expect(missing).toEqual([]);
+});
+
 test("lines ascend by namespace before name, although a dash is less than a slash", () => {
   const services = new Map(
     (["a-b/x", "a/x"] as const).map((key) => {
