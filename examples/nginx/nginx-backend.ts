@@ -32,6 +32,7 @@ export const nginxBackend = proxyBackend({
     const pathOf = (family: Family): string => join(folder, `services-${family}.conf`);
     return {
       wantsLoopbackNodePorts: false,
+      carriesTraffic: true,
       openRuleSets: async (host) => ({
         ruleSets: families.map((family) => makeRuleSet(family, pathOf(family), reload, host.destination)),
       }),
