@@ -18,7 +18,7 @@ import type { ServiceElements } from "../render/service-elements.ts";
 import { firstHook, ipOf } from "../render/skeleton.ts";
 import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts";
 
-/** The rules of one family in a table of nftables. */
+/** The rules of one IP family, in one nftables table. */
 export class NftRuleSet implements RuleSet<NftChange> {
   readonly #options: NftTableOptions;
   readonly #table: NftTable;
@@ -60,7 +60,10 @@ export class NftRuleSet implements RuleSet<NftChange> {
     );
   }
 
-  /** Whether packets reach the table: its base chains come last in a first load. */
+  /**
+   * Whether packets reach the table. The base chains are the last to be installed in a first load, so their presence
+   * shows that the load was completed.
+   */
   async isInstalled(): Promise<boolean> {
     const { connection, table } = this.#options;
     const id = { family: this.family, name: table };
@@ -73,9 +76,9 @@ export class NftRuleSet implements RuleSet<NftChange> {
   }
 }
 
-/** A change of the table of one family; the result of each sync and repair. */
+/** A change to the table of one family. Each sync and repair returns one. */
 export interface NftChange extends RuleChange {
-  /** Elements that were put and deleted. */
+  /** Number of elements that were put, and of those that were deleted. */
   readonly puts: number;
   readonly deletes: number;
 }
@@ -96,7 +99,7 @@ export function makeNftChange(family: Family, mode: "partial" | "full", change: 
   };
 }
 
-/** Formats changed elements as commands of nft. *Shape of a line:* `add element ip kpng frontends { … }`. */
+/** Formats changed elements as nft commands. *Shape of a line:* `add element ip kpng frontends { … }`. */
 export function formatTransaction(
   family: Family,
   { elements }: Pick<TableChange, "elements">,
@@ -121,7 +124,7 @@ function formatOne(family: Family, set: SharedSet, { key, data }: SetElement): s
   return formatElement(family, set, key, value);
 }
 
-/** One difference for each set and chain. */
+/** Returns one difference for each changed set and chain. */
 function listDifferences(family: Family, { elements, chains }: TableChange): readonly RuleDifference[] {
   const bySet = Map.groupBy(elements, ({ set }) => set);
   const ofKind = (changes: TableChange["elements"], kind: "put" | "delete"): readonly string[] =>
@@ -145,7 +148,7 @@ function listDifferences(family: Family, { elements, chains }: TableChange): rea
 }
 
 /**
- * Lists the elements and chains of Services, each with what it serves.
+ * Lists the elements and chains of Services, each with the Service or port that it serves.
  *
  * *Shape of a line:* `frontends { 10.96.0.1 . tcp . 80 : 4000:200a } # ns/web:http: set 0:2000, 10 endpoints, …` or
  * `sticky_0123456789abcdef meta priority … # ns/web`. Rules that serve no single Service are not listed.

@@ -36,14 +36,14 @@ export interface NftTableOptions {
   readonly maxClients: number;
 }
 
-/** Changes of a table by one call. */
+/** Changes that one call made to a table. */
 export interface TableChange {
   readonly elements: readonly SharedSetChange[];
   /** Chains whose rules changed. */
   readonly chains: readonly string[];
 }
 
-/** `text` is both parts. */
+/** A frame with its two parts concatenated in `text`. */
 interface RenderedFrame extends Frame {
   readonly text: string;
 }
@@ -57,18 +57,22 @@ interface InstalledTable {
 
 const noObjects: PresentTable["objects"] = { chains: [], sets: [] };
 
-/** Size of a transaction in the first load, in bytes. Smaller ones take longer in total, larger ones more memory. */
+/**
+ * Size of a transaction in the first load, in bytes. Smaller transactions take longer in total, larger ones need more
+ * memory.
+ */
 const chunkBytes = 256 * 1024;
 
-/** Upper bound of what a transaction has beside its steps, in bytes. */
+/** Upper bound for the size of a transaction without its steps, in bytes. */
 const transactionOverhead = 1024;
 
 /**
- * The table of one family in the kernel: what it should contain, what is installed, and the way from one to the other.
+ * The table of one family in the kernel: its desired contents, its installed contents, and how one is turned into the
+ * other.
  *
- * Problem: with rules for each Service, every packet would pass all of them, and the kernel would replace lists of
- * rules at each change. kube-proxy's design, a map for each Service, makes one changed endpoint cost 4.2 s with 5 000
- * Services, because nft lists the whole table.
+ * Problem: with rules for each Service, every packet would have to pass all rules, and the kernel would replace whole
+ * lists of rules at each change. kube-proxy's design, a map for each Service, makes one changed endpoint cost 4.2 s
+ * with 5 000 Services, because nft lists the whole table.
  *
  * Idea: the rules are constant (`skeleton.ts`), and Services are elements of maps that the rules look up. The example
  * is default/web at 10.96.0.1:80 with three endpoints, as endpoint set 5:
@@ -85,34 +89,40 @@ const transactionOverhead = 1024;
  *           meta priority
  * ```
  *
- * When 10.1.0.7 goes, the last endpoint takes its slot. One transaction adds pick_2 if it is missing, replaces slot 0
- * by 10.1.0.9, deletes slot 2, and replaces the frontend by one with count 2. The elements go through netlink; `nft`,
- * which reads all tables at each run, installs only rules: the skeleton, and chains for affinity and source ranges.
+ * When 10.1.0.7 goes, the last endpoint takes its slot. One transaction adds pick_2 if it is missing, changes slot 0 to
+ * 10.1.0.9, deletes slot 2, and changes the frontend's count to 2. The elements are written through netlink. The
+ * program `nft` reads all tables at each run, so it installs only rules: the skeleton, and chains for affinity and
+ * source ranges.
  *
  * A change becomes visible when the kernel moves its ruleset generation at the end of the transaction. Each lookup
- * reads the generation anew, so one packet may read the old frontend and then the new slots. Hence:
+ * reads the generation again, so one packet may see the old frontend and then the new slots. Hence:
  *
- * - Set and count are one number. In two maps, a packet could combine the id from before a transaction with the count
- *   from after it.
- * - `pick_N` has a second rule for slot 0, the last slot to go. A released set id is reused after all others, so that
- *   no packet on its way meets the endpoints of another Service.
- * - A lookup beside a replacement may see neither element before Linux 6.17; such rules are written twice
- *   (docs/design/nft.md).
- * - Whatever elements lead to is installed before them, and removed after them.
- * - The hooks are installed last: a first load takes many transactions, and no packet sees them. A later transaction
- *   above the socket's limit is divided so that each frontend leads to old or new endpoints (`divideSteps`).
+ * - The set id and the count are stored as one number. If they were in two maps, a packet could combine the id from
+ *   before a transaction with the count from after it.
+ * - `pick_N` has a second rule for slot 0, the last slot to go. A released set id is reused after all others, so that a
+ *   packet that is being processed never gets an endpoint of another Service.
+ * - Before Linux 6.17, a lookup during a replacement may find neither the old nor the new element. Rules with such
+ *   lookups are therefore written twice (docs/design/nft.md).
+ * - The chains and slots that elements refer to are installed before these elements, and removed after them.
+ * - The hooks are installed last, because a first load takes many transactions and packets must not meet a half-filled
+ *   table. A later transaction that exceeds the socket's limit is divided in such a way that each frontend always leads
+ *   to either old or new endpoints (`divideSteps`).
  * - After a failure `#installed` is undefined, and the next call reads and compares the whole table.
  *
- * Rejected, for one changed endpoint: a verdict map from frontends to chains (0.23 ms with 2 000 elements, 0.44 ms with
- * 10 000, because the kernel validates every chain that it leads to; the data maps take 0.08 to 0.14 ms with both);
- * elements through libnftables (13.9 ms beside 5 000 sets of others, for its cache); the packet mark in place of the
- * priority (marks belong to firewalls and network plugins).
+ * Rejected alternatives, with the cost of one changed endpoint: a verdict map from frontends to chains (0.23 ms with 2
+ * 000 elements, 0.44 ms with 10 000, because the kernel validates every chain that the map leads to; the data maps take
+ * 0.08 to 0.14 ms with either number); elements through libnftables (13.9 ms if other programs have 5 000 sets, because
+ * the library caches all of them); the packet mark instead of the priority (marks belong to firewalls and network
+ * plugins).
  */
 export class NftTable {
   readonly #options: NftTableOptions;
   readonly #id: TableId;
   #elements: ServiceElements;
-  /** The installed state, while it is known; else the next call reads the table and writes all rules again. */
+  /**
+   * The installed state; undefined if it is unknown, in which case the next call reads the table and writes all rules
+   * again.
+   */
   #installed: InstalledTable | undefined;
   /** Result of `NftablesConnection.generation` at the last comparison that found no difference. */
   #checkedGeneration: number | undefined;
@@ -161,7 +171,7 @@ export class NftTable {
     return await this.#install(frame, { objects: present ?? noObjects, elements: actual }, before);
   }
 
-  /** Compares the table with what it should contain, and repairs it; calls `committing` before the first change. */
+  /** Compares the table with its desired contents and repairs it; calls `committing` before the first change. */
   async repair(plan: FamilyPlan, committing: () => void = () => undefined): Promise<TableChange> {
     const { connection } = this.#options;
     const generation = await connection.generation();
@@ -173,14 +183,15 @@ export class NftTable {
     }
     const { table } = this.#elements;
     await table.compareWith(await readElements(connection, this.#id, present.shared));
-    // The table keeps no comments of committed elements: those to be put back get theirs from the plan.
+    // `ElementTable` keeps no comments of committed elements, so elements that have to be put back get their comments
+    // from the plan.
     if (table.changes().length > 0) await putAll(this.#elements, plan);
     const change = await this.#commitInUse(committing);
     if (change.elements.length === 0) this.#checkedGeneration = generation;
     return change;
   }
 
-  /** Whether the installed rules are those that the last successful call has left. */
+  /** Whether `rules` are equal to the rules that the last successful call installed. */
   #hasRules(rules: RulesByChain): boolean {
     return this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
   }
@@ -192,8 +203,8 @@ export class NftTable {
     await applyNft(frame.skeleton);
     const { picks, additions, elements, last } = await planInstall(this.#elements, present, frame);
     await this.#installChains(picks, additions);
-    // The hooks are installed last: without them nothing leads to the sets, also after a first load that was
-    // interrupted.
+    // The hooks are installed last. As long as they are missing, no packet uses the sets, even if an earlier first load
+    // was interrupted.
     const isUnused = !before.has(firstHook);
     await this.#send([...this.#pickChains(picks), ...elements], isUnused);
     this.#elements.chains.committed();
@@ -211,7 +222,7 @@ export class NftTable {
     return { skeleton, hooks, text: skeleton + hooks };
   }
 
-  /** Commits what changed since the last commit to a table that packets use. */
+  /** Commits the changes since the last commit to a table that packets already use. */
   async #commitInUse(committing: () => void): Promise<TableChange> {
     const { connection } = this.#options;
     const { table, chains } = this.#elements;
@@ -235,7 +246,7 @@ export class NftTable {
     return { elements, chains: hasNewRules ? compareRules(installed.rules, rules) : [] };
   }
 
-  /** Installs the chains that new elements lead to and that nft can add. */
+  /** Installs those chains for new elements that nft can add. */
   async #installChains(picks: ReadonlySet<string>, additions: string): Promise<void> {
     const { family, table } = this.#options;
     const sticky = [...picks].filter((name) => name.startsWith("sticky_"));
@@ -253,8 +264,8 @@ export class NftTable {
   }
 
   /**
-   * Commits steps in one transaction, if the socket can send it; or, if no packet uses the table yet (`isUnused`), in
-   * many small ones.
+   * Commits steps in one transaction if the socket can send it, or in many small ones if no packet uses the table yet
+   * (`isUnused`).
    */
   async #send(steps: readonly BatchStep[], isUnused: boolean): Promise<void> {
     const { connection } = this.#options;

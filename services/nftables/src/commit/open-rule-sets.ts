@@ -21,8 +21,8 @@ export interface TableSettings {
 }
 
 /**
- * Opens a rule set for each IP family that the node supports, IPv4 first: in the kernel, or printed. Errors:
- * NFT_UNSUPPORTED where the node lacks what this needs, NETLINK_UNAVAILABLE.
+ * Opens a rule set for each IP family that the node supports, IPv4 first. Depending on `destination`, it is installed
+ * in the kernel or printed. Errors: NFT_UNSUPPORTED if nft or the kernel is missing or too old, NETLINK_UNAVAILABLE.
  */
 export async function openRuleSets(
   settings: TableSettings,
@@ -41,7 +41,10 @@ export async function openRuleSets(
   return options.map((each) => new NftRuleSet(each));
 }
 
-/** Deletes the tables of an instance. Errors: the first failure, after every table was tried. */
+/**
+ * Deletes the tables of an instance. Errors: the first failure, thrown after deletion of every table has been
+ * attempted.
+ */
 export async function deleteTables(table: string, log: Log): Promise<void> {
   const connection = new NftablesConnection();
   const failures = new CleanupFailures(log);

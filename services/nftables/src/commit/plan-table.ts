@@ -14,25 +14,25 @@ import type { SharedSetChange } from "../render/element-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
 import { pickChain } from "../render/skeleton.ts";
 
-/** Changes that a sync makes in this order, beside the rules that do not depend on Services. */
+/** Changes that a sync makes, in this order, in addition to the rules that do not depend on Services. */
 export interface TablePlan {
-  /** Pick chains. */
+  /** Names of the pick chains to install. */
   readonly picks: ReadonlySet<string>;
   /** Commands for the chains of Services; "" for none. */
   readonly additions: string;
   readonly elements: readonly SharedSetChange[];
   /**
-   * Commands that come last; "" for none: in a full sync those of the base chains, then those that remove chains and
-   * sets to which no element leads any more. In this order, because another program may have added a rule to a base
-   * chain that leads to a chain of its own in our table, which is removed.
+   * Commands that come last; "" for none. In a full sync, they first install the base chains and then remove the chains
+   * and sets to which no element leads any more. The order matters: another program may have added a chain to our
+   * table, with a rule in a base chain that jumps to it. That rule must go before the chain can be removed.
    */
   readonly last: string;
 }
 
-/** The rules that do not depend on Services, as commands of nft. */
+/** The rules that do not depend on Services, as nft commands. */
 export interface Frame {
   readonly skeleton: string;
-  /** The base chains. */
+  /** Commands for the base chains. */
   readonly hooks: string;
 }
 
@@ -44,8 +44,8 @@ export interface PresentTable {
 
 /**
  * Plans a full sync of a table: the chains of an earlier run are written again, because their rules may have been
- * changed, and only elements that differ from those in the kernel. Chains that are neither in `frame` nor in the plan are
- * removed.
+ * changed; elements are written only if they differ from those in the kernel. Chains that are neither in `frame` nor in
+ * the plan are removed.
  */
 export async function planInstall(elements: ServiceElements, present: PresentTable, frame: Frame): Promise<TablePlan> {
   const { table, chains } = elements;
@@ -60,7 +60,7 @@ export async function planInstall(elements: ServiceElements, present: PresentTab
   return { picks, additions: chains.additions(), elements: table.changes(), last };
 }
 
-/** Plans what has changed since the last commit to a table that has the pick chains `installed`. */
+/** Plans the changes since the last commit, for a table that already has the pick chains `installed`. */
 export function planChange(elements: ServiceElements, installed: ReadonlySet<string>): TablePlan {
   const { table, chains } = elements;
   const picks = new Set(neededPicks(table.newValues()).filter((name) => !installed.has(name)));
@@ -72,14 +72,14 @@ function frameChains({ skeleton, hooks }: Frame): readonly string[] {
   return [...`${skeleton}${hooks}`.matchAll(/^add chain \S+ \S+ (\S+)/gm)].map(([, name = ""]) => name);
 }
 
-/** After this many Services the event loop gets a turn, so that health answers during a full sync. */
+/** After this many Services the event loop gets a turn, so that health probes are answered during a full sync. */
 const servicesPerTurn = 200;
 
 /**
  * Fills empty `elements` with all Services of a plan.
  *
  * The ids that endpoint sets have in the kernel are kept, so that few elements are rewritten: all of them are taken
- * over before any Service gets a new id, and new ids are ones that no set in the kernel has. `actual` are the elements
+ * over before any Service gets a new id, and a new id is one that no set in the kernel has. `actual` are the elements
  * in the kernel.
  */
 export async function fillElements(elements: ServiceElements, plan: FamilyPlan, actual: ActualElements): Promise<void> {
@@ -93,7 +93,8 @@ export async function fillElements(elements: ServiceElements, plan: FamilyPlan, 
     if (hasSets) {
       elements.adopt(service, (set, element) => actual[set].get(element), slots);
       services.push(service);
-      // Without ids to keep, plans need not stay in memory until all are known.
+      // If there are no ids to keep, a plan can be put immediately and need not stay in memory until all plans are
+      // known.
     } else elements.put(key, service);
     if (++count % servicesPerTurn === 0) await nextTurn();
   }
@@ -105,7 +106,7 @@ export async function fillElements(elements: ServiceElements, plan: FamilyPlan, 
   elements.table.put("picks", numberBytes(0), "sticky");
 }
 
-/** Puts all Services of a plan into `elements`, which have the Services of an earlier plan. */
+/** Puts all Services of a plan into `elements`, which still contain the Services of an earlier plan. */
 export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promise<void> {
   const keys = new Set(plan.keys());
   let count = 0;
@@ -116,8 +117,8 @@ export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promi
 }
 
 /**
- * Puts the element that leads from a number of endpoints to the pick chain with this name. Other chains, and those for
- * client affinity, have no such element.
+ * Puts the element that leads from a number of endpoints to the pick chain with this name. For other chains, including
+ * pick chains for client affinity, there is no such element.
  */
 function putPick({ table }: ServiceElements, name: string): void {
   const count = countOfPick(name);
@@ -127,8 +128,8 @@ function putPick({ table }: ServiceElements, name: string): void {
 const frontendMaps: ReadonlySet<SharedSet> = new Set(["frontends", "local_frontends", "nodeports", "local_nodeports"]);
 
 /**
- * Returns the names of the pick chains that new elements need, each once. A pick chain chooses at random one of a
- * certain number of endpoints: `pick_3` one of three. All Services with that number of endpoints share the chain.
+ * Returns the names of the pick chains that new elements need, each once. A pick chain chooses one of a fixed number of
+ * endpoints at random, e.g. `pick_3` one of three. All Services with that number of endpoints share the chain.
  */
 function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementValue]>): readonly string[] {
   const needed = new Set<string>();
@@ -151,14 +152,15 @@ export function countOfPick(name: string): number | undefined {
  * Divides a transaction into several of at most `limit` bytes each, or leaves it whole if it fits. Pure.
  *
  * The kernel accepts no transaction that exceeds a socket's send buffer. Without CAP_NET_ADMIN in the host's user
- * namespace that is `net.core.wmem_max`, about 2 000 elements by default; a larger change would fail again and again.
- * So it is made in parts, in an order in which each frontend leads to old or new endpoints of its old or new set:
+ * namespace the limit is `net.core.wmem_max`, which by default is enough for about 2 000 elements; a larger change
+ * would fail again and again. So a large change is made in parts, in an order that ensures that each frontend always
+ * leads to old or new endpoints of its old or new set:
  *
- * 1. What is new is added, and what has another value is replaced, each element in one transaction: pick chains, slots
- *    and so on, and then the frontends that count slots.
- * 2. What the new plan lacks is deleted, frontends first.
+ * 1. New elements are added and changed elements are replaced, each within a single transaction: first pick chains,
+ *    slots and so on, then the frontends, which contain the number of slots.
+ * 2. Elements that the new plan lacks are deleted, frontends first.
  *
- * If a part fails, the next full sync compares everything and makes the rest of the change.
+ * If a part fails, the next full sync compares everything and completes the change.
  */
 export function* divideSteps(steps: readonly BatchStep[], limit: number): Generator<readonly BatchStep[], void, void> {
   if (steps.reduce((sum, step) => sum + stepBytes(step), 0) <= limit) {
@@ -178,13 +180,13 @@ export function* divideSteps(steps: readonly BatchStep[], limit: number): Genera
   if (part.length > 0) yield part;
 }
 
-/** Yields steps that belong together, each time about `unitBytes`. */
+/** Yields groups of steps that belong in the same transaction, each of about `unitBytes`. */
 function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<readonly BatchStep[], void, void> {
   const changes = steps.filter((step) => step.kind !== "chain");
   const deletes = changes.filter(({ kind }) => kind === "delete");
   const puts = changes.filter(({ kind }) => kind === "put");
   const deleted = new Map(deletes.map(({ set, elements }) => [set, keysOf(elements)]));
-  // Of sets without deletes, which have no replaced elements, the keys are not needed: a first load has many.
+  // A set without deletes has no replaced elements, so its keys are not collected: in a first load there are many.
   const put = new Map(puts.filter(({ set }) => deleted.has(set)).map(({ set, elements }) => [set, keysOf(elements)]));
   const isReplaced = (set: string, { key }: SetElement): boolean =>
     deleted.get(set)?.has(key) === true && put.get(set)?.has(key) === true;
@@ -204,7 +206,7 @@ function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<rea
   for (const step of deletes) for (const elements of parts(step, false)) yield [{ ...step, elements }];
 }
 
-/** Frontends come after what they lead to, which other sets have. */
+/** Ranks frontends after the other sets, which contain the elements that frontends lead to. */
 function rankOf({ set }: ElementChange): number {
   const isFrontend = set.endsWith("frontends") || set.endsWith("nodeports");
   return isFrontend ? (set.startsWith("local_") ? 1 : 2) : 0;

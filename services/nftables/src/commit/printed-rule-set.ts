@@ -16,9 +16,9 @@ interface PrintedRuleSetOptions extends NftTableOptions {
 }
 
 /**
- * Compares the table of one family with what it should contain, and changes nothing.
+ * Compares the table of one family with its desired contents, and changes nothing.
  *
- * It shares no code with `NftRuleSet` that could write to the kernel.
+ * It shares with `NftRuleSet` no code that could write to the kernel.
  */
 export class PrintedRuleSet implements RuleSet<NftChange> {
   readonly #options: PrintedRuleSetOptions;
@@ -79,7 +79,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     return this.#print(stages, "full", elements, change, { ...frame, rules });
   }
 
-  /** Prints a plan as commands of nft, and takes it for carried out. */
+  /** Prints a plan as nft commands, and from then on treats it as carried out. */
   #print(
     stages: SyncStages,
     mode: "full" | "partial",
@@ -113,7 +113,7 @@ interface FrameDifference extends Frame {
   readonly rules: RulesByChain;
 }
 
-/** Returns the names of chains in `commands` that have another number of rules in the kernel. */
+/** Returns the names of chains that have a different number of rules in `commands` than in the kernel. */
 function differentChains(commands: string, rules: ReadonlyMap<string, readonly string[]>): readonly string[] {
   const desired = new Map<string, number>();
   for (const [, name = ""] of commands.matchAll(/^add rule \S+ \S+ (\S+)/gm)) {

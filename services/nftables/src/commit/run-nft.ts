@@ -1,16 +1,19 @@
 import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import { BackendNftError } from "../netlink/netlink-socket.ts";
 
-/** The oldest versions that kube-proxy accepts, too. */
+/** The oldest supported versions, the same as those of kube-proxy. */
 const oldestNft = [1, 0, 1] as const;
 const oldestKernel = [5, 13, 0] as const;
 
-/** Longest run of nft, in milliseconds: beside large tables of other programs it takes long to read them all. */
+/**
+ * Maximum duration of one nft run, in milliseconds. It is long because nft reads all tables, and other programs may
+ * have large ones.
+ */
 const timeoutMs = 300_000;
 
 /**
- * Applies commands of the program `nft`, which adds chains and rules, in one transaction. Elements are written, and
- * tables read, by `NftablesConnection`.
+ * Applies commands that add chains and rules in one transaction, using the program `nft`. `NftablesConnection` writes
+ * elements and reads tables.
  *
  * Errors: COMMIT_REJECTED, after which nothing is changed; NFT_UNSUPPORTED.
  */
@@ -38,7 +41,7 @@ async function runNft(command: readonly string[], stdin: string): Promise<string
   throw new BackendNftError("COMMIT_REJECTED", text);
 }
 
-/** Rejects a version in the output of a program that is older than `oldest`. Errors: NFT_UNSUPPORTED. */
+/** Rejects the version found in the output of a program if it is older than `oldest`. Errors: NFT_UNSUPPORTED. */
 function requireVersion(what: string, output: string, oldest: readonly [number, number, number]): void {
   const version =
     /(\d+)\.(\d+)(?:\.(\d+))?/

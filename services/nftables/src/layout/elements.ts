@@ -2,7 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import ipaddr from "ipaddr.js";
 
-/** Names of the sets and maps of nftables that all Services share. */
+/** Names of the nftables sets and maps that all Services share. */
 export const sharedSets = [
   "frontends",
   "local_frontends",
@@ -23,10 +23,10 @@ export const sharedSets = [
   "sticky_endpoints",
 ] as const;
 
-/** The name of one of these sets. */
+/** The name of one of the {@link sharedSets}. */
 export type SharedSet = (typeof sharedSets)[number];
 
-/** Data of the elements of a set: nothing, a value, or a chain that evaluation goes to or jumps to. */
+/** Kind of data that the elements of a set have: none, a value, or a chain that evaluation goes to or jumps to. */
 export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jump">> = {
   frontends: "value",
   local_frontends: "value",
@@ -48,24 +48,25 @@ export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jum
 };
 
 /**
- * Bytes of a key or value of an element as the kernel has them, one character for each byte (latin1).
+ * Key or value of an element, in the bytes that the kernel uses; one character for each byte (latin1).
  *
- * A string rather than a buffer: it can be a key of maps, is compared by content, and takes one byte for each
- * character.
+ * This is a string rather than a buffer because a string can be a map key, is compared by content, and takes only one
+ * byte for each character.
  */
 export type ElementBytes = string;
 
 /**
- * The data of an element: bytes, the name of a chain, or "" in a set without data. `dataOf` says which
- * of them a set has.
+ * The data of an element: bytes, the name of a chain, or "" in a set without data. `dataOf` says which of the three a
+ * set has.
  */
 export type ElementValue = ElementBytes;
 
 const protocolNumber: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
 
-/** An address in network byte order. `address` is canonical. */
+/** Returns an address in network byte order. `address` must be in canonical form. */
 export function addressBytes(address: string): ElementBytes {
-  // A full sync needs some 100 000 of them: parsing IPv4 with regular expressions would leave 130 MB of garbage.
+  // A full sync converts some 100 000 addresses; parsing the IPv4 ones with regular expressions would leave 130 MB of
+  // garbage.
   return address.includes(":") ? String.fromCharCode(...ipaddr.parse(address).toByteArray()) : v4Bytes(address);
 }
 
@@ -80,22 +81,22 @@ function v4Bytes(address: string): ElementBytes {
   return String.fromCharCode(...bytes);
 }
 
-/** A port in network byte order, padded to 4 bytes as every short field of a key. */
+/** A port in network byte order, padded to 4 bytes like every short field of a key. */
 export function portBytes(port: number): ElementBytes {
   return String.fromCharCode(port >> 8, port & 0xff, 0, 0);
 }
 
-/** Number of a protocol as IP headers have it, padded to 4 bytes. */
+/** The protocol number used in IP headers, padded to 4 bytes. */
 export function protocolBytes(protocol: Protocol): ElementBytes {
   return String.fromCharCode(protocolNumber[protocol], 0, 0, 0);
 }
 
-/** A number in host byte order, as `meta priority` and `numgen` have it. */
+/** A number in host byte order, as `meta priority` and `numgen` use it. */
 export function numberBytes(value: number): ElementBytes {
   return String.fromCharCode(value & 0xff, (value >>> 8) & 0xff, (value >>> 16) & 0xff, value >>> 24);
 }
 
-/** The inverse of {@link numberBytes}, of the 4 bytes at `at`. */
+/** The inverse of {@link numberBytes}, applied to the 4 bytes at `at`. */
 export function readNumber(bytes: ElementBytes, at = 0): number {
   const byte = (index: number): number => bytes.charCodeAt(at + index);
   return byte(0) + byte(1) * 2 ** 8 + byte(2) * 2 ** 16 + byte(3) * 2 ** 24;
@@ -106,7 +107,7 @@ export function addressLength(family: Family): number {
   return family === "v4" ? 4 : 16;
 }
 
-/** How connections to a frontend are masqueraded, and whether senders from outside get another set. */
+/** How connections to a frontend are masqueraded, and whether senders from outside get a different endpoint set. */
 export type FrontendKind =
   /** Never masqueraded. */
   | "plain"
@@ -115,8 +116,8 @@ export type FrontendKind =
   /** Always masqueraded: an external address or node port with policy Cluster. */
   | "masquerade"
   /**
-   * Policy Local: pods and the node get this set, the node masqueraded; all others get the set that the frontend has in
-   * `local_frontends` or `local_nodeports`, if any.
+   * Policy Local: pods and the node get this set, and connections from the node are masqueraded. All other senders get
+   * the set that the frontend has in `local_frontends` or `local_nodeports`, if any.
    */
   | "local";
 
@@ -135,7 +136,7 @@ export const maxSetId = 2 ** idBits - 1;
 export const packed = {
   countMask: maxEndpoints,
   idMask: maxSetId * 2 ** countBits,
-  /** The packed value of the lowest id; no rule leaves a smaller one in a packet that got an endpoint. */
+  /** The packed value of the lowest id. In a packet that got an endpoint, the rules never leave a smaller value. */
   firstId: 2 ** countBits,
   firstOfKind: (kind: FrontendKind): number => kinds.indexOf(kind) * 2 ** (countBits + idBits),
 } as const;
@@ -150,18 +151,18 @@ interface PackedSet {
 }
 
 /**
- * Packs a set into the 32 bits of `meta priority`, so that one lookup of a frontend returns all that the rules need.
- * With two lookups, a packet could get the id from before a concurrent transaction and the count from after it.
+ * Packs a set into the 32 bits of `meta priority`, so that one lookup of a frontend returns everything that the rules
+ * need. With two lookups, a packet could get the id from before a concurrent transaction and the count from after it.
  */
 export function packSet({ kind, id, count }: PackedSet): number {
   return packed.firstOfKind(kind) + id * 2 ** countBits + count;
 }
 
-/** The inverse of {@link packSet}, for values of frontends and for keys of slots. */
+/** The inverse of {@link packSet}, for the values of frontends and the keys of slots. */
 export function unpackSet(value: number): PackedSet {
   const kind = kinds[Math.floor(value / 2 ** (countBits + idBits))] ?? "plain";
   return { kind, id: Math.floor(value / 2 ** countBits) % 2 ** idBits, count: value % 2 ** countBits };
 }
 
-/** The lowest id of an endpoint in `sticky_endpoints`, so that it is never taken for a set's id. */
+/** The lowest id of an endpoint in `sticky_endpoints`, chosen so that an endpoint id is never mistaken for a set id. */
 export const firstEndpointId = 0x8000_0000;

@@ -37,7 +37,7 @@ const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
   sticky_endpoints: ["number"],
 };
 
-/** Fields of the value of a map whose elements have one. */
+/** Fields of the values of each map whose values are not a single number. */
 const valueFields: Partial<Readonly<Record<SharedSet, readonly Field[]>>> = {
   slots: ["address", "port"],
   sticky_endpoints: ["address", "port"],
@@ -50,7 +50,7 @@ export const protocolNames: Readonly<Record<number, string>> = { 6: "tcp", 17: "
  * Formats an element as nft prints it, or its key alone if `value` is undefined. *Shape:* `frontends { 10.96.0.1 . tcp
  * . 80 : 4000:200a }`.
  *
- * Errors: RangeError for bytes that are not of the set's type.
+ * Errors: RangeError for bytes that do not have the set's type.
  */
 export function formatElement(
   family: Family,
@@ -111,7 +111,7 @@ function formatField(field: Field, bytes: ElementBytes): string {
     case "index":
       return String(readNumber(bytes));
     case "number": {
-      // As nft prints the type of `meta priority`: two hexadecimal halves.
+      // Formatted as nft prints values of the type of `meta priority`: two hexadecimal halves.
       const value = readNumber(bytes);
       return `${Math.floor(value / 65_536).toString(16)}:${(value % 65_536).toString(16)}`;
     }

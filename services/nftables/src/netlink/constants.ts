@@ -1,10 +1,10 @@
 /**
- * Numbers of the netlink protocol that nftables uses, for all files of this folder. Source: linux/netlink.h,
- * linux/netfilter/{nfnetlink,nf_tables}.h.
+ * Netlink flags. This file contains all numbers of the netlink protocol that this folder needs for nftables. Source:
+ * linux/netlink.h, linux/netfilter/{nfnetlink,nf_tables}.h.
  */
 export const flags = { request: 0x1, ack: 0x4, dump: 0x300, create: 0x400, append: 0x800 } as const;
 
-/** Types of messages that all subsystems of netlink and netfilter share. */
+/** Message types that all netlink and netfilter subsystems share. */
 export const messageType = { error: 2, done: 3, batchBegin: 16, batchEnd: 17 } as const;
 
 /** NFNL_SUBSYS_NFTABLES. */
@@ -50,7 +50,7 @@ export const verdict = { code: 1, chain: 2 } as const;
 /** NFT_JUMP and NFT_GOTO: negative numbers, as unsigned 32-bit integers. */
 export const verdictCode = { jump: 0xffff_fffd, goto: 0xffff_fffc } as const;
 
-/** NFTNL_UDATA_SET_ELEM_COMMENT: type of the record in an element's user data that nft shows as its comment. */
+/** NFTNL_UDATA_SET_ELEM_COMMENT: type of the user data record that nft shows as the comment of an element. */
 export const commentRecord = 0;
 
 /** NFTA_TABLE_*. */
@@ -74,5 +74,8 @@ export const expression = { name: 1, data: 2 } as const;
 /** NFT_META_PRIORITY. */
 export const metaPriority = 2;
 
-/** Registers of the virtual machine of nftables: NFT_REG_1 holds 16 bytes, NFT_REG32_01 the second 4 of them. */
+/**
+ * Registers of the nftables virtual machine: NFT_REG_1 holds 16 bytes; NFT_REG32_01 is the second group of 4 of these
+ * bytes.
+ */
 export const register = { first: 1, second: 9 } as const;

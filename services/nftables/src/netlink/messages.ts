@@ -1,7 +1,7 @@
 /** Flag of an attribute type whose value is a list of attributes. Source: linux/netlink.h, NLA_F_NESTED. */
 const nestedFlag = 0x8000;
 
-/** Size of the header of an attribute: u16 length, u16 type, both in host byte order. */
+/** Size of an attribute header: u16 length and u16 type, both in host byte order. */
 const attributeHeaderBytes = 4;
 
 /** Length of a netlink message header (16) and of the nfnetlink header that follows it (4). */
@@ -15,18 +15,18 @@ interface MessageHeader {
   readonly flags: number;
   /** Echoed in the kernel's answer. */
   readonly sequence: number;
-  /** AF_INET (2), AF_INET6 (10), or 0 where the message has no family. */
+  /** AF_INET (2), AF_INET6 (10), or 0 if the message has no family. */
   readonly family: number;
-  /** For batch markers the subsystem; else 0. */
+  /** The subsystem in batch markers; 0 in other messages. */
   readonly resourceId?: number | undefined;
 }
 
 /**
- * Writes nfnetlink messages into one growing buffer. It knows headers, attributes and padding, but no numbers of
- * nftables.
+ * Writes nfnetlink messages into one growing buffer. It knows headers, attributes and padding, but no nftables
+ * constants.
  *
- * Integers of headers are in host byte order, which is little-endian on every platform where Node.js runs on Linux.
- * Integers of nftables attributes are big-endian.
+ * Integers in headers are in host byte order, which is little-endian on every platform where Node.js runs on Linux.
+ * Integers in nftables attributes are big-endian.
  */
 export class NetlinkWriter {
   #bytes: Buffer;
@@ -74,13 +74,13 @@ export class NetlinkWriter {
     this.#bytes.set(value, start);
   }
 
-  /** Appends an attribute with bytes that are given as a string of one character for each byte. */
+  /** Appends an attribute with bytes, given as a string with one character for each byte. */
   latin1(type: number, bytes: string): void {
     const start = this.#beginValue(type, bytes.length);
     this.#bytes.write(bytes, start, "latin1");
   }
 
-  /** Appends an attribute with an ASCII text and its terminating NUL. */
+  /** Appends an attribute with an ASCII string and its terminating NUL. */
   text(type: number, text: string): void {
     const start = this.#beginValue(type, text.length + 1);
     this.#bytes.write(text, start, "latin1");
@@ -92,7 +92,7 @@ export class NetlinkWriter {
     this.#bytes.writeUInt32BE(value, this.#beginValue(type, 4));
   }
 
-  /** Writes the header and zeroed padding of a value of `size` bytes; returns where the value starts. */
+  /** Writes the header and zero padding for a value of `size` bytes; returns the offset at which the value starts. */
   #beginValue(type: number, size: number): number {
     const start = this.#length;
     const padded = attributeHeaderBytes + align4(size);
@@ -127,8 +127,8 @@ interface NetlinkMessage {
 }
 
 /**
- * Splits the result of one read of a socket into messages, for `NftablesConnection`. A truncated rest is ignored: the
- * kernel sends none.
+ * Splits the data from one socket read into messages. A truncated message at the end is ignored; the kernel never sends
+ * one.
  */
 export function* readMessages(bytes: Buffer): Generator<NetlinkMessage, void, void> {
   for (let at = 0; at + 16 <= bytes.length; ) {

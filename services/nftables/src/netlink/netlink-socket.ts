@@ -1,7 +1,7 @@
 import { createRequire } from "node:module";
 import { CodedError } from "@kpng/process/process-error.ts";
 
-/** Codes of errors of kpng-nft. `docs/errors.md` explains each. */
+/** Error codes of kpng-nft. `docs/errors.md` explains each. */
 type BackendNftErrorCode =
   | "NETLINK_UNAVAILABLE"
   | "COMMIT_REJECTED"
@@ -26,7 +26,7 @@ const dontWait = 0x40;
 const errnoAgain = 11;
 const errnoInterrupted = 4;
 
-/** Room for the messages of one transaction, in bytes: 100 000 elements with comments fit. */
+/** Desired size of the socket buffers, in bytes: enough for a transaction of 100 000 elements with comments. */
 const desiredBufferBytes = 32 * 1024 * 1024;
 
 /** Largest datagram that the kernel sends in a dump. */
@@ -37,8 +37,8 @@ let loaded: CLibrary | undefined;
 type CLibrary = ReturnType<typeof loadCLibrary>;
 
 /**
- * Loads koffi when the first socket is opened: `kpng` contains all backends, and on a platform without koffi's native
- * module the others must start.
+ * Loads koffi when the first socket is opened, not at startup: `kpng` contains all backends, and the others must start
+ * even on a platform for which koffi has no native module.
  */
 function loadCLibrary() {
   try {
@@ -65,12 +65,12 @@ function loadCLibrary() {
 /**
  * A netlink socket to the kernel's netfilter subsystem, in the network namespace of this process.
  *
- * The kernel handles a message during `send`, so its answer can be received at once.
+ * The kernel handles a message during `send`, so its answer can be received immediately afterwards.
  */
 export class NetlinkSocket {
   readonly #libc: CLibrary;
   readonly #descriptor: number;
-  /** Used for each datagram: a full read would otherwise leave some 20 MB of buffers. */
+  /** One buffer for all datagrams: a new one for each would leave about 20 MB of garbage after a full read. */
   readonly #input = Buffer.alloc(readBytes);
   /**
    * Largest transaction that can be sent, in bytes. The kernel charges a message's memory to the socket, about twice
@@ -86,11 +86,11 @@ export class NetlinkSocket {
     if (!this.#setBuffer(sendBufferForce, bufferBytes)) this.#setBuffer(sendBuffer, bufferBytes);
     const size = Buffer.alloc(4);
     libc.getOption(descriptor, solSocket, sendBuffer, size, [4]);
-    // The kernel reports twice what was asked for, to account for its own overhead.
+    // The kernel reports twice the requested size, to account for its own overhead.
     this.maxSendBytes = Math.floor(size.readInt32LE(0) / 2);
   }
 
-  /** `bufferBytes` is the desired size of the send buffer. Errors: NETLINK_UNAVAILABLE. */
+  /** Opens and binds a socket. `bufferBytes` is the desired size of its send buffer. Errors: NETLINK_UNAVAILABLE. */
   static open(bufferBytes = desiredBufferBytes): NetlinkSocket {
     loaded ??= loadCLibrary();
     const libc = loaded;
@@ -106,7 +106,7 @@ export class NetlinkSocket {
     return new NetlinkSocket(libc, descriptor, bufferBytes);
   }
 
-  /** Sends messages as one datagram. Errors: NETLINK_UNAVAILABLE, also above {@link maxSendBytes}. */
+  /** Sends messages as one datagram. Errors: NETLINK_UNAVAILABLE, also if they exceed {@link maxSendBytes}. */
   send(bytes: Buffer): void {
     this.#checkOpen();
     while (this.#libc.send(this.#descriptor, bytes, bytes.length, 0) < 0) {
@@ -115,7 +115,7 @@ export class NetlinkSocket {
     }
   }
 
-  /** Like {@link send}, but on another thread: the kernel takes some microseconds for each element. */
+  /** Like {@link send}, but on another thread, because the kernel takes several microseconds for each element. */
   async sendOffThread(bytes: Buffer): Promise<void> {
     this.#checkOpen();
     await new Promise<void>((resolve, reject) => {
@@ -128,7 +128,8 @@ export class NetlinkSocket {
   }
 
   /**
-   * Returns the next datagram, or undefined if there is none. Valid until the next call. Errors: NETLINK_UNAVAILABLE.
+   * Returns the next datagram, or undefined if there is none. The datagram is valid until the next call. Errors:
+   * NETLINK_UNAVAILABLE.
    */
   receive(): Buffer | undefined {
     this.#checkOpen();
@@ -141,14 +142,14 @@ export class NetlinkSocket {
     }
   }
 
-  /** Closes the socket. Every later call fails with NETLINK_UNAVAILABLE, except a second one of this method. */
+  /** Closes the socket. Every later call fails with NETLINK_UNAVAILABLE, except another `close`. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#libc.close(this.#descriptor);
   }
 
-  /** The number of a closed descriptor may belong to another file by now. */
+  /** Throws if the socket is closed, because the descriptor's number may belong to another file by now. */
   #checkOpen(): void {
     if (this.#isClosed) throw new BackendNftError("NETLINK_UNAVAILABLE", "the netlink socket is closed");
   }
@@ -160,7 +161,7 @@ export class NetlinkSocket {
   }
 }
 
-/** Returns the error for a failed call of the C library, with its error number. */
+/** Returns the error for a failed call to the C library, including its error number. */
 function failure(libc: CLibrary, text: string): BackendNftError {
   return new BackendNftError("NETLINK_UNAVAILABLE", `${text} (errno ${libc.errno()})`);
 }

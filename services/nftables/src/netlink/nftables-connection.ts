@@ -15,30 +15,31 @@ import { BackendNftError, NetlinkSocket } from "./netlink-socket.ts";
 import { readChain, readElementList, readRule, readSet, readText, type TableObjects } from "./read-objects.ts";
 import { type BatchStep, type EncodedBatch, encodeBatch, type TableId } from "./transaction.ts";
 
-/** The generation of the kernel has 32 bits, and 0 is skipped. */
+/** Largest generation. The kernel's counter has 32 bits and skips 0. */
 const maxGeneration = 0xffff_ffff;
 
 /**
- * Knows whether the ruleset of this network namespace has been changed by anyone else. The connections of both families
- * share one, because the kernel counts all changes of a namespace in one number, the generation.
+ * Tracks whether another program has changed the ruleset of this network namespace. The connections of both families
+ * share one instance, because the kernel counts all changes to a namespace in one number, the generation.
  *
- * A commit that names the expected generation is refused if there was another change (ERESTART). If it succeeds, it
- * made the next generation, and no other change came before it.
+ * A commit that names the expected generation is refused if there was another change (ERESTART). If it succeeds, it has
+ * created the next generation, and no other change came before it.
  */
 export class RulesetChanges {
   /** The newest generation up to which all changes are known. */
   #expected: number | undefined;
   #foreign = 0;
 
-  /** The generation to name in the next commit; undefined if it must be read first. */
+  /** The generation that the next commit should name; undefined if it must be read first. */
   get expected(): number | undefined {
     return this.#expected;
   }
 
   /**
-   * Records a commit of these steps that named `generation` and succeeded. The kernel does not count a transaction that
-   * changes nothing, such as a put of elements that exist; the next change, by any program, takes its number. So the
-   * generation is unknown after a commit of puts only.
+   * Records a successful commit of `steps` that named `generation`. The kernel does not count a transaction that
+   * changes nothing, such as one that puts elements that already exist; the next change, by any program, gets the
+   * generation that this transaction would have got. So the generation is unknown after a commit that contains only
+   * puts.
    */
   committed(generation: number, steps: readonly BatchStep[]): void {
     const isCounted = steps.some(
@@ -47,13 +48,16 @@ export class RulesetChanges {
     this.#expected = isCounted && generation < maxGeneration ? generation + 1 : undefined;
   }
 
-  /** Records that there was, or may have been, a change by another program. */
+  /** Records that another program has, or may have, changed the ruleset. */
   disturbed(): void {
     this.#foreign += 1;
     this.#expected = undefined;
   }
 
-  /** Records the current generation; returns a number that differs from the last one if others changed anything. */
+  /**
+   * Records the current generation. Returns a number that differs from the last returned one if other programs have
+   * changed anything.
+   */
   read(generation: number): number {
     if (generation !== this.#expected) this.disturbed();
     this.#expected = generation;
@@ -61,29 +65,32 @@ export class RulesetChanges {
   }
 }
 
-/** Above this size a transaction is sent on a thread of its own, so that the event loop goes on. */
+/** Size in bytes from which a transaction is sent on another thread, so that it does not block the event loop. */
 const offThreadBytes = 64 * 1024;
 
-/** NLM_F_DUMP_INTR: some table of this network namespace, ours or another, changed while the kernel made the list. */
+/**
+ * NLM_F_DUMP_INTR: a table of this network namespace, ours or another, changed while the kernel was sending the list.
+ */
 const dumpInterrupted = 0x10;
 
-/** ERESTART, which Node.js has no name for: the ruleset does not have the generation that a batch names. */
+/** ERESTART, for which Node.js has no name: the generation of the ruleset is not the one that the batch names. */
 const errnoRestart = -85;
 
-/** Number of attempts to read a list that is interrupted each time. */
+/** Maximum number of attempts to read a list that keeps being interrupted. */
 const maxReads = 10;
 
-/** A list while it arrives: `take` decodes one message into `result`. */
+/** A list that is being received: `take` decodes one message into `result`. */
 interface Collector<Result> {
   readonly take: (bytes: Buffer) => void;
   readonly result: Result;
 }
 
 /**
- * Changes and reads elements of nftables sets and maps through netlink, without a process and without reading the rest
- * of the ruleset. The cost is that of the elements, whatever else the network namespace contains.
+ * Changes and reads elements of nftables sets and maps through netlink, without starting a process and without reading
+ * the rest of the ruleset. The cost depends only on the number of elements, whatever else the network namespace
+ * contains.
  *
- * One call at a time; a second call begins when the first has ended.
+ * Calls run one at a time; a second call begins when the first has ended.
  */
 export class NftablesConnection {
   readonly #socket: NetlinkSocket;
@@ -91,8 +98,8 @@ export class NftablesConnection {
   #last: Promise<unknown> = Promise.resolve();
 
   /**
-   * All connections of a network namespace should share `changes`. `bufferBytes` limits transactions as the kernel does
-   * for a process without CAP_NET_ADMIN on the host. Errors: NETLINK_UNAVAILABLE.
+   * All connections in a network namespace should share `changes`. `bufferBytes` limits the size of transactions, as
+   * the kernel does for a process without CAP_NET_ADMIN on the host. Errors: NETLINK_UNAVAILABLE.
    */
   constructor(changes = new RulesetChanges(), bufferBytes?: number) {
     this.#changes = changes;
@@ -105,10 +112,10 @@ export class NftablesConnection {
   }
 
   /**
-   * Applies all steps in one transaction, or none of them.
+   * Applies either all steps, in one transaction, or none of them.
    *
-   * Errors: COMMIT_REJECTED with the kernel's reason and the set, after which nothing is changed; NETLINK_UNAVAILABLE
-   * above {@link maxTransactionBytes}.
+   * Errors: COMMIT_REJECTED with the set and the kernel's reason, in which case nothing has changed;
+   * NETLINK_UNAVAILABLE if the transaction exceeds {@link maxTransactionBytes}.
    */
   commit(table: TableId, steps: readonly BatchStep[]): Promise<void> {
     return this.#inTurn(async () => {
@@ -123,16 +130,16 @@ export class NftablesConnection {
   }
 
   /**
-   * Returns a number that differs from the last one if anything in this network namespace may have changed, other than
-   * by commits of connections with the same `RulesetChanges`.
+   * Returns a number that differs from the last returned one if anything in this network namespace may have changed,
+   * except through commits of connections that share this `RulesetChanges`.
    */
   generation(): Promise<number> {
     return this.#inTurn(async () => this.#changes.read(this.#readGeneration()));
   }
 
   /**
-   * Returns the elements of a set or map: for each key its data, "" in a set. Between two datagrams of the kernel
-   * (about 300 elements) the event loop gets a turn.
+   * Returns the elements of a set or map: for each key its data, or "" if it is a set. After each datagram from the
+   * kernel (about 300 elements) the event loop gets a turn.
    *
    * Errors: READ_FAILED, e.g. if the table or set does not exist, or its elements changed during each attempt.
    */
@@ -148,7 +155,7 @@ export class NftablesConnection {
   }
 
   /**
-   * Returns the rules of each chain of a table that has any, as texts that are equal if the rules are.
+   * Returns the rules of each non-empty chain of a table, as strings that are equal if the rules are equal.
    *
    * Errors: READ_FAILED, e.g. if the rules changed during each attempt.
    */
@@ -200,11 +207,11 @@ export class NftablesConnection {
   }
 
   /**
-   * Returns a list of the kernel. `begin` makes the collector of one attempt.
+   * Reads a list from the kernel. `begin` creates the collector for one attempt.
    *
-   * The kernel marks a list as interrupted if any table of the network namespace has changed meanwhile. Beside a
-   * program that never stops changing its tables, every long list is interrupted, although ours is right. Therefore an
-   * interrupted list is read again, and accepted if two attempts in a row have the same result.
+   * The kernel marks a list as interrupted if any table of the network namespace has changed in the meantime. If
+   * another program never stops changing its own tables, every long list is marked, although our list is correct.
+   * Therefore an interrupted list is read again, and accepted if two attempts in a row have the same result.
    */
   #dump<Result>(
     table: TableId,
@@ -247,7 +254,10 @@ export class NftablesConnection {
     throw new BackendNftError("READ_FAILED", "the kernel did not report the generation of its ruleset");
   }
 
-  /** Sends a batch and reads its outcome; "restart" if the ruleset has another generation than the batch names. */
+  /**
+   * Sends a batch and reads its outcome; "restart" if the ruleset has a different generation from the one that the
+   * batch names.
+   */
   async #sendBatch(table: TableId, batch: EncodedBatch): Promise<"committed" | "restart"> {
     this.#discardInput();
     if (batch.bytes.length < offThreadBytes) this.#socket.send(batch.bytes);
@@ -266,7 +276,8 @@ export class NftablesConnection {
       for (const { type, flags: marks, payload } of readMessages(answer)) {
         isInterrupted ||= (marks & dumpInterrupted) !== 0;
         if (type === messageType.done || type === messageType.error) {
-          // The last message of a list has an error number, too: that of a list that could not be continued.
+          // The last message of a list contains an error number, too; it is not 0 if the kernel could not continue the
+          // list.
           const code = payload.length < 4 ? 0 : payload.readInt32LE(0);
           if (code === -constants.errno.EINTR) return { kind: "ended" };
           if (code < 0) return { kind: "failed", reason: describeError(code) };
@@ -278,7 +289,7 @@ export class NftablesConnection {
     }
   }
 
-  /** Discards late answers to an earlier request, so that they are not taken for answers to the next one. */
+  /** Discards late answers to an earlier request, so that they are not mistaken for answers to the next one. */
   #discardInput(): void {
     while (this.#socket.receive() !== undefined);
   }
@@ -315,13 +326,17 @@ export class NftablesConnection {
 }
 
 /**
- * How a list ended: "interrupted" if it was read to its end but something changed meanwhile; "ended" before its end.
+ * How the reading of a list ended: "interrupted" if all of it was read but something changed in the meantime; "ended"
+ * if the kernel stopped before its end.
  */
 type DumpEnd =
   | { readonly kind: "complete" | "interrupted" | "ended" }
   | { readonly kind: "failed"; readonly reason: string };
 
-/** Names an error number of the kernel; EPERM alone would not tell an administrator what is missing. */
+/**
+ * Returns the name of an error number. For EPERM it adds the missing capability, which the name alone would not tell an
+ * administrator.
+ */
 function describeError(code: number): string {
   const name = getSystemErrorName(code);
   return name === "EPERM" ? "EPERM: this process lacks CAP_NET_ADMIN" : name;

@@ -42,8 +42,8 @@ export function readSet(bytes: Buffer): TableObjects["sets"][number] & { readonl
 }
 
 /**
- * Calls `take` with each element of a message. `value` is its data: a value, or the name of the chain that a verdict
- * leads to; "" for none.
+ * Calls `take` with each element of a message. `value` is the element's data: a value, the name of the chain that a
+ * verdict leads to, or "" if it has none.
  */
 export function readElementList(bytes: Buffer, take: (key: ElementBytes, value: ElementValue) => void): void {
   forEachAttribute(bytes, (type, list) => {
@@ -75,7 +75,7 @@ function readData(bytes: Buffer): ElementValue {
 }
 
 /**
- * Decodes a message that describes a rule. `text` is without its handle and without the numbers of anonymous sets,
+ * Decodes a message that describes a rule. `text` contains neither the rule's handle nor the numbers of anonymous sets,
  * because these differ each time the same rule is added.
  */
 export function readRule(bytes: Buffer): { readonly table: string; readonly chain: string; readonly text: string } {
@@ -96,7 +96,7 @@ export function readRule(bytes: Buffer): { readonly table: string; readonly chai
   return { ...names, text: texts.join(" ") };
 }
 
-/** The attributes of an expression; the name of an anonymous set, in a "lookup", is left out. */
+/** Formats the attributes of an expression, without the name of an anonymous set (which a "lookup" contains). */
 function withoutAnonymousSet(bytes: Buffer): string {
   const parts: string[] = [];
   forEachAttribute(bytes, (type, value) => {
@@ -106,7 +106,7 @@ function withoutAnonymousSet(bytes: Buffer): string {
   return parts.join(" ");
 }
 
-/** Decodes a text with its terminating NUL. */
+/** Decodes a NUL-terminated string. */
 export function readText(bytes: Buffer): string {
   return bytes.toString("latin1", 0, bytes.length - 1);
 }

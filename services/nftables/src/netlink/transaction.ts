@@ -21,7 +21,7 @@ import {
 } from "./constants.ts";
 import { NetlinkWriter } from "./messages.ts";
 
-/** Data of a map's element: a value, or the chain in which evaluation continues. */
+/** Data of a map element: a value, or the chain in which evaluation continues. */
 export type ElementData =
   | { readonly kind: "value"; readonly bytes: ElementBytes }
   | { readonly kind: "goto" | "jump"; readonly chain: string };
@@ -30,9 +30,9 @@ export type ElementData =
 export interface SetElement {
   /** The fields of the key, each padded to a multiple of 4 bytes. */
   readonly key: ElementBytes;
-  /** Undefined for a set. */
+  /** Undefined in a set. */
   readonly data?: ElementData | undefined;
-  /** Shown by `nft list`; at most 127 characters of ASCII. */
+  /** Shown by `nft list`; at most 127 ASCII characters. */
   readonly comment?: string | undefined;
 }
 
@@ -44,7 +44,7 @@ export interface ElementChange {
   readonly elements: readonly SetElement[];
 }
 
-/** One step of a transaction: a chain, new or not, gets exactly these rules. */
+/** One step of a transaction: a chain, which is created if it does not exist, gets exactly these rules. */
 export interface ChainAddition {
   readonly kind: "chain";
   readonly chain: string;
@@ -61,20 +61,20 @@ export interface TableId {
   readonly name: string;
 }
 
-/** A transaction as it is sent, and the step that each of its messages belongs to, for error messages. */
+/** An encoded transaction, with the step that each of its messages belongs to, for error messages. */
 export interface EncodedBatch {
   readonly bytes: Buffer;
-  /** By sequence number. */
+  /** Keyed by sequence number. */
   readonly stepOfMessage: ReadonlyMap<number, BatchStep>;
   /** The sequence number of the message that the kernel acknowledges if the whole transaction succeeds. */
   readonly lastSequence: number;
 }
 
-/** An attribute holds 65 535 bytes; a list of elements is ended before its next element could exceed that. */
+/** Maximum size of a list of elements, in bytes. The attribute that contains it can hold 65 535. */
 const maxListBytes = 60_000;
 
 /**
- * Encodes one transaction: all steps take effect, or none.
+ * Encodes one transaction, of which either all steps take effect or none.
  *
  * With `generation`, the kernel refuses the transaction (ERESTART) unless the ruleset of this network namespace still
  * has that generation. Steps without elements are skipped; a batch without any step has `lastSequence` 0. Pure.
@@ -104,12 +104,15 @@ export function encodeBatch(
   return { bytes: writer.bytes, stepOfMessage, lastSequence };
 }
 
-/** An upper bound of the size of most batches: a buffer that grows leaves its smaller versions as garbage. */
+/**
+ * Returns an initial buffer size that is enough for most batches, because a buffer that has to grow leaves its smaller
+ * versions as garbage.
+ */
 function batchBytes(steps: readonly BatchStep[]): number {
   return steps.reduce((sum, step) => sum + stepBytes(step), 1_024);
 }
 
-/** An upper bound of what a step takes in a batch, in bytes. */
+/** Returns an upper bound for the size of a step in a batch, in bytes. */
 export function stepBytes(step: BatchStep): number {
   if (step.kind === "chain") return 2_048;
   const bytes = step.elements.reduce((sum, element) => sum + elementBytes(element), 0);
@@ -128,8 +131,9 @@ function messagesOf(table: TableId, step: BatchStep): readonly Message[] {
   const isPut = step.kind === "put";
   return [...splitElements(step.elements, maxListBytes)].map((elements) => ({
     type: isPut ? nftables.newElement : nftables.deleteElement,
-    // Without NLM_F_EXCL an element that exists with the same data is not an error: while the kernel resizes a hash
-    // table, a list of its elements may lack some, which are then put again.
+    // NLM_F_EXCL is not set, so that putting an element that exists with the same data is not an error. This happens
+    // because a list that is read while the kernel resizes a hash table may lack some elements, which are then put
+    // again.
     flags: isPut ? flags.create : 0,
     write: (writer) => {
       writer.text(elementList.table, table.name);
@@ -156,7 +160,7 @@ function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonl
         writer.text(chainAttribute.name, chain);
       },
     },
-    // A message without a handle deletes all rules of the chain.
+    // Without a rule handle, this message deletes all rules of the chain.
     { type: nftables.deleteRule, flags: 0, write: writeRuleChain },
     ...rules.map(
       (writeRule): Message => ({
@@ -170,14 +174,17 @@ function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonl
   ];
 }
 
-/** An upper bound of what an element takes in a message, in bytes. */
+/** Returns an upper bound for the size of an element in a message, in bytes. */
 function elementBytes({ key, data: leads, comment }: SetElement): number {
   const dataBytes =
     leads === undefined ? 0 : 16 + (leads.kind === "value" ? leads.bytes.length : 16 + leads.chain.length);
   return 32 + key.length + dataBytes + (comment === undefined ? 0 : 12 + comment.length);
 }
 
-/** Divides elements into lists of at most `limit` bytes in a message, or of one element if it is longer. Pure. */
+/**
+ * Divides elements into lists that take at most `limit` bytes in a message; an element that is longer gets its own
+ * list. Pure.
+ */
 export function* splitElements(
   elements: readonly SetElement[],
   limit: number,
@@ -197,7 +204,7 @@ export function* splitElements(
 function writeElement(writer: NetlinkWriter, { key, data: leads, comment }: SetElement, isPut: boolean): void {
   writer.nested(listItem, () => {
     writer.nested(elementAttribute.key, () => writer.latin1(data.value, key));
-    // A key is enough to delete an element.
+    // To delete an element, its key is enough.
     if (!isPut) return;
     if (leads !== undefined) writer.nested(elementAttribute.data, () => writeData(writer, leads));
     if (comment !== undefined) writer.value(elementAttribute.userData, commentBytes(comment));
@@ -223,13 +230,13 @@ function commentBytes(comment: string): Uint8Array {
 type Expression = readonly [name: string, writeAttributes: (writer: NetlinkWriter) => void];
 
 /**
- * Writes the expressions of the rule `meta priority set meta priority and MASK`. Such rules are those
- * of pick chains, which choose an endpoint at random.
+ * Writes the expressions of the rule `meta priority set meta priority and MASK`. Rules like this one occur in pick
+ * chains, which choose an endpoint at random.
  *
- * All other rules are text for the program nft. These are encoded here because nft 1.0.6 cannot add them to a table
- * that exists: it fails with "conflicting protocols specified" for a map whose values have `th dport`. Source of the
- * encoding: the output of `nft --debug=netlink` for the same rules, and linux/netfilter/nf_tables.h for the numbers of
- * attributes.
+ * All other rules are written as text for the program nft. The rules of pick chains are encoded here because nft 1.0.6
+ * cannot add them to an existing table: it fails with "conflicting protocols specified" for a map whose values contain
+ * `th dport`. Source of the encoding: the output of `nft --debug=netlink` for the same rules, and
+ * linux/netfilter/nf_tables.h for the numbers of attributes.
  */
 export function writeMaskRule(writer: NetlinkWriter, mask: number): void {
   writeExpressions(writer, [

@@ -13,9 +13,9 @@ import type { TableId } from "../netlink/transaction.ts";
 import { rangesPattern } from "../render/service-chains.ts";
 import { ipOf, layoutChain } from "../render/skeleton.ts";
 
-/** Objects of our table, those that other programs have added included; without anonymous sets. */
+/** Objects in our table, including those that other programs have added, but without anonymous sets. */
 export interface OwnObjects extends TableObjects {
-  /** Existing sets and maps that all Services share. */
+  /** Names of those sets and maps shared by all Services that exist. */
   readonly shared: ReadonlySet<SharedSet>;
 }
 
@@ -23,9 +23,9 @@ export interface OwnObjects extends TableObjects {
  * Returns the chains and sets of our table, and which of the shared sets exist; undefined if the table does not exist.
  * O(chains and sets of all tables of the family).
  *
- * Elements are read by `readElements`.
+ * It does not read elements; see `readElements`.
  *
- * Errors: TABLE_NOT_OURS if another program, or a version with another layout, has made the table; READ_FAILED.
+ * Errors: TABLE_NOT_OURS if the table was created by another program or by a version with another layout; READ_FAILED.
  */
 export async function readOwnObjects(connection: NftablesConnection, id: TableId): Promise<OwnObjects | undefined> {
   const objects = await connection.listObjects(id);
@@ -39,13 +39,13 @@ export async function readOwnObjects(connection: NftablesConnection, id: TableId
   }
   return {
     chains: objects.chains,
-    // A rule's own set; it goes with the rule.
+    // A set whose name begins with "__" is anonymous; it belongs to one rule and is deleted with it.
     sets: objects.sets.filter(({ name }) => !name.startsWith("__")),
     shared: new Set(sharedSets.filter((shared) => objects.sets.some(({ name }) => name === shared))),
   };
 }
 
-/** The elements of all shared sets of a table, as the kernel has them. */
+/** The elements that all shared sets of a table have in the kernel. */
 export type ActualElements = Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>;
 
 /** The elements of a table that does not exist. */
@@ -55,8 +55,8 @@ export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set
 >;
 
 /**
- * Reads the elements of all shared sets; a set that is not among `existing` counts as empty. O(elements); about 10 µs
- * for each, with turns for the event loop. `ElementTable` then compares them with the desired elements.
+ * Reads the elements of all shared sets; a set that is not among `existing` counts as empty. O(elements), about 10 µs
+ * for each; in between, the event loop gets turns. `ElementTable` then compares them with the desired elements.
  *
  * Errors: READ_FAILED, e.g. if the table does not exist any more.
  */
@@ -73,8 +73,8 @@ export async function readElements(
 }
 
 /**
- * Returns the values of each endpoint set's slots, by the id of the set, in order; sets with an empty slot in between
- * are left out.
+ * Returns the slot values of each endpoint set, in slot order, keyed by the id of the set. Sets with a gap between
+ * their slots are left out.
  */
 export function slotsById(slots: ReadonlyMap<ElementBytes, ElementValue>): Map<number, readonly ElementBytes[]> {
   const slotsOfId = new Map<number, ElementBytes[]>();
@@ -90,12 +90,12 @@ export function slotsById(slots: ReadonlyMap<ElementBytes, ElementValue>): Map<n
   return slotsOfId;
 }
 
-/** Returns the ids of all endpoint sets that have slots, also of those with an empty slot in between. */
+/** Returns the ids of all endpoint sets that have slots, including sets with a gap between their slots. */
 export function idsOfSlots(slots: ReadonlyMap<ElementBytes, ElementValue>): ReadonlySet<number> {
   return new Set(slots.keys().map((key) => unpackSet(readNumber(key)).id));
 }
 
-/** The rules of each chain that has any, as `readRules` returns them. */
+/** The rules of each non-empty chain, keyed by its name, as `readRules` returns them. */
 export type RulesByChain = ReadonlyMap<string, readonly string[]>;
 
 /**
@@ -108,8 +108,8 @@ export function compareRules(a: RulesByChain, b: RulesByChain): readonly string[
 }
 
 /**
- * Reads the rules of each chain, and with them the contents of the sets of source ranges, so that a changed range
- * counts as a changed rule of the chain with the same name.
+ * Reads the rules of each chain. The contents of a set of source ranges are included in the rules of the chain with the
+ * same name, so that a changed range counts as a changed rule.
  *
  * Errors: READ_FAILED.
  */

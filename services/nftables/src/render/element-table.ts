@@ -2,13 +2,13 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { dataOf, type ElementBytes, type ElementValue, type SharedSet, sharedSets } from "../layout/elements.ts";
 import type { ElementChange, ElementData, SetElement } from "../netlink/transaction.ts";
 
-/** A change of the elements of one shared set. */
+/** A change to the elements of one shared set. */
 export type SharedSetChange = ElementChange & { readonly set: SharedSet };
 
-/** Most characters of a comment: nft refuses a longer one, and a length in the kernel has one byte. */
+/** Maximum number of characters in a comment: nft refuses longer ones, and the kernel stores the length in one byte. */
 const maxCommentLength = 127;
 
-/** After this many compared elements, which take about 5 ms, the event loop gets a turn. */
+/** Number of elements to compare, in about 5 ms, before the event loop gets a turn. */
 const elementsPerTurn = 10_000;
 
 type Elements = Map<ElementBytes, ElementValue>;
@@ -16,20 +16,24 @@ type Elements = Map<ElementBytes, ElementValue>;
 /**
  * The elements that the sets of one table should have, and which of them have changed since the last commit.
  *
- * It knows only keys and values. `EndpointSets`, `EndpointIds` and `ServiceElements` decide which elements there are.
+ * The table knows only keys and values; `EndpointSets`, `EndpointIds` and `ServiceElements` decide which elements there
+ * are.
  *
- * Several Services may own the same element: a hairpin address, or a frontend that moves from one Service to another,
- * where the new owner may be put before the old one is deleted. The element stays until the last owner deletes it.
+ * Several Services may own the same element, e.g. a hairpin address, or a frontend that moves from one Service to
+ * another if the new owner is put before the old one is deleted. The element stays until its last owner deletes it.
  *
  * *Memory:* about 150 bytes for each element.
  */
 export class ElementTable {
   readonly #elements: Readonly<Record<SharedSet, Elements>> = bySet(() => new Map());
-  /** For each key that was touched since the last commit, its value at that time; undefined if it was absent. */
+  /**
+   * For each key that was touched since the last commit, its value at the time of that commit; undefined if it was
+   * absent.
+   */
   readonly #before: Readonly<Record<SharedSet, Map<ElementBytes, ElementValue | undefined>>> = bySet(() => new Map());
-  /** Number of owners of an element, where it is more than one. */
+  /** Number of owners of each element that has more than one. */
   readonly #owners = new Map<string, number>();
-  /** Comments of elements that were put since the last commit, by set and key. */
+  /** Comments of elements that were put since the last commit, keyed by set and key. */
   readonly #comments = new Map<string, string>();
 
   /** The elements that a set should have. */
@@ -49,14 +53,17 @@ export class ElementTable {
     this.#elements[set].set(key, value);
   }
 
-  /** Adds an owner to an element, with the value of the newest one. Each call needs a {@link delete}. */
+  /**
+   * Adds an owner to an element, which takes the value given by the newest owner. Each call must be matched by a {@link
+   * delete}.
+   */
   claim(set: SharedSet, key: ElementBytes, value: ElementValue, comment?: string): void {
     const owned = `${set} ${key}`;
     if (this.#elements[set].has(key)) this.#owners.set(owned, (this.#owners.get(owned) ?? 1) + 1);
     this.put(set, key, value, comment);
   }
 
-  /** Deletes an element, or takes one of its owners away. */
+  /** Removes one owner of an element, and deletes the element if that was the last one. */
   delete(set: SharedSet, key: ElementBytes): void {
     const owned = `${set} ${key}`;
     const owners = this.#owners.get(owned) ?? 1;
@@ -71,7 +78,10 @@ export class ElementTable {
     this.#elements[set].delete(key);
   }
 
-  /** Returns the changes from the elements of the last commit to the desired ones. O(elements touched since). */
+  /**
+   * Returns the changes that lead from the elements of the last commit to the desired ones. O(elements touched since
+   * that commit).
+   */
   changes(): readonly SharedSetChange[] {
     return sharedSets.flatMap((set) => {
       const deletes: SetElement[] = [];
@@ -99,16 +109,16 @@ export class ElementTable {
     }
   }
 
-  /** Call it after a commit: the kernel now has the desired elements. */
+  /** Declares that the kernel has the desired elements. To be called after each commit. */
   committed(): void {
     for (const set of sharedSets) this.#before[set].clear();
     this.#comments.clear();
   }
 
   /**
-   * Sets the elements that the kernel has to `actual`, e.g. after a failure or if another program changed a set. The
-   * next {@link changes} leads from these to the desired elements. O(all elements), with turns for the event loop; until
-   * it resolves, nothing else may be called.
+   * Declares that the kernel has the elements `actual`, e.g. after a failure or if another program has changed a set.
+   * The next {@link changes} returns the changes that lead from them to the desired elements. O(all elements), with
+   * turns for the event loop; no other method may be called before the promise resolves.
    */
   async compareWith(actual: Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>): Promise<void> {
     let count = 0;

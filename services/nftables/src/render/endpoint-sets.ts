@@ -11,27 +11,30 @@ import {
 } from "../layout/elements.ts";
 import type { ElementTable } from "./element-table.ts";
 
-/** Factor of the id in a packed set, which has the number of endpoints in its lowest bits; see `packSet`. */
+/** Factor of the id in a packed set, whose lowest bits contain the number of endpoints; see `packSet`. */
 const idFactor = maxEndpoints + 1;
 
-/** The map of nftables that has the slots of a set: "sticky_slots" for sets with client affinity, with endpoint ids. */
+/**
+ * The nftables map that contains the slots of a set. "sticky_slots" is used for sets with client affinity; its values
+ * are endpoint ids.
+ */
 export type SlotMap = "slots" | "sticky_slots";
 
 /** One endpoint set: the endpoints among which connections to some frontends of a Service port are balanced. */
 interface EndpointSet {
   readonly id: number;
   readonly map: SlotMap;
-  /** The value of each slot's element; without holes. */
+  /** The value of each slot's element, without gaps. */
   readonly slots: ElementBytes[];
 }
 
 /**
  * Numbers the endpoint sets of a table and keeps the endpoints of each in slots 0 to count − 1, so that a rule can
- * choose one by a random number.
+ * choose an endpoint by a random number.
  *
- * An endpoint keeps its slot as long as possible, so adding or removing an endpoint changes one or two elements. An id
- * that is no longer used is reused only after all others, so a packet that is being processed cannot reach another
- * Service's endpoints.
+ * An endpoint keeps its slot as long as possible, so adding or removing an endpoint changes one or two elements. A
+ * released id is reused only after all others, so a packet that is being processed cannot reach another Service's
+ * endpoints.
  */
 export class EndpointSets {
   readonly #table: ElementTable;
@@ -45,7 +48,7 @@ export class EndpointSets {
 
   /**
    * Sets the endpoints of the set `name`. Returns its id and the number of endpoints that get connections, at most
-   * {@link maxEndpoints}. `endpoints` are values of slots: at least one, and no two equal.
+   * {@link maxEndpoints}. `endpoints` are slot values; there must be at least one, and all must be different.
    *
    * Errors: RangeError if all ids are in use.
    */
@@ -63,7 +66,7 @@ export class EndpointSets {
       const newcomer = added.pop();
       if (newcomer !== undefined) this.#setSlot(set, at, newcomer);
       else {
-        // The last endpoint moves into the empty slot; all slots behind that slot have desired endpoints already.
+        // The last endpoint moves into the empty slot. All slots after the empty one already have desired endpoints.
         const last = slots.at(-1) ?? "";
         this.#truncate(set);
         if (at < slots.length) this.#setSlot(set, at, last);
@@ -81,7 +84,7 @@ export class EndpointSets {
     this.#freeIds.push(set.id);
   }
 
-  /** Returns the map and keys of the slots of a set. */
+  /** Returns the map and the key of each slot of a set. */
   slotsOf(name: string): readonly { readonly set: SlotMap; readonly key: ElementBytes }[] {
     const set = this.#sets.get(name);
     return set === undefined ? [] : set.slots.map((_, at) => ({ set: set.map, key: slotKey(set.id, at) }));
@@ -91,7 +94,7 @@ export class EndpointSets {
     return this.#sets.has(name);
   }
 
-  /** Takes over a set of an earlier run, with the endpoints that it has in the kernel. */
+  /** Takes over a set from an earlier run, with the endpoints that it has in the kernel. */
   adopt(name: string, map: SlotMap, id: number, slots: readonly ElementBytes[]): void {
     const set: EndpointSet = { id, map, slots: [] };
     this.#sets.set(name, set);
@@ -100,8 +103,8 @@ export class EndpointSets {
   }
 
   /**
-   * Keeps ids of an earlier run from new sets as long as there are others: frontends in the kernel may lead to them
-   * until the last part of a divided transaction. Call it after the last {@link adopt}.
+   * Makes new sets avoid the ids from an earlier run as long as there are others, because frontends in the kernel may
+   * lead to these ids until the last part of a divided transaction. To be called after the last {@link adopt}.
    */
   avoid(ids: ReadonlySet<number>): void {
     for (const id of ids) this.#lastId = Math.max(this.#lastId, id);
@@ -122,13 +125,15 @@ export class EndpointSets {
     this.#table.delete(map, slotKey(id, slots.length));
   }
 
-  /** Returns all ids that no set has now. */
+  /** Returns all ids that no set has at present. */
   #unusedIds(): number[] {
     const used = new Set([...this.#sets.values()].map(({ id }) => id));
     return Array.from({ length: maxSetId }, (_, index) => index + 1).filter((id) => !used.has(id));
   }
 
-  /** Returns an id that no set has: a new one as long as there are any, then each unused id in turn. */
+  /**
+   * Returns an id that no set has: one that has never been used as long as there are any, then each unused id in turn.
+   */
   #nextId(): number {
     if (this.#lastId < maxSetId) {
       this.#lastId += 1;
@@ -157,17 +162,18 @@ export function setIdBytes(id: number): ElementBytes {
 
 interface OwnedId {
   readonly id: number;
-  /** Number of calls of `add` without a `release`. It is 2 while a Service is replaced. */
+  /** Number of calls to `add` not yet matched by a `release`. It is 2 while a Service is being replaced. */
   owners: number;
 }
 
 /**
- * Ids of the endpoints of sets with client affinity. The kernel remembers the id of the endpoint that each client got.
+ * Ids of endpoints in sets with client affinity. For each client, the kernel remembers the id of its endpoint.
  *
- * The slot numbers of `EndpointSets` would not do: they change when endpoints go, and a client must keep its endpoint.
+ * The slot numbers of `EndpointSets` cannot be used instead: they change when endpoints are removed, but a client must
+ * keep its endpoint.
  *
- * An id is derived from the set and the endpoint, so a restart gives the same ids and clients stay with their
- * endpoints. If the ids of two endpoints agree in all 31 bits, the later one gets the next free id.
+ * An id is derived from the set and the endpoint, so the ids are the same after a restart and clients keep their
+ * endpoints. If the ids of two endpoints would be equal in all 31 bits, the later endpoint gets the next free id.
  */
 export class EndpointIds {
   readonly #table: ElementTable;
@@ -178,7 +184,9 @@ export class EndpointIds {
     this.#table = table;
   }
 
-  /** Returns the id of an endpoint of a set, as the bytes of an element. Each call needs a {@link release}. */
+  /**
+   * Returns the id of an endpoint of a set, encoded as element bytes. Each call must be matched by a {@link release}.
+   */
   add(set: string, endpoint: ElementBytes): ElementBytes {
     const name = `${set} ${endpoint}`;
     const owned = this.#ids.get(name) ?? { id: this.#newId(name), owners: 0 };

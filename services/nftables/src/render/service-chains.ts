@@ -7,18 +7,21 @@ import { ipOf } from "./skeleton.ts";
 
 /** A chain that some Services need, and the set or map that belongs to it. */
 export interface ServiceChain {
-  /** Name of the chain; equal names have equal rules unless `rules` differ in a later version of the same Service. */
+  /**
+   * Name of the chain. Chains with equal names have equal rules, unless they belong to different versions of the same
+   * Service.
+   */
   readonly name: string;
-  /** A set or map that only this kind of chain uses, as nft declares it: `map clients_… { … }`. */
+  /** A set or map that only this chain uses, in the syntax in which nft declares it: `map clients_… { … }`. */
   readonly set?: DeclaredSet | undefined;
   readonly rules: readonly string[];
 }
 
-/** A set or map of a chain. */
+/** A set or map that belongs to a chain. */
 interface DeclaredSet {
   readonly name: string;
   readonly declaration: string;
-  /** Its whole contents as nft writes them; undefined if packets change them. */
+  /** All its elements in nft's syntax; undefined if packets change them. */
   readonly elements?: readonly string[] | undefined;
 }
 
@@ -26,13 +29,13 @@ interface DeclaredSet {
 export const rangesPattern = /^ranges_[0-9a-f]{16}$/;
 
 /**
- * Renders the chain that keeps a client with its endpoint.
+ * Renders the chain that sends a client to the same endpoint each time.
  *
- * A client whose endpoint is remembered and still has an id in `sticky_endpoints` gets it again; an endpoint that is
- * removed loses its id in the same transaction, so no new connection goes there. All other clients get a random
- * endpoint, which is remembered. If the map of clients is full, `update` fails and its rule ends: the connection goes
- * to a random endpoint that is not remembered. The sets for policy Cluster and policy Local have
- * separate maps, because a client may have an endpoint in one that the other does not contain.
+ * A client gets its remembered endpoint again if this endpoint still has an id in `sticky_endpoints`. An endpoint that
+ * is removed loses its id in the same transaction, so no new connection goes there. All other clients get a random
+ * endpoint, which is remembered. If the map of clients is full, `update` fails and evaluation of its rule ends; the
+ * connection then goes to a random endpoint that is not remembered. The sets for policy Cluster and policy Local have
+ * separate maps, because a client's endpoint in one set may be missing from the other.
  */
 export function renderStickyChain(
   family: Family,
@@ -58,20 +61,25 @@ export function renderStickyChain(
       `meta priority >= ${firstEndpointId} ${goThere}`,
       `meta priority set ${id * (packed.countMask + 1)}`,
       "meta priority vmap @sticky_counts",
-      // Again if it found nothing, as in the skeleton; an endpoint's id is not in the map.
+      // Repeated in case the lookup found nothing, as in the skeleton. If it succeeded, the second lookup finds
+      // nothing, because an endpoint's id is not a key of the map.
       "meta priority vmap @sticky_counts",
-      // Only the id of an endpoint may be remembered.
+      // Only an endpoint id may be remembered.
       `meta priority < ${firstEndpointId} return`,
-      // `update` renews the time of an element but keeps its old value.
+      // The element is deleted first because `update` only renews the timeout of an existing element and keeps its old
+      // value.
       `delete @${clients} { ${ip} saddr : meta priority }`,
       `update @${clients} { ${client} } ${goThere}`,
-      // The map is full.
+      // Reached if the map is full.
       goThere,
     ],
   };
 }
 
-/** Renders the chain that drops packets from all but the allowed sources. Equal sources share a chain. */
+/**
+ * Renders the chain that drops packets from all sources except the allowed ones. Frontends with the same allowed
+ * sources share a chain.
+ */
 export function renderRangesChain(family: Family, { ranges, ownAddresses }: AllowedSources): ServiceChain {
   const ip = ipOf(family);
   const elements = [...new Set([...ranges, ...ownAddresses])].sort();
@@ -93,22 +101,28 @@ function setHash({ name, protocol }: ServicePortPlan, set: EndpointSetName): str
   return hash(`${name} ${protocol} ${set}`);
 }
 
-/** Returns 16 hexadecimal digits. The probability that two of 100 000 names agree is about 1 in 4 billion. */
+/**
+ * Returns 16 hexadecimal digits. The probability that any two of 100 000 names have the same hash is about 1 in 4
+ * billion.
+ */
 function hash(text: string): string {
   return createHash("sha256").update(text).digest("hex").slice(0, 16);
 }
 
 interface OwnedChain {
   chain: ServiceChain;
-  /** How many Services need it. */
+  /** Number of `add` calls not yet matched by a `release`. */
   owners: number;
 }
 
-/** The chains that single Services need, for client affinity and source ranges, and which of them are installed. */
+/**
+ * The chains that individual Services need for client affinity and source ranges, and which of these chains are
+ * installed.
+ */
 export class ServiceChains {
   readonly #table: TableId;
   readonly #desired = new Map<string, OwnedChain>();
-  /** By name, as they were last installed. */
+  /** The chains as they were last installed, keyed by name. */
   readonly #installed = new Map<string, ServiceChain>();
   readonly #changed = new Set<string>();
 
@@ -120,7 +134,7 @@ export class ServiceChains {
     return this.#desired.get(name)?.chain;
   }
 
-  /** Chains that are desired, installed or not. */
+  /** Yields the desired chains, whether or not they are installed. */
   *desired(): Generator<ServiceChain, void, void> {
     for (const { chain } of this.#desired.values()) yield chain;
   }
@@ -152,7 +166,7 @@ export class ServiceChains {
     this.#changed.add(name);
   }
 
-  /** Commands that must be applied before elements lead to the chains; "" for none. */
+  /** Returns the commands that must be applied before elements lead to the chains; "" for none. */
   additions(): string {
     const chains = [...this.#changed].flatMap((name) => {
       const chain = this.#desired.get(name)?.chain;
@@ -171,7 +185,7 @@ export class ServiceChains {
       .join("");
   }
 
-  /** Commands that may be applied once no element leads to chains that are no longer desired; "" for none. */
+  /** Returns the commands that may be applied as soon as no element leads to an undesired chain; "" for none. */
   removals(): string {
     const gone = [...this.#changed].flatMap((name) =>
       this.#desired.has(name) ? [] : (this.#installed.get(name) ?? []),
@@ -185,9 +199,9 @@ export class ServiceChains {
   }
 
   /**
-   * Commands that remove all of these chains and sets that no Service needs: those of an earlier run, and those that
-   * another program has added to our table, whose rules may lead to ours and so keep them from being deleted. `fixed`
-   * are the names of chains that stay in any case; shared sets stay, too.
+   * Returns the commands that remove all given chains and sets that no Service needs. They may come from an earlier
+   * run, or from another program that has added them to our table; rules in such a foreign chain may lead to our chains
+   * and prevent their deletion. `fixed` contains the names of chains that always stay; shared sets always stay, too.
    */
   removalsOf(
     chains: readonly string[],
@@ -215,7 +229,7 @@ export class ServiceChains {
     const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
     const lines = [
       ...chains.map((name) => `flush chain ${at} ${name}`),
-      // Before the chains: elements of a foreign map may lead to them.
+      // Sets are deleted before chains, because elements of a foreign map may lead to a chain.
       ...[...new Map(sets.map((set) => [set.name, set])).values()].map(
         ({ kind, name }) => `delete ${kind} ${at} ${name}`,
       ),
@@ -226,8 +240,8 @@ export class ServiceChains {
 }
 
 /**
- * Returns the commands that add a set, or give it its contents again if it exists: `map NAME { … }` becomes `add map
- * TABLE NAME { … }`.
+ * Returns the commands that add a set, or restore its contents if it exists: `map NAME { … }` becomes `add map TABLE
+ * NAME { … }`.
  */
 function addSet(at: string, { name, declaration, elements }: DeclaredSet): readonly string[] {
   const add = `add ${declaration.replace(/^(map|set) /, `$1 ${at} `)}`;

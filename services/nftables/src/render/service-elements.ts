@@ -36,26 +36,26 @@ interface ServiceElement {
   readonly set: SharedSet;
   readonly key: ElementBytes;
   readonly value: ElementBytes;
-  /** The Service port, for `nft list`. */
+  /** Name of the Service port, shown by `nft list`. */
   readonly comment?: string | undefined;
 }
 
-/** Ids of sets and names of chains that elements refer to; `ServiceElements` provides them. */
+/** Functions that return the ids of sets and names of chains to which elements refer. */
 interface RenderedParts {
   /** Returns the id and size of an endpoint set of a port; called only for sets in {@link usedSets}. */
   readonly numbered: (port: ServicePortPlan, set: EndpointSetName) => NumberedSet;
-  /** Returns the name of the chain that drops packets from all but these sources. */
+  /** Returns the name of the chain that drops packets from all sources except these. */
   readonly rangesChain: (sources: AllowedSources) => string;
 }
 
-/** Returns the sets that some route of a port leads to. */
+/** Returns the sets to which at least one route of a port leads. */
 export function usedSets({ frontends }: ServicePortPlan): ReadonlySet<EndpointSetName> {
   const routes = frontends.flatMap((frontend) => Object.values(frontend.routes));
   return new Set(routes.flatMap((route) => (route.kind === "balance" ? [route.set] : [])));
 }
 
 /**
- * Renders the elements of one Service, except the slots with its endpoints, which `EndpointSets` keeps. Rules that do
+ * Renders the elements of one Service, except the slots with its endpoints, which `EndpointSets` manages. Rules that do
  * not depend on Services are in `skeleton.ts`. Pure; O(frontends).
  */
 export function renderService(plan: ServicePlan, { numbered, rangesChain }: RenderedParts): readonly ServiceElement[] {
@@ -102,7 +102,10 @@ function renderFrontend(
 
 type BalanceRoute = Extract<Route, { kind: "balance" }>;
 
-/** The routes of a frontend in the two forms that rules know: one set for all senders, or another one for outside. */
+/**
+ * Converts the routes of a frontend to one of the two forms that the rules support: the same set for all senders, or a
+ * different set for senders from outside.
+ */
 function twoRoutes({ pod, node, outside }: Frontend["routes"]): {
   readonly inside: { readonly route: BalanceRoute | undefined; readonly kind: FrontendKind };
   readonly outside: Route;
@@ -115,12 +118,12 @@ function twoRoutes({ pod, node, outside }: Frontend["routes"]): {
   return { inside: { route: pod, kind }, outside };
 }
 
-/** Elements, sets and chains of a Service, to take them back. */
+/** The elements, sets and chains that a Service has added, needed to remove them again. */
 interface Contribution {
   readonly elements: readonly Pick<ServiceElement, "set" | "key" | "comment">[];
   readonly sets: ReadonlySet<string>;
   readonly chains: readonly string[];
-  /** Endpoints that have ids, with their set. */
+  /** Endpoints that have ids, each with its set. */
   readonly stickyEndpoints: readonly (readonly [set: string, endpoint: ElementBytes])[];
 }
 
@@ -129,8 +132,8 @@ interface OwnedElement {
   readonly set: SharedSet;
   readonly key: ElementBytes;
   /**
-   * The Service or Service port that it serves. *Shape:* `ns/web:http`, `ns/web:http TCP cluster` for an endpoint,
-   * `ns/web` for the Service.
+   * The Service or Service port that the element serves. *Shape:* `ns/web:http`, `ns/web:http TCP cluster` for an
+   * endpoint, `ns/web` for the Service.
    */
   readonly owner: string;
 }
@@ -138,10 +141,10 @@ interface OwnedElement {
 const nothing: Contribution = { elements: [], sets: new Set(), chains: [], stickyEndpoints: [] };
 
 /**
- * Turns plans of Services into the elements and chains of one table, and remembers those of each Service to replace
- * them.
+ * Turns Service plans into the elements and chains of one table, and remembers each Service's contribution so that it
+ * can be replaced.
  *
- * One change of a Service touches the elements of that Service alone. *Memory:* about 200 bytes for each endpoint.
+ * A change to a Service touches only the elements of that Service. *Memory:* about 200 bytes for each endpoint.
  */
 export class ServiceElements {
   readonly table = new ElementTable();
@@ -164,7 +167,7 @@ export class ServiceElements {
     return this.#services.keys();
   }
 
-  /** Yields the elements of a Service, with those of its endpoints. Services may share an element. */
+  /** Yields the elements of a Service, including those for its endpoints. Services may share an element. */
   *ownedBy(service: ServiceKey): Generator<OwnedElement, void, void> {
     const { elements, sets, stickyEndpoints } = this.#services.get(service) ?? nothing;
     for (const { set, key, comment } of elements) yield { set, key, owner: comment ?? service };
@@ -194,9 +197,10 @@ export class ServiceElements {
 
   /**
    * Takes over the ids and slots that an earlier run has given to the sets of a Service, so that its elements need not
-   * be written again. Call it before the first {@link put} of the Service.
+   * be written again. To be called before the first {@link put} of the Service.
    *
-   * `slotsOfSet` are the slots in the kernel by id, in order, without holes; adopted ones are taken out.
+   * `slotsOfSet` contains the slots in the kernel, in order and without gaps, keyed by set id. Adopted sets are removed
+   * from it.
    */
   adopt(
     plan: ServicePlan,
@@ -223,7 +227,10 @@ export class ServiceElements {
     }
   }
 
-  /** Calls {@link EndpointSets.avoid}: call it after the last {@link adopt}, with the ids of all sets in the kernel. */
+  /**
+   * Calls {@link EndpointSets.avoid}. To be called after the last {@link adopt}, with the ids of all sets in the
+   * kernel.
+   */
   avoidIds(ids: ReadonlySet<number>): void {
     this.#sets.avoid(ids);
   }
@@ -264,7 +271,7 @@ export class ServiceElements {
     };
     const rangesChain = (sources: AllowedSources): string => addChain(renderRangesChain(this.#family, sources));
     const rendered = [...renderService(plan, { numbered, rangesChain }), ...extra];
-    // Ports share a cluster IP, which the Service owns once.
+    // All ports share the element of the cluster IP, which the Service must claim only once.
     const elements = [...new Map(rendered.map((element) => [`${element.set} ${element.key}`, element])).values()];
     this.#replace(before.elements, elements);
     return {
@@ -276,7 +283,7 @@ export class ServiceElements {
   }
 
   #replace(before: Contribution["elements"], after: readonly ServiceElement[]): void {
-    // An element that stays must not be given up in between, or another Service's claim on it would be lost.
+    // An element that stays is not released in between; otherwise another Service's claim on it would be lost.
     const staying = new Set(after.map(({ set, key }) => `${set} ${key}`));
     const had = new Set(before.map(({ set, key }) => `${set} ${key}`));
     for (const { set, key } of before) if (!staying.has(`${set} ${key}`)) this.table.delete(set, key);
@@ -287,7 +294,7 @@ export class ServiceElements {
   }
 }
 
-/** Returns the map of nftables for the slots of a port. */
+/** Returns the nftables map for the slots of a port. */
 function slotMapOf({ affinitySeconds }: ServicePortPlan): SlotMap {
   return affinitySeconds === undefined ? "slots" : "sticky_slots";
 }

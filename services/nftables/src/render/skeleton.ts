@@ -4,11 +4,14 @@ import { type FrontendKind, firstEndpointId, packed } from "../layout/elements.t
 import { type ChainAddition, writeMaskRule, writePickRule } from "../netlink/transaction.ts";
 
 /**
- * Name of a chain that marks our tables. A table without it is not ours, or has sets that this version does not expect.
+ * Name of a chain that marks our tables. A table without this chain either is not ours or has sets that this version
+ * does not expect.
  */
 export const layoutChain = "kpng_layout_1";
 
-/** Name of a chain of {@link renderHooks}: without it, no packet reaches the rules and sets of a table. */
+/**
+ * Name of one of the chains in {@link renderHooks}. If it is missing, no packet reaches the rules and sets of a table.
+ */
 export const firstHook = "nat_prerouting";
 
 /** Settings that the fixed rules of one table depend on. */
@@ -16,23 +19,23 @@ interface SkeletonOptions {
   readonly node: NodePlan;
   /** Name of the table; letters, digits, dashes and underscores. */
   readonly table: string;
-  /** The bit of the packet mark that requests masquerade. Range 0–31; kube-proxy's default is 14. */
+  /** The bit of the packet mark that requests masquerading. Range 0–31; kube-proxy's default is 14. */
   readonly masqueradeBit: number;
 }
 
 /** A chain of the table, with the rules that it must have. */
 interface Chain {
   readonly name: string;
-  /** Hook of a base chain: where packets enter it. */
+  /** Hook at which packets enter a base chain; undefined for other chains. */
   readonly hook?: string | undefined;
   readonly rules: readonly string[];
 }
 
 /**
- * Renders the fixed part of a table as commands of nft: sets, maps, and the chains that each table has, whatever its
- * Services are. The commands keep the elements of existing sets and maps, and replace the rules of the chains.
+ * Renders the fixed part of a table as nft commands: sets, maps, and the chains that every table has, whatever its
+ * Services are. The commands keep the elements of existing sets and maps, but replace the rules of the chains.
  *
- * Services only add elements to the sets: a change of a Service changes no rule of this file.
+ * Services only add elements to the sets; a change to a Service changes no rule in this file.
  *
  * No packet reaches the chains before {@link renderHooks} is installed, so the sets can be filled in several
  * transactions.
@@ -83,8 +86,8 @@ export function pickChainAddition(family: Family, count: number): ChainAddition 
     rules: [
       (writer) => writeMaskRule(writer, packed.idMask),
       (writer) => writePickRule(writer, family, count, "slots"),
-      // A concurrent transaction may have removed the slot after this packet had read the count, or be replacing it;
-      // slot 0 is the last to go, and is found at the second attempt.
+      // A concurrent transaction may have removed the slot after this packet read the count, or may be replacing it.
+      // Slot 0 is the last one to be removed, so the second attempt finds it.
       (writer) => writePickRule(writer, family, 1, "slots"),
     ],
   };
@@ -96,7 +99,8 @@ export function stickyPickChain(count: number): string {
 }
 
 /**
- * Renders the chain that replaces the id of a set in the packet's priority by the id of one of its `count` endpoints.
+ * Renders the chain that replaces the set id in the packet's priority with the id of one of the set's `count`
+ * endpoints.
  */
 export function renderStickyPickChain(family: Family, table: string, count: number): string {
   const pick = (modulus: number): string =>
@@ -105,7 +109,7 @@ export function renderStickyPickChain(family: Family, table: string, count: numb
   return lines(renderChains(ipOf(family), table, [{ name: stickyPickChain(count), rules }]));
 }
 
-/** Renders the chain of {@link pickChainAddition} as commands of nft, for `PrintedRuleSet`. */
+/** Renders the chain of {@link pickChainAddition} as nft commands, for `PrintedRuleSet`. */
 export function renderPickChain(family: Family, table: string, count: number): string {
   const ip = ipOf(family);
   const pick = (modulus: number): string =>
@@ -114,7 +118,10 @@ export function renderPickChain(family: Family, table: string, count: number): s
   return lines(renderChains(ip, table, [{ name: pickChain(count), rules }]));
 }
 
-/** The map with the endpoints of all sets. The type of numgen has no name. */
+/**
+ * Returns the declaration of the map with the endpoints of all sets. It uses `typeof` because the type of numgen has no
+ * name.
+ */
 function slotsDeclaration(family: Family): string {
   return `map slots { typeof meta priority . numgen random mod 65536 : ${ipOf(family)} daddr . th dport; }`;
 }
@@ -180,8 +187,8 @@ function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[]
     {
       name: "masquerade_marked",
       rules: [
-        // The rules keep the packed set in the packet's priority. Packets of the node itself, and those forwarded over
-        // IPv6, would still have it when they leave, and queueing disciplines read the priority.
+        // The rules keep the packed set in the packet's priority. It is reset here because packets from the node itself
+        // and packets forwarded over IPv6 would otherwise leave with it, and queueing disciplines read the priority.
         `ct status dnat meta priority >= ${packed.firstId} meta priority set 0`,
         `meta mark and ${bit} != 0 meta mark set meta mark xor ${bit} masquerade fully-random`,
         `ct status dnat ${ip} saddr . ${ip} daddr @hairpin masquerade fully-random`,
@@ -191,8 +198,8 @@ function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[]
 }
 
 /**
- * Renders the chains that decide about masquerade and, with policy Local, about the endpoint set. `key` is the
- * expression that looks up the frontend.
+ * Renders the chains that decide whether to masquerade and, with policy Local, which endpoint set to use. `key` is the
+ * key expression for looking up the frontend.
  */
 function balanceChains(node: NodePlan, frontends: "frontends" | "nodeports", key: string): readonly Chain[] {
   const pod = podMatch(node);
@@ -221,15 +228,15 @@ function balanceChains(node: NodePlan, frontends: "frontends" | "nodeports", key
 }
 
 /**
- * Returns a rule twice, so that it is repeated if its lookup finds nothing. While a transaction replaces an element, a
- * lookup that began before it may see neither the old element nor the new one; one that begins afterwards sees the new
- * one. Linux 6.17 repeats such lookups itself (docs/design/nft.md).
+ * Returns a rule twice, so that its lookup is repeated if it finds nothing. While a transaction is replacing an
+ * element, a lookup that began before the transaction may see neither the old element nor the new one; a lookup that
+ * begins afterwards sees the new one. Linux 6.17 repeats such lookups itself (docs/design/nft.md).
  */
 function twice(rule: string): readonly string[] {
   return [rule, rule];
 }
 
-/** A chain is declared and emptied before any rule is added, because rules of other chains lead to it. */
+/** Declares and flushes all chains before it adds any rule, because rules may jump to chains that come later. */
 function renderChains(ip: string, table: string, chains: readonly Chain[]): readonly string[] {
   return [
     ...chains.flatMap(({ name, hook }) => [
@@ -240,7 +247,7 @@ function renderChains(ip: string, table: string, chains: readonly Chain[]): read
   ];
 }
 
-/** Expression that identifies a frontend with an address. */
+/** Returns the expression that identifies a frontend with an address. */
 function frontendKey(ip: string): string {
   return `${ip} daddr . meta l4proto . th dport`;
 }
@@ -263,7 +270,7 @@ function podMatch({ podTraffic, family }: NodePlan): { readonly is: string; read
   }
 }
 
-/** Returns the matches for packets to addresses with node ports; loopback addresses are never among them. */
+/** Returns the matches for packets to addresses that serve node ports, which loopback addresses never do. */
 function nodePortMatches({ nodePortAddresses, family }: NodePlan): readonly string[] {
   const ip = ipOf(family);
   const loopback = loopbackOf(family);
@@ -276,7 +283,7 @@ function loopbackOf(family: Family): string {
   return family === "v4" ? "127.0.0.0/8" : "::1";
 }
 
-/** The table family of nftables. */
+/** The name of the nftables table family. */
 export function ipOf(family: Family): "ip" | "ip6" {
   return family === "v4" ? "ip" : "ip6";
 }
